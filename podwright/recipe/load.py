@@ -1,0 +1,140 @@
+"""From a name or a file plus dotted overrides to a typed recipe, with errors that say what to type."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from podwright.errors import UserError, nearest
+from podwright.recipe.schema import KINDS, Recipe
+
+SHIPPED = Path(__file__).resolve().parents[2] / "recipes"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads 3e-6 as text; here it is a number, as everywhere else in the field."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d[\d_]*)?\.?\d+[eE][-+]?\d+$"),
+    list("-+0123456789."),
+)
+
+
+def shipped() -> dict[str, Path]:
+    return {p.stem: p for p in sorted(SHIPPED.glob("*.yaml"))}
+
+
+def load(name_or_path: str, overrides: list[str] = ()) -> Recipe:
+    """The recipe `name_or_path` (a shipped name or a YAML file) with `key.path=value` overrides applied."""
+    path = _find(name_or_path)
+    try:
+        raw = yaml.load(path.read_text(), _Loader)
+    except yaml.YAMLError as e:
+        raise UserError(f"{path} is not YAML: {str(e).splitlines()[0]}", "mend that line") from e
+    if not isinstance(raw, dict):
+        raise UserError(f"{path} holds no mapping of keys", "start it with 'kind: grpo'")
+    for text in overrides:
+        _override(raw, text)
+    return parse(raw)
+
+
+def parse(raw: dict[str, Any]) -> Recipe:
+    kind = raw.get("kind")
+    if kind not in KINDS:
+        raise UserError(f"kind={kind!r} is not a kind of recipe", f"known: {', '.join(KINDS)}")
+    try:
+        return KINDS[kind].model_validate(raw)
+    except ValidationError as e:
+        raise _explain(e, KINDS[kind]) from e
+
+
+def fingerprint(recipe: Recipe) -> str:
+    """Twelve hex digits that are equal exactly when two resolved recipes are."""
+    text = json.dumps(recipe.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def fields(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
+    """Every dotted key of `model` with its meaning."""
+    found: dict[str, str] = {}
+    for name, field in model.model_fields.items():
+        section = _section(field.annotation)
+        if section is None:
+            found[prefix + name] = field.description or ""
+        else:
+            found |= fields(section, f"{prefix}{name}.")
+    return found
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    for option in (annotation, *getattr(annotation, "__args__", ())):
+        if isinstance(option, type) and issubclass(option, BaseModel) and "tuple" not in str(annotation):
+            return option
+    return None
+
+
+def _find(name_or_path: str) -> Path:
+    names = shipped()
+    if name_or_path in names:
+        return names[name_or_path]
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    if path.suffix in (".yaml", ".yml"):
+        raise UserError(f"there is no recipe file {name_or_path}", "check the path")
+    guess = nearest(name_or_path, list(names))
+    raise UserError(
+        f"there is no recipe {name_or_path!r}",
+        f"did you mean {guess}? `podwright recipes list` shows all" if guess else "`podwright recipes list` shows all",
+    )
+
+
+def _override(raw: dict[str, Any], text: str) -> None:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UserError(f"{text!r} is not an override", "write key.path=value, for example training.max_steps=10")
+    known = list(fields(KINDS.get(raw.get("kind", ""), Recipe)))
+    sections = {k.rsplit(".", 1)[0] for k in known if "." in k}
+    if key not in known and key not in sections:
+        raise _unknown(key, known)
+    try:
+        parsed = yaml.load(value, _Loader)
+    except yaml.YAMLError as e:
+        raise UserError(f"{key}={value} cannot be read as a value", "quote it") from e
+    *path, last = key.split(".")
+    here = raw
+    for part in path:
+        if not isinstance(here.get(part), dict):
+            here[part] = {}
+        here = here[part]
+    here[last] = parsed
+
+
+def _unknown(key: str, known: list[str]) -> UserError:
+    leaf = key.rsplit(".", 1)[-1]
+    same_leaf = [k for k in known if k.rsplit(".", 1)[-1] == leaf]
+    guess = nearest(key, same_leaf) or (same_leaf[0] if same_leaf else nearest(key, known))
+    return UserError(f"unknown key {key}", f"did you mean {guess}?" if guess else "`podwright recipes show NAME` lists all keys")
+
+
+def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:
+    """The first fault of a recipe as one line."""
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return _unknown(key, list(fields(model)))
+    if first["type"] == "missing":
+        return UserError(f"{key} is missing", f"set it, it is {fields(model).get(key) or 'required'}")
+    message = first["msg"].removeprefix("Value error, ")
+    if not key:
+        return UserError(message, "change one of these values")
+    meaning = fields(model).get(key, "")
+    return UserError(f"{key}={first['input']!r}: {message}", f"{key} is {meaning}" if meaning else "change this value")

@@ -1,0 +1,93 @@
+"""Dimensions of the models we know, and the counts that follow from them in closed form."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from podwright.errors import UserError, nearest
+
+
+@dataclasses.dataclass(frozen=True)
+class Qwen3Dims:
+    """A dense Qwen3. Field names follow Hugging Face's config.json where it has one."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    tie_word_embeddings: bool
+    rope_theta: float = 1e6
+    norm_eps: float = 1e-6
+    max_positions: int = 40960
+
+    def layer_matmul_params(self) -> int:
+        """Weights of one layer that take part in a matrix product."""
+        attention = self.hidden_size * self.head_dim * (2 * self.num_heads + 2 * self.num_kv_heads)
+        return attention + 3 * self.hidden_size * self.intermediate_size
+
+    def num_params(self) -> int:
+        norms = 2 * self.hidden_size + 2 * self.head_dim
+        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+        return embeddings + self.num_layers * (self.layer_matmul_params() + norms) + self.hidden_size
+
+    def forward_flops(self, tokens: int, context: float, logits_tokens: int) -> float:
+        """FLOPs of a forward pass: 2 per weight and token, 4 x context x q-width per token for attention.
+
+        `context` is the mean number of keys a token attends to; `logits_tokens` of the `tokens` get logits.
+        """
+        matmul = 2 * self.num_layers * self.layer_matmul_params() * tokens
+        attention = 4 * self.num_layers * self.num_heads * self.head_dim * context * tokens
+        return matmul + attention + 2 * self.hidden_size * self.vocab_size * logits_tokens
+
+
+def _qwen3(hidden: int, ffn: int, layers: int, heads: int, tied: bool) -> Qwen3Dims:
+    return Qwen3Dims(hidden, ffn, layers, heads, 8, 128, 151_936, tied)
+
+
+# Sizes from the config.json of each model's Hugging Face repository (Qwen/Qwen3-*).
+MODELS: dict[str, Qwen3Dims] = {
+    "qwen3-0.6b": _qwen3(1024, 3072, 28, 16, True),
+    "qwen3-1.7b": _qwen3(2048, 6144, 28, 16, True),
+    "qwen3-4b": _qwen3(2560, 9728, 36, 32, True),
+    "qwen3-8b": _qwen3(4096, 12288, 36, 32, False),
+    "qwen3-14b": _qwen3(5120, 17408, 40, 40, False),
+    "qwen3-32b": _qwen3(5120, 25600, 64, 64, False),
+    "qwen3-tiny": Qwen3Dims(128, 384, 4, 4, 2, 32, 512, True, max_positions=2048),
+    "qwen3-micro": Qwen3Dims(32, 64, 2, 2, 1, 16, 384, True, max_positions=2048),
+}
+
+
+def find(name: str) -> Qwen3Dims:
+    if name in MODELS:
+        return MODELS[name]
+    guess = nearest(name, list(MODELS))
+    raise UserError(
+        f"model.name={name!r} is not a model we know",
+        f"type model.name={guess}" if guess else f"known: {', '.join(MODELS)}",
+    )
+
+
+def from_hf_config(config: dict[str, Any]) -> Qwen3Dims:
+    """Dimensions out of a Hugging Face config.json (either spelling of the rope parameters)."""
+    if config.get("model_type") != "qwen3":
+        raise UserError(
+            f"config.json says model_type={config.get('model_type')!r}", "give a directory of a dense Qwen3 model"
+        )
+    rope = config.get("rope_parameters") or {}
+    return Qwen3Dims(
+        hidden_size=config["hidden_size"],
+        intermediate_size=config["intermediate_size"],
+        num_layers=config["num_hidden_layers"],
+        num_heads=config["num_attention_heads"],
+        num_kv_heads=config["num_key_value_heads"],
+        head_dim=config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"],
+        vocab_size=config["vocab_size"],
+        tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+        rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 1e6),
+        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        max_positions=int(config.get("max_position_embeddings", 40960)),
+    )

@@ -1,0 +1,162 @@
+"""The typed recipe: every key, its default, its bounds and its meaning.
+
+A recipe says what to train, never where: hardware is an argument of a run.
+Loading files and overrides is `load.py`; nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+PositiveInt = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class Expect(Section):
+    """What the author of the recipe measured, so that a user can tell a good run from a bad one."""
+
+    hardware: str = Field(description="the machine the figures below are for")
+    time: str = Field(description="how long the whole run takes there")
+    metric: str = Field(description="the figure of result.json that tells success")
+    value: float | None = Field(None, description="its expected value; null while nobody has measured it")
+    tolerance: float = Field(0.0, ge=0, description="how far from `value` is still normal")
+    evidence: str = Field("", description="where the figure comes from")
+
+
+class Model(Section):
+    name: str = Field(description="which dimensions to use: a row of podwright.recipe.models")
+    source: str = Field(description="weights: 'random', a Hugging Face directory, or a hub id")
+    compute_dtype: Literal["float32", "bfloat16"] = Field(
+        "bfloat16", description="dtype of activations and of the rollout's weights; master weights are float32"
+    )
+    remat: Literal["none", "layer"] = Field(
+        "layer", description="'layer' recomputes each layer in the backward pass instead of keeping its activations"
+    )
+
+
+class Data(Section):
+    source: str = Field(description="'arithmetic' (generated), a .jsonl file, a directory, or a hub id")
+    num_train: Count = Field(0, description="use the first N training examples (0: all; arithmetic: how many to make)")
+    num_test: Count = Field(0, description="use the first N test examples (0: all; arithmetic: how many to make)")
+    max_operations: PositiveInt = Field(2, description="arithmetic only: the largest number of steps in a problem")
+    max_number: PositiveInt = Field(20, description="arithmetic only: the largest number that appears in a problem")
+    instruction: str = Field("", description="text added after each question, as the peers' prompts have it")
+    enable_thinking: bool = Field(False, description="Qwen3's chat template with thinking on or off")
+
+
+class Mesh(Section):
+    data: PositiveInt = Field(1, description="replicas of the whole model")
+    fsdp: int = Field(-1, description="devices that weights and batch are sharded over; -1 takes all that remain")
+    tensor: PositiveInt = Field(1, description="devices that heads, FFN width and vocabulary are sharded over")
+
+
+class Grpo(Section):
+    num_generations: PositiveInt = Field(8, description="completions sampled per prompt: the size of a group")
+    num_iterations: PositiveInt = Field(1, description="optimizer steps taken on each batch of rollouts")
+    loss: Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo"] = Field("grpo", description="the policy loss")
+    epsilon: Annotated[float, Field(gt=0)] = Field(0.2, description="lower (and by default upper) clip of the ratio")
+    epsilon_high: float | None = Field(None, description="upper clip of the ratio; null for the same as epsilon")
+    beta: Annotated[float, Field(ge=0)] = Field(0.08, description="weight of the KL to the frozen reference; 0: no reference")
+    kl: Literal["k1", "k2", "k3"] = Field("k3", description="estimator of that KL (k1 has zero expected gradient)")
+    dynamic_sampling: Count = Field(
+        0, description="extra rollouts allowed per step to replace groups whose rewards are all equal (DAPO); 0: off"
+    )
+    mask_truncated: bool = Field(False, description="leave completions that ran out of tokens out of the loss")
+    overlong_buffer: Count = Field(
+        0, description="tokens before the limit over which a length penalty grows from 0 to 1 (DAPO); 0: off"
+    )
+    importance_cap: float | None = Field(
+        2.0, gt=0, description="truncation of learner/sampler probability ratios; null: no correction"
+    )
+
+
+class Rollout(Section):
+    max_prompt_length: PositiveInt = Field(256, description="longest prompt in tokens; longer ones are left out and counted")
+    total_generation_steps: PositiveInt = Field(2048, description="most new tokens per completion")
+    temperature: Annotated[float, Field(gt=0)] = Field(1.0, description="divides the logits before sampling")
+    top_k: Count = Field(0, description="sample among the k likeliest tokens; 0: all")
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="sample among the likeliest tokens of this total mass")
+    min_p: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="drop tokens below this share of the likeliest one")
+
+
+class Reward(Section):
+    function: str = Field(description="'package.module:function' or 'file.py:function'")
+    weight: float = Field(1.0, description="factor of this reward in the sum")
+
+
+class Optimizer(Section):
+    learning_rate: Annotated[float, Field(gt=0)] = Field(3e-6, description="peak learning rate of AdamW; decays to 0 by a cosine")
+    warmup_ratio: Fraction = Field(0.1, description="share of the steps spent warming up linearly from 0")
+    b1: Fraction = Field(0.9, description="AdamW's first decay rate")
+    b2: Fraction = Field(0.99, description="AdamW's second decay rate")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(0.1, description="AdamW's weight decay (not on norms)")
+    max_grad_norm: Annotated[float, Field(gt=0)] = Field(0.1, description="gradients are clipped to this global norm")
+
+
+class Training(Section):
+    max_steps: PositiveInt = Field(description="GRPO steps")
+    gradient_accumulation_steps: PositiveInt = Field(1, description="micro-batches the update is split into")
+    logits_chunk: PositiveInt = Field(1024, description="tokens per chunk for which logits exist at one time, per device")
+
+
+class WarmStart(Section):
+    """Supervised steps on worked answers before GRPO, for a model that starts from random weights."""
+
+    max_steps: PositiveInt = Field(description="supervised steps")
+    batch_size: PositiveInt = Field(description="worked answers per supervised step")
+    learning_rate: Annotated[float, Field(gt=0)] = Field(description="peak learning rate of the supervised steps")
+
+
+class Evaluation(Section):
+    every_n_steps: Count = Field(0, description="greedy test every N steps besides before and after; 0: only those two")
+    batch_size: PositiveInt = Field(256, description="prompts decoded at a time")
+
+
+class Checkpoint(Section):
+    every_n_steps: PositiveInt = Field(50, description="save a checkpoint every N steps")
+    keep: PositiveInt = Field(2, description="how many checkpoints to keep")
+
+
+class GrpoRecipe(Section):
+    kind: Literal["grpo"] = Field(description="which trainer runs this recipe")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="model-task-method")
+    description: str = Field(description="one sentence for `podwright recipes list`")
+    expect: Expect
+    model: Model
+    data: Data
+    batch_size: PositiveInt = Field(description="prompts per step, over all devices")
+    mesh: Mesh = Mesh()
+    grpo: Grpo = Grpo()
+    rollout: Rollout = Rollout()
+    rewards: tuple[Reward, ...] = Field(min_length=1, description="rewards that are added up")
+    optimizer: Optimizer = Optimizer()
+    training: Training
+    warm_start: WarmStart | None = Field(None, description="supervised start for random weights; null: none")
+    evaluation: Evaluation = Evaluation()
+    checkpoint: Checkpoint = Checkpoint()
+    trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
+    seed: int = Field(0, ge=0, description="seed of weights, data order and sampling")
+
+    @model_validator(mode="after")
+    def _whole(self) -> GrpoRecipe:
+        if self.grpo.num_generations < 2:
+            raise ValueError("grpo.num_generations must be at least 2: an advantage compares completions of one group")
+        if self.batch_size % self.training.gradient_accumulation_steps:
+            raise ValueError(
+                f"training.gradient_accumulation_steps={self.training.gradient_accumulation_steps} "
+                f"must divide batch_size={self.batch_size}"
+            )
+        if self.grpo.overlong_buffer >= self.rollout.total_generation_steps:
+            raise ValueError("grpo.overlong_buffer must be smaller than rollout.total_generation_steps")
+        return self
+
+
+Recipe = GrpoRecipe
+KINDS: dict[str, type[Recipe]] = {"grpo": GrpoRecipe}

@@ -1,0 +1,107 @@
+"""Every path of a run and the shape of every record in it: the contract of the two halves.
+
+    NAME/recipe.json      the resolved recipe                          launcher, once
+         plan.json        what the plan found and chose                launcher, once
+         journal.jsonl    decisions: one event a line                  launcher
+         attempts/N/      log.txt, pid.json, exit.json (how it ended)  never overwritten
+         metrics.jsonl    {stage, step, time, attempt, figures ...}    trainer
+         events.jsonl     {event, time, attempt, ...}: evaluations, checkpoints, notices
+         samples.jsonl    {when, question, answer, completion, extracted, correct}
+         tokenizer/       the tokenizer as a Hugging Face directory    trainer
+         start/           weights at step 0, the KL's reference        trainer
+         checkpoints/     whole training states                        trainer
+         report/          report.md, report.html, result.json          launcher
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+
+class Ending(enum.StrEnum):
+    """Why a run ended; what follows from it (status, retries, advice) is a table in run/states.py."""
+
+    FINISHED = "FINISHED"
+    STOPPED = "STOPPED"
+    PREEMPTED = "PREEMPTED"
+    NODE_LOST = "NODE_LOST"
+    NO_CAPACITY = "NO_CAPACITY"
+    TIMED_OUT = "TIMED_OUT"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    OUT_OF_DATA = "OUT_OF_DATA"
+    NOT_FINITE = "NOT_FINITE"
+    STALLED = "STALLED"
+    BAD_INPUT = "BAD_INPUT"
+    CRASHED = "CRASHED"
+    UNKNOWN = "UNKNOWN"
+
+
+class RunDir:
+    """The paths of one run. Creating a RunDir touches nothing."""
+
+    def __init__(self, path: Path):
+        self.path = Path(path)
+        self.name = self.path.name
+        self.recipe = self.path / "recipe.json"
+        self.plan = self.path / "plan.json"
+        self.journal = self.path / "journal.jsonl"
+        self.lock = self.path / "trainer.lock"
+        self.metrics = self.path / "metrics.jsonl"
+        self.events = self.path / "events.jsonl"
+        self.samples = self.path / "samples.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.start = self.path / "start"  # the weights that GRPO starts from and keeps as its reference
+        self.tokenizer = self.path / "tokenizer"
+        self.report = self.path / "report"
+        self.trackers = self.path / "trackers"
+
+    def attempt(self, number: int) -> Path:
+        return self.path / "attempts" / str(number)
+
+    def log(self, number: int) -> Path:
+        return self.attempt(number) / "log.txt"
+
+    def exit(self, number: int) -> Path:
+        return self.attempt(number) / "exit.json"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write whole or not at all: a temporary file beside `path`, then a rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_text(json.dumps(value, indent=1) + "\n")
+    part.replace(path)
+
+
+def append_jsonl(path: Path, record: Record) -> None:
+    """One record, one write: a reader or a kill never sees two records mixed."""
+    with path.open("a") as f:
+        f.write(json.dumps(record) + "\n")
+
+
+def read_jsonl(path: Path) -> Iterator[Record]:
+    """The whole records of `path`; a last line cut short by a kill is passed over."""
+    if not path.exists():
+        return
+    with path.open() as f:
+        for line in f:
+            if line.endswith("\n"):
+                try:
+                    yield json.loads(line)
+                except json.JSONDecodeError:
+                    continue
+
+
+def read_metrics(path: Path) -> dict[str, list[Record]]:
+    """Records by stage, ordered by step; a step that was run again after a resume counts once, the last time."""
+    stages: dict[str, dict[int, Record]] = {}
+    for record in read_jsonl(path):
+        stages.setdefault(record["stage"], {})[record["step"]] = record
+    return {stage: [steps[n] for n in sorted(steps)] for stage, steps in stages.items()}
