@@ -14,7 +14,8 @@ from pydantic import BaseModel, ValidationError
 from podwright.errors import UserError, nearest
 from podwright.recipe.schema import KINDS, Recipe
 
-SHIPPED = Path(__file__).resolve().parents[2] / "recipes"
+_PACKAGE = Path(__file__).resolve().parents[1]
+SHIPPED = next(d for d in (_PACKAGE / "recipes", _PACKAGE.parent / "recipes") if d.is_dir())  # a wheel, a checkout
 
 
 class _Loader(yaml.SafeLoader):

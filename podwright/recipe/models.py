@@ -77,7 +77,14 @@ def from_hf_config(config: dict[str, Any]) -> Qwen3Dims:
         raise UserError(
             f"config.json says model_type={config.get('model_type')!r}", "give a directory of a dense Qwen3 model"
         )
-    rope = config.get("rope_parameters") or {}
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    for key, wrong in {
+        "attention_bias": config.get("attention_bias"),
+        "use_sliding_window": config.get("use_sliding_window"),
+        "rope_type": rope.get("rope_type", "default") != "default" and rope.get("rope_type"),
+    }.items():
+        if wrong:
+            raise UserError(f"config.json says {key}={wrong!r}, which is not supported", "use a Qwen3 checkpoint without it")
     return Qwen3Dims(
         hidden_size=config["hidden_size"],
         intermediate_size=config["intermediate_size"],

@@ -1,0 +1,187 @@
+"""Qwen3 weights to and from Hugging Face directories: config.json, (sharded) safetensors, generation config.
+
+The names and layouts are a table; reading and writing walk it. Tokenizer files are data/tokenizer.py's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from podwright.errors import UserError
+from podwright.models import param, qwen3
+from podwright.recipe.models import Qwen3Dims, from_hf_config
+from podwright.rundir import write_json
+
+Tree = Any
+MAX_SHARD_BYTES = 4 * 1024**3
+
+# our name -> (Hugging Face's name, their dims from ours): theirs are [out, in], ours [in, heads, head_dim] and so on.
+_LAYER: dict[str, str] = {
+    "attention_norm": "input_layernorm",
+    "q": "self_attn.q_proj",
+    "k": "self_attn.k_proj",
+    "v": "self_attn.v_proj",
+    "q_norm": "self_attn.q_norm",
+    "k_norm": "self_attn.k_norm",
+    "o": "self_attn.o_proj",
+    "mlp_norm": "post_attention_layernorm",
+    "gate": "mlp.gate_proj",
+    "up": "mlp.up_proj",
+    "down": "mlp.down_proj",
+}
+_TOP: dict[str, str] = {"embed": "model.embed_tokens", "norm": "model.norm", "lm_head": "lm_head"}
+
+
+def _to_theirs(name: str, ours: np.ndarray) -> np.ndarray:
+    if ours.ndim == 1 or name in _TOP:
+        return ours
+    flat = ours.reshape(-1, ours.shape[-1]) if name == "o" else ours.reshape(ours.shape[0], -1)
+    return np.ascontiguousarray(flat.T)
+
+
+def _to_ours(theirs: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
+    return theirs.reshape(shape) if theirs.ndim == 1 or name in _TOP else theirs.T.reshape(shape)
+
+
+def read_config(path: Path) -> Qwen3Dims:
+    try:
+        config = json.loads((path / "config.json").read_text())
+    except (OSError, json.JSONDecodeError) as e:
+        raise UserError(f"{path} has no readable config.json ({e})", "give a Hugging Face model directory") from e
+    return from_hf_config(config)
+
+
+def read(path: Path, dims: Qwen3Dims, mesh: Mesh) -> Tree:
+    """The weights in directory `path` as float32 arrays on `mesh`; each process holds only its own shards."""
+    fetch = _opener(path)
+
+    def one(keys: Any, p: param.Param) -> jax.Array:
+        name = keys[-1].key
+        if name in _TOP:
+            value = _checked(fetch(f"{_TOP[name]}.weight"), p.shape, name)
+        else:
+            layers = (fetch(f"model.layers.{i}.{_LAYER[name]}.weight") for i in range(p.shape[0]))
+            value = np.stack([_checked(w, p.shape[1:], name) for w in layers])
+        sharding = NamedSharding(mesh, p.spec())
+        return jax.make_array_from_callback(p.shape, sharding, lambda index: value[index])
+
+    return jax.tree_util.tree_map_with_path(one, qwen3.declare(dims), is_leaf=param.is_param)
+
+
+def _checked(theirs: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
+    if theirs.size != np.prod(shape):
+        raise UserError(
+            f"weight {name} has shape {list(theirs.shape)}, the model's dimensions ask for {list(shape)}",
+            "set model.name (or config.json) to the dimensions of this checkpoint",
+        )
+    return _to_ours(theirs.astype(np.float32), shape, name)
+
+
+def _opener(path: Path) -> Callable[[str], np.ndarray]:
+    index = path / "model.safetensors.index.json"
+    try:
+        if index.exists():
+            where = {k: path / f for k, f in json.loads(index.read_text())["weight_map"].items()}
+        else:
+            single = path / "model.safetensors"
+            with safe_open(single, "np") as f:
+                where = dict.fromkeys(f.keys(), single)
+        files = {file: safe_open(file, "np") for file in set(where.values())}
+    except (OSError, SafetensorError, KeyError) as e:
+        raise UserError(f"{path} holds no readable safetensors weights ({e})", "check that the download is complete") from e
+
+    def fetch(name: str) -> np.ndarray:
+        if name not in where:
+            raise UserError(f"weight {name} is not in {path}", "give the checkpoint of a dense Qwen3 of these dimensions")
+        return files[where[name]].get_tensor(name)
+
+    return fetch
+
+
+def write(path: Path, dims: Qwen3Dims, params: Tree, mesh: Mesh, dtype: str, stop_ids: tuple[int, ...], pad_id: int) -> None:
+    """A directory that transformers loads. Every process must call it; the first one writes."""
+    mine = jax.process_index() == 0
+    path.mkdir(parents=True, exist_ok=True)
+    shards: list[dict[str, np.ndarray]] = [{}]
+    size = 0
+    names: dict[str, int] = {}
+    for name, value in _theirs(dims, params, mesh):
+        if not mine:
+            continue
+        value = value.astype(jnp.dtype(dtype))
+        if size + value.nbytes > MAX_SHARD_BYTES and shards[-1]:
+            shards.append({})
+            size = 0
+        shards[-1][name] = value
+        names[name] = len(shards)
+        size += value.nbytes
+    if not mine:
+        return
+    total = sum(v.nbytes for shard in shards for v in shard.values())
+    for number, shard in enumerate(shards, 1):
+        save_file(shard, path / _file(number, len(shards)), metadata={"format": "pt"})
+    if len(shards) > 1:
+        weight_map = {name: _file(number, len(shards)) for name, number in names.items()}
+        write_json(path / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": weight_map})
+    write_json(path / "config.json", _config(dims, dtype, stop_ids, pad_id))
+    write_json(
+        path / "generation_config.json",
+        {"eos_token_id": list(stop_ids), "pad_token_id": pad_id, "do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95},
+    )
+
+
+def _file(number: int, of: int) -> str:
+    return "model.safetensors" if of == 1 else f"model-{number:05d}-of-{of:05d}.safetensors"
+
+
+def _theirs(dims: Qwen3Dims, params: Tree, mesh: Mesh) -> Iterator[tuple[str, np.ndarray]]:
+    """Name and float32 value of every Hugging Face tensor; at most one of our stacked weights is gathered at a time."""
+    gather = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    for name in ("embed", "norm", "lm_head"):
+        if name in params:
+            yield f"{_TOP[name]}.weight", np.asarray(gather(params[name]))
+    for name, stacked in params["layers"].items():
+        values = np.asarray(gather(stacked))
+        for i in range(dims.num_layers):
+            yield f"model.layers.{i}.{_LAYER[name]}.weight", _to_theirs(name, values[i])
+
+
+def _config(dims: Qwen3Dims, dtype: str, stop_ids: tuple[int, ...], pad_id: int) -> dict[str, Any]:
+    return {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": pad_id,
+        "dtype": dtype,
+        "torch_dtype": dtype,
+        "eos_token_id": stop_ids[0],
+        "pad_token_id": pad_id,
+        "head_dim": dims.head_dim,
+        "hidden_act": "silu",
+        "hidden_size": dims.hidden_size,
+        "initializer_range": 0.02,
+        "intermediate_size": dims.intermediate_size,
+        "max_position_embeddings": dims.max_positions,
+        "num_attention_heads": dims.num_heads,
+        "num_hidden_layers": dims.num_layers,
+        "num_key_value_heads": dims.num_kv_heads,
+        "rms_norm_eps": dims.norm_eps,
+        "rope_theta": dims.rope_theta,
+        "rope_parameters": {"rope_type": "default", "rope_theta": dims.rope_theta},
+        "sliding_window": None,
+        "use_sliding_window": False,
+        "tie_word_embeddings": dims.tie_word_embeddings,
+        "use_cache": True,
+        "vocab_size": dims.vocab_size,
+    }

@@ -1,0 +1,33 @@
+"""Norm, rotary positions and gated MLP. Shape suffixes: B batch, N tokens, E hidden, F ffn, H heads, D head_dim."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dim, in float32 (Zhang & Sennrich 2019)."""
+    x32 = x.astype(jnp.float32)
+    scale = jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + eps)
+    return (x32 * scale * weight.astype(jnp.float32)).astype(x.dtype)
+
+
+def rope_angles(positions: jax.Array, head_dim: int, theta: float) -> tuple[jax.Array, jax.Array]:
+    """cos and sin of shape positions.shape + (head_dim / 2,), float32 (Su et al. 2021, equation 34)."""
+    frequency = theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
+    angle = positions.astype(jnp.float32)[..., None] * frequency
+    return jnp.cos(angle), jnp.sin(angle)
+
+
+def rotate(x_BNHD: jax.Array, cos_BND: jax.Array, sin_BND: jax.Array) -> jax.Array:
+    """Rotary embedding with the two halves of head_dim as real and imaginary part, as Qwen3 has it."""
+    real, imaginary = jnp.split(x_BNHD.astype(jnp.float32), 2, axis=-1)
+    cos, sin = cos_BND[..., None, :], sin_BND[..., None, :]
+    turned = jnp.concatenate([real * cos - imaginary * sin, imaginary * cos + real * sin], axis=-1)
+    return turned.astype(x_BNHD.dtype)
+
+
+def gated_mlp(x_BNE: jax.Array, gate_EF: jax.Array, up_EF: jax.Array, down_FE: jax.Array) -> jax.Array:
+    """down(silu(gate(x)) * up(x)) (Shazeer 2020)."""
+    return (jax.nn.silu(x_BNE @ gate_EF) * (x_BNE @ up_EF)) @ down_FE

@@ -1,0 +1,167 @@
+"""Qwen3 (dense): its weights, the forward pass over groups, and the decode step with a cache.
+
+Shape suffixes: B batch, N tokens, V vocabulary, E hidden, P prompts, S prompt tokens, G completions per prompt,
+T completion tokens, K key-value heads, R query heads per key-value head, D head_dim. Prompts are padded on the right;
+a completion's positions go on from its prompt's true length. The leading dim of each weight under 'layers' is the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from podwright.models import attention, layers
+from podwright.models.param import Param
+from podwright.recipe.models import Qwen3Dims
+
+Tree = dict[str, Any]
+Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+def declare(dims: Qwen3Dims) -> Tree:
+    """Every weight of the model. Standard deviation 0.02 as in the published config (initializer_range)."""
+    n, e, f, d = dims.num_layers, dims.hidden_size, dims.intermediate_size, dims.head_dim
+    h, k = dims.num_heads, dims.num_kv_heads
+    out_scale = 0.02 / (2 * n) ** 0.5  # residual branches start smaller the deeper the model (Radford et al. 2019)
+    params: Tree = {
+        "embed": Param((dims.vocab_size, e), ("vocab", "embed")),
+        "layers": {
+            "attention_norm": Param((n, e), ("layers", None), "ones"),
+            "q": Param((n, e, h, d), ("layers", "embed", "heads", None)),
+            "k": Param((n, e, k, d), ("layers", "embed", "kv_heads", None)),
+            "v": Param((n, e, k, d), ("layers", "embed", "kv_heads", None)),
+            "q_norm": Param((n, d), ("layers", None), "ones"),
+            "k_norm": Param((n, d), ("layers", None), "ones"),
+            "o": Param((n, h, d, e), ("layers", "heads", None, "embed"), scale=out_scale),
+            "mlp_norm": Param((n, e), ("layers", None), "ones"),
+            "gate": Param((n, e, f), ("layers", "embed", "ffn")),
+            "up": Param((n, e, f), ("layers", "embed", "ffn")),
+            "down": Param((n, f, e), ("layers", "ffn", "embed"), scale=out_scale),
+        },
+        "norm": Param((e,), (None,), "ones"),
+    }
+    if not dims.tie_word_embeddings:
+        params["lm_head"] = Param((dims.vocab_size, e), ("vocab", "embed"))
+    return params
+
+
+def head(params: Tree) -> jax.Array:
+    """The output embedding, shape [V, E]."""
+    return params.get("lm_head", params["embed"])
+
+
+def cast(params: Tree, dtype: Any) -> Tree:
+    return jax.tree.map(lambda w: w.astype(dtype), params)
+
+
+def _layer(dims: Qwen3Dims, w: Tree, x_BNE: jax.Array, cos: jax.Array, sin: jax.Array, attend: Attend) -> jax.Array:
+    """One pre-norm block. `attend(q BNKRD, k BNKD, v BNKD) -> BNKRD` decides who sees whom."""
+    b, num, _ = x_BNE.shape
+    y = layers.rms_norm(x_BNE, w["attention_norm"], dims.norm_eps)
+    q = layers.rms_norm(jnp.einsum("bne,ehd->bnhd", y, w["q"]), w["q_norm"], dims.norm_eps)
+    k = layers.rms_norm(jnp.einsum("bne,ehd->bnhd", y, w["k"]), w["k_norm"], dims.norm_eps)
+    v = jnp.einsum("bne,ehd->bnhd", y, w["v"])
+    q, k = layers.rotate(q, cos, sin), layers.rotate(k, cos, sin)
+    out = attend(q.reshape(b, num, dims.num_kv_heads, -1, dims.head_dim), k, v)
+    x_BNE = x_BNE + jnp.einsum("bnhd,hde->bne", out.reshape(b, num, dims.num_heads, dims.head_dim), w["o"])
+    y = layers.rms_norm(x_BNE, w["mlp_norm"], dims.norm_eps)
+    return x_BNE + layers.gated_mlp(y, w["gate"], w["up"], w["down"])
+
+
+class Group(NamedTuple):
+    """Prompts, each with G completions."""
+
+    prompts_PS: jax.Array
+    lengths_P: jax.Array
+    completions_PGT: jax.Array
+
+
+def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat: bool) -> jax.Array:
+    """Final hidden states [P, G, T, E] whose logits predict completions_PGT, token by token.
+
+    Each prompt goes through the layers once, whatever G is; gradients of all its completions meet in it.
+    """
+    p, s = group.prompts_PS.shape
+    _, g, t = group.completions_PGT.shape
+    tokens = jnp.concatenate([group.prompts_PS, group.completions_PGT.reshape(p, g * t)], axis=1)
+    own = jnp.broadcast_to(group.lengths_P[:, None, None] + jnp.arange(t), (p, g, t)).reshape(p, g * t)
+    positions = jnp.concatenate([jnp.broadcast_to(jnp.arange(s), (p, s)), own], axis=1)
+    cos, sin = layers.rope_angles(positions, dims.head_dim, dims.rope_theta)
+    prompt_mask_PS = jnp.arange(s) < group.lengths_P[:, None]
+    own_mask_TU = jnp.tril(jnp.ones((t, t), bool))
+
+    def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        q_own, k_own, v_own = (x[:, s:].reshape(p, g, t, *x.shape[2:]) for x in (q, k, v))
+        first = attention.causal(q[:, :s], k[:, :s], v[:, :s])
+        second = attention.grouped(q_own, (k[:, :s], v[:, :s]), (k_own, v_own), prompt_mask_PS, own_mask_TU)
+        return jnp.concatenate([first, second.reshape(p, g * t, *second.shape[3:])], axis=1)
+
+    def block(x: jax.Array, w: Tree) -> tuple[jax.Array, None]:
+        return _layer(dims, cast(w, dtype), x, cos, sin, attend), None
+
+    x = params["embed"].astype(dtype)[tokens]
+    x, _ = jax.lax.scan(jax.checkpoint(block) if remat else block, x, params["layers"])
+    last_PE = jnp.take_along_axis(x[:, :s], group.lengths_P[:, None, None] - 1, axis=1)
+    before_PGTE = jnp.concatenate(
+        [jnp.broadcast_to(last_PE[:, None], (p, g, 1, x.shape[-1])), x[:, s:].reshape(p, g, t, -1)[:, :, :-1]], axis=2
+    )
+    return layers.rms_norm(before_PGTE, params["norm"], dims.norm_eps)
+
+
+def hidden(dims: Qwen3Dims, params: Tree, tokens_BN: jax.Array, dtype: Any) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    """Final hidden states [B, N, E] of plain sequences, and the keys and values of every layer, [layers, B, N, K, D]."""
+    positions = jnp.broadcast_to(jnp.arange(tokens_BN.shape[1]), tokens_BN.shape)
+    cos, sin = layers.rope_angles(positions, dims.head_dim, dims.rope_theta)
+
+    def block(x: jax.Array, w: Tree) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        kept = []
+
+        def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+            kept.append((k, v))
+            return attention.causal(q, k, v)
+
+        x = _layer(dims, cast(w, dtype), x, cos, sin, attend)
+        return x, kept[0]
+
+    x, cache = jax.lax.scan(block, params["embed"].astype(dtype)[tokens_BN], params["layers"])
+    return layers.rms_norm(x, params["norm"], dims.norm_eps), cache
+
+
+class Cache(NamedTuple):
+    """Keys and values of one layer while decoding: the prompt's, shared by its group, and each completion's own."""
+
+    prompt_k_PSKD: jax.Array
+    prompt_v_PSKD: jax.Array
+    k_PGTKD: jax.Array
+    v_PGTKD: jax.Array
+
+
+def unstack(params: Tree, num_layers: int) -> list[Tree]:
+    """Layer by layer, so that the decode loop reads whole arrays instead of slicing the stack at every token."""
+    return [jax.tree.map(lambda w: w[i], params["layers"]) for i in range(num_layers)]
+
+
+def decode_step(
+    dims: Qwen3Dims, params: Tree, per_layer: list[Tree], tokens_PG: jax.Array, lengths_P: jax.Array, t: jax.Array, caches: list[Cache]
+) -> tuple[jax.Array, list[Cache]]:
+    """Hidden states [P, G, E] after completion token number `t` (from 0) of every row, and the caches with it in place."""
+    p, g = tokens_PG.shape
+    cos, sin = layers.rope_angles(jnp.broadcast_to((lengths_P + t)[:, None], (p, g)), dims.head_dim, dims.rope_theta)
+    prompt_mask_PS = jnp.arange(caches[0].prompt_k_PSKD.shape[1]) < lengths_P[:, None]
+    own_mask_TU = (jnp.arange(caches[0].k_PGTKD.shape[2]) <= t)[None]
+    x = params["embed"][tokens_PG]
+    for i, w in enumerate(per_layer):
+
+        def attend(q: jax.Array, k: jax.Array, v: jax.Array, i: int = i) -> jax.Array:
+            old = caches[i]
+            k_own = jax.lax.dynamic_update_slice(old.k_PGTKD, k[:, :, None], (0, 0, t, 0, 0))
+            v_own = jax.lax.dynamic_update_slice(old.v_PGTKD, v[:, :, None], (0, 0, t, 0, 0))
+            caches[i] = old._replace(k_PGTKD=k_own, v_PGTKD=v_own)
+            prompt = (old.prompt_k_PSKD, old.prompt_v_PSKD)
+            return attention.grouped(q[:, :, None], prompt, (k_own, v_own), prompt_mask_PS, own_mask_TU)[:, :, 0]
+
+        x = _layer(dims, w, x, cos, sin, attend)
+    return layers.rms_norm(x, params["norm"], dims.norm_eps), caches
