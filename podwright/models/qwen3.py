@@ -79,7 +79,9 @@ class Group(NamedTuple):
     completions_PGT: jax.Array
 
 
-def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat: bool) -> jax.Array:
+def group_hidden(
+    dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat: bool, batch: jax.sharding.NamedSharding
+) -> jax.Array:
     """Final hidden states [P, G, T, E] whose logits predict completions_PGT, token by token.
 
     Each prompt goes through the layers once, whatever G is; gradients of all its completions meet in it.
@@ -100,9 +102,9 @@ def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat:
         return jnp.concatenate([first, second.reshape(p, g * t, *second.shape[3:])], axis=1)
 
     def block(x: jax.Array, w: Tree) -> tuple[jax.Array, None]:
-        return _layer(dims, cast(w, dtype), x, cos, sin, attend), None
+        return jax.lax.with_sharding_constraint(_layer(dims, cast(w, dtype), x, cos, sin, attend), batch), None
 
-    x = params["embed"].astype(dtype)[tokens]
+    x = jax.lax.with_sharding_constraint(params["embed"].astype(dtype)[tokens], batch)
     x, _ = jax.lax.scan(jax.checkpoint(block) if remat else block, x, params["layers"])
     last_PE = jnp.take_along_axis(x[:, :s], group.lengths_P[:, None, None] - 1, axis=1)
     before_PGTE = jnp.concatenate(

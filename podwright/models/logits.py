@@ -1,0 +1,118 @@
+"""Log-probability and entropy of given tokens, chunk by chunk: the logits of a whole batch never exist.
+
+Vocabulary may be sharded over 'tensor' and tokens over 'data' and 'fsdp'; the gradient of the output embedding is summed
+over devices once, not once a chunk. Shape suffixes: B batch, N tokens, E hidden, V vocabulary, C chunk.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as Spec
+
+from podwright.models.param import BATCH_AXES
+
+_TOKENS = Spec(BATCH_AXES)
+_HEAD = Spec("tensor", None)
+
+
+class Setting(NamedTuple):
+    mesh: Mesh
+    dtype: Any
+    """of the matrix products; sums and exponentials are float32"""
+    chunk: int
+    """tokens per device whose logits exist at one time"""
+    temperature: float
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def token_logprobs(setting: Setting, hidden_BNE: jax.Array, head_VE: jax.Array, targets_BN: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(log p(target), entropy) of softmax(hidden @ head.T / temperature), each [B, N] float32.
+
+    Differentiable in `hidden` and `head` through the log-probability; the entropy is a measurement without gradient.
+    """
+    return _forward(setting, hidden_BNE, head_VE, targets_BN)[0]
+
+
+def _forward(setting: Setting, hidden: jax.Array, head: jax.Array, targets: jax.Array) -> Any:
+    def local(hidden: jax.Array, head: jax.Array, targets: jax.Array) -> tuple[jax.Array, ...]:
+        first = _first_token(head)
+
+        def chunk(_: None, args: tuple[jax.Array, jax.Array]) -> tuple[None, tuple[jax.Array, ...]]:
+            z_CV = _logits(setting, args[0], head)
+            top = jax.lax.pmax(z_CV.max(-1), "tensor")
+            weight = jnp.exp(z_CV - top[:, None])
+            hit = (args[1] - first)[:, None] == jnp.arange(head.shape[0])
+            sums = jnp.stack([weight.sum(-1), (weight * z_CV).sum(-1), jnp.where(hit, z_CV, 0.0).sum(-1)])
+            total, weighted, target = jax.lax.psum(sums, "tensor")
+            lse = top + jnp.log(total)
+            return None, (target - lse, lse - weighted / total, lse)
+
+        _, out = jax.lax.scan(chunk, None, (_chunks(hidden, setting.chunk), _chunks(targets, setting.chunk)))
+        return tuple(_whole(x, targets.shape) for x in out)
+
+    run = jax.shard_map(
+        local, mesh=setting.mesh, in_specs=(_TOKENS, _HEAD, _TOKENS), out_specs=(_TOKENS, _TOKENS, _TOKENS), check_vma=False
+    )
+    logps, entropy, lse = run(hidden, head.astype(setting.dtype), targets)
+    return (logps, entropy), (hidden, head, targets, lse)
+
+
+def _backward(setting: Setting, saved: Any, cotangents: tuple[jax.Array, jax.Array]) -> Any:
+    hidden, head, targets, lse = saved
+
+    def local(hidden: jax.Array, head: jax.Array, targets: jax.Array, lse: jax.Array, g: jax.Array) -> tuple[jax.Array, jax.Array]:
+        first = _first_token(head)
+
+        def chunk(d_head: jax.Array, args: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+            h, target, lse, g = args
+            p_CV = jnp.exp(_logits(setting, h, head) - lse[:, None])
+            hit = (target - first)[:, None] == jnp.arange(head.shape[0])
+            d_logits = ((g / setting.temperature)[:, None] * (hit - p_CV)).astype(setting.dtype)
+            d_head += jnp.einsum("cv,ce->ve", d_logits, h, preferred_element_type=jnp.float32)
+            return d_head, jnp.einsum("cv,ve->ce", d_logits, head, preferred_element_type=jnp.float32)
+
+        args = tuple(_chunks(x, setting.chunk) for x in (hidden, targets, lse, g))
+        d_head, d_hidden = jax.lax.scan(chunk, jnp.zeros(head.shape, jnp.float32), args)
+        d_hidden = jax.lax.psum(_whole(d_hidden, targets.shape), "tensor")
+        return d_hidden.astype(hidden.dtype), jax.lax.psum(d_head, BATCH_AXES)
+
+    run = jax.shard_map(
+        local,
+        mesh=setting.mesh,
+        in_specs=(_TOKENS, _HEAD, _TOKENS, _TOKENS, _TOKENS),
+        out_specs=(_TOKENS, _HEAD),
+        check_vma=False,
+    )
+    d_hidden, d_head = run(hidden, head.astype(setting.dtype), targets, lse, cotangents[0])
+    return d_hidden, d_head.astype(head.dtype), None
+
+
+token_logprobs.defvjp(_forward, _backward)
+
+
+def _logits(setting: Setting, hidden_CE: jax.Array, head_VE: jax.Array) -> jax.Array:
+    return jnp.einsum("ce,ve->cv", hidden_CE, head_VE, preferred_element_type=jnp.float32) / setting.temperature
+
+
+def _first_token(head: jax.Array) -> jax.Array:
+    """The id of the first token of this device's part of the vocabulary."""
+    return jax.lax.axis_index("tensor") * head.shape[0]
+
+
+def _chunks(x: jax.Array, size: int) -> jax.Array:
+    """[B, N, ...] -> [chunks, size, ...], padded with zeros at the end."""
+    flat = x.reshape(-1, *x.shape[2:])
+    size = min(size, flat.shape[0])
+    flat = jnp.pad(flat, [(0, -flat.shape[0] % size), *[(0, 0)] * (flat.ndim - 1)])
+    return flat.reshape(-1, size, *flat.shape[1:])
+
+
+def _whole(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Undoes _chunks for a leading shape [B, N]."""
+    flat = x.reshape(-1, *x.shape[2:])
+    return flat[: shape[0] * shape[1]].reshape(*shape, *flat.shape[1:])

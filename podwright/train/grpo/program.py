@@ -1,0 +1,249 @@
+"""The programs of GRPO: rollout, score, update, and the supervised warm start; each built here and nowhere else.
+
+Shape suffixes: P prompts, S prompt tokens, G completions per prompt, T completion tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from podwright.models import logits, param, qwen3
+from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.schema import GrpoRecipe
+from podwright.train import optimizer
+from podwright.train.grpo import loss, rollout
+from podwright.train.mesh import batch_sharding
+from podwright.train.program import Program
+
+Tree = Any
+
+
+class State(NamedTuple):
+    """What training changes, and all that a checkpoint holds on the device."""
+
+    params: Tree
+    opt_state: Tree
+
+
+class Batch(NamedTuple):
+    """One step's rollouts with their advantages. `old` and `reference` may be None (see loss.Inputs)."""
+
+    group: qwen3.Group
+    lengths_PG: jax.Array
+    counted_PG: jax.Array
+    """False leaves a completion out of the loss"""
+    advantages_PG: jax.Array
+    sampler_PGT: jax.Array
+    old_PGT: jax.Array | None
+    reference_PGT: jax.Array | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """A recipe on a mesh: what every program is built from."""
+
+    recipe: GrpoRecipe
+    dims: Qwen3Dims
+    mesh: Mesh
+    stop_ids: tuple[int, ...]
+    pad_id: int
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.dtype(self.recipe.model.compute_dtype)
+
+    def logprobs(self, params: Tree, group: qwen3.Group, temperature: float) -> tuple[jax.Array, jax.Array]:
+        """(log-probability, entropy) of every completion token, [P, G, T]."""
+        p, g, t = group.completions_PGT.shape
+        remat = self.recipe.model.remat == "layer"
+        hidden = qwen3.group_hidden(self.dims, params, group, self.dtype, remat, batch_sharding(self.mesh))
+        setting = logits.Setting(self.mesh, self.dtype, self.recipe.training.logits_chunk, temperature)
+        flat = hidden.reshape(p, g * t, -1)
+        out = logits.token_logprobs(setting, flat, qwen3.head(params), group.completions_PGT.reshape(p, g * t))
+        return out[0].reshape(p, g, t), out[1].reshape(p, g, t)
+
+
+def programs(setup: Setup) -> dict[str, Program]:
+    """Every program the recipe runs, by name."""
+    recipe = setup.recipe
+    params = param.abstract(qwen3.declare(setup.dims), setup.mesh)
+    tx = _tx(setup, recipe.optimizer.learning_rate, recipe.training.max_steps * recipe.grpo.num_iterations)
+    sampling = rollout.Sampling.of(recipe.rollout)
+    made = {
+        "rollout": _rollout(setup, params, recipe.batch_size, recipe.grpo.num_generations, sampling, "rollout"),
+        "evaluate": _rollout(setup, params, evaluation_rows(setup), 1, rollout.GREEDY, "evaluate"),
+        "score": _score(setup, params),
+        "update": _update(setup, params, tx),
+    }
+    if recipe.warm_start:
+        made["warm_start"] = _warm_start(setup, params)
+    return made
+
+
+def evaluation_rows(setup: Setup) -> int:
+    """Prompts per evaluation batch, rounded up to what the mesh divides."""
+    shards = setup.mesh.shape["data"] * setup.mesh.shape["fsdp"]
+    return -(-setup.recipe.evaluation.batch_size // shards) * shards
+
+
+def _tx(setup: Setup, learning_rate: float, max_steps: int) -> optax.GradientTransformation:
+    o = setup.recipe.optimizer
+    rate = optimizer.schedule(learning_rate, o.warmup_ratio, max_steps)
+    return optimizer.adamw(
+        qwen3.declare(setup.dims), rate, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm
+    )
+
+
+def new_state(setup: Setup, params: Tree, *, warm: bool = False) -> State:
+    """`params` with a fresh optimizer state, on the mesh."""
+    recipe = setup.recipe
+    if warm and recipe.warm_start:
+        tx = _tx(setup, recipe.warm_start.learning_rate, recipe.warm_start.max_steps)
+    else:
+        tx = _tx(setup, recipe.optimizer.learning_rate, recipe.training.max_steps * recipe.grpo.num_iterations)
+    shapes = optimizer.abstract_state(tx, param.abstract(qwen3.declare(setup.dims), setup.mesh), setup.mesh)
+    return State(params, jax.jit(tx.init, out_shardings=jax.tree.map(lambda s: s.sharding, shapes))(params))
+
+
+def abstract_state(setup: Setup) -> State:
+    params = param.abstract(qwen3.declare(setup.dims), setup.mesh)
+    tx = _tx(setup, setup.recipe.optimizer.learning_rate, setup.recipe.training.max_steps)
+    return State(params, optimizer.abstract_state(tx, params, setup.mesh))
+
+
+def _array(setup: Setup, *shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=batch_sharding(setup.mesh))
+
+
+def _group(setup: Setup, p: int, g: int, t: int) -> qwen3.Group:
+    s = setup.recipe.rollout.max_prompt_length
+    return qwen3.Group(_array(setup, p, s), _array(setup, p), _array(setup, p, g, t))
+
+
+def _rollout(setup: Setup, params: Tree, p: int, g: int, sampling: rollout.Sampling, name: str) -> Program:
+    recipe = setup.recipe
+
+    def step(params: Tree, prompts_PS: jax.Array, lengths_P: jax.Array, number: jax.Array) -> rollout.Completions:
+        """`number` counts the rollouts of the run, so that no two draw the same noise."""
+        return rollout.generate(
+            setup.dims,
+            setup.mesh,
+            params,
+            prompts_PS,
+            lengths_P,
+            jax.random.fold_in(jax.random.key(recipe.seed), number),
+            num_generations=g,
+            max_new_tokens=recipe.rollout.total_generation_steps,
+            sampling=sampling,
+            stop_ids=setup.stop_ids,
+            pad_id=setup.pad_id,
+            dtype=setup.dtype,
+        )
+
+    prompts = _array(setup, p, recipe.rollout.max_prompt_length)
+    number = jax.ShapeDtypeStruct((), jnp.int32)
+    jitted = jax.jit(step, out_shardings=batch_sharding(setup.mesh))
+    return Program(name, jitted, (params, prompts, _array(setup, p), number))
+
+
+def _score(setup: Setup, params: Tree) -> Program:
+    """Log-probabilities [P, G, T] under some parameters: the frozen reference, or the policy before its first update."""
+
+    def step(params: Tree, group: qwen3.Group) -> jax.Array:
+        return setup.logprobs(params, group, setup.recipe.rollout.temperature)[0]
+
+    r = setup.recipe
+    group = _group(setup, r.batch_size, r.grpo.num_generations, r.rollout.total_generation_steps)
+    return Program("score", jax.jit(step, out_shardings=batch_sharding(setup.mesh)), (params, group))
+
+
+def _micro_batches(setup: Setup, tree: Tree, num: int) -> Tree:
+    """Leading dim P -> [num, P / num]; each micro-batch takes every num-th prompt, so that no device sits idle."""
+    spec = NamedSharding(setup.mesh, PartitionSpec(None, param.BATCH_AXES))
+
+    def split(x: jax.Array) -> jax.Array:
+        x = x.reshape(x.shape[0] // num, num, *x.shape[1:]).swapaxes(0, 1)
+        return jax.lax.with_sharding_constraint(x, spec)
+
+    return jax.tree.map(split, tree)
+
+
+def _accumulate(setup: Setup, params: Tree, tree: Tree, num: int, gradient: Any) -> tuple[Any, Tree]:
+    """Sums of `gradient(params, micro_batch) -> ((loss, sums), grads)` over `num` micro-batches."""
+    if num == 1:
+        return gradient(params, tree)
+    parts = _micro_batches(setup, tree, num)
+    zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], parts)))
+    added, _ = jax.lax.scan(lambda acc, part: (jax.tree.map(jnp.add, acc, gradient(params, part)), None), zeros, parts)
+    return added
+
+
+def _update(setup: Setup, params: Tree, tx: optax.GradientTransformation) -> Program:
+    r = setup.recipe
+
+    def objective(params: Tree, part: tuple[qwen3.Group, loss.Inputs]) -> tuple[jax.Array, dict[str, jax.Array]]:
+        group, inputs = part
+        logps, entropy = setup.logprobs(params, group, r.rollout.temperature)
+        value, sums = loss.total(r.grpo, logps, inputs)
+        return value, sums | {"entropy": (entropy * inputs.mask_PGT).sum()}
+
+    def step(state: State, batch: Batch) -> tuple[State, dict[str, jax.Array]]:
+        t = batch.group.completions_PGT.shape[2]
+        counted = batch.counted_PG[..., None] & (jnp.arange(t) < batch.lengths_PG[..., None])
+        mask = counted.astype(jnp.float32)
+        inputs = loss.Inputs(
+            batch.advantages_PG, mask, loss.token_weights(r.grpo.loss, mask), batch.sampler_PGT, batch.old_PGT, batch.reference_PGT
+        )
+        gradient = jax.value_and_grad(objective, has_aux=True)
+        num = r.training.gradient_accumulation_steps
+        (value, sums), grads = _accumulate(setup, state.params, (batch.group, inputs), num, gradient)
+        new, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
+        means = {name: x / jnp.maximum(mask.sum(), 1.0) for name, x in sums.items()}
+        return State(new, opt_state), {"loss": value, "grad_norm": norm, **means}
+
+    p, g, t = r.batch_size, r.grpo.num_generations, r.rollout.total_generation_steps
+    tokens = _array(setup, p, g, t, dtype=jnp.float32)
+    batch = Batch(
+        group=_group(setup, p, g, t),
+        lengths_PG=_array(setup, p, g),
+        counted_PG=_array(setup, p, g, dtype=jnp.bool_),
+        advantages_PG=_array(setup, p, g, dtype=jnp.float32),
+        sampler_PGT=tokens,
+        old_PGT=tokens if r.grpo.num_iterations > 1 else None,
+        reference_PGT=tokens if r.grpo.beta > 0 else None,
+    )
+    state = State(params, optimizer.abstract_state(tx, params, setup.mesh))
+    return Program("update", jax.jit(step, donate_argnums=0, out_shardings=_state_out(setup, state)), (state, batch))
+
+
+def _warm_start(setup: Setup, params: Tree) -> Program:
+    """Supervised step: mean negative log-probability of worked answers, given as groups of one completion."""
+    warm = setup.recipe.warm_start
+    assert warm
+    tx = _tx(setup, warm.learning_rate, warm.max_steps)
+
+    def objective(params: Tree, group: qwen3.Group, lengths_PG: jax.Array) -> jax.Array:
+        logps, _ = setup.logprobs(params, group, 1.0)
+        mask = (jnp.arange(group.completions_PGT.shape[2]) < lengths_PG[..., None]).astype(jnp.float32)
+        return -(logps * mask).sum() / mask.sum()
+
+    def step(state: State, group: qwen3.Group, lengths_PG: jax.Array) -> tuple[State, dict[str, jax.Array]]:
+        value, grads = jax.value_and_grad(objective)(state.params, group, lengths_PG)
+        new, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
+        return State(new, opt_state), {"loss": value, "grad_norm": norm}
+
+    group = _group(setup, warm.batch_size, 1, setup.recipe.rollout.total_generation_steps)
+    state = State(params, optimizer.abstract_state(tx, params, setup.mesh))
+    jitted = jax.jit(step, donate_argnums=0, out_shardings=_state_out(setup, state))
+    return Program("warm_start", jitted, (state, group, _array(setup, warm.batch_size, 1)))
+
+
+def _state_out(setup: Setup, state: State) -> Any:
+    """Shardings of (state, metrics): the state as it came in, metrics replicated so that every process can read them."""
+    return jax.tree.map(lambda s: s.sharding, state), NamedSharding(setup.mesh, PartitionSpec())

@@ -1,0 +1,152 @@
+"""Sampling completions on the device: one prefill a prompt, one loop over tokens, early exit, exact log-probabilities.
+
+Shape suffixes: P prompts, S prompt tokens, G completions per prompt, T new tokens, V vocabulary, E hidden.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from podwright.models import param, qwen3
+from podwright.recipe import schema
+from podwright.recipe.models import Qwen3Dims
+
+Tree = Any
+
+
+class Sampling(NamedTuple):
+    """How a token is drawn from logits; temperature 0 takes the likeliest one."""
+
+    temperature: float
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    @staticmethod
+    def of(rollout: schema.Rollout) -> Sampling:
+        return Sampling(rollout.temperature, rollout.top_k, rollout.top_p, rollout.min_p)
+
+
+GREEDY = Sampling(0.0)
+
+
+class Completions(NamedTuple):
+    tokens_PGT: jax.Array
+    """the stop token is the last that counts; what follows it is padding"""
+    logps_PGT: jax.Array
+    """log-probability of each token under the distribution it was really drawn from (filtered, renormalised)"""
+    lengths_PG: jax.Array
+    """tokens that count, the stop token among them"""
+    stopped_PG: jax.Array
+    """False: the completion ran out of tokens"""
+
+
+def keep_threshold(z: jax.Array, sampling: Sampling) -> jax.Array | None:
+    """The smallest of the tempered logits `z` [..., V] that may still be drawn, [..., 1]; None when all may.
+
+    top_k, then top_p among those (Holtzman et al. 2020), then min_p (Nguyen et al. 2024). Equal logits stay together.
+    """
+    thresholds = []
+    vocab = z.shape[-1]
+    if 0 < sampling.top_k < vocab or sampling.top_p < 1:
+        ordered = jax.lax.top_k(z, min(sampling.top_k or vocab, vocab))[0]
+        thresholds.append(ordered[..., -1:])
+        if sampling.top_p < 1:
+            share = jax.nn.softmax(ordered, axis=-1)
+            before = jnp.cumsum(share, axis=-1) - share
+            thresholds.append(jnp.min(jnp.where(before < sampling.top_p, ordered, jnp.inf), axis=-1, keepdims=True))
+    if sampling.min_p > 0:
+        thresholds.append(z.max(-1, keepdims=True) + math.log(sampling.min_p))
+    return jnp.stack(thresholds).max(0) if thresholds else None
+
+
+def sample(logits: jax.Array, uniform: jax.Array, sampling: Sampling) -> tuple[jax.Array, jax.Array]:
+    """Tokens and their log-probabilities from float32 logits [..., V] and one uniform number each, [...].
+
+    The cumulative distribution is inverted in two levels (blocks, then inside one), so a draw costs one pass
+    over the vocabulary and one random number instead of V of them.
+    """
+    if sampling.temperature == 0:
+        tokens = jnp.argmax(logits, axis=-1)
+        return tokens, jnp.zeros(tokens.shape, jnp.float32)
+    z = logits / sampling.temperature
+    threshold = keep_threshold(z, sampling)
+    if threshold is not None:
+        z = jnp.where(z >= threshold, z, -jnp.inf)
+    top = z.max(-1, keepdims=True)
+    width = _block_width(z.shape[-1])
+    weight = jnp.exp(z - top).reshape(*z.shape[:-1], -1, width)
+    blocks = jnp.cumsum(weight.sum(-1), axis=-1)
+    total = blocks[..., -1]
+    target = (uniform * (1 - 1e-6) * total)[..., None]
+    block = jnp.argmax(blocks > target, axis=-1)[..., None]
+    before = jnp.take_along_axis(jnp.pad(blocks, [(0, 0)] * (blocks.ndim - 1) + [(1, 0)]), block, axis=-1)
+    inside = jnp.cumsum(jnp.take_along_axis(weight, block[..., None], axis=-2)[..., 0, :], axis=-1)
+    rest = jnp.minimum(target - before, inside[..., -1:] * (1 - 1e-6))
+    tokens = block[..., 0] * width + jnp.argmax(inside > rest, axis=-1)
+    logps = jnp.take_along_axis(z, tokens[..., None], axis=-1)[..., 0] - top[..., 0] - jnp.log(total)
+    return tokens, logps
+
+
+def _block_width(vocab: int) -> int:
+    """The divisor of the vocabulary nearest below its square root's power of two; 1 for a prime one."""
+    return max(d for d in range(1, min(vocab, 2 * math.isqrt(vocab)) + 1) if vocab % d == 0)
+
+
+def generate(
+    dims: Qwen3Dims,
+    mesh: Mesh,
+    params: Tree,
+    prompts_PS: jax.Array,
+    lengths_P: jax.Array,
+    key: jax.Array,
+    *,
+    num_generations: int,
+    max_new_tokens: int,
+    sampling: Sampling,
+    stop_ids: tuple[int, ...],
+    pad_id: int,
+    dtype: Any,
+) -> Completions:
+    """`num_generations` completions of every prompt. Prompts are padded on the right; `key` must differ at every call."""
+    p, g, t_max = prompts_PS.shape[0], num_generations, max_new_tokens
+    weights = param.constrain(qwen3.declare(dims), qwen3.cast(params, dtype), mesh, param.DECODE_RULES)
+    stops = jnp.asarray(stop_ids)
+
+    def draw(hidden_PGE: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array]:
+        logits = jnp.einsum("pge,ve->pgv", hidden_PGE, qwen3.head(weights), preferred_element_type=jnp.float32)
+        uniform = jax.random.uniform(jax.random.fold_in(key, t), (p, g))
+        return sample(jnp.broadcast_to(logits, (p, g, logits.shape[-1])), uniform, sampling)
+
+    hidden, (k, v) = qwen3.hidden(dims, weights, prompts_PS, dtype)
+    last = jnp.take_along_axis(hidden, lengths_P[:, None, None] - 1, axis=1)
+    token, logp = draw(last, jnp.int32(0))
+    own = jnp.zeros((p, g, t_max, dims.num_kv_heads, dims.head_dim), dtype)
+    caches = [qwen3.Cache(k[i], v[i], own, own) for i in range(dims.num_layers)]
+    per_layer = qwen3.unstack(weights, dims.num_layers)
+    tokens = jnp.full((p, g, t_max), pad_id, jnp.int32).at[:, :, 0].set(token)
+    logps = jnp.zeros((p, g, t_max), jnp.float32).at[:, :, 0].set(logp)
+    done = jnp.isin(token, stops)
+
+    def going(carry: Any) -> jax.Array:
+        t, _, _, _, done, _ = carry
+        return (t + 1 < t_max) & ~jnp.all(done)
+
+    def step(carry: Any) -> Any:
+        t, token, tokens, logps, done, caches = carry
+        x, caches = qwen3.decode_step(dims, weights, per_layer, token, lengths_P, t, list(caches))
+        token, logp = draw(x, t + 1)
+        token, logp = jnp.where(done, pad_id, token), jnp.where(done, 0.0, logp)
+        tokens = jax.lax.dynamic_update_slice(tokens, token[:, :, None].astype(jnp.int32), (0, 0, t + 1))
+        logps = jax.lax.dynamic_update_slice(logps, logp[:, :, None], (0, 0, t + 1))
+        return t + 1, token, tokens, logps, done | jnp.isin(token, stops), caches
+
+    _, _, tokens, logps, done, _ = jax.lax.while_loop(going, step, (jnp.int32(0), token, tokens, logps, done, caches))
+    ends = jnp.isin(tokens, stops)
+    lengths = jnp.where(ends.any(-1), jnp.argmax(ends, axis=-1) + 1, t_max)
+    return Completions(tokens, logps, lengths, done)

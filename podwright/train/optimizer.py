@@ -1,0 +1,49 @@
+"""AdamW with warm-up, cosine decay and clipping, out of the recipe; and the sharding of its state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from podwright.models import param
+
+Tree = Any
+
+
+def schedule(peak: float, warmup_ratio: float, max_steps: int) -> optax.Schedule:
+    """Learning rate by step: linear from 0 over the warm-up, then a cosine to 0 at `max_steps`."""
+    warmup = min(max(1, round(warmup_ratio * max_steps)), max_steps)
+    return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, max(max_steps, warmup + 1), 0.0)
+
+
+def adamw(
+    declared: Tree, rate: optax.Schedule, *, b1: float, b2: float, weight_decay: float, max_grad_norm: float
+) -> optax.GradientTransformation:
+    decays = param.tree_map(lambda p: p.decays, declared)
+    return optax.chain(
+        optax.clip_by_global_norm(max_grad_norm),
+        optax.adamw(rate, b1=b1, b2=b2, weight_decay=weight_decay, mask=decays),
+    )
+
+
+def abstract_state(tx: optax.GradientTransformation, params: Tree, mesh: Mesh) -> Tree:
+    """The optimizer's state as ShapeDtypeStructs: moments sharded as their weights, the rest replicated."""
+    shapes = jax.eval_shape(tx.init, params)
+    replicated = NamedSharding(mesh, PartitionSpec())
+    like = {(tuple(k.key for k in path), p.shape): p.sharding for path, p in jax.tree_util.tree_leaves_with_path(params)}
+
+    def one(path: Any, leaf: Any) -> jax.ShapeDtypeStruct:
+        names = tuple(k.key for k in path if isinstance(k, jax.tree_util.DictKey))
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=like.get((names, leaf.shape), replicated))
+
+    return jax.tree_util.tree_map_with_path(one, shapes)
+
+
+def apply(tx: optax.GradientTransformation, grads: Tree, opt_state: Tree, params: Tree) -> tuple[Tree, Tree, jax.Array]:
+    """New parameters, new state, and the global norm of the gradient before clipping."""
+    updates, opt_state = tx.update(grads, opt_state, params)
+    return optax.apply_updates(params, updates), opt_state, optax.global_norm(grads).astype(jnp.float32)

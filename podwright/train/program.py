@@ -1,0 +1,24 @@
+"""A Program is one jitted step with the abstract shapes of its arguments: the loop runs it, the plan compiles it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    name: str
+    step: Callable[..., Any]
+    """a jitted function"""
+    arguments: tuple[Any, ...]
+    """ShapeDtypeStructs with shardings, one tree per argument"""
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.step(*arguments)
+
+    def lower(self) -> jax.stages.Lowered:
+        return self.step.lower(*self.arguments)  # type: ignore[attr-defined]
