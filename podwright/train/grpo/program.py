@@ -73,16 +73,15 @@ def programs(setup: Setup) -> dict[str, Program]:
     """Every program the recipe runs, by name."""
     recipe = setup.recipe
     params = param.abstract(qwen3.declare(setup.dims), setup.mesh)
-    tx = _tx(setup, recipe.optimizer.learning_rate, recipe.training.max_steps * recipe.grpo.num_iterations)
     sampling = rollout.Sampling.of(recipe.rollout)
     made = {
         "rollout": _rollout(setup, params, recipe.batch_size, recipe.grpo.num_generations, sampling, "rollout"),
         "evaluate": _rollout(setup, params, evaluation_rows(setup), 1, rollout.GREEDY, "evaluate"),
         "score": _score(setup, params),
-        "update": _update(setup, params, tx),
+        "update": _update(setup),
     }
     if recipe.warm_start:
-        made["warm_start"] = _warm_start(setup, params)
+        made["warm_start"] = _warm_start(setup)
     return made
 
 
@@ -92,29 +91,32 @@ def evaluation_rows(setup: Setup) -> int:
     return -(-setup.recipe.evaluation.batch_size // shards) * shards
 
 
-def _tx(setup: Setup, learning_rate: float, max_steps: int) -> optax.GradientTransformation:
+def policy_schedule(recipe: GrpoRecipe) -> optax.Schedule:
+    steps = recipe.training.max_steps * recipe.grpo.num_iterations
+    return optimizer.schedule(recipe.optimizer.learning_rate, recipe.optimizer.warmup_ratio, steps)
+
+
+def warm_schedule(recipe: GrpoRecipe) -> optax.Schedule:
+    assert recipe.warm_start
+    return optimizer.schedule(recipe.warm_start.learning_rate, recipe.optimizer.warmup_ratio, recipe.warm_start.max_steps)
+
+
+def _tx(setup: Setup, rate: optax.Schedule) -> optax.GradientTransformation:
     o = setup.recipe.optimizer
-    rate = optimizer.schedule(learning_rate, o.warmup_ratio, max_steps)
     return optimizer.adamw(
         qwen3.declare(setup.dims), rate, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm
     )
 
 
-def new_state(setup: Setup, params: Tree, *, warm: bool = False) -> State:
-    """`params` with a fresh optimizer state, on the mesh."""
-    recipe = setup.recipe
-    if warm and recipe.warm_start:
-        tx = _tx(setup, recipe.warm_start.learning_rate, recipe.warm_start.max_steps)
-    else:
-        tx = _tx(setup, recipe.optimizer.learning_rate, recipe.training.max_steps * recipe.grpo.num_iterations)
-    shapes = optimizer.abstract_state(tx, param.abstract(qwen3.declare(setup.dims), setup.mesh), setup.mesh)
-    return State(params, jax.jit(tx.init, out_shardings=jax.tree.map(lambda s: s.sharding, shapes))(params))
-
-
-def abstract_state(setup: Setup) -> State:
+def abstract_state(setup: Setup, rate: optax.Schedule) -> State:
     params = param.abstract(qwen3.declare(setup.dims), setup.mesh)
-    tx = _tx(setup, setup.recipe.optimizer.learning_rate, setup.recipe.training.max_steps)
-    return State(params, optimizer.abstract_state(tx, params, setup.mesh))
+    return State(params, optimizer.abstract_state(_tx(setup, rate), params, setup.mesh))
+
+
+def new_state(setup: Setup, params: Tree, rate: optax.Schedule) -> State:
+    """A copy of `params` with a fresh optimizer state; updates may take the copy's memory."""
+    shardings = jax.tree.map(lambda s: s.sharding, abstract_state(setup, rate).opt_state)
+    return State(jax.tree.map(jnp.copy, params), jax.jit(_tx(setup, rate).init, out_shardings=shardings)(params))
 
 
 def _array(setup: Setup, *shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
@@ -184,8 +186,9 @@ def _accumulate(setup: Setup, params: Tree, tree: Tree, num: int, gradient: Any)
     return added
 
 
-def _update(setup: Setup, params: Tree, tx: optax.GradientTransformation) -> Program:
-    r = setup.recipe
+def _update(setup: Setup) -> Program:
+    r, rate = setup.recipe, policy_schedule(setup.recipe)
+    tx, state = _tx(setup, rate), abstract_state(setup, rate)
 
     def objective(params: Tree, part: tuple[qwen3.Group, loss.Inputs]) -> tuple[jax.Array, dict[str, jax.Array]]:
         group, inputs = part
@@ -218,15 +221,14 @@ def _update(setup: Setup, params: Tree, tx: optax.GradientTransformation) -> Pro
         old_PGT=tokens if r.grpo.num_iterations > 1 else None,
         reference_PGT=tokens if r.grpo.beta > 0 else None,
     )
-    state = State(params, optimizer.abstract_state(tx, params, setup.mesh))
     return Program("update", jax.jit(step, donate_argnums=0, out_shardings=_state_out(setup, state)), (state, batch))
 
 
-def _warm_start(setup: Setup, params: Tree) -> Program:
+def _warm_start(setup: Setup) -> Program:
     """Supervised step: mean negative log-probability of worked answers, given as groups of one completion."""
-    warm = setup.recipe.warm_start
+    warm, rate = setup.recipe.warm_start, warm_schedule(setup.recipe)
     assert warm
-    tx = _tx(setup, warm.learning_rate, warm.max_steps)
+    tx, state = _tx(setup, rate), abstract_state(setup, rate)
 
     def objective(params: Tree, group: qwen3.Group, lengths_PG: jax.Array) -> jax.Array:
         logps, _ = setup.logprobs(params, group, 1.0)
@@ -239,7 +241,6 @@ def _warm_start(setup: Setup, params: Tree) -> Program:
         return State(new, opt_state), {"loss": value, "grad_norm": norm}
 
     group = _group(setup, warm.batch_size, 1, setup.recipe.rollout.total_generation_steps)
-    state = State(params, optimizer.abstract_state(tx, params, setup.mesh))
     jitted = jax.jit(step, donate_argnums=0, out_shardings=_state_out(setup, state))
     return Program("warm_start", jitted, (state, group, _array(setup, warm.batch_size, 1)))
 

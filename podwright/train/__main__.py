@@ -1,0 +1,141 @@
+"""`python -m podwright.train RUN_DIR --attempt N`: runs the recipe of a run directory and says how it ended.
+
+Also `eval CHECKPOINT --data SOURCE` and `export RUN_DIR OUT_DIR`, which print one JSON document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import fcntl
+import json
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.recipe import load
+from podwright.rundir import Ending, RunDir, write_json
+
+STATUS = {Ending.FINISHED: 0, Ending.STOPPED: 3}
+
+
+class _Stopping:
+    """True after SIGTERM or SIGINT: the loop then finishes its step and saves."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask)
+
+    def _ask(self, *_: Any) -> None:
+        self.asked = True
+
+    def __call__(self) -> bool:
+        return self.asked
+
+
+def main() -> int:
+    verb = {"eval": _eval, "export": _export}.get(sys.argv[1] if len(sys.argv) > 1 else "")
+    if verb is None:
+        return _train()
+    try:
+        print(json.dumps(verb(sys.argv[2:])))
+    except UserError as e:
+        print(json.dumps({"error": e.what, "fix": e.fix}))
+        return 2
+    return 0
+
+
+def _train() -> int:
+    parser = argparse.ArgumentParser(prog="python -m podwright.train")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--attempt", type=int, default=1)
+    args = parser.parse_args()
+    run = RunDir(args.run)
+    stopping = _Stopping()
+    exit_record = _guarded(run, args.attempt, stopping)
+    if exit_record is None:
+        return 0
+    print(f"{exit_record['ending']}: {exit_record['detail']}; {exit_record['fix']}".rstrip("; "), flush=True)
+    try:
+        write_json(run.exit(args.attempt), exit_record | {"time": time.time()})
+    except OSError as e:
+        print(f"exit.json cannot be written: {e}", flush=True)
+    return STATUS.get(Ending(exit_record["ending"]), 1)
+
+
+def _guarded(run: RunDir, attempt: int, stopping: _Stopping) -> dict[str, Any] | None:
+    """The exit record of the training; None in every process but the first, which is the one that writes."""
+    try:
+        outcome = _run(run, attempt, stopping)
+        if outcome is None:
+            return None
+        return {"ending": str(outcome.ending), "step": outcome.step, "detail": outcome.detail, "fix": outcome.fix}
+    except UserError as e:
+        return {"ending": str(Ending.BAD_INPUT), "step": None, "detail": e.what, "fix": e.fix}
+    except Exception as e:  # the one place where every fault becomes an ending
+        traceback.print_exc()
+        ending, detail, fix = _explain(e, run)
+        return {"ending": str(ending), "step": None, "detail": detail, "fix": fix}
+
+
+def _run(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
+    from podwright.train.mesh import start_processes
+
+    start_processes()
+    import jax
+
+    from podwright.train.emit import Emitter
+    from podwright.train.grpo import loop
+
+    recipe = load.parse(json.loads(run.recipe.read_text()))
+    mine = jax.process_index() == 0
+    lock = run.lock.open("a") if mine else None
+    try:
+        if lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as e:
+        raise UserError(f"another trainer is at work in {run.path}", f"type: podwright watch {run.name}") from e
+    outcome = loop.train(run, recipe, Emitter(run, attempt), stopping)
+    return outcome if mine else None
+
+
+def _explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
+    first = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"[:300]
+    again = f"then type: podwright resume {run.name}"
+    if isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Ending.CRASHED, f"the disk of {run.path} is full", f"free some space, {again}"
+    if isinstance(e, OSError) and e.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return Ending.CRASHED, f"{e.filename or run.path} cannot be written ({e.strerror})", f"make it writable, {again}"
+    if "RESOURCE_EXHAUSTED" in str(e) or isinstance(e, MemoryError):
+        return Ending.OUT_OF_MEMORY, first, "raise training.gradient_accumulation_steps or mesh.fsdp, or lower batch_size"
+    return Ending.CRASHED, first, f"read the log: podwright logs {run.name}"
+
+
+def _eval(argv: list[str]) -> dict[str, Any]:
+    from podwright.train.grpo import standalone
+
+    parser = argparse.ArgumentParser(prog="podwright eval")
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--limit", type=int, default=0)
+    args = parser.parse_args(argv)
+    return standalone.evaluate(args.checkpoint, args.data, args.limit)
+
+
+def _export(argv: list[str]) -> dict[str, Any]:
+    from podwright.train.grpo import standalone
+
+    parser = argparse.ArgumentParser(prog="podwright export")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("out", type=Path)
+    args = parser.parse_args(argv)
+    return standalone.export(args.run, args.out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

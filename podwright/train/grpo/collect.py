@@ -1,0 +1,174 @@
+"""From prompts to a batch with advantages: rollouts on the device, rewards on the host, groups chosen and put together.
+
+Every process rewards the completions that live on its own devices; the small matrices of rewards are then made known to
+all, so that every process takes the same decisions. Shape suffixes: P prompts, G completions per prompt, T tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from podwright.data.tokenizer import Tokenizer
+from podwright.models.qwen3 import Group
+from podwright.recipe.schema import GrpoRecipe
+from podwright.train.grpo import loss, reward
+from podwright.train.grpo.program import Batch, Setup
+from podwright.train.grpo.prompts import Prompts
+from podwright.train.grpo.rollout import Completions
+from podwright.train.mesh import batch_sharding, gather, own_rows, to_device
+from podwright.train.program import Program
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampled:
+    """One rollout of a batch of prompts, and what its completions earned."""
+
+    group: Group
+    completions: Completions
+    rewards: dict[str, np.ndarray]
+    """by function, [P, G] float32, unweighted"""
+    total_PG: np.ndarray
+    lengths_PG: np.ndarray
+    stopped_PG: np.ndarray
+    prompt_tokens: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Collector:
+    setup: Setup
+    programs: dict[str, Program]
+    prompts: Prompts
+    tokenizer: Tokenizer
+    rewards: list[reward.LoadedReward]
+
+    def sample(self, params: Any, used: int, number: int) -> Sampled:
+        """Rollout `number` of the run, on the questions that follow the first `used`."""
+        recipe = self.setup.recipe
+        chosen = self.prompts.take(self.prompts.indices(used, recipe.batch_size, recipe.seed))
+        tokens, lengths = to_device(chosen.tokens_NS, self.setup.mesh), to_device(chosen.lengths_N, self.setup.mesh)
+        completions = self.programs["rollout"](params, tokens, lengths, np.int32(number))
+        rewards = self._score(chosen, completions)
+        total = sum(r.weight * rewards[r.name] for r in self.rewards)
+        return Sampled(
+            Group(tokens, lengths, completions.tokens_PGT),
+            completions,
+            rewards,
+            np.asarray(total, np.float32),
+            gather(completions.lengths_PG, self.setup.mesh),
+            gather(completions.stopped_PG, self.setup.mesh),
+            int(chosen.lengths_N.sum()),
+        )
+
+    def _score(self, chosen: Prompts, completions: Completions) -> dict[str, np.ndarray]:
+        """Each reward of every completion, [P, G], on every process."""
+        shape = completions.lengths_PG.shape
+        texts = own_texts(completions, self.tokenizer)
+        mine = sorted(texts)
+        columns = {
+            name: [getattr(chosen.examples[p], name) for p in mine for _ in range(shape[1])] for name in ("question", "answer", "solution")
+        }
+        prompts = [chosen.texts[p] for p in mine for _ in range(shape[1])]
+        scored = reward.score(self.rewards, prompts, [text for p in mine for text in texts[p]], columns)
+        known = {}
+        for name, values in scored.items():
+            rows = np.zeros(shape, np.float32)
+            rows[mine] = np.asarray(values, np.float32).reshape(len(mine), shape[1])
+            known[name] = gather(to_device(rows, self.setup.mesh), self.setup.mesh)
+        return known
+
+    def collect(self, params: Any, used: int, number: int) -> tuple[Sampled, int]:
+        """A batch worth learning from, and how many rollouts it took.
+
+        With dynamic sampling, groups whose rewards are all equal give way to groups of further rollouts; rewards
+        are compared as the functions gave them, before any length penalty.
+        """
+        size = self.setup.recipe.batch_size
+        rounds = [self.sample(params, used, number)]
+        while len(rounds) <= self.setup.recipe.grpo.dynamic_sampling and sum(_uneven(r).sum() for r in rounds) < size:
+            n = len(rounds)
+            rounds.append(self.sample(params, used + n * size, number + n))
+        if len(rounds) == 1:
+            return rounds[0], 1
+        uneven = np.concatenate([_uneven(r) for r in rounds])
+        order = np.argsort(~uneven, kind="stable")[:size]
+        return self._merge(rounds, order), len(rounds)
+
+    def _merge(self, rounds: list[Sampled], order: np.ndarray) -> Sampled:
+        def pick(*parts: jax.Array) -> jax.Array:
+            return jnp.concatenate(parts)[order]
+
+        device = jax.jit(lambda *trees: jax.tree.map(pick, *trees), out_shardings=batch_sharding(self.setup.mesh))
+        group, completions = device(*[(r.group, r.completions) for r in rounds])
+        host = [np.concatenate([getattr(r, name) for r in rounds])[order] for name in ("total_PG", "lengths_PG", "stopped_PG")]
+        rewards = {name: np.concatenate([r.rewards[name] for r in rounds])[order] for name in rounds[0].rewards}
+        return Sampled(group, completions, rewards, *host, prompt_tokens=sum(r.prompt_tokens for r in rounds))
+
+    def batch(self, sampled: Sampled, advantages_PG: np.ndarray, old: jax.Array | None, reference: jax.Array | None) -> Batch:
+        recipe, mesh = self.setup.recipe, self.setup.mesh
+        counted = sampled.stopped_PG | (not recipe.grpo.mask_truncated)
+        return Batch(
+            sampled.group,
+            sampled.completions.lengths_PG,
+            to_device(counted, mesh),
+            to_device(advantages_PG, mesh),
+            sampled.completions.logps_PGT,
+            old,
+            reference,
+        )
+
+
+def own_texts(completions: Completions, tokenizer: Tokenizer) -> dict[int, list[str]]:
+    """Row of the batch -> texts of its completions, for the rows on this process's devices."""
+    lengths = own_rows(completions.lengths_PG)
+    stopped = own_rows(completions.stopped_PG)
+    texts = {}
+    for p, tokens_GT in own_rows(completions.tokens_PGT).items():
+        ends = lengths[p] - stopped[p]  # the stop token is not part of the text
+        texts[p] = [tokenizer.decode(row[:end].tolist()) for row, end in zip(tokens_GT, ends, strict=True)]
+    return texts
+
+
+def advantages(sampled: Sampled, recipe: GrpoRecipe) -> np.ndarray:
+    """[P, G] float32, after the length penalty."""
+    limit, buffer = recipe.rollout.total_generation_steps, recipe.grpo.overlong_buffer
+    return loss.advantages(sampled.total_PG + loss.overlong_penalty(sampled.lengths_PG, limit, buffer), recipe.grpo.loss)
+
+
+def _uneven(sampled: Sampled) -> np.ndarray:
+    return sampled.total_PG.std(axis=1) > 0
+
+
+def figures(sampled: Sampled, advantages_PG: np.ndarray) -> dict[str, float]:
+    """What metrics.jsonl says of a batch of completions."""
+    return {
+        "reward": sampled.total_PG.mean(),
+        **{f"reward/{name}": values.mean() for name, values in sampled.rewards.items()},
+        "advantage_std": advantages_PG.std(),
+        "frac_reward_zero_std": 1 - _uneven(sampled).mean(),
+        "completion_length": sampled.lengths_PG.mean(),
+        "completion_length_max": int(sampled.lengths_PG.max()),
+        "completion_clipped": 1 - sampled.stopped_PG.mean(),
+    }
+
+
+class Clock:
+    """Seconds of a step by phase; a phase ends when its arrays are there, not when they were asked for."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = self._start = time.perf_counter()
+
+    def mark(self, phase: str, wait_for: Any = None) -> None:
+        jax.block_until_ready(wait_for)
+        now = time.perf_counter()
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._last
+        self._last = now
+
+    def total(self) -> float:
+        return self._last - self._start

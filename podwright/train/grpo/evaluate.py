@@ -1,0 +1,77 @@
+"""The test: greedy, one answer a question, every question of the test set; graded by the extractor the rewards use."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import numpy as np
+
+from podwright.data.tokenizer import Tokenizer
+from podwright.rundir import RunDir, write_json
+from podwright.train.emit import Emitter
+from podwright.train.grpo import grading
+from podwright.train.grpo.collect import own_texts
+from podwright.train.grpo.program import Setup
+from podwright.train.grpo.prompts import Prompts
+from podwright.train.mesh import gather, own_rows, to_device
+from podwright.train.program import Program
+
+NUM_SAMPLES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluator:
+    setup: Setup
+    program: Program
+    prompts: Prompts
+    tokenizer: Tokenizer
+
+    def run(self, params: Any) -> tuple[dict[str, Any], list[bool], list[dict[str, Any]]]:
+        """(figures as in the `evaluation` event, strict correctness by question, the first few answers in full)."""
+        start = time.perf_counter()
+        rows = self.program.arguments[1].shape[0]
+        grades: list[np.ndarray] = []
+        samples: list[dict[str, Any]] = []
+        for first in range(0, len(self.prompts), rows):
+            indices = np.arange(first, min(first + rows, len(self.prompts)))
+            filled = np.concatenate([indices, np.full(rows - len(indices), indices[0])])  # the last batch is filled up
+            grade, texts = self._answer(params, self.prompts.take(filled))
+            grades.append(grade[: len(indices)])
+            samples += [self._sample(int(indices[p]), texts[p][0]) for p in sorted(texts) if p < len(indices)]
+        strict, flexible, stopped, lengths = np.concatenate(grades).T
+        figures = grading.summary(strict.tolist(), flexible.tolist(), (1 - stopped).tolist(), lengths.tolist())
+        return figures | {"seconds": time.perf_counter() - start}, [bool(x) for x in strict], samples[:NUM_SAMPLES]
+
+    def _answer(self, params: Any, prompts: Prompts) -> tuple[np.ndarray, dict[int, list[str]]]:
+        """int32 [P, 4]: strict, flexible, stopped, tokens; and the texts on this process's devices."""
+        mesh = self.setup.mesh
+        out = self.program(params, to_device(prompts.tokens_NS, mesh), to_device(prompts.lengths_N, mesh), np.int32(0))
+        texts, lengths, stopped = own_texts(out, self.tokenizer), own_rows(out.lengths_PG), own_rows(out.stopped_PG)
+        grades = np.zeros((len(prompts), 4), np.int32)
+        for p, (text,) in texts.items():
+            strict, flexible = grading.grade_one(text, prompts.examples[p].answer)
+            grades[p] = strict, flexible, stopped[p][0], lengths[p][0]
+        return gather(to_device(grades, mesh), mesh), texts
+
+    def _sample(self, index: int, text: str) -> dict[str, Any]:
+        example = self.prompts.examples[index]
+        return {
+            "question": example.question,
+            "answer": example.answer,
+            "completion": text,
+            "extracted": grading.extracted(text),
+            "correct": grading.grade_one(text, example.answer)[0],
+        }
+
+
+def report(evaluator: Evaluator, params: Any, run: RunDir, emit: Emitter, when: str, step: int) -> None:
+    """Evaluates and writes it down: the event, the flags for the paired test, and samples before and after."""
+    emit.event("phase", phase="evaluation")
+    figures, strict, samples = evaluator.run(params)
+    emit.event("evaluation", when=when, step=step, **figures)
+    if when != "during":
+        emit.samples([{"when": when} | sample for sample in samples])
+        if emit.mine:
+            write_json(run.flags(when), strict)

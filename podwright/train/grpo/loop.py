@@ -1,0 +1,156 @@
+"""A GRPO run from first to last: weights, warm start, test, steps, test. Every decision here is replayed by a resume."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from podwright.data import gsm8k
+from podwright.data.tokenizer import Tokenizer
+from podwright.models import qwen3
+from podwright.recipe.schema import GrpoRecipe
+from podwright.rundir import Ending, RunDir
+from podwright.train import checkpoint, speed
+from podwright.train.emit import Emitter
+from podwright.train.grpo import collect, evaluate, grading, program, prompts, reward, start
+from podwright.train.grpo.collect import Clock, Collector
+from podwright.train.grpo.evaluate import Evaluator
+from podwright.train.grpo.program import Setup, State
+from podwright.train.mesh import make_mesh
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    ending: Ending
+    step: int
+    detail: str = ""
+    fix: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Everything a run needs that does not change while it runs."""
+
+    run: RunDir
+    recipe: GrpoRecipe
+    emit: Emitter
+    setup: Setup
+    tokenizer: Tokenizer
+    collector: Collector
+    evaluator: Evaluator
+    examples: list[gsm8k.Example]
+    stopping: Callable[[], bool]
+
+
+def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> Job:
+    """Reads data, tokenizer and rewards and builds the programs; every fault of the user's input shows up here."""
+    emit.event("phase", phase="loading")
+    rewards = reward.load(recipe.rewards)
+    train, test = gsm8k.load(recipe.data, recipe.seed)
+    dims = start.dimensions(recipe)
+    tokenizer = start.tokenizer(run, recipe, dims, train)
+    mesh = make_mesh(recipe.mesh)
+    setup = Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
+    limit = recipe.rollout.max_prompt_length
+    training, testing = (prompts.encode(examples, tokenizer, recipe.data, limit) for examples in (train, test))
+    for name, encoded, of in (("training", training, train), ("test", testing, test)):
+        if encoded.left_out:
+            message = f"{encoded.left_out} of {len(of)} {name} prompts are longer than {limit} tokens and are left out"
+            emit.event("notice", message=message)
+    emit.event("environment", **speed.environment(), num_params=dims.num_params())
+    made = program.programs(setup)
+    collector = Collector(setup, made, training, tokenizer, rewards)
+    return Job(run, recipe, emit, setup, tokenizer, collector, Evaluator(setup, made["evaluate"], testing, tokenizer), train, stopping)
+
+
+def train(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> Outcome:
+    """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
+    job = prepare(run, recipe, emit, stopping)
+    checkpoints = checkpoint.Checkpoints(run.checkpoints, recipe.checkpoint.keep)
+    try:
+        return _train(job, checkpoints)
+    finally:
+        checkpoints.close()
+
+
+def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
+    recipe, emit, made = job.recipe, job.emit, job.collector.programs
+    latest, rate = checkpoints.latest(), program.policy_schedule(recipe)
+    if latest is None:
+        params = start.weights(job.run, job.setup, made, job.examples, job.tokenizer, emit, job.stopping)
+        if params is None:
+            return Outcome(Ending.STOPPED, 0, "stopped during the warm start", f"type: podwright resume {job.run.name}")
+        state, cursor = program.new_state(job.setup, params, rate), {"step": 0, "used": 0, "rollouts": 0}
+    else:
+        state, cursor = checkpoints.restore(latest, program.abstract_state(job.setup, rate))
+        emit.event("resumed", step=latest)
+    reference = start.reference(job.run, job.setup) if recipe.grpo.beta > 0 else None
+    if not job.run.flags("before").exists() and cursor["step"] == 0:
+        evaluate.report(job.evaluator, state.params, job.run, emit, "before", 0)
+
+    emit.event("phase", phase="grpo")
+    while cursor["step"] < recipe.training.max_steps:
+        if job.stopping():
+            return _stop(job, checkpoints, state, cursor)
+        state, cursor, figures = step(job, state, reference, cursor)
+        number = cursor["step"]
+        emit.metrics("grpo", number, figures)
+        if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
+            wrong = f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}"
+            fix = f"resume goes back to step {checkpoints.latest() or 0}; lower optimizer.learning_rate"
+            return Outcome(Ending.NOT_FINITE, number - 1, wrong, fix)
+        every = recipe.evaluation.every_n_steps
+        if every and number % every == 0 and number < recipe.training.max_steps:
+            evaluate.report(job.evaluator, state.params, job.run, emit, "during", number)
+            emit.event("phase", phase="grpo")
+        if number % recipe.checkpoint.every_n_steps == 0 or number == recipe.training.max_steps:
+            checkpoints.save(number, state, cursor)
+            emit.event("checkpoint", step=number)
+
+    evaluate.report(job.evaluator, state.params, job.run, emit, "after", cursor["step"])
+    _compare(job)
+    return Outcome(Ending.FINISHED, cursor["step"])
+
+
+def step(job: Job, state: State, reference: Any, cursor: dict[str, int]) -> tuple[State, dict[str, int], dict[str, Any]]:
+    """One GRPO step: rollouts, rewards, reference scores, `num_iterations` updates. -> state, cursor, figures"""
+    recipe, made, clock = job.recipe, job.collector.programs, Clock()
+    sampled, rounds = job.collector.collect(state.params, cursor["used"], cursor["rollouts"])
+    clock.mark("rollout_s")
+    old = made["score"](state.params, sampled.group) if recipe.grpo.num_iterations > 1 else None
+    scores = made["score"](reference, sampled.group) if reference is not None else None
+    clock.mark("score_s", (old, scores))
+    advantages = collect.advantages(sampled, recipe)
+    batch = job.collector.batch(sampled, advantages, old, scores)
+    for _ in range(recipe.grpo.num_iterations):
+        state, measured = made["update"](state, batch)
+    figures = {name: float(x) for name, x in measured.items()}
+    clock.mark("update_s", state)
+    figures["learning_rate"] = float(program.policy_schedule(recipe)(cursor["step"] * recipe.grpo.num_iterations))
+    cursor = {
+        "step": cursor["step"] + 1,
+        "used": cursor["used"] + rounds * recipe.batch_size,
+        "rollouts": cursor["rollouts"] + rounds,
+    }
+    figures |= collect.figures(sampled, advantages)
+    figures |= speed.figures(job.setup.dims, recipe, sampled.prompt_tokens, sampled.lengths_PG, clock)
+    figures["epoch"] = cursor["used"] / len(job.collector.prompts)
+    return state, cursor, figures
+
+
+def _stop(job: Job, checkpoints: checkpoint.Checkpoints, state: State, cursor: dict[str, int]) -> Outcome:
+    job.emit.event("phase", phase="saving")
+    if cursor["step"]:
+        checkpoints.save(cursor["step"], state, cursor)
+        job.emit.event("checkpoint", step=cursor["step"])
+    return Outcome(Ending.STOPPED, cursor["step"], f"stopped after step {cursor['step']}", f"type: podwright resume {job.run.name}")
+
+
+def _compare(job: Job) -> None:
+    """The paired test of after against before, question by question."""
+    if job.emit.mine and job.run.flags("before").exists():
+        before, after = (json.loads(job.run.flags(when).read_text()) for when in ("before", "after"))
+        job.emit.event("comparison", **grading.paired(before, after))

@@ -1,0 +1,82 @@
+"""What is asked of a finished run or a checkpoint from elsewhere: a test on other data, and the Hugging Face layout."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+from podwright.data import gsm8k
+from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
+from podwright.models import convert, param, qwen3
+from podwright.recipe import load, schema
+from podwright.recipe.schema import GrpoRecipe
+from podwright.rundir import RunDir
+from podwright.train import checkpoint
+from podwright.train.grpo import evaluate as evaluation
+from podwright.train.grpo import program, prompts, start
+from podwright.train.mesh import make_mesh
+
+Tree = Any
+
+
+def evaluate(path: Path, source: str, limit: int) -> dict[str, Any]:
+    """Greedy accuracy of a run's newest checkpoint, or of a Hugging Face directory, on the test part of `source`."""
+    recipe = _recipe_for(path)
+    data = recipe.data.model_copy(update={"source": source, "num_test": limit})
+    _, test = gsm8k.load(data, recipe.seed)
+    setup, tokenizer, params, step = _open(path, recipe)
+    encoded = prompts.encode(test, tokenizer, recipe.data, recipe.rollout.max_prompt_length)
+    made = program.programs(setup)["evaluate"]
+    print(f"{len(encoded)} questions, {made.arguments[1].shape[0]} at a time", file=sys.stderr)
+    figures, _, samples = evaluation.Evaluator(setup, made, encoded, tokenizer).run(params)
+    return {"checkpoint": str(path), "step": step, "data": source, "left_out": encoded.left_out, **figures, "samples": samples}
+
+
+def export(path: Path, out: Path) -> dict[str, Any]:
+    """The run's newest weights as a directory that transformers loads."""
+    if out.exists() and any(out.iterdir()):
+        raise UserError(f"{out} is not empty", "name a directory that does not exist yet")
+    recipe = _recipe_for(path)
+    setup, tokenizer, params, step = _open(path, recipe)
+    convert.write(out, setup.dims, params, setup.mesh, recipe.model.compute_dtype, tokenizer.stop_ids, tokenizer.pad_id)
+    tokenizer.save(out)
+    return {"directory": str(out), "step": step, "dtype": recipe.model.compute_dtype, "num_params": setup.dims.num_params()}
+
+
+def _recipe_for(path: Path) -> GrpoRecipe:
+    """The run's own recipe; for a Hugging Face directory, the shipped GSM8K recipe on that directory."""
+    run = RunDir(path)
+    if run.recipe.exists():
+        return load.parse(json.loads(run.recipe.read_text()))
+    if not (path / "config.json").exists():
+        raise UserError(f"{path} is neither a run nor a Hugging Face model directory", "`podwright list` shows the runs")
+    shipped = load.load("qwen3-1.7b-gsm8k-grpo")
+    model = shipped.model.model_copy(update={"source": str(path)})
+    return shipped.model_copy(update={"model": model, "mesh": schema.Mesh()})
+
+
+def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.Setup, Tokenizer, Tree, int | None]:
+    """Setup, tokenizer, weights, and the step they are from (None for a Hugging Face directory)."""
+    run = RunDir(path)
+    mesh = make_mesh(recipe.mesh)
+    if not run.recipe.exists():
+        dims, tokenizer = convert.read_config(path), Tokenizer.load(path)
+        setup = program.Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
+        return setup, tokenizer, convert.read(path, dims, mesh), None
+    dims = start.dimensions(recipe)
+    tokenizer = Tokenizer.load(start.source(recipe) or run.tokenizer)
+    setup = program.Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
+    newest = checkpoint.Checkpoints(run.checkpoints, recipe.checkpoint.keep)
+    step = newest.latest()
+    if step is None:
+        if not run.start.exists():
+            raise UserError(f"run {run.name} has no checkpoint yet", f"type: podwright resume {run.name}")
+        return setup, tokenizer, checkpoint.load_weights(run.start, param.abstract(qwen3.declare(dims), mesh)), 0
+    state, _ = newest.restore(step, program.abstract_state(setup, program.policy_schedule(recipe)))
+    return setup, tokenizer, state.params, step
+
+

@@ -1,0 +1,68 @@
+"""What a step cost: rates, the share of the hardware's peak, memory; and what it ran on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import resource
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from podwright.accelerators import GIB, by_device_kind
+from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.schema import GrpoRecipe
+
+if TYPE_CHECKING:
+    from podwright.train.grpo.collect import Clock
+
+
+def environment() -> dict[str, Any]:
+    packages = ("jax", "jaxlib", "libtpu", "optax", "orbax-checkpoint", "podwright")
+    versions = {"python": platform.python_version()}
+    for name in packages:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "devices": jax.device_count(),
+        "device_kind": jax.devices()[0].device_kind,
+        "processes": jax.process_count(),
+        "versions": versions,
+    }
+
+
+def step_flops(dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, lengths_PG: np.ndarray) -> float:
+    """Useful FLOPs of a GRPO step: sampling, reference score, forward and backward; padding and recomputation not counted.
+
+    A backward pass counts twice its forward pass. Each prompt counts once a pass, its completions share it.
+    """
+    new = int(lengths_PG.sum())
+    mean_prompt, mean_new = prompt_tokens / lengths_PG.shape[0], new / lengths_PG.size
+    context = (prompt_tokens * mean_prompt / 2 + new * (mean_prompt + mean_new / 2)) / (prompt_tokens + new)
+    forward = dims.forward_flops(prompt_tokens + new, context, new)
+    scores = (recipe.grpo.beta > 0) + (recipe.grpo.num_iterations > 1)
+    return forward * (1 + scores + 3 * recipe.grpo.num_iterations)
+
+
+def figures(dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, lengths_PG: np.ndarray, clock: Clock) -> dict[str, Any]:
+    """Seconds by phase, sequences/s, generated tokens/s, MFU (null where the peak is not known), peak memory."""
+    seconds = clock.total()
+    flops = step_flops(dims, recipe, prompt_tokens, lengths_PG)
+    chip = by_device_kind(jax.devices()[0].device_kind)
+    return clock.seconds | {
+        "step_s": seconds,
+        "sequences_per_s": lengths_PG.size / seconds,
+        "tokens_per_s": int(lengths_PG.sum()) / seconds,
+        "tflops_per_device": flops / seconds / jax.device_count() / 1e12,
+        "mfu": flops / seconds / (chip.bf16_flops * jax.device_count()) if chip else None,
+        "peak_memory_gib": peak_memory_bytes() / GIB,
+    }
+
+
+def peak_memory_bytes() -> int:
+    """Of the fullest local device; of the process where devices keep no count (a CPU)."""
+    counts = [(d.memory_stats() or {}).get("peak_bytes_in_use", 0) for d in jax.local_devices()]
+    return max(counts) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,131 @@
+"""Parity with transformers: logits, greedy generation, and our own export read back there."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from podwright.errors import UserError
+from podwright.models import convert, qwen3
+from podwright.recipe.models import Qwen3Dims
+from podwright.train.grpo import rollout
+from tests.unit.models import reference
+
+GQA = [(True, 1), (True, 2), (False, 2), (False, 4)]
+
+
+@pytest.mark.parametrize(("tied", "kv_heads"), GQA)
+def test_logits_equal_transformers(tmp_path, one_device, tied, kv_heads):
+    theirs = reference.checkpoint(tmp_path, tied=tied, kv_heads=kv_heads)
+    dims = convert.read_config(tmp_path)
+    params = convert.read(tmp_path, dims, one_device)
+    tokens = np.random.default_rng(0).integers(0, 97, (3, 20))
+    hidden, _ = qwen3.hidden(dims, params, tokens, jnp.float32)
+    with torch.no_grad():
+        expected = theirs(torch.tensor(tokens)).logits.numpy()
+    assert np.abs(expected).max() > 1  # a model whose logits are all alike would prove nothing
+    np.testing.assert_allclose(hidden @ qwen3.head(params).T, expected, atol=1e-4)
+
+
+def test_completions_of_a_group_equal_separate_sequences(tmp_path, one_device):
+    theirs = reference.checkpoint(tmp_path)
+    dims = convert.read_config(tmp_path)
+    params = convert.read(tmp_path, dims, one_device)
+    rng = np.random.default_rng(1)
+    prompts, lengths, completions = rng.integers(0, 97, (2, 7)), np.array([7, 4]), rng.integers(0, 97, (2, 3, 5))
+    batch = jax.sharding.NamedSharding(one_device, jax.sharding.PartitionSpec())
+    group = qwen3.Group(jnp.asarray(prompts), jnp.asarray(lengths), jnp.asarray(completions))
+    logits = qwen3.group_hidden(dims, params, group, jnp.float32, True, batch) @ qwen3.head(params).T
+    for p in range(2):
+        for g in range(3):
+            sequence = np.concatenate([prompts[p, : lengths[p]], completions[p, g]])
+            with torch.no_grad():
+                expected = theirs(torch.tensor(sequence[None])).logits[0].numpy()[lengths[p] - 1 : -1]
+            np.testing.assert_allclose(logits[p, g], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(("tied", "kv_heads"), GQA)
+def test_greedy_generation_equals_transformers_token_for_token(tmp_path, one_device, tied, kv_heads):
+    theirs = reference.checkpoint(tmp_path, tied=tied, kv_heads=kv_heads)
+    dims = convert.read_config(tmp_path)
+    params = convert.read(tmp_path, dims, one_device)
+    prompt = np.random.default_rng(2).integers(1, 97, (1, 9))
+    with torch.no_grad():
+        expected = theirs.generate(torch.tensor(prompt), max_new_tokens=24, do_sample=False, eos_token_id=5)[0, 9:].tolist()
+    padded = np.pad(prompt, ((0, 0), (0, 3)))
+    out = _generate(dims, one_device, params, padded, np.array([9]), max_new_tokens=24, stop_ids=(5,))
+    assert out.tokens_PGT[0, 0, : int(out.lengths_PG[0, 0])].tolist() == expected
+
+
+def test_generation_stops_at_either_stop_token(tmp_path, one_device):
+    theirs = reference.checkpoint(tmp_path)
+    dims = convert.read_config(tmp_path)
+    params = convert.read(tmp_path, dims, one_device)
+    prompt = np.random.default_rng(3).integers(1, 97, (1, 9))
+    free = _generate(dims, one_device, params, prompt, np.array([9]), max_new_tokens=16, stop_ids=(-1,)).tokens_PGT[0, 0].tolist()
+    first = next(i for i, token in enumerate(free) if i and token not in free[:i])
+    out = _generate(dims, one_device, params, prompt, np.array([9]), max_new_tokens=16, stop_ids=(96 if free[first] != 96 else 95, free[first]))
+    assert int(out.lengths_PG[0, 0]) == first + 1
+    assert bool(out.stopped_PG[0, 0])
+    assert out.tokens_PGT[0, 0].tolist() == free[: first + 1] + [0] * (15 - first)
+    assert theirs is not None
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_our_export_loads_in_transformers_and_says_the_same(tmp_path, one_device, tied):
+    theirs = reference.checkpoint(tmp_path / "in", tied=tied)
+    dims = convert.read_config(tmp_path / "in")
+    params = convert.read(tmp_path / "in", dims, one_device)
+    convert.write(tmp_path / "out", dims, params, one_device, "float32", (5, 6), 0)
+    again = transformers.Qwen3ForCausalLM.from_pretrained(tmp_path / "out")
+    for (name, ours), (_, original) in zip(again.named_parameters(), theirs.named_parameters(), strict=True):
+        assert torch.equal(ours, original), name
+    assert again.config.rope_parameters["rope_theta"] == 1e4
+    assert again.generation_config.eos_token_id == [5, 6]
+    assert convert.read_config(tmp_path / "out") == dims
+
+
+def test_sharded_checkpoints_are_read_and_written(tmp_path, one_device, monkeypatch):
+    theirs = reference.checkpoint(tmp_path / "in", max_shard_size="60KB")
+    assert (tmp_path / "in" / "model.safetensors.index.json").exists()
+    dims = convert.read_config(tmp_path / "in")
+    params = convert.read(tmp_path / "in", dims, one_device)
+    monkeypatch.setattr(convert, "MAX_SHARD_BYTES", 50_000)
+    convert.write(tmp_path / "out", dims, params, one_device, "bfloat16", (5,), 0)
+    assert len(list((tmp_path / "out").glob("model-*.safetensors"))) > 2
+    again = transformers.Qwen3ForCausalLM.from_pretrained(tmp_path / "out")
+    for ours, original in zip(again.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(ours.to(torch.bfloat16), original.to(torch.bfloat16))
+    back = convert.read(tmp_path / "out", dims, one_device)
+    np.testing.assert_array_equal(back["layers"]["q"], params["layers"]["q"].astype(jnp.bfloat16).astype(jnp.float32))
+
+
+def test_a_checkpoint_of_other_dimensions_is_one_line(tmp_path, one_device):
+    reference.checkpoint(tmp_path)
+    wrong = Qwen3Dims(48, 96, 3, 4, 2, 16, 97, True)
+    with pytest.raises(UserError, match=r"weight (gate|up|down) has shape \[\d+, \d+\].*; set model.name"):
+        convert.read(tmp_path, wrong, one_device)
+    with pytest.raises(UserError, match="weight lm_head.weight is not in .*; give the checkpoint"):
+        convert.read(tmp_path, Qwen3Dims(48, 80, 3, 4, 2, 16, 97, False), one_device)
+    (tmp_path / "model.safetensors").write_bytes(b"half")
+    with pytest.raises(UserError, match="holds no readable safetensors"):
+        convert.read(tmp_path, convert.read_config(tmp_path), one_device)
+
+
+def _generate(dims, mesh, params, prompts, lengths, *, max_new_tokens, stop_ids, num_generations=1, sampling=rollout.GREEDY, seed=0):
+    return rollout.generate(
+        dims,
+        mesh,
+        params,
+        jnp.asarray(prompts),
+        jnp.asarray(lengths),
+        jax.random.key(seed),
+        num_generations=num_generations,
+        max_new_tokens=max_new_tokens,
+        sampling=sampling,
+        stop_ids=stop_ids,
+        pad_id=0,
+        dtype=jnp.float32,
+    )

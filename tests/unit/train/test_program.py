@@ -1,0 +1,114 @@
+"""Sharded equals unsharded, micro-batches equal the whole, the reference stays frozen."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from podwright.models import param, qwen3
+from podwright.train.grpo import program
+from podwright.train.mesh import gather
+from tests.unit.train import small
+
+
+def run(mesh, *overrides, steps=3):
+    """Tokens of a rollout, losses and KLs of some updates, and the weights after them."""
+    s = small.setup(*overrides, mesh=mesh)
+    made, reference = program.programs(s), small.params(s, scale=3.0)
+    state = program.new_state(s, reference, program.policy_schedule(s.recipe))
+    batch = small.batch(s, made, reference, reference)
+    trace = []
+    for _ in range(steps):
+        state, figures = made["update"](state, batch)
+        trace.append([float(figures[name]) for name in ("loss", "kl", "grad_norm", "entropy")])
+    return gather(batch.group.completions_PGT, s.mesh), np.array(trace), jax.tree.map(lambda x: gather(x, s.mesh), state.params)
+
+
+@pytest.fixture(scope="module")
+def unsharded():
+    return run((1, 1, 1))
+
+
+@pytest.mark.parametrize("mesh", [(1, 8, 1), (1, 4, 2), (2, 2, 2)], ids=str)
+def test_sharded_equals_unsharded(unsharded, mesh):
+    tokens, trace, params = run(mesh)
+    np.testing.assert_array_equal(tokens, unsharded[0])
+    np.testing.assert_allclose(trace, unsharded[1], rtol=2e-3, atol=2e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), params, unsharded[2])
+
+
+def test_tensor_4_equals_unsharded():
+    dims = small.Qwen3Dims(32, 64, 2, 4, 4, 16, 96, False)
+    a, b = (small.setup(mesh=mesh, dims=dims) for mesh in ((1, 1, 1), (1, 2, 4)))
+    outs = []
+    for s in (a, b):
+        made, weights = program.programs(s), small.params(s, scale=3.0)
+        batch = small.batch(s, made, weights, weights)
+        _, figures = made["update"](program.new_state(s, weights, program.policy_schedule(s.recipe)), batch)
+        outs.append((gather(batch.group.completions_PGT, s.mesh), float(figures["grad_norm"])))
+    np.testing.assert_array_equal(outs[0][0], outs[1][0])
+    np.testing.assert_allclose(outs[0][1], outs[1][1], rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["grpo", "dapo"])
+def test_micro_batches_equal_the_whole(kind):
+    whole = run((1, 1, 1), f"grpo.loss={kind}")
+    parts = run((1, 2, 1), f"grpo.loss={kind}", "training.gradient_accumulation_steps=4")
+    np.testing.assert_allclose(whole[1], parts[1], rtol=2e-3, atol=2e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), whole[2], parts[2])
+
+
+def test_remat_changes_nothing():
+    kept, recomputed = run((1, 1, 1), "model.remat=none"), run((1, 1, 1), "model.remat=layer")
+    np.testing.assert_allclose(kept[1], recomputed[1], rtol=1e-4, atol=1e-6)
+
+
+def test_a_frozen_reference_stays_frozen_and_kl_grows(unsharded):
+    s = small.setup("optimizer.warmup_ratio=0.0")
+    made, reference = program.programs(s), small.params(s, scale=3.0)
+    before = jax.tree.map(np.array, reference)
+    state = program.new_state(s, reference, program.policy_schedule(s.recipe))
+    kls = []
+    for n in range(4):
+        state, figures = made["update"](state, small.batch(s, made, state.params, reference, seed=n))
+        kls.append(float(figures["kl"]))
+    assert abs(kls[0]) < 1e-6 < kls[-1]
+    jax.tree.map(np.testing.assert_array_equal, before, reference)
+    assert any((np.asarray(a) != b).any() for a, b in zip(jax.tree.leaves(state.params), jax.tree.leaves(before), strict=True))
+
+
+def test_no_reference_is_needed_at_beta_zero():
+    s = small.setup("grpo.beta=0")
+    arguments = program.programs(s)["update"].arguments
+    assert arguments[1].reference_PGT is None and arguments[1].old_PGT is None
+
+
+def test_update_moves_probability_towards_what_was_rewarded():
+    s = small.setup("optimizer.warmup_ratio=0.0", "grpo.beta=0", "optimizer.learning_rate=1e-3")
+    made, weights = program.programs(s), small.params(s, scale=3.0)
+    batch = small.batch(s, made, weights)
+    state = program.new_state(s, weights, program.policy_schedule(s.recipe))
+    for _ in range(3):
+        state, _ = made["update"](state, batch)
+    mask = np.arange(8) < np.asarray(batch.lengths_PG)[..., None]
+    change = (np.asarray(made["score"](state.params, batch.group)) - np.asarray(batch.sampler_PGT)) * mask
+    better = np.asarray(batch.advantages_PG) > 0
+    assert change.sum(-1)[better].mean() > 0.01 > -0.01 > change.sum(-1)[~better].mean()
+
+
+def test_programs_lower_from_abstract_shapes_alone():
+    s = small.setup(mesh=(1, 4, 2))
+    for made in program.programs(s).values():
+        assert made.lower().as_text()
+    declared = qwen3.declare(s.dims)
+    assert sum(int(np.prod(p.shape)) for p in jax.tree.leaves(declared, is_leaf=param.is_param)) == s.dims.num_params()
+
+
+def test_norms_do_not_decay():
+    s = small.setup("optimizer.weight_decay=0.5", "optimizer.warmup_ratio=0.0", "grpo.beta=0")
+    made, weights = program.programs(s), small.params(s)
+    state = program.new_state(s, weights, program.policy_schedule(s.recipe))
+    batch = small.batch(s, made, weights)._replace(advantages_PG=jnp.zeros((8, 4)))
+    state, _ = made["update"](state, batch)
+    np.testing.assert_array_equal(state.params["norm"], weights["norm"])
+    assert (np.abs(state.params["layers"]["q"]) < np.abs(np.asarray(weights["layers"]["q"]))).all()
