@@ -1,5 +1,9 @@
 """The one exception that a user sees as a single line instead of a traceback."""
 
+from __future__ import annotations
+
+import errno
+
 
 class UserError(Exception):
     """Something the user typed or supplied is wrong.
@@ -11,6 +15,25 @@ class UserError(Exception):
         super().__init__(f"{what}; {fix}")
         self.what = what
         self.fix = fix
+
+
+_OS_ERRORS = {
+    errno.ENOSPC: ("the disk is full", "free space there, or give another place"),
+    errno.EDQUOT: ("your quota of that disk is used up", "free space there, or give another place"),
+    errno.EROFS: ("it is on a read-only disk", "give a place that can be written"),
+    errno.EACCES: ("you may not read or write it", "change its permissions, or give another place"),
+    errno.EPERM: ("you may not do that there", "change its permissions, or give another place"),
+    errno.ENOTDIR: ("part of that path is a file", "give another place"),
+}
+
+
+def from_os(error: OSError) -> UserError | None:
+    """A fault of the user's disk as a UserError; None for one that a user cannot mend."""
+    if error.errno not in _OS_ERRORS:
+        return None
+    what, fix = _OS_ERRORS[error.errno]
+    place = error.filename2 or error.filename
+    return UserError(f"{place}: {what}" if place else what, fix)
 
 
 def nearest(name: str, known: list[str]) -> str:

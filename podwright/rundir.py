@@ -3,10 +3,12 @@
     NAME/recipe.json      the resolved recipe                          launcher, once
          plan.json        what the plan found and chose                launcher, once
          journal.jsonl    decisions: one event a line                  launcher
-         attempts/N/      log.txt, pid.json, exit.json (how it ended)  never overwritten
+         attempts/N/      log.txt, pid.json, alive.lock,
+                          exit.json (how it ended)                     never overwritten
          metrics.jsonl    {stage, step, time, attempt, figures ...}    trainer
          events.jsonl     {event, time, attempt, ...}: evaluations, checkpoints, notices
          samples.jsonl    {when, question, answer, completion, extracted, correct}
+         evaluations/     right or wrong by question, before and after trainer
          tokenizer/       the tokenizer as a Hugging Face directory    trainer
          start/           weights at step 0, the KL's reference        trainer
          checkpoints/     whole training states                        trainer
@@ -53,6 +55,7 @@ class RunDir:
         self.plan = self.path / "plan.json"
         self.journal = self.path / "journal.jsonl"
         self.lock = self.path / "trainer.lock"
+        self.launcher_lock = self.path / "launcher.lock"
         self.metrics = self.path / "metrics.jsonl"
         self.events = self.path / "events.jsonl"
         self.samples = self.path / "samples.jsonl"
@@ -65,8 +68,18 @@ class RunDir:
     def attempt(self, number: int) -> Path:
         return self.path / "attempts" / str(number)
 
+    def flags(self, when: str) -> Path:
+        """Which questions an evaluation answered rightly, one boolean each, for the paired test."""
+        return self.path / "evaluations" / f"{when}.json"
+
     def log(self, number: int) -> Path:
         return self.attempt(number) / "log.txt"
+
+    def pid(self, number: int) -> Path:
+        return self.attempt(number) / "pid.json"
+
+    def alive(self, number: int) -> Path:
+        return self.attempt(number) / "alive.lock"
 
     def exit(self, number: int) -> Path:
         return self.attempt(number) / "exit.json"
@@ -81,9 +94,13 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def append_jsonl(path: Path, record: Record) -> None:
-    """One record, one write: a reader or a kill never sees two records mixed."""
-    with path.open("a") as f:
-        f.write(json.dumps(record) + "\n")
+    """One record, one write: a reader or a kill never sees two records mixed. A line cut short before is left behind."""
+    with path.open("ab+") as f:
+        end = f.seek(0, os.SEEK_END)
+        if end:
+            f.seek(end - 1)
+        mended = b"" if not end or f.read(1) == b"\n" else b"\n"
+        f.write(mended + json.dumps(record).encode() + b"\n")
 
 
 def read_jsonl(path: Path) -> Iterator[Record]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +34,38 @@ def shipped() -> dict[str, Path]:
     return {p.stem: p for p in sorted(SHIPPED.glob("*.yaml"))}
 
 
-def load(name_or_path: str, overrides: list[str] = ()) -> Recipe:
+def load(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe `name_or_path` (a shipped name or a YAML file) with `key.path=value` overrides applied."""
     path = _find(name_or_path)
     try:
         raw = yaml.load(path.read_text(), _Loader)
     except yaml.YAMLError as e:
-        raise UserError(f"{path} is not YAML: {str(e).splitlines()[0]}", "mend that line") from e
+        mark = getattr(e, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{line} is not YAML: {getattr(e, 'problem', None) or e}", "mend that line") from e
+    except UnicodeDecodeError as e:
+        raise UserError(f"{path} is not text", "give a YAML file") from e
     if not isinstance(raw, dict):
         raise UserError(f"{path} holds no mapping of keys", "start it with 'kind: grpo'")
     for text in overrides:
         _override(raw, text)
+    return parse(raw)
+
+
+SMOKE_STEPS = (3, 10)
+
+
+def smoke(recipe: Recipe, steps: int) -> Recipe:
+    """`recipe` cut down to `steps` steps and little data, to see whether the whole path works."""
+    if steps not in SMOKE_STEPS:
+        raise UserError(f"--smoke {steps} is not a smoke run", f"type --smoke {' or --smoke '.join(map(str, SMOKE_STEPS))}")
+    raw = recipe.model_dump(mode="json")
+    raw["training"]["max_steps"] = steps
+    raw["data"]["num_test"] = min(recipe.data.num_test or 32, 32)
+    raw["evaluation"]["every_n_steps"] = 0
+    raw["checkpoint"]["every_n_steps"] = min(recipe.checkpoint.every_n_steps, max(1, steps // 2))
+    if recipe.warm_start:
+        raw["warm_start"]["max_steps"] = min(recipe.warm_start.max_steps, 20)
     return parse(raw)
 
 

@@ -1,0 +1,8 @@
+"""`python -m podwright` is `podwright`."""
+
+import sys
+
+from podwright.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

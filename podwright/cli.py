@@ -1,0 +1,257 @@
+"""The verbs: parse, call one function, print. What is heavy is imported inside the verb that needs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from podwright import show
+from podwright.errors import UserError, from_os
+
+if TYPE_CHECKING:
+    from podwright.recipe.schema import Recipe
+    from podwright.rundir import RunDir
+
+app = typer.Typer(
+    help="Take an LLM training recipe to a measured, written-up result on the accelerators you have.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+recipes = typer.Typer(help="List recipes, or show one with the meaning of its values.", rich_markup_mode=None)
+app.add_typer(recipes, name="recipes")
+
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe's name, or a YAML file")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="such as training.max_steps=10")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="the name of a run")]
+Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_RUNS", help="where runs are kept")]
+On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, or cpu-N for N CPU devices on this machine")]
+Smoke = Annotated[int, typer.Option("--smoke", metavar="3|10", help="only so many steps, on little data")]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+
+RUNS = Path("runs")
+
+
+@recipes.callback(invoke_without_command=True)
+def recipes_default(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        recipes_list()
+
+
+@recipes.command("list")
+def recipes_list(as_json: Json = False) -> None:
+    """The shipped recipes, each with the hardware and time its author names."""
+    from podwright.recipe import load
+
+    found = [load.load(name) for name in load.shipped()]
+    rows = [{"name": r.name, "description": r.description, **r.expect.model_dump()} for r in found]
+    show.document(rows) if as_json else show.recipes(rows)
+
+
+@recipes.command("show")
+def recipes_show(recipe: RecipeName, overrides: Overrides = None, as_json: Json = False) -> None:
+    """Every value of a recipe, resolved, with its meaning."""
+    from podwright.recipe import load
+
+    resolved = load.load(recipe, overrides or [])
+    values = resolved.model_dump(mode="json")
+    show.document(values) if as_json else show.settings(values, load.fields(type(resolved)))
+
+
+@app.command()
+def plan(recipe: RecipeName, overrides: Overrides = None, on: On = "local", smoke: Smoke = 0, as_json: Json = False) -> None:
+    """Say whether a recipe will run on a target, before anything is started."""
+    document = _plan(_recipe(recipe, overrides, smoke), on)
+    show.document(document) if as_json else show.findings(document)
+    raise typer.Exit(0 if document["ok"] else 1)
+
+
+@app.command()
+def run(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    on: On = "local",
+    name: Annotated[str | None, typer.Option("--name", help="default: the recipe's name and the time")] = None,
+    smoke: Smoke = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be started, create nothing")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="start it and return; `podwright watch` follows it")] = False,
+    force: Annotated[bool, typer.Option("--force", help="start even if the plan found an error")] = False,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Plan, start, follow and report a run. Ctrl-C saves and stops it; `podwright resume` goes on."""
+    from podwright.plan.check import refuse
+    from podwright.run import create
+
+    resolved = _recipe(recipe, overrides, smoke)
+    document = _plan(resolved, on)
+    path = runs / create.choose_name(runs, resolved.name, name)
+    if dry_run:
+        from podwright.run.drive import preview
+
+        shown = {"name": path.name, "run_dir": str(path), **preview(path, on), **document}
+        show.document(shown) if as_json else show.preview(shown)
+        return
+    if not force:
+        refuse(document)
+    show.problems(document)
+    _drive(create.create(path, resolved, on, document), "submit" if detach else "follow", as_json)
+
+
+@app.command("list")
+def list_runs(runs: Runs = RUNS, as_json: Json = False) -> None:
+    """All runs and how they stand, oldest first."""
+    from podwright.run import listing
+
+    rows = listing.rows(runs)
+    show.document(rows) if as_json else show.runs(rows)
+
+
+@app.command()
+def watch(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """Follow a run until it has ended. Ctrl-C only leaves."""
+    _drive(_find(runs, name), "watch", as_json)
+
+
+@app.command()
+def logs(
+    name: RunName,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until the attempt has ended")] = False,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """What the newest attempt of a run has printed."""
+    from podwright.run.listing import log
+
+    pieces = log(_find(runs, name), follow)
+    if as_json:
+        show.document({"name": name, "lines": "".join(pieces).splitlines()})
+        return
+    for text in pieces:
+        show.text(text)
+
+
+@app.command()
+def stop(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """Let a run save and stop; it can be resumed."""
+    _drive(_find(runs, name), "stop", as_json)
+
+
+@app.command()
+def resume(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """Go on with a run: follow its living trainer, or start the next attempt from the last checkpoint."""
+    _drive(_find(runs, name), "resume", as_json)
+
+
+@app.command()
+def report(
+    name: RunName,
+    readme: Annotated[Path | None, typer.Option("--readme", metavar="FILE", help="add the results to this README")] = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Write what a run measured as Markdown, HTML and JSON."""
+    from podwright.report import page
+
+    result = page.write(_find(runs, name), readme)
+    show.document(result) if as_json else show.values(result)
+
+
+@app.command("eval")
+def evaluate(
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="a run's directory, or a Hugging Face directory")],
+    data: Annotated[str, typer.Option("--data", metavar="SRC", help="questions: a .jsonl file, a directory, or a hub id")],
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="only the first N questions; 0: all")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Measure the accuracy of a checkpoint."""
+    _trainer(["eval", checkpoint, "--data", data, *(["--limit", str(limit)] if limit else [])], as_json)
+
+
+@app.command()
+def export(
+    name: RunName,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="a new directory")],
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Write the trained model as a Hugging Face directory."""
+    _trainer(["export", str(_find(runs, name).path), str(directory)], as_json)
+
+
+@app.command()
+def ui(
+    name: Annotated[str | None, typer.Argument(metavar="[RUN]", help="default: all runs")] = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Open the tracker's page on the runs."""
+    from podwright import track
+
+    opened = track.ui(_find(runs, name).path if name else runs)
+    if as_json:
+        show.document(opened)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; its exit code: 0 well, 1 not, 2 the user has to change something."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        app(argv, prog_name="podwright")
+    except SystemExit as e:
+        return e.code if isinstance(e.code, int) else 1
+    except KeyboardInterrupt:
+        return 130
+    except UserError as e:
+        return show.error(e, "--json" in argv)
+    except OSError as e:
+        explained = from_os(e)
+        if explained is None:
+            raise
+        return show.error(explained, "--json" in argv)
+    return 0
+
+
+def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
+    from podwright.recipe import load
+
+    resolved = load.load(name, overrides or [])
+    return load.smoke(resolved, smoke) if smoke else resolved
+
+
+def _plan(recipe: Recipe, on: str) -> dict[str, Any]:
+    from podwright import targets
+    from podwright.plan.check import check, document
+
+    return {"recipe": recipe.name, "target": on, **document(check(recipe, targets.num_devices(on), Path.cwd()))}
+
+
+def _find(runs: Path, name: str) -> RunDir:
+    from podwright.run import listing
+
+    return listing.find(runs, name)
+
+
+def _drive(run: RunDir, verb: str, as_json: bool) -> None:
+    """Carry `verb` out on a run with a view of it, then say how the run stands."""
+    from podwright.run.attend import attend
+    from podwright.run.listing import row
+
+    # stdout is the document's alone
+    ok = attend(run, verb, sys.stderr if as_json else sys.stdout)
+    shown = row(run)
+    show.document(shown) if as_json else show.standing(shown)
+    raise typer.Exit(0 if ok else 1)
+
+
+def _trainer(arguments: list[str], as_json: bool) -> None:
+    """Let the compute half do it in a process of its own: progress on stderr, one JSON document on stdout."""
+    from podwright.shell import Shell
+
+    code, out = Shell().output([sys.executable, "-m", "podwright.train", *arguments])
+    show.child(out, as_json)
+    raise typer.Exit(code)

@@ -1,0 +1,1 @@
+"""WILL IT WORK: findings about a recipe on a target, before anything is started."""

@@ -1,0 +1,105 @@
+"""Whether the model and the data that a recipe names are there, as far as this machine can tell."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+from podwright.errors import UserError, nearest
+from podwright.plan.findings import Finding
+from podwright.recipe.models import Qwen3Dims, find, from_hf_config
+from podwright.recipe.schema import Data, Model
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+# What must be equal for weights to fit; the rest of the dimensions only says how they are used.
+_SHAPES = ("hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "vocab_size", "tie_word_embeddings")
+
+
+def model(section: Model, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
+    """Findings, and the dimensions when they are known."""
+    try:
+        dims = find(section.name)
+    except UserError as e:
+        return [_error("model", e.what, e.fix)], None
+    params = f"{section.name} has {dims.num_params() / 1e6:,.1f} M parameters"
+    findings = [Finding("model", "info", params)]
+    if section.source != "random":
+        findings += _weights(section, dims, cwd)
+    return findings, dims
+
+
+def _weights(section: Model, dims: Qwen3Dims, cwd: Path) -> list[Finding]:
+    directory = cwd / Path(section.source).expanduser()
+    if not directory.exists():
+        return [_elsewhere("model", section.source, ["random"])]
+    try:
+        config = json.loads((directory / "config.json").read_text())
+        found = from_hf_config(config)
+    except UserError as e:
+        return [_error("model", f"model.source={section.source}: {e.what}", e.fix)]
+    except KeyError as e:
+        return [_no_config(section, f"its config.json has no {e.args[0]}")]
+    except (OSError, ValueError, TypeError, AttributeError) as e:
+        return [_no_config(section, f"its config.json cannot be read ({type(e).__name__})")]
+    differing = [key for key in _SHAPES if getattr(found, key) != getattr(dims, key)]
+    if differing:
+        have, want = dataclasses.asdict(found), dataclasses.asdict(dims)
+        message = ", ".join(f"{key}={have[key]}" for key in differing)
+        wanted = ", ".join(str(want[key]) for key in differing)
+        return [
+            _error(
+                "model", f"model.source={section.source} has {message}; {section.name} has {wanted}", "change model.name or model.source"
+            )
+        ]
+    if not any(directory.glob("*.safetensors")):
+        return [
+            _error(
+                "model",
+                f"model.source={section.source} holds no *.safetensors",
+                "give a directory with the weights, or model.source=random",
+            )
+        ]
+    return []
+
+
+def _no_config(section: Model, why: str) -> Finding:
+    return _error(
+        "model", f"model.source={section.source} is not a model directory: {why}", "give a Hugging Face directory of a dense Qwen3"
+    )
+
+
+def data(section: Data, cwd: Path) -> list[Finding]:
+    if section.source == "arithmetic":
+        return []
+    path = cwd / Path(section.source).expanduser()
+    if not path.exists():
+        return [_elsewhere("data", section.source, ["arithmetic"])]
+    if path.is_dir() and not any(path.glob("*.jsonl")) and not any(path.rglob("*.parquet")):
+        return [
+            _error(
+                "data",
+                f"data.source={section.source} is a directory without .jsonl files",
+                "give one that holds train.jsonl and test.jsonl",
+            )
+        ]
+    if path.is_file() and path.stat().st_size == 0:
+        return [_error("data", f"data.source={section.source} is empty", "give a file of examples, one JSON object a line")]
+    return []
+
+
+def _elsewhere(check: str, source: str, words: list[str]) -> Finding:
+    """About a source that is not a path on this machine: a hub id, or a slip."""
+    guess = nearest(source, words)
+    if guess:
+        return _error(check, f"there is no {check}.source={source}", f"did you mean {check}.source={guess}?")
+    if _HUB_ID.fullmatch(source) and Path(source).suffix not in (".jsonl", ".json"):
+        return Finding(
+            check, "info", f"{check}.source={source} is taken as a Hugging Face hub id; whether it is there is seen when the run starts"
+        )
+    return _error(check, f"{check}.source={source} is not there", "check the path")
+
+
+def _error(check: str, message: str, fix: str) -> Finding:
+    return Finding(check, "error", message, fix)

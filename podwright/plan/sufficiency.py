@@ -1,0 +1,58 @@
+"""Whether prompts and answers fit into the model's positions, and how often each training example is seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from podwright.plan.findings import Finding
+from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.schema import Data, Recipe, Rollout
+
+
+def context(rollout: Rollout, dims: Qwen3Dims) -> list[Finding]:
+    tokens = rollout.max_prompt_length + rollout.total_generation_steps
+    if tokens <= dims.max_positions:
+        return []
+    return [
+        Finding(
+            "context",
+            "error",
+            f"rollout.max_prompt_length + total_generation_steps = {tokens}, the model has {dims.max_positions} positions",
+            f"type rollout.total_generation_steps={max(1, dims.max_positions - rollout.max_prompt_length)} or less",
+        )
+    ]
+
+
+def epochs(recipe: Recipe, cwd: Path) -> list[Finding]:
+    """How long the data lasts, where the examples can be counted."""
+    num_train = num_train_examples(recipe.data, cwd)
+    if num_train is None:
+        return []
+    if num_train == 0:
+        return [
+            Finding(
+                "data",
+                "error",
+                f"data.source={recipe.data.source} has no training examples",
+                "type data.num_train=1000, or give a file that holds some",
+            )
+        ]
+    if num_train < recipe.batch_size:
+        message = f"batch_size={recipe.batch_size} is more than the {num_train} training examples"
+        return [Finding("data", "error", message, f"type batch_size={num_train} or less, or give more data")]
+    needed = recipe.training.max_steps * recipe.batch_size
+    each = needed / num_train
+    return [Finding("data", "info", f"{needed:,} prompts out of {num_train:,} training examples: each is seen {each:.2g} times")]
+
+
+def num_train_examples(data: Data, cwd: Path) -> int | None:
+    """None when they cannot be counted here (a hub id, or data that is not there)."""
+    if data.source == "arithmetic":
+        return data.num_train
+    path = cwd / Path(data.source).expanduser()
+    path = path / "train.jsonl" if path.is_dir() else path
+    if path.suffix != ".jsonl" or not path.is_file():
+        return None
+    with path.open("rb") as f:
+        lines = sum(1 for line in f if line.strip())
+    return min(lines, data.num_train) if data.num_train else lines

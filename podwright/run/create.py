@@ -1,0 +1,51 @@
+"""Make the directory of a new run, whole or not at all, under a name that is free."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.recipe.load import fingerprint
+from podwright.recipe.schema import Recipe
+from podwright.run import journal
+from podwright.rundir import RunDir, write_json
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def choose_name(runs: Path, recipe: str, wanted: str | None) -> str:
+    """`wanted` if it can be a name and is free; without it, the recipe's name and the time, made unique."""
+    if wanted is None:
+        base = f"{recipe}-{time.strftime('%m%d-%H%M%S')}"
+        names = [base, *(f"{base}-{n}" for n in range(2, 100))]
+        return next(name for name in names if not (runs / name).exists())
+    if not _NAME.fullmatch(wanted):
+        raise UserError(f"--name {wanted!r} cannot be the name of a directory", "use letters, digits, '.', '_' and '-'")
+    if (runs / wanted).exists():
+        raise _in_use(runs / wanted)
+    return wanted
+
+
+def create(path: Path, recipe: Recipe, target: str, plan: dict[str, Any]) -> RunDir:
+    """Written beside `path` and renamed to it, so that a run directory is never half made."""
+    part = RunDir(path.with_name(f".{path.name}.{os.getpid()}.part"))
+    try:
+        write_json(part.recipe, recipe.model_dump(mode="json"))
+        write_json(part.plan, plan)
+        journal.append(part, "created", recipe=recipe.name, fingerprint=fingerprint(recipe), target=target, cwd=str(Path.cwd()))
+        part.path.rename(path)
+    except OSError:
+        shutil.rmtree(part.path, ignore_errors=True)
+        if path.exists():
+            raise _in_use(path) from None
+        raise
+    return RunDir(path)
+
+
+def _in_use(path: Path) -> UserError:
+    return UserError(f"run name {path.name!r} is in use", f"type `podwright resume {path.name}` to go on with it, or another --name")

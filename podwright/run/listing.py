@@ -1,0 +1,88 @@
+"""Find runs and say in one record each how they stand. Reads only: nothing here changes a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from podwright import targets
+from podwright.errors import UserError, nearest
+from podwright.run import journal
+from podwright.run.journal import RunState
+from podwright.run.states import ENDINGS, Phase, advice
+from podwright.rundir import RunDir
+from podwright.targets.base import Process
+from podwright.watch import logs
+from podwright.watch.diagnose import outcome
+from podwright.watch.metrics import Progress
+
+
+def find(runs: Path, name: str) -> RunDir:
+    """The run called `name` in `runs`; the path of a run directory is taken too."""
+    for path in (runs / name, Path(name)):
+        if (path / "journal.jsonl").is_file():
+            return RunDir(path)
+    known = [run.name for run in found(runs)]
+    guess = nearest(name, known)
+    raise UserError(
+        f"there is no run {name!r} in {runs}",
+        f"did you mean {guess}?" if guess else "`podwright list` shows all, --runs DIR looks elsewhere",
+    )
+
+
+def log(run: RunDir, follow: bool) -> Iterator[str]:
+    """The log of the newest attempt in pieces; with `follow`, until it has ended."""
+    state = journal.read(run)
+    if not state.handle:
+        raise UserError(f"run {run.name} has no log: nothing was started yet", f"`podwright resume {run.name}` starts it")
+    return logs.read(targets.find(state.target), state.handle, follow)
+
+
+def found(runs: Path) -> list[RunDir]:
+    if not runs.is_dir():
+        return []
+    return [RunDir(path.parent) for path in sorted(runs.glob("*/journal.jsonl")) if not path.parent.name.startswith(".")]
+
+
+def rows(runs: Path) -> list[dict[str, Any]]:
+    """Every run of `runs`, oldest first."""
+    return sorted((row(run) for run in found(runs)), key=lambda r: (r["created"], r["name"]))
+
+
+def row(run: RunDir) -> dict[str, Any]:
+    state = journal.read(run)
+    recipe = json.loads(run.recipe.read_text())
+    progress = Progress(run, recipe)
+    progress.update()
+    return {
+        "name": run.name,
+        "recipe": state.recipe,
+        "target": state.target,
+        **_standing(run, state),
+        "stage": progress.stage,
+        "step": progress.step_of("grpo"),
+        "max_steps": recipe["training"]["max_steps"],
+        "attempt": state.attempt,
+        "created": state.created,
+        "run_dir": str(run.path),
+    }
+
+
+def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
+    """State and ending; of a trainer that died while nobody followed it, as the next launcher will find it."""
+    ending, detail, fix = state.ending, state.detail, state.fix
+    phase = state.phase
+    if phase in (Phase.RUNNING, Phase.STOPPING) and state.handle and state.attempt > state.ended_attempt:
+        polled = targets.find(state.target).poll(state.handle)
+        if polled.process is not Process.RUNNING:
+            seen = outcome(run, state.attempt, polled.returncode, state.stop_wanted)
+            phase, ending, detail, fix = Phase.ENDED, seen.ending, seen.detail, seen.fix
+    return {
+        "state": str(phase),
+        "ending": str(ending) if ending else None,
+        "status": ENDINGS[ending].status if ending else str(phase),
+        "detail": detail,
+        "fix": advice(ending, fix, run.name) if ending else "",
+    }

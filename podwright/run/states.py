@@ -1,0 +1,84 @@
+"""What follows from a phase and from an ending, as tables: legal transitions, status, retry budgets, advice."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from podwright.rundir import Ending
+
+
+class Phase(enum.StrEnum):
+    READY = "ready"  # an attempt is wanted and none is under way
+    SUBMITTING = "submitting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class Budget(enum.StrEnum):
+    """What kind of ending uses up a retry."""
+
+    NONE = "none"
+    FAILURE = "failure"
+    PREEMPTION = "preemption"
+
+
+BUDGETS = {Budget.NONE: 0, Budget.FAILURE: 0, Budget.PREEMPTION: 100}
+
+# (phase, event) -> phase. An event that is not in the table changes nothing: two launchers may both write down what they saw.
+TRANSITIONS: dict[tuple[Phase, str], Phase] = {
+    (Phase.READY, "submitting"): Phase.SUBMITTING,
+    (Phase.READY, "stopping"): Phase.STOPPING,
+    (Phase.SUBMITTING, "submitted"): Phase.RUNNING,
+    (Phase.SUBMITTING, "stopping"): Phase.STOPPING,
+    (Phase.SUBMITTING, "ended"): Phase.ENDED,
+    (Phase.RUNNING, "stopping"): Phase.STOPPING,
+    (Phase.RUNNING, "ended"): Phase.ENDED,
+    (Phase.STOPPING, "submitted"): Phase.STOPPING,
+    (Phase.STOPPING, "signalled"): Phase.STOPPING,
+    (Phase.STOPPING, "ended"): Phase.ENDED,
+    (Phase.ENDED, "stopping"): Phase.ENDED,  # no retry, then
+    (Phase.ENDED, "released"): Phase.ENDED,
+    (Phase.ENDED, "reported"): Phase.ENDED,
+    (Phase.ENDED, "retrying"): Phase.READY,
+    (Phase.ENDED, "resumed"): Phase.READY,
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    status: str
+    budget: Budget
+    advice: str
+    """what to do, for endings that brought no advice of their own; {name} is the run"""
+
+
+_RESUME = "`podwright resume {name}` goes on from the last checkpoint"
+_LOGS = "`podwright logs {name}` shows what it said last; " + _RESUME
+
+ENDINGS: dict[Ending, Facts] = {
+    Ending.FINISHED: Facts("finished", Budget.NONE, "`podwright report {name}` shows what it measured"),
+    Ending.STOPPED: Facts("stopped", Budget.NONE, _RESUME),
+    Ending.PREEMPTED: Facts("interrupted", Budget.PREEMPTION, _RESUME),
+    Ending.NODE_LOST: Facts("interrupted", Budget.PREEMPTION, _RESUME),
+    Ending.NO_CAPACITY: Facts("interrupted", Budget.NONE, "try again later: `podwright resume {name}`"),
+    Ending.TIMED_OUT: Facts("interrupted", Budget.NONE, _RESUME),
+    Ending.OUT_OF_MEMORY: Facts(
+        "failed",
+        Budget.FAILURE,
+        "start it again with a smaller batch_size, a larger training.gradient_accumulation_steps or a smaller training.logits_chunk",
+    ),
+    Ending.OUT_OF_DATA: Facts("failed", Budget.FAILURE, "give more data or a smaller training.max_steps"),
+    Ending.NOT_FINITE: Facts(
+        "failed", Budget.FAILURE, "the last checkpoint is good: start again with a smaller optimizer.learning_rate, or " + _RESUME
+    ),
+    Ending.STALLED: Facts("failed", Budget.FAILURE, _LOGS),
+    Ending.BAD_INPUT: Facts("failed", Budget.NONE, "mend the input and start it again"),
+    Ending.CRASHED: Facts("failed", Budget.FAILURE, _LOGS),
+    Ending.UNKNOWN: Facts("failed", Budget.FAILURE, _LOGS),
+}
+
+
+def advice(ending: Ending, fix: str, name: str) -> str:
+    return fix or ENDINGS[ending].advice.format(name=name)

@@ -1,0 +1,55 @@
+"""The only place in the control half that starts processes or reads the environment they get.
+
+Callers say which variables to add; everything else of the environment is inherited and never written anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+# Variables that hold a list of flags: an addition goes after what the user has set.
+_FLAG_LISTS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
+
+
+class Shell:
+    """Starts processes, and remembers those it started so that their exit codes can be asked for."""
+
+    def __init__(self) -> None:
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path, keep_open: Sequence[int] = ()) -> int:
+        """Start `argv` in a session of its own, output appended to `log`; its pid."""
+        with log.open("ab") as out:
+            child = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env=_with(env),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=tuple(keep_open),
+            )
+        self._children[child.pid] = child
+        return child.pid
+
+    def returncode(self, pid: int) -> int | None:
+        """Exit code of an ended child (negative: the signal); None while it runs or when someone else started it."""
+        child = self._children.get(pid)
+        return child.poll() if child else None
+
+    def output(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> tuple[int, str]:
+        """Run `argv` to its end: exit code and stdout. Its stderr goes to ours."""
+        done = subprocess.run(argv, env=_with(env or {}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+        return done.returncode, done.stdout
+
+
+def _with(additions: Mapping[str, str]) -> dict[str, str]:
+    env = dict(os.environ)
+    for name, value in additions.items():
+        before = env.get(name, "")
+        env[name] = f"{before} {value}" if before and name in _FLAG_LISTS else value
+    return env

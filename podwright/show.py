@@ -1,0 +1,124 @@
+"""What the verbs print: text for a person, or one JSON document. Decides nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from podwright.errors import UserError
+
+Row = dict[str, Any]
+
+
+def document(value: Any) -> None:
+    print(json.dumps(_finite(value), indent=1, ensure_ascii=False, default=str))
+
+
+def text(piece: str) -> None:
+    sys.stdout.write(piece)
+    sys.stdout.flush()
+
+
+def error(e: UserError, as_json: bool) -> int:
+    print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
+    if as_json:
+        document({"error": e.what, "fix": e.fix})
+    return 2
+
+
+def recipes(rows: Sequence[Row]) -> None:
+    for r in rows:
+        print(f"{r['name']}\n    {r['description']}\n    {r['hardware']}: {r['time']}")
+
+
+def settings(values: Row, meanings: dict[str, str]) -> None:
+    flat = _flat(values, meanings)
+    lines = {key: f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in flat.items()}
+    width = min(60, max(map(len, lines.values())))
+    for key, line in lines.items():
+        print(f"{line:<{width}}  {meanings.get(key, '')}".rstrip())
+
+
+def findings(plan: Row) -> None:
+    for f in plan["findings"]:
+        print(_finding(f))
+    print(f"{plan['recipe']} on {plan['target']}: {'nothing stands against it' if plan['ok'] else 'will not run'}")
+
+
+def problems(plan: Row) -> None:
+    """What a person should know before a run starts."""
+    for f in plan["findings"]:
+        if f["level"] != "info":
+            print(_finding(f), file=sys.stderr)
+
+
+def preview(shown: Row) -> None:
+    findings(shown)
+    print(f"would create {shown['run_dir']} and start there, in {shown['cwd']}:")
+    print("  " + " ".join([*(f"{k}={v}" for k, v in shown["env"].items()), *shown["argv"]]))
+
+
+def runs(rows: Sequence[Row]) -> None:
+    if not rows:
+        print("no runs here; `podwright run RECIPE` starts one, --runs DIR looks elsewhere")
+        return
+    table = [("NAME", "TARGET", "STATE", "ENDING", "STEP")]
+    table += [(r["name"], r["target"], r["state"], r["ending"] or "", f"{r['step']}/{r['max_steps']}") for r in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def standing(r: Row) -> None:
+    """How a run stands, and what to type next."""
+    if r["ending"] is None:
+        print(f"{r['name']} is {r['state']} at step {r['step']}/{r['max_steps']}; `podwright watch {r['name']}` follows it")
+        return
+    said = f": {r['detail']}" if r["detail"] else ""
+    print(f"{r['name']} {r['ending']} at step {r['step']}/{r['max_steps']}{said}")
+    print(r["fix"])
+
+
+def values(result: Row) -> None:
+    for key, value in _flat(result, {}).items():
+        print(f"{key} = {value}")
+
+
+def child(out: str, as_json: bool) -> None:
+    """The document of a child process; whatever else it printed goes to stderr."""
+    try:
+        value = json.loads(out)
+    except ValueError:
+        sys.stderr.write(out)
+        return
+    document(value) if as_json or not isinstance(value, dict) else values(value)
+
+
+def _finding(f: Row) -> str:
+    fix = f"; {f['fix']}" if f["fix"] else ""
+    return f"{f['level']}: {f['message']}{fix}"
+
+
+def _flat(values: Row, keys: dict[str, str], prefix: str = "") -> Row:
+    flat: Row = {}
+    for name, value in values.items():
+        key = prefix + name
+        if isinstance(value, dict) and key not in keys:
+            flat |= _flat(value, keys, f"{key}.")
+        else:
+            flat[key] = value
+    return flat
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no NaN and no infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value

@@ -1,0 +1,69 @@
+"""What every target does: render a job (pure), then submit, poll, stop and release what was rendered.
+
+How a run ended is not decided here: a target knows processes and machines, not what happened inside them.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+Handle = dict[str, Any]
+"""Plain JSON by which any process can find what was submitted."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt of one run."""
+
+    run_dir: Path
+    attempt: int
+    cwd: Path
+    """where relative paths of the recipe start"""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What submit will do: what a dry run prints."""
+
+    argv: tuple[str, ...]
+    cwd: Path
+    handle: Handle
+    """known before anything is created, so that it can be written down first"""
+    env: dict[str, str] = field(default_factory=dict)
+    """additions to the environment"""
+
+
+class Process(enum.Enum):
+    ABSENT = "absent"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Polled:
+    process: Process
+    returncode: int | None = None
+    """exit code, negative for a signal; None while running or when nobody can know it"""
+
+
+class Target(Protocol):
+    def render(self, job: Job) -> Rendered: ...
+
+    def submit(self, rendered: Rendered) -> Handle: ...
+
+    def poll(self, handle: Handle) -> Polled: ...
+
+    def logs(self, handle: Handle, since: int) -> tuple[str, int]:
+        """The log from byte `since` on, and where to go on from."""
+        ...
+
+    def stop(self, handle: Handle, *, force: bool = False) -> None:
+        """Ask to save and leave (`force`: end at once), without waiting. Harmless when there is nothing to stop."""
+        ...
+
+    def release(self, handle: Handle) -> None:
+        """Give back whatever an ended attempt still holds. Harmless when it holds nothing."""
+        ...

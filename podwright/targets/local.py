@@ -1,0 +1,137 @@
+"""This machine: the trainer is a process in a session of its own, found again by its pid file.
+
+Two facts tell whether it lives: pid.json (pid and creation time, against reuse of pids), and before that file
+exists a lock that the process inherits from the launcher, which the kernel drops with its last holder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from podwright.rundir import RunDir
+from podwright.shell import Shell
+from podwright.targets.base import Handle, Job, Polled, Process, Rendered
+
+TRAINER = (sys.executable, "-m", "podwright.train")
+_DETACHED = Path(__file__).with_name("detached.py")
+_CLOCK_S = 2.0  # a creation time read twice may differ by a correction of the system clock
+
+
+class Local:
+    def __init__(self, shell: Shell, *, cpu_devices: int | None = None, python_argv: Sequence[str] = TRAINER):
+        self._shell = shell
+        self._cpu_devices = cpu_devices
+        self._python_argv = tuple(python_argv)
+
+    def render(self, job: Job) -> Rendered:
+        env: dict[str, str] = {}
+        if self._cpu_devices:
+            flags = f"--xla_force_host_platform_device_count={self._cpu_devices}"
+            env = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+        argv = (*self._python_argv, str(job.run_dir), "--attempt", str(job.attempt))
+        return Rendered(argv, job.cwd, {"run_dir": str(job.run_dir), "attempt": job.attempt}, env)
+
+    def submit(self, rendered: Rendered) -> Handle:
+        run = RunDir(Path(rendered.handle["run_dir"]))
+        number = rendered.handle["attempt"]
+        run.attempt(number).mkdir(parents=True)
+        # -P: the folder of detached.py is not a place to import from.
+        argv = [sys.executable, "-P", str(_DETACHED), str(run.pid(number)), *rendered.argv]
+        with run.alive(number).open("w") as alive:
+            fcntl.flock(alive, fcntl.LOCK_EX)
+            self._shell.start(argv, cwd=rendered.cwd, env=rendered.env, log=run.log(number), keep_open=(alive.fileno(),))
+        return rendered.handle
+
+    def poll(self, handle: Handle) -> Polled:
+        found = _identity(handle)
+        if found is None:
+            return Polled(Process.RUNNING if _held(handle) else Process.ABSENT)
+        returncode = self._shell.returncode(found[0])  # reaps our own child, which would else stay a zombie
+        return Polled(Process.RUNNING) if _process(found) else Polled(Process.ENDED, returncode)
+
+    def logs(self, handle: Handle, since: int) -> tuple[str, int]:
+        path = RunDir(Path(handle["run_dir"])).log(handle["attempt"])
+        if not path.exists():
+            return "", since
+        with path.open("rb") as f:
+            f.seek(since)
+            new = f.read()
+        return new.decode(errors="replace"), since + len(new)
+
+    def stop(self, handle: Handle, *, force: bool = False) -> None:
+        found = _identity(handle)
+        if found is None or not (process := _process(found)):
+            return
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if force:
+                os.killpg(process.pid, signal.SIGKILL)  # the trainer leads its own group
+            else:
+                process.terminate()
+
+    def release(self, handle: Handle) -> None:
+        """End what an ended trainer left running in its session."""
+        found = _identity(handle)
+        if found is None or _process(found) or _reused(found):
+            return
+        for process in psutil.process_iter():
+            if _session(process.pid) == found[0] != process.pid:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+
+
+def _identity(handle: Handle) -> tuple[int, float] | None:
+    try:
+        record = json.loads(RunDir(Path(handle["run_dir"])).pid(handle["attempt"]).read_text())
+    except FileNotFoundError:
+        return None
+    return record["pid"], record["created"]
+
+
+def _process(found: tuple[int, float]) -> psutil.Process | None:
+    """The living process that wrote its pid file, or None; a zombie has ended."""
+    pid, created = found
+    try:
+        process = psutil.Process(pid)
+        if abs(process.create_time() - created) > _CLOCK_S or process.status() == psutil.STATUS_ZOMBIE:
+            return None
+    except psutil.NoSuchProcess:
+        return None
+    return process
+
+
+def _reused(found: tuple[int, float]) -> bool:
+    """Whether the pid now belongs to somebody else, and with it the session of that number."""
+    pid, created = found
+    try:
+        return abs(psutil.Process(pid).create_time() - created) > _CLOCK_S
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except (ProcessLookupError, PermissionError):
+        return None
+
+
+def _held(handle: Handle) -> bool:
+    """Whether somebody still holds the lock that the process inherits: a submit under way, or the process itself."""
+    path = RunDir(Path(handle["run_dir"])).alive(handle["attempt"])
+    if not path.exists():
+        return False
+    with path.open("r") as f:
+        try:
+            fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

@@ -1,0 +1,29 @@
+"""How figures are shown to a person: which of a step's, rounded how, and durations."""
+
+from __future__ import annotations
+
+from podwright.rundir import Record
+
+_SHOWN = (
+    ("reward", "reward", "{:.3f}"),
+    ("loss", "loss", "{:.4f}"),
+    ("kl", "KL", "{:.4f}"),
+    ("completion_length", "length", "{:.0f}"),
+    ("tokens_per_s", "tokens/s", "{:,.0f}"),
+    ("step_s", "s/step", "{:.2f}"),
+)
+
+
+def of_step(record: Record) -> list[str]:
+    """The few figures of a step that are looked at while it runs; one that is not known is left out."""
+    return [f"{label} {form.format(record[key])}" for key, label, form in _SHOWN if record.get(key) is not None]
+
+
+def duration(seconds: float) -> str:
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02}:{s:02}"
+
+
+def percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f} %"

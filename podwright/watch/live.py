@@ -1,0 +1,70 @@
+"""The view of a run in a terminal: a bar with the time left, the latest figures, accuracy, last notices."""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from podwright.rundir import RunDir
+from podwright.watch.figures import duration, of_step, percent
+from podwright.watch.metrics import Progress
+from podwright.watch.plain import PlainView
+
+
+class View(Protocol):
+    def refresh(self, standing: str, attempt: int) -> None:
+        """`standing` is the phase of the run, or its ending."""
+        ...
+
+    def warn(self, message: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def view(run: RunDir, out: TextIO) -> View:
+    progress = Progress(run, json.loads(run.recipe.read_text()))
+    return LiveView(run.name, progress, out) if out.isatty() else PlainView(run.name, progress, out)
+
+
+class LiveView:
+    def __init__(self, name: str, progress: Progress, out: TextIO):
+        self._name = name
+        self._progress = progress
+        self._warnings: list[str] = []
+        self._live = Live(console=Console(file=out), auto_refresh=False)
+        self._live.start()
+
+    def refresh(self, standing: str, attempt: int) -> None:
+        self._progress.update()
+        self._live.update(self._picture(standing, attempt), refresh=True)
+
+    def warn(self, message: str) -> None:
+        self._warnings.append(f"warning: {message}")
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _picture(self, standing: str, attempt: int) -> RenderableType:
+        p = self._progress
+        rows: list[RenderableType] = [Text.assemble((self._name, "bold"), f"  {standing}  {p.phase}  attempt {attempt}")]
+        if p.stage:
+            rows += [self._bar(), Text("  ".join(of_step(p.latest)))]
+        before, latest = p.accuracy(first=True), p.accuracy(first=False)
+        if before is not None and latest is not None:
+            rows.append(Text(f"accuracy {percent(before)} before, {percent(latest)} latest"))
+        rows += [Text(line, style="yellow") for line in (p.notices + self._warnings)[-3:]]
+        return Group(*rows)
+
+    def _bar(self) -> Table:
+        p = self._progress
+        grid = Table.grid(padding=(0, 1))
+        eta = f"ETA {duration(p.eta_s)}" if p.eta_s is not None else ""
+        bar = ProgressBar(total=p.max_steps or 1, completed=p.step, width=40)
+        grid.add_row(Text(p.stage), bar, Text(f"{p.step}/{p.max_steps}"), Text(eta))
+        return grid

@@ -1,0 +1,24 @@
+"""The log of an attempt, once or as it grows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from podwright.targets.base import Handle, Process, Target
+
+_POLL_S = 0.3
+
+
+def read(target: Target, handle: Handle, follow: bool = False) -> Iterator[str]:
+    """Pieces of text; with `follow`, until the attempt has ended."""
+    since = 0
+    while True:
+        # The process is looked at first: what it wrote before its end is then in the text.
+        alive = follow and target.poll(handle).process is Process.RUNNING
+        text, since = target.logs(handle, since)
+        if text:
+            yield text
+        if not alive:
+            return
+        time.sleep(_POLL_S)

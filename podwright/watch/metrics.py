@@ -1,0 +1,115 @@
+"""What a run has measured so far, read on from where the last look ended: stage, step, time left, latest figures."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from podwright.rundir import Record, RunDir
+
+_RECENT = 20  # steps that the time left is estimated from
+
+
+class Tail:
+    """The whole records of a JSONL file that are new since the last call."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._offset = 0
+
+    def new(self) -> list[Record]:
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as f:
+            f.seek(self._offset)
+            data = f.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return [record for line in whole.splitlines() if (record := _record(line)) is not None]
+
+
+def _record(line: bytes) -> Record | None:
+    try:
+        record = json.loads(line)
+    except ValueError:  # cut short by a kill
+        return None
+    return record if isinstance(record, dict) else None
+
+
+class Progress:
+    """Figures of one run. `update()` reads what is new and returns it."""
+
+    def __init__(self, run: RunDir, recipe: dict[str, Any]):
+        self._metrics = Tail(run.metrics)
+        self._events = Tail(run.events)
+        warm_start = recipe.get("warm_start") or {}
+        self._max_steps = {"warm_start": warm_start.get("max_steps", 0), "grpo": recipe["training"]["max_steps"]}
+        self._steps: dict[str, dict[int, Record]] = {}
+        self.stage = ""
+        """stage of the newest step"""
+        self.phase = ""
+        """what the trainer says it is doing"""
+        self.notices: list[str] = []
+        self.evaluations: list[Record] = []
+
+    def update(self) -> tuple[list[Record], list[Record]]:
+        """New metrics and new events."""
+        metrics, events = self._metrics.new(), self._events.new()
+        for record in sorted(metrics + events, key=lambda r: r["time"]):
+            if "event" in record:
+                self._take(record)
+            else:
+                self.stage = record["stage"]
+                self._steps.setdefault(self.stage, {})[record["step"]] = record
+        return metrics, events
+
+    def _take(self, event: Record) -> None:
+        kind = event.get("event")
+        if kind == "phase":
+            self.phase = event["phase"]
+        elif kind == "notice":
+            self.notices.append(event["message"])
+        elif kind == "evaluation":
+            self.evaluations.append(event)
+        elif kind == "resumed":
+            # What came after that checkpoint will be run again, and until then has not happened.
+            stage = event.get("stage", "grpo")
+            self._steps[stage] = {n: r for n, r in self._steps.get(stage, {}).items() if n <= event["step"]}
+
+    @property
+    def latest(self) -> Record:
+        """The newest step of the stage, or an empty record."""
+        steps = self._steps.get(self.stage, {})
+        return steps[max(steps)] if steps else {}
+
+    def step_of(self, stage: str) -> int:
+        return max(self._steps.get(stage, {}), default=0)
+
+    @property
+    def step(self) -> int:
+        return self.step_of(self.stage)
+
+    @property
+    def max_steps(self) -> int:
+        return self.total(self.stage)
+
+    def total(self, stage: str) -> int:
+        """Steps that `stage` takes in all."""
+        return self._max_steps.get(stage, 0)
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds until the stage is through, by the median of its recent steps; None until two steps are known."""
+        recent = [r for _, r in sorted(self._steps.get(self.stage, {}).items())][-_RECENT:]
+        times = [b["time"] - a["time"] for a, b in itertools.pairwise(recent) if a.get("attempt") == b.get("attempt")]
+        if not times or not self.max_steps:
+            return None
+        return max(0, self.max_steps - self.step) * statistics.median(times)
+
+    def accuracy(self, first: bool) -> float | None:
+        """Strict accuracy of the first or of the newest evaluation."""
+        chosen = self.evaluations[:1] if first else self.evaluations[-1:]
+        return chosen[0]["strict"]["accuracy"] if chosen else None

@@ -1,0 +1,60 @@
+"""The view of a run where there is no terminal: a line for what is new, every so many steps."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from podwright.rundir import Record
+from podwright.watch.figures import duration, of_step, percent
+from podwright.watch.metrics import Progress
+
+_LINES_PER_STAGE = 20
+
+
+class PlainView:
+    def __init__(self, name: str, progress: Progress, out: TextIO):
+        self._name = name
+        self._progress = progress
+        self._out = out
+        self._said: tuple[str, int] | None = None
+
+    def refresh(self, standing: str, attempt: int) -> None:
+        if self._said != (standing, attempt):
+            self._said = (standing, attempt)
+            self._line(f"{standing}, attempt {attempt}" if attempt else standing)
+        metrics, events = self._progress.update()
+        for record in sorted(metrics + events, key=lambda r: r["time"]):
+            if "event" in record:
+                self._event(record)
+            elif self._due(record):
+                self._step(record)
+
+    def warn(self, message: str) -> None:
+        self._line(f"warning: {message}")
+
+    def close(self) -> None:
+        pass
+
+    def _due(self, record: Record) -> bool:
+        total = self._progress.total(record["stage"])
+        every = max(1, total // _LINES_PER_STAGE)
+        return record["step"] in (1, total) or record["step"] % every == 0
+
+    def _step(self, record: Record) -> None:
+        total = self._progress.total(record["stage"])
+        eta = self._progress.eta_s
+        left = [f"ETA {duration(eta)}"] if eta is not None and record is self._progress.latest else []
+        self._line("  ".join([f"{record['stage']} {record['step']}/{total}", *of_step(record), *left]))
+
+    def _event(self, event: Record) -> None:
+        if event["event"] == "phase":
+            self._line(event["phase"])
+        elif event["event"] == "notice":
+            self._line(f"notice: {event['message']}")
+        elif event["event"] == "evaluation":
+            self._line(f"accuracy {event['when']}: {percent(event['strict']['accuracy'])} of {event['num']}")
+        elif event["event"] == "resumed":
+            self._line(f"goes on from step {event['step']}")
+
+    def _line(self, text: str) -> None:
+        print(f"{self._name}: {text}", file=self._out, flush=True)
