@@ -1,0 +1,127 @@
+"""The report of a run as files: report.md, report.html, result.json and the plots, and on request a section in a README.
+
+The figures are those of `result.py`; the templates decide only what stands where.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from podwright.errors import UserError, from_os
+from podwright.report import markdown, plots, readme, records, reproduce, style, timing, wording
+from podwright.report.result import Result, of_records
+from podwright.rundir import Record, RunDir, write_json
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES = Path(__file__).parent / "templates"
+MOST_SAMPLES = 8
+LOG_ROWS = 8
+
+
+def write(run: RunDir, readme_file: Path | None = None) -> Result:
+    """Write the report of `run` into its directory and return result.json; with `readme_file`, extend that README too."""
+    read = records.read(run)
+    result = of_records(run, read)
+    drawn = plots.plots(read, result)
+    context = _context(read, result, drawn)
+    try:
+        run.report.mkdir(parents=True, exist_ok=True)
+        _remove_old_plots(run.report, drawn)
+        for name, text in plots.files(drawn):
+            readme.replace_file(run.report / name, text.encode())
+        readme.replace_file(run.report / "report.md", _markdown().get_template("report.md.j2").render(context).encode())
+        readme.replace_file(run.report / "report.html", _html().get_template("report.html.j2").render(context).encode())
+        write_json(run.report / "result.json", result)
+        if readme_file is not None:
+            link = Path(os.path.relpath(run.report / "report.md", readme_file.resolve().parent)).as_posix()
+            section = _markdown().get_template("section.md.j2").render(context, link=link)
+            readme.put(readme_file, read.name, section, _title(read))
+    except OSError as e:
+        raise from_os(e) or UserError(f"the report cannot be written: {e}", "give a place that can be written") from e
+    return result
+
+
+def _context(read: records.Records, result: Result, drawn: list[plots.Plot]) -> dict[str, Any]:
+    settings = reproduce.settings(read.recipe)
+    return {
+        "r": result,
+        "plots": drawn,
+        "changed": [s for s in settings if s.changed],
+        "defaults": [s for s in settings if not s.changed],
+        "samples": pairs(read.samples)[:MOST_SAMPLES],
+        "num_samples": len(pairs(read.samples)),
+        "phases": _shares(result["wall_time"]["phases_s"]),
+        "parts": _shares({k: v for k, v in result["wall_time"]["inside_grpo_s"].items() if v}),
+        "speeds": [(words, result["steady_state"][name], unit) for name, (words, unit) in timing.STEADY.items()],
+        "log": _log(read.steps("grpo")),
+        "light": style.variables(0),
+        "dark": style.variables(1),
+    }
+
+
+def pairs(samples: list[Record]) -> list[dict[str, Any]]:
+    """Samples by question, in the order of the file: {question, answer, before, after}."""
+    found: dict[str, dict[str, Any]] = {}
+    for sample in samples:
+        question = str(sample["question"])
+        pair = found.setdefault(question, {"question": question, "answer": sample.get("answer"), "before": None, "after": None})
+        if sample["when"] in ("before", "after"):
+            pair[sample["when"]] = sample
+    return list(found.values())
+
+
+def _shares(seconds: dict[str, float]) -> list[tuple[str, float, float]]:
+    total = sum(seconds.values()) or 1.0
+    return [(name.replace("_", " "), value, value / total) for name, value in seconds.items()]
+
+
+def _log(steps: list[Record]) -> list[Record]:
+    """A few steps from the first to the last, evenly apart."""
+    if len(steps) <= LOG_ROWS:
+        return steps
+    return [steps[round(i * (len(steps) - 1) / (LOG_ROWS - 1))] for i in range(LOG_ROWS)]
+
+
+def _title(read: records.Records) -> str:
+    model = read.raw.get("model")
+    name = model.get("name") if isinstance(model, dict) else None
+    return markdown.escape(name or read.raw.get("name") or read.name)
+
+
+def _remove_old_plots(folder: Path, drawn: list[plots.Plot]) -> None:
+    kept = {f"{plot.name}.svg" for plot in drawn}
+    for path in folder.glob("*.svg"):
+        if path.name not in kept:
+            path.unlink()
+
+
+def _html() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return _with_filters(made)
+
+
+def _markdown() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES), finalize=markdown.escape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )  # fmt: skip
+    made.filters |= {"code": markdown.code, "fence": markdown.fence}
+    return _with_filters(made)
+
+
+def _with_filters(made: Environment) -> Environment:
+    words = (
+        wording.percent, wording.interval, wording.points, wording.figure, wording.duration, wording.date, wording.setting,
+        wording.visible, wording.headline, wording.paired, wording.how_it_ended, wording.verdict, wording.chance, wording.capitalize_first,
+    )  # fmt: skip
+    made.filters |= {w.__name__: w for w in words}
+    made.globals["DASH"] = wording.DASH
+    return made

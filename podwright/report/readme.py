@@ -1,0 +1,64 @@
+"""A run's own section in a README that belongs to someone else: found by its markers, replaced whole, all else kept byte for byte."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from urllib.parse import quote
+
+from podwright.errors import UserError
+
+
+def put(path: Path, run: str, section: str, title: str) -> None:
+    """Create `path` with `title`, or add `section` at its end, or replace the section that `run` has there already."""
+    if path.is_dir():
+        raise UserError(f"{path} is a directory", f"name a file in it, for example {path / 'README.md'}")
+    if not path.resolve().parent.is_dir():
+        raise UserError(f"there is no directory {path.parent}", f"create it: mkdir -p {path.parent}")
+    old = path.read_bytes() if path.exists() else f"# {title}\n".encode()
+    replace_file(path, with_section(old, run, section, path))
+
+
+def with_section(old: bytes, run: str, section: str, path: Path) -> bytes:
+    """`old` with the section of `run`; `path` is only named in errors."""
+    begin, end = (f"<!-- podwright:{quote(run)} {edge} -->" for edge in ("begin", "end"))
+    newline = b"\r\n" if b"\r\n" in old else b"\n"
+    new = f"{begin}\n{section.strip()}\n{end}".encode().replace(b"\n", newline)
+    starts, ends = _lines(old, begin), _lines(old, end)
+    if not starts and not ends:
+        return old + _gap(old, newline) + new + newline
+    if len(starts) != 1 or len(ends) != 1 or starts[0].start() > ends[0].start():
+        raise UserError(f"{path} does not hold '{begin}' and '{end}' once each and in this order", "restore the pair or delete both")
+    return old[: starts[0].start()] + new + old[ends[0].end() :]
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write whole or not at all; a link stays a link and the file keeps its mode."""
+    target = path.resolve()
+    handle, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as f:
+            f.write(content)
+        if target.exists():
+            shutil.copymode(target, part)
+        else:
+            os.chmod(part, 0o644)
+        os.replace(part, target)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+
+
+def _lines(text: bytes, marker: str) -> list[re.Match[bytes]]:
+    """Where `marker` stands alone on a line."""
+    return list(re.finditer(rb"(?m)^" + re.escape(marker.encode()) + rb"(?=[ \t]*\r?$)", text))
+
+
+def _gap(old: bytes, newline: bytes) -> bytes:
+    """What makes the section start after an empty line."""
+    if not old or old.endswith(newline * 2):
+        return b""
+    return newline if old.endswith(b"\n") else newline * 2

@@ -1,0 +1,163 @@
+"""Everything a run left behind, read once and made safe: what is missing is empty, what is not a finite number is None.
+
+What the figures mean is decided in `result.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.recipe.load import parse
+from podwright.recipe.schema import Recipe
+from podwright.rundir import Record, RunDir, read_jsonl
+
+STAGES = ("warm_start", "grpo")
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    number: int
+    exit: Record | None
+    """exit.json; None when the trainer was killed or still runs"""
+    start: float | None
+    end: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+    name: str
+    raw: dict[str, Any]
+    """recipe.json as it was written"""
+    recipe: Recipe | None
+    """the same, typed; None when another version of Podwright wrote it"""
+    stages: dict[str, list[Record]]
+    events: list[Record]
+    samples: list[Record]
+    journal: list[Record]
+    attempts: list[Attempt]
+
+    def steps(self, stage: str) -> list[Record]:
+        return self.stages.get(stage, [])
+
+    def named(self, event: str) -> list[Record]:
+        return [e for e in self.events if e["event"] == event]
+
+    def last(self, event: str) -> Record:
+        return (self.named(event) or [{}])[-1]
+
+
+def read(run: RunDir) -> Records:
+    if not run.recipe.is_file():
+        raise UserError(f"{run.path} is not a run", "`podwright list` shows the runs")
+    raw = _json(run.recipe) or {}
+    metrics = _whole(run.metrics, "stage", "step")
+    events = _whole(run.events, "event")
+    return Records(
+        name=run.path.resolve().name,
+        raw=raw,
+        recipe=_typed(raw),
+        stages={stage: _that_count(metrics, events, stage) for stage in STAGES},
+        events=_without_undone_tests(events),
+        samples=_whole(run.samples, "when", "question"),
+        journal=_whole(run.journal),
+        attempts=_attempts(run, metrics + events),
+    )
+
+
+def finite(value: Any) -> Any:
+    """`value` with every NaN and infinity in it replaced by None, so that it is valid JSON."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def number(value: Any) -> float | None:
+    """`value` as a float, or None when it is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def column(records: list[Record], figure: str) -> list[float | None]:
+    return [number(r.get(figure)) for r in records]
+
+
+def known(records: list[Record], figure: str) -> list[float]:
+    return [v for v in column(records, figure) if v is not None]
+
+
+def _typed(raw: dict[str, Any]) -> Recipe | None:
+    try:
+        return parse(raw)
+    except UserError:
+        return None
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _whole(path: Path, *keys: str) -> list[Record]:
+    """The records of `path` that are objects and have `keys`."""
+    return [r for r in read_jsonl(path) if isinstance(r, dict) and all(k in r for k in keys)]
+
+
+def _that_count(metrics: list[Record], events: list[Record], stage: str) -> list[Record]:
+    """The steps of `stage` in order, without those that a later attempt ran again or went back behind."""
+    mine = [r for r in metrics if r["stage"] == stage and isinstance(r["step"], int)]
+    back = _went_back(events, stage)
+    firsts: dict[int, int] = {}
+    for r in mine:
+        firsts.setdefault(_attempt_of(r), r["step"])
+    back += [(attempt, first - 1) for attempt, first in firsts.items()]
+    steps = {r["step"]: r for r in mine if not _undone(r, r["step"], back)}
+    return [steps[n] for n in sorted(steps)]
+
+
+def _without_undone_tests(events: list[Record]) -> list[Record]:
+    back = _went_back(events, "grpo")
+    return [e for e in events if e["event"] != "evaluation" or not _undone(e, e.get("step"), back)]
+
+
+def _went_back(events: list[Record], stage: str) -> list[tuple[int, int]]:
+    """(attempt, step of `stage` that it went on from) of every resume; back in the warm start, GRPO has not begun."""
+    found = []
+    for e in events:
+        if e["event"] == "resumed" and isinstance(e.get("step"), int):
+            place = e.get("stage", "grpo")
+            if place == stage or place == "warm_start":
+                found.append((_attempt_of(e), e["step"] if place == stage else 0))
+    return found
+
+
+def _undone(record: Record, step: Any, back: list[tuple[int, int]]) -> bool:
+    return isinstance(step, int) and any(attempt > _attempt_of(record) and to < step for attempt, to in back)
+
+
+def _attempt_of(record: Record) -> int:
+    number = record.get("attempt")
+    return number if isinstance(number, int) else 1
+
+
+def _attempts(run: RunDir, timed: list[Record]) -> list[Attempt]:
+    numbers = {int(p.name) for p in (run.path / "attempts").glob("*") if p.name.isdigit()}
+    numbers |= {r["attempt"] for r in timed if isinstance(r.get("attempt"), int)}
+    return [_attempt(run, n, timed) for n in sorted(numbers)]
+
+
+def _attempt(run: RunDir, n: int, timed: list[Record]) -> Attempt:
+    times = [t for r in timed if r.get("attempt") == n and (t := number(r.get("time"))) is not None]
+    return Attempt(n, _json(run.exit(n)), min(times, default=None), max(times, default=None))

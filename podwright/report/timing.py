@@ -1,0 +1,97 @@
+"""How fast a run was and where its time went: steady-state medians, seconds by phase, first and last figures."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+from podwright.report.records import Records, column, known, number
+from podwright.rundir import Record
+
+COLD_STEPS = 2  # a process compiles in its first steps: once for the first batch, once more when the shapes settle
+
+# figure of a step -> (its name in words, unit of its median)
+STEADY = {
+    "step_s": ("whole step", "s"),
+    "rollout_s": ("rollout: sampling", "s"),
+    "score_s": ("score: log-probabilities", "s"),
+    "update_s": ("update: gradients", "s"),
+    "sequences_per_s": ("sequences", "sequences/s"),
+    "tokens_per_s": ("tokens", "tokens/s"),
+    "tokens_per_s_per_device": ("tokens per device", "tokens/s"),
+    "mfu": ("model FLOPs utilisation", "fraction of peak"),
+    "peak_memory_gib": ("peak memory per device", "GiB"),
+}
+
+
+def cold_steps(records: Records) -> set[int]:
+    """GRPO steps that a process ran first: at the start of the run and after every resume."""
+    steps = [s["step"] for s in records.steps("grpo")]
+    starts = {steps[0] - 1} if steps else set()
+    starts |= {e["step"] for e in records.named("resumed") if isinstance(e.get("step"), int) and e.get("stage", "grpo") == "grpo"}
+    by_attempt: dict[Any, int] = {}
+    for s in records.steps("grpo"):
+        by_attempt.setdefault(s.get("attempt"), s["step"])
+    starts |= {first - 1 for first in by_attempt.values()}
+    return {start + k for start in starts for k in range(1, COLD_STEPS + 1)}
+
+
+def steady_state(records: Records) -> dict[str, Any]:
+    """Medians over the GRPO steps that were not cold; None where no such step knows the figure."""
+    cold = cold_steps(records)
+    every = records.steps("grpo")
+    steps = [s for s in every if s["step"] not in cold]
+    figures: dict[str, Any] = {}
+    for name in STEADY:
+        values = known(steps, name)
+        figures[name] = statistics.median(values) if values else None
+    devices = number(records.last("environment").get("devices"))
+    rate = figures["tokens_per_s"]
+    figures["tokens_per_s_per_device"] = rate / devices if rate is not None and devices else None
+    units = {name: unit for name, (_, unit) in STEADY.items()}
+    return figures | {"num_steps": len(steps), "num_left_out": len(every) - len(steps), "units": units}
+
+
+def wall_time(records: Records) -> dict[str, Any]:
+    """Seconds of each phase over all attempts; `total_s` is without the pauses between attempts."""
+    phases: dict[str, float] = {}
+    for attempt in records.attempts:
+        for name, seconds in _phases(records, attempt.number, attempt.end):
+            phases[name] = phases.get(name, 0.0) + seconds
+    spans = [a.end - a.start for a in records.attempts if a.start is not None and a.end is not None]
+    starts = [a.start for a in records.attempts if a.start is not None]
+    ends = [a.end for a in records.attempts if a.end is not None]
+    return {
+        "phases_s": phases,
+        "total_s": sum(spans) if spans else None,
+        "pauses_s": max(ends) - min(starts) - sum(spans) if spans else None,
+        "started": min(starts, default=None),
+        "ended": max(ends, default=None),
+        "inside_grpo_s": {part: sum(known(records.steps("grpo"), f"{part}_s")) for part in ("rollout", "score", "update")},
+    }
+
+
+def trend(steps: list[Record], figure: str) -> dict[str, Any]:
+    """Means of `figure` over the first and the last tenth of the steps that know it."""
+    values = known(steps, figure)
+    n = max(1, len(values) // 10)
+    if not values:
+        return {"first": None, "last": None, "n": 0}
+    return {"first": statistics.fmean(values[:n]), "last": statistics.fmean(values[-n:]), "n": n}
+
+
+def last(steps: list[Record], figure: str) -> float | None:
+    return next((v for v in reversed(column(steps, figure)) if v is not None), None)
+
+
+def _phases(records: Records, attempt: int, end: float | None) -> Iterator[tuple[str, float]]:
+    marks = [
+        (time, str(e.get("phase")))
+        for e in records.named("phase")
+        if e.get("attempt") == attempt and (time := number(e.get("time"))) is not None
+    ]
+    ends = [time for time, _ in marks[1:]] + [end]
+    for (start, name), stop in zip(marks, ends, strict=True):
+        if stop is not None and stop >= start:
+            yield name, stop - start

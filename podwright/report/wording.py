@@ -1,0 +1,173 @@
+"""Figures in words: how numbers are rounded, and the sentences that say what a run came to."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from typing import Any
+
+from podwright.report.records import number
+from podwright.report.result import Result
+
+DASH = "–"
+SIGNIFICANT = 0.05
+MOST_CHARACTERS = 1500
+
+ENDINGS = {
+    "FINISHED": "finished",
+    "STOPPED": "was stopped",
+    "PREEMPTED": "was preempted",
+    "NODE_LOST": "lost a machine",
+    "NO_CAPACITY": "got no machine",
+    "TIMED_OUT": "ran out of time",
+    "OUT_OF_MEMORY": "ran out of memory",
+    "OUT_OF_DATA": "ran out of data",
+    "NOT_FINITE": "met a figure that is not finite",
+    "STALLED": "stalled",
+    "BAD_INPUT": "met bad input",
+    "CRASHED": "crashed",
+}
+
+
+def percent(value: Any) -> str:
+    share = number(value)
+    return DASH if share is None else f"{100 * share:.1f} %"
+
+
+def interval(bounds: Any) -> str:
+    low, high = (number(b) for b in bounds or (None, None))
+    return "" if low is None or high is None else f"{100 * low:.1f} to {100 * high:.1f} %"
+
+
+def points(value: Any) -> str:
+    """A difference of two percentages, with its sign."""
+    share = number(value)
+    return DASH if share is None else f"{100 * share:+.1f} points".replace("-", "\u2212")
+
+
+def figure(value: Any, unit: str = "") -> str:
+    """Whole numbers as they are, others to three significant digits; thousands apart."""
+    amount = number(value)
+    if amount is None:
+        return DASH
+    text = f"{amount:,.0f}" if isinstance(value, int) or amount == 0 or abs(amount) >= 100 else f"{amount:#.3g}"
+    return f"{text} {unit}".strip().replace("-", "\u2212", text.startswith("-"))
+
+
+def duration(seconds: Any) -> str:
+    amount = number(seconds)
+    if amount is None:
+        return DASH
+    if amount < 60:
+        return f"{amount:.1f} s"
+    minutes, rest = divmod(round(amount), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def date(time: Any) -> str:
+    seconds = number(time)
+    return DASH if seconds is None else datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def setting(value: Any) -> str:
+    """A setting as one would type it."""
+    if isinstance(value, str):
+        return value or '""'
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+
+def chance(p_value: Any) -> str:
+    p = number(p_value)
+    return DASH if p is None else "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
+
+
+def visible(text: Any) -> str:
+    """`text` with control and direction characters spelled out, and its end left out when it is very long."""
+    whole = str(text).replace("\r\n", "\n").replace("\r", "\n")
+    kept = re.sub(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]",
+        lambda m: f"\\u{ord(m.group()):04x}",
+        whole[:MOST_CHARACTERS],
+    )
+    more = len(whole) - MOST_CHARACTERS
+    return f"{kept} … ({more:,} more characters)" if more > 0 else kept
+
+
+def headline(result: Result) -> str:
+    """What the run came to, in a sentence or two."""
+    if result["accuracy_after"] is not None:
+        return _after(result)
+    if not result["steps"] and not result["warm_start_steps"]:
+        return f"{_how_far(result)} No training step was completed."
+    tests = [t for t in result["evaluations"] if t.get("strict")]
+    if not tests:
+        return f"{_how_far(result)} Its accuracy was not tested."
+    last = tests[-1]
+    when = "before GRPO" if last["when"] == "before" else f"at step {last['step']}"
+    share = percent(last["strict"].get("accuracy"))
+    return f"{_how_far(result)} The last test, {when}, found {share} of {_asked(last['num'])} answered correctly."
+
+
+def paired(result: Result) -> str:
+    """The paired test in words, or ""."""
+    test = result["paired_test"]
+    if not test or number(test["p_value"]) is None:
+        return ""
+    reading = "is not plausibly chance" if test["p_value"] < SIGNIFICANT else "could be chance"
+    counts = f"{test['gained']} questions gained, {test['lost']} lost"
+    return f"{counts}: the difference {reading} ({test['test']} test, {chance(test['p_value'])})."
+
+
+def how_it_ended(result: Result) -> str:
+    ending = result["ending"]
+    if ending is None:
+        return "There is no record of how the last attempt ended: it still runs, or it was killed."
+    detail = visible(result["ending_detail"]).rstrip(".")
+    return f"{_ended(ending)}: {detail}." if detail else f"{_ended(ending)}."
+
+
+def verdict(result: Result) -> str:
+    """Expected against measured, in a sentence."""
+    e = result["expected"]
+    if e["verdict"] == "not stated":
+        return "The recipe states no expected figure yet."
+    promised = f"{e['metric']} {_of_metric(e, e['value'])} ± {_of_metric(e, e['tolerance'])}"
+    if e["verdict"] == "not measured":
+        return f"The recipe expects {promised}; this run has not measured it."
+    return f"The recipe expects {promised}; measured {_of_metric(e, e['measured'])}: {e['verdict']}."
+
+
+def _of_metric(expected: dict[str, Any], value: Any) -> str:
+    return percent(value) if str(expected["metric"]).startswith("accuracy") else figure(value)
+
+
+def _after(result: Result) -> str:
+    asked = _asked(result["num_test_after"])
+    text = f"After {result['steps']} GRPO steps the model answers {percent(result['accuracy_after'])} of {asked} correctly"
+    gain = result["accuracy_gain"]
+    if gain is None:
+        return f"{text}; it was not tested before."
+    size = f"{100 * abs(gain):.1f} points"
+    return f"{text}, {size} {'more' if gain > 0 else 'less'} than before." if round(gain, 4) else f"{text}, as many as before."
+
+
+def _asked(num: Any) -> str:
+    return f"{num:,} test questions" if isinstance(num, int) else "the test questions"
+
+
+def _how_far(result: Result) -> str:
+    planned = f" of {result['steps_planned']}" if result["steps_planned"] else ""
+    where = f" after {result['steps']}{planned} GRPO steps" if result["steps"] else " before the first GRPO step"
+    if result["ending"] is None:
+        return f"The run stands{where}." if result["steps"] else "The run has not reached its first GRPO step."
+    return f"{_ended(result['ending'])}{where}."
+
+
+def _ended(ending: str) -> str:
+    return f"The run {ENDINGS[ending]}" if ending in ENDINGS else f"The run ended as {visible(ending)}"
+
+
+def capitalize_first(text: str) -> str:
+    return text[:1].upper() + text[1:]
