@@ -50,7 +50,7 @@ def declare(dims: Qwen3Dims) -> Tree:
 
 def head(params: Tree) -> jax.Array:
     """The output embedding, shape [V, E]."""
-    return params.get("lm_head", params["embed"])
+    return params["lm_head"] if "lm_head" in params else params["embed"]
 
 
 def cast(params: Tree, dtype: Any) -> Tree:
@@ -79,9 +79,7 @@ class Group(NamedTuple):
     completions_PGT: jax.Array
 
 
-def group_hidden(
-    dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat: bool, batch: jax.sharding.NamedSharding
-) -> jax.Array:
+def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat: bool, batch: jax.sharding.NamedSharding) -> jax.Array:
     """Final hidden states [P, G, T, E] whose logits predict completions_PGT, token by token.
 
     Each prompt goes through the layers once, whatever G is; gradients of all its completions meet in it.
@@ -143,7 +141,7 @@ class Cache(NamedTuple):
 
 def unstack(params: Tree, num_layers: int) -> list[Tree]:
     """Layer by layer, so that the decode loop reads whole arrays instead of slicing the stack at every token."""
-    return [jax.tree.map(lambda w: w[i], params["layers"]) for i in range(num_layers)]
+    return [jax.tree.map(lambda w, i=i: w[i], params["layers"]) for i in range(num_layers)]
 
 
 def decode_step(

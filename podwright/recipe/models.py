@@ -74,9 +74,7 @@ def find(name: str) -> Qwen3Dims:
 def from_hf_config(config: dict[str, Any]) -> Qwen3Dims:
     """Dimensions out of a Hugging Face config.json (either spelling of the rope parameters)."""
     if config.get("model_type") != "qwen3":
-        raise UserError(
-            f"config.json says model_type={config.get('model_type')!r}", "give a directory of a dense Qwen3 model"
-        )
+        raise UserError(f"config.json says model_type={config.get('model_type')!r}", "give a directory of a dense Qwen3 model")
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     for key, wrong in {
         "attention_bias": config.get("attention_bias"),

@@ -69,12 +69,8 @@ class Grpo(Section):
         0, description="extra rollouts allowed per step to replace groups whose rewards are all equal (DAPO); 0: off"
     )
     mask_truncated: bool = Field(False, description="leave completions that ran out of tokens out of the loss")
-    overlong_buffer: Count = Field(
-        0, description="tokens before the limit over which a length penalty grows from 0 to 1 (DAPO); 0: off"
-    )
-    importance_cap: float | None = Field(
-        2.0, gt=0, description="truncation of learner/sampler probability ratios; null: no correction"
-    )
+    overlong_buffer: Count = Field(0, description="tokens before the limit over which a length penalty grows from 0 to 1 (DAPO); 0: off")
+    importance_cap: float | None = Field(2.0, gt=0, description="truncation of learner/sampler probability ratios; null: no correction")
 
 
 class Rollout(Section):
@@ -150,8 +146,7 @@ class GrpoRecipe(Section):
             raise ValueError("grpo.num_generations must be at least 2: an advantage compares completions of one group")
         if self.batch_size % self.training.gradient_accumulation_steps:
             raise ValueError(
-                f"training.gradient_accumulation_steps={self.training.gradient_accumulation_steps} "
-                f"must divide batch_size={self.batch_size}"
+                f"training.gradient_accumulation_steps={self.training.gradient_accumulation_steps} must divide batch_size={self.batch_size}"
             )
         if self.grpo.overlong_buffer >= self.rollout.total_generation_steps:
             raise ValueError("grpo.overlong_buffer must be smaller than rollout.total_generation_steps")

@@ -105,9 +105,11 @@ class Collector:
 
         device = jax.jit(lambda *trees: jax.tree.map(pick, *trees), out_shardings=batch_sharding(self.setup.mesh))
         group, completions = device(*[(r.group, r.completions) for r in rounds])
-        host = [np.concatenate([getattr(r, name) for r in rounds])[order] for name in ("total_PG", "lengths_PG", "stopped_PG")]
+        total, lengths, stopped = (
+            np.concatenate([getattr(r, name) for r in rounds])[order] for name in ("total_PG", "lengths_PG", "stopped_PG")
+        )
         rewards = {name: np.concatenate([r.rewards[name] for r in rounds])[order] for name in rounds[0].rewards}
-        return Sampled(group, completions, rewards, *host, prompt_tokens=sum(r.prompt_tokens for r in rounds))
+        return Sampled(group, completions, rewards, total, lengths, stopped, sum(r.prompt_tokens for r in rounds))
 
     def batch(self, sampled: Sampled, advantages_PG: np.ndarray, old: jax.Array | None, reference: jax.Array | None) -> Batch:
         recipe, mesh = self.setup.recipe, self.setup.mesh

@@ -10,7 +10,6 @@ from typing import Any
 
 from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
-from podwright.models import qwen3
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Ending, RunDir
 from podwright.train import checkpoint, speed

@@ -103,9 +103,7 @@ def warm_schedule(recipe: GrpoRecipe) -> optax.Schedule:
 
 def _tx(setup: Setup, rate: optax.Schedule) -> optax.GradientTransformation:
     o = setup.recipe.optimizer
-    return optimizer.adamw(
-        qwen3.declare(setup.dims), rate, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm
-    )
+    return optimizer.adamw(qwen3.declare(setup.dims), rate, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm)
 
 
 def abstract_state(setup: Setup, rate: optax.Schedule) -> State:
@@ -119,7 +117,8 @@ def new_state(setup: Setup, params: Tree, rate: optax.Schedule) -> State:
     return State(jax.tree.map(jnp.copy, params), jax.jit(_tx(setup, rate).init, out_shardings=shardings)(params))
 
 
-def _array(setup: Setup, *shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
+def _array(setup: Setup, *shape: int, dtype: Any = jnp.int32) -> Any:
+    """A ShapeDtypeStruct whose leading dim is the batch."""
     return jax.ShapeDtypeStruct(shape, dtype, sharding=batch_sharding(setup.mesh))
 
 

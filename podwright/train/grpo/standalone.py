@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-
 from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
@@ -78,5 +77,3 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.Setup, Tokenizer, Tre
         return setup, tokenizer, checkpoint.load_weights(run.start, param.abstract(qwen3.declare(dims), mesh)), 0
     state, _ = newest.restore(step, program.abstract_state(setup, program.policy_schedule(recipe)))
     return setup, tokenizer, state.params, step
-
-
