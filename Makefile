@@ -1,0 +1,45 @@
+# Two commands for a newcomer: `make demo` and `make test`. The rest is for people who work on the code.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test test-long test-chip check help-pages
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo   create .venv, train the demo recipe, write its report (2 cores, about 8 minutes)"
+	@echo "make test   create .venv, run the whole test suite"
+
+demo: .venv/.demo
+	$(BIN)/podwright run qwen3-tiny-arithmetic-grpo --on local
+
+test: .venv/.test
+	$(BIN)/python -m pytest -n 2 -m "not long and not chip"
+
+test-long: .venv/.test
+	$(BIN)/python -m pytest -m "long and not chip"
+
+test-chip: .venv/.test
+	$(BIN)/python -m pytest -m chip tests/chip
+
+check: .venv/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_docs.py
+
+help-pages: .venv/.test
+	$(BIN)/python docs/help.py > docs/help.md
+
+.venv/.venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "python3 is older than 3.11; type: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/.demo: .venv/.venv pyproject.toml constraints.txt
+	$(INSTALL) -e '.[jax]'
+	@touch $@
+
+.venv/.test: .venv/.demo
+	$(INSTALL) -e '.[dev]'
+	@touch $@
