@@ -1,0 +1,70 @@
+"""Mirrors of metrics.jsonl in trackers. A tracker is somebody else's code: whatever it does, the run goes on.
+
+What is sent is decided in `batch.py`; one file for each tracker says how.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from podwright.errors import UserError, nearest
+from podwright.rundir import RunDir
+from podwright.track import batch
+
+# A tracker is named as its package, its extra and its file here.
+TRACKERS = ("tensorboard", "mlflow", "wandb")
+
+
+def check(trackers: Sequence[str]) -> list[UserError]:
+    """Why the run would not be mirrored, before it starts; imports no tracker."""
+    return [fault for name in trackers if (fault := _fault(name)) is not None]
+
+
+def mirror(run: RunDir, trackers: Sequence[str]) -> list[str]:
+    """Send what is new since the last call; what went wrong, one line a tracker. Raises nothing and may be called at any time.
+
+    A step is sent once: one that is run again after a resume repeats the same figures.
+    """
+    return [warning for name in trackers if (warning := _mirror(run, name)) is not None]
+
+
+def ui_argv(runs: Path) -> list[str]:
+    """The command that opens MLflow's page on the runs in `runs` (or beside the run `runs`) until Ctrl-C."""
+    folder = runs.resolve().parent if (runs / "recipe.json").is_file() else runs.resolve()
+    database = batch.mlflow_database(folder)
+    if (fault := _fault("mlflow")) is not None:
+        raise fault
+    if not database.is_file():
+        raise UserError(f"no run in {runs} was mirrored to MLflow", "start one with trackers=[mlflow]")
+    return [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", f"sqlite:///{database}", "--host", "127.0.0.1"]
+
+
+def _mirror(run: RunDir, name: str) -> str | None:
+    if (fault := _fault(name)) is not None:
+        return str(fault)
+    try:
+        pending = batch.pending(run, name)
+        if pending.empty:
+            return None
+        tracker = importlib.import_module(f"podwright.track.{name}")
+        if not tracker.due(pending):
+            return None
+        warning: str | None = tracker.send(run, pending)
+        batch.done(run, name, pending)
+    except Exception as e:
+        what = str(e).strip().split("\n")[0]
+        return f"{name} is behind ({type(e).__name__}: {what}); nothing is lost, the next look tries again"
+    return warning
+
+
+def _fault(name: str) -> UserError | None:
+    if name not in TRACKERS:
+        guess = nearest(name, list(TRACKERS))
+        return UserError(f"there is no tracker {name!r}", f"did you mean {guess}?" if guess else f"known: {', '.join(TRACKERS)}")
+    if importlib.util.find_spec(name) is None:
+        return UserError(f"the tracker {name} is not installed", f"type pip install 'podwright[{name}]'")
+    return None

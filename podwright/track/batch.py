@@ -1,0 +1,108 @@
+"""What a tracker has not been sent yet: rows by stage, the ending, the report; and the cursor that remembers it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from podwright.run.journal import fold
+from podwright.rundir import Record, RunDir, read_jsonl, read_metrics, write_json
+
+NOT_FIGURES = ("stage", "step", "time", "attempt", "event")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    stage: str
+    """prefix of the figures' names: warm_start, grpo or evaluation"""
+    step: int
+    time: float
+    figures: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    rows: list[Row]
+    recipe: dict[str, Any]
+    ending: str | None
+    """how the run ended; None while it runs"""
+    ending_is_new: bool
+    report: Path | None
+    """the report's directory if it was written since the last time"""
+    state: dict[str, Any]
+    """what the tracker itself remembers of this run; it may change it"""
+    cursor: dict[str, Any]
+    """what is sent once this batch is"""
+
+    @property
+    def empty(self) -> bool:
+        return not (self.rows or self.ending_is_new or self.report)
+
+
+def pending(run: RunDir, tracker: str) -> Batch:
+    before = _cursor(run, tracker)
+    sent = before.get("sent", {})
+    rows = [row for row in _rows(run) if row.step > sent.get(row.stage, -1)]
+    ending, written = _ending(run), _report_written(run)
+    return Batch(
+        rows=rows,
+        recipe=json.loads(run.recipe.read_text()),
+        ending=ending,
+        ending_is_new=ending != before.get("ending"),
+        report=run.report if written != before.get("report") else None,
+        state=before.get("state", {}),
+        cursor={"sent": sent | {row.stage: row.step for row in rows}, "ending": ending, "report": written},
+    )
+
+
+def done(run: RunDir, tracker: str, batch: Batch) -> None:
+    write_json(run.trackers / f"{tracker}.json", batch.cursor | {"state": batch.state})
+
+
+def remember(run: RunDir, tracker: str, batch: Batch) -> None:
+    """Keep the tracker's own state before anything is sent, so that a kill in between does not start a second run there."""
+    write_json(run.trackers / f"{tracker}.json", _cursor(run, tracker) | {"state": batch.state})
+
+
+def mlflow_database(runs: Path) -> Path:
+    return runs / "mlflow.db"
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found
+
+
+def _cursor(run: RunDir, tracker: str) -> dict[str, Any]:
+    path = run.trackers / f"{tracker}.json"
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def _rows(run: RunDir) -> list[Row]:
+    """All steps and tests, each stage in the order of its steps."""
+    rows = [_row(stage, record) for stage, records in read_metrics(run.metrics).items() for record in records]
+    tests = {e["step"]: e for e in read_jsonl(run.events) if e["event"] == "evaluation"}
+    return rows + [_row("evaluation", flat(tests[step])) for step in sorted(tests)]
+
+
+def _row(stage: str, record: Record) -> Row:
+    figures = {
+        name.replace(".", "/"): float(value)
+        for name, value in record.items()
+        if name not in NOT_FIGURES and isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    return Row(stage, record["step"], record["time"], figures)
+
+
+def _ending(run: RunDir) -> str | None:
+    return fold(read_jsonl(run.journal)).ending
+
+
+def _report_written(run: RunDir) -> int | None:
+    path = run.report / "result.json"
+    return path.stat().st_mtime_ns if path.is_file() else None
