@@ -189,12 +189,15 @@ def ui(
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Open the tracker's page on the runs."""
+    """Open the tracker's page on the runs, until Ctrl-C. With --json, say the command that does."""
     from podwright import track
+    from podwright.shell import become
 
-    opened = track.ui(_find(runs, name).path if name else runs)
+    argv = track.ui_argv(_find(runs, name).path if name else runs)
     if as_json:
-        show.document(opened)
+        show.document({"argv": argv})
+    else:
+        become(argv)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -224,10 +227,13 @@ def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
 
 
 def _plan(recipe: Recipe, on: str) -> dict[str, Any]:
-    from podwright import targets
+    from podwright import targets, track
     from podwright.plan.check import check, document
+    from podwright.plan.findings import Finding
 
-    return {"recipe": recipe.name, "target": on, **document(check(recipe, targets.num_devices(on), Path.cwd()))}
+    findings = check(recipe, targets.num_devices(on), Path.cwd())
+    findings += [Finding("trackers", "warning", e.what, e.fix) for e in track.check(recipe.trackers)]
+    return {"recipe": recipe.name, "target": on, **document(findings)}
 
 
 def _find(runs: Path, name: str) -> RunDir:

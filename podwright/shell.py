@@ -9,6 +9,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 # Variables that hold a list of flags: an addition goes after what the user has set.
 _FLAG_LISTS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
@@ -45,6 +46,11 @@ class Shell:
         """Run `argv` to its end: exit code and stdout. Its stderr goes to ours."""
         done = subprocess.run(argv, env=_with(env or {}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
         return done.returncode, done.stdout
+
+
+def become(argv: Sequence[str]) -> NoReturn:
+    """Replace this process by `argv`."""
+    os.execvp(argv[0], argv)
 
 
 def _with(additions: Mapping[str, str]) -> dict[str, str]:

@@ -79,6 +79,8 @@ def standing(r: Row) -> None:
         return
     said = f": {r['detail']}" if r["detail"] else ""
     print(f"{r['name']} {r['ending']} at step {r['step']}/{r['max_steps']}{said}")
+    if r["report"]:
+        print(f"report: {r['report']}")
     print(r["fix"])
 
 

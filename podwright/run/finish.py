@@ -1,4 +1,4 @@
-"""What is done with a run's results: mirror them to trackers, write the report. A fault here never changes how a run ended."""
+"""What is done with a run's figures: mirror them to trackers, write the report. A fault here never changes how a run ended."""
 
 from __future__ import annotations
 
@@ -12,27 +12,32 @@ MIRROR_EVERY_S = 5.0
 
 
 class Mirror:
-    """Copies new figures to the trackers that the recipe names; says so once when that fails."""
+    """Copies new figures to the trackers that the recipe names; says each thing that goes wrong once."""
 
     def __init__(self, run: RunDir, warn: Callable[[str], None]):
         self._run = run
         self._warn = warn
-        self._recipe = json.loads(run.recipe.read_text())
+        self._trackers = json.loads(run.recipe.read_text()).get("trackers", [])
         self._next = 0.0
-        self._warned = False
+        self._said: set[str] = set()
 
     def __call__(self, last: bool = False) -> None:
-        if not self._recipe.get("trackers") or (not last and time.monotonic() < self._next):
+        if not self._trackers or (not last and time.monotonic() < self._next):
             return
-        try:
-            from podwright import track
-
-            track.mirror(self._run, self._recipe)
-        except Exception as e:  # a tracker is somebody else's code and server
-            if not self._warned:
-                self._warn(f"trackers are behind: {type(e).__name__}: {e}")
-            self._warned = True
+        for warning in _mirror(self._run, self._trackers):
+            if warning not in self._said:
+                self._said.add(warning)
+                self._warn(warning)
         self._next = time.monotonic() + MIRROR_EVERY_S
+
+
+def _mirror(run: RunDir, trackers: list[str]) -> list[str]:
+    try:
+        from podwright import track
+
+        return track.mirror(run, trackers)
+    except Exception as e:  # a tracker is somebody else's code and server
+        return [f"trackers are behind: {type(e).__name__}: {e}"]
 
 
 def write_report(run: RunDir) -> str | None:

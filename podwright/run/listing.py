@@ -67,6 +67,7 @@ def row(run: RunDir) -> dict[str, Any]:
         "attempt": state.attempt,
         "created": state.created,
         "run_dir": str(run.path),
+        "report": str(page) if (page := run.report / "report.html").exists() else None,
     }
 
 

@@ -21,16 +21,16 @@ from podwright.rundir import RunDir
 from podwright.shell import Shell
 from podwright.targets.base import Handle, Job, Polled, Process, Rendered
 
-TRAINER = (sys.executable, "-m", "podwright.train")
+TRAINER: tuple[str, ...] = (sys.executable, "-m", "podwright.train")
 _DETACHED = Path(__file__).with_name("detached.py")
 _CLOCK_S = 2.0  # a creation time read twice may differ by a correction of the system clock
 
 
 class Local:
-    def __init__(self, shell: Shell, *, cpu_devices: int | None = None, python_argv: Sequence[str] = TRAINER):
+    def __init__(self, shell: Shell, *, cpu_devices: int | None = None, python_argv: Sequence[str] | None = None):
         self._shell = shell
         self._cpu_devices = cpu_devices
-        self._python_argv = tuple(python_argv)
+        self._python_argv = tuple(python_argv or TRAINER)
 
     def render(self, job: Job) -> Rendered:
         env: dict[str, str] = {}

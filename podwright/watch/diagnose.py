@@ -30,7 +30,7 @@ def _written(run: RunDir, attempt: int) -> Outcome | None:
     try:
         record: dict[str, Any] = json.loads(run.exit(attempt).read_text())
         return Outcome(Ending(record["ending"]), record["detail"], record.get("fix", ""), record.get("step"))
-    except (FileNotFoundError, ValueError, KeyError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
 

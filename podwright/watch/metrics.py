@@ -102,12 +102,11 @@ class Progress:
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds until the stage is through, by the median of its recent steps; None until two steps are known."""
+        """Seconds until the stage is through, by the median of its recent steps; None when that is not known."""
         recent = [r for _, r in sorted(self._steps.get(self.stage, {}).items())][-_RECENT:]
         times = [b["time"] - a["time"] for a, b in itertools.pairwise(recent) if a.get("attempt") == b.get("attempt")]
-        if not times or not self.max_steps:
-            return None
-        return max(0, self.max_steps - self.step) * statistics.median(times)
+        left = self.max_steps - self.step
+        return left * statistics.median(times) if times and left > 0 else None
 
     def accuracy(self, first: bool) -> float | None:
         """Strict accuracy of the first or of the newest evaluation."""

@@ -17,17 +17,21 @@ class PlainView:
         self._progress = progress
         self._out = out
         self._said: tuple[str, int] | None = None
+        # Who comes to a run later is told how far it is, not all that was.
+        progress.update()
+        if progress.latest:
+            self._step(progress.latest)
 
     def refresh(self, standing: str, attempt: int) -> None:
-        if self._said != (standing, attempt):
-            self._said = (standing, attempt)
-            self._line(f"{standing}, attempt {attempt}" if attempt else standing)
         metrics, events = self._progress.update()
         for record in sorted(metrics + events, key=lambda r: r["time"]):
             if "event" in record:
                 self._event(record)
             elif self._due(record):
                 self._step(record)
+        if self._said != (standing, attempt):
+            self._said = (standing, attempt)
+            self._line(f"{standing}, attempt {attempt}" if attempt else standing)
 
     def warn(self, message: str) -> None:
         self._line(f"warning: {message}")

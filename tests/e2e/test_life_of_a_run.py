@@ -1,0 +1,167 @@
+"""Real launchers over a stand-in trainer: followed, stopped, left, killed, resumed."""
+
+import json
+import os
+import signal
+
+import psutil
+import pytest
+
+from tests.e2e.conftest import Bench, wait_for
+
+
+def test_a_run_goes_from_recipe_to_report(bench: Bench) -> None:
+    code, out, err = bench.run(5, "--json")
+    document = json.loads(out)
+    assert code == 0, err
+    assert (document["ending"], document["step"], document["max_steps"]) == ("FINISHED", 5, 5)
+    assert bench.steps() == [1, 2, 3, 4, 5]
+    assert bench.path("report/report.html").exists()
+    assert [r["event"] for r in bench.records("journal.jsonl")] == [
+        "created",
+        "submitting",
+        "submitted",
+        "ended",
+        "released",
+        "reported",
+    ]
+
+
+DEATHS = ["after:created", "before:submitting", "after:submitting", "before:submitted", "after:submitted", "before:ended", "after:ended"]
+
+
+@pytest.mark.parametrize("moment", [*DEATHS, "after:released", "before:reported"])
+def test_a_launcher_killed_at_any_decision_loses_nothing(bench: Bench, moment: str) -> None:
+    code, _, _ = bench.run(5, LAUNCH_DIES=moment)
+    assert code == -signal.SIGKILL
+    if moment == "after:created":  # written beside the run and renamed: there is no half run
+        assert not bench.path().exists()
+        code, _, err = bench.run(5)
+    else:
+        code, _, err = bench.call("resume", "r")
+    assert code == 0, err
+    assert bench.steps() == [1, 2, 3, 4, 5]
+    assert not bench.path("second-trainer").exists()
+    assert bench.standing()["ending"] == "FINISHED"
+    assert bench.path("report/report.html").exists()
+
+
+@pytest.mark.parametrize("delay", [1, 4, 8])
+def test_a_launcher_killed_while_steps_go_by_loses_nothing(bench: Bench, delay: int) -> None:
+    launcher = bench.start_run(12, STANDIN_STEP_S="0.05")
+    wait_for(lambda: len(bench.steps()) >= delay)
+    launcher.kill()
+    launcher.communicate()
+    code, out, err = bench.call("resume", "r", "--json")
+    assert code == 0, err
+    assert json.loads(out)["attempt"] == 1
+    assert bench.steps() == list(range(1, 13))
+
+
+def test_two_resumes_at_once_start_one_trainer(bench: Bench) -> None:
+    bench.run(30, LAUNCH_DIES="before:submitting")
+    both = [bench.start("resume", "r", STANDIN_STEP_S="0.05") for _ in range(2)]
+    for process in both:
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+    assert not bench.path("second-trainer").exists()
+    assert bench.steps() == list(range(1, 31))
+    assert [r["event"] for r in bench.records("journal.jsonl")].count("submitting") == 1
+
+
+def test_the_first_ctrl_c_saves_and_stops_and_resume_goes_on(bench: Bench) -> None:
+    launcher = bench.start_run(40, STANDIN_STEP_S="0.05")
+    wait_for(lambda: len(bench.steps()) >= 3)
+    launcher.send_signal(signal.SIGINT)
+    out, _ = launcher.communicate(timeout=30)
+    assert launcher.returncode == 1
+    assert "saving and stopping" in out
+    assert "r STOPPED" in out and "podwright resume r" in out
+    code, _, err = bench.call("resume", "r")
+    assert code == 0, err
+    assert bench.steps() == list(range(1, 41))
+
+
+def test_the_second_ctrl_c_leaves_the_trainer_alive(bench: Bench) -> None:
+    launcher = bench.start_run(60, STANDIN_STEP_S="0.1", STANDIN_DO="deaf")
+    wait_for(lambda: len(bench.steps()) >= 2)
+    launcher.send_signal(signal.SIGINT)
+    wait_for(lambda: "signalled" in bench.path("journal.jsonl").read_text())
+    launcher.send_signal(signal.SIGINT)
+    out, _ = launcher.communicate(timeout=30)
+    assert "r is stopping" in out
+    trainer = psutil.Process(json.loads(bench.path("attempts/1/pid.json").read_text())["pid"])
+    assert trainer.is_running()
+    trainer.kill()
+
+
+def test_detached_then_watched_then_stopped(bench: Bench) -> None:
+    code, out, err = bench.run(60, "--detach", "--json", STANDIN_STEP_S="0.05")
+    assert code == 0, err
+    assert json.loads(out)["state"] == "running"
+    watcher = bench.start("watch", "r")
+    wait_for(lambda: len(bench.steps()) >= 2)
+    watcher.send_signal(signal.SIGINT)
+    watcher.communicate(timeout=30)
+    assert bench.standing()["state"] == "running"
+    code, out, err = bench.call("stop", "r", "--json")
+    assert code == 0, err
+    assert json.loads(out)["ending"] == "STOPPED"
+    assert bench.call("stop", "r")[0] == 0
+
+
+def test_watch_starts_nothing(bench: Bench) -> None:
+    bench.run(3, LAUNCH_DIES="before:submitting")
+    code, out, err = bench.call("watch", "r", "--json")
+    assert code == 0, err
+    assert json.loads(out)["attempt"] == 0
+
+
+def test_logs_are_shown_and_followed(bench: Bench) -> None:
+    bench.run(6, "--detach", STANDIN_STEP_S="0.1")
+    code, out, err = bench.call("logs", "r", "-f")
+    assert code == 0, err
+    assert out.splitlines()[-1] == "step 6 done"
+    lines = json.loads(bench.call("logs", "r", "--json")[1])["lines"]
+    assert lines == [f"step {n} done" for n in range(1, 7)]
+
+
+@pytest.mark.parametrize(("do", "ending", "says"), [("crash", "CRASHED", "told to crash"), ("killed", "UNKNOWN", "SIGKILL")])
+def test_a_trainer_that_dies_is_not_started_again_by_itself(bench: Bench, do: str, ending: str, says: str) -> None:
+    code, out, _ = bench.run(4, "--json", STANDIN_DO=do)
+    document = json.loads(out)
+    assert code == 1
+    assert (document["ending"], document["attempt"]) == (ending, 1)
+    assert says in document["detail"] and document["fix"]
+    code, _, err = bench.call("resume", "r")
+    assert code == 0, err
+    assert bench.steps() == [1, 2, 3, 4]
+
+
+def test_a_preempted_trainer_is_started_again(bench: Bench) -> None:
+    code, out, err = bench.run(4, "--json", STANDIN_DO="preempted")
+    document = json.loads(out)
+    assert code == 0, err
+    assert (document["ending"], document["attempt"]) == ("FINISHED", 2)
+
+
+def test_what_a_trainer_leaves_behind_is_ended(bench: Bench) -> None:
+    bench.run(3, STANDIN_DO="orphan")
+    orphan = int(bench.path("orphan").read_text())
+    wait_for(lambda: not psutil.pid_exists(orphan) or psutil.Process(orphan).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_no_secret_of_the_environment_reaches_a_file(bench: Bench) -> None:
+    bench.run(2, HF_TOKEN="hf_sesame", WANDB_API_KEY="sesame")
+    for folder, _, names in os.walk(bench.folder):
+        for name in names:
+            with open(os.path.join(folder, name), "rb") as f:
+                assert b"sesame" not in f.read(), name
+
+
+def test_a_finished_run_is_not_started_again(bench: Bench) -> None:
+    bench.run(2)
+    code, out, _ = bench.call("resume", "r")
+    assert code == 0
+    assert "r FINISHED" in out
+    assert not bench.path("attempts/2").exists()

@@ -1,0 +1,155 @@
+"""The verbs in this process: exit codes, one JSON document, one-line errors."""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright.cli import main
+from podwright.recipe.load import load, smoke
+from podwright.run import create
+
+RECIPE = "qwen3-tiny-arithmetic-grpo"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PODWRIGHT_RUNS", raising=False)
+    (tmp_path / "reward.py").write_text("def score(prompts, completions, **columns): pass\n")
+    return tmp_path
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = main(list(argv))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+GOOD = [RECIPE, "rewards=[{function: 'reward.py:score'}]"]
+
+
+def test_recipes_are_listed_and_shown_with_meanings(call: Any) -> None:
+    code, out, _ = call("recipes", "list", "--json")
+    assert code == 0 and RECIPE in [r["name"] for r in json.loads(out)]
+    assert call("recipes")[1] == call("recipes", "list")[1]
+    code, out, _ = call("recipes", "show", RECIPE, "grpo.beta=0.5")
+    assert "grpo.beta = 0.5" in out and "weight of the KL to the frozen reference" in out
+    assert json.loads(call("recipes", "show", RECIPE, "--json")[1])["training"]["max_steps"] == 200
+
+
+def test_plan_exits_0_when_it_will_run_and_1_when_not(call: Any) -> None:
+    code, out, _ = call("plan", *GOOD, "--json", "--on", "cpu-1")
+    document = json.loads(out)
+    assert code == 0 and document["ok"] and document["programs"] == [] and document["step"] == {}
+    code, out, _ = call("plan", *GOOD, "data.source=none.jsonl")
+    assert code == 1 and "error: data.source=none.jsonl is not there; check the path" in out
+
+
+def test_a_dry_run_shows_all_and_creates_nothing(call: Any, folder: Path) -> None:
+    code, out, _ = call("run", *GOOD, "--on", "cpu-1", "--name", "x", "--dry-run", "--json")
+    document = json.loads(out)
+    assert code == 0 and document["name"] == "x"
+    assert document["argv"][1:] == ["-m", "podwright.train", str(folder / "runs/x"), "--attempt", "1"]
+    assert document["env"]["JAX_PLATFORMS"] == "cpu"
+    assert "podwright.train" in call("run", *GOOD, "--dry-run")[1]
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "what", "fix"),
+    [
+        (["plan", "qwen3-tiny-aritmetic-grpo"], "there is no recipe 'qwen3-tiny-aritmetic-grpo'", f"did you mean {RECIPE}?"),
+        (["plan", "none.yaml"], "there is no recipe file none.yaml", "check the path"),
+        (["plan", RECIPE, "traning.max_steps=3"], "unknown key traning.max_steps", "did you mean training.max_steps?"),
+        (["plan", RECIPE, "batch_size"], "'batch_size' is not an override", "write key.path=value"),
+        (["plan", RECIPE, "batch_size=four"], "batch_size='four': Input should be a valid integer", "batch_size is prompts per step"),
+        (["plan", RECIPE, "--on", "gpu"], "there is no target 'gpu'", "type --on local"),
+        (["run", *GOOD, "--smoke", "5"], "--smoke 5 is not a smoke run", "type --smoke 3 or --smoke 10"),
+        (["run", *GOOD, "data.source=none.jsonl"], "data.source=none.jsonl is not there", "check the path"),
+        (["run", *GOOD, "--name", "a/b"], "--name 'a/b' cannot be the name of a directory", "use letters"),
+        (["run", *GOOD, "--name", "taken"], "run name 'taken' is in use", "type `podwright resume taken`"),
+        (["watch", "takn"], "there is no run 'takn' in runs", "did you mean taken?"),
+        (["stop", "zzz"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
+        (["logs", "taken"], "run taken has no log: nothing was started yet", "`podwright resume taken` starts it"),
+        (["report", "zzz"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
+        (["export", "zzz", "out"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
+    ],
+)
+def test_an_error_is_one_line_and_says_what_to_type(call: Any, folder: Path, argv: list[str], what: str, fix: str) -> None:
+    create.create(folder / "runs" / "taken", load(RECIPE), "local", {})
+    code, out, err = call(*argv)
+    assert (code, out) == (2, "")
+    (line,) = err.splitlines()
+    assert line.startswith("error: ") and what in line and fix in line
+    code, out, _ = call(*argv, "--json")
+    document = json.loads(out)
+    assert code == 2 and what in document["error"] and fix in document["fix"]
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (errno.ENOSPC, "runs/x/recipe.json: the disk is full; free space there"),
+        (errno.EROFS, "it is on a read-only disk; give a place that can be written"),
+        (errno.EACCES, "you may not read or write it; change its permissions"),
+    ],
+)
+def test_a_fault_of_the_disk_is_one_line(call: Any, monkeypatch: pytest.MonkeyPatch, code: int, says: str) -> None:
+    def broken(*args: object) -> None:
+        raise OSError(code, os.strerror(code), "runs/x/recipe.json")
+
+    monkeypatch.setattr(create, "create", broken)
+    exit_code, _, err = call("run", *GOOD)
+    assert exit_code == 2 and says in err and len(err.splitlines()) == 1
+
+
+def test_a_runs_directory_that_is_a_file_is_one_line(call: Any, folder: Path) -> None:
+    (folder / "runs").touch()
+    code, _, err = call("run", *GOOD)
+    assert code == 2 and "runs" in err and len(err.splitlines()) == 1
+
+
+def test_a_fault_of_ours_keeps_its_traceback(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object) -> None:
+        raise OSError(errno.EBADF, "ours")
+
+    monkeypatch.setattr(create, "create", broken)
+    with pytest.raises(OSError, match="ours"):
+        call("run", *GOOD)
+
+
+def test_runs_are_listed_oldest_first_from_where_the_user_says(call: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("b", "a"):
+        create.create(folder / "else" / name, load(RECIPE), "local", {})
+    assert json.loads(call("list", "--json")[1]) == []
+    assert "no runs here" in call("list")[1]
+    rows = json.loads(call("list", "--json", "--runs", "else")[1])
+    assert [(r["name"], r["state"], r["ending"], r["max_steps"]) for r in rows] == [("b", "ready", None, 200), ("a", "ready", None, 200)]
+    monkeypatch.setenv("PODWRIGHT_RUNS", "else")
+    assert [line.split()[0] for line in call("list")[1].splitlines()] == ["NAME", "b", "a"]
+
+
+def test_what_is_misspelt_on_the_command_line_exits_2(call: Any) -> None:
+    assert call("watc", "x")[0] == 2
+    assert call("run")[0] == 2
+    assert call("list", "--jsn")[0] == 2
+
+
+def test_smoke_cuts_everything_down() -> None:
+    cut = smoke(load(RECIPE), 3)
+    assert cut.training.max_steps == 3
+    assert cut.data.num_test == 32
+    assert cut.warm_start is not None and cut.warm_start.max_steps == 20
+    assert (cut.checkpoint.every_n_steps, cut.evaluation.every_n_steps) == (1, 0)
+    small = smoke(load(RECIPE, ["data.num_test=8", "warm_start.max_steps=5", "checkpoint.every_n_steps=2"]), 10)
+    assert small.warm_start is not None
+    assert (small.data.num_test, small.warm_start.max_steps, small.checkpoint.every_n_steps) == (8, 5, 2)
+    assert smoke(load("qwen3-1.7b-gsm8k-grpo"), 10).warm_start is None

@@ -1,0 +1,190 @@
+"""Every finding, by the recipe that causes it: what is wrong, then what to type."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright.errors import UserError
+from podwright.plan.check import check, document, refuse
+from podwright.plan.findings import Finding
+from podwright.recipe.load import load, shipped
+from podwright.recipe.models import find
+
+REWARD = "def score(prompts, completions, **columns):\n    return [0.0] * len(prompts)\n"
+CONFIG = {
+    "model_type": "qwen3",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "vocab_size": 384,
+    "tie_word_embeddings": True,
+}
+
+
+def findings(folder: Path, *overrides: str, devices: int | None = None) -> list[Finding]:
+    (folder / "reward.py").write_text(REWARD)
+    base = ("model.name=qwen3-micro", "rewards=[{function: 'reward.py:score'}]")
+    return check(load("qwen3-tiny-arithmetic-grpo", [*base, *overrides]), devices, folder)
+
+
+def faults(found: list[Finding]) -> list[str]:
+    return [f"{f.message}; {f.fix}" for f in found if f.level == "error"]
+
+
+def said(found: list[Finding]) -> str:
+    return "\n".join(f.message for f in found)
+
+
+def test_a_good_recipe_has_no_faults_and_says_how_long_the_data_lasts(tmp_path: Path) -> None:
+    found = findings(tmp_path, "batch_size=16", "training.max_steps=100", "data.num_train=400")
+    assert faults(found) == []
+    assert "1,600 prompts out of 400 training examples: each is seen 4 times" in said(found)
+
+
+@pytest.mark.parametrize(
+    ("override", "fault"),
+    [
+        ("model.name=qwen3-micr", "model.name='qwen3-micr' is not a model we know; type model.name=qwen3-micro"),
+        ("model.source=ranom", "there is no model.source=ranom; did you mean model.source=random?"),
+        ("model.source=./weights", "model.source=./weights is not there; check the path"),
+        ("data.source=arithmetics", "there is no data.source=arithmetics; did you mean data.source=arithmetic?"),
+        ("data.source=none.jsonl", "data.source=none.jsonl is not there; check the path"),
+        ("data.num_train=0", "data.source=arithmetic has no training examples; type data.num_train=1000"),
+        ("data.num_train=8", "batch_size=16 is more than the 8 training examples; type batch_size=8 or less"),
+        ("rewards=[{function: score}]", "reward 'score' names no function; write file.py:function"),
+        ("rewards=[{function: 'none.py:score'}]", "there is no reward file none.py; check the path"),
+        ("rewards=[{function: 'reward.py:scor'}]", "defines no function 'scor'; did you mean score?"),
+        ("rewards=[{function: 'podwright.trian.x:f'}]", "there is no reward module podwright.trian.x; check the spelling"),
+        ("mesh.fsdp=0", "mesh.fsdp=0 is no number of devices; type mesh.fsdp=-1"),
+        ("mesh.tensor=2", "mesh.tensor=2 does not divide 1 key/value heads; type mesh.tensor= one of 1"),
+        ("mesh.fsdp=3", "batch_size=16 cannot be split over 3 batch shards (data x fsdp) x 1 micro-batches; type batch_size=18"),
+        (
+            "rollout.total_generation_steps=2000",
+            "rollout.max_prompt_length + total_generation_steps = 2096, the model has 2048 positions; "
+            "type rollout.total_generation_steps=1952 or less",
+        ),
+    ],
+)
+def test_a_fault_says_what_is_wrong_and_what_to_type(tmp_path: Path, override: str, fault: str) -> None:
+    (found,) = faults(findings(tmp_path, override))
+    assert fault in found
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fault"),
+    [
+        (["mesh.fsdp=1"], "mesh.data x fsdp x tensor = 1, but there are 4 devices; type mesh.data=1 mesh.fsdp=-1 mesh.tensor=1"),
+        (["mesh.data=3", "mesh.fsdp=-1"], "mesh.data x mesh.tensor = 3 does not divide 4 devices"),
+        (["mesh.fsdp=-1", "batch_size=6"], "batch_size=6 cannot be split over 4 batch shards"),
+        (["mesh.fsdp=-1", "batch_size=12", "training.gradient_accumulation_steps=2"], "over 4 batch shards (data x fsdp) x 2 micro"),
+    ],
+)
+def test_a_mesh_is_checked_against_known_devices(tmp_path: Path, overrides: list[str], fault: str) -> None:
+    (found,) = faults(findings(tmp_path, *overrides, devices=4))
+    assert fault in found
+
+
+def test_a_hub_id_is_left_alone_and_said_so(tmp_path: Path) -> None:
+    found = findings(tmp_path, "data.source=openai/gsm8k", "model.source=Qwen/Qwen3-0.6B")
+    assert faults(found) == []
+    assert said(found).count("is taken as a Hugging Face hub id") == 2
+
+
+def model_directory(folder: Path, **changes: Any) -> str:
+    (folder / "m").mkdir()
+    (folder / "m" / "model.safetensors").touch()
+    config = {k: v for k, v in {**CONFIG, **changes}.items() if v is not None}
+    (folder / "m" / "config.json").write_text(json.dumps(config))
+    return "model.source=m"
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"hidden_size": 64, "vocab_size": 400}, "model.source=m has hidden_size=64, vocab_size=400; qwen3-micro has 32, 384; change"),
+        ({"model_type": "qwen3_moe"}, "model.source=m: config.json says model_type='qwen3_moe'; give a directory of a dense Qwen3"),
+        ({"num_hidden_layers": None}, "not a model directory: its config.json has no num_hidden_layers; give a Hugging Face"),
+    ],
+)
+def test_a_model_directory_must_fit(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:
+    (found,) = faults(findings(tmp_path, model_directory(tmp_path, **changes)))
+    assert fault in found
+
+
+def test_a_model_directory_must_be_readable_and_hold_weights(tmp_path: Path) -> None:
+    source = model_directory(tmp_path)
+    assert faults(findings(tmp_path, source)) == []
+    (tmp_path / "m/model.safetensors").unlink()
+    assert "m holds no *.safetensors; give a directory with the weights" in faults(findings(tmp_path, source))[0]
+    (tmp_path / "m/config.json").write_text("{")
+    assert "its config.json cannot be read" in faults(findings(tmp_path, source))[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("def score(prompts, completions): pass", "cannot be a reward; write `def score(prompts, completions, **columns)`"),
+        ("def score(completions, **columns): pass", "cannot be a reward; write"),
+        ("def score(prompts, completions, /, **columns): pass", "cannot be a reward; write"),
+        ("def other(): pass", "defines no function 'score'; add `def score(prompts, completions, **columns)`"),
+        ("def score(:\n", "line 1 is not Python"),
+    ],
+)
+def test_a_reward_must_have_the_signature(tmp_path: Path, source: str, fault: str) -> None:
+    (tmp_path / "mine.py").write_text(source)
+    (found,) = faults(findings(tmp_path, "rewards=[{function: 'mine.py:score'}]"))
+    assert fault in found
+
+
+def test_rewards_are_read_and_never_run(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import sys\nsys.exit('it was run')\n" + REWARD)
+    (tmp_path / "made.py").write_text("score = object()\n")
+    two = "rewards=[{function: 'mine.py:score'}, {function: 'made.py:score'}, {function: 'no_such_package.x:f'}]"
+    found = findings(tmp_path, two)
+    assert faults(found) == []
+    assert [f.level for f in found if f.check == "rewards"] == ["info", "warning"]
+
+
+def test_columns_that_a_reward_needs_are_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def score(prompts, completions, answer, k=1, **columns): pass")
+    found = findings(tmp_path, "rewards=[{function: 'mine.py:score'}]")
+    assert faults(found) == []
+    assert "score needs answer: columns of the data" in said(found)
+
+
+def test_local_data_is_looked_at_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    assert "without .jsonl files; give one that holds train.jsonl" in faults(findings(tmp_path, "data.source=d"))[0]
+    (tmp_path / "d/train.jsonl").write_text('{"question": "?"}\n\n' * 20)
+    assert "out of 20 training examples" in said(findings(tmp_path, "data.source=d", "data.num_train=0"))
+    assert "out of 18 training examples" in said(findings(tmp_path, "data.source=d", "data.num_train=18"))
+    (tmp_path / "e.jsonl").touch()
+    assert "data.source=e.jsonl is empty; give a file of examples" in faults(findings(tmp_path, "data.source=e.jsonl"))[0]
+
+
+@pytest.mark.parametrize("name", list(shipped()))
+def test_what_we_ship_will_run(name: str) -> None:
+    assert faults(check(load(name), None, Path.cwd())) == []
+
+
+def test_legal_tensor_sizes_divide_every_sharded_dim(tmp_path: Path) -> None:
+    (found,) = faults(check(load("qwen3-1.7b-gsm8k-grpo", ["mesh.tensor=3"]), None, tmp_path))
+    assert "type mesh.tensor= one of 1, 2, 4, 8" in found
+    assert dataclasses.asdict(find("qwen3-1.7b"))["num_kv_heads"] == 8
+
+
+def test_a_plan_is_ok_until_there_is_an_error() -> None:
+    warning, error = Finding("a", "warning", "w"), Finding("b", "error", "wrong", "type this")
+    assert document([warning])["ok"] is True
+    refuse(document([warning]))
+    made = document([warning, error, error])
+    assert made["ok"] is False and made["programs"] == [] and made["step"] == {}
+    assert made["findings"][1] == {"check": "b", "level": "error", "message": "wrong", "fix": "type this"}
+    with pytest.raises(UserError, match=r"wrong \(and 1 more: `podwright plan` shows all\); type this"):
+        refuse(made)

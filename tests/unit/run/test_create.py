@@ -1,0 +1,49 @@
+import errno
+from pathlib import Path
+
+import pytest
+
+from podwright.errors import UserError
+from podwright.recipe.load import load
+from podwright.run import create, journal
+from podwright.rundir import RunDir
+
+RECIPE = load("qwen3-tiny-arithmetic-grpo")
+
+
+def test_names_are_unique_by_themselves(tmp_path: Path) -> None:
+    first = create.choose_name(tmp_path, "a", None)
+    (tmp_path / first).mkdir()
+    second = create.choose_name(tmp_path, "a", None)
+    assert first.startswith("a-") and second != first
+
+
+def test_a_name_in_use_says_what_to_type(tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    with pytest.raises(UserError, match="run name 'r' is in use; type `podwright resume r`"):
+        create.choose_name(tmp_path, "a", "r")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden", "a b"])
+def test_a_name_must_be_one_of_a_directory(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="cannot be the name of a directory; use letters"):
+        create.choose_name(tmp_path, "a", name)
+
+
+def test_a_name_taken_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    run = create.create(tmp_path / "r", RECIPE, "local", {})
+    before = run.journal.read_text()
+    with pytest.raises(UserError, match="in use"):
+        create.create(tmp_path / "r", RECIPE, "cpu-2", {})
+    assert run.journal.read_text() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["r"]
+
+
+def test_a_full_disk_leaves_no_half_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(run: RunDir, event: str, **fields: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(run.journal))
+
+    monkeypatch.setattr(journal, "append", full)
+    with pytest.raises(OSError):
+        create.create(tmp_path / "r", RECIPE, "local", {})
+    assert list(tmp_path.iterdir()) == []

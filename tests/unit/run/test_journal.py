@@ -1,0 +1,49 @@
+from pathlib import Path
+
+import pytest
+
+from podwright.errors import UserError
+from podwright.run import journal
+from podwright.run.states import ENDINGS, Phase, advice
+from podwright.rundir import Ending, RunDir
+
+CREATED = {"event": "created", "time": 1.0, "recipe": "r", "target": "local", "cwd": "/"}
+
+
+def test_every_ending_has_its_facts_and_advice() -> None:
+    assert set(ENDINGS) == set(Ending)
+    for ending in Ending:
+        said = advice(ending, "", "my-run")
+        assert said and "{" not in said
+    assert advice(Ending.CRASHED, "type this", "my-run") == "type this"
+
+
+def test_what_another_launcher_says_of_a_past_attempt_changes_nothing() -> None:
+    events = [
+        CREATED,
+        {"event": "submitting", "time": 2.0, "attempt": 1, "handle": {"n": 1}},
+        {"event": "submitted", "time": 3.0, "attempt": 1, "handle": {"n": 1}},
+        {"event": "ended", "time": 4.0, "attempt": 1, "ending": "PREEMPTED"},
+        {"event": "released", "time": 4.0, "attempt": 1},
+        {"event": "retrying", "time": 4.0, "attempt": 1},
+        {"event": "submitting", "time": 5.0, "attempt": 2, "handle": {"n": 2}},
+        {"event": "submitted", "time": 6.0, "attempt": 2, "handle": {"n": 2}},
+    ]
+    late = {"event": "ended", "time": 7.0, "attempt": 1, "ending": "CRASHED"}
+    state = journal.fold([*events, late])
+    assert state == journal.fold(events)
+    assert (state.phase, state.attempt, state.handle, state.since) == (Phase.RUNNING, 2, {"n": 2}, 6.0)
+
+
+def test_a_line_cut_short_does_not_take_the_next_one_with_it(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    journal.append(run, "created", recipe="r", target="local", cwd="/")
+    with run.journal.open("a") as f:
+        f.write('{"event": "submitt')
+    journal.append(run, "submitting", attempt=1, handle={})
+    assert journal.read(run).phase is Phase.SUBMITTING
+
+
+def test_an_empty_journal_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"tells nothing; .* start it again under another name"):
+        journal.read(RunDir(tmp_path))

@@ -1,0 +1,128 @@
+"""The local target over real processes."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from podwright import targets
+from podwright.errors import UserError
+from podwright.rundir import RunDir
+from podwright.shell import Shell
+from podwright.targets.base import Handle, Job, Polled, Process
+from podwright.targets.local import Local
+from tests.e2e.conftest import wait_for
+
+SLEEPER = "import sys, time; print('up', flush=True); time.sleep(60)"
+
+
+def submit(folder: Path, code: str) -> tuple[Local, Handle]:
+    target = Local(Shell(), python_argv=(sys.executable, "-c", code))
+    return target, target.submit(target.render(Job(folder, 1, folder)))
+
+
+def ended(target: Local, handle: Handle) -> Polled:
+    wait_for(lambda: target.poll(handle).process is Process.ENDED)
+    return target.poll(handle)
+
+
+def test_render_is_pure_and_says_everything(tmp_path: Path) -> None:
+    rendered = Local(Shell(), cpu_devices=8).render(Job(tmp_path / "r", 3, tmp_path))
+    assert rendered.argv == (sys.executable, "-m", "podwright.train", str(tmp_path / "r"), "--attempt", "3")
+    assert rendered.env == {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    assert json.loads(json.dumps(rendered.handle)) == rendered.handle
+    assert Local(Shell()).render(Job(tmp_path, 1, tmp_path)).env == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_flags_go_after_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--mine=1")
+    monkeypatch.setenv("JAX_PLATFORMS", "tpu")
+    log = tmp_path / "log"
+    shell = Shell()
+    code = "import os; print(os.environ['XLA_FLAGS'], os.environ['JAX_PLATFORMS'])"
+    pid = shell.start([sys.executable, "-c", code], cwd=tmp_path, env={"XLA_FLAGS": "--ours=2", "JAX_PLATFORMS": "cpu"}, log=log)
+    wait_for(lambda: shell.returncode(pid) == 0)
+    assert log.read_text() == "--mine=1 --ours=2 cpu\n"
+
+
+def test_submit_poll_logs_stop_release(tmp_path: Path) -> None:
+    target, handle = submit(tmp_path, SLEEPER)
+    assert target.poll(handle).process is Process.RUNNING, "alive from the moment submit returns"
+    wait_for(lambda: target.logs(handle, 0) == ("up\n", 3))
+    assert target.logs(handle, 3) == ("", 3)
+    pid = json.loads(RunDir(tmp_path).pid(1).read_text())["pid"]
+    assert os.getsid(pid) == pid
+    target.stop(handle)
+    assert ended(target, handle).returncode == -15
+    target.stop(handle)
+    target.stop(handle, force=True)
+    target.release(handle)
+    target.release(handle)
+
+
+def test_another_launcher_finds_it_and_does_not_take_a_zombie_for_life(tmp_path: Path) -> None:
+    _, handle = submit(tmp_path, SLEEPER)
+    other = Local(Shell())
+    wait_for(RunDir(tmp_path).pid(1).exists)
+    assert other.poll(handle).process is Process.RUNNING
+    other.stop(handle, force=True)
+    wait_for(lambda: other.poll(handle) == Polled(Process.ENDED, None))  # never reaped: `_` is its parent
+
+
+def test_a_pid_that_was_given_to_another_process_is_not_ours(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    run.attempt(1).mkdir(parents=True)
+    run.pid(1).write_text(json.dumps({"pid": os.getpid(), "created": psutil.Process().create_time() - 3600}))
+    handle = {"run_dir": str(tmp_path), "attempt": 1}
+    target = Local(Shell())
+    assert target.poll(handle).process is Process.ENDED
+    target.stop(handle, force=True)  # would end the tests if it were taken for ours
+    target.release(handle)
+
+
+def test_before_it_has_written_its_pid_the_inherited_lock_tells_that_it_lives(tmp_path: Path) -> None:
+    _, handle = submit(tmp_path, SLEEPER)
+    pid = RunDir(tmp_path).pid(1)
+    wait_for(pid.exists)
+    hidden = pid.rename(pid.with_name("hidden"))
+    assert Local(Shell()).poll(handle).process is Process.RUNNING
+    psutil.Process(json.loads(hidden.read_text())["pid"]).kill()
+    wait_for(lambda: Local(Shell()).poll(handle).process is Process.ABSENT)
+
+
+def test_nothing_submitted_is_absent(tmp_path: Path) -> None:
+    target = Local(Shell())
+    handle = {"run_dir": str(tmp_path), "attempt": 1}
+    assert target.poll(handle).process is Process.ABSENT
+    target.stop(handle)
+    target.release(handle)
+    assert target.logs(handle, 0) == ("", 0)
+
+
+def test_an_attempt_is_never_overwritten(tmp_path: Path) -> None:
+    target, handle = submit(tmp_path, "pass")
+    ended(target, handle)
+    with pytest.raises(FileExistsError):
+        target.submit(target.render(Job(tmp_path, 1, tmp_path)))
+
+
+def test_the_exit_code_is_known_to_the_one_who_started_it(tmp_path: Path) -> None:
+    target, handle = submit(tmp_path, "raise SystemExit(7)")
+    assert ended(target, handle).returncode == 7
+    time.sleep(0.1)
+    assert target.poll(handle).returncode == 7
+
+
+@pytest.mark.parametrize("name", ["locla", "cpu-0", "cpu-", "slurm"])
+def test_an_unknown_target_says_what_to_type(name: str) -> None:
+    with pytest.raises(UserError, match=f"there is no target '{name}'; type --on local, or --on cpu-8"):
+        targets.find(name)
+
+
+def test_devices_are_known_where_they_are_made() -> None:
+    assert (targets.num_devices("cpu-8"), targets.num_devices("local")) == (8, None)

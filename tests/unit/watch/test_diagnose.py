@@ -1,0 +1,57 @@
+"""How an attempt without a last word is taken to have ended."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from podwright.rundir import Ending, RunDir
+from podwright.watch.diagnose import outcome
+
+
+def attempt(folder: Path, log: str, exit_text: str | None = None) -> RunDir:
+    run = RunDir(folder)
+    run.attempt(1).mkdir(parents=True)
+    run.log(1).write_text(log)
+    if exit_text is not None:
+        run.exit(1).write_text(exit_text)
+    return run
+
+
+def test_what_the_trainer_wrote_last_counts(tmp_path: Path) -> None:
+    text = json.dumps({"ending": "NOT_FINITE", "detail": "loss is nan", "fix": "smaller lr", "step": 7})
+    found = outcome(attempt(tmp_path, "Killed", text), 1, -9, False)
+    assert (found.ending, found.detail, found.fix, found.step) == (Ending.NOT_FINITE, "loss is nan", "smaller lr", 7)
+
+
+@pytest.mark.parametrize(
+    ("log", "returncode", "stop_wanted", "ending", "says"),
+    [
+        ("step 1\n", -9, False, Ending.UNKNOWN, "killed by SIGKILL: by a person, or by the kernel when memory ran out"),
+        ("XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory\n", 1, False, Ending.OUT_OF_MEMORY, "RESOURCE_EXHAUSTED"),
+        ("step 1\nterminate called: std::bad_alloc\n", -6, False, Ending.OUT_OF_MEMORY, "bad_alloc"),
+        ("Traceback (most recent call last):\nKeyError: 'x'\n\n", 1, False, Ending.CRASHED, "KeyError: 'x' (exit code 1)"),
+        ("Traceback (most recent call last):\nKeyError: 'x'\n", None, False, Ending.CRASHED, "KeyError: 'x'"),
+        ("step 1\n", -11, False, Ending.CRASHED, "step 1 (killed by SIGSEGV)"),
+        ("step 1\n", None, False, Ending.UNKNOWN, "its log ends with: step 1"),
+        ("", None, False, Ending.UNKNOWN, "left no sign"),
+        ("step 1\n", -15, True, Ending.STOPPED, "stopped before the trainer could save (killed by SIGTERM)"),
+        ("step 1\n", -9, True, Ending.STOPPED, "stopped before the trainer could save"),
+        ("step 1\n", -15, False, Ending.CRASHED, "SIGTERM"),
+    ],
+)
+def test_else_how_it_died_and_its_log(
+    tmp_path: Path, log: str, returncode: int | None, stop_wanted: bool, ending: Ending, says: str
+) -> None:
+    found = outcome(attempt(tmp_path, log), 1, returncode, stop_wanted)
+    assert found.ending is ending
+    assert says in found.detail
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"ending": "SOMETHING", "detail": ""}', '{"detail": ""}'])
+def test_a_last_word_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
+    assert outcome(attempt(tmp_path, "step 1", text), 1, -9, False).ending is Ending.UNKNOWN
+
+
+def test_no_log_at_all(tmp_path: Path) -> None:
+    assert outcome(RunDir(tmp_path), 1, None, False).ending is Ending.UNKNOWN

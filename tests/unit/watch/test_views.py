@@ -1,0 +1,68 @@
+import io
+from pathlib import Path
+
+from podwright.rundir import RunDir
+from podwright.watch.figures import duration, of_step
+from podwright.watch.live import LiveView, view
+from podwright.watch.metrics import Progress
+from podwright.watch.plain import PlainView
+from tests.unit.watch.test_metrics import step, write
+
+RECIPE = {"training": {"max_steps": 100}}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def measured(folder: Path) -> RunDir:
+    run = RunDir(folder / "r")
+    run.path.mkdir()
+    run.recipe.write_text('{"training": {"max_steps": 100}}')
+    return run
+
+
+def test_plain_lines_are_few_and_say_what_is_new(tmp_path: Path) -> None:
+    run, out = measured(tmp_path), io.StringIO()
+    plain = PlainView("r", Progress(run, RECIPE), out)
+    write(run.events, {"event": "phase", "phase": "grpo", "time": 0.0})
+    write(run.metrics, *(step(n, float(n), reward=1.5, kl=None) for n in range(1, 101)))
+    write(run.events, {"event": "evaluation", "when": "after", "strict": {"accuracy": 0.5}, "num": 8, "time": 200.0})
+    plain.refresh("running", 1)
+    plain.refresh("running", 1)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "r: grpo"
+    assert lines[1] == "r: grpo 1/100  reward 1.500"
+    assert len([line for line in lines if "/100" in line]) == 21
+    assert lines[-2:] == ["r: accuracy after: 50.0 % of 8", "r: running, attempt 1"]
+
+
+def test_who_comes_late_is_told_how_far_it_is(tmp_path: Path) -> None:
+    run, out = measured(tmp_path), io.StringIO()
+    write(run.metrics, *(step(n, float(n)) for n in range(1, 51)))
+    PlainView("r", Progress(run, RECIPE), out).refresh("running", 1)
+    assert out.getvalue().splitlines() == ["r: grpo 50/100  ETA 0:00:50", "r: running, attempt 1"]
+
+
+def test_the_live_view_shows_bar_figures_accuracy_and_warnings(tmp_path: Path) -> None:
+    run, out = measured(tmp_path), Terminal()
+    live = view(run, out)
+    assert isinstance(live, LiveView)
+    write(run.metrics, step(1, 0.0), step(40, 30.0, reward=2.5, kl=0.02, tokens_per_s=1234.5))
+    write(run.events, {"event": "evaluation", "when": "before", "strict": {"accuracy": 0.125}, "num": 8, "time": 1.0})
+    live.warn("trackers are behind")
+    live.refresh("running", 1)
+    live.close()
+    shown = out.getvalue()
+    for piece in ("40/100", "ETA 0:30:00", "reward 2.500", "KL 0.0200", "tokens/s 1,23", "12.5 % before", "trackers are behind"):
+        assert piece in shown, piece
+
+
+def test_without_a_terminal_the_view_is_plain(tmp_path: Path) -> None:
+    assert isinstance(view(measured(tmp_path), io.StringIO()), PlainView)
+
+
+def test_figures() -> None:
+    assert of_step({"reward": 1.0, "kl": None}) == ["reward 1.000"]
+    assert duration(3661.4) == "1:01:01"
