@@ -1,0 +1,1 @@
+"""What is trained on: questions with graded answers, and text as tokens."""

@@ -1,0 +1,79 @@
+"""Chat templates: finding a tokenizer's own, rendering it in a sandbox, and the one that our own tokenizers get.
+
+Templates come with downloaded files, so they see plain data only and can neither change it nor reach outside.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from podwright.errors import UserError
+
+# Qwen3's format of system, user and assistant turns. As there, earlier turns of the assistant go without their thoughts,
+# and with thinking off an empty thought is put before the answer.
+TEMPLATE = """\
+{%- for message in messages %}
+{%- set text = message.content %}
+{%- if message.role == 'assistant' and not loop.last and '</think>' in text %}
+{%- set text = text.split('</think>')[-1].lstrip('\\n') %}
+{%- endif %}
+{{- '<|im_start|>' ~ message.role ~ '\\n' ~ text ~ '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|im_start|>assistant\\n' }}
+{%- if enable_thinking is defined and enable_thinking is false %}
+{{- '<think>\\n\\n</think>\\n\\n' }}
+{%- endif %}
+{%- endif %}
+"""
+_FIX = "mend chat_template.jinja, or remove it to use Qwen3's format"
+
+
+def find_template(config: Mapping[str, Any], file: bytes | None) -> str:
+    """The template of chat_template.jinja, else of tokenizer_config.json (one, or several by name), else Qwen3's format."""
+    if file is not None:
+        return file.decode()
+    inline = config.get("chat_template")
+    if isinstance(inline, list):
+        inline = {named["name"]: named["template"] for named in inline}.get("default")
+    return inline or TEMPLATE
+
+
+def compiled(template: str) -> jinja2.Template:
+    """`template` ready to be rendered often; UserError when it is not a template."""
+    try:
+        return _environment().from_string(template)
+    except jinja2.TemplateError as e:
+        raise UserError(f"the chat template is wrong ({e})", _FIX) from e
+
+
+def render(template: jinja2.Template, **variables: Any) -> str:
+    """`template` with `variables` filled in; UserError when it fails or refuses the conversation."""
+    try:
+        return template.render(**variables)
+    except jinja2.TemplateError as e:
+        raise UserError(f"the chat template cannot be rendered ({e})", _FIX) from e
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    """White space, filters and functions as transformers gives them to templates."""
+    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    made.filters["tojson"] = _to_json
+    made.globals["raise_exception"] = _refuse
+    made.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    return made
+
+
+def _to_json(value: Any, **options: Any) -> str:
+    """Unlike jinja2's own filter, which escapes for HTML."""
+    return json.dumps(value, **({"ensure_ascii": False} | options))
+
+
+def _refuse(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)

@@ -1,0 +1,159 @@
+"""Text to token ids and back, and questions as chat prompts; read from and written to Hugging Face tokenizer directories.
+
+A tokenizer is its files: loading keeps them as they are and saving writes them out again. Rendering is `chat.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
+
+from podwright.data import chat
+from podwright.errors import UserError
+
+END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+SPECIAL = (END_OF_TEXT, START_OF_TURN, END_OF_TURN)
+THINK = ("<think>", "</think>")
+"""Tokens of their own in Qwen3, but not special ones: decoding keeps them."""
+
+_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"),
+    *("special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt"),
+)
+_NUM_BYTES = 256
+# Words, single digits, punctuation and white space come apart as in Qwen2 and Qwen3.
+_PIECES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+class Tokenizer:
+    """The tokenizer that `files` (name -> content of a Hugging Face directory) describe."""
+
+    def __init__(self, files: Mapping[str, bytes]):
+        self._files = dict(files)
+        self._inner = tokenizers.Tokenizer.from_str(self._files["tokenizer.json"].decode())
+        self._inner.no_truncation()
+        self._inner.no_padding()
+        config = json.loads(self._files.get("tokenizer_config.json", b"{}"))
+        self._names = _special_names(config)
+        self._template = chat.compiled(chat.find_template(config, self._files.get("chat_template.jinja")))
+        self.vocab_size = max(self._inner.get_vocab(with_added_tokens=True).values()) + 1
+        """one more than the largest id; a model may have more rows than that"""
+        self.stop_ids = self._find_stop_ids()
+        """ids that end an answer, the end of a turn first"""
+        pad = self._inner.token_to_id(self._names.get("pad_token", END_OF_TEXT))
+        self.pad_id = self.stop_ids[-1] if pad is None else pad
+
+    @classmethod
+    def load(cls, path: Path) -> Tokenizer:
+        """The tokenizer of the Hugging Face directory `path`; UserError when there is none or it cannot be read."""
+        if not (path / "tokenizer.json").is_file():
+            raise UserError(f"{path} has no tokenizer.json", "give a Hugging Face directory that was saved with a fast tokenizer")
+        try:
+            return cls({name: (path / name).read_bytes() for name in _FILES if (path / name).is_file()})
+        except UserError:
+            raise
+        except Exception as e:  # the library raises bare Exception for a tokenizer.json it cannot use
+            reason = (str(e).splitlines() or [""])[0]
+            raise UserError(f"the tokenizer in {path} cannot be read ({reason})", "fetch the directory again") from e
+
+    @classmethod
+    def train(cls, texts: Sequence[str], vocab_size: int) -> Tokenizer:
+        """Byte-level BPE in Qwen's manner with at most `vocab_size` tokens; the same texts give the same files, byte for byte."""
+        added = len(SPECIAL) + len(THINK)
+        if vocab_size < _NUM_BYTES + added:
+            raise UserError(f"a vocabulary of {vocab_size} has no room for all bytes", f"use {_NUM_BYTES + added} or more")
+        made = tokenizers.Tokenizer(models.BPE())
+        made.normalizer = normalizers.NFC()
+        made.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Split(Regex(_PIECES), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+        made.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size - added, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
+        )
+        made.train_from_iterator(_with_roles(texts), trainer)
+        made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+        made.add_tokens([AddedToken(token, special=False, normalized=False) for token in THINK])
+        return cls(
+            {
+                "tokenizer.json": made.to_str(pretty=True).encode(),
+                "tokenizer_config.json": _config(made),
+                "chat_template.jinja": chat.TEMPLATE.encode(),
+            }
+        )
+
+    def save(self, path: Path) -> None:
+        """Writes the files into the directory `path`; transformers' AutoTokenizer reads them as the same tokenizer."""
+        path.mkdir(parents=True, exist_ok=True)
+        for name, content in self._files.items():
+            (path / name).write_bytes(content)
+
+    def chat(self, question: str, instruction: str, enable_thinking: bool) -> str:
+        """The prompt that asks `question` (and `instruction` after it) and has the assistant speak next."""
+        content = f"{question} {instruction}" if instruction else question
+        return self.render([{"role": "user", "content": content}], add_generation_prompt=True, enable_thinking=enable_thinking)
+
+    def render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool, enable_thinking: bool) -> str:
+        """A conversation of {"role", "content"} turns as text, by the tokenizer's own chat template or Qwen3's format."""
+        return chat.render(
+            self._template,
+            messages=messages,
+            add_generation_prompt=add_generation_prompt,
+            enable_thinking=enable_thinking,
+            **self._names,
+        )
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`; special tokens written in it become their ids, and nothing is added."""
+        return self._inner.encode(text, add_special_tokens=False).ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [e.ids for e in self._inner.encode_batch(list(texts), add_special_tokens=False)]
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of `ids`; bytes that are no whole character come out as U+FFFD, ids without a token as nothing."""
+        return self._inner.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def _find_stop_ids(self) -> tuple[int, ...]:
+        """<|im_end|>, <|endoftext|>, the configured end of sequence and those of generation_config.json, each once."""
+        names = [END_OF_TURN, END_OF_TEXT, self._names.get("eos_token", "")]
+        ids = [i for name in names if (i := self._inner.token_to_id(name)) is not None]
+        listed = json.loads(self._files.get("generation_config.json", b"{}")).get("eos_token_id")
+        ids += [] if listed is None else [listed] if isinstance(listed, int) else listed
+        if not ids:
+            raise UserError("the tokenizer has no token that ends a text", "name eos_token in its tokenizer_config.json")
+        return tuple(dict.fromkeys(ids))
+
+
+def _special_names(config: Mapping[str, Any]) -> dict[str, str]:
+    """{"eos_token": "<|im_end|>", ...} from a tokenizer_config.json, where each is a text or a record with its text."""
+    found = {key: config.get(key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    texts = {key: value.get("content") if isinstance(value, dict) else value for key, value in found.items()}
+    return {key: text for key, text in texts.items() if text}
+
+
+def _with_roles(texts: Sequence[str]) -> Iterator[str]:
+    """The words of the chat format stand once in every prompt, so they count as often as there are texts."""
+    for text in texts:
+        yield text
+        yield "user\n"
+        yield "assistant\n"
+
+
+def _config(made: tokenizers.Tokenizer) -> bytes:
+    plain = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False)
+    added = {str(made.token_to_id(token)): {"content": token, "special": token in SPECIAL, **plain} for token in (*SPECIAL, *THINK)}
+    config = {
+        "add_prefix_space": False,
+        "added_tokens_decoder": added,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": END_OF_TURN,
+        "pad_token": END_OF_TEXT,
+        "tokenizer_class": "Qwen2Tokenizer",
+    }
+    return (json.dumps(config, indent=2) + "\n").encode()
