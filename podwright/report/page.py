@@ -103,7 +103,18 @@ def _html() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters["code_spans"] = _code_spans
     return _with_filters(made)
+
+
+def _code_spans(text: Any) -> str:
+    """HTML of `text` with what stands in backticks as code, as advice is written."""
+    from markupsafe import Markup, escape
+
+    parts = [escape(part) for part in wording.visible(text).split("`")]
+    if len(parts) % 2 == 0:
+        return Markup("`").join(parts)
+    return Markup("").join(Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts))
 
 
 def _markdown() -> Environment:

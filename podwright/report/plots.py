@@ -47,6 +47,8 @@ def accuracy(records: Records, result: Result) -> Plot | None:
     high = [_bound(t, "high", v) - v for v, t in zip(values, tests, strict=True)]
     ax.errorbar(steps, values, [low, high], color=style.color("blue"), marker="o", markersize=4.5, capsize=3, label="strict")
     ax.set_ylim(0, min(1.03, max(0.1, 1.12 * max(v + h for v, h in zip(values, high, strict=True)))))
+    last = max(*steps, result["steps"], 1)
+    ax.set_xlim(-0.02 * last, 1.02 * last)
     _percent(ax)
     style.legend(fig, ax)
     count = {t["num"] for t in tests if t["num"]}

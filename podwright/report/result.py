@@ -47,7 +47,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         "environment": _environment(records),
         "attempts": [_attempt(a) for a in records.attempts],
         "resumed_at": [e.get("step") for e in records.named("resumed")],
-        "notices": [str(e.get("message", "")) for e in records.named("notice")],
+        "notices": list(dict.fromkeys(str(e.get("message", "")) for e in records.named("notice"))),
         "command": reproduce.command(run, records),
     }
     figures["expected"] = expected(records.raw.get("expect"), figures)

@@ -81,6 +81,7 @@ def figure(*y_units: str, x: str = "GRPO step", height: int = HEIGHT) -> tuple[F
     """A figure with one pair of axes above another for each unit; the lowest carries the x label."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.ticker import MaxNLocator
 
     fig = Figure(figsize=(WIDTH / 72, height / 72), layout=ConstrainedLayoutEngine(w_pad=0.04, h_pad=0.04), facecolor="none")
     grid = fig.subplots(len(y_units), 1, sharex=True, squeeze=False)
@@ -90,6 +91,7 @@ def figure(*y_units: str, x: str = "GRPO step", height: int = HEIGHT) -> tuple[F
         ax.set_facecolor("none")
         ax.margins(x=0.01)
     axes[-1].set_xlabel(x)
+    axes[-1].xaxis.set_major_locator(MaxNLocator(8, integer=True))
     return fig, axes
 
 

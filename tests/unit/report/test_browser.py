@@ -1,0 +1,61 @@
+"""The page in a real browser, at the widths of a desk and of a phone."""
+
+from __future__ import annotations
+
+import html
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import made_runs
+import pytest
+
+from podwright.report import page
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+shooting = _load(Path(__file__).parents[3] / "docs" / "screenshot.py")
+pytestmark = pytest.mark.skipif(shooting.browser() is None, reason="no browser: apt-get install chromium")
+
+# The page forbids scripts, so another page holds it in a frame and measures it from outside.
+MEASURE = """<!doctype html><iframe id="f" srcdoc="{page}" style="width:{width}px;height:900px;border:0"></iframe><p id="found"></p>
+<script>f.onload=()=>{{const d=f.contentDocument,r=d.documentElement;
+const wide=[...d.querySelectorAll("section,figure,pre,p,h1,td,svg,li,dd")].filter(e=>!e.closest(".wide")&&e.getBoundingClientRect().right>{width}+1);
+const flat=[...d.querySelectorAll("figure svg")].filter(e=>e.getBoundingClientRect().height<100);
+found.textContent=`scroll=${{r.scrollWidth}} wide=${{wide.length}} flat=${{flat.length}} plots=${{d.querySelectorAll("figure svg").length}}`}}</script>"""
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("make", [made_runs.finished, made_runs.hostile])
+def test_nothing_sticks_out(tmp_path: Path, make, width: int) -> None:
+    run = make(tmp_path / "made")
+    page.write(run)
+    frame = tmp_path / "frame.html"
+    frame.write_text(MEASURE.format(page=html.escape((run.report / "report.html").read_text()), width=width))
+    dom = shooting.chromium(frame, "--dump-dom", f"--window-size={max(width, 800)},1000")
+    found = re.search(r"scroll=(\d+) wide=(\d+) flat=(\d+) plots=(\d+)", dom.rsplit("<p id", 1)[1])
+    assert found is not None
+    scroll, wide, flat, plots = map(int, found.groups())
+    assert scroll <= width and (wide, flat) == (0, 0)
+    assert plots == (8 if make is made_runs.finished else 7)
+
+
+def test_a_picture_of_it(tmp_path: Path) -> None:
+    from PIL import Image
+
+    run = made_runs.finished(tmp_path / "made")
+    page.write(run)
+    shooting.screenshot(run.report / "report.html", tmp_path / "out.png", 1120, 1180)
+    shooting.screenshot(run.report / "report.html", tmp_path / "dark.png", 1120, 1180, dark=True)
+    with Image.open(tmp_path / "out.png") as light, Image.open(tmp_path / "dark.png") as dark:
+        assert light.size == (1120, 1180)
+        assert light.getpixel((2, 2)) > (200, 200, 200) and dark.getpixel((2, 2)) < (60, 60, 60)
+    assert (tmp_path / "out.png").stat().st_size <= 300_000
