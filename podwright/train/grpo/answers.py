@@ -1,0 +1,77 @@
+"""Which number a text answers with, and when two numbers are equal: the one extractor of rewards and evaluation.
+
+Numbers are read as written in digits; words, formulas to work out, and units are not interpreted.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+_GROUP = "[,\u00a0\u202f\u2009]"  # a comma, or a space that does not break: an ordinary space parts two numbers
+_DIGITS = rf"(?:[0-9]{{1,3}}(?:{_GROUP}[0-9]{{3}})+(?![0-9])|[0-9]+)"
+_DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]+)?|(?<![\w.])\.[0-9]+)(?:[eE][+-]?[0-9]{{1,2}}(?![0-9]))?"
+_FRACTION = r"(?:[0-9]+ )?[0-9]+/[1-9][0-9]*(?![0-9/])"
+_SIGN = "[-+\u2212\u2013]"
+# A dash after a digit, a letter or a bracket parts or subtracts: 5-6 holds 5 and 6, not -6.
+_START = rf"(?:\\?[$€£]{_SIGN}|(?:(?<![\w)\]}}]){_SIGN})?(?:\\?[$€£])?)"
+_NUMBER = re.compile(f"{_START}(?:{_FRACTION}|{_DECIMAL})")
+_MARKED = re.compile(rf"####[ \t\u00a0]*({_NUMBER.pattern})")
+_LONGEST = 64
+"""characters; a longer number is babble, and costly to compare"""
+
+
+def extract_strict(text: str) -> str | None:
+    """The number of the first `#### n`, without commas and currency; None if there is none.
+
+    As the data set's authors read answers (`#### (-?[0-9.,]+)`), but `####5`, `#### $5`, `#### +5`, `#### −5`, fractions and
+    exponents are read too. Markup or words between `####` and the number are not.
+    """
+    match = _MARKED.search(_without_latex(text))
+    return _plain(match.group(1)) if match else None
+
+
+def extract_flexible(text: str) -> str | None:
+    """The number of the first `#### n`; else the last one after the last `</think>`; else the last one of a text without thoughts.
+
+    A thought that was begun and never ended is no answer.
+    """
+    marked = extract_strict(text)
+    if marked is not None:
+        return marked
+    _, closed, rest = text.rpartition("</think>")
+    if not closed and "<think>" in text:
+        return None
+    numbers = _NUMBER.findall(_without_latex(rest))
+    return _plain(numbers[-1]) if numbers else None
+
+
+def same_number(one: str | None, other: str | None) -> bool:
+    """Equal in value: 18, 18.0, $18 and 36/2 are one number; None and what is no number equal nothing."""
+    a, b = _value(one), _value(other)
+    return a is not None and a == b
+
+
+def _value(text: str | None) -> Fraction | None:
+    if text is None or not _NUMBER.fullmatch(text.strip()):
+        return None
+    plain = _plain(text.strip())
+    if len(plain) > _LONGEST:
+        return None
+    whole, space, part = plain.removeprefix("-").rpartition(" ")
+    value = Fraction(part) + (Fraction(whole) if space else 0)
+    return -value if plain.startswith("-") else value
+
+
+def _plain(number: str) -> str:
+    """Digits, point, slash and minus only."""
+    number = re.sub(rf"{_GROUP}|[\\$€£]|(?<![eE])\+", "", number)
+    return number.replace("\u2212", "-").replace("\u2013", "-")
+
+
+def _without_latex(text: str) -> str:
+    r"""\frac{3}{4} as 3/4, and 1{,}234, 1,\!234 and 1\,234 as 1,234."""
+    if "\\" in text or "{,}" in text:
+        text = re.sub(r"\\[dt]?frac\{([0-9]+)\}\{([0-9]+)\}", r"\1/\2", text)
+        text = text.replace("{,}", ",").replace("\\!", "").replace("\\,", "\u2009")
+    return text

@@ -1,0 +1,189 @@
+"""The shipped rewards, and how every reward a recipe names is found, called and checked.
+
+A reward is `fn(prompts, completions, **columns) -> list[float]`: one value a completion; columns are those of the data set
+(`question`, `answer`: the right number as text, `solution`: the worked answer), each as long as the completions.
+Only functions that a recipe names are rewards. Reading numbers out of answers is `answers.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from podwright.errors import UserError, nearest
+from podwright.recipe import schema
+from podwright.train.grpo.answers import extract_flexible, extract_strict, same_number
+
+__all__ = ["LoadedReward", "check_answer", "extract_flexible", "extract_strict", "format_reward", "load", "same_number", "score"]
+
+RIGHT = 3.0
+SIGNATURE = "fn(prompts, completions, **columns) -> list[float]"
+_COLUMNS = ("question", "answer", "solution")
+
+
+def check_answer(prompts: Sequence[str], completions: Sequence[str], *, answer: Sequence[str], **columns: Any) -> list[float]:
+    """3.0 for the right number: the first `#### n`, else the last number after `</think>`; otherwise 0.0."""
+    return [RIGHT if same_number(extract_flexible(text), right) else 0.0 for text, right in zip(completions, answer, strict=True)]
+
+
+def format_reward(prompts: Sequence[str], completions: Sequence[str], **columns: Any) -> list[float]:
+    """1.0 if both `<think>` and `####` occur, otherwise 0.0."""
+    return [1.0 if "<think>" in text and "####" in text else 0.0 for text in completions]
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedReward:
+    name: str
+    """unique among the rewards of a recipe: the function's own name, with _2, _3 ... where another has it"""
+    function: Callable[..., Any]
+    weight: float
+
+
+def load(rewards: Sequence[schema.Reward]) -> list[LoadedReward]:
+    """The functions that a recipe names, in its order; UserError when one cannot be found or cannot be called as a reward."""
+    modules: dict[str, ModuleType] = {}
+    loaded: list[LoadedReward] = []
+    for reward in rewards:
+        function = _find(reward.function, modules)
+        _check_signature(reward.function, function)
+        name = _free_name(reward.function.rpartition(":")[2], {r.name for r in loaded})
+        loaded.append(LoadedReward(name, function, reward.weight))
+    return loaded
+
+
+def score(
+    loaded: Sequence[LoadedReward], prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
+) -> dict[str, list[float]]:
+    """Name -> unweighted value of each completion; None from a reward ("does not apply") counts as 0.0.
+
+    Raises UserError when a reward fails or gives anything but one finite number per completion.
+    """
+    assert all(len(column) == len(completions) for column in (prompts, *columns.values())), "one row of every column per completion"
+    return {reward.name: _scored(reward, prompts, completions, columns) for reward in loaded}
+
+
+def _find(spec: str, modules: dict[str, ModuleType]) -> Callable[..., Any]:
+    place, _, name = spec.rpartition(":")
+    if not place or not name:
+        raise UserError(f"rewards function={spec!r} names no function", "write package.module:function or file.py:function")
+    if place not in modules:
+        modules[place] = _from_file(place) if place.endswith(".py") else _from_package(place)
+    function = getattr(modules[place], name, None)
+    if function is None:
+        known = [n for n, value in vars(modules[place]).items() if inspect.isfunction(value) and not n.startswith("_")]
+        guess = nearest(name, known)
+        hint = f"did you mean {place}:{guess}?" if guess else f"it has: {', '.join(known) or 'no function'}"
+        raise UserError(f"{place} has no function {name}", hint)
+    if not callable(function):
+        raise UserError(f"{spec} is {type(function).__name__}, not a function", f"name a function {SIGNATURE}")
+    return function
+
+
+def _from_file(place: str) -> ModuleType:
+    path = Path(place).expanduser().resolve()
+    if not path.is_file():
+        raise UserError(f"there is no reward file {place}", "check the path; it is relative to where the run was started")
+    name = f"podwright_reward_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look a module up here
+    sys.path.insert(0, str(path.parent))  # so that the file may import its neighbours, as if it were run
+    try:
+        spec.loader.exec_module(module)
+    except Exception as e:
+        raise UserError(f"the reward file {place} cannot be imported ({_told(e)})", f"mend it; `python {place}` shows the fault") from e
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def _from_package(place: str) -> ModuleType:
+    try:
+        return importlib.import_module(place)
+    except Exception as e:
+        raise UserError(f"the reward module {place} cannot be imported ({_told(e)})", "install it, or name a file: file.py:function") from e
+
+
+def _check_signature(spec: str, function: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some functions written in C do not tell
+        return
+    try:
+        signature.bind(prompts=[], completions=[], **{name: [] for name in _COLUMNS})
+    except TypeError as e:
+        raise UserError(f"the reward {spec}{signature} cannot be called ({e})", f"write it as {SIGNATURE}") from e
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    number = 2
+    free = name
+    while free in taken:
+        free = f"{name}_{number}"
+        number += 1
+    return free
+
+
+def _scored(
+    reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
+) -> list[float]:
+    try:
+        # Lists of its own: a reward that sorts or changes what it is given spoils it for no other.
+        given = reward.function(prompts=list(prompts), completions=list(completions), **{k: list(v) for k, v in columns.items()})
+    except Exception as e:
+        where = _failing_sample(reward, prompts, completions, columns)
+        raise UserError(f"the reward {reward.name} failed: {_told(e)}, {where}", "mend the function, then resume the run") from e
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+        raise UserError(f"the reward {reward.name} gave {type(given).__name__}, not a list", f"write it as {SIGNATURE}")
+    values = list(given)
+    if len(values) != len(completions):
+        raise UserError(
+            f"the reward {reward.name} gave {len(values)} values for {len(completions)} completions", "return one value per completion"
+        )
+    return [_number(reward.name, value, i, columns, completions[i]) for i, value in enumerate(values)]
+
+
+def _number(name: str, value: Any, index: int, columns: Mapping[str, Sequence[Any]], completion: str) -> float:
+    if value is None:
+        return 0.0
+    try:
+        number = math.nan if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(
+            f"the reward {name} gave {value!r:.40} for {_sample(index, columns, completion)}", "return a finite number for every completion"
+        )
+    return number
+
+
+def _failing_sample(
+    reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
+) -> str:
+    """The first sample that makes the reward fail when it is given alone."""
+    for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        try:
+            reward.function(prompts=[prompt], completions=[completion], **{k: [v[i]] for k, v in columns.items()})
+        except Exception:
+            return f"on {_sample(i, columns, completion)}"
+    return f"on all {len(completions)} samples together but on none alone"
+
+
+def _sample(index: int, columns: Mapping[str, Sequence[Any]], completion: str) -> str:
+    question = columns["question"][index] if "question" in columns else ""
+    return f"sample {index} (question {question[:60]!r}, completion {completion[:60]!r})"
+
+
+def _told(error: Exception) -> str:
+    """One line: type and message, and the line of a syntax error."""
+    message = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
