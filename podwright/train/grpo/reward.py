@@ -133,9 +133,7 @@ def _free_name(name: str, taken: set[str]) -> str:
     return free
 
 
-def _scored(
-    reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
-) -> list[float]:
+def _scored(reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> list[float]:
     try:
         # Lists of its own: a reward that sorts or changes what it is given spoils it for no other.
         given = reward.function(prompts=list(prompts), completions=list(completions), **{k: list(v) for k, v in columns.items()})
@@ -166,9 +164,7 @@ def _number(name: str, value: Any, index: int, columns: Mapping[str, Sequence[An
     return number
 
 
-def _failing_sample(
-    reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
-) -> str:
+def _failing_sample(reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:
     """The first sample that makes the reward fail when it is given alone."""
     for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
         try:

@@ -1,0 +1,81 @@
+"""Numbers out of completions: the table of awkward ones, the real gold answers, and what must hold for any text."""
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from podwright.train.grpo.answers import extract_flexible, extract_strict, same_number
+
+AWKWARD = yaml.safe_load((Path(__file__).parent / "awkward.yaml").read_text())
+GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k"
+OFFICIAL = re.compile(r"#### (\-?[0-9\.\,]+)")
+
+
+@pytest.mark.parametrize("case", AWKWARD, ids=lambda case: repr(case["text"])[:40])
+def test_awkward(case: dict) -> None:
+    assert (extract_strict(case["text"]), extract_flexible(case["text"])) == (case["strict"], case["flexible"])
+
+
+def test_the_table_is_long_enough() -> None:
+    assert len({case["text"] for case in AWKWARD}) >= 60
+
+
+def test_every_gold_answer() -> None:
+    if not GSM8K.is_dir():
+        pytest.skip(f"the GSM8K files are not at {GSM8K}")
+    solutions = [json.loads(line)["answer"] for name in ("train", "test") for line in (GSM8K / f"{name}.jsonl").open()]
+    assert len(solutions) == 8792
+    official = [OFFICIAL.search(text).group(1).replace(",", "") for text in solutions]
+    assert [extract_strict(text) for text in solutions] == official
+    assert [extract_flexible(text) for text in solutions] == official
+    assert all(same_number(number, number) for number in official)
+
+
+SAME = [
+    ("18", "18.0"), ("18", "18.00"), ("1,234", "1234"), ("−5", "-5"), ("$18", "18"), ("007", "7"), ("3/4", "0.75"), ("1 1/2", "1.5"),
+    ("-1 1/2", "-1.5"), ("1e3", "1,000"), (".5", "0.5"), ("-0", "0"), ("+5", "5"), (" 5 ", "5"), ("0.1", "1/10"),
+]  # fmt: skip
+DIFFERENT = [("18", "19"), ("5", "-5"), ("1/3", "0.333"), ("", ""), ("x", "x"), (None, None), (None, "5"), ("5", "5 apples"), ("1.5.2", "1.5")]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_same(one: str, other: str) -> None:
+    assert same_number(one, other) and same_number(other, one)
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_different(one: str | None, other: str | None) -> None:
+    assert not same_number(one, other) and not same_number(other, one)
+
+
+NUMBERISH = st.text(alphabet="0123456789,.-−+$/eE# \n%{}\\<>think", max_size=60)
+
+
+@given(st.text() | NUMBERISH)
+@example("#### " + "9" * 5000)
+def test_any_text_gives_a_readable_number_or_none(text: str) -> None:
+    strict, flexible = extract_strict(text), extract_flexible(text)
+    assert strict is None or flexible == strict
+    for found in (strict, flexible):
+        assert found is None or re.fullmatch(r"-?([0-9]+ )?[0-9.]+(/[0-9]+|[eE][+-]?[0-9]+)?", found)
+        assert found is None or len(found) > 64 or same_number(found, found)
+
+
+@given(st.integers(-(10**12), 10**12), st.text(alphabet="abc .\n", max_size=20))
+def test_a_marked_number_is_found_however_it_is_written(number: int, around: str) -> None:
+    for written in (f"{number}", f"{number:,}", f"{number}.0"):
+        found = extract_strict(f"{around}\n#### {written}\n{around}")
+        assert same_number(found, str(number))
+
+
+@pytest.mark.parametrize("piece", ["9", "1,", ",111", "1 1", "-", "1/", "####", "#### ", "1e", "$", "<think>", "\\frac{1}"])
+def test_long_babble_is_read_quickly(piece: str) -> None:
+    start = time.process_time()
+    extract_flexible(piece * 3000)
+    assert time.process_time() - start < 2
