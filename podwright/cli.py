@@ -163,13 +163,16 @@ def report(
 
 @app.command("eval")
 def evaluate(
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="a run's directory, or a Hugging Face directory")],
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="a run, or a Hugging Face directory")],
     data: Annotated[str, typer.Option("--data", metavar="SRC", help="questions: a .jsonl file, a directory, or a hub id")],
     limit: Annotated[int, typer.Option("--limit", metavar="N", help="only the first N questions; 0: all")] = 0,
+    runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
     """Measure the accuracy of a checkpoint."""
-    _trainer(["eval", checkpoint, "--data", data, *(["--limit", str(limit)] if limit else [])], as_json)
+    of_run = runs / checkpoint
+    place = of_run if of_run.is_dir() else Path(checkpoint)
+    _trainer(["eval", str(place), "--data", data, *(["--limit", str(limit)] if limit else [])], as_json)
 
 
 @app.command()
@@ -259,5 +262,9 @@ def _trainer(arguments: list[str], as_json: bool) -> None:
     from podwright.shell import Shell
 
     code, out = Shell().output([sys.executable, "-m", "podwright.train", *arguments])
-    show.child(out, as_json)
+    document = show.parsed(out)
+    if "error" in document:
+        raise UserError(document["error"], document["fix"])
+    if document:
+        show.document(document) if as_json else show.values(document)
     raise typer.Exit(code)

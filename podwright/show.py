@@ -85,18 +85,22 @@ def standing(r: Row) -> None:
 
 
 def values(result: Row) -> None:
+    """The single figures of a document; its tables are for --json."""
     for key, value in _flat(result, {}).items():
-        print(f"{key} = {value}")
+        if not isinstance(value, list):
+            print(f"{key} = {value}")
 
 
-def child(out: str, as_json: bool) -> None:
-    """The document of a child process; whatever else it printed goes to stderr."""
+def parsed(out: str) -> Row:
+    """The document that a child process printed; {} when it printed something else, which then goes to stderr."""
     try:
         value = json.loads(out)
     except ValueError:
-        sys.stderr.write(out)
-        return
-    document(value) if as_json or not isinstance(value, dict) else values(value)
+        value = None
+    if isinstance(value, dict):
+        return value
+    sys.stderr.write(out)
+    return {}
 
 
 def _finding(f: Row) -> str:

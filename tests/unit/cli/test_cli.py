@@ -11,6 +11,7 @@ import pytest
 from podwright.cli import main
 from podwright.recipe.load import load, smoke
 from podwright.run import create
+from podwright.shell import Shell
 
 RECIPE = "qwen3-tiny-arithmetic-grpo"
 
@@ -141,6 +142,39 @@ def test_what_is_misspelt_on_the_command_line_exits_2(call: Any) -> None:
     assert call("watc", "x")[0] == 2
     assert call("run")[0] == 2
     assert call("list", "--jsn")[0] == 2
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Answers in place of the compute half, and keeps what it was asked."""
+    asked: list[list[str]] = []
+
+    def answers(code: int, out: str) -> list[list[str]]:
+        def output(shell: Shell, argv: list[str]) -> tuple[int, str]:
+            asked.append(argv)
+            return code, out
+
+        monkeypatch.setattr(Shell, "output", output)
+        return asked
+
+    return answers
+
+
+def test_eval_and_export_are_done_by_the_compute_half(call: Any, folder: Path, child: Any) -> None:
+    create.create(folder / "runs" / "r", load(RECIPE), "local", {})
+    asked = child(0, '{"strict": {"accuracy": 0.5}, "samples": [1, 2]}')
+    code, out, _ = call("eval", "r", "--data", "test.jsonl", "--limit", "8")
+    assert (code, out) == (0, "strict.accuracy = 0.5\n")
+    assert asked[-1][1:] == ["-m", "podwright.train", "eval", "runs/r", "--data", "test.jsonl", "--limit", "8"]
+    assert json.loads(call("export", "r", "out", "--json")[1])["samples"] == [1, 2]
+    assert asked[-1][3:] == ["export", "runs/r", "out"]
+
+
+def test_what_the_compute_half_refuses_is_an_error_of_ours(call: Any, child: Any) -> None:
+    child(2, '{"error": "x is no checkpoint", "fix": "give one"}')
+    assert call("eval", "x", "--data", "d")[::2] == (2, "error: x is no checkpoint; give one\n")
+    child(1, "")
+    assert call("eval", "x", "--data", "d")[0] == 1
 
 
 def test_smoke_cuts_everything_down() -> None:

@@ -1,11 +1,16 @@
+"""The fold: what the lines of a journal add up to."""
+
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from podwright.errors import UserError
 from podwright.run import journal
+from podwright.run.decide import Act, next_action
 from podwright.run.states import ENDINGS, Phase, advice
 from podwright.rundir import Ending, RunDir
+from podwright.targets.base import Process
 
 CREATED = {"event": "created", "time": 1.0, "recipe": "r", "target": "local", "cwd": "/"}
 
@@ -47,3 +52,37 @@ def test_a_line_cut_short_does_not_take_the_next_one_with_it(tmp_path: Path) -> 
 def test_an_empty_journal_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tells nothing; .* start it again under another name"):
         journal.read(RunDir(tmp_path))
+
+
+def attempt(number: int, *more: dict[str, Any]) -> list[dict[str, Any]]:
+    handle = {"n": number}
+    return [
+        {"event": "submitting", "time": 2.0, "attempt": number, "handle": handle},
+        {"event": "submitted", "time": 3.0, "attempt": number, "handle": handle},
+        *({"time": 4.0, "attempt": number, **event} for event in more),
+    ]
+
+
+STOPPED = ({"event": "stopping"}, {"event": "signalled"}, {"event": "ended", "ending": "STOPPED"}, {"event": "released"})
+
+
+def test_a_resumed_run_can_be_stopped_again() -> None:
+    events = [CREATED, *attempt(1, *STOPPED, {"event": "resumed"}), *attempt(2, {"event": "stopping"})]
+    assert next_action(journal.fold(events), Process.RUNNING, 4.0) is Act.SIGNAL
+
+
+def test_a_stop_before_anything_was_started_starts_nothing() -> None:
+    state = journal.fold([CREATED, {"event": "stopping", "time": 2.0, "attempt": 0}])
+    assert next_action(state, Process.ABSENT, 2.0) is Act.END
+    again = [CREATED, *attempt(1, *STOPPED, {"event": "resumed"}, {"event": "stopping"})]
+    state = journal.fold(again)
+    assert (state.phase, state.ended_attempt) == (Phase.STOPPING, 1)
+    assert next_action(state, Process.ABSENT, 4.0) is Act.END, "the attempt before it is not waited for"
+
+
+def test_a_stop_after_the_end_only_forbids_a_retry() -> None:
+    events = [CREATED, *attempt(1, {"event": "ended", "ending": "PREEMPTED"}, {"event": "released"})]
+    assert next_action(journal.fold(events), Process.ENDED, 4.0) is Act.RETRY
+    stopped = journal.fold([*events, {"event": "stopping", "time": 5.0}])
+    assert (stopped.phase, stopped.ending) == (Phase.ENDED, Ending.PREEMPTED)
+    assert next_action(stopped, Process.ENDED, 5.0) is Act.REPORT
