@@ -43,7 +43,9 @@ def interval(bounds: Any) -> str:
 def points(value: Any) -> str:
     """A difference of two percentages, with its sign."""
     share = number(value)
-    return DASH if share is None else f"{100 * share:+.1f} points".replace("-", "\u2212")
+    if share is None:
+        return DASH
+    return f"{100 * share:+.1f} points".replace("-", "\u2212") if round(share, 4) else "0.0 points"
 
 
 def figure(value: Any, unit: str = "") -> str:
@@ -115,6 +117,8 @@ def paired(result: Result) -> str:
     test = result["paired_test"]
     if not test or number(test["p_value"]) is None:
         return ""
+    if (test["gained"], test["lost"]) == (0, 0):
+        return "Every question was answered as well, or as badly, as before."
     reading = "is not plausibly chance" if test["p_value"] < SIGNIFICANT else "could be chance"
     counts = f"{test['gained']} questions gained, {test['lost']} lost"
     return f"{counts}: the difference {reading} ({test['test']} test, {chance(test['p_value'])})."

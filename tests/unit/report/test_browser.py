@@ -26,11 +26,17 @@ shooting = _load(Path(__file__).parents[3] / "docs" / "screenshot.py")
 pytestmark = pytest.mark.skipif(shooting.browser() is None, reason="no browser: apt-get install chromium")
 
 # The page forbids scripts, so another page holds it in a frame and measures it from outside.
-MEASURE = """<!doctype html><iframe id="f" srcdoc="{page}" style="width:{width}px;height:900px;border:0"></iframe><p id="found"></p>
-<script>f.onload=()=>{{const d=f.contentDocument,r=d.documentElement;
-const wide=[...d.querySelectorAll("section,figure,pre,p,h1,td,svg,li,dd")].filter(e=>!e.closest(".wide")&&e.getBoundingClientRect().right>{width}+1);
-const flat=[...d.querySelectorAll("figure svg")].filter(e=>e.getBoundingClientRect().height<100);
-found.textContent=`scroll=${{r.scrollWidth}} wide=${{wide.length}} flat=${{flat.length}} plots=${{d.querySelectorAll("figure svg").length}}`}}</script>"""
+MEASURE = """<!doctype html>
+<iframe id="f" srcdoc="{page}" style="width:{width}px;height:900px;border:0"></iframe><p id="found"></p>
+<script>
+f.onload = () => {{
+  const page = f.contentDocument, all = q => [...page.querySelectorAll(q)], box = e => e.getBoundingClientRect();
+  const wide = all("section,figure,pre,p,h1,td,svg,li,dd").filter(e => !e.closest(".wide") && box(e).right > {width} + 1);
+  const plots = all("figure svg"), flat = plots.filter(e => box(e).height < 100);
+  found.textContent =
+    `scroll=${{page.documentElement.scrollWidth}} wide=${{wide.length}} flat=${{flat.length}} plots=${{plots.length}}`;
+}};
+</script>"""
 
 
 @pytest.mark.parametrize("width", [360, 1280])

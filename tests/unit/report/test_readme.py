@@ -10,7 +10,7 @@ import pytest
 from podwright.errors import UserError
 from podwright.report import page, readme
 
-BEFORE = "# My model\n\nWords of mine, <!-- a comment -->\n\n| a |\n|---|\n\ttab and trailing space \n".encode() + b"\xff not UTF-8\n"
+BEFORE = b"# My model\n\nWords of mine, <!-- a comment -->\n\n| a |\n|---|\n\ttab and trailing space \n\xff not UTF-8\n"
 AFTER = b"\n## What I wrote below\nno newline at the end"
 
 
@@ -116,7 +116,7 @@ def test_a_write_that_fails_leaves_the_file_and_no_rubbish(tmp_path: Path, monke
 def test_places_where_no_readme_can_be(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a directory; name a file in it"):
         readme.put(tmp_path, "r", "text", "title")
-    with pytest.raises(UserError, match="there is no directory .*; create it: mkdir -p"):
+    with pytest.raises(UserError, match=r"there is no directory .*; create it: mkdir -p"):
         readme.put(tmp_path / "nowhere" / "README.md", "r", "text", "title")
 
 
