@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -63,4 +65,9 @@ def own_rows(array: jax.Array) -> dict[int, np.ndarray]:
 
 def gather(array: jax.Array, mesh: Mesh) -> np.ndarray:
     """The whole array on every process. Every process must call it."""
-    return np.asarray(jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))(array))
+    return np.asarray(_replicate(mesh)(array))
+
+
+@functools.cache
+def _replicate(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
+    return jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))

@@ -7,6 +7,7 @@ all, so that every process takes the same decisions. Shape suffixes: P prompts, 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from typing import Any
 
@@ -19,7 +20,7 @@ from podwright.models.qwen3 import Group
 from podwright.recipe.schema import GrpoRecipe
 from podwright.train.grpo import loss, reward
 from podwright.train.grpo.program import Batch, Setup
-from podwright.train.grpo.prompts import Prompts
+from podwright.train.grpo.prompts import Prompts, bucket
 from podwright.train.grpo.rollout import Completions
 from podwright.train.mesh import batch_sharding, gather, own_rows, to_device
 from podwright.train.program import Program
@@ -93,18 +94,17 @@ class Collector:
         while len(rounds) <= self.setup.recipe.grpo.dynamic_sampling and sum(_uneven(r).sum() for r in rounds) < size:
             n = len(rounds)
             rounds.append(self.sample(params, used + n * size, number + n))
-        if len(rounds) == 1:
-            return rounds[0], 1
         uneven = np.concatenate([_uneven(r) for r in rounds])
-        order = np.argsort(~uneven, kind="stable")[:size]
+        order = np.argsort(~uneven, kind="stable")[:size] if len(rounds) > 1 else np.arange(size)
         return self._merge(rounds, order), len(rounds)
 
     def _merge(self, rounds: list[Sampled], order: np.ndarray) -> Sampled:
-        def pick(*parts: jax.Array) -> jax.Array:
-            return jnp.concatenate(parts)[order]
+        """The groups `order` of all rounds as one batch, cut to as many token columns as its longest completion needs."""
+        longest = int(np.concatenate([r.lengths_PG for r in rounds])[order].max())
+        num = bucket(longest, self.setup.recipe.rollout.total_generation_steps)
 
-        device = jax.jit(lambda *trees: jax.tree.map(pick, *trees), out_shardings=batch_sharding(self.setup.mesh))
-        group, completions = device(*[(r.group, r.completions) for r in rounds])
+        parts = tuple((r.group, r.completions) for r in rounds)
+        group, completions = _join(parts, order, num, batch_sharding(self.setup.mesh))
         total, lengths, stopped = (
             np.concatenate([getattr(r, name) for r in rounds])[order] for name in ("total_PG", "lengths_PG", "stopped_PG")
         )
@@ -123,6 +123,17 @@ class Collector:
             old,
             reference,
         )
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _join(parts: Any, order: np.ndarray, num: int, sharding: jax.sharding.NamedSharding) -> Any:
+    """Rows `order` of the concatenated parts, their first `num` token columns."""
+
+    def pick(*arrays: jax.Array) -> jax.Array:
+        rows = jnp.concatenate(arrays)[order] if len(arrays) > 1 else arrays[0]
+        return jax.lax.with_sharding_constraint(rows[:, :, :num] if rows.ndim == 3 else rows, sharding)
+
+    return jax.tree.map(pick, *parts)
 
 
 def own_texts(completions: Completions, tokenizer: Tokenizer) -> dict[int, list[str]]:

@@ -33,10 +33,10 @@ def overlong_penalty(lengths_PG: np.ndarray, limit: int, buffer: int) -> np.ndar
     return -np.clip((lengths_PG - (limit - buffer)) / buffer, 0.0, 1.0).astype(np.float32)
 
 
-def token_weights(loss: str, mask_PGT: jax.Array) -> jax.Array:
+def token_weights(loss: str, mask_PGT: jax.Array, max_tokens: int) -> jax.Array:
     """The share of each token in the loss; `mask` is 1.0 on tokens that count. Shape and dtype as `mask`."""
-    if loss == "dr_grpo":  # a constant divisor: no length bias (Liu et al. 2025, appendix)
-        return mask_PGT / mask_PGT.size
+    if loss == "dr_grpo":  # a constant divisor, the most tokens there can be: no length bias (Liu et al. 2025, appendix)
+        return mask_PGT / (mask_PGT.shape[0] * mask_PGT.shape[1] * max_tokens)
     if loss in ("dapo", "cispo"):  # every token of the batch weighs the same (DAPO, section 3.3)
         return mask_PGT / jnp.maximum(mask_PGT.sum(), 1.0)
     lengths = mask_PGT.sum(-1, keepdims=True)  # grpo, gspo: every completion weighs the same

@@ -199,9 +199,8 @@ def _update(setup: Setup) -> Program:
         t = batch.group.completions_PGT.shape[2]
         counted = batch.counted_PG[..., None] & (jnp.arange(t) < batch.lengths_PG[..., None])
         mask = counted.astype(jnp.float32)
-        inputs = loss.Inputs(
-            batch.advantages_PG, mask, loss.token_weights(r.grpo.loss, mask), batch.sampler_PGT, batch.old_PGT, batch.reference_PGT
-        )
+        weights = loss.token_weights(r.grpo.loss, mask, r.rollout.total_generation_steps)
+        inputs = loss.Inputs(batch.advantages_PG, mask, weights, batch.sampler_PGT, batch.old_PGT, batch.reference_PGT)
         gradient = jax.value_and_grad(objective, has_aux=True)
         num = r.training.gradient_accumulation_steps
         (value, sums), grads = _accumulate(setup, state.params, (batch.group, inputs), num, gradient)

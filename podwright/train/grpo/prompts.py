@@ -68,3 +68,14 @@ def pad(rows: list[list[int]], length: int, pad_id: int) -> np.ndarray:
     for i, row in enumerate(rows):
         out[i, : len(row)] = row
     return out
+
+
+def bucket(longest: int, limit: int) -> int:
+    """The number of token columns to work on: `limit` halved as often as `longest` still fits, at most three times.
+
+    Few sizes, so that a program is compiled at most four times; the largest is the one that the plan looked at.
+    """
+    size = limit
+    while size % 2 == 0 and size // 2 >= max(longest, -(-limit // 8)):
+        size //= 2
+    return size

@@ -25,7 +25,7 @@ from podwright.train.emit import Emitter
 from podwright.train.grpo import program
 from podwright.train.grpo.collect import Clock
 from podwright.train.grpo.program import Setup
-from podwright.train.grpo.prompts import pad
+from podwright.train.grpo.prompts import bucket, pad
 from podwright.train.mesh import to_device
 from podwright.train.program import Program
 
@@ -156,6 +156,6 @@ def _worked_answers(setup: Setup, examples: list[Example], tokenizer: Tokenizer)
     return (
         pad([q for q, _ in fit], limits.max_prompt_length, setup.pad_id),
         np.array([len(q) for q, _ in fit], np.int32),
-        pad([a for _, a in fit], limits.total_generation_steps, setup.pad_id),
+        pad([a for _, a in fit], bucket(max(len(a) for _, a in fit), limits.total_generation_steps), setup.pad_id),
         np.array([len(a) for _, a in fit], np.int32),
     )

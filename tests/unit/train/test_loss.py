@@ -56,7 +56,7 @@ def float64():
 def test_value_equals_the_formula(kind, kl):
     cfg = Grpo(loss=kind, kl=kl, beta=0.1, epsilon=0.2, epsilon_high=0.28, importance_cap=1.1)
     new, old, reference, sampler, advantages, mask = make()
-    inputs = loss.Inputs(advantages, mask, loss.token_weights(kind, jnp.asarray(mask)), sampler, old, reference)
+    inputs = loss.Inputs(advantages, mask, loss.token_weights(kind, jnp.asarray(mask), T), sampler, old, reference)
     value, _ = loss.total(cfg, jnp.asarray(new), inputs)
     np.testing.assert_allclose(value, by_hand(cfg, new, old, reference, sampler, advantages, mask), rtol=1e-9)
 
@@ -65,7 +65,7 @@ def test_value_equals_the_formula(kind, kl):
 def test_gradient_equals_finite_differences(kind):
     cfg = Grpo(loss=kind, beta=0.1, epsilon=0.2)
     new, old, reference, sampler, advantages, mask = make(1)
-    weights = loss.token_weights(kind, jnp.asarray(mask))
+    weights = loss.token_weights(kind, jnp.asarray(mask), T)
 
     def value(x):
         fixed = x
@@ -88,7 +88,7 @@ def test_gradient_equals_finite_differences(kind):
 def test_without_old_log_probabilities_the_ratio_is_one_and_the_gradient_is_there(kind):
     cfg = Grpo(loss=kind, beta=0.0)
     new, _, _, _, advantages, mask = make()
-    weights = loss.token_weights(kind, jnp.asarray(mask))
+    weights = loss.token_weights(kind, jnp.asarray(mask), T)
     inputs = loss.Inputs(advantages, mask, weights, jnp.asarray(new), None, None)
     (_, sums), gradient = jax.value_and_grad(lambda x: loss.total(cfg, x, inputs), has_aux=True)(jnp.asarray(new))
     assert sums["clip_ratio"] == 0 and sums["importance_mismatch"] == 0
@@ -98,7 +98,7 @@ def test_without_old_log_probabilities_the_ratio_is_one_and_the_gradient_is_ther
 def test_masked_tokens_never_matter():
     cfg = Grpo(beta=0.1)
     new, old, reference, sampler, advantages, mask = make()
-    weights = loss.token_weights("grpo", jnp.asarray(mask))
+    weights = loss.token_weights("grpo", jnp.asarray(mask), T)
 
     def value(shift):
         moved = [x + shift * (1 - mask) for x in (new, old * 1.0, reference, sampler)]
@@ -134,4 +134,4 @@ def test_overlong_penalty_is_in_tokens():
 def test_completions_left_out_do_not_count_in_the_divisor():
     mask = np.zeros((1, 2, 4))
     mask[0, 0, :2] = 1
-    np.testing.assert_allclose(loss.token_weights("grpo", jnp.asarray(mask)).sum(), 1.0)
+    np.testing.assert_allclose(loss.token_weights("grpo", jnp.asarray(mask), 4).sum(), 1.0)
