@@ -81,7 +81,7 @@ def _chains(length: int, max_number: int, wanted: int, rng: random.Random) -> li
     misses = 0
     while len(found) < wanted and misses < _GIVE_UP:
         chain = _draw(length, max_number, rng)
-        if chain is None or chain.expression() in found:
+        if chain.expression() in found:
             misses += 1
         else:
             found[chain.expression()] = chain
@@ -89,14 +89,12 @@ def _chains(length: int, max_number: int, wanted: int, rng: random.Random) -> li
     return list(found.values())
 
 
-def _draw(length: int, max_number: int, rng: random.Random) -> _Chain | None:
+def _draw(length: int, max_number: int, rng: random.Random) -> _Chain:
     start = value = rng.randint(1, max_number)
     steps: list[Step] = []
     for _ in range(length):
         largest = {"+": max_number - value, "-": value, "*": min(MAX_FACTOR, max_number // value) if value else 0}
         possible = [op for op in "+-*" if largest[op] >= (2 if op == "*" else 1)]
-        if not possible:
-            return None
         operation = rng.choice(possible)
         steps.append(Step(operation, rng.randint(2 if operation == "*" else 1, largest[operation])))
         value = steps[-1].apply(value)
@@ -115,7 +113,7 @@ def _problems(pool: list[_Chain], size: int, seen: set[str], rng: random.Random,
     made: list[Problem] = []
     turn = misses = 0
     while len(made) < size:
-        if not pool or misses >= _GIVE_UP:
+        if misses >= _GIVE_UP:
             raise UserError(
                 f"there are not enough different problems with {limits}", "type larger ones, or smaller data.num_train and data.num_test"
             )

@@ -8,9 +8,11 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import jinja2
+from jinja2.ext import Extension
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from podwright.errors import UserError
@@ -33,6 +35,16 @@ TEMPLATE = """\
 {%- endif %}
 """
 _FIX = "mend chat_template.jinja, or remove it to use Qwen3's format"
+
+
+class _Generation(Extension):
+    """{% generation %} marks the assistant's words for training elsewhere; here they are just rendered."""
+
+    tags: ClassVar = {"generation"}
+
+    def parse(self, parser: Parser) -> list[jinja2.nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 def find_template(config: Mapping[str, Any], file: bytes | None) -> str:
@@ -63,7 +75,7 @@ def render(template: jinja2.Template, **variables: Any) -> str:
 
 def _environment() -> ImmutableSandboxedEnvironment:
     """White space, filters and functions as transformers gives them to templates."""
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"])
     made.filters["tojson"] = _to_json
     made.globals["raise_exception"] = _refuse
     made.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)

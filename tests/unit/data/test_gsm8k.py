@@ -1,0 +1,194 @@
+"""Where examples come from and what is said when they cannot be had."""
+
+import json
+import sys
+import types
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from podwright.data import gsm8k
+from podwright.data.gsm8k import Example
+from podwright.errors import UserError
+from podwright.recipe.schema import Data
+
+GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k"
+
+
+def line(n: int, question: str | None = None) -> str:
+    return json.dumps({"question": question or f"What is {n}+1?", "answer": f"{n}+1={n + 1}\n#### {n + 1:,}"})
+
+
+def load(source: Path | str, **more: int) -> tuple[list[Example], list[Example]]:
+    return gsm8k.load(Data(source=str(source), **more), seed=0)
+
+
+def refused(source: Path | str, *says: str, **more: int) -> UserError:
+    with pytest.raises(UserError) as caught:
+        load(source, **more)
+    message = str(caught.value)
+    assert "\n" not in message and caught.value.fix
+    assert all(part in message for part in says), message
+    return caught.value
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.jsonl").write_text("".join(line(n) + "\n" for n in range(20)))
+    (tmp_path / "test.jsonl").write_text("".join(line(n) + "\n" for n in range(1000, 1005)))
+    return tmp_path
+
+
+def test_the_real_files() -> None:
+    if not GSM8K.is_dir():
+        pytest.skip(f"the GSM8K files are not at {GSM8K}")
+    train, test = load(GSM8K)
+    assert (len(train), len(test)) == (7473, 1319)
+    assert test[0].answer == "18" and test[0].solution.endswith("#### 18") and test[0].question.startswith("Janet")
+
+
+def test_a_directory(folder: Path) -> None:
+    train, test = load(folder)
+    assert train[3] == Example("What is 3+1?", "4", "3+1=4\n#### 4") and len(train) == 20
+    assert [e.answer for e in test] == ["1001", "1002", "1003", "1004", "1005"]
+
+
+def test_the_first_so_many(folder: Path) -> None:
+    train, test = load(folder, num_train=7, num_test=2)
+    whole = load(folder)
+    assert (train, test) == (whole[0][:7], whole[1][:2])
+
+
+def test_parquet_as_the_hub_lays_it_out(tmp_path: Path) -> None:
+    (tmp_path / "main").mkdir()
+    for name, numbers in (("train-00000-of-00002", range(3)), ("train-00001-of-00002", range(3, 5)), ("test-00000-of-00001", range(9, 11))):
+        rows = [json.loads(line(n)) for n in numbers]
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "main" / f"{name}.parquet")
+    train, test = load(tmp_path)
+    assert [e.answer for e in train] == ["1", "2", "3", "4", "5"] and [e.answer for e in test] == ["10", "11"]
+    (tmp_path / "main" / "test-00000-of-00001.parquet").write_text("no parquet")
+    refused(tmp_path, "test-00000-of-00001.parquet cannot be read as parquet")
+
+
+def test_a_single_file_holds_a_tenth_out(folder: Path) -> None:
+    file = folder / "train.jsonl"
+    train, test = load(file)
+    assert (len(train), len(test)) == (18, 2) and not {e.question for e in train} & {e.question for e in test}
+    assert load(file) == (train, test)
+    assert any(gsm8k.load(Data(source=str(file)), seed)[1] != test for seed in range(1, 5))
+    assert len(load(file, num_test=5)[1]) == 5
+
+
+def test_a_question_that_stands_twice_is_never_in_both_parts(tmp_path: Path) -> None:
+    file = tmp_path / "twice.jsonl"
+    file.write_text("\n".join(line(n % 10) for n in range(20)))
+    train, test = load(file, num_test=4)
+    assert not {e.question for e in train} & {e.question for e in test}
+    assert len({e.question for e in train}) == 6
+
+
+def test_a_file_too_small_to_share(tmp_path: Path) -> None:
+    file = tmp_path / "few.jsonl"
+    file.write_text(line(1) + "\n" + line(2))
+    refused(file, "2 different questions", "type data.num_test=1 or less", num_test=2)
+    assert [len(part) for part in load(file)] == [1, 1]
+    file.write_text(line(1))
+    refused(file, "give a file with at least 2 questions")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n \n", "\r\n\r\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_files_as_editors_leave_them(folder: Path, end: str, mark: bytes) -> None:
+    odd = line(7, "A question\u2028with a line separator, 数 and \\n?")
+    raw = json.dumps(json.loads(odd), ensure_ascii=False)
+    (folder / "train.jsonl").write_bytes(mark + end.join([line(1), raw, line(2)]).encode())
+    train, _ = load(folder)
+    assert [e.answer for e in train] == ["2", "8", "3"] and "\u2028" in train[1].question
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ('{"question": "x", ', "train.jsonl:3 is not JSON"),
+        ("[1, 2]", "train.jsonl:3 is a JSON list, not an object"),
+        ('{"answer": "#### 1"}', "train.jsonl:3 has no 'question'"),
+        ('{"question": "x", "solution": "#### 1"}', "train.jsonl:3 has no 'answer'"),
+        ('{"question": "x", "answer": 7}', "train.jsonl:3: answer is int, not text"),
+        ('{"question": null, "answer": "#### 1"}', "train.jsonl:3: question is NoneType"),
+        ('{"question": " ", "answer": "#### 1"}', "train.jsonl:3: question is empty"),
+        ('{"question": "x", "answer": "it is 7"}', "train.jsonl:3: the answer has no '#### n'"),
+        ('{"question": "x", "answer": "#### seven"}', "train.jsonl:3: the answer has no '#### n'"),
+        ('{"question": "x", "answer": "#### 1.2.3"}', "train.jsonl:3: the answer has no '#### n'"),
+        ("\x00", "train.jsonl:3 is not JSON"),
+    ],
+)
+def test_bad_lines_are_named(folder: Path, bad: str, says: str) -> None:
+    (folder / "train.jsonl").write_text(line(1) + "\n\n" + bad + "\n" + line(2) + "\n")
+    refused(folder, says)
+
+
+def test_a_line_that_is_not_utf8(folder: Path) -> None:
+    (folder / "train.jsonl").write_bytes(line(1).encode() + b'\n{"question": "caf\xe9"}\n')
+    refused(folder, "train.jsonl:2 is not UTF-8")
+
+
+def test_what_is_missing(folder: Path) -> None:
+    refused(folder / "nothing.jsonl", "there is no file or directory", "check data.source")
+    refused("./nothing", "there is no file or directory ./nothing")
+    (folder / "test.jsonl").unlink()
+    refused(folder, "there is no", "test.jsonl", f"data.source={folder / 'train.jsonl'}")
+    (folder / "train.jsonl").unlink()
+    refused(folder, "train.jsonl", "give a directory with train.jsonl and test.jsonl")
+
+
+@pytest.mark.parametrize("empty", ["train", "test"])
+def test_empty_sets(folder: Path, empty: str) -> None:
+    (folder / f"{empty}.jsonl").write_text("\n\n")
+    refused(folder, f"has no {empty} examples")
+
+
+def test_arithmetic_needs_sizes() -> None:
+    train, test = load("arithmetic", num_train=20, num_test=5)
+    assert (len(train), len(test)) == (20, 5) and all(gsm8k.gold(e.solution) == e.answer for e in train + test)
+    refused("arithmetic", "data.num_train=0", "type data.num_train=N", num_test=5)
+    refused("arithmetic", "data.num_test=0", num_train=5)
+
+
+def fake_hub(monkeypatch: pytest.MonkeyPatch, answer) -> list[tuple]:
+    calls: list[tuple] = []
+
+    def load_dataset(*arguments):
+        calls.append(arguments)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    return calls
+
+
+def test_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [json.loads(line(n)) for n in range(4)]
+    calls = fake_hub(monkeypatch, {"train": rows[:3], "test": rows[3:]})
+    assert [len(part) for part in load("openai/gsm8k")] == [3, 1]
+    load("someone/other")
+    assert calls == [("openai/gsm8k", "main"), ("someone/other", None)]
+
+
+def test_hub_sets_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = json.loads(line(1))
+    fake_hub(monkeypatch, {"train": [good], "validation": [good]})
+    assert [len(part) for part in load("a/b")] == [1, 1]
+    fake_hub(monkeypatch, {"train": [good]})
+    refused("a/b", "a/b has the parts train", "give a set with train and test")
+    fake_hub(monkeypatch, {"train": [good, {"text": "x"}], "test": [good]})
+    refused("a/b", "a/b train row 2 has no 'question'", "found keys: text")
+
+
+def test_a_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_hub(monkeypatch, ConnectionError("no route\nto host"))
+    refused("openai/gsm8k", "cannot be had from the Hugging Face hub (ConnectionError: no route)", "type data.source=DIRECTORY")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    refused("openai/gsm8k", "needs the package datasets", "pip install 'podwright[hub]'")
