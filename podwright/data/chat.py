@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import jinja2
 from jinja2.ext import Extension
@@ -40,7 +40,7 @@ _FIX = "mend chat_template.jinja, or remove it to use Qwen3's format"
 class _Generation(Extension):
     """{% generation %} marks the assistant's words for training elsewhere; here they are just rendered."""
 
-    tags: ClassVar = {"generation"}
+    tags: set[str] = {"generation"}  # noqa: RUF012 - the type that jinja2 declares
 
     def parse(self, parser: Parser) -> list[jinja2.nodes.Node]:
         next(parser.stream)
