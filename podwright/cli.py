@@ -37,9 +37,9 @@ RUNS = Path("runs")
 
 
 @recipes.callback(invoke_without_command=True)
-def recipes_default(context: typer.Context) -> None:
+def recipes_default(context: typer.Context, as_json: Json = False) -> None:
     if context.invoked_subcommand is None:
-        recipes_list()
+        recipes_list(as_json)
 
 
 @recipes.command("list")

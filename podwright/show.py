@@ -66,7 +66,7 @@ def runs(rows: Sequence[Row]) -> None:
         print("no runs here; `podwright run RECIPE` starts one, --runs DIR looks elsewhere")
         return
     table = [("NAME", "TARGET", "STATE", "ENDING", "STEP")]
-    table += [(r["name"], r["target"], r["state"], r["ending"] or "", f"{r['step']}/{r['max_steps']}") for r in rows]
+    table += [(r["name"], r["target"] or "", r["state"], r["ending"] or "", _step(r)) for r in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
@@ -101,6 +101,10 @@ def parsed(out: str) -> Row:
         return value
     sys.stderr.write(out)
     return {}
+
+
+def _step(r: Row) -> str:
+    return "" if r["step"] is None else f"{r['step']}/{r['max_steps']}"
 
 
 def _finding(f: Row) -> str:

@@ -29,8 +29,11 @@ def _carry_out(run: RunDir, verb: str, looking: View) -> RunState:
     def observe(state: RunState) -> None:
         looking.refresh(str(state.ending or state.phase), state.attempt)
 
-    driver = drive.Driver(run, observe, looking.warn, starts=verb != "watch")
-    with Interrupts(stops=verb in _STOP_ON_INTERRUPT, say=looking.warn) as interrupts:
+    def warn(message: str) -> None:
+        looking.say(f"warning: {message}")
+
+    driver = drive.Driver(run, observe, warn, starts=verb != "watch")
+    with Interrupts(stops=verb in _STOP_ON_INTERRUPT, say=looking.say) as interrupts:
         if verb == "submit":
             return driver.submit()
         if verb == "stop":

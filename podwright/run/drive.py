@@ -73,18 +73,16 @@ class Driver:
 
     def follow(self, interrupts: Interrupts | None = None) -> RunState:
         """Step until the run is done or `interrupts` says to leave it."""
-        while (act := self.step()) is not Act.DONE:
-            self._observe(journal.read(self.run))
-            if interrupts and interrupts.leave:
-                break
+        act = Act.WAIT
+        while act is not Act.DONE and not (interrupts and interrupts.leave):
             if interrupts and interrupts.stop:
                 ask_to_stop(self.run)
+            act = self.step()
+            self._observe(journal.read(self.run))
             if act in (Act.WAIT, Act.SIGNAL, Act.KILL):
                 self._mirror()
                 time.sleep(POLL_S)
-        state = journal.read(self.run)
-        self._observe(state)
-        return state
+        return journal.read(self.run)
 
     def settle(self) -> RunState:
         """Bring what is past up to date without starting anything: until the run is ready or its end is written down."""

@@ -18,6 +18,24 @@ from podwright.watch import logs
 from podwright.watch.diagnose import outcome
 from podwright.watch.metrics import Progress
 
+_COLUMNS = [
+    "name",
+    "recipe",
+    "target",
+    "state",
+    "ending",
+    "status",
+    "detail",
+    "fix",
+    "stage",
+    "step",
+    "max_steps",
+    "attempt",
+    "created",
+    "run_dir",
+    "report",
+]
+
 
 def find(runs: Path, name: str) -> RunDir:
     """The run called `name` in `runs`; the path of a run directory is taken too."""
@@ -48,7 +66,22 @@ def found(runs: Path) -> list[RunDir]:
 
 def rows(runs: Path) -> list[dict[str, Any]]:
     """Every run of `runs`, oldest first."""
-    return sorted((row(run) for run in found(runs)), key=lambda r: (r["created"], r["name"]))
+    return sorted((_row_or_fault(run) for run in found(runs)), key=lambda r: (r["created"], r["name"]))
+
+
+def _row_or_fault(run: RunDir) -> dict[str, Any]:
+    """One damaged directory does not hide the other runs."""
+    try:
+        return row(run)
+    except (UserError, OSError, ValueError, KeyError) as e:
+        return {
+            **dict.fromkeys(_COLUMNS),
+            "name": run.name,
+            "state": "unreadable",
+            "detail": str(e),
+            "created": 0.0,
+            "run_dir": str(run.path),
+        }
 
 
 def row(run: RunDir) -> dict[str, Any]:

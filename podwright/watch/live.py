@@ -22,7 +22,7 @@ class View(Protocol):
         """`standing` is the phase of the run, or its ending."""
         ...
 
-    def warn(self, message: str) -> None: ...
+    def say(self, message: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -36,7 +36,7 @@ class LiveView:
     def __init__(self, name: str, progress: Progress, out: TextIO):
         self._name = name
         self._progress = progress
-        self._warnings: list[str] = []
+        self._said: list[str] = []
         self._live = Live(console=Console(file=out), auto_refresh=False)
         self._live.start()
 
@@ -44,8 +44,8 @@ class LiveView:
         self._progress.update()
         self._live.update(self._picture(standing, attempt), refresh=True)
 
-    def warn(self, message: str) -> None:
-        self._warnings.append(f"warning: {message}")
+    def say(self, message: str) -> None:
+        self._said.append(message)
 
     def close(self) -> None:
         self._live.stop()
@@ -58,7 +58,7 @@ class LiveView:
         before, latest = p.accuracy(first=True), p.accuracy(first=False)
         if before is not None and latest is not None:
             rows.append(Text(f"accuracy {percent(before)} before, {percent(latest)} latest"))
-        rows += [Text(line, style="yellow") for line in (p.notices + self._warnings)[-3:]]
+        rows += [Text(line, style="yellow") for line in (p.notices + self._said)[-3:]]
         return Group(*rows)
 
     def _bar(self) -> Table:

@@ -33,8 +33,8 @@ class PlainView:
             self._said = (standing, attempt)
             self._line(f"{standing}, attempt {attempt}" if attempt else standing)
 
-    def warn(self, message: str) -> None:
-        self._line(f"warning: {message}")
+    def say(self, message: str) -> None:
+        self._line(message)
 
     def close(self) -> None:
         pass

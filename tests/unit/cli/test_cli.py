@@ -40,6 +40,7 @@ GOOD = [RECIPE, "rewards=[{function: 'reward.py:score'}]"]
 def test_recipes_are_listed_and_shown_with_meanings(call: Any) -> None:
     code, out, _ = call("recipes", "list", "--json")
     assert code == 0 and RECIPE in [r["name"] for r in json.loads(out)]
+    assert call("recipes", "--json")[1] == call("recipes", "list", "--json")[1]
     assert call("recipes")[1] == call("recipes", "list")[1]
     code, out, _ = call("recipes", "show", RECIPE, "grpo.beta=0.5")
     assert "grpo.beta = 0.5" in out and "weight of the KL to the frozen reference" in out
@@ -136,6 +137,18 @@ def test_runs_are_listed_oldest_first_from_where_the_user_says(call: Any, folder
     assert [(r["name"], r["state"], r["ending"], r["max_steps"]) for r in rows] == [("b", "ready", None, 200), ("a", "ready", None, 200)]
     monkeypatch.setenv("PODWRIGHT_RUNS", "else")
     assert [line.split()[0] for line in call("list")[1].splitlines()] == ["NAME", "b", "a"]
+
+
+def test_a_damaged_run_does_not_hide_the_others(call: Any, folder: Path) -> None:
+    for name in ("a", "b"):
+        create.create(folder / "runs" / name, load(RECIPE), "local", {})
+    (folder / "runs/a/recipe.json").unlink()
+    (folder / "runs/c").mkdir()
+    (folder / "runs/c/journal.jsonl").touch()
+    rows = json.loads(call("list", "--json")[1])
+    assert [(r["name"], r["state"]) for r in rows] == [("a", "unreadable"), ("c", "unreadable"), ("b", "ready")]
+    assert rows[0].keys() == rows[2].keys()
+    assert len(call("list")[1].splitlines()) == 4
 
 
 def test_what_is_misspelt_on_the_command_line_exits_2(call: Any) -> None:

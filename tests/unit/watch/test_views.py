@@ -51,7 +51,7 @@ def test_the_live_view_shows_bar_figures_accuracy_and_warnings(tmp_path: Path) -
     assert isinstance(live, LiveView)
     write(run.metrics, step(1, 0.0), step(40, 30.0, reward=2.5, kl=0.02, tokens_per_s=1234.5))
     write(run.events, {"event": "evaluation", "when": "before", "strict": {"accuracy": 0.125}, "num": 8, "time": 1.0})
-    live.warn("trackers are behind")
+    live.say("trackers are behind")
     live.refresh("running", 1)
     live.close()
     shown = out.getvalue()
