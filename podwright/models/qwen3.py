@@ -18,6 +18,7 @@ from podwright.models.param import Param
 from podwright.recipe.models import Qwen3Dims
 
 Tree = dict[str, Any]
+UNROLLED_LAYERS = 8  # so few compile quickly side by side, and their activations need no common buffer
 Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
@@ -61,12 +62,12 @@ def _layer(dims: Qwen3Dims, w: Tree, x_BNE: jax.Array, cos: jax.Array, sin: jax.
     """One pre-norm block. `attend(q BNKRD, k BNKD, v BNKD) -> BNKRD` decides who sees whom."""
     b, num, _ = x_BNE.shape
     y = layers.rms_norm(x_BNE, w["attention_norm"], dims.norm_eps)
-    q = layers.rms_norm(jnp.einsum("bne,ehd->bnhd", y, w["q"]), w["q_norm"], dims.norm_eps)
-    k = layers.rms_norm(jnp.einsum("bne,ehd->bnhd", y, w["k"]), w["k_norm"], dims.norm_eps)
-    v = jnp.einsum("bne,ehd->bnhd", y, w["v"])
+    q = layers.rms_norm(layers.linear(y, w["q"]), w["q_norm"], dims.norm_eps)
+    k = layers.rms_norm(layers.linear(y, w["k"]), w["k_norm"], dims.norm_eps)
+    v = layers.linear(y, w["v"])
     q, k = layers.rotate(q, cos, sin), layers.rotate(k, cos, sin)
     out = attend(q.reshape(b, num, dims.num_kv_heads, -1, dims.head_dim), k, v)
-    x_BNE = x_BNE + jnp.einsum("bnhd,hde->bne", out.reshape(b, num, dims.num_heads, dims.head_dim), w["o"])
+    x_BNE = x_BNE + layers.linear(out.reshape(b, num, -1), w["o"].reshape(-1, dims.hidden_size))
     y = layers.rms_norm(x_BNE, w["mlp_norm"], dims.norm_eps)
     return x_BNE + layers.gated_mlp(y, w["gate"], w["up"], w["down"])
 
@@ -103,7 +104,8 @@ def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat:
         return jax.lax.with_sharding_constraint(_layer(dims, cast(w, dtype), x, cos, sin, attend), batch), None
 
     x = jax.lax.with_sharding_constraint(params["embed"].astype(dtype)[tokens], batch)
-    x, _ = jax.lax.scan(jax.checkpoint(block) if remat else block, x, params["layers"])
+    few = dims.num_layers <= UNROLLED_LAYERS
+    x, _ = jax.lax.scan(jax.checkpoint(block) if remat else block, x, params["layers"], unroll=few)
     last_PE = jnp.take_along_axis(x[:, :s], group.lengths_P[:, None, None] - 1, axis=1)
     before_PGTE = jnp.concatenate(
         [jnp.broadcast_to(last_PE[:, None], (p, g, 1, x.shape[-1])), x[:, s:].reshape(p, g, t, -1)[:, :, :-1]], axis=2
