@@ -1,0 +1,267 @@
+"""Who may import whom, and the budgets on size: docs/architecture.md as assertions. Raising a budget is a visible diff."""
+
+import ast
+import statistics
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from podwright.recipe import load
+from podwright.recipe.schema import KINDS
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "podwright"
+
+FLOOR = {"recipe", "accelerators", "rundir", "errors"}
+CONTROL = {"cli", "show", "shell", "plan", "targets", "run", "watch", "report", "track", "__main__", "__init__"}
+COMPUTE = {"train", "models", "kernels", "data"}
+
+# part -> the parts it may import, besides itself and the floor; what is not listed imports the floor only
+MAY_IMPORT = {
+    "__main__": {"cli"},
+    "cli": {"show", "shell", "plan", "targets", "run", "watch", "report", "track"},
+    "plan": {"shell"},
+    "targets": {"shell"},
+    "watch": {"targets"},
+    "run": {"plan", "targets", "watch"},
+    "report": {"watch", "run"},
+    "track": {"watch", "run"},
+    "train": {"models", "data"},
+    "models": {"kernels"},
+}
+# The launcher writes the report and feeds the trackers when a run ends. One file does it, and imports them when it needs them.
+EXCEPTIONS = {("run/finish.py", "report"), ("run/finish.py", "track")}
+
+FLOOR_ORDER = ("errors", "accelerators", "rundir", "recipe")
+HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers", "tokenizers", "datasets"}
+READS_ENVIRONMENT = {"train/__main__.py", "train/mesh.py", "shell.py", "cli.py"}
+TARGET_SHARED = {"__init__", "base", "detached"}
+BANNED_WORDS = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
+MUTATORS = {"append", "add", "clear", "extend", "insert", "pop", "popitem", "remove", "setdefault", "sort", "update", "discard"}
+
+FILE_CAP, FILE_CAP_MODELS, FILE_MEDIAN = 400, 600, 150
+FUNCTION_CAP, LOOP_CAP, FUNCTION_MEDIAN, FUNCTION_P90 = 80, 120, 10, 40
+LOOPS = {"train", "loop"}
+DEPTH = 2
+FIELDS_PER_KIND = 60
+CONTROL_DEPENDENCIES = 12
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text()) for path in FILES}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def part_of(path: Path) -> str:
+    """The folder below podwright/, or the name of a file that lies there itself."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Dotted names of everything that is imported, wherever the import stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: write the import out instead of with dots"
+            # `from podwright import targets` names a part by what is imported, not by where from
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imports(path: Path) -> Iterator[str]:
+    return imported(TREES[path])
+
+
+def parts_imported(path: Path) -> set[str]:
+    return {name.split(".")[1] for name in imports(path) if name.startswith("podwright.")} - {"__version__"}
+
+
+def functions() -> Iterator[tuple[Path, ast.FunctionDef, int]]:
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield path, node, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def where(path: Path, node: ast.AST) -> str:
+    return f"{name_of(path)}:{getattr(node, 'lineno', 0)}"
+
+
+def test_every_part_belongs_to_a_half_or_to_the_floor() -> None:
+    assert {part_of(path) for path in FILES} <= FLOOR | CONTROL | COMPUTE, "say in tests/test_architecture.py which half it belongs to"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_imports_only_what_its_part_may(path: Path) -> None:
+    part = part_of(path)
+    allowed = MAY_IMPORT.get(part, set()) | FLOOR | {part}
+    wrong = {found for found in parts_imported(path) - allowed if (name_of(path), found) not in EXCEPTIONS}
+    assert not wrong, f"{name_of(path)} imports {', '.join(sorted(wrong))}; {part} may import {', '.join(sorted(allowed))}"
+
+
+def test_no_half_may_import_the_other() -> None:
+    """The table above, held against the rule that it must not break."""
+    for part, allowed in MAY_IMPORT.items():
+        assert not allowed & (CONTROL if part in COMPUTE else COMPUTE), part
+
+
+def test_the_floor_imports_none_of_the_halves_and_has_an_order() -> None:
+    for path in FILES:
+        if (part := part_of(path)) in FLOOR:
+            below = set(FLOOR_ORDER[: FLOOR_ORDER.index(part) + 1])
+            assert parts_imported(path) <= below, f"{name_of(path)} may import only {', '.join(sorted(below))}"
+
+
+def test_exceptions_are_still_needed() -> None:
+    for name, part in EXCEPTIONS:
+        assert part in parts_imported(PACKAGE / name), f"take ({name}, {part}) out of EXCEPTIONS"
+
+
+def test_the_control_half_and_the_floor_import_no_heavy_library() -> None:
+    wrong = [(name_of(p), m) for p in FILES if part_of(p) not in COMPUTE for m in imports(p) if m.split(".")[0] in HEAVY]
+    assert not wrong
+
+
+def test_torch_is_only_in_the_multimodal_trainer() -> None:
+    wrong = [
+        name_of(p) for p in FILES if not name_of(p).startswith("train/multimodal/") and any(m.split(".")[0] == "torch" for m in imports(p))
+    ]
+    assert not wrong
+
+
+def test_targets_do_not_import_each_other() -> None:
+    for path in (PACKAGE / "targets").glob("*.py"):
+        if path.stem not in TARGET_SHARED:
+            others = {m.split(".")[2] for m in imports(path) if m.startswith("podwright.targets.")}
+            assert others <= TARGET_SHARED | {path.stem}, name_of(path)
+
+
+def test_trainers_do_not_import_each_other() -> None:
+    trainers = {d.name for d in (PACKAGE / "train").iterdir() if d.is_dir() and any(d.glob("*.py"))}
+    for trainer in trainers:
+        for path in (PACKAGE / "train" / trainer).glob("*.py"):
+            others = {m.split(".")[2] for m in imports(path) if m.startswith("podwright.train.")} & trainers
+            assert others <= {trainer}, name_of(path)
+
+
+def test_the_environment_is_read_in_few_places() -> None:
+    def reads(tree: ast.AST) -> bool:
+        attributes = {(n.value.id, n.attr) for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
+        names = {a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "os" for a in n.names}
+        return bool(attributes & {("os", "environ"), ("os", "getenv"), ("os", "environb")} or names & {"environ", "getenv"})
+
+    assert {name_of(path) for path, tree in TREES.items() if reads(tree)} <= READS_ENVIRONMENT
+
+
+def test_processes_are_started_without_a_shell_and_in_one_place() -> None:
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.keyword) and node.arg == "shell":
+                assert isinstance(node.value, ast.Constant) and node.value.value is False, where(path, node.value)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+                assert node.attr not in ("system", "popen"), where(path, node)
+        if name_of(path) != "shell.py" and part_of(path) not in COMPUTE:
+            assert not any(m.split(".")[0] == "subprocess" for m in imports(path)), f"{name_of(path)}: start processes through shell.py"
+
+
+def test_no_module_state_changes_after_import() -> None:
+    wrong = []
+    for path, tree in TREES.items():
+        wrong += [where(path, node) for node in ast.walk(tree) if isinstance(node, ast.Global)]
+        shared = {t.id for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) for t in targets_of(node)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                wrong += [where(path, n) for n in ast.walk(node) if changed_name(n) in shared - names_bound_in(node)]
+    assert not wrong
+
+
+def targets_of(node: ast.Assign | ast.AnnAssign) -> list[ast.Name]:
+    return [t for t in (node.targets if isinstance(node, ast.Assign) else [node.target]) if isinstance(t, ast.Name)]
+
+
+def names_bound_in(function: ast.AST) -> set[str]:
+    arguments = {n.arg for n in ast.walk(function) if isinstance(n, ast.arg)}
+    return arguments | {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def changed_name(node: ast.AST) -> str | None:
+    """The name whose value a node changes in place: NAME[...] = , del NAME[...], NAME.append(...)."""
+    if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del) and isinstance(node.value, ast.Name):
+        return node.value.id
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+        return node.func.value.id if node.func.attr in MUTATORS else None
+    return None
+
+
+def test_no_inheritance_deeper_than_one() -> None:
+    bases = {
+        n.name: [b.id for b in n.bases if isinstance(b, ast.Name)]
+        for t in TREES.values()
+        for n in ast.walk(t)
+        if isinstance(n, ast.ClassDef)
+    }
+    deep = [name for name, above in bases.items() if any(set(bases.get(b, [])) & set(bases) for b in above)]
+    assert not deep
+
+
+def test_names_say_what_a_file_decides() -> None:
+    named = [*PACKAGE.rglob("*.py"), *(p for p in PACKAGE.rglob("*") if p.is_dir())]
+    assert not [name_of(p) for p in named if set(p.stem.split("_")) & BANNED_WORDS]
+
+
+def test_every_module_says_what_it_decides() -> None:
+    for path, tree in TREES.items():
+        text = ast.get_docstring(tree)
+        assert text and len(text.splitlines()) <= 20, f"{name_of(path)} needs a docstring of a few lines"
+
+
+def test_folders_are_two_deep() -> None:
+    deep = [
+        name_of(p)
+        for p in PACKAGE.rglob("*")
+        if p.is_file() and len(p.relative_to(PACKAGE).parts) - 1 > DEPTH and "__pycache__" not in p.parts
+    ]
+    assert not deep
+
+
+def test_files_are_short() -> None:
+    lines = {name_of(p): len(p.read_text().splitlines()) for p in FILES}
+    long = {name: n for name, n in lines.items() if n > (FILE_CAP_MODELS if name.startswith(("models/", "kernels/")) else FILE_CAP)}
+    assert not long
+    assert statistics.median(lines.values()) <= FILE_MEDIAN
+
+
+def test_functions_are_short() -> None:
+    def cap(function: ast.FunctionDef) -> int:
+        return LOOP_CAP if function.name in LOOPS else FUNCTION_CAP
+
+    long = {f"{where(p, f)} {f.name}": n for p, f, n in functions() if n > cap(f)}
+    assert not long
+    sizes = sorted(n for _, _, n in functions())
+    assert statistics.median(sizes) <= FUNCTION_MEDIAN
+    assert sizes[int(0.9 * (len(sizes) - 1))] <= FUNCTION_P90
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_recipes_have_few_fields(kind: str) -> None:
+    keys = load.fields(KINDS[kind])
+    assert len(keys) <= FIELDS_PER_KIND, f"{len(keys)} keys: derive a value instead of asking for it"
+
+
+def test_few_dependencies() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert len(project["dependencies"]) <= CONTROL_DEPENDENCIES
+
+
+def test_the_import_check_sees_hidden_imports() -> None:
+    tree = ast.parse("def f():\n    from podwright import targets\n    import torch\n")
+    assert set(imported(tree)) == {"podwright.targets", "torch"}
+
+
+def test_the_state_check_sees_changes_in_place() -> None:
+    body = ast.parse("A[0] = 1\nB.append(2)\ndel C[0]\nD.x = 1").body
+    assert [next(filter(None, map(changed_name, ast.walk(node)))) for node in body] == ["A", "B", "C", "D"]
