@@ -1,0 +1,170 @@
+"""The parts of docs/ that are made from the code: `python docs/help.py` prints help.md, `--all` brings every page up to date.
+
+A made part of a page stands between `<!-- made: NAME -->` and `<!-- /made -->`; tests/test_docs.py holds it against the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from podwright.cli import app
+from podwright.recipe import load
+from podwright.recipe.schema import GrpoRecipe
+from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, Budget
+
+DOCS = Path(__file__).resolve().parent
+WIDTH = 100
+
+_HELP = """# Help of every verb
+
+Printed by `podwright VERB --help`; this page is made by `python docs/help.py`.
+"""
+_MADE = re.compile(r"(<!-- made: ([a-z-]+) -->\n).*?(<!-- /made -->)", re.DOTALL)
+
+
+def verbs() -> dict[str, Any]:
+    """Every command by its words: `run`, `recipes show`; the group `recipes` too."""
+    return dict(_walk(typer.main.get_command(app), ()))
+
+
+def _walk(group: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        yield " ".join((*path, name)), command
+        if hasattr(command, "commands"):
+            yield from _walk(command, (*path, name))
+
+
+def help_page() -> str:
+    parts = [_HELP]
+    for words, command in sorted(verbs().items()):
+        text = context(words, command).get_help()
+        parts.append(f"## podwright {words}\n\n```text\n{_tidy(text)}\n```\n")
+    return "\n".join(parts)
+
+
+def context(words: str, command: Any) -> Any:
+    """What click knows while it parses `podwright WORDS ...`, at one width wherever it runs."""
+    return command.context_class(command, info_name=f"podwright {words}", terminal_width=WIDTH, max_content_width=WIDTH)
+
+
+def _tidy(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+def recipe_keys() -> str:
+    """Every key of a grpo recipe: what it may be, its default, its meaning."""
+    schema = GrpoRecipe.model_json_schema()
+    rows = list(_keys(schema, schema, ""))
+    meanings = load.fields(GrpoRecipe)
+    assert [key for key, *_ in rows if "[]" not in key] == list(meanings), "every key has its row"
+    return _table(("key", "values", "default", "meaning"), [(f"`{key}`", may, default, meaning) for key, may, default, meaning in rows])
+
+
+def _keys(schema: dict[str, Any], section: dict[str, Any], prefix: str) -> Iterator[tuple[str, str, str, str]]:
+    for name, field in section["properties"].items():
+        key, inner = prefix + name, _section(schema, field)
+        if inner is not None:
+            yield from _keys(schema, inner, f"{key}.")
+            continue
+        default = _code(field["default"]) if "default" in field else "required"
+        yield key, _values(field), default, field.get("description", "")
+        if "$ref" in field.get("items", {}):
+            yield from _keys(schema, _named(schema, field["items"]), f"{key}[].")
+
+
+def _section(schema: dict[str, Any], field: dict[str, Any]) -> dict[str, Any] | None:
+    """The section that `field` holds, be it optional or not; None for a plain value."""
+    for option in (field, *field.get("anyOf", [])):
+        if "$ref" in option:
+            return _named(schema, option)
+    return None
+
+
+def _named(schema: dict[str, Any], reference: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = schema["$defs"][reference["$ref"].rpartition("/")[2]]
+    return found
+
+
+def _values(field: dict[str, Any]) -> str:
+    if "anyOf" in field:
+        return " or ".join(_values(option) for option in field["anyOf"])
+    if "const" in field:
+        return f"`{field['const']}`"
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    kind = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true, false"}.get(field["type"], field["type"])
+    if field["type"] == "array":
+        items = field["items"]
+        kind = f"list of: {_values(items)}" if "$ref" not in items else "list of sections"
+    return kind + _bounds(field)
+
+
+def _bounds(field: dict[str, Any]) -> str:
+    words = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
+    bounds = [f"{word} {field[name]:g}" for name, word in words.items() if name in field]
+    return f", {' and '.join(bounds)}" if bounds else ""
+
+
+def _code(value: Any) -> str:
+    return f"`{json.dumps(value)}`"
+
+
+def endings() -> str:
+    rows = [(f"`{e}`", f.status, f.budget if f.budget is not Budget.NONE else "", _advice(f.advice)) for e, f in ENDINGS.items()]
+    return _table(("ending", "status", "retry budget", "what it says to do"), rows)
+
+
+def _advice(text: str) -> str:
+    return text.replace("{name}", "NAME")
+
+
+def budgets() -> str:
+    return _table(("budget", "automatic retries"), [(kind, str(BUDGETS[kind])) for kind in BUDGETS if kind is not Budget.NONE])
+
+
+def transitions() -> str:
+    return _table(
+        ("phase", "event in the journal", "phase after it"), [(f"`{p}`", event, f"`{q}`") for (p, event), q in TRANSITIONS.items()]
+    )
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "recipe-keys": recipe_keys,
+    "endings": endings,
+    "budgets": budgets,
+    "transitions": transitions,
+}
+
+
+def brought_up_to_date(text: str) -> str:
+    """`text` with its made parts made again; KeyError for a part that nobody makes."""
+    return _MADE.sub(lambda m: f"{m[1]}{PARTS[m[2]]()}{m[3]}", text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--all", action="store_true", help="write help.md and the made parts of the other pages")
+    if not parser.parse_args().all:
+        sys.stdout.write(help_page())
+        return 0
+    (DOCS / "help.md").write_text(help_page())
+    for page in sorted(DOCS.glob("*.md")):
+        page.write_text(brought_up_to_date(page.read_text()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
