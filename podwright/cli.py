@@ -200,7 +200,7 @@ def ui(
     if as_json:
         show.document({"argv": argv})
     else:
-        become(argv)
+        become(argv, {"MLFLOW_DISABLE_TELEMETRY": "true"})
 
 
 def main(argv: list[str] | None = None) -> int:

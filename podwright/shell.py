@@ -48,9 +48,9 @@ class Shell:
         return done.returncode, done.stdout
 
 
-def become(argv: Sequence[str]) -> NoReturn:
+def become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     """Replace this process by `argv`."""
-    os.execvp(argv[0], argv)
+    os.execvpe(argv[0], argv, _with(env))
 
 
 def _with(additions: Mapping[str, str]) -> dict[str, str]:

@@ -56,7 +56,7 @@ MODELS: dict[str, Qwen3Dims] = {
     "qwen3-8b": _qwen3(4096, 12288, 36, 32, False),
     "qwen3-14b": _qwen3(5120, 17408, 40, 40, False),
     "qwen3-32b": _qwen3(5120, 25600, 64, 64, False),
-    "qwen3-tiny": Qwen3Dims(128, 384, 4, 4, 2, 32, 512, True, max_positions=2048),
+    "qwen3-tiny": Qwen3Dims(128, 384, 3, 4, 2, 32, 512, True, rope_theta=1e4, max_positions=2048),
     "qwen3-micro": Qwen3Dims(32, 64, 2, 2, 1, 16, 384, True, max_positions=2048),
 }
 

@@ -108,6 +108,7 @@ class WarmStart(Section):
     max_steps: PositiveInt = Field(description="supervised steps")
     batch_size: PositiveInt = Field(description="worked answers per supervised step")
     learning_rate: Annotated[float, Field(gt=0)] = Field(description="peak learning rate of the supervised steps")
+    terse_share: Fraction = Field(0.0, description="share of the answers cut down to their last line, the bare result")
 
 
 class Evaluation(Section):

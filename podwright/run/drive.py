@@ -138,8 +138,8 @@ class Driver:
         self._journal("released", state)
 
     def _report(self, state: RunState, _: Polled) -> None:
-        self._mirror(last=True)
         error = write_report(self.run)
+        self._mirror(last=True)  # after the report, which a tracker may keep as an artifact
         if error:
             self._warn(f"the report could not be written: {error}; `podwright report {self.run.name}` tries again")
         self._journal("reported", state, error=error)

@@ -140,9 +140,12 @@ def _warm_start(
 
 def _worked_answers(setup: Setup, examples: list[Example], tokenizer: Tokenizer) -> tuple[np.ndarray, ...]:
     """Prompt tokens [N, S], prompt lengths, answer tokens [N, T] ending in the stop token, answer lengths; those that fit."""
-    data, limits = setup.recipe.data, setup.recipe.rollout
+    data, limits, warm = setup.recipe.data, setup.recipe.rollout, setup.recipe.warm_start
+    assert warm
     asked = [tokenizer.encode(tokenizer.chat(e.question, data.instruction, data.enable_thinking)) for e in examples]
-    answered = [[*tokenizer.encode(e.solution), setup.stop_ids[0]] for e in examples]
+    terse = np.random.default_rng(setup.recipe.seed).random(len(examples)) < warm.terse_share
+    solutions = [e.solution.splitlines()[-1] if cut else e.solution for e, cut in zip(examples, terse, strict=True)]
+    answered = [[*tokenizer.encode(solution), setup.stop_ids[0]] for solution in solutions]
     fit = [
         (q, a)
         for q, a in zip(asked, answered, strict=True)
