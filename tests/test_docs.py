@@ -1,0 +1,200 @@
+"""The documentation against the code: pages made from it are current, commands parse, links lead somewhere, the tree is true."""
+
+import importlib.util
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from podwright import targets
+from podwright.recipe import load
+from podwright.run.states import ENDINGS
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
+REMAKE = "type `.venv/bin/python docs/help.py --all`"
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+# In prose a command may be a pattern (`podwright VERB --help`); only those that name a verb are checked.
+INLINE = re.compile(r"`(podwright [a-z][^`]*)`")
+PLACEHOLDERS = {"RECIPE", "RUN", "NAME"}
+
+
+def made() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_help", ROOT / "docs" / "help.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+HELP = made()
+VERBS = HELP.verbs()
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [body for language, body in FENCE.findall(page.read_text()) if language in languages]
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text())
+
+
+def test_help_is_current_and_has_every_verb() -> None:
+    page = (ROOT / "docs" / "help.md").read_text()
+    assert page == HELP.help_page(), REMAKE
+    for words in VERBS:
+        assert f"## podwright {words}\n" in page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_made_parts_are_current(page: Path) -> None:
+    assert page.read_text() == HELP.brought_up_to_date(page.read_text()), REMAKE
+
+
+def test_every_made_part_stands_on_a_page() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    assert not [name for name in HELP.PARTS if f"<!-- made: {name} -->" not in text]
+
+
+def test_every_key_and_ending_is_explained() -> None:
+    keys = (ROOT / "docs" / "recipes.md").read_text()
+    assert not [key for key in load.fields(load.KINDS["grpo"]) if f"| `{key}` |" not in keys]
+    states = (ROOT / "docs" / "states.md").read_text()
+    assert not [ending for ending in ENDINGS if f"| `{ending}` |" not in states]
+
+
+def test_every_metric_of_the_contract_is_explained() -> None:
+    row = next(line for line in (ROOT / "docs" / "contract.md").read_text().splitlines() if line.startswith("| `grpo` |"))
+    page = (ROOT / "docs" / "grpo.md").read_text()
+    figures = set(re.findall(r"`([a-z_/A-Z]+)`", row)) - {"grpo"}
+    assert len(figures) > 20
+    assert not [name for name in figures if f"`{name}`" not in page]
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """(page, command) of every `podwright ...` in a shell block or in prose."""
+    for page in PAGES:
+        name = page.relative_to(ROOT).as_posix()
+        lines = "".join(blocks(page, "sh", "bash", "console")).replace("\\\n", " ").splitlines()
+        yield from ((name, line.strip()) for line in lines if line.strip().startswith("podwright "))
+        yield from ((name, found) for found in INLINE.findall(prose(page)))
+
+
+COMMANDS = sorted(set(commands()))
+
+
+def test_commands_are_found() -> None:
+    assert len(COMMANDS) > 40
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_commands_parse(page: str, command: str) -> None:
+    words = shlex.split(command)[1:]
+    verb = " ".join(words[:2]) if " ".join(words[:2]) in VERBS else words[0]
+    assert verb in VERBS, f"{page}: there is no verb {verb}"
+    rest = words[len(verb.split()) :]
+    if not rest:  # the verb is only named
+        return
+    parsed = VERBS[verb].make_context(f"podwright {verb}", rest).params
+    if parsed.get("on"):
+        targets.num_devices(parsed["on"])
+    if parsed.get("smoke"):
+        assert parsed["smoke"] in load.SMOKE_STEPS
+    if parsed.get("recipe") and parsed["recipe"] not in PLACEHOLDERS:
+        # A recipe of the reader's own is not here; what is typed after it has to fit one of ours.
+        own = parsed["recipe"].endswith(".yaml")
+        load.load("qwen3-tiny-arithmetic-grpo" if own else parsed["recipe"], parsed["overrides"] or [])
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them out of headings."""
+    texts = [text.replace("`", "").lower() for _, text in HEADING.findall(prose(page))]
+    return {re.sub(r"[^\w\- ]", "", text).replace(" ", "-") for text in texts}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(prose(page)):
+        if link.startswith(("http://", "https://")):
+            continue
+        place, _, anchor = link.partition("#")
+        there = (page.parent / place) if place else page
+        assert there.exists(), f"{page.name}: {link}"
+        assert not anchor or anchor in anchors(there), f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_files_that_are_named_exist(page: Path) -> None:
+    named = re.findall(r"`((?:podwright|tests|docs|recipes|bench)/[\w./-]+)`", prose(page))
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def tree(page: Path) -> list[str]:
+    """Paths that the README's tree names; two blanks of indentation are one level."""
+    block = next(body for body in blocks(page, "text") if body.startswith("podwright/\n"))
+    found: list[str] = []
+    above: list[str] = []
+    for line in block.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        above = [*above[:depth], line.split()[0]]
+        found.append("".join(above))
+    return found
+
+
+def test_the_tree_is_true() -> None:
+    named = tree(ENGLISH)
+    assert not [name for name in named if not (ROOT / name).exists() or name.endswith("/") != (ROOT / name).is_dir()]
+    folders = [f"podwright/{d.name}/" for d in (ROOT / "podwright").iterdir() if d.is_dir() and any(d.glob("*.py"))]
+    assert not set(folders) - set(named), "a part of podwright/ is not in the README's tree"
+
+
+def test_every_verb_is_in_the_readme() -> None:
+    text = ENGLISH.read_text()
+    assert not [words for words in VERBS if " " not in words and f"| `{words}` |" not in text]
+
+
+def test_a_newcomer_needs_two_commands() -> None:
+    typed = [line for body in blocks(ENGLISH, "sh") for line in body.splitlines() if line.startswith("make")]
+    assert typed == ["make demo", "make test"]
+    assert set(re.findall(r"\bmake [a-z-]+", prose(ENGLISH))) <= {"make demo", "make test"} | {"make certain", "make sure"}
+
+
+def test_the_chinese_readme_keeps_step() -> None:
+    one, other = ([len(marks) for marks, _ in HEADING.findall(prose(page))] for page in (ENGLISH, CHINESE))
+    assert one == other
+    assert blocks(ENGLISH, "sh") == blocks(CHINESE, "sh")
+    assert tree(ENGLISH) == tree(CHINESE)
+    assert re.findall(r"<!-- .+? -->", ENGLISH.read_text()) == re.findall(r"<!-- .+? -->", CHINESE.read_text())
+    links = [[link.partition("#")[0] for link in LINK.findall(page.read_text())] for page in (ENGLISH, CHINESE)]
+    assert links[0] == links[1]
+
+
+def tracked() -> list[Path]:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    return [ROOT / name for name in names if name and (ROOT / name).is_file()]
+
+
+def test_nothing_of_a_machine_is_in_the_files() -> None:
+    """No absolute path of somebody's home or checkout, no package index but the public one."""
+    home = re.compile(r"(?<![\w.:/])/(?:home|root|Users|work|mnt|srv|scratch)/\w")
+    index = re.compile(r"--(?:extra-)?index-url|--trusted-host|https?://[^\s/\"')]+/(?:[\w.-]+/)*simple\b", re.IGNORECASE)
+    wrong = []
+    for path in tracked():
+        if path == Path(__file__).resolve():
+            continue
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        wrong += [f"{path.relative_to(ROOT)}: {found[0]}" for pattern in (home, index) if (found := pattern.search(text))]
+    assert not wrong
