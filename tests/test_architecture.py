@@ -35,7 +35,7 @@ MAY_IMPORT = {
 EXCEPTIONS = {("run/finish.py", "report"), ("run/finish.py", "track")}
 
 FLOOR_ORDER = ("errors", "accelerators", "rundir", "recipe")
-HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers", "tokenizers", "datasets"}
+HEAVY = {"jax", "jaxlib", "numpy", "flax", "optax", "orbax", "torch", "transformers", "tokenizers", "datasets"}
 READS_ENVIRONMENT = {"train/__main__.py", "train/mesh.py", "shell.py", "cli.py"}
 TARGET_SHARED = {"__init__", "base", "detached"}
 BANNED_WORDS = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
