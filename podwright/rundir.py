@@ -1,18 +1,18 @@
 """Every path of a run and the shape of every record in it: the contract of the two halves.
 
-    NAME/recipe.json      the resolved recipe                          launcher, once
-         plan.json        what the plan found and chose                launcher, once
-         journal.jsonl    decisions: one event a line                  launcher
-         attempts/N/      log.txt, pid.json, alive.lock,
-                          exit.json (how it ended)                     never overwritten
-         metrics.jsonl    {stage, step, time, attempt, figures ...}    trainer
-         events.jsonl     {event, time, attempt, ...}: evaluations, checkpoints, notices
-         samples.jsonl    {when, question, answer, completion, extracted, correct}
-         evaluations/     right or wrong by question, before and after trainer
-         tokenizer/       the tokenizer as a Hugging Face directory    trainer
-         start/           weights at step 0, the KL's reference        trainer
-         checkpoints/     whole training states                        trainer
-         report/          report.md, report.html, result.json          launcher
+NAME/recipe.json      the resolved recipe                          launcher, once
+     plan.json        what the plan found and chose                launcher, once
+     journal.jsonl    decisions: one event a line                  launcher
+     attempts/N/      log.txt, pid.json, alive.lock,
+                      exit.json (how it ended)                     never overwritten
+     metrics.jsonl    {stage, step, time, attempt, figures ...}    trainer
+     events.jsonl     {event, time, attempt, ...}: evaluations, checkpoints, notices
+     samples.jsonl    {when, question, answer, completion, extracted, correct}
+     evaluations/     right or wrong by question, before and after trainer
+     tokenizer/       the tokenizer as a Hugging Face directory    trainer
+     start/           weights at step 0, the KL's reference        trainer
+     checkpoints/     whole training states                        trainer
+     report/          report.md, report.html, result.json          launcher
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ from podwright.data import wording
 from podwright.data.wording import Step
 from podwright.errors import UserError
 
+MAX_NUMBER = 9
+"""What a recipe gets: every number is one digit, and so one token. Its `max_operations` sets the grade."""
 MAX_FACTOR = 5
 _GIVE_UP = 3000
 """So many draws in a row without anything new mean that there is nothing new."""
@@ -64,7 +66,7 @@ def generate(num_train: int, num_test: int, max_operations: int, max_number: int
         pools = _split(_chains(length, max_number, sum(sizes), rng), *sizes)
         seen: set[str] = set()
         for part, pool, size in zip(parts, pools, sizes, strict=True):
-            part += _problems(pool, size, seen, rng, f"data.max_operations={max_operations} and data.max_number={max_number}")
+            part += _problems(pool, size, seen, rng, f"data.max_operations={max_operations} and numbers up to {max_number}")
     for part in parts:
         rng.shuffle(part)
     return parts
@@ -115,7 +117,8 @@ def _problems(pool: list[_Chain], size: int, seen: set[str], rng: random.Random,
     while len(made) < size:
         if misses >= _GIVE_UP:
             raise UserError(
-                f"there are not enough different problems with {limits}", "type larger ones, or smaller data.num_train and data.num_test"
+                f"there are not enough different problems with {limits}",
+                "type smaller data.num_train and data.num_test, or a larger data.max_operations",
             )
         chain = pool[turn % len(pool)]
         turn += 1

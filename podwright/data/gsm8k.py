@@ -59,7 +59,7 @@ def gold(solution: str) -> str | None:
 
 
 def _generated(data: Data, seed: int) -> tuple[list[Example], list[Example]]:
-    made = arithmetic.generate(data.num_train, data.num_test, data.max_operations, data.max_number, seed)
+    made = arithmetic.generate(data.num_train, data.num_test, data.max_operations, arithmetic.MAX_NUMBER, seed)
     train, test = ([Example(p.question, p.answer, p.solution) for p in part] for part in made)
     return train, test
 

@@ -46,7 +46,6 @@ class Data(Section):
     num_train: Count = Field(0, description="use the first N training examples (0: all; arithmetic: how many to make)")
     num_test: Count = Field(0, description="use the first N test examples (0: all; arithmetic: how many to make)")
     max_operations: PositiveInt = Field(2, description="arithmetic only: the largest number of steps in a problem")
-    max_number: PositiveInt = Field(20, description="arithmetic only: the largest number that appears in a problem")
     instruction: str = Field("", description="text added after each question, as the peers' prompts have it")
     enable_thinking: bool = Field(False, description="Qwen3's chat template with thinking on or off")
 
@@ -108,7 +107,7 @@ class WarmStart(Section):
     max_steps: PositiveInt = Field(description="supervised steps")
     batch_size: PositiveInt = Field(description="worked answers per supervised step")
     learning_rate: Annotated[float, Field(gt=0)] = Field(description="peak learning rate of the supervised steps")
-    terse_share: Fraction = Field(0.0, description="share of the answers cut down to their last line, the bare result")
+    terse_share: Fraction = Field(0.0, description="share of the answers that are bare results in the last third of these steps")
 
 
 class Evaluation(Section):

@@ -1,4 +1,4 @@
-"""Where a run starts: dimensions, tokenizer, first weights, the supervised warm start, and the frozen reference.
+"""Where a run starts: dimensions, tokenizer, first weights, and the frozen reference.
 
 The weights at step 0 are written to start/ when no other place holds them, so that a resumed run keeps the same reference.
 """
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from podwright.data.gsm8k import Example
 from podwright.data.tokenizer import Tokenizer
@@ -22,11 +21,8 @@ from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import RunDir
 from podwright.train import checkpoint
 from podwright.train.emit import Emitter
-from podwright.train.grpo import program
-from podwright.train.grpo.collect import Clock
+from podwright.train.grpo import warm_start
 from podwright.train.grpo.program import Setup
-from podwright.train.grpo.prompts import bucket, pad
-from podwright.train.mesh import to_device
 from podwright.train.program import Program
 
 Tree = Any
@@ -93,7 +89,7 @@ def weights(
     declared = qwen3.declare(setup.dims)
     params = param.initialize(declared, setup.mesh, setup.recipe.seed) if path is None else convert.read(path, setup.dims, setup.mesh)
     if setup.recipe.warm_start:
-        params = _warm_start(setup, programs["warm_start"], params, examples, tokenizer, emit, stopping)
+        params = warm_start.train(setup, programs["warm_start"], params, examples, tokenizer, emit, stopping)
         if params is None:
             return None
     if path is None or setup.recipe.warm_start:
@@ -107,58 +103,3 @@ def reference(run: RunDir, setup: Setup) -> Tree:
     if run.start.exists() or path is None:
         return checkpoint.load_weights(run.start, param.abstract(qwen3.declare(setup.dims), setup.mesh))
     return convert.read(path, setup.dims, setup.mesh)
-
-
-def _warm_start(
-    setup: Setup,
-    step: Program,
-    params: Tree,
-    examples: list[Example],
-    tokenizer: Tokenizer,
-    emit: Emitter,
-    stopping: Callable[[], bool],
-) -> Tree | None:
-    warm = setup.recipe.warm_start
-    assert warm
-    emit.event("phase", phase="warm_start")
-    data = _worked_answers(setup, examples, tokenizer)
-    rate = program.warm_schedule(setup.recipe)
-    state = program.new_state(setup, params, rate)
-    for number in range(1, warm.max_steps + 1):
-        if stopping():
-            return None
-        clock = Clock()
-        picked = np.random.default_rng([setup.recipe.seed, number]).integers(0, len(data[0]), warm.batch_size)
-        prompts, prompt_lengths, answers, lengths = (to_device(x[picked], setup.mesh) for x in data)
-        state, measured = step(state, qwen3.Group(prompts, prompt_lengths, answers[:, None]), lengths[:, None])
-        figures = {name: float(x) for name, x in measured.items()}
-        clock.mark("step_s", state)
-        figures["learning_rate"] = float(rate(number - 1))
-        emit.metrics("warm_start", number, figures | clock.seconds | {"tokens_per_s": int(data[3][picked].sum()) / clock.total()})
-    return state.params
-
-
-def _worked_answers(setup: Setup, examples: list[Example], tokenizer: Tokenizer) -> tuple[np.ndarray, ...]:
-    """Prompt tokens [N, S], prompt lengths, answer tokens [N, T] ending in the stop token, answer lengths; those that fit."""
-    data, limits, warm = setup.recipe.data, setup.recipe.rollout, setup.recipe.warm_start
-    assert warm
-    asked = [tokenizer.encode(tokenizer.chat(e.question, data.instruction, data.enable_thinking)) for e in examples]
-    terse = np.random.default_rng(setup.recipe.seed).random(len(examples)) < warm.terse_share
-    solutions = [e.solution.splitlines()[-1] if cut else e.solution for e, cut in zip(examples, terse, strict=True)]
-    answered = [[*tokenizer.encode(solution), setup.stop_ids[0]] for solution in solutions]
-    fit = [
-        (q, a)
-        for q, a in zip(asked, answered, strict=True)
-        if len(q) <= limits.max_prompt_length and len(a) <= limits.total_generation_steps
-    ]
-    if not fit:
-        raise UserError(
-            f"no worked answer fits rollout.total_generation_steps={limits.total_generation_steps}",
-            f"type rollout.total_generation_steps={min(map(len, answered))} or more",
-        )
-    return (
-        pad([q for q, _ in fit], limits.max_prompt_length, setup.pad_id),
-        np.array([len(q) for q, _ in fit], np.int32),
-        pad([a for _, a in fit], bucket(max(len(a) for _, a in fit), limits.total_generation_steps), setup.pad_id),
-        np.array([len(a) for _, a in fit], np.int32),
-    )

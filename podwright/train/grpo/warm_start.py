@@ -1,0 +1,98 @@
+"""Supervised steps on worked answers, so that a model from random weights has something for GRPO to choose from.
+
+The last third of the steps may mix in bare results (`terse_share`): the model then has two habits, working and guessing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from podwright.data.gsm8k import Example
+from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
+from podwright.models.qwen3 import Group
+from podwright.train.emit import Emitter
+from podwright.train.grpo import program
+from podwright.train.grpo.collect import Clock
+from podwright.train.grpo.program import Setup
+from podwright.train.grpo.prompts import bucket, pad
+from podwright.train.mesh import to_device
+from podwright.train.program import Program
+
+Tree = Any
+
+
+class Lessons(NamedTuple):
+    """Questions with their answers, worked and bare; both answers end in the stop token."""
+
+    prompts_NS: np.ndarray
+    prompt_lengths_N: np.ndarray
+    worked_NT: np.ndarray
+    worked_lengths_N: np.ndarray
+    bare_NT: np.ndarray
+    bare_lengths_N: np.ndarray
+
+    def draw(self, rng: np.random.Generator, size: int, terse_share: float) -> tuple[np.ndarray, ...]:
+        """`size` lessons: prompts, their lengths, answers, their lengths; each answer is bare with that probability."""
+        n = rng.integers(0, len(self.prompts_NS), size)
+        bare = rng.random(size) < terse_share
+        answers = np.where(bare[:, None], self.bare_NT[n], self.worked_NT[n])
+        lengths = np.where(bare, self.bare_lengths_N[n], self.worked_lengths_N[n])
+        return self.prompts_NS[n], self.prompt_lengths_N[n], answers, lengths
+
+
+def train(
+    setup: Setup,
+    step: Program,
+    params: Tree,
+    examples: list[Example],
+    tokenizer: Tokenizer,
+    emit: Emitter,
+    stopping: Callable[[], bool],
+) -> Tree | None:
+    """The weights after the warm start; None when stopped on the way (it is short: a resume starts it again)."""
+    warm = setup.recipe.warm_start
+    assert warm
+    emit.event("phase", phase="warm_start")
+    lessons = _lessons(setup, examples, tokenizer)
+    rate = program.warm_schedule(setup.recipe)
+    state = program.new_state(setup, params, rate)
+    for number in range(1, warm.max_steps + 1):
+        if stopping():
+            return None
+        clock = Clock()
+        share = warm.terse_share if number > warm.max_steps * 2 / 3 else 0.0
+        drawn = lessons.draw(np.random.default_rng([setup.recipe.seed, number]), warm.batch_size, share)
+        prompts, prompt_lengths, answers, lengths = (to_device(x, setup.mesh) for x in drawn)
+        state, measured = step(state, Group(prompts, prompt_lengths, answers[:, None]), lengths[:, None])
+        figures = {name: float(x) for name, x in measured.items()}
+        clock.mark("step_s", jax.block_until_ready(state))
+        figures |= {"learning_rate": float(rate(number - 1)), "tokens_per_s": int(drawn[3].sum()) / clock.total()}
+        emit.metrics("warm_start", number, figures | clock.seconds)
+    return state.params
+
+
+def _lessons(setup: Setup, examples: list[Example], tokenizer: Tokenizer) -> Lessons:
+    """The examples whose prompt and worked answer fit the recipe's lengths."""
+    data, limits = setup.recipe.data, setup.recipe.rollout
+    stop = setup.stop_ids[0]
+    prompts = [tokenizer.encode(tokenizer.chat(e.question, data.instruction, data.enable_thinking)) for e in examples]
+    worked = [[*tokenizer.encode(e.solution), stop] for e in examples]
+    bare = [[*tokenizer.encode(e.solution.splitlines()[-1]), stop] for e in examples]
+    fit = [
+        n for n in range(len(examples)) if len(prompts[n]) <= limits.max_prompt_length and len(worked[n]) <= limits.total_generation_steps
+    ]
+    if not fit:
+        raise UserError(
+            f"no worked answer fits rollout.total_generation_steps={limits.total_generation_steps}",
+            f"type rollout.total_generation_steps={min(map(len, worked))} or more",
+        )
+    columns = bucket(max(len(worked[n]) for n in fit), limits.total_generation_steps)
+    arrays = []
+    for rows, length in ((prompts, limits.max_prompt_length), (worked, columns), (bare, columns)):
+        arrays += [pad([rows[n] for n in fit], length, setup.pad_id), np.array([len(rows[n]) for n in fit], np.int32)]
+    return Lessons(*arrays)
