@@ -29,7 +29,7 @@ check: .venv/.test
 	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_docs.py
 
 help-pages: .venv/.test
-	$(BIN)/python docs/help.py > docs/help.md
+	$(BIN)/python docs/help.py --all
 
 .venv/.venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "python3 is older than 3.11; type: make PYTHON=python3.12"; exit 1; }

@@ -1,6 +1,6 @@
 """The demo recipe from several seeds: accuracy before and after GRPO, and how long it took.
 
-    python bench/demo_seeds.py [--seeds 0 1 2] [--out bench/results/demo_seeds.json]
+python bench/demo_seeds.py [--seeds 0 1 2] [--out bench/results/demo_seeds.json]
 """
 
 from __future__ import annotations
@@ -19,7 +19,18 @@ HERE = Path(__file__).resolve().parent
 
 def one(seed: int, runs: str) -> dict:
     start = time.time()
-    argv = [sys.executable, "-m", "podwright", "run", "qwen3-tiny-arithmetic-grpo", f"seed={seed}", "--name", f"seed-{seed}", "--runs", runs]
+    argv = [
+        sys.executable,
+        "-m",
+        "podwright",
+        "run",
+        "qwen3-tiny-arithmetic-grpo",
+        f"seed={seed}",
+        "--name",
+        f"seed-{seed}",
+        "--runs",
+        runs,
+    ]
     subprocess.run(argv, cwd=HERE.parent, check=True, stdout=sys.stderr)
     seconds = time.time() - start
     argv = [sys.executable, "-m", "podwright", "report", f"seed-{seed}", "--runs", runs, "--json"]

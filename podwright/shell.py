@@ -50,7 +50,7 @@ class Shell:
 
 def become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     """Replace this process by `argv`."""
-    os.execvpe(argv[0], argv, _with(env))
+    os.execvpe(argv[0], list(argv), _with(env))
 
 
 def _with(additions: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from podwright.run.states import BUDGETS, ENDINGS, Phase
 from podwright.targets.base import Process
 
 START_GRACE_S = 5.0  # from the decision to submit until the process must have left a sign
-STOP_GRACE_S = 60.0  # from asking to stop until the process is killed: a step and a checkpoint fit in it
+STOP_GRACE_S = 180.0  # from asking to stop until the process is killed: a step and a checkpoint fit in it
 
 
 class Act(enum.Enum):

@@ -37,7 +37,7 @@ class Sampled:
     total_PG: np.ndarray
     lengths_PG: np.ndarray
     stopped_PG: np.ndarray
-    prompt_tokens: int
+    prompt_lengths_P: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Collector:
             np.asarray(total, np.float32),
             gather(completions.lengths_PG, self.setup.mesh),
             gather(completions.stopped_PG, self.setup.mesh),
-            int(chosen.lengths_N.sum()),
+            chosen.lengths_N,
         )
 
     def _score(self, chosen: Prompts, completions: Completions) -> dict[str, np.ndarray]:
@@ -105,11 +105,10 @@ class Collector:
 
         parts = tuple((r.group, r.completions) for r in rounds)
         group, completions = _join(parts, order, num, batch_sharding(self.setup.mesh))
-        total, lengths, stopped = (
-            np.concatenate([getattr(r, name) for r in rounds])[order] for name in ("total_PG", "lengths_PG", "stopped_PG")
-        )
+        names = ("total_PG", "lengths_PG", "stopped_PG", "prompt_lengths_P")
+        host = {name: np.concatenate([getattr(r, name) for r in rounds])[order] for name in names}
         rewards = {name: np.concatenate([r.rewards[name] for r in rounds])[order] for name in rounds[0].rewards}
-        return Sampled(group, completions, rewards, total, lengths, stopped, sum(r.prompt_tokens for r in rounds))
+        return Sampled(group, completions, rewards, **host)
 
     def batch(self, sampled: Sampled, advantages_PG: np.ndarray, old: jax.Array | None, reference: jax.Array | None) -> Batch:
         recipe, mesh = self.setup.recipe, self.setup.mesh

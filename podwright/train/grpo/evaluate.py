@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,20 @@ class Evaluator:
     program: Program
     prompts: Prompts
     tokenizer: Tokenizer
+    stopping: Callable[[], bool] = lambda: False
 
-    def run(self, params: Any) -> tuple[dict[str, Any], list[bool], list[dict[str, Any]]]:
-        """(figures as in the `evaluation` event, strict correctness by question, the first few answers in full)."""
+    def run(self, params: Any) -> tuple[dict[str, Any], list[bool], list[dict[str, Any]]] | None:
+        """(figures as in the `evaluation` event, strict correctness by question, the first few answers in full).
+
+        None when `stopping()` turned true on the way.
+        """
         start = time.perf_counter()
         rows = self.program.arguments[1].shape[0]
         grades: list[np.ndarray] = []
         samples: list[dict[str, Any]] = []
         for first in range(0, len(self.prompts), rows):
+            if self.stopping():
+                return None
             indices = np.arange(first, min(first + rows, len(self.prompts)))
             filled = np.concatenate([indices, np.full(rows - len(indices), indices[0])])  # the last batch is filled up
             grade, texts = self._answer(params, self.prompts.take(filled))
@@ -67,9 +74,11 @@ class Evaluator:
 
 
 def report(evaluator: Evaluator, params: Any, run: RunDir, emit: Emitter, when: str, step: int) -> None:
-    """Evaluates and writes it down: the event, the flags for the paired test, and samples before and after."""
+    """Evaluates and writes it down (unless stopped on the way): the event, the flags for the paired test, samples."""
     emit.event("phase", phase="evaluation")
-    figures, strict, samples = evaluator.run(params)
+    if (found := evaluator.run(params)) is None:
+        return
+    figures, strict, samples = found
     emit.event("evaluation", when=when, step=step, **figures)
     if when != "during":
         emit.samples([{"when": when} | sample for sample in samples])

@@ -11,7 +11,7 @@ from typing import Any
 from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
 from podwright.recipe.schema import GrpoRecipe
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, RunDir, read_jsonl
 from podwright.train import checkpoint, speed
 from podwright.train.emit import Emitter
 from podwright.train.grpo import collect, evaluate, grading, program, prompts, reward, start
@@ -62,7 +62,9 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
     emit.event("environment", **speed.environment(), num_params=dims.num_params())
     made = program.programs(setup)
     collector = Collector(setup, made, training, tokenizer, rewards)
-    return Job(run, recipe, emit, setup, tokenizer, collector, Evaluator(setup, made["evaluate"], testing, tokenizer), train, stopping)
+    return Job(
+        run, recipe, emit, setup, tokenizer, collector, Evaluator(setup, made["evaluate"], testing, tokenizer, stopping), train, stopping
+    )
 
 
 def train(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> Outcome:
@@ -91,25 +93,26 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
         evaluate.report(job.evaluator, state.params, job.run, emit, "before", 0)
 
     emit.event("phase", phase="grpo")
-    while cursor["step"] < recipe.training.max_steps:
+    tested = {e["step"] for e in read_jsonl(job.run.events) if e["event"] == "evaluation"}
+    while (number := cursor["step"]) < recipe.training.max_steps:
+        every = recipe.evaluation.every_n_steps
+        if number and every and number % every == 0 and number not in tested:
+            evaluate.report(job.evaluator, state.params, job.run, emit, "during", number)
+            emit.event("phase", phase="grpo")
         if job.stopping():
             return _stop(job, checkpoints, state, cursor)
         state, cursor, figures = step(job, state, reference, cursor)
         number = cursor["step"]
         emit.metrics("grpo", number, figures)
         if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
-            wrong = f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}"
-            fix = f"resume goes back to step {checkpoints.latest() or 0}; lower optimizer.learning_rate"
-            return Outcome(Ending.NOT_FINITE, number - 1, wrong, fix)
-        every = recipe.evaluation.every_n_steps
-        if every and number % every == 0 and number < recipe.training.max_steps:
-            evaluate.report(job.evaluator, state.params, job.run, emit, "during", number)
-            emit.event("phase", phase="grpo")
+            return _not_finite(job, checkpoints, number, figures)
         if number % recipe.checkpoint.every_n_steps == 0 or number == recipe.training.max_steps:
             checkpoints.save(number, state, cursor)
             emit.event("checkpoint", step=number)
 
     evaluate.report(job.evaluator, state.params, job.run, emit, "after", cursor["step"])
+    if job.stopping() and not job.run.flags("after").exists():
+        return _stop(job, checkpoints, state, cursor)
     _compare(job)
     return Outcome(Ending.FINISHED, cursor["step"])
 
@@ -135,9 +138,17 @@ def step(job: Job, state: State, reference: Any, cursor: dict[str, int]) -> tupl
         "rollouts": cursor["rollouts"] + rounds,
     }
     figures |= collect.figures(sampled, advantages)
-    figures |= speed.figures(job.setup.dims, recipe, sampled.prompt_tokens, sampled.lengths_PG, clock)
+    figures |= speed.figures(job.setup.dims, recipe, int(sampled.prompt_lengths_P.sum()), sampled.lengths_PG, clock)
     figures["epoch"] = cursor["used"] / len(job.collector.prompts)
     return state, cursor, figures
+
+
+def _not_finite(job: Job, checkpoints: checkpoint.Checkpoints, number: int, figures: dict[str, Any]) -> Outcome:
+    """Nothing is saved: the newest checkpoint is from before."""
+    recipe, good = job.recipe, checkpoints.latest() or 0
+    wrong = f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}; the weights of step {good} are kept"
+    lower = f"{recipe.optimizer.learning_rate / 3:.1g}"
+    return Outcome(Ending.NOT_FINITE, good, wrong, f"type: podwright run {recipe.name} optimizer.learning_rate={lower}")
 
 
 def _stop(job: Job, checkpoints: checkpoint.Checkpoints, state: State, cursor: dict[str, int]) -> Outcome:

@@ -20,19 +20,30 @@ from podwright.train.grpo import program, prompts, start
 from podwright.train.mesh import make_mesh
 
 Tree = Any
+GENERATED_TRAIN, GENERATED_TEST = 8000, 500  # the demo's sizes
 
 
 def evaluate(path: Path, source: str, limit: int) -> dict[str, Any]:
     """Greedy accuracy of a run's newest checkpoint, or of a Hugging Face directory, on the test part of `source`."""
     recipe = _recipe_for(path)
-    data = recipe.data.model_copy(update={"source": source, "num_test": limit})
-    _, test = gsm8k.load(data, recipe.seed)
+    test = _questions(recipe, source)[: limit or None]
     setup, tokenizer, params, step = _open(path, recipe)
     encoded = prompts.encode(test, tokenizer, recipe.data, recipe.rollout.max_prompt_length)
     made = program.programs(setup)["evaluate"]
     print(f"{len(encoded)} questions, {made.arguments[1].shape[0]} at a time", file=sys.stderr)
-    figures, _, samples = evaluation.Evaluator(setup, made, encoded, tokenizer).run(params)
+    found = evaluation.Evaluator(setup, made, encoded, tokenizer).run(params)
+    assert found
+    figures, _, samples = found
     return {"checkpoint": str(path), "step": step, "data": source, "left_out": encoded.left_out, **figures, "samples": samples}
+
+
+def _questions(recipe: GrpoRecipe, source: str) -> list[gsm8k.Example]:
+    """The test part of `source`: the run's own when it is the run's own data, so that no training question is in it."""
+    data = recipe.data
+    if source != data.source:
+        sizes = (GENERATED_TRAIN, GENERATED_TEST) if source == "arithmetic" else (0, 0)
+        data = data.model_copy(update={"source": source, "num_train": sizes[0], "num_test": sizes[1]})
+    return gsm8k.load(data, recipe.seed)[1]
 
 
 def export(path: Path, out: Path) -> dict[str, Any]:
@@ -47,7 +58,7 @@ def export(path: Path, out: Path) -> dict[str, Any]:
 
 
 def _recipe_for(path: Path) -> GrpoRecipe:
-    """The run's own recipe; for a Hugging Face directory, the shipped GSM8K recipe on that directory."""
+    """The run's own recipe; for a Hugging Face directory, the shipped GSM8K recipe cut to that model's positions."""
     run = RunDir(path)
     if run.recipe.exists():
         return load.parse(json.loads(run.recipe.read_text()))
@@ -55,7 +66,10 @@ def _recipe_for(path: Path) -> GrpoRecipe:
         raise UserError(f"{path} is neither a run nor a Hugging Face model directory", "`podwright list` shows the runs")
     shipped = load.load("qwen3-1.7b-gsm8k-grpo")
     model = shipped.model.model_copy(update={"source": str(path)})
-    return shipped.model_copy(update={"model": model, "mesh": schema.Mesh()})
+    room = convert.read_config(path).max_positions - shipped.rollout.max_prompt_length
+    steps = min(shipped.rollout.total_generation_steps, room)
+    rollout = shipped.rollout.model_copy(update={"total_generation_steps": steps})
+    return shipped.model_copy(update={"model": model, "mesh": schema.Mesh(), "rollout": rollout})
 
 
 def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.Setup, Tokenizer, Tree, int | None]:

@@ -1,0 +1,44 @@
+"""`podwright run` as a user types it, on the real trainer: smoke runs of the demo and of the real GSM8K files."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GSM8K = ROOT.parent / "shared" / "data" / "gsm8k"
+
+
+def podwright(*argv, timeout=500):
+    env = os.environ | {"XLA_FLAGS": ""}  # one device, as on a user's machine
+    done = subprocess.run([sys.executable, "-m", "podwright", *argv], cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def run_and_report(tmp_path, *argv):
+    runs = ["--runs", str(tmp_path)]
+    done = podwright("run", *argv, "--name", "smoke", *runs, "--json")
+    standing = json.loads(done.stdout)
+    assert done.returncode == 0 and standing["ending"] == "FINISHED", done.stderr + (tmp_path / "smoke/attempts/1/log.txt").read_text()
+    result = json.loads(podwright("report", "smoke", *runs, "--json").stdout)
+    assert [r["name"] for r in json.loads(podwright("list", *runs, "--json").stdout)] == ["smoke"]
+    return standing, result
+
+
+def test_the_demo_in_three_steps(tmp_path):
+    standing, result = run_and_report(tmp_path, "qwen3-tiny-arithmetic-grpo", "--smoke", "3", "model.name=qwen3-micro")
+    assert standing["step"] == 3
+    assert 0 <= result["accuracy_before"] <= 1 and 0 <= result["accuracy_after"] <= 1
+    assert (tmp_path / "smoke" / "report" / "report.html").exists()
+
+
+@pytest.mark.skipif(not GSM8K.is_dir(), reason="the GSM8K files are not beside this checkout")
+def test_the_real_gsm8k_files_go_the_same_way(tmp_path):
+    overrides = [f"data.source={GSM8K}", "batch_size=4", "grpo.num_generations=4"]
+    standing, result = run_and_report(tmp_path, "qwen3-tiny-gsm8k-grpo", "--smoke", "10", *overrides)
+    assert standing["step"] == 10
+    assert result["steady_state"]["step_s"] > 0

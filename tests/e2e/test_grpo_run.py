@@ -1,0 +1,214 @@
+"""The real trainer, really started: a whole run, killed and resumed bit for bit, in two processes, and badly treated."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from podwright.recipe import load
+from podwright.rundir import RunDir, read_jsonl, read_metrics, write_json
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = [
+    "model.name=qwen3-micro",
+    "data.num_train=200",
+    "data.num_test=12",
+    "batch_size=8",
+    "grpo.num_generations=4",
+    "rollout.max_prompt_length=80",
+    "rollout.total_generation_steps=16",
+    "warm_start.max_steps=3",
+    "warm_start.batch_size=8",
+    "evaluation.batch_size=8",
+    "evaluation.every_n_steps=0",
+    "checkpoint.every_n_steps=2",
+    "training.max_steps=4",
+]
+# what a repetition changes: the clock
+TIMES = ("time", "attempt", "_s", "per_s", "mfu", "peak_memory", "tflops")
+
+
+def prepare(path, *overrides):
+    recipe = load.load("qwen3-tiny-arithmetic-grpo", [*TINY, *overrides])
+    run = RunDir(path)
+    write_json(run.recipe, recipe.model_dump(mode="json"))
+    return run
+
+
+def environment(devices=1):
+    return os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
+
+
+def start(run, attempt=1, devices=1, **more):
+    run.attempt(attempt).mkdir(parents=True, exist_ok=True)
+    argv = [sys.executable, "-m", "podwright.train", str(run.path), "--attempt", str(attempt)]
+    with run.log(attempt).open("w") as log:
+        return subprocess.Popen(argv, cwd=ROOT, env=environment(devices) | more, stdout=log, stderr=subprocess.STDOUT)
+
+
+def finish(run, process, attempt=1, timeout=300):
+    process.wait(timeout)
+    record = json.loads(run.exit(attempt).read_text())
+    return record | {"log": run.log(attempt).read_text()}
+
+
+def train(path, *overrides, devices=1):
+    run = prepare(path, *overrides)
+    return run, finish(run, start(run, devices=devices))
+
+
+def figures(run):
+    """Every figure of every step that does not depend on the clock."""
+    return {
+        stage: [{k: v for k, v in r.items() if not any(k.endswith(t) or k.startswith(t) for t in TIMES)} for r in records]
+        for stage, records in read_metrics(run.metrics).items()
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Four uninterrupted steps."""
+    run, end = train(tmp_path_factory.mktemp("whole") / "run")
+    assert end["ending"] == "FINISHED", end
+    return run
+
+
+def test_a_whole_run_leaves_every_record(whole):
+    events = list(read_jsonl(whole.events))
+    tests = [e for e in events if e["event"] == "evaluation"]
+    assert [(e["when"], e["step"], e["num"]) for e in tests] == [("before", 0, 12), ("after", 4, 12)]
+    assert all(0 <= e["strict"]["low"] <= e["strict"]["accuracy"] <= e["strict"]["high"] <= 1 for e in tests)
+    assert sum(e["event"] == "comparison" for e in events) == 1
+    steps = read_metrics(whole.metrics)
+    assert [r["step"] for r in steps["warm_start"]] == [1, 2, 3] and [r["step"] for r in steps["grpo"]] == [1, 2, 3, 4]
+    promised = {
+        "loss reward advantage_std frac_reward_zero_std kl entropy clip_ratio importance_mismatch completion_length completion_length_max",
+        "completion_clipped grad_norm learning_rate rollout_s score_s update_s step_s sequences_per_s tokens_per_s mfu peak_memory_gib",
+    }
+    assert set(" ".join(promised).split()) | {"reward/check_answer", "epoch"} <= set(steps["grpo"][0])
+    assert len({s["question"] for s in read_jsonl(whole.samples)}) == 8
+
+
+def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
+    run = prepare(tmp_path / "run")
+    process = start(run)
+    deadline = time.time() + 240
+    while not (run.checkpoints / "2").is_dir() or len(figures(run).get("grpo", [])) < 3:
+        assert process.poll() is None and time.time() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not run.exit(1).exists()
+    end = finish(run, start(run, attempt=2), attempt=2)
+    assert end["ending"] == "FINISHED"
+    assert [e["step"] for e in read_jsonl(run.events) if e["event"] == "resumed"] == [2]
+    assert figures(run) == figures(whole)
+    assert weights(run) == weights(whole)
+
+
+def weights(run):
+    """The bytes of the last checkpoint's exported weights."""
+    out = run.path.parent / f"{run.name}-export"
+    argv = [sys.executable, "-m", "podwright.train", "export", str(run.path), str(out)]
+    if not out.exists():
+        subprocess.run(argv, cwd=ROOT, env=environment(), check=True, capture_output=True)
+    return (out / "model.safetensors").read_bytes()
+
+
+def test_a_stop_saves_and_a_resume_goes_on(whole, tmp_path):
+    run = prepare(tmp_path / "run", "checkpoint.every_n_steps=100")
+    process = start(run)
+    while len(figures(run).get("grpo", [])) < 1:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    end = finish(run, process)
+    assert end["ending"] == "STOPPED" and "podwright resume run" in end["fix"]
+    assert finish(run, start(run, attempt=2), attempt=2)["ending"] == "FINISHED"
+    assert figures(run) == figures(whole)
+
+
+def test_two_processes_of_four_devices_equal_one_of_eight(tmp_path):
+    meshed = ["mesh.fsdp=8", "evaluation.every_n_steps=2"]
+    one, end = train(tmp_path / "one", *meshed, devices=8)
+    assert end["ending"] == "FINISHED", end
+    run = prepare(tmp_path / "two", *meshed)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{s.getsockname()[1]}"
+    processes = []
+    for number in range(2):
+        more = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": str(number)}
+        argv = [sys.executable, "-m", "podwright.train", str(run.path), "--attempt", "1"]
+        run.attempt(1).mkdir(parents=True, exist_ok=True)
+        log = (tmp_path / f"{number}.txt").open("w")
+        processes.append(subprocess.Popen(argv, cwd=ROOT, env=environment(4) | more, stdout=log, stderr=subprocess.STDOUT))
+    for process in processes:
+        assert process.wait(400) == 0, (tmp_path / "0.txt").read_text() + (tmp_path / "1.txt").read_text()
+    assert json.loads(run.exit(1).read_text())["ending"] == "FINISHED"
+    assert [e["processes"] for e in read_jsonl(run.events) if e["event"] == "environment"] == [2]
+    alone, together = figures(one), figures(run)
+    for stage in alone:
+        for a, b in zip(alone[stage], together[stage], strict=True):
+            names = sorted(a.keys() - {"stage"})
+            np.testing.assert_allclose([a[k] for k in names], [b[k] for k in names], rtol=2e-3, atol=2e-5, err_msg=str(names))
+    answers = [[e["strict"]["correct"] for e in read_jsonl(r.events) if e["event"] == "evaluation"] for r in (one, run)]
+    assert answers[0] == answers[1]
+
+
+def test_export_loads_in_transformers_and_eval_agrees_with_the_run(whole):
+    import torch
+    import transformers
+
+    weights(whole)
+    out = whole.path.parent / f"{whole.name}-export"
+    model = transformers.Qwen3ForCausalLM.from_pretrained(out)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    text = tokenizer.apply_chat_template([{"role": "user", "content": "2+3?"}], tokenize=False, add_generation_prompt=True)
+    assert torch.isfinite(model(torch.tensor([tokenizer(text)["input_ids"]])).logits).all()
+    argv = [sys.executable, "-m", "podwright.train", "eval", str(whole.path), "--data", "arithmetic"]
+    done = subprocess.run([*argv, "--limit", "12"], cwd=ROOT, env=environment(), capture_output=True, text=True)
+    found = json.loads(done.stdout)
+    after = [e for e in read_jsonl(whole.events) if e["event"] == "evaluation"][-1]
+    assert found["strict"] == after["strict"] and found["step"] == 4
+
+
+def test_an_exploding_loss_stops_at_the_last_good_checkpoint(tmp_path):
+    run, end = train(tmp_path / "run", "optimizer.learning_rate=1e30", "optimizer.max_grad_norm=1e30", "checkpoint.every_n_steps=1")
+    assert end["ending"] == "NOT_FINITE" and "podwright run qwen3-tiny-arithmetic-grpo optimizer.learning_rate=" in end["fix"]
+    assert f"the weights of step {end['step']} are kept" in end["detail"] and end["step"] < 4 and "Traceback" not in end["log"]
+    assert (run.checkpoints / str(end["step"])).is_dir() == (end["step"] > 0)
+
+
+def test_a_failing_reward_names_the_sample_and_ends_cleanly(tmp_path):
+    plugin = tmp_path / "mine.py"
+    plugin.write_text("def fn(prompts, completions, **columns):\n    return [1 / 0 if '3' in q else 1.0 for q in columns['question']]\n")
+    _, end = train(tmp_path / "run", f"rewards=[{{function: '{plugin}:fn'}}]")
+    assert end["ending"] == "BAD_INPUT" and "ZeroDivisionError" in end["detail"] and "sample" in end["detail"]
+    assert "Traceback" not in end["log"]
+
+
+def test_long_prompts_are_counted_and_said(tmp_path):
+    run, end = train(tmp_path / "run", "rollout.max_prompt_length=56", "training.max_steps=1")
+    notices = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]
+    assert end["ending"] == "FINISHED" and any("are longer than 56 tokens and are left out" in n for n in notices)
+    _, end = train(tmp_path / "none", "rollout.max_prompt_length=5")
+    assert end["ending"] == "BAD_INPUT" and "type rollout.max_prompt_length=" in end["fix"]
+
+
+def test_a_second_trainer_in_the_same_run_is_turned_away(tmp_path):
+    run = prepare(tmp_path / "run")
+    first = start(run)
+    while not run.events.exists():
+        time.sleep(0.05)
+    end = finish(run, start(run, attempt=2), attempt=2)
+    assert end["ending"] == "BAD_INPUT" and "another trainer" in end["detail"]
+    first.kill()
+    first.wait()
