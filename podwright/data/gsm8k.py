@@ -41,7 +41,7 @@ def load(data: Data, seed: int) -> tuple[list[Example], list[Example]]:
         return _generated(data, seed)
     path = Path(data.source).expanduser()
     if path.is_file():
-        train, test = _hold_out(_examples(rows.jsonl(path)), data, seed)
+        train, test = _hold_out(read(path), data, seed)
     else:
         found = rows.directory(path) if path.is_dir() else rows.hub(data.source)
         train, test = _examples(found[0]), _examples(found[1])
@@ -51,10 +51,15 @@ def load(data: Data, seed: int) -> tuple[list[Example], list[Example]]:
     return train[: data.num_train or None], test[: data.num_test or None]
 
 
+def read(path: Path) -> list[Example]:
+    """Every example of one .jsonl file."""
+    return _examples(rows.jsonl(path))
+
+
 def gold(solution: str) -> str | None:
     """The number of the first `#### n` of a worked answer, as the data set's authors read it; None if there is none."""
     match = _GOLD.search(solution)
-    number = match.group(1).replace(",", "") if match else ""
+    number = match.group(1).replace(",", "").rstrip(".") if match else ""
     return number if re.fullmatch(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)", number) else None
 
 

@@ -9,6 +9,7 @@ import argparse
 import errno
 import fcntl
 import json
+import os
 import signal
 import sys
 import time
@@ -28,6 +29,9 @@ class _Stopping:
 
     def __init__(self) -> None:
         self.asked = False
+        self.listen()
+
+    def listen(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask)
 
@@ -72,21 +76,21 @@ def _guarded(run: RunDir, attempt: int, stopping: _Stopping) -> dict[str, Any] |
     """The exit record of the training; None in every process but the first, which is the one that writes."""
     try:
         outcome = _run(run, attempt, stopping)
-        if outcome is None:
-            return None
-        return {"ending": str(outcome.ending), "step": outcome.step, "detail": outcome.detail, "fix": outcome.fix}
+        record = {"ending": str(outcome.ending), "step": outcome.step, "detail": outcome.detail, "fix": outcome.fix}
     except UserError as e:
-        return {"ending": str(Ending.BAD_INPUT), "step": None, "detail": e.what, "fix": e.fix}
+        record = {"ending": str(Ending.BAD_INPUT), "step": None, "detail": e.what, "fix": e.fix}
     except Exception as e:  # the one place where every fault becomes an ending
         traceback.print_exc()
         ending, detail, fix = _explain(e, run)
-        return {"ending": str(ending), "step": None, "detail": detail, "fix": fix}
+        record = {"ending": str(ending), "step": None, "detail": detail, "fix": fix}
+    return record if _first_process() else None
 
 
 def _run(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
     from podwright.train.mesh import start_processes
 
     start_processes()
+    stopping.listen()  # jax.distributed takes SIGTERM for itself
     import jax
 
     from podwright.train.emit import Emitter
@@ -100,14 +104,18 @@ def _run(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as e:
         raise UserError(f"another trainer is at work in {run.path}", f"type: podwright watch {run.name}") from e
-    outcome = loop.train(run, recipe, Emitter(run, attempt), stopping)
-    return outcome if mine else None
+    return loop.train(run, recipe, Emitter(run, attempt), stopping)
+
+
+def _first_process() -> bool:
+    return os.environ.get("JAX_PROCESS_ID", "0") == "0"
 
 
 def _explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     first = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"[:300]
     again = f"then type: podwright resume {run.name}"
-    if isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT):
+    full = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or "No space left" in str(e) or "quota exceeded" in str(e).lower():
         return Ending.CRASHED, f"the disk of {run.path} is full", f"free some space, {again}"
     if isinstance(e, OSError) and e.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return Ending.CRASHED, f"{e.filename or run.path} cannot be written ({e.strerror})", f"make it writable, {again}"

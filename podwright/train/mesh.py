@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from podwright.errors import UserError
@@ -37,6 +38,16 @@ def make_mesh(want: schema.Mesh, devices: list[jax.Device] | None = None) -> Mes
         )
     shape = (want.data, fsdp, want.tensor)
     return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
+
+
+def agreed(stopping: Callable[[], bool]) -> Callable[[], bool]:
+    """`stopping` as one answer for all processes, so that none goes on with a step that another has left."""
+    return lambda: anywhere(stopping())
+
+
+def anywhere(flag: bool) -> bool:
+    """Whether `flag` is true in any process. Every process must call it."""
+    return flag if jax.process_count() == 1 else bool(multihost_utils.process_allgather(np.array(flag)).any())
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

@@ -16,13 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
 from podwright.models.qwen3 import Group
 from podwright.recipe.schema import GrpoRecipe
 from podwright.train.grpo import loss, reward
 from podwright.train.grpo.program import Batch, Setup
 from podwright.train.grpo.prompts import Prompts, bucket
 from podwright.train.grpo.rollout import Completions
-from podwright.train.mesh import batch_sharding, gather, own_rows, to_device
+from podwright.train.mesh import anywhere, batch_sharding, gather, own_rows, to_device
 from podwright.train.program import Program
 
 
@@ -75,7 +76,13 @@ class Collector:
             name: [getattr(chosen.examples[p], name) for p in mine for _ in range(shape[1])] for name in ("question", "answer", "solution")
         }
         prompts = [chosen.texts[p] for p in mine for _ in range(shape[1])]
-        scored = reward.score(self.rewards, prompts, [text for p in mine for text in texts[p]], columns)
+        fault, scored = None, {}
+        try:
+            scored = reward.score(self.rewards, prompts, [text for p in mine for text in texts[p]], columns)
+        except UserError as e:  # the other processes must not wait for this one's rewards
+            fault = e
+        if anywhere(fault is not None):
+            raise fault or UserError("a reward failed in another process", "read the end of its log")
         known = {}
         for name, values in scored.items():
             rows = np.zeros(shape, np.float32)
@@ -153,7 +160,7 @@ def advantages(sampled: Sampled, recipe: GrpoRecipe) -> np.ndarray:
 
 
 def _uneven(sampled: Sampled) -> np.ndarray:
-    return sampled.total_PG.std(axis=1) > 0
+    return np.ptp(sampled.total_PG, axis=1) > 0
 
 
 def figures(sampled: Sampled, advantages_PG: np.ndarray) -> dict[str, float]:

@@ -73,14 +73,17 @@ class Evaluator:
         }
 
 
-def report(evaluator: Evaluator, params: Any, run: RunDir, emit: Emitter, when: str, step: int) -> None:
-    """Evaluates and writes it down (unless stopped on the way): the event, the flags for the paired test, samples."""
+def report(evaluator: Evaluator, params: Any, run: RunDir, emit: Emitter, when: str, step: int) -> bool:
+    """Evaluates and writes it down (unless stopped on the way): the event, the flags for the paired test, samples.
+
+    False when stopped on the way."""
     emit.event("phase", phase="evaluation")
     if (found := evaluator.run(params)) is None:
-        return
+        return False
     figures, strict, samples = found
     emit.event("evaluation", when=when, step=step, **figures)
     if when != "during":
         emit.samples([{"when": when} | sample for sample in samples])
         if emit.mine:
             write_json(run.flags(when), strict)
+    return True

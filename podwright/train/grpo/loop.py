@@ -10,6 +10,7 @@ from typing import Any
 
 from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Ending, RunDir, read_jsonl
 from podwright.train import checkpoint, speed
@@ -18,7 +19,7 @@ from podwright.train.grpo import collect, evaluate, grading, program, prompts, r
 from podwright.train.grpo.collect import Clock, Collector
 from podwright.train.grpo.evaluate import Evaluator
 from podwright.train.grpo.program import Setup, State
-from podwright.train.mesh import make_mesh
+from podwright.train.mesh import agreed, make_mesh, num_batch_shards
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
     dims = start.dimensions(recipe)
     tokenizer = start.tokenizer(run, recipe, dims, train)
     mesh = make_mesh(recipe.mesh)
+    _divides(recipe, num_batch_shards(mesh))
     setup = Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
     limit = recipe.rollout.max_prompt_length
     training, testing = (prompts.encode(examples, tokenizer, recipe.data, limit) for examples in (train, test))
@@ -67,9 +69,19 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
     )
 
 
+def _divides(recipe: GrpoRecipe, shards: int) -> None:
+    sizes = {"batch_size": recipe.batch_size // recipe.training.gradient_accumulation_steps}
+    if recipe.warm_start:
+        sizes["warm_start.batch_size"] = recipe.warm_start.batch_size
+    for name, size in sizes.items():
+        if size % shards:
+            micro = " (a micro-batch)" if name == "batch_size" and recipe.training.gradient_accumulation_steps > 1 else ""
+            raise UserError(f"{name}={size}{micro} is not divisible by data x fsdp = {shards} devices", f"make it a multiple of {shards}")
+
+
 def train(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> Outcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
-    job = prepare(run, recipe, emit, stopping)
+    job = prepare(run, recipe, emit, agreed(stopping))
     checkpoints = checkpoint.Checkpoints(run.checkpoints, recipe.checkpoint.keep)
     try:
         return _train(job, checkpoints)
@@ -78,22 +90,17 @@ def train(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[],
 
 
 def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
-    recipe, emit, made = job.recipe, job.emit, job.collector.programs
-    latest, rate = checkpoints.latest(), program.policy_schedule(recipe)
-    if latest is None:
-        params = start.weights(job.run, job.setup, made, job.examples, job.tokenizer, emit, job.stopping)
-        if params is None:
-            return Outcome(Ending.STOPPED, 0, "stopped during the warm start", f"type: podwright resume {job.run.name}")
-        state, cursor = program.new_state(job.setup, params, rate), {"step": 0, "used": 0, "rollouts": 0}
-    else:
-        state, cursor = checkpoints.restore(latest, program.abstract_state(job.setup, rate))
-        emit.event("resumed", step=latest)
+    recipe, emit = job.recipe, job.emit
+    begun = _begin(job, checkpoints)
+    if isinstance(begun, Outcome):
+        return begun
+    state, cursor = begun
     reference = start.reference(job.run, job.setup) if recipe.grpo.beta > 0 else None
-    if not job.run.flags("before").exists() and cursor["step"] == 0:
+    if cursor["step"] == 0 and not job.run.flags("before").exists():
         evaluate.report(job.evaluator, state.params, job.run, emit, "before", 0)
 
     emit.event("phase", phase="grpo")
-    tested = {e["step"] for e in read_jsonl(job.run.events) if e["event"] == "evaluation"}
+    tested = {e["step"] for e in read_jsonl(job.run.events) if e["event"] == "evaluation" and e["step"] <= cursor["step"]}
     while (number := cursor["step"]) < recipe.training.max_steps:
         every = recipe.evaluation.every_n_steps
         if number and every and number % every == 0 and number not in tested:
@@ -110,11 +117,22 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
             checkpoints.save(number, state, cursor)
             emit.event("checkpoint", step=number)
 
-    evaluate.report(job.evaluator, state.params, job.run, emit, "after", cursor["step"])
-    if job.stopping() and not job.run.flags("after").exists():
+    if not evaluate.report(job.evaluator, state.params, job.run, emit, "after", cursor["step"]):
         return _stop(job, checkpoints, state, cursor)
     _compare(job)
     return Outcome(Ending.FINISHED, cursor["step"])
+
+
+def _begin(job: Job, checkpoints: checkpoint.Checkpoints) -> tuple[State, dict[str, int]] | Outcome:
+    """The newest checkpoint, or the first weights. What is needed only here is let go with the return."""
+    latest, rate = checkpoints.latest(), program.policy_schedule(job.recipe)
+    if latest is not None:
+        job.emit.event("resumed", step=latest)
+        return checkpoints.restore(latest, program.abstract_state(job.setup, rate))
+    params = start.weights(job.run, job.setup, job.collector.programs, job.examples, job.tokenizer, job.emit, job.stopping)
+    if params is None:
+        return Outcome(Ending.STOPPED, 0, "stopped during the warm start", f"type: podwright resume {job.run.name}")
+    return program.new_state(job.setup, params, rate), {"step": 0, "used": 0, "rollouts": 0}
 
 
 def step(job: Job, state: State, reference: Any, cursor: dict[str, int]) -> tuple[State, dict[str, int], dict[str, Any]]:

@@ -92,15 +92,16 @@ class Inputs(NamedTuple):
 def total(cfg: schema.Grpo, logps: jax.Array, inputs: Inputs) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The loss, and sums over the counted tokens of what the metrics average."""
     mask = inputs.mask_PGT
-    old = jax.lax.stop_gradient(logps) if inputs.old_PGT is None else inputs.old_PGT
+    logps, sampler = _kept(logps, mask), _kept(inputs.sampler_PGT, mask)
+    old = jax.lax.stop_gradient(logps) if inputs.old_PGT is None else _kept(inputs.old_PGT, mask)
     terms = policy_terms(cfg, logps - old, logps, inputs.advantages_PG[..., None], mask)
-    mismatch = jnp.where(mask > 0, jnp.exp(old - inputs.sampler_PGT), 1.0)
+    mismatch = jnp.exp(old - sampler)
     policy = terms.policy
     if cfg.importance_cap is not None:
         policy = policy * jnp.minimum(mismatch, cfg.importance_cap)
     kl = jnp.zeros_like(logps)
     if inputs.reference_PGT is not None:
-        kl = kl_term(cfg.kl, logps, inputs.reference_PGT)
+        kl = kl_term(cfg.kl, logps, _kept(inputs.reference_PGT, mask))
     loss = (inputs.weights_PGT * (policy + cfg.beta * kl)).sum()
     sums = {
         "kl": (kl * mask).sum(),
@@ -108,3 +109,8 @@ def total(cfg: schema.Grpo, logps: jax.Array, inputs: Inputs) -> tuple[jax.Array
         "importance_mismatch": (jnp.abs(mismatch - 1) * mask).sum(),
     }
     return loss, sums
+
+
+def _kept(x: jax.Array, mask: jax.Array) -> jax.Array:
+    """`x` where it counts, else 0: a difference at a padding token could overflow, and 0 times infinity is no number."""
+    return jnp.where(mask > 0, x, 0.0)

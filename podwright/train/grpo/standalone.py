@@ -39,8 +39,11 @@ def evaluate(path: Path, source: str, limit: int) -> dict[str, Any]:
 
 def _questions(recipe: GrpoRecipe, source: str) -> list[gsm8k.Example]:
     """The test part of `source`: the run's own when it is the run's own data, so that no training question is in it."""
-    data = recipe.data
-    if source != data.source:
+    data, path = recipe.data, Path(source).expanduser()
+    own = Path(data.source).expanduser().resolve() == path.resolve()
+    if not own and path.is_file():
+        return gsm8k.read(path)
+    if not own:
         sizes = (GENERATED_TRAIN, GENERATED_TEST) if source == "arithmetic" else (0, 0)
         data = data.model_copy(update={"source": source, "num_train": sizes[0], "num_test": sizes[1]})
     return gsm8k.load(data, recipe.seed)[1]
@@ -75,7 +78,7 @@ def _recipe_for(path: Path) -> GrpoRecipe:
 def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.Setup, Tokenizer, Tree, int | None]:
     """Setup, tokenizer, weights, and the step they are from (None for a Hugging Face directory)."""
     run = RunDir(path)
-    mesh = make_mesh(recipe.mesh)
+    mesh = make_mesh(schema.Mesh())
     if not run.recipe.exists():
         dims, tokenizer = convert.read_config(path), Tokenizer.load(path)
         setup = program.Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)

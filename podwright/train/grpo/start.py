@@ -32,7 +32,7 @@ def source(recipe: GrpoRecipe) -> Path | None:
     """The directory of the recipe's weights, downloaded if it is a hub id; None for random weights."""
     if recipe.model.source == "random":
         return None
-    path = Path(recipe.model.source)
+    path = Path(recipe.model.source).expanduser()
     if path.is_dir():
         return path
     import huggingface_hub
@@ -68,9 +68,17 @@ def tokenizer(run: RunDir, recipe: GrpoRecipe, dims: Qwen3Dims, train: list[Exam
     if path is None and not run.tokenizer.exists():
         made = Tokenizer.train([f"{e.question}\n{e.solution}" for e in train], dims.vocab_size)
         if jax.process_index() == 0:
-            made.save(run.tokenizer)
+            part = run.tokenizer.with_name("tokenizer.part")
+            made.save(part)
+            part.rename(run.tokenizer)
         return made
-    return Tokenizer.load(path or run.tokenizer)
+    loaded = Tokenizer.load(path or run.tokenizer)
+    if loaded.vocab_size > dims.vocab_size:
+        raise UserError(
+            f"the tokenizer of {path or run.tokenizer} has {loaded.vocab_size} tokens, the model {dims.vocab_size}",
+            "give a checkpoint whose embeddings were resized with its tokenizer",
+        )
+    return loaded
 
 
 def weights(

@@ -73,6 +73,9 @@ def train(
         clock.mark("step_s", jax.block_until_ready(state))
         figures |= {"learning_rate": float(rate(number - 1)), "tokens_per_s": int(drawn[3].sum()) / clock.total()}
         emit.metrics("warm_start", number, figures | clock.seconds)
+        if not np.isfinite([figures["loss"], figures["grad_norm"]]).all():
+            lower = f"type a lower warm_start.learning_rate than {warm.learning_rate:g}"
+            raise UserError(f"the warm start's loss is {figures['loss']} at step {number}", lower)
     return state.params
 
 
@@ -82,7 +85,7 @@ def _lessons(setup: Setup, examples: list[Example], tokenizer: Tokenizer) -> Les
     stop = setup.stop_ids[0]
     prompts = [tokenizer.encode(tokenizer.chat(e.question, data.instruction, data.enable_thinking)) for e in examples]
     worked = [[*tokenizer.encode(e.solution), stop] for e in examples]
-    bare = [[*tokenizer.encode(e.solution.splitlines()[-1]), stop] for e in examples]
+    bare = [[*tokenizer.encode(f"#### {e.answer}"), stop] for e in examples]
     fit = [
         n for n in range(len(examples)) if len(prompts[n]) <= limits.max_prompt_length and len(worked[n]) <= limits.total_generation_steps
     ]
