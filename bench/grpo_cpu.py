@@ -66,6 +66,7 @@ def ours(config: dict, steps: int, quiet) -> dict:
             f"model.compute_dtype={c['dtype']}",
             f"training.max_steps={steps}",
             "warm_start=null",
+            *config.get("overrides", []),
             f"rewards=[{{function: '{HERE / 'grpo_cpu.py'}:reward'}}]",
         ],
     )

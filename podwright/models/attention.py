@@ -29,20 +29,21 @@ def grouped(
 ) -> jax.Array:
     """Each query sees its group's prompt and its own completion so far. -> PGTKRD
 
-    `prompt` is (k, v) of shape PSKD, `own` is (k, v) of shape PGUKD. The two parts are never concatenated, so the
-    prompt's keys are not repeated G times: softmax is put together from both parts' sums.
+    `prompt` is (k, v) of shape PKSD, `own` is (k, v) of shape PKGUD. The two parts are never concatenated, so the
+    prompt's keys are not repeated G times: softmax is put together from both parts' sums. Heads come before tokens, as
+    the products want them, so that a decode loop does not turn its cache around at every token.
     """
-    (k_PSKD, v_PSKD), (k_PGUKD, v_PGUKD) = prompt, own
+    (k_PKSD, v_PKSD), (k_PKGUD, v_PKGUD) = prompt, own
     q = _scaled(q_PGTKRD)
-    first = jnp.einsum("pgtkrd,pskd->pkgtrs", q, k_PSKD, preferred_element_type=jnp.float32)
+    first = jnp.einsum("pgtkrd,pksd->pkgtrs", q, k_PKSD, preferred_element_type=jnp.float32)
     first = jnp.where(prompt_mask_PS[:, None, None, None, None, :], first, MASKED)
-    second = jnp.einsum("pgtkrd,pgukd->pkgtru", q, k_PGUKD, preferred_element_type=jnp.float32)
+    second = jnp.einsum("pgtkrd,pkgud->pkgtru", q, k_PKGUD, preferred_element_type=jnp.float32)
     second = jnp.where(own_mask_TU[:, None, :], second, MASKED)
     top = jax.lax.stop_gradient(jnp.maximum(first.max(-1, keepdims=True), second.max(-1, keepdims=True)))
     first, second = jnp.exp(first - top), jnp.exp(second - top)
     total_PKGTR = first.sum(-1) + second.sum(-1)
-    out = jnp.einsum("pkgtrs,pskd->pgtkrd", first.astype(v_PSKD.dtype), v_PSKD)
-    out += jnp.einsum("pkgtru,pgukd->pgtkrd", second.astype(v_PGUKD.dtype), v_PGUKD)
+    out = jnp.einsum("pkgtrs,pksd->pgtkrd", first.astype(v_PKSD.dtype), v_PKSD)
+    out += jnp.einsum("pkgtru,pkgud->pgtkrd", second.astype(v_PKGUD.dtype), v_PKGUD)
     return out / jnp.einsum("pkgtr->pgtkr", total_PKGTR)[..., None].astype(out.dtype)
 
 

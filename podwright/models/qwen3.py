@@ -95,9 +95,11 @@ def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat:
     own_mask_TU = jnp.tril(jnp.ones((t, t), bool))
 
     def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        q_own, k_own, v_own = (x[:, s:].reshape(p, g, t, *x.shape[2:]) for x in (q, k, v))
+        q_own = q[:, s:].reshape(p, g, t, *q.shape[2:])
+        k_own, v_own = (jnp.einsum("pgukd->pkgud", x[:, s:].reshape(p, g, t, *x.shape[2:])) for x in (k, v))
+        prompt = jnp.swapaxes(k[:, :s], 1, 2), jnp.swapaxes(v[:, :s], 1, 2)
         first = attention.causal(q[:, :s], k[:, :s], v[:, :s])
-        second = attention.grouped(q_own, (k[:, :s], v[:, :s]), (k_own, v_own), prompt_mask_PS, own_mask_TU)
+        second = attention.grouped(q_own, prompt, (k_own, v_own), prompt_mask_PS, own_mask_TU)
         return jnp.concatenate([first, second.reshape(p, g * t, *second.shape[3:])], axis=1)
 
     def block(x: jax.Array, w: Tree) -> tuple[jax.Array, None]:
@@ -135,10 +137,10 @@ def hidden(dims: Qwen3Dims, params: Tree, tokens_BN: jax.Array, dtype: Any) -> t
 class Cache(NamedTuple):
     """Keys and values of one layer while decoding: the prompt's, shared by its group, and each completion's own."""
 
-    prompt_k_PSKD: jax.Array
-    prompt_v_PSKD: jax.Array
-    k_PGTKD: jax.Array
-    v_PGTKD: jax.Array
+    prompt_k_PKSD: jax.Array
+    prompt_v_PKSD: jax.Array
+    k_PKGTD: jax.Array
+    v_PKGTD: jax.Array
 
 
 def unstack(params: Tree, num_layers: int) -> list[Tree]:
@@ -152,17 +154,17 @@ def decode_step(
     """Hidden states [P, G, E] after completion token number `t` (from 0) of every row, and the caches with it in place."""
     p, g = tokens_PG.shape
     cos, sin = layers.rope_angles(jnp.broadcast_to((lengths_P + t)[:, None], (p, g)), dims.head_dim, dims.rope_theta)
-    prompt_mask_PS = jnp.arange(caches[0].prompt_k_PSKD.shape[1]) < lengths_P[:, None]
-    own_mask_TU = (jnp.arange(caches[0].k_PGTKD.shape[2]) <= t)[None]
+    prompt_mask_PS = jnp.arange(caches[0].prompt_k_PKSD.shape[2]) < lengths_P[:, None]
+    own_mask_TU = (jnp.arange(caches[0].k_PKGTD.shape[3]) <= t)[None]
     x = params["embed"][tokens_PG]
     for i, w in enumerate(per_layer):
 
         def attend(q: jax.Array, k: jax.Array, v: jax.Array, i: int = i) -> jax.Array:
             old = caches[i]
-            k_own = jax.lax.dynamic_update_slice(old.k_PGTKD, k[:, :, None], (0, 0, t, 0, 0))
-            v_own = jax.lax.dynamic_update_slice(old.v_PGTKD, v[:, :, None], (0, 0, t, 0, 0))
-            caches[i] = old._replace(k_PGTKD=k_own, v_PGTKD=v_own)
-            prompt = (old.prompt_k_PSKD, old.prompt_v_PSKD)
+            k_own = jax.lax.dynamic_update_slice(old.k_PKGTD, jnp.swapaxes(k, 1, 2)[:, :, :, None], (0, 0, 0, t, 0))
+            v_own = jax.lax.dynamic_update_slice(old.v_PKGTD, jnp.swapaxes(v, 1, 2)[:, :, :, None], (0, 0, 0, t, 0))
+            caches[i] = old._replace(k_PKGTD=k_own, v_PKGTD=v_own)
+            prompt = (old.prompt_k_PKSD, old.prompt_v_PKSD)
             return attention.grouped(q[:, :, None], prompt, (k_own, v_own), prompt_mask_PS, own_mask_TU)[:, :, 0]
 
         x = _layer(dims, w, x, cos, sin, attend)

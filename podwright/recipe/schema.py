@@ -98,7 +98,7 @@ class Optimizer(Section):
 class Training(Section):
     max_steps: PositiveInt = Field(description="GRPO steps")
     gradient_accumulation_steps: PositiveInt = Field(1, description="micro-batches the update is split into")
-    logits_chunk: PositiveInt = Field(1024, description="tokens per chunk for which logits exist at one time, per device")
+    logits_chunk: PositiveInt = Field(512, description="tokens per chunk for which logits exist at one time, per device")
 
 
 class WarmStart(Section):
