@@ -61,6 +61,9 @@ MODELS: dict[str, Qwen3Dims] = {
 }
 
 
+_REQUIRED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
+
+
 def find(name: str) -> Qwen3Dims:
     if name in MODELS:
         return MODELS[name]
@@ -71,6 +74,12 @@ def find(name: str) -> Qwen3Dims:
     )
 
 
+def _scaled(rope: dict[str, Any]) -> str | None:
+    """The kind of rope scaling under either of its names; None for plain rope."""
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    return None if kind == "default" else kind
+
+
 def from_hf_config(config: dict[str, Any]) -> Qwen3Dims:
     """Dimensions out of a Hugging Face config.json (either spelling of the rope parameters)."""
     if config.get("model_type") != "qwen3":
@@ -79,10 +88,13 @@ def from_hf_config(config: dict[str, Any]) -> Qwen3Dims:
     for key, wrong in {
         "attention_bias": config.get("attention_bias"),
         "use_sliding_window": config.get("use_sliding_window"),
-        "rope_type": rope.get("rope_type", "default") != "default" and rope.get("rope_type"),
+        "rope_type": _scaled(rope),
     }.items():
         if wrong:
             raise UserError(f"config.json says {key}={wrong!r}, which is not supported", "use a Qwen3 checkpoint without it")
+    missing = [key for key in _REQUIRED if key not in config]
+    if missing:
+        raise UserError(f"config.json has no {missing[0]}", "give the config.json of a dense Qwen3 model")
     return Qwen3Dims(
         hidden_size=config["hidden_size"],
         intermediate_size=config["intermediate_size"],

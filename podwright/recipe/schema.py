@@ -16,7 +16,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
 
 
 class Expect(Section):
@@ -61,7 +61,7 @@ class Grpo(Section):
     num_iterations: PositiveInt = Field(1, description="optimizer steps taken on each batch of rollouts")
     loss: Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo"] = Field("grpo", description="the policy loss")
     epsilon: Annotated[float, Field(gt=0)] = Field(0.2, description="lower (and by default upper) clip of the ratio")
-    epsilon_high: float | None = Field(None, description="upper clip of the ratio; null for the same as epsilon")
+    epsilon_high: float | None = Field(None, gt=0, description="upper clip of the ratio; null for the same as epsilon")
     beta: Annotated[float, Field(ge=0)] = Field(0.08, description="weight of the KL to the frozen reference; 0: no reference")
     kl: Literal["k1", "k2", "k3"] = Field("k3", description="estimator of that KL (k1 has zero expected gradient)")
     dynamic_sampling: Count = Field(

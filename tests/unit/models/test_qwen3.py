@@ -9,7 +9,7 @@ import transformers
 
 from podwright.errors import UserError
 from podwright.models import convert, qwen3
-from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.models import Qwen3Dims, from_hf_config
 from podwright.train.grpo import rollout
 from tests.unit.models import reference
 
@@ -129,3 +129,25 @@ def _generate(dims, mesh, params, prompts, lengths, *, max_new_tokens, stop_ids,
         pad_id=0,
         dtype=jnp.float32,
     )
+
+
+def test_a_config_that_is_not_supported_is_one_line():
+    whole = {
+        "model_type": "qwen3",
+        "hidden_size": 48,
+        "intermediate_size": 80,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 97,
+    }
+    for change, words in (
+        ({"rope_scaling": {"type": "yarn"}}, "rope_type='yarn'"),
+        ({"rope_parameters": {"rope_type": "linear"}}, "rope_type='linear'"),
+        ({"attention_bias": True}, "attention_bias=True"),
+        ({"model_type": "llama"}, "model_type='llama'"),
+    ):
+        with pytest.raises(UserError, match=words):
+            from_hf_config(whole | change)
+    with pytest.raises(UserError, match="has no vocab_size"):
+        from_hf_config({k: v for k, v in whole.items() if k != "vocab_size"})

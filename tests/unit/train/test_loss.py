@@ -135,3 +135,11 @@ def test_completions_left_out_do_not_count_in_the_divisor():
     mask = np.zeros((1, 2, 4))
     mask[0, 0, :2] = 1
     np.testing.assert_allclose(loss.token_weights("grpo", jnp.asarray(mask), 4).sum(), 1.0)
+
+
+def test_padding_far_from_the_reference_makes_no_nan():
+    mask = np.array([[[1.0, 0.0]]])
+    logps, reference = jnp.array([[[-1.0, -900.0]]]), jnp.array([[[-1.5, -2.0]]])
+    inputs = loss.Inputs(np.ones((1, 1)), mask, jnp.asarray(mask), jnp.array([[[-1.0, 0.0]]]), None, reference)
+    value, gradient = jax.value_and_grad(lambda x: loss.total(Grpo(beta=0.1), x, inputs)[0])(logps)
+    assert jnp.isfinite(value) and jnp.isfinite(gradient).all() and gradient[0, 0, 1] == 0
