@@ -44,7 +44,7 @@ def test_recipes_are_listed_and_shown_with_meanings(call: Any) -> None:
     assert call("recipes")[1] == call("recipes", "list")[1]
     code, out, _ = call("recipes", "show", RECIPE, "grpo.beta=0.5")
     assert "grpo.beta = 0.5" in out and "weight of the KL to the frozen reference" in out
-    assert json.loads(call("recipes", "show", RECIPE, "--json")[1])["training"]["max_steps"] == 200
+    assert json.loads(call("recipes", "show", RECIPE, "--json")[1])["training"]["max_steps"] == 80
 
 
 def test_plan_exits_0_when_it_will_run_and_1_when_not(call: Any) -> None:
@@ -134,7 +134,7 @@ def test_runs_are_listed_oldest_first_from_where_the_user_says(call: Any, folder
     assert json.loads(call("list", "--json")[1]) == []
     assert "no runs here" in call("list")[1]
     rows = json.loads(call("list", "--json", "--runs", "else")[1])
-    assert [(r["name"], r["state"], r["ending"], r["max_steps"]) for r in rows] == [("b", "ready", None, 200), ("a", "ready", None, 200)]
+    assert [(r["name"], r["state"], r["ending"], r["max_steps"]) for r in rows] == [("b", "ready", None, 80), ("a", "ready", None, 80)]
     monkeypatch.setenv("PODWRIGHT_RUNS", "else")
     assert [line.split()[0] for line in call("list")[1].splitlines()] == ["NAME", "b", "a"]
 

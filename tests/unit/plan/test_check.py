@@ -66,8 +66,8 @@ def test_a_good_recipe_has_no_faults_and_says_how_long_the_data_lasts(tmp_path: 
         ("mesh.fsdp=3", "batch_size=16 cannot be split over 3 batch shards (data x fsdp) x 1 micro-batches; type batch_size=18"),
         (
             "rollout.total_generation_steps=2000",
-            "rollout.max_prompt_length + total_generation_steps = 2096, the model has 2048 positions; "
-            "type rollout.total_generation_steps=1952 or less",
+            "rollout.max_prompt_length + total_generation_steps = 2056, the model has 2048 positions; "
+            "type rollout.total_generation_steps=1992 or less",
         ),
     ],
 )
@@ -109,7 +109,7 @@ def model_directory(folder: Path, **changes: Any) -> str:
     [
         ({"hidden_size": 64, "vocab_size": 400}, "model.source=m has hidden_size=64, vocab_size=400; qwen3-micro has 32, 384; change"),
         ({"model_type": "qwen3_moe"}, "model.source=m: config.json says model_type='qwen3_moe'; give a directory of a dense Qwen3"),
-        ({"num_hidden_layers": None}, "not a model directory: its config.json has no num_hidden_layers; give a Hugging Face"),
+        ({"num_hidden_layers": None}, "config.json has no num_hidden_layers; give the config.json of a dense Qwen3"),
     ],
 )
 def test_a_model_directory_must_fit(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:

@@ -19,7 +19,7 @@ def test_a_finished_run(tmp_path: Path) -> None:
     assert got["accuracy_after_interval"] == pytest.approx([0.7437, 0.8160], abs=1e-4)
     assert got["accuracy_after_flexible"] == pytest.approx(403 / 500)
     assert got["paired_test"] == {"gained": 236, "lost": 12, "p_value": 3.1e-54, "test": "exact McNemar"}
-    assert (got["steps"], got["steps_planned"], got["warm_start_steps"]) == (200, 200, 200)
+    assert (got["steps"], got["steps_planned"], got["warm_start_steps"]) == (200, 80, 200)
     assert (got["ending"], got["ending_detail"]) == ("FINISHED", "all steps done")
     assert got["command"] == "podwright run qwen3-tiny-arithmetic-grpo --on local"
     assert len(got["fingerprint"]) == 12
