@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long test-chip check help-pages
+.PHONY: demo test test-long check help-pages
 .DEFAULT_GOAL := help
 
 help:
@@ -14,13 +14,10 @@ demo: .venv/.demo
 	$(BIN)/podwright run qwen3-tiny-arithmetic-grpo --on local
 
 test: .venv/.test
-	$(BIN)/python -m pytest -n 2 -m "not long and not chip"
+	$(BIN)/python -m pytest -n 2 -m "not long"
 
 test-long: .venv/.test
-	$(BIN)/python -m pytest -m "long and not chip"
-
-test-chip: .venv/.test
-	$(BIN)/python -m pytest -m chip tests/chip
+	$(BIN)/python -m pytest -m long
 
 check: .venv/.test
 	$(BIN)/ruff check .
