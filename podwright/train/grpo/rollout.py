@@ -94,7 +94,7 @@ def sample(logits: jax.Array, uniform: jax.Array, sampling: Sampling) -> tuple[j
 
 
 def _block_width(vocab: int) -> int:
-    """The divisor of the vocabulary nearest below its square root's power of two; 1 for a prime one."""
+    """The largest divisor of the vocabulary that is at most twice its square root; 1 for a prime one."""
     return max(d for d in range(1, min(vocab, 2 * math.isqrt(vocab)) + 1) if vocab % d == 0)
 
 
