@@ -55,10 +55,9 @@ def _to_ours(theirs: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarra
 
 def read_config(path: Path) -> Qwen3Dims:
     try:
-        config = json.loads((path / "config.json").read_text())
-    except (OSError, json.JSONDecodeError) as e:
+        return from_hf_config(json.loads((path / "config.json").read_text()))
+    except (OSError, ValueError, TypeError, AttributeError) as e:
         raise UserError(f"{path} has no readable config.json ({e})", "give a Hugging Face model directory") from e
-    return from_hf_config(config)
 
 
 def read(path: Path, dims: Qwen3Dims, mesh: Mesh) -> Tree:
@@ -82,7 +81,7 @@ def _checked(theirs: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarra
     if theirs.size != np.prod(shape):
         raise UserError(
             f"weight {name} has shape {list(theirs.shape)}, the model's dimensions ask for {list(shape)}",
-            "set model.name (or config.json) to the dimensions of this checkpoint",
+            "give a checkpoint whose config.json is its own",
         )
     return _to_ours(theirs.astype(np.float32), shape, name)
 

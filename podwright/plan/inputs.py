@@ -2,70 +2,48 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
 
 from podwright.errors import UserError, nearest
 from podwright.plan.findings import Finding
-from podwright.recipe.models import Qwen3Dims, find, from_hf_config
+from podwright.recipe.models import MODELS, Qwen3Dims, check_name, find, from_hf_config
 from podwright.recipe.schema import Data, Model
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-# What must be equal for weights to fit; the rest of the dimensions only says how they are used.
-_SHAPES = ("hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "vocab_size", "tie_word_embeddings")
 
 
 def model(section: Model, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
-    """Findings, and the dimensions when they are known."""
+    """Findings, and the dimensions when they are known: of random weights by name, of a checkpoint by its config.json."""
     try:
-        dims = find(section.name)
+        findings, dims = ([], find(section.name)) if section.source == "random" else _checkpoint(section, cwd)
     except UserError as e:
         return [_error("model", e.what, e.fix)], None
-    params = f"{section.name} has {dims.num_params() / 1e6:,.1f} M parameters"
-    findings = [Finding("model", "info", params)]
-    if section.source != "random":
-        findings += _weights(section, dims, cwd)
+    if dims is not None:
+        findings.append(Finding("model", "info", f"{section.name} has {dims.num_params() / 1e6:,.1f} M parameters"))
     return findings, dims
 
 
-def _weights(section: Model, dims: Qwen3Dims, cwd: Path) -> list[Finding]:
+def _checkpoint(section: Model, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
     directory = cwd / Path(section.source).expanduser()
     if not directory.exists():
-        return [_elsewhere("model", section.source, ["random"])]
+        return [_elsewhere("model", section.source, ["random"])], MODELS.get(section.name)
     try:
-        config = json.loads((directory / "config.json").read_text())
-        found = from_hf_config(config)
+        dims = from_hf_config(json.loads((directory / "config.json").read_text()))
     except UserError as e:
-        return [_error("model", f"model.source={section.source}: {e.what}", e.fix)]
+        raise UserError(f"model.source={section.source}: {e.what}", e.fix) from e
     except (OSError, ValueError, TypeError, AttributeError) as e:
-        return [_no_config(section, f"its config.json cannot be read ({type(e).__name__})")]
-    differing = [key for key in _SHAPES if getattr(found, key) != getattr(dims, key)]
-    if differing:
-        have, want = dataclasses.asdict(found), dataclasses.asdict(dims)
-        message = ", ".join(f"{key}={have[key]}" for key in differing)
-        wanted = ", ".join(str(want[key]) for key in differing)
-        return [
-            _error(
-                "model", f"model.source={section.source} has {message}; {section.name} has {wanted}", "change model.name or model.source"
-            )
-        ]
+        raise UserError(
+            f"model.source={section.source} is not a model directory: its config.json cannot be read ({type(e).__name__})",
+            "give a Hugging Face directory of a dense Qwen3",
+        ) from e
+    check_name(section.name, section.source, dims)
     if not any(directory.glob("*.safetensors")):
-        return [
-            _error(
-                "model",
-                f"model.source={section.source} holds no *.safetensors",
-                "give a directory with the weights, or model.source=random",
-            )
-        ]
-    return []
-
-
-def _no_config(section: Model, why: str) -> Finding:
-    return _error(
-        "model", f"model.source={section.source} is not a model directory: {why}", "give a Hugging Face directory of a dense Qwen3"
-    )
+        raise UserError(
+            f"model.source={section.source} holds no *.safetensors", "give a directory with the weights, or model.source=random"
+        )
+    return [], dims
 
 
 def data(section: Data, cwd: Path) -> list[Finding]:

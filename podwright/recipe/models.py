@@ -61,6 +61,8 @@ MODELS: dict[str, Qwen3Dims] = {
 }
 
 
+# What must be equal for weights to fit; the rest of the dimensions only says how they are used.
+_SHAPES = ("hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "vocab_size", "tie_word_embeddings")
 _REQUIRED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
 
 
@@ -72,6 +74,19 @@ def find(name: str) -> Qwen3Dims:
         f"model.name={name!r} is not a model we know",
         f"type model.name={guess}" if guess else f"known: {', '.join(MODELS)}",
     )
+
+
+def check_name(name: str, source: str, found: Qwen3Dims) -> None:
+    """A checkpoint's config.json decides; a name that is a row of the table must agree with it, any other name is a label."""
+    known = MODELS.get(name, found)
+    differing = [key for key in _SHAPES if getattr(found, key) != getattr(known, key)]
+    if differing:
+        has = ", ".join(f"{key}={getattr(found, key)}" for key in differing)
+        wanted = ", ".join(str(getattr(known, key)) for key in differing)
+        raise UserError(
+            f"model.source={source} has {has}; {name} has {wanted}",
+            "change model.source, or call it by a name of its own, as in model.name=mine",
+        )
 
 
 def _scaled(rope: dict[str, Any]) -> str | None:

@@ -31,7 +31,9 @@ class Expect(Section):
 
 
 class Model(Section):
-    name: str = Field(description="which dimensions to use: a row of podwright.recipe.models")
+    name: str = Field(
+        description="dimensions of random weights: a row of podwright.recipe.models; of a checkpoint any name (its config.json decides)"
+    )
     source: str = Field(description="weights: 'random', a Hugging Face directory, or a hub id")
     compute_dtype: Literal["float32", "bfloat16"] = Field(
         "bfloat16", description="dtype of activations and of the rollout's weights; master weights are float32"

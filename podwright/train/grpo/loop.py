@@ -37,6 +37,7 @@ class Job:
     run: RunDir
     recipe: GrpoRecipe
     emit: Emitter
+    source: start.Source
     setup: Setup
     tokenizer: Tokenizer
     collector: Collector
@@ -50,8 +51,9 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
     emit.event("phase", phase="loading")
     rewards = reward.load(recipe.rewards)
     train, test = gsm8k.load(recipe.data, recipe.seed)
-    dims = start.dimensions(recipe)
-    tokenizer = start.tokenizer(run, recipe, dims, train)
+    source = start.find_source(recipe, start.begun_with(run).get("model_revision"))
+    dims = start.dimensions(recipe, source)
+    tokenizer = start.tokenizer(run, source, dims, train)
     mesh = make_mesh(recipe.mesh)
     _divides(recipe, num_batch_shards(mesh))
     setup = Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
@@ -61,12 +63,11 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
         if encoded.left_out:
             message = f"{encoded.left_out} of {len(of)} {name} prompts are longer than {limit} tokens and are left out"
             emit.event("notice", message=message)
-    emit.event("environment", **speed.environment(), num_params=dims.num_params())
+    emit.event("environment", **speed.environment(), num_params=dims.num_params(), model_revision=source.revision)
     made = program.programs(setup)
     collector = Collector(setup, made, training, tokenizer, rewards)
-    return Job(
-        run, recipe, emit, setup, tokenizer, collector, Evaluator(setup, made["evaluate"], testing, tokenizer, stopping), train, stopping
-    )
+    evaluator = Evaluator(setup, made["evaluate"], testing, tokenizer, stopping)
+    return Job(run, recipe, emit, source, setup, tokenizer, collector, evaluator, train, stopping)
 
 
 def _divides(recipe: GrpoRecipe, shards: int) -> None:
@@ -95,7 +96,7 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
     if isinstance(begun, Outcome):
         return begun
     state, cursor = begun
-    reference = start.reference(job.run, job.setup) if recipe.grpo.beta > 0 else None
+    reference = start.reference(job.run, job.source, job.setup) if recipe.grpo.beta > 0 else None
     if cursor["step"] == 0 and not job.run.flags("before").exists():
         evaluate.report(job.evaluator, state.params, job.run, emit, "before", 0)
 
@@ -129,7 +130,7 @@ def _begin(job: Job, checkpoints: checkpoint.Checkpoints) -> tuple[State, dict[s
     if latest is not None:
         job.emit.event("resumed", step=latest)
         return checkpoints.restore(latest, program.abstract_state(job.setup, rate))
-    params = start.weights(job.run, job.setup, job.collector.programs, job.examples, job.tokenizer, job.emit, job.stopping)
+    params = start.weights(job.run, job.source, job.setup, job.collector.programs, job.examples, job.tokenizer, job.emit, job.stopping)
     if params is None:
         return Outcome(Ending.STOPPED, 0, "stopped during the warm start", f"type: podwright resume {job.run.name}")
     return program.new_state(job.setup, params, rate), {"step": 0, "used": 0, "rollouts": 0}

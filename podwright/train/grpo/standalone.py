@@ -83,8 +83,9 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.Setup, Tokenizer, Tre
         dims, tokenizer = convert.read_config(path), Tokenizer.load(path)
         setup = program.Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
         return setup, tokenizer, convert.read(path, dims, mesh), None
-    dims = start.dimensions(recipe)
-    tokenizer = Tokenizer.load(start.source(recipe) or run.tokenizer)
+    source = start.find_source(recipe, start.begun_with(run).get("model_revision"))
+    dims = start.dimensions(recipe, source)
+    tokenizer = Tokenizer.load(source.path or run.tokenizer)
     setup = program.Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
     newest = checkpoint.Checkpoints(run.checkpoints, recipe.checkpoint.keep)
     step = newest.latest()

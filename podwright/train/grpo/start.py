@@ -5,6 +5,7 @@ The weights at step 0 are written to start/ when no other place holds them, so t
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from podwright.models import convert, param, qwen3
 from podwright.recipe import models
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
-from podwright.rundir import RunDir
+from podwright.rundir import Record, RunDir, read_jsonl
 from podwright.train import checkpoint
 from podwright.train.emit import Emitter
 from podwright.train.grpo import warm_start
@@ -28,43 +29,51 @@ from podwright.train.program import Program
 Tree = Any
 
 
-def source(recipe: GrpoRecipe) -> Path | None:
-    """The directory of the recipe's weights, downloaded if it is a hub id; None for random weights."""
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The directory of the recipe's weights (None: random ones), and the commit it is from if it is the hub's."""
+
+    path: Path | None
+    revision: str | None = None
+
+
+def begun_with(run: RunDir) -> Record:
+    """What the first attempt that got so far wrote about its surroundings; {} before that."""
+    return next((e for e in read_jsonl(run.events) if e["event"] == "environment"), {})
+
+
+def find_source(recipe: GrpoRecipe, revision: str | None = None) -> Source:
+    """Downloads a hub id, at the commit `revision` if one is given. To be asked once a process: the hub may move on meanwhile."""
     if recipe.model.source == "random":
-        return None
+        return Source(None)
     path = Path(recipe.model.source).expanduser()
     if path.is_dir():
-        return path
+        return Source(path)
     import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    wanted = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
     try:
-        return Path(huggingface_hub.snapshot_download(recipe.model.source, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.txt"]))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as e:
+        found = Path(huggingface_hub.snapshot_download(recipe.model.source, revision=revision, allow_patterns=wanted))
+    except Exception as e:  # the hub's clients raise dozens of types, all of them meaning that there are no weights
+        at = f" at commit {revision}" if revision else ""
         raise UserError(
-            f"model.source={recipe.model.source!r} is no directory and cannot be fetched from the hub ({type(e).__name__})",
+            f"model.source={recipe.model.source!r} is no directory and cannot be fetched from the hub{at} ({type(e).__name__})",
             "download it where there is a network and type model.source=DIRECTORY",
         ) from e
+    return Source(found, found.name)  # the cache names a snapshot by its commit
 
 
-def dimensions(recipe: GrpoRecipe) -> Qwen3Dims:
-    path = source(recipe)
-    known = models.find(recipe.model.name)
-    if path is None:
-        return known
-    found = convert.read_config(path)
-    if (found.hidden_size, found.num_layers) != (known.hidden_size, known.num_layers):
-        raise UserError(
-            f"model.name={recipe.model.name} has {known.num_layers} layers of {known.hidden_size}, "
-            f"{path} has {found.num_layers} of {found.hidden_size}",
-            "name the model that this checkpoint is",
-        )
+def dimensions(recipe: GrpoRecipe, source: Source) -> Qwen3Dims:
+    if source.path is None:
+        return models.find(recipe.model.name)
+    found = convert.read_config(source.path)
+    models.check_name(recipe.model.name, recipe.model.source, found)
     return found
 
 
-def tokenizer(run: RunDir, recipe: GrpoRecipe, dims: Qwen3Dims, train: list[Example]) -> Tokenizer:
+def tokenizer(run: RunDir, source: Source, dims: Qwen3Dims, train: list[Example]) -> Tokenizer:
     """The checkpoint's own tokenizer; for random weights one trained on the training questions, kept in tokenizer/."""
-    path = source(recipe)
+    path = source.path
     if path is None and not run.tokenizer.exists():
         made = Tokenizer.train([f"{e.question}\n{e.solution}" for e in train], dims.vocab_size)
         if jax.process_index() == 0:
@@ -83,6 +92,7 @@ def tokenizer(run: RunDir, recipe: GrpoRecipe, dims: Qwen3Dims, train: list[Exam
 
 def weights(
     run: RunDir,
+    source: Source,
     setup: Setup,
     programs: dict[str, Program],
     examples: list[Example],
@@ -92,8 +102,8 @@ def weights(
 ) -> Tree | None:
     """The policy at step 0, after the warm start if the recipe has one; None when stopped on the way there."""
     if run.start.exists():
-        return reference(run, setup)
-    path = source(setup.recipe)
+        return reference(run, source, setup)
+    path = source.path
     declared = qwen3.declare(setup.dims)
     params = param.initialize(declared, setup.mesh, setup.recipe.seed) if path is None else convert.read(path, setup.dims, setup.mesh)
     if setup.recipe.warm_start:
@@ -105,9 +115,8 @@ def weights(
     return params
 
 
-def reference(run: RunDir, setup: Setup) -> Tree:
+def reference(run: RunDir, source: Source, setup: Setup) -> Tree:
     """The weights at step 0 once more, as arrays of their own: training the policy cannot move them."""
-    path = source(setup.recipe)
-    if run.start.exists() or path is None:
+    if run.start.exists() or source.path is None:
         return checkpoint.load_weights(run.start, param.abstract(qwen3.declare(setup.dims), setup.mesh))
-    return convert.read(path, setup.dims, setup.mesh)
+    return convert.read(source.path, setup.dims, setup.mesh)

@@ -105,7 +105,7 @@ def test_sharded_checkpoints_are_read_and_written(tmp_path, one_device, monkeypa
 def test_a_checkpoint_of_other_dimensions_is_one_line(tmp_path, one_device):
     reference.checkpoint(tmp_path)
     wrong = Qwen3Dims(48, 96, 3, 4, 2, 16, 97, True)
-    with pytest.raises(UserError, match=r"weight (gate|up|down) has shape \[\d+, \d+\].*; set model.name"):
+    with pytest.raises(UserError, match=r"weight (gate|up|down) has shape \[\d+, \d+\].*; give a checkpoint whose config"):
         convert.read(tmp_path, wrong, one_device)
     with pytest.raises(UserError, match=r"weight lm_head\.weight is not in .*; give the checkpoint"):
         convert.read(tmp_path, Qwen3Dims(48, 80, 3, 4, 2, 16, 97, False), one_device)

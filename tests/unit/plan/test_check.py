@@ -117,6 +117,15 @@ def test_a_model_directory_must_fit(tmp_path: Path, changes: dict[str, Any], fau
     assert fault in found
 
 
+def test_a_checkpoint_of_a_model_that_we_do_not_know_goes_by_its_config(tmp_path: Path) -> None:
+    source = model_directory(tmp_path, hidden_size=64, max_position_embeddings=50)
+    found = findings(tmp_path, source, "model.name=mine")
+    assert "the model has 50 positions" in faults(found)[0] and len(faults(found)) == 1
+    assert "mine has" in said(found) and "qwen3-micro" not in said(found)
+    found = findings(tmp_path, "model.source=some/model", "model.name=mine")
+    assert faults(found) == [] and "parameters" not in said(found)
+
+
 def test_a_model_directory_must_be_readable_and_hold_weights(tmp_path: Path) -> None:
     source = model_directory(tmp_path)
     assert faults(findings(tmp_path, source)) == []

@@ -1,0 +1,119 @@
+"""Where a run's weights come from: a directory, the hub's cache, a hub that cannot be reached."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+
+from podwright.errors import UserError
+from podwright.recipe.models import MODELS
+from podwright.train.grpo import start
+from tests.unit.train import small
+
+MICRO = MODELS["qwen3-micro"]
+A, B = "a" * 40, "b" * 40
+
+
+def write_config(folder, **changes):
+    folder.mkdir(parents=True, exist_ok=True)
+    d = MICRO
+    config = {
+        "model_type": "qwen3",
+        "hidden_size": d.hidden_size,
+        "intermediate_size": d.intermediate_size,
+        "num_hidden_layers": d.num_layers,
+        "num_attention_heads": d.num_heads,
+        "num_key_value_heads": d.num_kv_heads,
+        "head_dim": d.head_dim,
+        "vocab_size": d.vocab_size,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": d.max_positions,
+        "rope_theta": d.rope_theta,
+    }
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    return folder
+
+
+def dimensions(folder, name):
+    recipe = small.recipe(f"model.name={name}", f"model.source={folder}")
+    return start.dimensions(recipe, start.find_source(recipe))
+
+
+def test_a_known_name_must_agree_with_the_checkpoint_and_any_other_is_a_label(tmp_path):
+    assert dimensions(write_config(tmp_path), "qwen3-micro") == MICRO
+    assert dimensions(write_config(tmp_path, num_hidden_layers=5), "mine") == dataclasses.replace(MICRO, num_layers=5)
+    with pytest.raises(UserError, match=r"has num_layers=5; qwen3-micro has 2; .*as in model\.name=mine"):
+        dimensions(tmp_path, "qwen3-micro")
+    with pytest.raises(UserError, match="'mine' is not a model we know"):
+        dimensions("random", "mine")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"model_type": "qwen3", "rope_scaling": 3}'])
+def test_a_config_that_cannot_be_read_is_one_line(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UserError, match=r"no readable config\.json"):
+        dimensions(tmp_path, "mine")
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A hub cache that holds two commits of some/model, the newer of which is A."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    folder = tmp_path / "models--some--model"
+    for commit in (A, B):
+        write_config(folder / "snapshots" / commit)
+    (folder / "refs").mkdir()
+    (folder / "refs/main").write_text(A)
+    return folder
+
+
+def test_a_hub_id_is_the_commit_it_stands_for_or_the_one_that_is_asked_for(cache):
+    recipe = small.recipe("model.source=some/model")
+    assert start.find_source(recipe) == start.Source(cache / "snapshots" / A, A)
+    assert start.find_source(recipe, B) == start.Source(cache / "snapshots" / B, B)
+    with pytest.raises(UserError, match=f"cannot be fetched from the hub at commit {'c' * 40}"):
+        start.find_source(recipe, "c" * 40)
+
+
+@contextlib.contextmanager
+def answering(answer: bytes):
+    """A proxy that says the same to everybody; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    peer, _ = server.accept()
+                    with peer:
+                        peer.recv(65536)
+                        peer.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", b"this is no HTTP\r\n\r\n", b""],
+    ids=["refuses", "babbles", "hangs up"],
+)
+def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path, answer):
+    code = (
+        "from podwright.recipe import load\nfrom podwright.train.grpo import start\nfrom podwright.errors import UserError\n"
+        "try:\n    start.find_source(load.load('qwen3-tiny-arithmetic-grpo', ['model.source=some/model']))\n"
+        "except UserError as e:\n    print(e)"
+    )
+    with answering(answer) as proxy:
+        env = os.environ | {"HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path), "https_proxy": proxy, "HTTPS_PROXY": proxy}
+        argv = [sys.executable, "-c", code]
+        done = subprocess.run(argv, cwd=Path(__file__).parents[3], env=env, capture_output=True, text=True, timeout=120)
+    assert "cannot be fetched from the hub" in done.stdout and "type model.source=DIRECTORY" in done.stdout, done.stderr
+    assert "Traceback" not in done.stderr
