@@ -1,23 +1,43 @@
-"""Whole training states on disk: asynchronous, atomic, the newest few kept (orbax)."""
+"""Whole training states on disk: asynchronous, atomic, the newest few kept (orbax); and which of them can still be read."""
 
 from __future__ import annotations
 
+import gc
+import shutil
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import orbax.checkpoint as ocp
 
 from podwright.errors import UserError
+from podwright.train.mesh import anywhere
 
 Tree = Any
+# Signs of a fault that is not the checkpoint's: falling back to an older one would throw good steps away.
+_NOT_DAMAGE = ("RESOURCE_EXHAUSTED", "PERMISSION_DENIED")
+
+
+class Restored(NamedTuple):
+    step: int
+    state: Tree
+    cursor: dict[str, int]
+    """the host's part: how far the data and the random numbers have been used"""
+    damaged: tuple[int, ...]
+    """newer steps that could not be read"""
 
 
 class Checkpoints:
-    """States by step. `cursor` is the host's part: how far the data and the random numbers have been used."""
+    """States by step in `path`; `keep` of them, or None to read only."""
 
-    def __init__(self, path: Path, keep: int):
-        options = ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, enable_async_checkpointing=True)
-        self._manager = ocp.CheckpointManager(path.resolve(), options=options)
+    def __init__(self, path: Path, keep: int | None):
+        self._path = path.resolve()
+        self._reads_only = keep is None
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=keep, create=not self._reads_only, read_only=self._reads_only, enable_async_checkpointing=True
+        )
+        self._manager = ocp.CheckpointManager(self._path, options=options)
 
     def latest(self) -> int | None:
         return self._manager.latest_step()
@@ -28,22 +48,89 @@ class Checkpoints:
             return
         self._manager.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), cursor=ocp.args.JsonSave(cursor)))
 
-    def restore(self, step: int, abstract: Tree) -> tuple[Tree, dict[str, int]]:
-        """The state under the shardings of `abstract`; the mesh may differ from the one it was saved on."""
-        args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), cursor=ocp.args.JsonRestore())
-        try:
-            found = self._manager.restore(step, args=args)
-        except (ValueError, KeyError) as e:
-            raise UserError(
-                f"the checkpoint of step {step} does not fit this recipe ({str(e).splitlines()[0][:200]})",
-                "use the recipe it was made with",
-            ) from e
-        return found["state"], found["cursor"]
+    def restore(self, abstract: Tree, part: bool = False) -> Restored:
+        """The newest state that can be read, under the shardings of `abstract`; the mesh may differ from the one it was saved on.
+
+        `part`: `abstract` names only what is wanted of the state. Damaged newer states are put aside as STEP.damaged, so that
+        training can save under their names again.
+        """
+        damaged: list[int] = []
+        told = ""
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            self._refuse_misfit(step, abstract, part)
+            found, fault = self._read(step, abstract, part)
+            if not anywhere(found is None):
+                self._put_aside(damaged)
+                return Restored(step, found["state"], found["cursor"], tuple(damaged))
+            told = told or fault
+            damaged.append(step)
+            _clear_away()
+        raise UserError(
+            f"no checkpoint in {self._path} can be read: {', '.join(map(str, damaged))} are damaged ({told})",
+            f"bring one back from a copy, or type `rm -r {self._path}` and resume the run: it then begins at step 0",
+        )
 
     def close(self) -> None:
         """Waits for what is being written."""
         self._manager.wait_until_finished()
         self._manager.close()
+
+    def _read(self, step: int, abstract: Tree, part: bool) -> tuple[Any, str]:
+        """What the checkpoint holds, or None and why not."""
+        if part:
+            wanted = ocp.checkpoint_utils.construct_restore_args(abstract)
+            state = ocp.args.PyTreeRestore(item=abstract, restore_args=wanted, partial_restore=True)
+        else:
+            state = ocp.args.StandardRestore(abstract)
+        try:
+            return self._manager.restore(step, args=ocp.args.Composite(state=state, cursor=ocp.args.JsonRestore())), ""
+        except Exception as e:  # orbax and tensorstore raise many types, bare Exception among them
+            if isinstance(e, MemoryError | PermissionError) or any(sign in str(e) for sign in _NOT_DAMAGE):
+                raise
+            return None, f"{type(e).__name__}: {(str(e).splitlines() or [''])[0][:120]}"
+
+    def _refuse_misfit(self, step: int, abstract: Tree, part: bool) -> None:
+        """UserError if the checkpoint is of another recipe by its own account; one that gives none is damaged."""
+        try:
+            with ocp.StandardCheckpointer() as checkpointer:
+                held = _shapes(checkpointer.metadata(self._path / str(step) / "state").item_metadata.tree)
+        except Exception:
+            return
+        wanted = _shapes(abstract)
+        unlike = [name for name in wanted if held.get(name) != wanted[name]]
+        unlike += [] if part else [name for name in held if name not in wanted]
+        if held and unlike:
+            there, here = held.get(unlike[0], "missing"), wanted.get(unlike[0], "missing")
+            raise UserError(
+                f"the checkpoint of step {step} does not fit this recipe ({unlike[0]} is {there} there and {here} here)",
+                "use the recipe it was made with",
+            )
+
+    def _put_aside(self, steps: list[int]) -> None:
+        if not steps or self._reads_only:
+            return
+        if jax.process_index() == 0:
+            for step in steps:
+                aside = self._path / f"{step}.damaged"
+                shutil.rmtree(aside, ignore_errors=True)
+                (self._path / str(step)).rename(aside)
+        anywhere(False)  # nobody looks before the names are gone
+        self._manager.reload()
+
+
+def _clear_away() -> None:
+    """Ends the reads that a failed one left behind, which would each complain in the log, at a moment nobody chose."""
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = before
+
+
+def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): tuple(leaf.shape) for path, leaf in leaves}
 
 
 def save_weights(path: Path, params: Tree) -> None:

@@ -126,10 +126,13 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
 
 def _begin(job: Job, checkpoints: checkpoint.Checkpoints) -> tuple[State, dict[str, int]] | Outcome:
     """The newest checkpoint, or the first weights. What is needed only here is let go with the return."""
-    latest, rate = checkpoints.latest(), program.policy_schedule(job.recipe)
-    if latest is not None:
-        job.emit.event("resumed", step=latest)
-        return checkpoints.restore(latest, program.abstract_state(job.setup, rate))
+    rate = program.policy_schedule(job.recipe)
+    if checkpoints.latest() is not None:
+        found = checkpoints.restore(program.abstract_state(job.setup, rate))
+        for step in found.damaged:
+            job.emit.event("notice", message=f"the checkpoint of step {step} is damaged and was put aside; this goes on from step {found.step}")
+        job.emit.event("resumed", step=found.step)
+        return found.state, found.cursor
     params = start.weights(job.run, job.source, job.setup, job.collector.programs, job.examples, job.tokenizer, job.emit, job.stopping)
     if params is None:
         return Outcome(Ending.STOPPED, 0, "stopped during the warm start", f"type: podwright resume {job.run.name}")

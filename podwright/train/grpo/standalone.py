@@ -87,11 +87,13 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.Setup, Tokenizer, Tre
     dims = start.dimensions(recipe, source)
     tokenizer = Tokenizer.load(source.path or run.tokenizer)
     setup = program.Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
-    newest = checkpoint.Checkpoints(run.checkpoints, recipe.checkpoint.keep)
-    step = newest.latest()
-    if step is None:
+    checkpoints = checkpoint.Checkpoints(run.checkpoints, None)
+    weights = param.abstract(qwen3.declare(dims), mesh)
+    if checkpoints.latest() is None:
         if not run.start.exists():
             raise UserError(f"run {run.name} has no checkpoint yet", f"type: podwright resume {run.name}")
-        return setup, tokenizer, checkpoint.load_weights(run.start, param.abstract(qwen3.declare(dims), mesh)), 0
-    state, _ = newest.restore(step, program.abstract_state(setup, program.policy_schedule(recipe)))
-    return setup, tokenizer, state.params, step
+        return setup, tokenizer, checkpoint.load_weights(run.start, weights), 0
+    found = checkpoints.restore({"params": weights}, part=True)
+    if found.damaged:
+        print(f"newer checkpoints are damaged: {', '.join(map(str, found.damaged))}", file=sys.stderr)
+    return setup, tokenizer, found.state["params"], found.step

@@ -1,0 +1,123 @@
+"""Checkpoints that were really damaged: an older one is taken, and a recipe that does not fit is not taken for damage."""
+
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from podwright.errors import UserError
+from podwright.train.checkpoint import Checkpoints
+from podwright.train.grpo import program
+from tests.unit.train import small
+
+
+@pytest.fixture(scope="module")
+def setup():
+    return small.setup()
+
+
+@pytest.fixture(scope="module")
+def abstract(setup):
+    return program.abstract_state(setup, program.policy_schedule(setup.recipe))
+
+
+@pytest.fixture(scope="module")
+def two(setup, tmp_path_factory):
+    """Checkpoints of steps 2 and 4, whose weights differ."""
+    path = tmp_path_factory.mktemp("two") / "checkpoints"
+    made = Checkpoints(path, 2)
+    for step in (2, 4):
+        state = program.new_state(setup, small.params(setup, seed=step), program.policy_schedule(setup.recipe))
+        made.save(step, state, {"step": step})
+    made.close()
+    return path
+
+
+@pytest.fixture
+def saved(two, tmp_path):
+    return shutil.copytree(two, tmp_path / "checkpoints")
+
+
+def largest(folder):
+    return max((f for f in folder.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+
+
+def damage(folder, how):
+    if how == "truncated data":
+        file = largest(folder)
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    elif how == "overwritten data":
+        largest(folder).write_bytes(bytes(largest(folder).stat().st_size))
+    elif how == "no data":
+        largest(folder).unlink()
+    elif how == "no index":
+        (folder / "state/manifest.ocdbt").unlink()
+    elif how == "no metadata":
+        (folder / "state/_METADATA").unlink()
+    elif how == "empty cursor":
+        (folder / "cursor/metadata").write_text("")
+    else:
+        shutil.rmtree(folder / "state")
+
+
+WAYS = ["truncated data", "overwritten data", "no data", "no index", "no metadata", "empty cursor", "no state"]
+
+
+def test_the_newest_of_whole_checkpoints_is_restored(setup, abstract, saved):
+    found = Checkpoints(saved, 2).restore(abstract)
+    assert (found.step, found.cursor, found.damaged) == (4, {"step": 4}, ())
+    jax.tree.map(np.testing.assert_array_equal, found.state.params, small.params(setup, seed=4))
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(setup, abstract, saved, how):
+    damage(saved / "4", how)
+    checkpoints = Checkpoints(saved, 2)
+    found = checkpoints.restore(abstract)
+    assert (found.step, found.cursor, found.damaged) == (2, {"step": 2}, (4,))
+    jax.tree.map(np.testing.assert_array_equal, found.state.params, small.params(setup, seed=2))
+    # what comes next can be saved, even before the damaged step is reached again
+    for step in (3, 4):
+        checkpoints.save(step, found.state, {"step": step})
+    checkpoints.close()
+    again = Checkpoints(saved, 2).restore(abstract)
+    assert (again.step, again.damaged) == (4, ())
+    assert (saved / "4.damaged").is_dir() and not (saved / "2").exists()
+
+
+def test_when_all_are_damaged_it_is_one_line_and_nothing_is_touched(abstract, saved):
+    damage(saved / "2", "no index")
+    damage(saved / "4", "truncated data")
+    with pytest.raises(UserError, match=r"can be read: 4, 2 are damaged .*type `rm -r /.*/checkpoints` and resume the run") as e:
+        Checkpoints(saved, 2).restore(abstract)
+    assert "\n" not in str(e.value)
+    assert sorted(p.name for p in saved.iterdir()) == ["2", "4"]
+
+
+@pytest.mark.parametrize("other", [small.Qwen3Dims(32, 64, 3, 4, 2, 16, 96, True), small.Qwen3Dims(32, 64, 2, 4, 2, 16, 96, False)])
+@pytest.mark.parametrize("part", [False, True])
+def test_a_checkpoint_of_another_recipe_is_not_taken_for_damage(setup, saved, other, part):
+    wanted = program.abstract_state(small.setup(dims=other), program.policy_schedule(setup.recipe))
+    with pytest.raises(UserError, match="the checkpoint of step 4 does not fit this recipe .* use the recipe it was made with"):
+        Checkpoints(saved, 2).restore({"params": wanted.params} if part else wanted, part)
+    assert (saved / "4").is_dir()
+
+
+def test_a_part_is_read_without_the_rest_and_a_reader_moves_nothing(setup, abstract, saved):
+    damage(saved / "4", "no index")
+    found = Checkpoints(saved, None).restore({"params": abstract.params}, part=True)
+    assert (found.step, found.damaged, list(found.state)) == (2, (4,), ["params"])
+    jax.tree.map(np.testing.assert_array_equal, found.state["params"], small.params(setup, seed=2))
+    assert (saved / "4").is_dir()
+
+
+def test_what_is_not_the_checkpoints_fault_is_not_damage(abstract, saved, monkeypatch):
+    def full(*_, **__):
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 bytes")
+
+    checkpoints = Checkpoints(saved, 2)
+    monkeypatch.setattr(checkpoints._manager, "restore", full)
+    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
+        checkpoints.restore(abstract)
+    assert Checkpoints(saved, 2).latest() == 4
