@@ -6,6 +6,7 @@ The names and layouts are a table; reading and writing walk it. Tokenizer files 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -108,35 +109,56 @@ def _opener(path: Path) -> Callable[[str], np.ndarray]:
 
 
 def write(path: Path, dims: Qwen3Dims, params: Tree, mesh: Mesh, dtype: str, stop_ids: tuple[int, ...], pad_id: int) -> None:
-    """A directory that transformers loads. Every process must call it; the first one writes."""
+    """A directory that transformers loads. Every process must call it; the first one writes.
+
+    The host holds one shard and one stacked weight at a time.
+    """
     mine = jax.process_index() == 0
     path.mkdir(parents=True, exist_ok=True)
-    shards: list[dict[str, np.ndarray]] = [{}]
-    size = 0
-    names: dict[str, int] = {}
+    where = _shards(dims, jnp.dtype(dtype).itemsize)
+    last = {file: name for name, file in where.items()}
+    shard: dict[str, np.ndarray] = {}
     for name, value in _theirs(dims, params, mesh):
         if not mine:
             continue
-        value = value.astype(jnp.dtype(dtype))
-        if size + value.nbytes > MAX_SHARD_BYTES and shards[-1]:
-            shards.append({})
-            size = 0
-        shards[-1][name] = value
-        names[name] = len(shards)
-        size += value.nbytes
+        shard[name] = value.astype(jnp.dtype(dtype))
+        if name == last[where[name]]:
+            _save(shard, path / where[name])
+            shard = {}
     if not mine:
         return
-    total = sum(v.nbytes for shard in shards for v in shard.values())
-    for number, shard in enumerate(shards, 1):
-        save_file(shard, path / _file(number, len(shards)), metadata={"format": "pt"})
-    if len(shards) > 1:
-        weight_map = {name: _file(number, len(shards)) for name, number in names.items()}
-        write_json(path / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": weight_map})
+    if len(last) > 1:
+        total = dims.num_params() * jnp.dtype(dtype).itemsize
+        write_json(path / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": where})
     write_json(path / "config.json", _config(dims, dtype, stop_ids, pad_id))
     write_json(
         path / "generation_config.json",
         {"eos_token_id": list(stop_ids), "pad_token_id": pad_id, "do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95},
     )
+
+
+def _save(shard: dict[str, np.ndarray], file: Path) -> None:
+    try:
+        save_file(shard, file, metadata={"format": "pt"})
+    except SafetensorError as e:
+        raise UserError(f"{file} cannot be written ({e})", "free some space there, or name another directory") from e
+
+
+def _shards(dims: Qwen3Dims, itemsize: int) -> dict[str, str]:
+    """Hugging Face's name -> file, for every tensor in the order of `_theirs`."""
+    declared = qwen3.declare(dims)
+    sizes = {f"{_TOP[name]}.weight": math.prod(declared[name].shape) for name in _TOP if name in declared}
+    for name in _LAYER:
+        num_layers, *shape = declared["layers"][name].shape
+        sizes |= {f"model.layers.{i}.{_LAYER[name]}.weight": math.prod(shape) for i in range(num_layers)}
+    number: dict[str, int] = {}
+    used, count = 0, 1
+    for tensor, size in sizes.items():
+        if used and used + size * itemsize > MAX_SHARD_BYTES:
+            used, count = 0, count + 1
+        number[tensor] = count
+        used += size * itemsize
+    return {tensor: _file(n, count) for tensor, n in number.items()}
 
 
 def _file(number: int, of: int) -> str:
@@ -146,11 +168,11 @@ def _file(number: int, of: int) -> str:
 def _theirs(dims: Qwen3Dims, params: Tree, mesh: Mesh) -> Iterator[tuple[str, np.ndarray]]:
     """Name and float32 value of every Hugging Face tensor; at most one of our stacked weights is gathered at a time."""
     gather = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))
-    for name in ("embed", "norm", "lm_head"):
+    for name in _TOP:
         if name in params:
             yield f"{_TOP[name]}.weight", np.asarray(gather(params[name]))
-    for name, stacked in params["layers"].items():
-        values = np.asarray(gather(stacked))
+    for name in _LAYER:
+        values = np.asarray(gather(params["layers"][name]))
         for i in range(dims.num_layers):
             yield f"model.layers.{i}.{_LAYER[name]}.weight", _to_theirs(name, values[i])
 

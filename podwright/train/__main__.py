@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError
+from podwright.errors import UserError, from_os
 from podwright.recipe import load
 from podwright.rundir import Ending, RunDir, write_json
 
@@ -49,9 +49,17 @@ def main() -> int:
     try:
         print(json.dumps(verb(sys.argv[2:])))
     except UserError as e:
-        print(json.dumps({"error": e.what, "fix": e.fix}))
-        return 2
+        return _refused(e)
+    except OSError as e:
+        if (explained := from_os(e)) is None:
+            raise
+        return _refused(explained)
     return 0
+
+
+def _refused(e: UserError) -> int:
+    print(json.dumps({"error": e.what, "fix": e.fix}))
+    return 2
 
 
 def _train() -> int:
@@ -115,7 +123,7 @@ def _explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     first = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"[:300]
     again = f"then type: podwright resume {run.name}"
     full = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or "No space left" in str(e) or "quota exceeded" in str(e).lower():
+    if full or "No space left" in str(e) or "disk quota exceeded" in str(e).lower():
         return Ending.CRASHED, f"the disk of {run.path} is full", f"free some space, {again}"
     if isinstance(e, OSError) and e.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return Ending.CRASHED, f"{e.filename or run.path} cannot be written ({e.strerror})", f"make it writable, {again}"

@@ -11,6 +11,7 @@ from typing import Any
 from podwright.rundir import Ending, RunDir
 
 _TAIL_BYTES = 16_384
+_DISK_FULL = re.compile(r"No space left on device|disk quota exceeded", re.IGNORECASE)  # tensorstore calls this RESOURCE_EXHAUSTED too
 _OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|MemoryError|std::bad_alloc", re.IGNORECASE)
 
 
@@ -38,9 +39,12 @@ def _dead(log: str, returncode: int | None, stop_wanted: bool) -> Outcome:
     """An attempt whose trainer wrote no exit.json."""
     last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
     how = _how(returncode)
-    out_of_memory = [line.strip() for line in log.splitlines() if _OUT_OF_MEMORY.search(line)]
+    disk_full = [line.strip() for line in log.splitlines() if _DISK_FULL.search(line)]
+    out_of_memory = [line.strip() for line in log.splitlines() if _OUT_OF_MEMORY.search(line) and not _DISK_FULL.search(line)]
     if stop_wanted and returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
         return Outcome(Ending.STOPPED, f"stopped before the trainer could save ({how})")
+    if disk_full:
+        return Outcome(Ending.CRASHED, f"a disk is full: {disk_full[-1][-200:]}", "free some space, then resume the run")
     if out_of_memory:
         return Outcome(Ending.OUT_OF_MEMORY, out_of_memory[-1])
     if returncode == -signal.SIGKILL:

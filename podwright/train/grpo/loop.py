@@ -51,6 +51,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
     emit.event("phase", phase="loading")
     rewards = reward.load(recipe.rewards)
     train, test = gsm8k.load(recipe.data, recipe.seed)
+    data = start.check_data(run, recipe, train, test)
     source = start.find_source(recipe, start.begun_with(run).get("model_revision"))
     dims = start.dimensions(recipe, source)
     tokenizer = start.tokenizer(run, source, dims, train)
@@ -63,7 +64,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
         if encoded.left_out:
             message = f"{encoded.left_out} of {len(of)} {name} prompts are longer than {limit} tokens and are left out"
             emit.event("notice", message=message)
-    emit.event("environment", **speed.environment(), num_params=dims.num_params(), model_revision=source.revision)
+    emit.event("environment", **speed.environment(), num_params=dims.num_params(), model_revision=source.revision, data=data)
     made = program.programs(setup)
     collector = Collector(setup, made, training, tokenizer, rewards)
     evaluator = Evaluator(setup, made["evaluate"], testing, tokenizer, stopping)
@@ -130,7 +131,9 @@ def _begin(job: Job, checkpoints: checkpoint.Checkpoints) -> tuple[State, dict[s
     if checkpoints.latest() is not None:
         found = checkpoints.restore(program.abstract_state(job.setup, rate))
         for step in found.damaged:
-            job.emit.event("notice", message=f"the checkpoint of step {step} is damaged and was put aside; this goes on from step {found.step}")
+            job.emit.event(
+                "notice", message=f"the checkpoint of step {step} is damaged and was put aside; this goes on from step {found.step}"
+            )
         job.emit.event("resumed", step=found.step)
         return found.state, found.cursor
     params = start.weights(job.run, job.source, job.setup, job.collector.programs, job.examples, job.tokenizer, job.emit, job.stopping)

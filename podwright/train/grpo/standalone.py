@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,11 @@ def export(path: Path, out: Path) -> dict[str, Any]:
         raise UserError(f"{out} is not empty", "name a directory that does not exist yet")
     recipe = _recipe_for(path)
     setup, tokenizer, params, step = _open(path, recipe)
-    convert.write(out, setup.dims, params, setup.mesh, recipe.model.compute_dtype, tokenizer.stop_ids, tokenizer.pad_id)
-    tokenizer.save(out)
+    part = out.with_name(f"{out.name}.part")  # what a killed export leaves behind is not taken for a model
+    shutil.rmtree(part, ignore_errors=True)
+    convert.write(part, setup.dims, params, setup.mesh, recipe.model.compute_dtype, tokenizer.stop_ids, tokenizer.pad_id)
+    tokenizer.save(part)
+    part.rename(out)
     return {"directory": str(out), "step": step, "dtype": recipe.model.compute_dtype, "num_params": setup.dims.num_params()}
 
 

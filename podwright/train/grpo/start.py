@@ -6,6 +6,8 @@ The weights at step 0 are written to start/ when no other place holds them, so t
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,24 @@ class Source:
 def begun_with(run: RunDir) -> Record:
     """What the first attempt that got so far wrote about its surroundings; {} before that."""
     return next((e for e in read_jsonl(run.events) if e["event"] == "environment"), {})
+
+
+def check_data(run: RunDir, recipe: GrpoRecipe, train: list[Example], test: list[Example]) -> dict[str, str]:
+    """Fingerprints of both parts of the data. UserError when the run began with others: its records would not be of one test."""
+    found = {name: _fingerprint(part) for name, part in (("train", train), ("test", test))}
+    before = begun_with(run).get("data") or found
+    changed = [name for name in found if found[name] != before[name]]
+    if changed:
+        raise UserError(
+            f"data.source={recipe.data.source} is not what run {run.name} began with: its {' and '.join(changed)} examples have changed",
+            "bring it back as it was and resume, or run the recipe again under another name",
+        )
+    return found
+
+
+def _fingerprint(examples: list[Example]) -> str:
+    text = json.dumps([(e.question, e.solution) for e in examples])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def find_source(recipe: GrpoRecipe, revision: str | None = None) -> Source:

@@ -59,6 +59,13 @@ def train(
     assert warm
     emit.event("phase", phase="warm_start")
     lessons = _lessons(setup, examples, tokenizer)
+    if left_out := len(examples) - len(lessons.prompts_NS):
+        limits = setup.recipe.rollout
+        message = (
+            f"{left_out} of {len(examples)} worked answers are left out of the warm start: longer than "
+            f"{limits.total_generation_steps} tokens, or their prompt than {limits.max_prompt_length}"
+        )
+        emit.event("notice", message=message)
     rate = program.warm_schedule(setup.recipe)
     state = program.new_state(setup, params, rate)
     for number in range(1, warm.max_steps + 1):
@@ -75,7 +82,8 @@ def train(
         emit.metrics("warm_start", number, figures | clock.seconds)
         if not np.isfinite([figures["loss"], figures["grad_norm"]]).all():
             lower = f"type a lower warm_start.learning_rate than {warm.learning_rate:g}"
-            raise UserError(f"the warm start's loss is {figures['loss']} at step {number}", lower)
+            wrong = f"step {number} of the warm start: loss={figures['loss']:g}, grad_norm={figures['grad_norm']:g}"
+            raise UserError(wrong, lower)
     return state.params
 
 

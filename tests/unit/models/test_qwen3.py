@@ -1,14 +1,17 @@
 """Parity with transformers: logits, greedy generation, and our own export read back there."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors import safe_open
 
 from podwright.errors import UserError
-from podwright.models import convert, qwen3
+from podwright.models import convert, param, qwen3
 from podwright.recipe.models import Qwen3Dims, from_hf_config
 from podwright.train.grpo import rollout
 from tests.unit.models import reference
@@ -98,8 +101,37 @@ def test_sharded_checkpoints_are_read_and_written(tmp_path, one_device, monkeypa
     again = transformers.Qwen3ForCausalLM.from_pretrained(tmp_path / "out")
     for ours, original in zip(again.parameters(), theirs.parameters(), strict=True):
         assert torch.equal(ours.to(torch.bfloat16), original.to(torch.bfloat16))
+    files = [safe_open(f, "np") for f in sorted((tmp_path / "out").glob("*.safetensors"))]
+    sizes = [sum(f.get_tensor(name).nbytes for name in f.keys()) for f in files]  # noqa: SIM118 - a file is no dict
+    assert (
+        max(sizes) <= 50_000
+        and sum(sizes) == json.loads((tmp_path / "out/model.safetensors.index.json").read_text())["metadata"]["total_size"]
+    )
     back = convert.read(tmp_path / "out", dims, one_device)
     np.testing.assert_array_equal(back["layers"]["q"], params["layers"]["q"].astype(jnp.bfloat16).astype(jnp.float32))
+
+
+def test_the_host_holds_one_shard_while_writing(tmp_path, one_device, monkeypatch):
+    """Each file is on the disk before the first tensor of the next one is fetched."""
+    dims = Qwen3Dims(48, 80, 3, 4, 2, 16, 97, True)
+    params = param.initialize(qwen3.declare(dims), one_device, 0)
+    monkeypatch.setattr(convert, "MAX_SHARD_BYTES", 50_000)
+    theirs, there = convert._theirs, []
+
+    def watched(*args):
+        for name, value in theirs(*args):
+            there.append(len(list(tmp_path.glob("*.safetensors"))))
+            yield name, value
+
+    monkeypatch.setattr(convert, "_theirs", watched)
+    convert.write(tmp_path, dims, params, one_device, "float32", (5,), 0)
+    number = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
+    assert there == [int(file[6:11]) - 1 for file in number.values()] and there[-1] > 2
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
+    with pytest.raises(UserError, match=r"gone/x cannot be written .*; free some space there, or name another directory"):
+        convert._save({"x": np.zeros(9)}, tmp_path / "gone" / "x")
 
 
 def test_a_checkpoint_of_other_dimensions_is_one_line(tmp_path, one_device):

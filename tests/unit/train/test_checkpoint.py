@@ -99,7 +99,7 @@ def test_when_all_are_damaged_it_is_one_line_and_nothing_is_touched(abstract, sa
 @pytest.mark.parametrize("part", [False, True])
 def test_a_checkpoint_of_another_recipe_is_not_taken_for_damage(setup, saved, other, part):
     wanted = program.abstract_state(small.setup(dims=other), program.policy_schedule(setup.recipe))
-    with pytest.raises(UserError, match="the checkpoint of step 4 does not fit this recipe .* use the recipe it was made with"):
+    with pytest.raises(UserError, match=r"the checkpoint of step 4 does not fit this recipe .* use the recipe it was made with"):
         Checkpoints(saved, 2).restore({"params": wanted.params} if part else wanted, part)
     assert (saved / "4").is_dir()
 

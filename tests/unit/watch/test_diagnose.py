@@ -9,6 +9,13 @@ from podwright.rundir import Ending, RunDir
 from podwright.watch.diagnose import outcome
 
 
+# As tensorstore says it through orbax.
+DISK_FULL = (
+    'RESOURCE_EXHAUSTED: Error writing "w/0.0" in OCDBT database at local file "/r/checkpoints/1.orbax-checkpoint-tmp/": '
+    "Failed to write 2673028 bytes to file 4: No space left on device [os_error_code='28']"
+)
+
+
 def attempt(folder: Path, log: str, exit_text: str | None = None) -> RunDir:
     run = RunDir(folder)
     run.attempt(1).mkdir(parents=True)
@@ -29,6 +36,9 @@ def test_what_the_trainer_wrote_last_counts(tmp_path: Path) -> None:
     [
         ("step 1\n", -9, False, Ending.UNKNOWN, "killed by SIGKILL: by a person, or by the kernel when memory ran out"),
         ("XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory\n", 1, False, Ending.OUT_OF_MEMORY, "RESOURCE_EXHAUSTED"),
+        (f"ValueError: {DISK_FULL}\n", 1, False, Ending.CRASHED, "a disk is full: "),
+        (f"step 1\n{DISK_FULL}\n", -9, False, Ending.CRASHED, "No space left on device"),
+        ("OSError: [Errno 122] Disk quota exceeded: 'x'\n", 1, False, Ending.CRASHED, "a disk is full: OSError: [Errno 122]"),
         ("step 1\nterminate called: std::bad_alloc\n", -6, False, Ending.OUT_OF_MEMORY, "bad_alloc"),
         ("Traceback (most recent call last):\nKeyError: 'x'\n\n", 1, False, Ending.CRASHED, "KeyError: 'x' (exit code 1)"),
         ("Traceback (most recent call last):\nKeyError: 'x'\n", None, False, Ending.CRASHED, "KeyError: 'x'"),

@@ -1,0 +1,95 @@
+"""What can befall a run's files and numbers, with the real trainer: killed, damaged, changed, not finite."""
+
+import json
+import shutil
+import signal
+import time
+
+import pytest
+
+from podwright.data.tokenizer import Tokenizer
+from podwright.rundir import RunDir, append_jsonl, read_jsonl
+from podwright.train.grpo import standalone
+from tests.e2e.test_grpo_run import figures, finish, prepare, start, train
+
+
+def events(run, name):
+    return [e for e in read_jsonl(run.events) if e["event"] == name]
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A run on a file of its own, killed after its test at step 2 and then resumed to the end of step 4."""
+    folder = tmp_path_factory.mktemp("killed")
+    for n in range(40):
+        append_jsonl(folder / "data.jsonl", {"question": f"How many are {n} and 1?", "answer": f"{n}+1={n + 1}\n#### {n + 1}"})
+    run = prepare(folder / "run", f"data.source={folder / 'data.jsonl'}", "evaluation.every_n_steps=2", "data.num_train=0")
+    process = start(run)
+    deadline = time.time() + 240
+    while not (run.checkpoints / "2").is_dir() or len(figures(run).get("grpo", [])) < 3:
+        assert process.poll() is None and time.time() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert finish(run, start(run, attempt=2), attempt=2)["ending"] == "FINISHED"
+    return run
+
+
+@pytest.fixture
+def run(killed, tmp_path):
+    return RunDir(shutil.copytree(killed.path, tmp_path / "run"))
+
+
+def test_a_resume_repeats_no_evaluation(killed):
+    assert [(e["when"], e["step"]) for e in events(killed, "evaluation")] == [("before", 0), ("during", 2), ("after", 4)]
+    assert [e["step"] for e in events(killed, "resumed")] == [2]
+
+
+def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before(killed, run):
+    data = max((f for f in (run.checkpoints / "4").rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+    data.write_bytes(data.read_bytes()[:100])
+    end = finish(run, start(run, attempt=3), attempt=3)
+    assert end["ending"] == "FINISHED", end
+    (notice,) = events(run, "notice")[len(events(killed, "notice")) :]
+    assert notice["message"] == "the checkpoint of step 4 is damaged and was put aside; this goes on from step 2"
+    assert [e["step"] for e in events(run, "resumed")] == [2, 2]
+    assert figures(run) == figures(killed)
+
+
+def test_changed_data_is_refused_before_anything_is_recorded(killed, run):
+    recipe = json.loads(run.recipe.read_text())
+    changed = run.path.parent / "data.jsonl"
+    lines = (killed.path.parent / "data.jsonl").read_text().splitlines()
+    changed.write_text("\n".join([*lines[:-1], lines[-1].replace("39+1", "40")]) + "\n")
+    run.recipe.write_text(json.dumps(recipe | {"data": recipe["data"] | {"source": str(changed)}}))
+    before = run.metrics.read_text()
+    end = finish(run, start(run, attempt=3), attempt=3)
+    assert end["ending"] == "BAD_INPUT" and "Traceback" not in end["log"]
+    assert f"data.source={changed} is not what run run began with: its " in end["detail"] and "bring it back as it was" in end["fix"]
+    assert run.metrics.read_text() == before
+
+
+def test_an_export_that_is_broken_off_leaves_nothing_that_looks_whole(run, tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Tokenizer, "save", killed)
+        standalone.export(run.path, tmp_path / "out")
+    assert not (tmp_path / "out").exists() and (tmp_path / "out.part/model.safetensors").is_file()
+    (tmp_path / "out.part/model-00001-of-00009.safetensors").touch()
+    standalone.export(run.path, tmp_path / "out")
+    assert not (tmp_path / "out.part").exists()
+    assert {"model.safetensors", "config.json", "tokenizer.json"} < {f.name for f in (tmp_path / "out").iterdir()}
+    assert not (tmp_path / "out/model-00001-of-00009.safetensors").exists()
+
+
+def test_a_warm_start_that_is_not_finite_says_which_rate_to_lower(tmp_path):
+    rates = ["warm_start.learning_rate=1e30", "optimizer.max_grad_norm=1e30", "optimizer.warmup_ratio=0"]
+    run, end = train(tmp_path / "run", *rates, "rollout.total_generation_steps=12")
+    assert end["ending"] == "BAD_INPUT" and "Traceback" not in end["log"]
+    assert end["detail"].startswith("step 2 of the warm start: loss=") and "nan" in end["detail"]
+    assert end["fix"] == "type a lower warm_start.learning_rate than 1e+30"
+    assert not run.start.exists()
+    (notice,) = [e["message"] for e in events(run, "notice") if "warm start" in e["message"]]
+    assert " of 200 worked answers are left out of the warm start: longer than 12 tokens" in notice
