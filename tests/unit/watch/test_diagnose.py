@@ -8,7 +8,6 @@ import pytest
 from podwright.rundir import Ending, RunDir
 from podwright.watch.diagnose import outcome
 
-
 # As tensorstore says it through orbax.
 DISK_FULL = (
     'RESOURCE_EXHAUSTED: Error writing "w/0.0" in OCDBT database at local file "/r/checkpoints/1.orbax-checkpoint-tmp/": '
