@@ -1,4 +1,4 @@
-"""Norm, rotary positions and gated MLP. Shape suffixes: B batch, N tokens, E hidden, F ffn, H heads, D head_dim."""
+"""Linear layer, norm and rotary positions. Shape suffixes: B batch, N tokens, E hidden, H heads, D head_dim."""
 
 from __future__ import annotations
 
@@ -52,8 +52,3 @@ def rotate(x_BNHD: jax.Array, cos_BND: jax.Array, sin_BND: jax.Array) -> jax.Arr
     cos, sin = cos_BND[..., None, :], sin_BND[..., None, :]
     turned = jnp.concatenate([real * cos - imaginary * sin, imaginary * cos + real * sin], axis=-1)
     return turned.astype(x_BNHD.dtype)
-
-
-def gated_mlp(x_BNE: jax.Array, gate_EF: jax.Array, up_EF: jax.Array, down_FE: jax.Array) -> jax.Array:
-    """down(silu(gate(x)) * up(x)) (Shazeer 2020)."""
-    return linear(jax.nn.silu(linear(x_BNE, gate_EF)) * linear(x_BNE, up_EF), down_FE)

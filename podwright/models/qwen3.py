@@ -62,14 +62,30 @@ def _layer(dims: Qwen3Dims, w: Tree, x_BNE: jax.Array, cos: jax.Array, sin: jax.
     """One pre-norm block. `attend(q BNKRD, k BNKD, v BNKD) -> BNKRD` decides who sees whom."""
     b, num, _ = x_BNE.shape
     y = layers.rms_norm(x_BNE, w["attention_norm"], dims.norm_eps)
-    q = layers.rms_norm(layers.linear(y, w["q"]), w["q_norm"], dims.norm_eps)
-    k = layers.rms_norm(layers.linear(y, w["k"]), w["k_norm"], dims.norm_eps)
-    v = layers.linear(y, w["v"])
-    q, k = layers.rotate(q, cos, sin), layers.rotate(k, cos, sin)
+    q, k, v = _project(dims, w, y)
+    q = layers.rotate(layers.rms_norm(q, w["q_norm"], dims.norm_eps), cos, sin)
+    k = layers.rotate(layers.rms_norm(k, w["k_norm"], dims.norm_eps), cos, sin)
     out = attend(q.reshape(b, num, dims.num_kv_heads, -1, dims.head_dim), k, v)
     x_BNE = x_BNE + layers.linear(out.reshape(b, num, -1), w["o"].reshape(-1, dims.hidden_size))
     y = layers.rms_norm(x_BNE, w["mlp_norm"], dims.norm_eps)
-    return x_BNE + layers.gated_mlp(y, w["gate"], w["up"], w["down"])
+    gate, up = _gate_and_up(w, y)
+    return x_BNE + layers.linear(jax.nn.silu(gate) * up, w["down"])
+
+
+def _project(dims: Qwen3Dims, w: Tree, y_BNE: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Queries, keys and values, [B, N, heads, D]."""
+    if "qkv" not in w:
+        return layers.linear(y_BNE, w["q"]), layers.linear(y_BNE, w["k"]), layers.linear(y_BNE, w["v"])
+    joined = layers.linear(y_BNE, w["qkv"])
+    q = joined[..., :-2, :].reshape(*y_BNE.shape[:-1], dims.num_heads, dims.head_dim)
+    return q, joined[..., -2, :], joined[..., -1, :]
+
+
+def _gate_and_up(w: Tree, y_BNE: jax.Array) -> tuple[jax.Array, jax.Array]:
+    if "gate_up" not in w:
+        return layers.linear(y_BNE, w["gate"]), layers.linear(y_BNE, w["up"])
+    joined = layers.linear(y_BNE, w["gate_up"])
+    return joined[..., 0, :], joined[..., 1, :]
 
 
 class Group(NamedTuple):
@@ -96,10 +112,11 @@ def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat:
 
     def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
         q_own = q[:, s:].reshape(p, g, t, *q.shape[2:])
-        k_own, v_own = (jnp.einsum("pgukd->pkgud", x[:, s:].reshape(p, g, t, *x.shape[2:])) for x in (k, v))
-        prompt = jnp.swapaxes(k[:, :s], 1, 2), jnp.swapaxes(v[:, :s], 1, 2)
+        k_own, v_own = (x[:, s:].reshape(p, g, t, *x.shape[2:]) for x in (k, v))
+        own = jnp.einsum("pgukd->pkgdu", k_own), jnp.einsum("pgukd->pkgud", v_own)
+        prompt = jnp.einsum("pskd->pkds", k[:, :s]), jnp.swapaxes(v[:, :s], 1, 2)
         first = attention.causal(q[:, :s], k[:, :s], v[:, :s])
-        second = attention.grouped(q_own, prompt, (k_own, v_own), prompt_mask_PS, own_mask_TU)
+        second = attention.grouped(q_own, prompt, own, prompt_mask_PS, own_mask_TU)
         return jnp.concatenate([first, second.reshape(p, g * t, *second.shape[3:])], axis=1)
 
     def block(x: jax.Array, w: Tree) -> tuple[jax.Array, None]:
@@ -137,15 +154,37 @@ def hidden(dims: Qwen3Dims, params: Tree, tokens_BN: jax.Array, dtype: Any) -> t
 class Cache(NamedTuple):
     """Keys and values of one layer while decoding: the prompt's, shared by its group, and each completion's own."""
 
-    prompt_k_PKSD: jax.Array
+    prompt_k_PKDS: jax.Array
     prompt_v_PKSD: jax.Array
-    k_PKGTD: jax.Array
+    k_PKGDT: jax.Array
     v_PKGTD: jax.Array
 
 
-def unstack(params: Tree, num_layers: int) -> list[Tree]:
-    """Layer by layer, so that the decode loop reads whole arrays instead of slicing the stack at every token."""
-    return [jax.tree.map(lambda w, i=i: w[i], params["layers"]) for i in range(num_layers)]
+def new_cache(k_PSKD: jax.Array, v_PSKD: jax.Array, num_generations: int, max_new_tokens: int) -> Cache:
+    p, _, heads, d = k_PSKD.shape
+    own = (p, heads, num_generations)
+    return Cache(
+        jnp.einsum("pskd->pkds", k_PSKD),
+        jnp.swapaxes(v_PSKD, 1, 2),
+        jnp.zeros((*own, d, max_new_tokens), k_PSKD.dtype),
+        jnp.zeros((*own, max_new_tokens, d), v_PSKD.dtype),
+    )
+
+
+def for_decoding(dims: Qwen3Dims, params: Tree) -> list[Tree]:
+    """Layer by layer, with q, k and v in one product and gate and up in another, since a token's products are small.
+
+    Whole arrays spare the loop from slicing the stack at every token; joining by key-value head, and gate beside up,
+    leaves every part on the device of the tensor axis that has it.
+    """
+    return [_joined(dims, jax.tree.map(lambda w, i=i: w[i], params["layers"])) for i in range(dims.num_layers)]
+
+
+def _joined(dims: Qwen3Dims, w: Tree) -> Tree:
+    w = dict(w)
+    q, k, v, gate, up = (w.pop(name) for name in ("q", "k", "v", "gate", "up"))
+    q_EKRD = q.reshape(q.shape[0], dims.num_kv_heads, -1, dims.head_dim)
+    return w | {"qkv": jnp.concatenate([q_EKRD, k[:, :, None], v[:, :, None]], axis=2), "gate_up": jnp.stack([gate, up], axis=1)}
 
 
 def decode_step(
@@ -154,17 +193,17 @@ def decode_step(
     """Hidden states [P, G, E] after completion token number `t` (from 0) of every row, and the caches with it in place."""
     p, g = tokens_PG.shape
     cos, sin = layers.rope_angles(jnp.broadcast_to((lengths_P + t)[:, None], (p, g)), dims.head_dim, dims.rope_theta)
-    prompt_mask_PS = jnp.arange(caches[0].prompt_k_PKSD.shape[2]) < lengths_P[:, None]
-    own_mask_TU = (jnp.arange(caches[0].k_PKGTD.shape[3]) <= t)[None]
+    prompt_mask_PS = jnp.arange(caches[0].prompt_k_PKDS.shape[3]) < lengths_P[:, None]
+    own_mask_TU = (jnp.arange(caches[0].k_PKGDT.shape[4]) <= t)[None]
     x = params["embed"][tokens_PG]
     for i, w in enumerate(per_layer):
 
         def attend(q: jax.Array, k: jax.Array, v: jax.Array, i: int = i) -> jax.Array:
             old = caches[i]
-            k_own = jax.lax.dynamic_update_slice(old.k_PKGTD, jnp.swapaxes(k, 1, 2)[:, :, :, None], (0, 0, 0, t, 0))
+            k_own = jax.lax.dynamic_update_slice(old.k_PKGDT, jnp.swapaxes(k, 1, 2)[..., None], (0, 0, 0, 0, t))
             v_own = jax.lax.dynamic_update_slice(old.v_PKGTD, jnp.swapaxes(v, 1, 2)[:, :, :, None], (0, 0, 0, t, 0))
-            caches[i] = old._replace(k_PKGTD=k_own, v_PKGTD=v_own)
-            prompt = (old.prompt_k_PKSD, old.prompt_v_PKSD)
+            caches[i] = old._replace(k_PKGDT=k_own, v_PKGTD=v_own)
+            prompt = (old.prompt_k_PKDS, old.prompt_v_PKSD)
             return attention.grouped(q[:, :, None], prompt, (k_own, v_own), prompt_mask_PS, own_mask_TU)[:, :, 0]
 
         x = _layer(dims, w, x, cos, sin, attend)

@@ -126,9 +126,8 @@ def generate(
     hidden, (k, v) = qwen3.hidden(dims, weights, prompts_PS, dtype)
     last = jnp.take_along_axis(hidden, lengths_P[:, None, None] - 1, axis=1)
     token, logp = draw(last, jnp.int32(0))
-    own = jnp.zeros((p, dims.num_kv_heads, g, t_max, dims.head_dim), dtype)
-    caches = [qwen3.Cache(jnp.swapaxes(k[i], 1, 2), jnp.swapaxes(v[i], 1, 2), own, own) for i in range(dims.num_layers)]
-    per_layer = qwen3.unstack(weights, dims.num_layers)
+    caches = [qwen3.new_cache(k[i], v[i], g, t_max) for i in range(dims.num_layers)]
+    per_layer = qwen3.for_decoding(dims, weights)
     tokens = jnp.full((p, g, t_max), pad_id, jnp.int32).at[:, :, 0].set(token)
     logps = jnp.zeros((p, g, t_max), jnp.float32).at[:, :, 0].set(logp)
     done = jnp.isin(token, stops)
