@@ -96,7 +96,7 @@ def test_the_second_ctrl_c_leaves_the_trainer_alive(bench: Bench) -> None:
 
 
 def test_detached_then_watched_then_stopped(bench: Bench) -> None:
-    code, out, err = bench.run(60, "--detach", "--json", STANDIN_STEP_S="0.05")
+    code, out, err = bench.run(2000, "--detach", "--json", STANDIN_STEP_S="0.05")
     assert code == 0, err
     assert json.loads(out)["state"] == "running"
     watcher = bench.start("watch", "r")
