@@ -10,10 +10,10 @@ import typer
 
 from podwright import show
 from podwright.errors import UserError, from_os
+from podwright.rundir import RUNS, RunDir
 
 if TYPE_CHECKING:
     from podwright.recipe.schema import Recipe
-    from podwright.rundir import RunDir
 
 app = typer.Typer(
     help="Take an LLM training recipe to a measured, written-up result on the accelerators you have.",
@@ -27,13 +27,11 @@ app.add_typer(recipes, name="recipes")
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe's name, or a YAML file")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="such as training.max_steps=10")]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="the name of a run")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="the name of a run, or its directory")]
 Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_RUNS", help="where runs are kept")]
 On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, or cpu-N for N CPU devices on this machine")]
 Smoke = Annotated[int, typer.Option("--smoke", metavar="3|10", help="only so many steps, on little data")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
-
-RUNS = Path("runs")
 
 
 @recipes.callback(invoke_without_command=True)

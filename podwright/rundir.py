@@ -20,11 +20,14 @@ from __future__ import annotations
 import enum
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 Record = dict[str, Any]
+RUNS = Path("runs")
+"""where runs are kept unless --runs says otherwise"""
 
 
 class Ending(enum.StrEnum):
@@ -64,6 +67,12 @@ class RunDir:
         self.tokenizer = self.path / "tokenizer"
         self.report = self.path / "report"
         self.trackers = self.path / "trackers"
+
+    @property
+    def typed(self) -> str:
+        """What to type for this run from here: its name where runs are by default, else its path, which every verb takes too."""
+        here = self.path.parent.resolve() == RUNS.resolve()
+        return shlex.quote(self.name if here else str(self.path))
 
     def attempt(self, number: int) -> Path:
         return self.path / "attempts" / str(number)

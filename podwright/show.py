@@ -6,9 +6,11 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
+from podwright.rundir import RunDir
 
 Row = dict[str, Any]
 
@@ -75,7 +77,8 @@ def runs(rows: Sequence[Row]) -> None:
 def standing(r: Row) -> None:
     """How a run stands, and what to type next."""
     if r["ending"] is None:
-        print(f"{r['name']} is {r['state']} at step {r['step']}/{r['max_steps']}; `podwright watch {r['name']}` follows it")
+        typed = RunDir(Path(r["run_dir"])).typed
+        print(f"{r['name']} is {r['state']} at step {r['step']}/{r['max_steps']}; `podwright watch {typed}` follows it")
         return
     said = f": {r['detail']}" if r["detail"] else ""
     print(f"{r['name']} {r['ending']} at step {r['step']}/{r['max_steps']}{said}")

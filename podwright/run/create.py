@@ -48,4 +48,6 @@ def create(path: Path, recipe: Recipe, target: str, plan: dict[str, Any]) -> Run
 
 
 def _in_use(path: Path) -> UserError:
-    return UserError(f"run name {path.name!r} is in use", f"type `podwright resume {path.name}` to go on with it, or another --name")
+    return UserError(
+        f"run name {path.name!r} is in use", f"type `podwright resume {RunDir(path).typed}` to go on with it, or another --name"
+    )

@@ -141,7 +141,7 @@ class Driver:
         error = write_report(self.run)
         self._mirror(last=True)  # after the report, which a tracker may keep as an artifact
         if error:
-            self._warn(f"the report could not be written: {error}; `podwright report {self.run.name}` tries again")
+            self._warn(f"the report could not be written: {error}; `podwright report {self.run.typed}` tries again")
         self._journal("reported", state, error=error)
 
     @contextlib.contextmanager

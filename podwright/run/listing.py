@@ -54,7 +54,7 @@ def log(run: RunDir, follow: bool) -> Iterator[str]:
     """The log of the newest attempt in pieces; with `follow`, until it has ended."""
     state = journal.read(run)
     if not state.handle:
-        raise UserError(f"run {run.name} has no log: nothing was started yet", f"`podwright resume {run.name}` starts it")
+        raise UserError(f"run {run.name} has no log: nothing was started yet", f"`podwright resume {run.typed}` starts it")
     return logs.read(targets.find(state.target), state.handle, follow)
 
 
@@ -118,5 +118,5 @@ def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
         "ending": str(ending) if ending else None,
         "status": ENDINGS[ending].status if ending else str(phase),
         "detail": detail,
-        "fix": advice(ending, fix, run.name) if ending else "",
+        "fix": advice(ending, fix, run.typed) if ending else "",
     }

@@ -51,7 +51,7 @@ class Facts:
     status: str
     budget: Budget
     advice: str
-    """what to do, for endings that brought no advice of their own; {name} is the run"""
+    """what to do, for endings that brought no advice of their own; {name} is what to type for the run"""
 
 
 _RESUME = "`podwright resume {name}` goes on from the last checkpoint"
@@ -80,5 +80,5 @@ ENDINGS: dict[Ending, Facts] = {
 }
 
 
-def advice(ending: Ending, fix: str, name: str) -> str:
-    return fix or ENDINGS[ending].advice.format(name=name)
+def advice(ending: Ending, fix: str, typed: str) -> str:
+    return fix or ENDINGS[ending].advice.format(name=typed)

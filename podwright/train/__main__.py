@@ -111,7 +111,7 @@ def _run(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
         if lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as e:
-        raise UserError(f"another trainer is at work in {run.path}", f"type: podwright watch {run.name}") from e
+        raise UserError(f"another trainer is at work in {run.path}", f"type: podwright watch {run.typed}") from e
     return loop.train(run, recipe, Emitter(run, attempt), stopping)
 
 
@@ -121,7 +121,7 @@ def _first_process() -> bool:
 
 def _explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     first = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"[:300]
-    again = f"then type: podwright resume {run.name}"
+    again = f"then type: podwright resume {run.typed}"
     full = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or "No space left" in str(e) or "disk quota exceeded" in str(e).lower():
         return Ending.CRASHED, f"the disk of {run.path} is full", f"free some space, {again}"
@@ -129,7 +129,7 @@ def _explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
         return Ending.CRASHED, f"{e.filename or run.path} cannot be written ({e.strerror})", f"make it writable, {again}"
     if "RESOURCE_EXHAUSTED" in str(e) or isinstance(e, MemoryError):
         return Ending.OUT_OF_MEMORY, first, "raise training.gradient_accumulation_steps or mesh.fsdp, or lower batch_size"
-    return Ending.CRASHED, first, f"read the log: podwright logs {run.name}"
+    return Ending.CRASHED, first, ""
 
 
 def _eval(argv: list[str]) -> dict[str, Any]:

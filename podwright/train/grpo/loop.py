@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -138,7 +139,7 @@ def _begin(job: Job, checkpoints: checkpoint.Checkpoints) -> tuple[State, dict[s
         return found.state, found.cursor
     params = start.weights(job.run, job.source, job.setup, job.collector.programs, job.examples, job.tokenizer, job.emit, job.stopping)
     if params is None:
-        return Outcome(Ending.STOPPED, 0, "stopped during the warm start", f"type: podwright resume {job.run.name}")
+        return Outcome(Ending.STOPPED, 0, "stopped during the warm start")
     return program.new_state(job.setup, params, rate), {"step": 0, "used": 0, "rollouts": 0}
 
 
@@ -169,11 +170,13 @@ def step(job: Job, state: State, reference: Any, cursor: dict[str, int]) -> tupl
 
 
 def _not_finite(job: Job, checkpoints: checkpoint.Checkpoints, number: int, figures: dict[str, Any]) -> Outcome:
-    """Nothing is saved: the newest checkpoint is from before."""
+    """Nothing is saved: the newest checkpoint is from before. The advice names the resolved recipe: what ran, whatever was typed."""
     recipe, good = job.recipe, checkpoints.latest() or 0
     wrong = f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}; the weights of step {good} are kept"
     lower = f"{recipe.optimizer.learning_rate / 3:.1g}"
-    return Outcome(Ending.NOT_FINITE, good, wrong, f"type: podwright run {recipe.name} optimizer.learning_rate={lower}")
+    return Outcome(
+        Ending.NOT_FINITE, good, wrong, f"type: podwright run {shlex.quote(str(job.run.recipe))} optimizer.learning_rate={lower}"
+    )
 
 
 def _stop(job: Job, checkpoints: checkpoint.Checkpoints, state: State, cursor: dict[str, int]) -> Outcome:
@@ -181,7 +184,7 @@ def _stop(job: Job, checkpoints: checkpoint.Checkpoints, state: State, cursor: d
     if cursor["step"]:
         checkpoints.save(cursor["step"], state, cursor)
         job.emit.event("checkpoint", step=cursor["step"])
-    return Outcome(Ending.STOPPED, cursor["step"], f"stopped after step {cursor['step']}", f"type: podwright resume {job.run.name}")
+    return Outcome(Ending.STOPPED, cursor["step"], f"stopped after step {cursor['step']}")
 
 
 def _compare(job: Job) -> None:

@@ -95,7 +95,7 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.Setup, Tokenizer, Tre
     weights = param.abstract(qwen3.declare(dims), mesh)
     if checkpoints.latest() is None:
         if not run.start.exists():
-            raise UserError(f"run {run.name} has no checkpoint yet", f"type: podwright resume {run.name}")
+            raise UserError(f"run {run.name} has no checkpoint yet", f"type: podwright resume {run.typed}")
         return setup, tokenizer, checkpoint.load_weights(run.start, weights), 0
     found = checkpoints.restore({"params": weights}, part=True)
     if found.damaged:

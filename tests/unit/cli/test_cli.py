@@ -10,7 +10,7 @@ import pytest
 
 from podwright.cli import main
 from podwright.recipe.load import load, smoke
-from podwright.run import create
+from podwright.run import create, journal
 from podwright.shell import Shell
 
 RECIPE = "qwen3-tiny-arithmetic-grpo"
@@ -137,6 +137,16 @@ def test_runs_are_listed_oldest_first_from_where_the_user_says(call: Any, folder
     assert [(r["name"], r["state"], r["ending"], r["max_steps"]) for r in rows] == [("b", "ready", None, 80), ("a", "ready", None, 80)]
     monkeypatch.setenv("PODWRIGHT_RUNS", "else")
     assert [line.split()[0] for line in call("list")[1].splitlines()] == ["NAME", "b", "a"]
+
+
+def test_what_is_printed_can_be_pasted_wherever_the_runs_are(call: Any, folder: Path) -> None:
+    run = create.create(folder / "else" / "r", load(RECIPE), "local", {})
+    journal.append(run, "submitting", attempt=1, handle={})
+    journal.append(run, "ended", attempt=1, ending="STOPPED", detail="stopped after step 2", fix="", step=2)
+    row = json.loads(call("list", "--json", "--runs", "else")[1])[0]
+    assert row["fix"] == "`podwright resume else/r` goes on from the last checkpoint"
+    assert "type `podwright resume else/r` to go on" in call("run", *GOOD, "--runs", "else", "--name", "r")[2]
+    assert "`podwright resume else/r` starts it" in call("logs", "r", "--runs", "else")[2]
 
 
 def test_a_damaged_run_does_not_hide_the_others(call: Any, folder: Path) -> None:

@@ -20,7 +20,7 @@ def test_names_are_unique_by_themselves(tmp_path: Path) -> None:
 
 def test_a_name_in_use_says_what_to_type(tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
-    with pytest.raises(UserError, match="run name 'r' is in use; type `podwright resume r`"):
+    with pytest.raises(UserError, match=r"run name 'r' is in use; type `podwright resume .*/r`"):
         create.choose_name(tmp_path, "a", "r")
 
 

@@ -1,0 +1,27 @@
+"""What to type for a run."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from podwright.recipe.load import load
+from podwright.run import create, listing
+from podwright.rundir import RUNS, RunDir
+
+
+def test_a_run_is_typed_by_name_in_the_default_place_and_by_path_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert RunDir(Path("runs/r")).typed == RunDir(tmp_path / "runs/r").typed == "r"
+    assert RunDir(Path("else where/r")).typed == "'else where/r'"
+    assert RunDir(tmp_path / "r").typed == str(tmp_path / "r")
+
+
+@pytest.mark.parametrize("folder", ["runs", "else where", "/"])
+def test_what_is_typed_finds_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "absolute" / "r" if folder == "/" else Path(folder) / "r"
+    path.parent.mkdir()
+    run = create.create(path, load("qwen3-tiny-arithmetic-grpo"), "local", {})
+    (typed,) = shlex.split(run.typed)
+    assert listing.find(RUNS, typed).path.resolve() == path.resolve()
