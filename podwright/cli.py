@@ -162,6 +162,8 @@ def report(
 @app.command("eval")
 def evaluate(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="a run, or a Hugging Face directory")],
+    overrides: Overrides = None,
+    *,
     data: Annotated[str, typer.Option("--data", metavar="SRC", help="questions: a .jsonl file, a directory, or a hub id")],
     limit: Annotated[int, typer.Option("--limit", metavar="N", help="only the first N questions; 0: all")] = 0,
     runs: Runs = RUNS,
@@ -170,7 +172,7 @@ def evaluate(
     """Measure the accuracy of a checkpoint."""
     of_run = runs / checkpoint
     place = of_run if of_run.is_dir() else Path(checkpoint)
-    _trainer(["eval", str(place), "--data", data, *(["--limit", str(limit)] if limit else [])], as_json)
+    _trainer(["eval", str(place), *(overrides or []), "--data", data, *(["--limit", str(limit)] if limit else [])], as_json)
 
 
 @app.command()

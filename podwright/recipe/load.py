@@ -47,6 +47,15 @@ def load(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         raise UserError(f"{path} is not text", "give a YAML file") from e
     if not isinstance(raw, dict):
         raise UserError(f"{path} holds no mapping of keys", "start it with 'kind: grpo'")
+    return _parse_with(raw, overrides)
+
+
+def override(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
+    """`recipe` with `key.path=value` overrides applied."""
+    return _parse_with(recipe.model_dump(mode="json"), overrides)
+
+
+def _parse_with(raw: dict[str, Any], overrides: Sequence[str]) -> Recipe:
     for text in overrides:
         _override(raw, text)
     return parse(raw)

@@ -137,10 +137,11 @@ def _eval(argv: list[str]) -> dict[str, Any]:
 
     parser = argparse.ArgumentParser(prog="podwright eval")
     parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("overrides", nargs="*")
     parser.add_argument("--data", required=True)
     parser.add_argument("--limit", type=int, default=0)
     args = parser.parse_args(argv)
-    return standalone.evaluate(args.checkpoint, args.data, args.limit)
+    return standalone.evaluate(args.checkpoint, args.data, args.limit, args.overrides)
 
 
 def _export(argv: list[str]) -> dict[str, Any]:

@@ -15,7 +15,11 @@ Tree = Any
 
 
 def schedule(peak: float, warmup_ratio: float, max_steps: int) -> optax.Schedule:
-    """Learning rate by step: linear from 0 over the warm-up (none at ratio 0), then a cosine to 0 at `max_steps`."""
+    """Learning rate by step: linear from 0 over the warm-up (none at ratio 0), then a cosine to 0 at `max_steps`.
+
+    With a warm-up the first step has rate 0, as in the peers (transformers' cosine schedule, tunix's recipes): it only fills
+    AdamW's moments.
+    """
     if not warmup_ratio:
         return optax.cosine_decay_schedule(peak, max_steps)
     warmup = min(max(1, round(warmup_ratio * max_steps)), max_steps)

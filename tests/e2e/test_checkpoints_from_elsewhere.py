@@ -4,10 +4,12 @@ import jax
 import pytest
 
 from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
 from podwright.models import convert, param, qwen3
 from podwright.recipe import schema
 from podwright.recipe.models import Qwen3Dims
-from podwright.rundir import read_jsonl
+from podwright.rundir import append_jsonl, read_jsonl
+from podwright.train.grpo import standalone
 from podwright.train.mesh import make_mesh
 from tests.e2e.test_grpo_run import finish, prepare, start
 
@@ -30,6 +32,19 @@ def hub(tmp_path_factory):
     (folder / "snapshots" / B / "config.json").write_text('{"model_type": "other"}')
     (folder / "refs").mkdir()
     return cache
+
+
+def test_eval_of_a_directory_takes_overrides_and_a_foreign_file_whole(hub, tmp_path):
+    model = hub / "models--some--model/snapshots" / A
+    data = tmp_path / "data.jsonl"
+    for n in range(5):
+        append_jsonl(data, {"question": f"{n}+1?", "answer": f"#### {n + 1}"})
+    found = standalone.evaluate(model, str(data), 0, ["rollout.total_generation_steps=4", "evaluation.batch_size=2"])
+    assert found["num"] == 5 and found["mean_tokens"] <= 4
+    with pytest.raises(UserError, match=r"unknown key rollout\.total_generation; did you mean rollout\.total_generation_steps"):
+        standalone.evaluate(model, str(data), 0, ["rollout.total_generation=4"])
+    with pytest.raises(UserError, match=r"more than the model's 40960 positions; type rollout\.total_generation_steps=40704 or less"):
+        standalone.evaluate(model, str(data), 0, ["rollout.total_generation_steps=40800", "rollout.max_prompt_length=256"])
 
 
 def moves_to(hub, commit):

@@ -66,7 +66,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
             message = f"{encoded.left_out} of {len(of)} {name} prompts are longer than {limit} tokens and are left out"
             emit.event("notice", message=message)
     emit.event("environment", **speed.environment(), num_params=dims.num_params(), model_revision=source.revision, data=data)
-    made = program.programs(setup)
+    made = program.programs(setup, len(testing))
     collector = Collector(setup, made, training, tokenizer, rewards)
     evaluator = Evaluator(setup, made["evaluate"], testing, tokenizer, stopping)
     return Job(run, recipe, emit, source, setup, tokenizer, collector, evaluator, train, stopping)

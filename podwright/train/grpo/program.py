@@ -69,14 +69,14 @@ class Setup:
         return out[0].reshape(p, g, t), out[1].reshape(p, g, t)
 
 
-def programs(setup: Setup) -> dict[str, Program]:
-    """Every program the recipe runs, by name."""
+def programs(setup: Setup, num_test: int | None = None) -> dict[str, Program]:
+    """Every program the recipe runs, by name. `num_test`: how many test questions there are, when that is known."""
     recipe = setup.recipe
     params = param.abstract(qwen3.declare(setup.dims), setup.mesh)
     sampling = rollout.Sampling.of(recipe.rollout)
     made = {
         "rollout": _rollout(setup, params, recipe.batch_size, recipe.grpo.num_generations, sampling, "rollout"),
-        "evaluate": _rollout(setup, params, evaluation_rows(setup), 1, rollout.GREEDY, "evaluate"),
+        "evaluate": _rollout(setup, params, evaluation_rows(setup, num_test), 1, rollout.GREEDY, "evaluate"),
         "score": _score(setup, params),
         "update": _update(setup),
     }
@@ -85,10 +85,11 @@ def programs(setup: Setup) -> dict[str, Program]:
     return made
 
 
-def evaluation_rows(setup: Setup) -> int:
-    """Prompts per evaluation batch, rounded up to what the mesh divides."""
+def evaluation_rows(setup: Setup, num_test: int | None) -> int:
+    """Prompts per evaluation batch, no more than there are, rounded up to what the mesh divides."""
     shards = setup.mesh.shape["data"] * setup.mesh.shape["fsdp"]
-    return -(-setup.recipe.evaluation.batch_size // shards) * shards
+    wanted = min(setup.recipe.evaluation.batch_size, num_test or setup.recipe.evaluation.batch_size)
+    return -(-wanted // shards) * shards
 
 
 def policy_schedule(recipe: GrpoRecipe) -> optax.Schedule:

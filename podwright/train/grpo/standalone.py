@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,29 @@ Tree = Any
 GENERATED_TRAIN, GENERATED_TEST = 8000, 500  # the demo's sizes
 
 
-def evaluate(path: Path, source: str, limit: int) -> dict[str, Any]:
+def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Greedy accuracy of a run's newest checkpoint, or of a Hugging Face directory, on the test part of `source`."""
-    recipe = _recipe_for(path)
+    recipe = load.override(_recipe_for(path), overrides)
     test = _questions(recipe, source)[: limit or None]
     setup, tokenizer, params, step = _open(path, recipe)
+    _check_room(setup)
     encoded = prompts.encode(test, tokenizer, recipe.data, recipe.rollout.max_prompt_length)
-    made = program.programs(setup)["evaluate"]
+    made = program.programs(setup, len(encoded))["evaluate"]
     print(f"{len(encoded)} questions, {made.arguments[1].shape[0]} at a time", file=sys.stderr)
     found = evaluation.Evaluator(setup, made, encoded, tokenizer).run(params)
     assert found
     figures, _, samples = found
     return {"checkpoint": str(path), "step": step, "data": source, "left_out": encoded.left_out, **figures, "samples": samples}
+
+
+def _check_room(setup: program.Setup) -> None:
+    limits, positions = setup.recipe.rollout, setup.dims.max_positions
+    if limits.max_prompt_length + limits.total_generation_steps > positions:
+        raise UserError(
+            f"rollout.max_prompt_length={limits.max_prompt_length} + total_generation_steps={limits.total_generation_steps} "
+            f"is more than the model's {positions} positions",
+            f"type rollout.total_generation_steps={max(1, positions - limits.max_prompt_length)} or less",
+        )
 
 
 def _questions(recipe: GrpoRecipe, source: str) -> list[gsm8k.Example]:
@@ -65,10 +77,10 @@ def export(path: Path, out: Path) -> dict[str, Any]:
 
 
 def _recipe_for(path: Path) -> GrpoRecipe:
-    """The run's own recipe; for a Hugging Face directory, the shipped GSM8K recipe cut to that model's positions."""
+    """The run's own recipe on the devices that are here; for a Hugging Face directory, the shipped GSM8K recipe cut to its positions."""
     run = RunDir(path)
     if run.recipe.exists():
-        return load.parse(json.loads(run.recipe.read_text()))
+        return load.parse(json.loads(run.recipe.read_text())).model_copy(update={"mesh": schema.Mesh()})
     if not (path / "config.json").exists():
         raise UserError(f"{path} is neither a run nor a Hugging Face model directory", "`podwright list` shows the runs")
     shipped = load.load("qwen3-1.7b-gsm8k-grpo")
@@ -82,7 +94,7 @@ def _recipe_for(path: Path) -> GrpoRecipe:
 def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.Setup, Tokenizer, Tree, int | None]:
     """Setup, tokenizer, weights, and the step they are from (None for a Hugging Face directory)."""
     run = RunDir(path)
-    mesh = make_mesh(schema.Mesh())
+    mesh = make_mesh(recipe.mesh)
     if not run.recipe.exists():
         dims, tokenizer = convert.read_config(path), Tokenizer.load(path)
         setup = program.Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)

@@ -189,6 +189,8 @@ def test_eval_and_export_are_done_by_the_compute_half(call: Any, folder: Path, c
     code, out, _ = call("eval", "r", "--data", "test.jsonl", "--limit", "8")
     assert (code, out) == (0, "strict.accuracy = 0.5\n")
     assert asked[-1][1:] == ["-m", "podwright.train", "eval", "runs/r", "--data", "test.jsonl", "--limit", "8"]
+    call("eval", "r", "rollout.total_generation_steps=9", "--data", "d", "data.enable_thinking=true")
+    assert asked[-1][3:] == ["eval", "runs/r", "rollout.total_generation_steps=9", "data.enable_thinking=true", "--data", "d"]
     assert json.loads(call("export", "r", "out", "--json")[1])["samples"] == [1, 2]
     assert asked[-1][3:] == ["export", "runs/r", "out"]
 

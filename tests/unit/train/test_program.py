@@ -104,6 +104,12 @@ def test_programs_lower_from_abstract_shapes_alone():
     assert sum(int(np.prod(p.shape)) for p in jax.tree.leaves(declared, is_leaf=param.is_param)) == s.dims.num_params()
 
 
+@pytest.mark.parametrize(("mesh", "num_test", "rows"), [((1, 1, 1), 3, 3), ((1, 8, 1), 3, 8), ((1, 8, 1), 9, 16), ((1, 1, 1), 999, 20)])
+def test_a_test_decodes_no_more_rows_than_there_are_questions(mesh, num_test, rows):
+    made = program.programs(small.setup("evaluation.batch_size=20", mesh=mesh), num_test)
+    assert made["evaluate"].arguments[1].shape[0] == rows
+
+
 def test_norms_do_not_decay():
     s = small.setup("optimizer.weight_decay=0.5", "optimizer.warmup_ratio=0.0", "grpo.beta=0")
     made, weights = program.programs(s), small.params(s)
