@@ -21,7 +21,7 @@ import enum
 import json
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,18 @@ def read_jsonl(path: Path) -> Iterator[Record]:
                     yield json.loads(line)
                 except json.JSONDecodeError:
                     continue
+
+
+def flat(values: Record, keys: Collection[str] = (), prefix: str = "") -> Record:
+    """Dotted keys of nested `values`; what `keys` names stays whole, and a section that is absent (null) keeps its own name."""
+    found: Record = {}
+    for name, value in values.items():
+        key = prefix + name
+        if isinstance(value, dict) and key not in keys:
+            found |= flat(value, keys, f"{key}.")
+        else:
+            found[key] = value
+    return found
 
 
 def read_metrics(path: Path) -> dict[str, list[Record]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, flat
 
 Row = dict[str, Any]
 
@@ -37,8 +37,7 @@ def recipes(rows: Sequence[Row]) -> None:
 
 
 def settings(values: Row, meanings: dict[str, str]) -> None:
-    flat = _flat(values, meanings)
-    lines = {key: f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in flat.items()}
+    lines = {key: f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in flat(values, meanings).items()}
     width = min(60, max(map(len, lines.values())))
     for key, line in lines.items():
         print(f"{line:<{width}}  {meanings.get(key, '')}".rstrip())
@@ -89,7 +88,7 @@ def standing(r: Row) -> None:
 
 def values(result: Row) -> None:
     """The single figures of a document; its tables are for --json."""
-    for key, value in _flat(result, {}).items():
+    for key, value in flat(result).items():
         if not isinstance(value, list):
             print(f"{key} = {value}")
 
@@ -113,17 +112,6 @@ def _step(r: Row) -> str:
 def _finding(f: Row) -> str:
     fix = f"; {f['fix']}" if f["fix"] else ""
     return f"{f['level']}: {f['message']}{fix}"
-
-
-def _flat(values: Row, keys: dict[str, str], prefix: str = "") -> Row:
-    flat: Row = {}
-    for name, value in values.items():
-        key = prefix + name
-        if isinstance(value, dict) and key not in keys:
-            flat |= _flat(value, keys, f"{key}.")
-        else:
-            flat[key] = value
-    return flat
 
 
 def _finite(value: Any) -> Any:

@@ -112,9 +112,6 @@ class Tokenizer:
         """Ids of `text`; special tokens written in it become their ids, and nothing is added."""
         return self._inner.encode(text, add_special_tokens=False).ids
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        return [e.ids for e in self._inner.encode_batch(list(texts), add_special_tokens=False)]
-
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of `ids`; bytes that are no whole character come out as U+FFFD, ids without a token as nothing."""
         return self._inner.decode(list(ids), skip_special_tokens=skip_special_tokens)

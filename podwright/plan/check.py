@@ -10,7 +10,7 @@ from podwright.errors import UserError
 from podwright.plan.findings import Finding
 from podwright.plan.inputs import data, model
 from podwright.plan.meshes import mesh, shards
-from podwright.plan.rewards import rewards
+from podwright.plan.rewards import rewards, thoughts
 from podwright.plan.sufficiency import context, epochs
 from podwright.recipe.schema import Recipe
 
@@ -21,6 +21,7 @@ def check(recipe: Recipe, num_devices: int | None, cwd: Path) -> list[Finding]:
     findings += data(recipe.data, cwd)
     for reward in recipe.rewards:
         findings += rewards(reward.function, cwd)
+        findings += thoughts(reward.function, recipe.data)
     findings += mesh(recipe, num_devices)
     if dims is not None:
         findings += shards(recipe.mesh.tensor, dims)

@@ -31,14 +31,19 @@ def _product(message: str, num_devices: int) -> Finding:
 
 def _batch(recipe: Recipe, shards: int) -> list[Finding]:
     parts = shards * recipe.training.gradient_accumulation_steps
+    warm = recipe.warm_start.batch_size if recipe.warm_start else 0
+    found = []
+    if warm % shards:
+        message = f"warm_start.batch_size={warm} cannot be split over {shards} batch shards (data x fsdp)"
+        found.append(Finding("batch", "error", message, f"type warm_start.batch_size={-(-warm // shards) * shards}"))
     if recipe.batch_size % parts == 0:
-        return []
+        return found
     message = (
         f"batch_size={recipe.batch_size} cannot be split over {shards} batch shards (data x fsdp) x "
         f"{recipe.training.gradient_accumulation_steps} micro-batches"
     )
     larger = -(-recipe.batch_size // parts) * parts
-    return [Finding("batch", "error", message, f"type batch_size={larger}, or another multiple of {parts}")]
+    return [Finding("batch", "error", message, f"type batch_size={larger}, or another multiple of {parts}"), *found]
 
 
 def shards(tensor: int, dims: Qwen3Dims) -> list[Finding]:

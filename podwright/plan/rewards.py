@@ -8,7 +8,9 @@ from pathlib import Path
 
 from podwright.errors import nearest
 from podwright.plan.findings import Finding
+from podwright.recipe.schema import Data
 
+_FORMAT_REWARD = "podwright.train.grpo.reward:format_reward"
 _SIGNATURE = "def {}(prompts, completions, **columns)"
 
 
@@ -34,6 +36,14 @@ def rewards(reference: str, cwd: Path) -> list[Finding]:
     if module is None:
         return [_error(f"there is no reward module {place}", f"check the spelling; {package} is there")]
     return _function(module, name)
+
+
+def thoughts(reference: str, data: Data) -> list[Finding]:
+    """With thinking off Qwen3's template opens and closes an empty thought in the prompt, so completions begin after it."""
+    if data.enable_thinking or reference != _FORMAT_REWARD:
+        return []
+    message = "format_reward looks for <think> in completions, which data.enable_thinking=false puts into the prompt"
+    return [Finding("rewards", "warning", message, "type data.enable_thinking=true, or take format_reward out of rewards")]
 
 
 def _module(dotted: str, cwd: Path) -> Path | None:

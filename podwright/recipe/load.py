@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -70,12 +71,19 @@ def smoke(recipe: Recipe, steps: int) -> Recipe:
         raise UserError(f"--smoke {steps} is not a smoke run", f"type --smoke {' or --smoke '.join(map(str, SMOKE_STEPS))}")
     raw = recipe.model_dump(mode="json")
     raw["training"]["max_steps"] = steps
-    raw["data"]["num_test"] = min(recipe.data.num_test or 32, 32)
+    raw["data"]["num_test"] = min(recipe.data.num_test or 32, 32, _tenth(Path(recipe.data.source).expanduser()))
     raw["evaluation"]["every_n_steps"] = 0
     raw["checkpoint"]["every_n_steps"] = min(recipe.checkpoint.every_n_steps, max(1, steps // 2))
     if recipe.warm_start:
         raw["warm_start"]["max_steps"] = min(recipe.warm_start.max_steps, 20)
     return parse(raw)
+
+
+def _tenth(file: Path) -> int:
+    """A tenth of the examples of a single file, of which the test questions are taken; no limit for other sources."""
+    if not file.is_file():
+        return sys.maxsize
+    return max(1, len(set(file.read_bytes().split(b"\n")) - {b""}) // 10)
 
 
 def parse(raw: dict[str, Any]) -> Recipe:

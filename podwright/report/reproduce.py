@@ -14,7 +14,7 @@ from podwright.errors import UserError
 from podwright.recipe.load import fields, load, shipped
 from podwright.recipe.schema import Recipe
 from podwright.report.records import Records
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, flat
 
 NOT_SETTINGS = ("kind", "name", "description", "expect")
 
@@ -41,7 +41,7 @@ def settings(recipe: Recipe | None) -> list[Setting]:
         return []
     meanings = fields(type(recipe))
     defaults = _defaults(type(recipe))
-    values = _flat(recipe.model_dump(mode="json"), set(meanings))
+    values = flat(recipe.model_dump(mode="json"), meanings)
     found = []
     for key, value in values.items():
         if key.split(".")[0] not in NOT_SETTINGS:
@@ -60,7 +60,7 @@ def _recipe_words(run: RunDir, records: Records) -> list[str]:
     except UserError:
         return [str(run.recipe)]
     keys = set(fields(type(recipe)))
-    was, now = (_flat(r.model_dump(mode="json"), keys) for r in (base, recipe))
+    was, now = (flat(r.model_dump(mode="json"), keys) for r in (base, recipe))
     return [recipe.name, *(f"{key}={_word(value)}" for key, value in now.items() if key not in was or value != was[key])]
 
 
@@ -72,18 +72,6 @@ def _target(records: Records) -> str:
     """The target that the journal names last."""
     named = [r["target"] for r in records.journal if isinstance(r.get("target"), str)]
     return named[-1] if named else "local"
-
-
-def _flat(values: dict[str, Any], keys: set[str], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys of nested `values`; a section that is absent (null) keeps its own name."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        key = prefix + name
-        if isinstance(value, dict) and key not in keys:
-            flat |= _flat(value, keys, f"{key}.")
-        else:
-            flat[key] = value
-    return flat
 
 
 def _defaults(model: type[BaseModel], prefix: str = "") -> dict[str, Any]:

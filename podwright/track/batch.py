@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.run.journal import fold
-from podwright.rundir import Record, RunDir, read_jsonl, read_metrics, write_json
+from podwright.rundir import Record, RunDir, flat, read_jsonl, read_metrics, write_json
 
 NOT_FIGURES = ("stage", "step", "time", "attempt", "event")
 
@@ -68,14 +68,6 @@ def remember(run: RunDir, tracker: str, batch: Batch) -> None:
 
 def mlflow_database(runs: Path) -> Path:
     return runs / "mlflow.db"
-
-
-def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return found
 
 
 def _cursor(run: RunDir, tracker: str) -> dict[str, Any]:

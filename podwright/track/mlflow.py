@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from podwright.rundir import RunDir
-from podwright.track.batch import Batch, flat, mlflow_database, remember
+from podwright.rundir import RunDir, flat
+from podwright.track.batch import Batch, mlflow_database, remember
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -46,10 +46,11 @@ class Evaluator:
             filled = np.concatenate([indices, np.full(rows - len(indices), indices[0])])  # the last batch is filled up
             grade, texts = self._answer(params, self.prompts.take(filled))
             grades.append(grade[: len(indices)])
-            samples += [self._sample(int(indices[p]), texts[p][0]) for p in sorted(texts) if p < len(indices)]
+            kept = [p for p in sorted(texts) if p < len(indices)][: NUM_SAMPLES - len(samples)]
+            samples += [self._sample(int(indices[p]), texts[p][0]) for p in kept]
         strict, flexible, stopped, lengths = np.concatenate(grades).T
         figures = grading.summary(strict.tolist(), flexible.tolist(), (1 - stopped).tolist(), lengths.tolist())
-        return figures | {"seconds": time.perf_counter() - start}, [bool(x) for x in strict], samples[:NUM_SAMPLES]
+        return figures | {"seconds": time.perf_counter() - start}, [bool(x) for x in strict], samples
 
     def _answer(self, params: Any, prompts: Prompts) -> tuple[np.ndarray, dict[int, list[str]]]:
         """int32 [P, 4]: strict, flexible, stopped, tokens; and the texts on this process's devices."""

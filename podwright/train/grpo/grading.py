@@ -11,13 +11,6 @@ from podwright.train.grpo.answers import extract_flexible, extract_strict, same_
 _Z = 1.959963984540054  # standard normal quantile for two-sided 95 %
 
 
-def grade(completions: Sequence[str], answers: Sequence[str], truncated: Sequence[bool], lengths: Sequence[int]) -> dict[str, Any]:
-    """The figures of `summary`, and `flags`: {"strict": [bool], "flexible": [bool]}, one of each a completion."""
-    grades = [grade_one(text, right) for text, right in zip(completions, answers, strict=True)]
-    strict, flexible = [s for s, _ in grades], [f for _, f in grades]
-    return summary(strict, flexible, truncated, lengths) | {"flags": {"strict": strict, "flexible": flexible}}
-
-
 def grade_one(completion: str, answer: str) -> tuple[bool, bool]:
     """(strict, flexible): whether each way of reading the completion finds the right number."""
     return same_number(extract_strict(completion), answer), same_number(extract_flexible(completion), answer)

@@ -99,7 +99,7 @@ def _from_file(place: str) -> ModuleType:
     sys.path.insert(0, str(path.parent))  # so that the file may import its neighbours, as if it were run
     try:
         spec.loader.exec_module(module)
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         raise UserError(f"the reward file {place} cannot be imported ({_told(e)})", f"mend it; `python {place}` shows the fault") from e
     finally:
         sys.path.remove(str(path.parent))
@@ -109,7 +109,7 @@ def _from_file(place: str) -> ModuleType:
 def _from_package(place: str) -> ModuleType:
     try:
         return importlib.import_module(place)
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         raise UserError(f"the reward module {place} cannot be imported ({_told(e)})", "install it, or name a file: file.py:function") from e
 
 
@@ -137,7 +137,7 @@ def _scored(reward: LoadedReward, prompts: Sequence[str], completions: Sequence[
     try:
         # Lists of its own: a reward that sorts or changes what it is given spoils it for no other.
         given = reward.function(prompts=list(prompts), completions=list(completions), **{k: list(v) for k, v in columns.items()})
-    except Exception as e:
+    except (Exception, SystemExit) as e:  # a sys.exit() in it is a fault like any other
         where = _failing_sample(reward, prompts, completions, columns)
         raise UserError(f"the reward {reward.name} failed: {_told(e)}, {where}", "mend the function, then resume the run") from e
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
@@ -169,7 +169,7 @@ def _failing_sample(reward: LoadedReward, prompts: Sequence[str], completions: S
     for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
         try:
             reward.function(prompts=[prompt], completions=[completion], **{k: [v[i]] for k, v in columns.items()})
-        except Exception:
+        except (Exception, SystemExit):
             return f"on {_sample(i, columns, completion)}"
     return f"on all {len(completions)} samples together but on none alone"
 
@@ -179,7 +179,7 @@ def _sample(index: int, columns: Mapping[str, Sequence[Any]], completion: str) -
     return f"sample {index} (question {question[:60]!r}, completion {completion[:60]!r})"
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """One line: type and message, and the line of a syntax error."""
     message = (str(error).splitlines() or [""])[0]
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

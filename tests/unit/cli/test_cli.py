@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from podwright.cli import main
+from podwright.data import gsm8k
 from podwright.recipe.load import load, smoke
 from podwright.run import create, journal
 from podwright.shell import Shell
@@ -200,6 +201,15 @@ def test_what_the_compute_half_refuses_is_an_error_of_ours(call: Any, child: Any
     assert call("eval", "x", "--data", "d")[::2] == (2, "error: x is no checkpoint; give one\n")
     child(1, "")
     assert call("eval", "x", "--data", "d")[0] == 1
+
+
+@pytest.mark.parametrize(("lines", "num_test"), [(2, 1), (20, 2), (32, 3), (1000, 32)])
+def test_smoke_works_with_the_data_that_is_there(tmp_path: Path, lines: int, num_test: int) -> None:
+    file = tmp_path / "data.jsonl"
+    file.write_text("".join(json.dumps({"question": f"{n}+1?", "answer": f"#### {n + 1}"}) + "\n" for n in range(lines)))
+    cut = smoke(load(RECIPE, [f"data.source={file}", "data.num_train=0"]), 3)
+    train, test = gsm8k.load(cut.data, 0)
+    assert (len(train), len(test)) == (lines - num_test, num_test)
 
 
 def test_smoke_cuts_everything_down() -> None:

@@ -63,7 +63,7 @@ def test_a_good_recipe_has_no_faults_and_says_how_long_the_data_lasts(tmp_path: 
         ("rewards=[{function: 'podwright.trian.x:f'}]", "there is no reward module podwright.trian.x; check the spelling"),
         ("mesh.fsdp=0", "mesh.fsdp=0 is no number of devices; type mesh.fsdp=-1"),
         ("mesh.tensor=2", "mesh.tensor=2 does not divide 1 key/value heads; type mesh.tensor= one of 1"),
-        ("mesh.fsdp=3", "batch_size=16 cannot be split over 3 batch shards (data x fsdp) x 1 micro-batches; type batch_size=18"),
+        ("mesh.fsdp=32", "batch_size=16 cannot be split over 32 batch shards (data x fsdp) x 1 micro-batches; type batch_size=32"),
         (
             "rollout.total_generation_steps=2000",
             "rollout.max_prompt_length + total_generation_steps = 2056, the model has 2048 positions; "
@@ -81,6 +81,10 @@ def test_a_fault_says_what_is_wrong_and_what_to_type(tmp_path: Path, override: s
     [
         (["mesh.fsdp=1"], "mesh.data x fsdp x tensor = 1, but there are 4 devices; type mesh.data=1 mesh.fsdp=-1 mesh.tensor=1"),
         (["mesh.data=3", "mesh.fsdp=-1"], "mesh.data x mesh.tensor = 3 does not divide 4 devices"),
+        (
+            ["mesh.fsdp=-1", "warm_start.batch_size=6"],
+            "warm_start.batch_size=6 cannot be split over 4 batch shards (data x fsdp); type warm_start.batch_size=8",
+        ),
         (["mesh.fsdp=-1", "batch_size=6"], "batch_size=6 cannot be split over 4 batch shards"),
         (["mesh.fsdp=-1", "batch_size=12", "training.gradient_accumulation_steps=2"], "over 4 batch shards (data x fsdp) x 2 micro"),
     ],
@@ -158,6 +162,14 @@ def test_rewards_are_read_and_never_run(tmp_path: Path) -> None:
     found = findings(tmp_path, two)
     assert faults(found) == []
     assert [f.level for f in found if f.check == "rewards"] == ["info", "warning"]
+
+
+def test_a_reward_for_thoughts_that_the_prompt_ends_is_warned_of(tmp_path: Path) -> None:
+    named = "rewards=[{function: 'podwright.train.grpo.reward:format_reward'}]"
+    (found,) = [f for f in findings(tmp_path, named, "data.enable_thinking=false") if f.level == "warning"]
+    assert "format_reward looks for <think>" in found.message and found.fix.startswith("type data.enable_thinking=true")
+    assert not [f for f in findings(tmp_path, named, "data.enable_thinking=true") if f.level == "warning"]
+    assert not [f for f in findings(tmp_path, named.replace("format_reward", "check_answer")) if f.level == "warning"]
 
 
 def test_columns_that_a_reward_needs_are_named(tmp_path: Path) -> None:

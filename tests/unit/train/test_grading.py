@@ -11,10 +11,14 @@ Flags = st.lists(st.booleans(), max_size=60)
 Pairs = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=200)
 
 
-def test_grade_counts_both_ways_of_reading() -> None:
-    found = grading.grade(["#### 2", "it is 4", "no", "#### 9"], ["2", "4", "6", "8"], [False, False, True, False], [3, 4, 10, 3])
+def test_an_answer_is_read_both_ways() -> None:
+    grades = [grading.grade_one(*pair) for pair in (("#### 2", "2"), ("it is 4", "4"), ("no", "6"), ("#### 9", "8"))]
+    assert grades == [(True, True), (False, True), (False, False), (False, False)]
+
+
+def test_a_summary_counts_what_it_is_given() -> None:
+    found = grading.summary([True, False, False, False], [True, True, False, False], [False, False, True, False], [3, 4, 10, 3])
     assert found["num"] == 4 and found["truncated"] == 0.25 and found["mean_tokens"] == 5.0
-    assert found["flags"] == {"strict": [True, False, False, False], "flexible": [True, True, False, False]}
     assert (found["strict"]["correct"], found["flexible"]["correct"]) == (1, 2)
     assert (found["strict"]["accuracy"], found["flexible"]["accuracy"]) == (0.25, 0.5)
 

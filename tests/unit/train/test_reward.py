@@ -116,6 +116,13 @@ def test_an_exception_names_the_sample(plugin) -> None:
     refused(lambda: scored(loaded), "the reward f failed: ValueError", "on sample 1 (question '2+2?', completion 'it is 5')")
 
 
+def test_an_exit_in_a_reward_is_a_fault_like_any_other(plugin) -> None:
+    loaded = plugin(
+        "import sys\ndef f(prompts, completions, **columns): return [sys.exit('enough') if '5' in c else 1.0 for c in completions]"
+    )
+    refused(lambda: scored(loaded), "the reward f failed: SystemExit: enough", "on sample 1 (question '2+2?'")
+
+
 def test_an_exception_that_only_the_whole_batch_causes(plugin) -> None:
     loaded = plugin("def f(prompts, completions, **columns): assert len(completions) == 1, 'too many'")
     refused(lambda: scored(loaded), "AssertionError: too many", "on all 2 samples together but on none alone")
@@ -131,6 +138,7 @@ def test_an_exception_that_only_the_whole_batch_causes(plugin) -> None:
         ("def f(prompts, completions, limit, **columns): ...", "missing a required argument: 'limit'"),
         ("def f(:", "cannot be imported (SyntaxError"),
         ("import nothing_of_this_name", "cannot be imported (ModuleNotFoundError"),
+        ("import sys; sys.exit(1)", "cannot be imported (SystemExit: 1)"),
         ("raise RuntimeError('two\\nlines')", "(RuntimeError: two)"),
     ],
 )
