@@ -84,10 +84,8 @@ class Checkpoints:
             state = ocp.args.StandardRestore(abstract)
         try:
             return self._manager.restore(step, args=ocp.args.Composite(state=state, cursor=ocp.args.JsonRestore())), ""
-        except Exception as e:  # orbax and tensorstore raise many types, bare Exception among them
-            if isinstance(e, MemoryError | PermissionError) or any(sign in str(e) for sign in _NOT_DAMAGE):
-                raise
-            return None, f"{type(e).__name__}: {(str(e).splitlines() or [''])[0][:120]}"
+        except Exception as e:
+            return None, _damage(e)
 
     def _refuse_misfit(self, step: int, abstract: Tree, part: bool) -> None:
         """UserError if the checkpoint is of another recipe by its own account; one that gives none is damaged."""
@@ -118,6 +116,13 @@ class Checkpoints:
         self._manager.reload()
 
 
+def _damage(e: Exception) -> str:
+    """What a read failed with, in a line; raises what is no fault of the files. The libraries use many types, bare Exception among them."""
+    if isinstance(e, MemoryError | PermissionError) or any(sign in str(e) for sign in _NOT_DAMAGE):
+        raise e
+    return f"{type(e).__name__}: {(str(e).splitlines() or [''])[0][:120]}"
+
+
 def _clear_away() -> None:
     """Ends the reads that a failed one left behind, which would each complain in the log, at a moment nobody chose."""
     before = sys.unraisablehook
@@ -140,5 +145,11 @@ def save_weights(path: Path, params: Tree) -> None:
 
 
 def load_weights(path: Path, abstract: Tree) -> Tree:
-    with ocp.StandardCheckpointer() as checkpointer:
-        return checkpointer.restore(path.resolve(), abstract)
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            return checkpointer.restore(path.resolve(), abstract)
+    except Exception as e:
+        raise UserError(
+            f"the weights in {path} cannot be read ({_damage(e)})",
+            "bring them back from a copy, or run the recipe again under another name",
+        ) from e

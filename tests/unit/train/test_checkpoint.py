@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from podwright.errors import UserError
+from podwright.train import checkpoint
 from podwright.train.checkpoint import Checkpoints
 from podwright.train.grpo import program
 from tests.unit.train import small
@@ -102,6 +103,16 @@ def test_a_checkpoint_of_another_recipe_is_not_taken_for_damage(setup, saved, ot
     with pytest.raises(UserError, match=r"the checkpoint of step 4 does not fit this recipe .* use the recipe it was made with"):
         Checkpoints(saved, 2).restore({"params": wanted.params} if part else wanted, part)
     assert (saved / "4").is_dir()
+
+
+@pytest.mark.parametrize("how", ["truncated data", "no index", "overwritten data"])
+def test_damaged_weights_of_the_start_are_one_line(setup, abstract, tmp_path, how):
+    checkpoint.save_weights(tmp_path / "start" / "state", small.params(setup))
+    jax.tree.map(np.testing.assert_array_equal, checkpoint.load_weights(tmp_path / "start" / "state", abstract.params), small.params(setup))
+    damage(tmp_path / "start", how)
+    with pytest.raises(UserError, match=r"the weights in .*/start/state cannot be read .*; bring them back from a copy") as e:
+        checkpoint.load_weights(tmp_path / "start" / "state", abstract.params)
+    assert "\n" not in str(e.value)
 
 
 def test_a_part_is_read_without_the_rest_and_a_reader_moves_nothing(setup, abstract, saved):
