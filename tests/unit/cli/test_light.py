@@ -1,9 +1,9 @@
 """The control half starts fast and never touches the libraries of the compute half."""
 
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -48,17 +48,19 @@ def test_help_imports_nothing_it_does_not_need() -> None:
     assert done.stdout.splitlines()[-1] == "LOADED []"
 
 
-def best_s(*argv: str) -> float:
+def best_cpu_s(*argv: str) -> float:
+    """CPU seconds, which another process's work does not lengthen as it does the seconds on the wall."""
     times = []
     for _ in range(7):
-        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, *argv], cwd=ROOT, stdout=subprocess.DEVNULL, check=True, env={**os.environ, "PYTHONPATH": ""})
-        times.append(time.perf_counter() - start)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return min(times)
 
 
 def test_help_is_there_at_once() -> None:
-    assert best_s("-m", "podwright", "--help") < max(0.2, 4 * best_s("-c", "pass"))
+    assert best_cpu_s("-m", "podwright", "--help") < max(0.2, 4 * best_cpu_s("-c", "pass"))
 
 
 @pytest.mark.parametrize("word", ["recipes", "plan", "run", "list", "watch", "logs", "stop", "resume", "report", "eval", "export", "ui"])
