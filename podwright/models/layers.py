@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
 
-@jax.custom_vjp
-def linear(x: jax.Array, weight: jax.Array) -> jax.Array:
-    """x [..., E] times weight [E, ...] -> [..., ...].
+class Adapted(NamedTuple):
+    """A frozen weight [E, ...] with its low-rank update A [E, r] times B [r, ...]; the scale is in B already (see lora.py)."""
 
-    The gradient is the usual one; it is written out so that of its two factors the smaller one is transposed,
+    weight: jax.Array
+    a: jax.Array
+    b: jax.Array
+
+
+Weight = jax.Array | Adapted
+
+
+def linear(x: jax.Array, weight: Weight) -> jax.Array:
+    """x [..., E] times weight [E, ...] -> [..., ...]."""
+    if isinstance(weight, Adapted):
+        return _product(x, weight.weight) + _product(_product(x, weight.a), weight.b)
+    return _product(x, weight)
+
+
+@jax.custom_vjp
+def _product(x: jax.Array, weight: jax.Array) -> jax.Array:
+    """The gradient is the usual one; it is written out so that of its two factors the smaller one is transposed,
     which on a CPU is a third of the time of a backward pass.
     """
     return jnp.tensordot(x, weight, 1)
 
 
-def _linear_forward(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+def _product_forward(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     return jnp.tensordot(x, weight, 1), (x, weight)
 
 
-def _linear_backward(saved: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _product_backward(saved: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, weight = saved
     inputs, outputs = weight.shape[0], weight.size // weight.shape[0]
     g_2d, x_2d = g.reshape(-1, outputs), x.reshape(-1, inputs)
@@ -29,7 +47,7 @@ def _linear_backward(saved: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple[
     return d_x, d_weight.reshape(weight.shape)
 
 
-linear.defvjp(_linear_forward, _linear_backward)
+_product.defvjp(_product_forward, _product_backward)
 
 
 def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:

@@ -29,7 +29,7 @@ class Param:
     axes: tuple[str | None, ...]
     """one logical axis per dim"""
     init: str = "normal"
-    """'normal' (standard deviation `scale`) or 'ones'"""
+    """'normal' (standard deviation `scale`), 'ones' or 'zeros'"""
     scale: float = 0.02
 
     def __post_init__(self) -> None:
@@ -64,8 +64,8 @@ def initialize(params: Tree, mesh: Mesh, seed: int) -> Tree:
     """Initial float32 values, the same on every mesh: each leaf's key comes from its path alone."""
 
     def one(path: Any, p: Param) -> jax.Array:
-        if p.init == "ones":
-            return jnp.ones(p.shape, jnp.float32)
+        if p.init != "normal":
+            return jnp.full(p.shape, {"ones": 1.0, "zeros": 0.0}[p.init], jnp.float32)
         key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(jax.tree_util.keystr(path).encode()))
         return p.scale * jax.random.normal(key, p.shape, jnp.float32)
 

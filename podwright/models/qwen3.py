@@ -66,7 +66,7 @@ def _layer(dims: Qwen3Dims, w: Tree, x_BNE: jax.Array, cos: jax.Array, sin: jax.
     q = layers.rotate(layers.rms_norm(q, w["q_norm"], dims.norm_eps), cos, sin)
     k = layers.rotate(layers.rms_norm(k, w["k_norm"], dims.norm_eps), cos, sin)
     out = attend(q.reshape(b, num, dims.num_kv_heads, -1, dims.head_dim), k, v)
-    x_BNE = x_BNE + layers.linear(out.reshape(b, num, -1), w["o"].reshape(-1, dims.hidden_size))
+    x_BNE = x_BNE + layers.linear(out.reshape(b, num, -1), jax.tree.map(lambda m: m.reshape(-1, m.shape[-1]), w["o"]))
     y = layers.rms_norm(x_BNE, w["mlp_norm"], dims.norm_eps)
     gate, up = _gate_and_up(w, y)
     return x_BNE + layers.linear(jax.nn.silu(gate) * up, w["down"])

@@ -21,8 +21,18 @@ def model(section: Model, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
     except UserError as e:
         return [_error("model", e.what, e.fix)], None
     if dims is not None:
-        findings.append(Finding("model", "info", f"{section.name} has {dims.num_params() / 1e6:,.1f} M parameters"))
+        findings += _sizes(section, dims)
     return findings, dims
+
+
+def _sizes(section: Model, dims: Qwen3Dims) -> list[Finding]:
+    said, rank = f"{section.name} has {dims.num_params() / 1e6:,.1f} M parameters", section.lora_rank
+    if not rank:
+        return [Finding("model", "info", said)]
+    if rank > dims.hidden_size:
+        wrong = f"model.lora_rank={rank} is more than the hidden size of {section.name}, {dims.hidden_size}"
+        return [_error("model", wrong, "type model.lora_rank=16, or 0 to train all parameters")]
+    return [Finding("model", "info", f"{said}; {dims.num_lora_params(rank) / 1e6:,.1f} M in adapters are trained beside them")]
 
 
 def _checkpoint(section: Model, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:

@@ -34,6 +34,12 @@ class Qwen3Dims:
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
         return embeddings + self.num_layers * (self.layer_matmul_params() + norms) + self.hidden_size
 
+    def num_lora_params(self, rank: int) -> int:
+        """Parameters of adapters on every matrix product of every layer."""
+        queries, keys = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        ends = 2 * (self.hidden_size + queries) + 2 * (self.hidden_size + keys) + 3 * (self.hidden_size + self.intermediate_size)
+        return self.num_layers * rank * ends
+
     def forward_flops(self, tokens: int, context: float, logits_tokens: int) -> float:
         """FLOPs of a forward pass: 2 per weight and token, 4 x context x q-width per token for attention.
 

@@ -36,11 +36,13 @@ class Model(Section):
     )
     source: str = Field(description="weights: 'random', a Hugging Face directory, or a hub id")
     compute_dtype: Literal["float32", "bfloat16"] = Field(
-        "bfloat16", description="dtype of activations and of the rollout's weights; master weights are float32"
+        "bfloat16", description="dtype of activations, of the rollout's weights and of frozen ones; weights that are trained are float32"
     )
     remat: Literal["none", "layer"] = Field(
         "layer", description="'layer' recomputes each layer in the backward pass instead of keeping its activations"
     )
+    lora_rank: Count = Field(0, description="train adapters of this rank and freeze the weights (LoRA); 0: train all parameters")
+    lora_alpha: Annotated[float, Field(gt=0)] = Field(32.0, description="LoRA only: what adapters add is scaled by lora_alpha / lora_rank")
 
 
 class Data(Section):
@@ -100,7 +102,6 @@ class Optimizer(Section):
 class Training(Section):
     max_steps: PositiveInt = Field(description="GRPO steps")
     gradient_accumulation_steps: PositiveInt = Field(1, description="micro-batches the update is split into")
-    logits_chunk: PositiveInt = Field(512, description="tokens per chunk for which logits exist at one time, per device")
 
 
 class WarmStart(Section):
@@ -119,7 +120,6 @@ class Evaluation(Section):
 
 class Checkpoint(Section):
     every_n_steps: PositiveInt = Field(50, description="save a checkpoint every N steps")
-    keep: PositiveInt = Field(2, description="how many checkpoints to keep")
 
 
 class GrpoRecipe(Section):

@@ -131,7 +131,8 @@ def _markdown() -> Environment:
 def _with_filters(made: Environment) -> Environment:
     words = (
         wording.percent, wording.interval, wording.points, wording.figure, wording.duration, wording.date, wording.setting,
-        wording.visible, wording.headline, wording.paired, wording.how_it_ended, wording.verdict, wording.chance, wording.capitalize_first,
+        wording.visible, wording.headline, wording.paired, wording.how_it_ended, wording.verdict, wording.parameters, wording.chance,
+        wording.capitalize_first,
     )  # fmt: skip
     made.filters |= {w.__name__: w for w in words}
     made.globals["DASH"] = wording.DASH

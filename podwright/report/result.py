@@ -158,7 +158,7 @@ def _paired(records: Records) -> dict[str, Any] | None:
 def _environment(records: Records) -> dict[str, Any]:
     last = records.last("environment")
     versions = last.get("versions")
-    return {name: last.get(name) for name in ("devices", "device_kind", "processes", "num_params")} | {
+    return {name: last.get(name) for name in ("devices", "device_kind", "processes", "num_params", "num_trained_params")} | {
         "versions": versions if isinstance(versions, dict) else {}
     }
 

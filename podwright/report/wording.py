@@ -132,6 +132,13 @@ def how_it_ended(result: Result) -> str:
     return f"{_ended(ending)}: {detail}." if detail else f"{_ended(ending)}."
 
 
+def parameters(result: Result) -> str:
+    """The model's parameters, and what is trained if it is not they (LoRA)."""
+    environment = result["environment"]
+    total, trained = environment["num_params"], number(environment["num_trained_params"])
+    return figure(total) if trained is None or trained == total else f"{figure(total)} frozen, {figure(int(trained))} trained in adapters"
+
+
 def verdict(result: Result) -> str:
     """Expected against measured, in a sentence."""
     e = result["expected"]

@@ -67,7 +67,7 @@ ENDINGS: dict[Ending, Facts] = {
     Ending.OUT_OF_MEMORY: Facts(
         "failed",
         Budget.FAILURE,
-        "start it again with a smaller batch_size, a larger training.gradient_accumulation_steps or a smaller training.logits_chunk",
+        "start it again with a smaller batch_size or a larger training.gradient_accumulation_steps",
     ),
     Ending.OUT_OF_DATA: Facts("failed", Budget.FAILURE, "give more data or a smaller training.max_steps"),
     Ending.NOT_FINITE: Facts(

@@ -15,6 +15,7 @@ from podwright.errors import UserError
 from podwright.train.mesh import anywhere
 
 Tree = Any
+KEPT = 2  # the newest, and one more in case that one is damaged
 # Signs of a fault that is not the checkpoint's: falling back to an older one would throw good steps away.
 _NOT_DAMAGE = ("RESOURCE_EXHAUSTED", "PERMISSION_DENIED")
 

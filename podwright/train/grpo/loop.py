@@ -12,6 +12,7 @@ from typing import Any
 from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
+from podwright.models import lora
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Ending, RunDir, read_jsonl
 from podwright.train import checkpoint, speed
@@ -65,7 +66,9 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
         if encoded.left_out:
             message = f"{encoded.left_out} of {len(of)} {name} prompts are longer than {limit} tokens and are left out"
             emit.event("notice", message=message)
-    emit.event("environment", **speed.environment(), num_params=dims.num_params(), model_revision=source.revision, data=data)
+    rank, total = recipe.model.lora_rank, dims.num_params()
+    sizes = {"num_params": total, "num_trained_params": dims.num_lora_params(rank) if rank else total}
+    emit.event("environment", **speed.environment(), **sizes, model_revision=source.revision, data=data)
     made = program.programs(setup, len(testing))
     collector = Collector(setup, made, training, tokenizer, rewards)
     evaluator = Evaluator(setup, made["evaluate"], testing, tokenizer, stopping)
@@ -85,7 +88,7 @@ def _divides(recipe: GrpoRecipe, shards: int) -> None:
 def train(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> Outcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
     job = prepare(run, recipe, emit, agreed(stopping))
-    checkpoints = checkpoint.Checkpoints(run.checkpoints, recipe.checkpoint.keep)
+    checkpoints = checkpoint.Checkpoints(run.checkpoints, checkpoint.KEPT)
     try:
         return _train(job, checkpoints)
     finally:
@@ -97,21 +100,21 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
     begun = _begin(job, checkpoints)
     if isinstance(begun, Outcome):
         return begun
-    state, cursor = begun
-    reference = start.reference(job.run, job.source, job.setup) if recipe.grpo.beta > 0 else None
+    state, base, cursor = begun
+    reference = _reference(job, state, base) if recipe.grpo.beta > 0 else None
     if cursor["step"] == 0 and not job.run.flags("before").exists():
-        evaluate.report(job.evaluator, state.params, job.run, emit, "before", 0)
+        evaluate.report(job.evaluator, lora.policy(state.params, base), job.run, emit, "before", 0)
 
     emit.event("phase", phase="grpo")
     tested = {e["step"] for e in read_jsonl(job.run.events) if e["event"] == "evaluation" and e["step"] <= cursor["step"]}
     while (number := cursor["step"]) < recipe.training.max_steps:
         every = recipe.evaluation.every_n_steps
         if number and every and number % every == 0 and number not in tested:
-            evaluate.report(job.evaluator, state.params, job.run, emit, "during", number)
+            evaluate.report(job.evaluator, lora.policy(state.params, base), job.run, emit, "during", number)
             emit.event("phase", phase="grpo")
         if job.stopping():
             return _stop(job, checkpoints, state, cursor)
-        state, cursor, figures = step(job, state, reference, cursor)
+        state, cursor, figures = step(job, state, reference, cursor, base)
         number = cursor["step"]
         emit.metrics("grpo", number, figures)
         if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
@@ -120,14 +123,17 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
             checkpoints.save(number, state, cursor)
             emit.event("checkpoint", step=number)
 
-    if not evaluate.report(job.evaluator, state.params, job.run, emit, "after", cursor["step"]):
+    if not evaluate.report(job.evaluator, lora.policy(state.params, base), job.run, emit, "after", cursor["step"]):
         return _stop(job, checkpoints, state, cursor)
     _compare(job)
     return Outcome(Ending.FINISHED, cursor["step"])
 
 
-def _begin(job: Job, checkpoints: checkpoint.Checkpoints) -> tuple[State, dict[str, int]] | Outcome:
-    """The newest checkpoint, or the first weights. What is needed only here is let go with the return."""
+def _begin(job: Job, checkpoints: checkpoint.Checkpoints) -> tuple[State, Any, dict[str, int]] | Outcome:
+    """State, frozen weights (or None) and cursor, of the newest checkpoint or of step 0.
+
+    What is needed only here is let go with the return.
+    """
     rate = program.policy_schedule(job.recipe)
     if checkpoints.latest() is not None:
         found = checkpoints.restore(program.abstract_state(job.setup, rate))
@@ -136,25 +142,34 @@ def _begin(job: Job, checkpoints: checkpoint.Checkpoints) -> tuple[State, dict[s
                 "notice", message=f"the checkpoint of step {step} is damaged and was put aside; this goes on from step {found.step}"
             )
         job.emit.event("resumed", step=found.step)
-        return found.state, found.cursor
-    params = start.weights(job.run, job.source, job.setup, job.collector.programs, job.examples, job.tokenizer, job.emit, job.stopping)
-    if params is None:
+        return found.state, start.base(job.run, job.source, job.setup), found.cursor
+    weights = start.weights(job.run, job.source, job.setup, job.collector.programs, job.examples, job.tokenizer, job.emit, job.stopping)
+    if weights is None:
         return Outcome(Ending.STOPPED, 0, "stopped during the warm start")
-    return program.new_state(job.setup, params, rate), {"step": 0, "used": 0, "rollouts": 0}
+    state = program.new_state(job.setup, program.first_params(job.setup, weights), rate)
+    return state, program.freeze(job.setup, weights), {"step": 0, "used": 0, "rollouts": 0}
 
 
-def step(job: Job, state: State, reference: Any, cursor: dict[str, int]) -> tuple[State, dict[str, int], dict[str, Any]]:
-    """One GRPO step: rollouts, rewards, reference scores, `num_iterations` updates. -> state, cursor, figures"""
+def _reference(job: Job, state: State, base: Any) -> Any:
+    return start.reference(job.run, job.source, job.setup) if base is None else lora.reference(state.params, base)
+
+
+def step(job: Job, state: State, reference: Any, cursor: dict[str, int], base: Any = None) -> tuple[State, dict[str, int], dict[str, Any]]:
+    """One GRPO step: rollouts, rewards, reference scores, `num_iterations` updates. -> state, cursor, figures
+
+    `base` are the frozen weights of a run that trains adapters.
+    """
     recipe, made, clock = job.recipe, job.collector.programs, Clock()
-    sampled, rounds = job.collector.collect(state.params, cursor["used"], cursor["rollouts"])
+    policy = lora.policy(state.params, base)
+    sampled, rounds = job.collector.collect(policy, cursor["used"], cursor["rollouts"])
     clock.mark("rollout_s")
-    old = made["score"](state.params, sampled.group) if recipe.grpo.num_iterations > 1 else None
+    old = made["score"](policy, sampled.group) if recipe.grpo.num_iterations > 1 else None
     scores = made["score"](reference, sampled.group) if reference is not None else None
     clock.mark("score_s", (old, scores))
     advantages = collect.advantages(sampled, recipe)
     batch = job.collector.batch(sampled, advantages, old, scores)
     for _ in range(recipe.grpo.num_iterations):
-        state, measured = made["update"](state, batch)
+        state, measured = made["update"](state, batch, base)
     figures = {name: float(x) for name, x in measured.items()}
     clock.mark("update_s", state)
     figures["learning_rate"] = float(program.policy_schedule(recipe)(cursor["step"] * recipe.grpo.num_iterations))

@@ -6,6 +6,7 @@ Shape suffixes: P prompts, S prompt tokens, G completions per prompt, T completi
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from podwright.models import logits, param, qwen3
+from podwright.models import logits, lora, param, qwen3
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.train import optimizer
@@ -22,10 +23,11 @@ from podwright.train.mesh import batch_sharding
 from podwright.train.program import Program
 
 Tree = Any
+LOGITS_CHUNK = 512  # tokens per device whose logits exist at one time
 
 
 class State(NamedTuple):
-    """What training changes, and all that a checkpoint holds on the device."""
+    """What training changes, and all that a checkpoint holds on the device. With LoRA, `params` are the adapters."""
 
     params: Tree
     opt_state: Tree
@@ -58,12 +60,30 @@ class Setup:
     def dtype(self) -> Any:
         return jnp.dtype(self.recipe.model.compute_dtype)
 
-    def logprobs(self, params: Tree, group: qwen3.Group, temperature: float) -> tuple[jax.Array, jax.Array]:
-        """(log-probability, entropy) of every completion token, [P, G, T]."""
+    @property
+    def dense(self) -> Setup:
+        """The same without adapters: what the warm start trains."""
+        model = self.recipe.model.model_copy(update={"lora_rank": 0})
+        return dataclasses.replace(self, recipe=self.recipe.model_copy(update={"model": model}))
+
+    @property
+    def declared(self) -> Tree:
+        """The parameters that are trained."""
+        whole, rank = qwen3.declare(self.dims), self.recipe.model.lora_rank
+        return lora.declare(whole, rank) if rank else whole
+
+    @property
+    def lora_scale(self) -> float:
+        model = self.recipe.model
+        return model.lora_alpha / model.lora_rank if model.lora_rank else 0.0
+
+    def logprobs(self, weights: Tree, group: qwen3.Group, temperature: float) -> tuple[jax.Array, jax.Array]:
+        """(log-probability, entropy) of every completion token, [P, G, T], under a weight tree or a `lora.Policy`."""
+        params = lora.adapt(weights, self.lora_scale)
         p, g, t = group.completions_PGT.shape
         remat = self.recipe.model.remat == "layer"
         hidden = qwen3.group_hidden(self.dims, params, group, self.dtype, remat, batch_sharding(self.mesh))
-        setting = logits.Setting(self.mesh, self.dtype, self.recipe.training.logits_chunk, temperature)
+        setting = logits.Setting(self.mesh, self.dtype, LOGITS_CHUNK, temperature)
         flat = hidden.reshape(p, g * t, -1)
         out = logits.token_logprobs(setting, flat, qwen3.head(params), group.completions_PGT.reshape(p, g * t))
         return out[0].reshape(p, g, t), out[1].reshape(p, g, t)
@@ -72,7 +92,7 @@ class Setup:
 def programs(setup: Setup, num_test: int | None = None) -> dict[str, Program]:
     """Every program the recipe runs, by name. `num_test`: how many test questions there are, when that is known."""
     recipe = setup.recipe
-    params = param.abstract(qwen3.declare(setup.dims), setup.mesh)
+    params = lora.policy(param.abstract(setup.declared, setup.mesh), abstract_base(setup))
     sampling = rollout.Sampling.of(recipe.rollout)
     made = {
         "rollout": _rollout(setup, params, recipe.batch_size, recipe.grpo.num_generations, sampling, "rollout"),
@@ -81,7 +101,7 @@ def programs(setup: Setup, num_test: int | None = None) -> dict[str, Program]:
         "update": _update(setup),
     }
     if recipe.warm_start:
-        made["warm_start"] = _warm_start(setup)
+        made["warm_start"] = _warm_start(setup.dense)
     return made
 
 
@@ -104,12 +124,26 @@ def warm_schedule(recipe: GrpoRecipe) -> optax.Schedule:
 
 def _tx(setup: Setup, rate: optax.Schedule) -> optax.GradientTransformation:
     o = setup.recipe.optimizer
-    return optimizer.adamw(qwen3.declare(setup.dims), rate, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm)
+    return optimizer.adamw(setup.declared, rate, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm)
 
 
 def abstract_state(setup: Setup, rate: optax.Schedule) -> State:
-    params = param.abstract(qwen3.declare(setup.dims), setup.mesh)
+    params = param.abstract(setup.declared, setup.mesh)
     return State(params, optimizer.abstract_state(_tx(setup, rate), params, setup.mesh))
+
+
+def abstract_base(setup: Setup) -> Tree | None:
+    return param.abstract(qwen3.declare(setup.dims), setup.mesh, setup.dtype) if setup.recipe.model.lora_rank else None
+
+
+def freeze(setup: Setup, weights: Tree) -> Tree | None:
+    """The frozen weights, in the dtype they are computed with; None where all parameters are trained."""
+    return qwen3.cast(weights, setup.dtype) if setup.recipe.model.lora_rank else None
+
+
+def first_params(setup: Setup, weights: Tree) -> Tree:
+    """What is trained, at step 0: `weights` themselves, or new adapters."""
+    return param.initialize(setup.declared, setup.mesh, setup.recipe.seed) if setup.recipe.model.lora_rank else weights
 
 
 def new_state(setup: Setup, params: Tree, rate: optax.Schedule) -> State:
@@ -136,7 +170,7 @@ def _rollout(setup: Setup, params: Tree, p: int, g: int, sampling: rollout.Sampl
         return rollout.generate(
             setup.dims,
             setup.mesh,
-            params,
+            lora.merge(params, setup.lora_scale, setup.dtype),
             prompts_PS,
             lengths_P,
             jax.random.fold_in(jax.random.key(recipe.seed), number),
@@ -190,19 +224,19 @@ def _update(setup: Setup) -> Program:
     r, rate = setup.recipe, policy_schedule(setup.recipe)
     tx, state = _tx(setup, rate), abstract_state(setup, rate)
 
-    def objective(params: Tree, part: tuple[qwen3.Group, loss.Inputs]) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def objective(params: Tree, part: tuple[qwen3.Group, loss.Inputs], base: Tree | None) -> tuple[jax.Array, dict[str, jax.Array]]:
         group, inputs = part
-        logps, entropy = setup.logprobs(params, group, r.rollout.temperature)
+        logps, entropy = setup.logprobs(lora.policy(params, base), group, r.rollout.temperature)
         value, sums = loss.total(r.grpo, logps, inputs)
         return value, sums | {"entropy": (entropy * inputs.mask_PGT).sum()}
 
-    def step(state: State, batch: Batch) -> tuple[State, dict[str, jax.Array]]:
+    def step(state: State, batch: Batch, base: Tree | None = None) -> tuple[State, dict[str, jax.Array]]:
         t = batch.group.completions_PGT.shape[2]
         counted = batch.counted_PG[..., None] & (jnp.arange(t) < batch.lengths_PG[..., None])
         mask = counted.astype(jnp.float32)
         weights = loss.token_weights(r.grpo.loss, mask, r.rollout.total_generation_steps)
         inputs = loss.Inputs(batch.advantages_PG, mask, weights, batch.sampler_PGT, batch.old_PGT, batch.reference_PGT)
-        gradient = jax.value_and_grad(objective, has_aux=True)
+        gradient = functools.partial(jax.value_and_grad(objective, has_aux=True), base=base)
         num = r.training.gradient_accumulation_steps
         (value, sums), grads = _accumulate(setup, state.params, (batch.group, inputs), num, gradient)
         new, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
@@ -220,7 +254,8 @@ def _update(setup: Setup) -> Program:
         old_PGT=tokens if r.grpo.num_iterations > 1 else None,
         reference_PGT=tokens if r.grpo.beta > 0 else None,
     )
-    return Program("update", jax.jit(step, donate_argnums=0, out_shardings=_state_out(setup, state)), (state, batch))
+    arguments = (state, batch, abstract_base(setup))
+    return Program("update", jax.jit(step, donate_argnums=0, out_shardings=_state_out(setup, state)), arguments)
 
 
 def _warm_start(setup: Setup) -> Program:

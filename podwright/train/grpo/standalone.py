@@ -12,7 +12,7 @@ from typing import Any
 from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.models import convert, param, qwen3
+from podwright.models import convert, lora, param, qwen3
 from podwright.recipe import load, schema
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import RunDir
@@ -68,6 +68,7 @@ def export(path: Path, out: Path) -> dict[str, Any]:
         raise UserError(f"{out} is not empty", "name a directory that does not exist yet")
     recipe = _recipe_for(path)
     setup, tokenizer, params, step = _open(path, recipe)
+    params = lora.merge(params, setup.lora_scale, setup.dtype)
     part = out.with_name(f"{out.name}.part")  # what a killed export leaves behind is not taken for a model
     shutil.rmtree(part, ignore_errors=True)
     convert.write(part, setup.dims, params, setup.mesh, recipe.model.compute_dtype, tokenizer.stop_ids, tokenizer.pad_id)
@@ -104,12 +105,11 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.Setup, Tokenizer, Tre
     tokenizer = Tokenizer.load(source.path or run.tokenizer)
     setup = program.Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
     checkpoints = checkpoint.Checkpoints(run.checkpoints, None)
-    weights = param.abstract(qwen3.declare(dims), mesh)
     if checkpoints.latest() is None:
         if not run.start.exists():
             raise UserError(f"run {run.name} has no checkpoint yet", f"type: podwright resume {run.typed}")
-        return setup, tokenizer, checkpoint.load_weights(run.start, weights), 0
-    found = checkpoints.restore({"params": weights}, part=True)
+        return setup, tokenizer, checkpoint.load_weights(run.start, param.abstract(qwen3.declare(dims), mesh)), 0
+    found = checkpoints.restore({"params": param.abstract(setup.declared, mesh)}, part=True)
     if found.damaged:
         print(f"newer checkpoints are damaged: {', '.join(map(str, found.damaged))}", file=sys.stderr)
-    return setup, tokenizer, found.state["params"], found.step
+    return setup, tokenizer, lora.policy(found.state["params"], start.base(run, source, setup)), found.step

@@ -24,7 +24,7 @@ from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record, RunDir, read_jsonl
 from podwright.train import checkpoint
 from podwright.train.emit import Emitter
-from podwright.train.grpo import warm_start
+from podwright.train.grpo import program, warm_start
 from podwright.train.grpo.program import Setup
 from podwright.train.program import Program
 
@@ -140,3 +140,8 @@ def reference(run: RunDir, source: Source, setup: Setup) -> Tree:
     if run.start.exists() or source.path is None:
         return checkpoint.load_weights(run.start, param.abstract(qwen3.declare(setup.dims), setup.mesh))
     return convert.read(source.path, setup.dims, setup.mesh)
+
+
+def base(run: RunDir, source: Source, setup: Setup) -> Tree | None:
+    """The frozen weights of a run that goes on: those at step 0. None where all parameters are trained."""
+    return program.freeze(setup, reference(run, source, setup)) if setup.recipe.model.lora_rank else None

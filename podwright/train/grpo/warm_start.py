@@ -67,7 +67,7 @@ def train(
         )
         emit.event("notice", message=message)
     rate = program.warm_schedule(setup.recipe)
-    state = program.new_state(setup, params, rate)
+    state = program.new_state(setup.dense, params, rate)
     for number in range(1, warm.max_steps + 1):
         if stopping():
             return None

@@ -73,6 +73,11 @@ def test_a_dry_run_shows_all_and_creates_nothing(call: Any, folder: Path) -> Non
         (["plan", "none.yaml"], "there is no recipe file none.yaml", "check the path"),
         (["plan", RECIPE, "traning.max_steps=3"], "unknown key traning.max_steps", "did you mean training.max_steps?"),
         (["plan", RECIPE, "batch_size"], "'batch_size' is not an override", "write key.path=value"),
+        (
+            ["plan", RECIPE, "model.lora_rank=-1"],
+            "model.lora_rank=-1: Input should be greater than or equal to 0",
+            "model.lora_rank is train",
+        ),
         (["plan", RECIPE, "batch_size=four"], "batch_size='four': Input should be a valid integer", "batch_size is prompts per step"),
         (["plan", RECIPE, "--on", "gpu"], "there is no target 'gpu'", "type --on local"),
         (["run", *GOOD, "--smoke", "5"], "--smoke 5 is not a smoke run", "type --smoke 3 or --smoke 10"),

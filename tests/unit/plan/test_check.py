@@ -61,6 +61,7 @@ def test_a_good_recipe_has_no_faults_and_says_how_long_the_data_lasts(tmp_path: 
         ("rewards=[{function: 'none.py:score'}]", "there is no reward file none.py; check the path"),
         ("rewards=[{function: 'reward.py:scor'}]", "defines no function 'scor'; did you mean score?"),
         ("rewards=[{function: 'podwright.trian.x:f'}]", "there is no reward module podwright.trian.x; check the spelling"),
+        ("model.lora_rank=33", "model.lora_rank=33 is more than the hidden size of qwen3-micro, 32; type model.lora_rank=16, or 0"),
         ("mesh.fsdp=0", "mesh.fsdp=0 is no number of devices; type mesh.fsdp=-1"),
         ("mesh.tensor=2", "mesh.tensor=2 does not divide 1 key/value heads; type mesh.tensor= one of 1"),
         ("mesh.fsdp=32", "batch_size=16 cannot be split over 32 batch shards (data x fsdp) x 1 micro-batches; type batch_size=32"),

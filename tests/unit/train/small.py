@@ -21,7 +21,6 @@ def recipe(*overrides, **sections):
         "rollout.total_generation_steps=8",
         "grpo.beta=0.1",
         "warm_start.batch_size=8",
-        "training.logits_chunk=32",
     ]
     return load.load("qwen3-tiny-arithmetic-grpo", [*base, *overrides])
 
