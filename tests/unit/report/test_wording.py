@@ -58,6 +58,20 @@ def test_stopped_runs_say_how_far_they_came(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ({}, "853,248"),
+        ({"num_trained_params": 853_248}, "853,248"),
+        ({"num_trained_params": 4_096}, "853,248 frozen, 4,096 trained in adapters"),
+        ({"num_params": None}, "–"),
+    ],
+)
+def test_parameters_say_what_is_trained(tmp_path: Path, counts: dict[str, int], text: str) -> None:
+    made = made_runs.Made(tmp_path / "made").start().event("environment", **(made_runs.ENVIRONMENT | counts))
+    assert wording.parameters(result(made.run)) == text
+
+
 @pytest.mark.parametrize("text", ["a\u202eb", "\x00", "\x1b[31m", "\ud800", "\u200b"])
 def test_characters_that_hide_or_turn_text_are_spelled_out(text: str) -> None:
     shown = wording.visible(text)
