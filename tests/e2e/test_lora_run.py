@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from podwright.models import lora, qwen3
+from podwright.models import convert, lora, qwen3
 from podwright.rundir import read_jsonl
 from podwright.train.grpo import standalone
 from tests.e2e.test_grpo_run import ROOT, environment, figures, finish, prepare, start, train, weights
@@ -75,3 +75,22 @@ def test_eval_agrees_with_the_run(whole):
     found = json.loads(done.stdout)
     after = [e for e in read_jsonl(whole.events) if e["event"] == "evaluation"][-1]
     assert (found["strict"], found["mean_tokens"], found["step"]) == (after["strict"], after["mean_tokens"], 4)
+
+
+def test_adapters_on_a_directory_need_no_copy_of_it(whole, tmp_path):
+    import transformers
+
+    weights(whole)
+    source = whole.path.parent / f"{whole.name}-export"
+    more = [f"model.source={source}", "warm_start=null", "model.compute_dtype=bfloat16", "training.max_steps=2"]
+    run, end = train(tmp_path / "run", *LORA, *more)
+    assert end["ending"] == "FINISHED" and not run.start.exists(), end
+    setup, _, policy, _ = standalone._open(run.path, standalone._recipe_for(run.path))
+    original = convert.read(source, setup.dims, setup.mesh)
+    jax.tree.map(np.testing.assert_array_equal, policy.base, qwen3.cast(original, jnp.bfloat16))
+    weights(run)
+    exported = transformers.Qwen3ForCausalLM.from_pretrained(run.path.parent / "run-export")
+    got = np.asarray(exported.model.layers[1].mlp.down_proj.weight.detach().float()).T
+    a, b = (np.asarray(policy.adapters["layers"]["down"][k][1]) for k in "ab")
+    expected = np.asarray(policy.base["layers"]["down"][1], np.float32) + setup.lora_scale * a @ b
+    np.testing.assert_allclose(got, expected, rtol=2**-8, atol=1e-6)
