@@ -5,6 +5,7 @@ NAME/recipe.json      the resolved recipe                          launcher, onc
      journal.jsonl    decisions: one event a line                  launcher
      attempts/N/      log.txt, pid.json, alive.lock,
                       exit.json (how it ended)                     never overwritten
+                      exit-K.json (the fault of process K > 0)     trainer
      metrics.jsonl    {stage, step, time, attempt, figures ...}    trainer
      events.jsonl     {event, time, attempt, ...}: evaluations, checkpoints, notices
      samples.jsonl    {when, question, answer, completion, extracted, correct}
@@ -17,6 +18,7 @@ NAME/recipe.json      the resolved recipe                          launcher, onc
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 import os
@@ -90,8 +92,17 @@ class RunDir:
     def alive(self, number: int) -> Path:
         return self.attempt(number) / "alive.lock"
 
-    def exit(self, number: int) -> Path:
-        return self.attempt(number) / "exit.json"
+    def exit(self, number: int, process: int = 0) -> Path:
+        """How the attempt ended; of another process than the first, which fault it had."""
+        return self.attempt(number) / (f"exit-{process}.json" if process else "exit.json")
+
+    def fault_elsewhere(self, number: int) -> Record | None:
+        """The fault that another process than the first wrote down, for when the first has seen nothing but its end."""
+        for path in sorted(self.attempt(number).glob("exit-*.json")):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                record = json.loads(path.read_text())
+                return record | {"detail": f"{record['detail']} (in process {path.stem.removeprefix('exit-')})"}
+        return None
 
 
 def write_json(path: Path, value: Any) -> None:

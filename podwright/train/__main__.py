@@ -10,6 +10,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -21,6 +22,8 @@ from podwright.errors import UserError, from_os
 from podwright.recipe import load
 from podwright.rundir import Ending, RunDir, write_json
 
+# What is said by the collectives of a CPU and of GPUs when the process at the other end has left.
+_PEER_GONE = re.compile(r"Gloo .*(closed|reset) by peer|remote process exited")
 STATUS = {Ending.FINISHED: 0, Ending.STOPPED: 3}
 
 
@@ -68,34 +71,37 @@ def _train() -> int:
     parser.add_argument("--attempt", type=int, default=1)
     args = parser.parse_args()
     run = RunDir(args.run)
-    stopping = _Stopping()
-    exit_record = _guarded(run, args.attempt, stopping)
-    if exit_record is None:
-        return 0
-    print(f"{exit_record['ending']}: {exit_record['detail']}; {exit_record['fix']}".rstrip("; "), flush=True)
-    try:
-        write_json(run.exit(args.attempt), exit_record | {"time": time.time()})
-    except OSError as e:
-        print(f"exit.json cannot be written: {e}", flush=True)
-    return STATUS.get(Ending(exit_record["ending"]), 1)
+    number = int(os.environ.get("JAX_PROCESS_ID", "0"))
+    record, fault, own = _guarded(run, args.attempt, _Stopping())
+    print(f"{record['ending']}: {record['detail']}; {record['fix']}".rstrip("; "), flush=True)
+    if number == 0 or (fault and own):  # the first process may not live to tell the fault of another
+        try:
+            write_json(run.exit(args.attempt, number), record | {"time": time.time()})
+        except OSError as e:
+            print(f"exit.json cannot be written: {e}", flush=True)
+    status = STATUS.get(Ending(record["ending"]), 1)
+    if fault and "JAX_COORDINATOR_ADDRESS" in os.environ:
+        os._exit(status)  # an orderly exit waits for the other processes, and they may be waiting for this one
+    return status
 
 
-def _guarded(run: RunDir, attempt: int, stopping: _Stopping) -> dict[str, Any] | None:
-    """The exit record of the training; None in every process but the first, which is the one that writes."""
+def _guarded(run: RunDir, attempt: int, stopping: _Stopping) -> tuple[dict[str, Any], bool, bool]:
+    """The exit record of the training, whether it ended by a fault, and whether that was this process's own."""
     try:
         outcome = _run(run, attempt, stopping)
-        record = {"ending": str(outcome.ending), "step": outcome.step, "detail": outcome.detail, "fix": outcome.fix}
     except UserError as e:
-        record = {"ending": str(Ending.BAD_INPUT), "step": None, "detail": e.what, "fix": e.fix}
+        return {"ending": str(Ending.BAD_INPUT), "step": None, "detail": e.what, "fix": e.fix}, True, True
     except Exception as e:  # the one place where every fault becomes an ending
         traceback.print_exc()
         ending, detail, fix = _explain(e, run)
-        record = {"ending": str(ending), "step": None, "detail": detail, "fix": fix}
-    return record if _first_process() else None
+        elsewhere = run.fault_elsewhere(attempt)
+        seen = {"ending": str(ending), "step": None, "detail": detail, "fix": fix}
+        return elsewhere or seen, True, elsewhere is None and not _PEER_GONE.search(str(e))
+    return {"ending": str(outcome.ending), "step": outcome.step, "detail": outcome.detail, "fix": outcome.fix}, False, True
 
 
 def _run(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
-    from podwright.train.mesh import start_processes
+    from podwright.train.mesh import start_processes, together
 
     start_processes()
     stopping.listen()  # jax.distributed takes SIGTERM for itself
@@ -104,19 +110,15 @@ def _run(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
     from podwright.train.emit import Emitter
     from podwright.train.grpo import loop
 
-    recipe = load.parse(json.loads(run.recipe.read_text()))
-    mine = jax.process_index() == 0
-    lock = run.lock.open("a") if mine else None
-    try:
-        if lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as e:
-        raise UserError(f"another trainer is at work in {run.path}", f"type: podwright watch {run.typed}") from e
+    lock = run.lock.open("a") if jax.process_index() == 0 else None
+    with together():
+        recipe = load.parse(json.loads(run.recipe.read_text()))
+        try:
+            if lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as e:
+            raise UserError(f"another trainer is at work in {run.path}", f"type: podwright watch {run.typed}") from e
     return loop.train(run, recipe, Emitter(run, attempt), stopping)
-
-
-def _first_process() -> bool:
-    return os.environ.get("JAX_PROCESS_ID", "0") == "0"
 
 
 def _explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
@@ -129,6 +131,8 @@ def _explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
         return Ending.CRASHED, f"{e.filename or run.path} cannot be written ({e.strerror})", f"make it writable, {again}"
     if "RESOURCE_EXHAUSTED" in str(e) or isinstance(e, MemoryError):
         return Ending.OUT_OF_MEMORY, first, "raise training.gradient_accumulation_steps or mesh.fsdp, or lower batch_size"
+    if _PEER_GONE.search(str(e)):
+        return Ending.CRASHED, f"another process of the run is gone ({first})", f"read its log, {again}"
     return Ending.CRASHED, first, ""
 
 

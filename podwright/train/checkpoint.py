@@ -12,7 +12,7 @@ import jax
 import orbax.checkpoint as ocp
 
 from podwright.errors import UserError
-from podwright.train.mesh import anywhere
+from podwright.train.mesh import anywhere, from_first, together
 
 Tree = Any
 KEPT = 2  # the newest, and one more in case that one is damaged
@@ -40,12 +40,20 @@ class Checkpoints:
         )
         self._manager = ocp.CheckpointManager(self._path, options=options)
 
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        """Waits for what is being written, unless another process that has a part in it may be gone."""
+        if kind is None or issubclass(kind, UserError) or jax.process_count() == 1:
+            self.close()
+
     def latest(self) -> int | None:
-        return self._manager.latest_step()
+        return from_first(self._manager.latest_step)
 
     def save(self, step: int, state: Tree, cursor: dict[str, int]) -> None:
         """Starts the save and returns; the step appears under its name only when it is whole."""
-        if step in self._manager.all_steps():
+        if from_first(lambda: step in self._manager.all_steps()):
             return
         self._manager.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), cursor=ocp.args.JsonSave(cursor)))
 
@@ -57,8 +65,9 @@ class Checkpoints:
         """
         damaged: list[int] = []
         told = ""
-        for step in sorted(self._manager.all_steps(), reverse=True):
-            self._refuse_misfit(step, abstract, part)
+        for step in from_first(lambda: sorted(self._manager.all_steps(), reverse=True)):
+            with together():
+                self._refuse_misfit(step, abstract, part)
             found, fault = self._read(step, abstract, part)
             if not anywhere(found is None):
                 self._put_aside(damaged)
@@ -77,14 +86,10 @@ class Checkpoints:
         self._manager.close()
 
     def _read(self, step: int, abstract: Tree, part: bool) -> tuple[Any, str]:
-        """What the checkpoint holds, or None and why not."""
-        if part:
-            wanted = ocp.checkpoint_utils.construct_restore_args(abstract)
-            state = ocp.args.PyTreeRestore(item=abstract, restore_args=wanted, partial_restore=True)
-        else:
-            state = ocp.args.StandardRestore(abstract)
+        """What the checkpoint holds, or None and why not. Each process reads its own shards and waits for no other."""
+        path = self._path / str(step)
         try:
-            return self._manager.restore(step, args=ocp.args.Composite(state=state, cursor=ocp.args.JsonRestore())), ""
+            return {"state": _read_tree(path / "state", abstract, part), "cursor": ocp.JsonCheckpointHandler().restore(path / "cursor")}, ""
         except Exception as e:
             return None, _damage(e)
 
@@ -146,11 +151,19 @@ def save_weights(path: Path, params: Tree) -> None:
 
 
 def load_weights(path: Path, abstract: Tree) -> Tree:
-    try:
-        with ocp.StandardCheckpointer() as checkpointer:
-            return checkpointer.restore(path.resolve(), abstract)
-    except Exception as e:
-        raise UserError(
-            f"the weights in {path} cannot be read ({_damage(e)})",
-            "bring them back from a copy, or run the recipe again under another name",
-        ) from e
+    with together():
+        try:
+            return _read_tree(path.resolve(), abstract)
+        except Exception as e:
+            raise UserError(
+                f"the weights in {path} cannot be read ({_damage(e)})",
+                "bring them back from a copy, or run the recipe again under another name",
+            ) from e
+
+
+def _read_tree(path: Path, abstract: Tree, part: bool = False) -> Tree:
+    """By the handler itself: a checkpointer ends in a barrier, where the other processes would wait for one that could not read."""
+    wanted = ocp.checkpoint_utils.construct_restore_args(abstract)
+    return ocp.PyTreeCheckpointHandler().restore(
+        path, args=ocp.args.PyTreeRestore(item=abstract, restore_args=wanted, partial_restore=part)
+    )

@@ -1,10 +1,17 @@
-"""The recipe's mesh over the devices that are there, and the start of several processes as one."""
+"""The recipe's mesh over the devices that are there; how several processes start, agree and fail as one.
+
+What a process finds on a disk or in its own completions is its own affair until it went through `from_first`, `together`,
+`anywhere` or `combined`: decisions that steer the run are taken on what these give, which is the same in every process.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -16,13 +23,19 @@ from podwright.models.param import BATCH_AXES
 from podwright.recipe import schema
 
 AXES = ("data", "fsdp", "tensor")
+HEARTBEAT_TIMEOUT_S = 60  # after which the others give up on a silent process (jax's own choice is 100); signs come twice as often
+
+T = TypeVar("T")
 
 
 def start_processes() -> None:
     """Join the other processes of the run when the launcher set the address of the first one."""
     if "JAX_COORDINATOR_ADDRESS" in os.environ:
         jax.distributed.initialize(
-            os.environ["JAX_COORDINATOR_ADDRESS"], int(os.environ["JAX_NUM_PROCESSES"]), int(os.environ["JAX_PROCESS_ID"])
+            os.environ["JAX_COORDINATOR_ADDRESS"],
+            int(os.environ["JAX_NUM_PROCESSES"]),
+            int(os.environ["JAX_PROCESS_ID"]),
+            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
         )
 
 
@@ -50,6 +63,55 @@ def anywhere(flag: bool) -> bool:
     return flag if jax.process_count() == 1 else bool(multihost_utils.process_allgather(np.array(flag)).any())
 
 
+def from_first(find: Callable[[], T]) -> T:
+    """What `find` gives in the first process (a JSON value) or its UserError, in every process. Every process must call it.
+
+    Only the first one looks, so that a slow shared disk cannot lead two processes to different decisions.
+    """
+    if jax.process_count() == 1:
+        return find()
+    with together():
+        text = json.dumps(find()) if jax.process_index() == 0 else ""
+    found: T = json.loads(_exchange(text)[0])
+    return found
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """A UserError in the body of any process becomes that of all, so that none waits for one that has left.
+
+    Every process must come here, and nothing in the body may wait for another process.
+    """
+    fault = None
+    try:
+        yield
+    except UserError as e:
+        fault = e
+    if not anywhere(fault is not None):
+        return
+    said = _exchange(json.dumps([fault.what, fault.fix]) if fault else "") if jax.process_count() > 1 else []
+    if fault is not None:
+        raise fault
+    number = next(i for i, text in enumerate(said) if text)
+    what, fix = json.loads(said[number])
+    raise UserError(f"{what} (in process {number})", fix)
+
+
+def _exchange(text: str) -> list[str]:
+    """The `text` of every process, by process. Every process must call it."""
+    own = np.frombuffer(text.encode(), np.uint8)
+    sizes = multihost_utils.process_allgather(np.array(own.size, np.int32))
+    padded = np.zeros(int(sizes.max()), np.uint8)
+    padded[: own.size] = own
+    rows = multihost_utils.process_allgather(padded)
+    return [row[:size].tobytes().decode() for row, size in zip(rows, sizes, strict=True)]
+
+
+def combined(own: np.ndarray) -> np.ndarray:
+    """The sum over processes of arrays that are zero where they are another's. Every process must call it."""
+    return own if jax.process_count() == 1 else multihost_utils.process_allgather(own).sum(0, dtype=own.dtype)
+
+
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """The leading dim over data and fsdp, everything else replicated."""
     return NamedSharding(mesh, PartitionSpec(BATCH_AXES))
@@ -65,11 +127,11 @@ def to_device(value: np.ndarray, mesh: Mesh) -> jax.Array:
 
 
 def own_rows(array: jax.Array) -> dict[int, np.ndarray]:
-    """Leading index -> row, for the rows that live on this process's devices."""
+    """Leading index -> row, for the rows that this process answers for: each row belongs to one process, whatever the mesh."""
     rows: dict[int, np.ndarray] = {}
     for shard in array.addressable_shards:
-        start = shard.index[0].start or 0
-        if start not in rows:
+        if shard.replica_id == 0:
+            start = shard.index[0].start or 0
             rows |= {start + i: row for i, row in enumerate(np.asarray(shard.data))}
     return rows
 

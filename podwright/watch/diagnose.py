@@ -13,6 +13,8 @@ from podwright.rundir import Ending, RunDir
 _TAIL_BYTES = 16_384
 _DISK_FULL = re.compile(r"No space left on device|disk quota exceeded", re.IGNORECASE)  # tensorstore calls this RESOURCE_EXHAUSTED too
 _OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|MemoryError|std::bad_alloc", re.IGNORECASE)
+# What jax says before it ends a process because another one of the run no longer answers.
+_PEER_GONE = re.compile(r"JAX distributed service detected fatal errors|stopped sending heartbeats")
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ def outcome(run: RunDir, attempt: int, returncode: int | None, stop_wanted: bool
 
 def _written(run: RunDir, attempt: int) -> Outcome | None:
     try:
-        record: dict[str, Any] = json.loads(run.exit(attempt).read_text())
+        path = run.exit(attempt)
+        record: dict[str, Any] = (json.loads(path.read_text()) if path.exists() else run.fault_elsewhere(attempt)) or {}
         return Outcome(Ending(record["ending"]), record["detail"], record.get("fix", ""), record.get("step"))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
@@ -47,6 +50,8 @@ def _dead(log: str, returncode: int | None, stop_wanted: bool) -> Outcome:
         return Outcome(Ending.CRASHED, f"a disk is full: {disk_full[-1][-200:]}", "free some space, then resume the run")
     if out_of_memory:
         return Outcome(Ending.OUT_OF_MEMORY, out_of_memory[-1])
+    if _PEER_GONE.search(log):
+        return Outcome(Ending.CRASHED, f"another process of the run is gone or no longer answers ({how})")
     if returncode == -signal.SIGKILL:
         return Outcome(
             Ending.UNKNOWN,

@@ -11,7 +11,7 @@ from podwright.recipe.models import Qwen3Dims
 from podwright.rundir import append_jsonl, read_jsonl
 from podwright.train.grpo import standalone
 from podwright.train.mesh import make_mesh
-from tests.e2e.test_grpo_run import finish, prepare, start
+from tests.e2e.trainer import finish, prepare, start
 
 A, B = "a" * 40, "b" * 40
 DIMS = Qwen3Dims(16, 32, 1, 2, 1, 8, 300, True)  # no row of the table

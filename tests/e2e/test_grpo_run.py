@@ -1,76 +1,18 @@
 """The real trainer, really started: a whole run, killed and resumed bit for bit, in two processes, and badly treated."""
 
 import json
-import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from podwright.recipe import load
-from podwright.rundir import RunDir, read_jsonl, read_metrics, write_json
-
-ROOT = Path(__file__).resolve().parents[2]
-TINY = [
-    "model.name=qwen3-micro",
-    "data.num_train=200",
-    "data.num_test=12",
-    "batch_size=8",
-    "grpo.num_generations=4",
-    "rollout.max_prompt_length=80",
-    "rollout.total_generation_steps=16",
-    "warm_start.max_steps=3",
-    "warm_start.batch_size=8",
-    "evaluation.batch_size=8",
-    "evaluation.every_n_steps=0",
-    "checkpoint.every_n_steps=2",
-    "training.max_steps=4",
-]
-# what a repetition changes: the clock
-TIMES = ("time", "attempt", "_s", "per_s", "mfu", "peak_memory", "tflops")
-
-
-def prepare(path, *overrides):
-    recipe = load.load("qwen3-tiny-arithmetic-grpo", [*TINY, *overrides])
-    run = RunDir(path)
-    write_json(run.recipe, recipe.model_dump(mode="json"))
-    return run
-
-
-def environment(devices=1):
-    return os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
-
-
-def start(run, attempt=1, devices=1, **more):
-    run.attempt(attempt).mkdir(parents=True, exist_ok=True)
-    argv = [sys.executable, "-m", "podwright.train", str(run.path), "--attempt", str(attempt)]
-    with run.log(attempt).open("w") as log:
-        return subprocess.Popen(argv, cwd=ROOT, env=environment(devices) | more, stdout=log, stderr=subprocess.STDOUT)
-
-
-def finish(run, process, attempt=1, timeout=300):
-    process.wait(timeout)
-    record = json.loads(run.exit(attempt).read_text())
-    return record | {"log": run.log(attempt).read_text()}
-
-
-def train(path, *overrides, devices=1):
-    run = prepare(path, *overrides)
-    return run, finish(run, start(run, devices=devices))
-
-
-def figures(run):
-    """Every figure of every step that does not depend on the clock."""
-    return {
-        stage: [{k: v for k, v in r.items() if not any(k.endswith(t) or k.startswith(t) for t in TIMES)} for r in records]
-        for stage, records in read_metrics(run.metrics).items()
-    }
+from podwright.rundir import read_jsonl, read_metrics
+from tests.e2e.trainer import ROOT, environment, figures, finish, finish_several, logs, prepare, start, start_several, train, weights
 
 
 @pytest.fixture(scope="module")
@@ -114,15 +56,6 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
     assert weights(run) == weights(whole)
 
 
-def weights(run):
-    """The bytes of the last checkpoint's exported weights."""
-    out = run.path.parent / f"{run.name}-export"
-    argv = [sys.executable, "-m", "podwright.train", "export", str(run.path), str(out)]
-    if not out.exists():
-        subprocess.run(argv, cwd=ROOT, env=environment(), check=True, capture_output=True)
-    return (out / "model.safetensors").read_bytes()
-
-
 def test_a_stop_saves_and_a_resume_goes_on(whole, tmp_path):
     run = prepare(tmp_path / "run", "checkpoint.every_n_steps=100")
     process = start(run)
@@ -136,24 +69,17 @@ def test_a_stop_saves_and_a_resume_goes_on(whole, tmp_path):
     assert figures(run) == figures(whole)
 
 
-def test_two_processes_of_four_devices_equal_one_of_eight(tmp_path):
-    meshed = ["mesh.fsdp=8", "evaluation.every_n_steps=2"]
-    one, end = train(tmp_path / "one", *meshed, devices=8)
+CROSSING = "model.name=qwen3-tiny mesh.data=3 mesh.fsdp=1 mesh.tensor=2 batch_size=6 warm_start.batch_size=6"  # one tensor pair of three
+
+
+@pytest.mark.parametrize(("meshed", "devices"), [("mesh.fsdp=8", 4), pytest.param(CROSSING, 3, marks=pytest.mark.long)])
+def test_two_processes_equal_one_of_as_many_devices(tmp_path, meshed, devices):
+    meshed = [*meshed.split(), "evaluation.every_n_steps=2"]
+    one, end = train(tmp_path / "one", *meshed, devices=2 * devices)
     assert end["ending"] == "FINISHED", end
-    run = prepare(tmp_path / "two", *meshed)
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{s.getsockname()[1]}"
-    processes = []
-    for number in range(2):
-        more = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": str(number)}
-        argv = [sys.executable, "-m", "podwright.train", str(run.path), "--attempt", "1"]
-        run.attempt(1).mkdir(parents=True, exist_ok=True)
-        log = (tmp_path / f"{number}.txt").open("w")
-        processes.append(subprocess.Popen(argv, cwd=ROOT, env=environment(4) | more, stdout=log, stderr=subprocess.STDOUT))
-    for process in processes:
-        assert process.wait(400) == 0, (tmp_path / "0.txt").read_text() + (tmp_path / "1.txt").read_text()
-    assert json.loads(run.exit(1).read_text())["ending"] == "FINISHED"
+    run = prepare(tmp_path / "two" / "run", *meshed)
+    codes, end = finish_several(run, start_several(run, devices=devices))
+    assert codes == [0, 0] and end["ending"] == "FINISHED", logs(run)
     assert [e["processes"] for e in read_jsonl(run.events) if e["event"] == "environment"] == [2]
     alone, together = figures(one), figures(run)
     for stage in alone:

@@ -14,7 +14,7 @@ import pytest
 from podwright.models import convert, lora, qwen3
 from podwright.rundir import read_jsonl
 from podwright.train.grpo import standalone
-from tests.e2e.test_grpo_run import ROOT, environment, figures, finish, prepare, start, train, weights
+from tests.e2e.trainer import ROOT, environment, figures, finish, prepare, start, train, weights
 
 LORA = ["model.lora_rank=4", "optimizer.learning_rate=1e-2", "optimizer.warmup_ratio=0"]
 

@@ -10,7 +10,7 @@ import pytest
 from podwright.data.tokenizer import Tokenizer
 from podwright.rundir import RunDir, append_jsonl, read_jsonl
 from podwright.train.grpo import standalone
-from tests.e2e.test_grpo_run import figures, finish, prepare, start, train
+from tests.e2e.trainer import figures, finish, prepare, start, train
 
 
 def events(run, name):

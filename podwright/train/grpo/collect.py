@@ -1,7 +1,7 @@
 """From prompts to a batch with advantages: rollouts on the device, rewards on the host, groups chosen and put together.
 
-Every process rewards the completions that live on its own devices; the small matrices of rewards are then made known to
-all, so that every process takes the same decisions. Shape suffixes: P prompts, G completions per prompt, T tokens.
+Every process rewards completions that live on its own devices, each completion one process; the small matrices of rewards
+are then made known to all, so that every process takes the same decisions. Shape suffixes: P prompts, G completions per prompt, T tokens.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError
 from podwright.models.qwen3 import Group
 from podwright.recipe.schema import GrpoRecipe
 from podwright.train.grpo import loss, reward
 from podwright.train.grpo.program import Batch, Setup
 from podwright.train.grpo.prompts import Prompts, bucket
 from podwright.train.grpo.rollout import Completions
-from podwright.train.mesh import anywhere, batch_sharding, gather, own_rows, to_device
+from podwright.train.mesh import batch_sharding, combined, gather, own_rows, to_device, together
 from podwright.train.program import Program
 
 
@@ -76,19 +75,13 @@ class Collector:
             name: [getattr(chosen.examples[p], name) for p in mine for _ in range(shape[1])] for name in ("question", "answer", "solution")
         }
         prompts = [chosen.texts[p] for p in mine for _ in range(shape[1])]
-        fault, scored = None, {}
-        try:
-            scored = reward.score(self.rewards, prompts, [text for p in mine for text in texts[p]], columns)
-        except UserError as e:  # the other processes must not wait for this one's rewards
-            fault = e
-        if anywhere(fault is not None):
-            raise fault or UserError("a reward failed in another process", "read the end of its log")
-        known = {}
+        known = {r.name: np.zeros(shape, np.float32) for r in self.rewards}
+        with together():
+            # A process whose devices hold only copies of what others reward has nothing to ask.
+            scored = reward.score(self.rewards, prompts, [text for p in mine for text in texts[p]], columns) if mine else {}
         for name, values in scored.items():
-            rows = np.zeros(shape, np.float32)
-            rows[mine] = np.asarray(values, np.float32).reshape(len(mine), shape[1])
-            known[name] = gather(to_device(rows, self.setup.mesh), self.setup.mesh)
-        return known
+            known[name][mine] = np.asarray(values, np.float32).reshape(len(mine), shape[1])
+        return {name: combined(rows) for name, rows in known.items()}
 
     def collect(self, params: Any, used: int, number: int) -> tuple[Sampled, int]:
         """A batch worth learning from, and how many rollouts it took.
@@ -143,7 +136,7 @@ def _join(parts: Any, order: np.ndarray, num: int, sharding: jax.sharding.NamedS
 
 
 def own_texts(completions: Completions, tokenizer: Tokenizer) -> dict[int, list[str]]:
-    """Row of the batch -> texts of its completions, for the rows on this process's devices."""
+    """Row of the batch -> texts of its completions, for the rows that this process answers for."""
     lengths = own_rows(completions.lengths_PG)
     stopped = own_rows(completions.stopped_PG)
     texts = {}

@@ -16,7 +16,8 @@ from podwright.train.grpo import grading
 from podwright.train.grpo.collect import own_texts
 from podwright.train.grpo.program import Setup
 from podwright.train.grpo.prompts import Prompts
-from podwright.train.mesh import gather, own_rows, to_device
+from podwright.train.grpo.rollout import Completions
+from podwright.train.mesh import combined, gather, own_rows, to_device
 from podwright.train.program import Program
 
 NUM_SAMPLES = 8
@@ -44,16 +45,16 @@ class Evaluator:
                 return None
             indices = np.arange(first, min(first + rows, len(self.prompts)))
             filled = np.concatenate([indices, np.full(rows - len(indices), indices[0])])  # the last batch is filled up
-            grade, texts = self._answer(params, self.prompts.take(filled))
+            out, grade = self._answer(params, self.prompts.take(filled))
             grades.append(grade[: len(indices)])
-            kept = [p for p in sorted(texts) if p < len(indices)][: NUM_SAMPLES - len(samples)]
-            samples += [self._sample(int(indices[p]), texts[p][0]) for p in kept]
+            if len(samples) < NUM_SAMPLES:
+                samples += self._samples(out, indices[: NUM_SAMPLES - len(samples)])
         strict, flexible, stopped, lengths = np.concatenate(grades).T
         figures = grading.summary(strict.tolist(), flexible.tolist(), (1 - stopped).tolist(), lengths.tolist())
         return figures | {"seconds": time.perf_counter() - start}, [bool(x) for x in strict], samples
 
-    def _answer(self, params: Any, prompts: Prompts) -> tuple[np.ndarray, dict[int, list[str]]]:
-        """int32 [P, 4]: strict, flexible, stopped, tokens; and the texts on this process's devices."""
+    def _answer(self, params: Any, prompts: Prompts) -> tuple[Completions, np.ndarray]:
+        """The completions, and int32 [P, 4]: strict, flexible, stopped, tokens. Every process grades its own rows."""
         mesh = self.setup.mesh
         out = self.program(params, to_device(prompts.tokens_NS, mesh), to_device(prompts.lengths_N, mesh), np.int32(0))
         texts, lengths, stopped = own_texts(out, self.tokenizer), own_rows(out.lengths_PG), own_rows(out.stopped_PG)
@@ -61,7 +62,13 @@ class Evaluator:
         for p, (text,) in texts.items():
             strict, flexible = grading.grade_one(text, prompts.examples[p].answer)
             grades[p] = strict, flexible, stopped[p][0], lengths[p][0]
-        return gather(to_device(grades, mesh), mesh), texts
+        return out, combined(grades)
+
+    def _samples(self, out: Completions, indices: np.ndarray) -> list[dict[str, Any]]:
+        """The first completions, those of the questions `indices`, the same in every process."""
+        tokens, lengths, stopped = (gather(x, self.setup.mesh)[:, 0] for x in (out.tokens_PGT, out.lengths_PG, out.stopped_PG))
+        ends = lengths - stopped
+        return [self._sample(int(i), self.tokenizer.decode(tokens[p, : ends[p]].tolist())) for p, i in enumerate(indices)]
 
     def _sample(self, index: int, text: str) -> dict[str, Any]:
         example = self.prompts.examples[index]

@@ -21,7 +21,7 @@ from podwright.train.grpo import collect, evaluate, grading, program, prompts, r
 from podwright.train.grpo.collect import Clock, Collector
 from podwright.train.grpo.evaluate import Evaluator
 from podwright.train.grpo.program import Setup, State
-from podwright.train.mesh import agreed, make_mesh, num_batch_shards
+from podwright.train.mesh import agreed, from_first, make_mesh, num_batch_shards, together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,17 +51,25 @@ class Job:
 def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> Job:
     """Reads data, tokenizer and rewards and builds the programs; every fault of the user's input shows up here."""
     emit.event("phase", phase="loading")
-    rewards = reward.load(recipe.rewards)
-    train, test = gsm8k.load(recipe.data, recipe.seed)
-    data = start.check_data(run, recipe, train, test)
-    source = start.find_source(recipe, start.begun_with(run).get("model_revision"))
-    dims = start.dimensions(recipe, source)
-    tokenizer = start.tokenizer(run, source, dims, train)
-    mesh = make_mesh(recipe.mesh)
-    _divides(recipe, num_batch_shards(mesh))
-    setup = Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
-    limit = recipe.rollout.max_prompt_length
-    training, testing = (prompts.encode(examples, tokenizer, recipe.data, limit) for examples in (train, test))
+    begun = from_first(lambda: start.begun_with(run))
+    kept = from_first(run.tokenizer.exists)
+    revision = from_first(lambda: start.find_source(recipe, begun.get("model_revision")).revision)
+    with together():
+        rewards = reward.load(recipe.rewards)
+        train, test = gsm8k.load(recipe.data, recipe.seed)
+        data = start.check_data(run, recipe, begun, train, test)
+    data_of_first = from_first(lambda: data)
+    with together():
+        if data != data_of_first:
+            raise UserError(f"data.source={recipe.data.source} is not the same in every process", "put it where all of them see it")
+        source = start.find_source(recipe, revision)
+        dims = start.dimensions(recipe, source)
+        tokenizer = start.tokenizer(run, source, dims, train, kept)
+        mesh = make_mesh(recipe.mesh)
+        _divides(recipe, num_batch_shards(mesh))
+        setup = Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
+        limit = recipe.rollout.max_prompt_length
+        training, testing = (prompts.encode(examples, tokenizer, recipe.data, limit) for examples in (train, test))
     for name, encoded, of in (("training", training, train), ("test", testing, test)):
         if encoded.left_out:
             message = f"{encoded.left_out} of {len(of)} {name} prompts are longer than {limit} tokens and are left out"
@@ -88,11 +96,8 @@ def _divides(recipe: GrpoRecipe, shards: int) -> None:
 def train(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> Outcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
     job = prepare(run, recipe, emit, agreed(stopping))
-    checkpoints = checkpoint.Checkpoints(run.checkpoints, checkpoint.KEPT)
-    try:
+    with checkpoint.Checkpoints(run.checkpoints, checkpoint.KEPT) as checkpoints:
         return _train(job, checkpoints)
-    finally:
-        checkpoints.close()
 
 
 def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
@@ -102,11 +107,12 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
         return begun
     state, base, cursor = begun
     reference = _reference(job, state, base) if recipe.grpo.beta > 0 else None
-    if cursor["step"] == 0 and not job.run.flags("before").exists():
+    if cursor["step"] == 0 and not from_first(job.run.flags("before").exists):
         evaluate.report(job.evaluator, lora.policy(state.params, base), job.run, emit, "before", 0)
 
     emit.event("phase", phase="grpo")
-    tested = {e["step"] for e in read_jsonl(job.run.events) if e["event"] == "evaluation" and e["step"] <= cursor["step"]}
+    seen = from_first(lambda: [e["step"] for e in read_jsonl(job.run.events) if e["event"] == "evaluation"])
+    tested = {number for number in seen if number <= cursor["step"]}
     while (number := cursor["step"]) < recipe.training.max_steps:
         every = recipe.evaluation.every_n_steps
         if number and every and number % every == 0 and number not in tested:

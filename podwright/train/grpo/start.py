@@ -26,6 +26,7 @@ from podwright.train import checkpoint
 from podwright.train.emit import Emitter
 from podwright.train.grpo import program, warm_start
 from podwright.train.grpo.program import Setup
+from podwright.train.mesh import from_first
 from podwright.train.program import Program
 
 Tree = Any
@@ -44,10 +45,10 @@ def begun_with(run: RunDir) -> Record:
     return next((e for e in read_jsonl(run.events) if e["event"] == "environment"), {})
 
 
-def check_data(run: RunDir, recipe: GrpoRecipe, train: list[Example], test: list[Example]) -> dict[str, str]:
+def check_data(run: RunDir, recipe: GrpoRecipe, begun: Record, train: list[Example], test: list[Example]) -> dict[str, str]:
     """Fingerprints of both parts of the data. UserError when the run began with others: its records would not be of one test."""
     found = {name: _fingerprint(part) for name, part in (("train", train), ("test", test))}
-    before = begun_with(run).get("data") or found
+    before = begun.get("data") or found
     changed = [name for name in found if found[name] != before[name]]
     if changed:
         raise UserError(
@@ -91,10 +92,13 @@ def dimensions(recipe: GrpoRecipe, source: Source) -> Qwen3Dims:
     return found
 
 
-def tokenizer(run: RunDir, source: Source, dims: Qwen3Dims, train: list[Example]) -> Tokenizer:
-    """The checkpoint's own tokenizer; for random weights one trained on the training questions, kept in tokenizer/."""
+def tokenizer(run: RunDir, source: Source, dims: Qwen3Dims, train: list[Example], kept: bool) -> Tokenizer:
+    """The checkpoint's own tokenizer; for random weights one trained on the training questions, `kept` in tokenizer/ or not yet.
+
+    Training it gives the same one in every process.
+    """
     path = source.path
-    if path is None and not run.tokenizer.exists():
+    if path is None and not kept:
         made = Tokenizer.train([f"{e.question}\n{e.solution}" for e in train], dims.vocab_size)
         if jax.process_index() == 0:
             part = run.tokenizer.with_name("tokenizer.part")
@@ -121,7 +125,7 @@ def weights(
     stopping: Callable[[], bool],
 ) -> Tree | None:
     """The policy at step 0, after the warm start if the recipe has one; None when stopped on the way there."""
-    if run.start.exists():
+    if from_first(run.start.exists):
         return reference(run, source, setup)
     path = source.path
     declared = qwen3.declare(setup.dims)
@@ -137,7 +141,7 @@ def weights(
 
 def reference(run: RunDir, source: Source, setup: Setup) -> Tree:
     """The weights at step 0 once more, as arrays of their own: training the policy cannot move them."""
-    if run.start.exists() or source.path is None:
+    if source.path is None or setup.recipe.warm_start:
         return checkpoint.load_weights(run.start, param.abstract(qwen3.declare(setup.dims), setup.mesh))
     return convert.read(source.path, setup.dims, setup.mesh)
 

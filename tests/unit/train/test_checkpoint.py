@@ -4,6 +4,7 @@ import shutil
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from podwright.errors import UserError
@@ -128,7 +129,7 @@ def test_what_is_not_the_checkpoints_fault_is_not_damage(abstract, saved, monkey
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 bytes")
 
     checkpoints = Checkpoints(saved, 2)
-    monkeypatch.setattr(checkpoints._manager, "restore", full)
+    monkeypatch.setattr(ocp.PyTreeCheckpointHandler, "restore", full)
     with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
         checkpoints.restore(abstract)
     assert Checkpoints(saved, 2).latest() == 4

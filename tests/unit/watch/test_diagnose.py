@@ -41,6 +41,13 @@ def test_what_the_trainer_wrote_last_counts(tmp_path: Path) -> None:
         ("step 1\nterminate called: std::bad_alloc\n", -6, False, Ending.OUT_OF_MEMORY, "bad_alloc"),
         ("Traceback (most recent call last):\nKeyError: 'x'\n\n", 1, False, Ending.CRASHED, "KeyError: 'x' (exit code 1)"),
         ("Traceback (most recent call last):\nKeyError: 'x'\n", None, False, Ending.CRASHED, "KeyError: 'x'"),
+        (
+            "F1 Terminating process because the JAX distributed service detected fatal errors.\n  @ 0x7f (unknown)\n",
+            -6,
+            False,
+            Ending.CRASHED,
+            "another process of the run is gone",
+        ),
         ("step 1\n", -11, False, Ending.CRASHED, "step 1 (killed by SIGSEGV)"),
         ("step 1\n", None, False, Ending.UNKNOWN, "its log ends with: step 1"),
         ("", None, False, Ending.UNKNOWN, "left no sign"),
@@ -60,6 +67,17 @@ def test_else_how_it_died_and_its_log(
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"ending": "SOMETHING", "detail": ""}', '{"detail": ""}'])
 def test_a_last_word_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
     assert outcome(attempt(tmp_path, "step 1", text), 1, -9, False).ending is Ending.UNKNOWN
+
+
+def test_the_fault_of_another_process_counts_when_the_first_left_no_word(tmp_path: Path) -> None:
+    run = attempt(tmp_path, "F1 Terminating process because the JAX distributed service detected fatal errors.\n")
+    run.exit(1, 2).write_text(json.dumps({"ending": "OUT_OF_MEMORY", "detail": "no room", "fix": "smaller", "step": None}))
+    found = outcome(run, 1, -6, False)
+    assert (found.ending, found.detail, found.fix) == (Ending.OUT_OF_MEMORY, "no room (in process 2)", "smaller")
+    run.exit(1, 2).write_text("[]")
+    assert outcome(run, 1, -6, False).ending is Ending.CRASHED
+    run.exit(1).write_text(json.dumps({"ending": "FINISHED", "detail": ""}))
+    assert outcome(run, 1, 0, False).ending is Ending.FINISHED
 
 
 def test_no_log_at_all(tmp_path: Path) -> None:
