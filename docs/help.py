@@ -15,6 +15,7 @@ from typing import Any
 
 import typer.main
 
+from podwright.accelerators import GIB, GPUS, TPUS, Accelerator
 from podwright.cli import app
 from podwright.recipe import load
 from podwright.recipe.schema import GrpoRecipe
@@ -136,6 +137,32 @@ def transitions() -> str:
     )
 
 
+def accelerators() -> str:
+    heads = ("name", "usable memory", "bf16", "fp16", "fp8", "int8", "memory bandwidth", "links of a chip", "network of a chip", "source")
+    return _table(heads, [_accelerator(row) for row in (*TPUS, *GPUS)])
+
+
+def _accelerator(row: Accelerator) -> tuple[str, ...]:
+    peaks = [f"{flops / 1e12:,.4g}" if flops else "" for flops in (row.bf16_flops, row.fp16_flops, row.fp8_flops, row.int8_flops)]
+    rates = (f"{row.hbm_bandwidth / 1e12:.3g} TB/s", f"{row.ici_bandwidth / 1e9:.0f} GB/s", f"{row.dcn_bandwidth / 1e9:.3g} GB/s")
+    return (row.name, f"{row.hbm_bytes / GIB:.2f} GiB", *peaks, *rates, row.source)
+
+
+def slice_names() -> str:
+    heads = ("generation", "N of a name counts", "sold as", "xpk", "GKE node label", "GKE machine types", "gcloud `--version`")
+    rows = []
+    for row in TPUS:
+        pod = row.pod
+        assert pod
+        sold = ", ".join("x".join(map(str, t if pod.max_cubes else t[:2])) for t in pod.topologies)
+        cubes = f", and AxBxC of multiples of 4, A <= B <= C, up to {pod.max_cubes * 64:,} chips" if pod.max_cubes else ""
+        machines = ", ".join(f"`{name}`" for name in pod.machine_types.values())
+        xpk = f"`{pod.prefix}-{'AxBxC' if pod.max_cubes else 'N'}`"
+        runtime = f"`{pod.runtime}`" if pod.runtime else ""
+        rows.append((row.name, pod.counts, sold + cubes, xpk, f"`{pod.gke_accelerator}`", machines, runtime))
+    return _table(heads, rows)
+
+
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = [heads, ("---",) * len(heads), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
@@ -146,6 +173,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "endings": endings,
     "budgets": budgets,
     "transitions": transitions,
+    "accelerators": accelerators,
+    "slices": slice_names,
 }
 
 

@@ -30,6 +30,7 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...",
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="the name of a run, or its directory")]
 Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_RUNS", help="where runs are kept")]
 On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, or cpu-N for N CPU devices on this machine")]
+OnSlice = Annotated[str, typer.Option("--on", metavar="TARGET|SLICE", help="a target, or a slice such as v6e-16, tpu7x-4x4x8, 8xH100-80GB")]
 Smoke = Annotated[int, typer.Option("--smoke", metavar="3|10", help="only so many steps, on little data")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
@@ -61,8 +62,8 @@ def recipes_show(recipe: RecipeName, overrides: Overrides = None, as_json: Json 
 
 
 @app.command()
-def plan(recipe: RecipeName, overrides: Overrides = None, on: On = "local", smoke: Smoke = 0, as_json: Json = False) -> None:
-    """Say whether a recipe will run on a target, before anything is started."""
+def plan(recipe: RecipeName, overrides: Overrides = None, on: OnSlice = "local", smoke: Smoke = 0, as_json: Json = False) -> None:
+    """Say whether a recipe will run on a target or a slice, before anything is started."""
     document = _plan(_recipe(recipe, overrides, smoke), on)
     show.document(document) if as_json else show.findings(document)
     raise typer.Exit(0 if document["ok"] else 1)
@@ -82,9 +83,11 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Plan, start, follow and report a run. Ctrl-C saves and stops it; `podwright resume` goes on."""
+    from podwright import targets
     from podwright.plan.check import refuse
     from podwright.run import create
 
+    targets.devices(on)
     resolved = _recipe(recipe, overrides, smoke)
     document = _plan(resolved, on)
     path = runs / create.choose_name(runs, resolved.name, name)
@@ -230,13 +233,14 @@ def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
 
 
 def _plan(recipe: Recipe, on: str) -> dict[str, Any]:
-    from podwright import targets, track
-    from podwright.plan.check import check, document
+    from podwright import slices, track
+    from podwright.plan.check import check, document, slice_entry
     from podwright.plan.findings import Finding
 
-    findings = check(recipe, targets.num_devices(on), Path.cwd())
+    where = None if on == "local" else slices.parse(on)
+    findings = check(recipe, where, Path.cwd())
     findings += [Finding("trackers", "warning", e.what, e.fix) for e in track.check(recipe.trackers)]
-    return {"recipe": recipe.name, "target": on, **document(findings)}
+    return {"recipe": recipe.name, "target": on, "slice": where and slice_entry(recipe, where, Path.cwd()), **document(findings)}
 
 
 def _find(runs: Path, name: str) -> RunDir:

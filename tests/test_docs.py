@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from podwright import targets
+from podwright import slices, targets
 from podwright.recipe import load
 from podwright.run.states import ENDINGS
 
@@ -105,7 +105,7 @@ def test_commands_parse(page: str, command: str) -> None:
         return
     parsed = VERBS[verb].make_context(f"podwright {verb}", rest).params
     if parsed.get("on"):
-        targets.num_devices(parsed["on"])
+        assert parsed["on"] == "local" or (slices.parse if verb == "plan" else targets.devices)(parsed["on"])
     if parsed.get("smoke"):
         assert parsed["smoke"] in load.SMOKE_STEPS
     if parsed.get("recipe") and parsed["recipe"] not in PLACEHOLDERS:

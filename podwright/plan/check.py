@@ -9,24 +9,32 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.plan.findings import Finding
 from podwright.plan.inputs import data, model
-from podwright.plan.meshes import mesh, shards
+from podwright.plan.meshes import AXES, legal, mesh, place
 from podwright.plan.rewards import rewards, thoughts
 from podwright.plan.sufficiency import context, epochs
 from podwright.recipe.schema import Recipe
+from podwright.slices import Slice
 
 
-def check(recipe: Recipe, num_devices: int | None, cwd: Path) -> list[Finding]:
-    """`num_devices` is None where only the machine itself knows; relative paths start at `cwd`."""
+def check(recipe: Recipe, where: Slice | None, cwd: Path) -> list[Finding]:
+    """`where` is None where only the machine itself knows its devices; relative paths start at `cwd`."""
     findings, dims = model(recipe.model, cwd)
+    if where is not None:
+        findings = place(where, recipe) + findings
     findings += data(recipe.data, cwd)
     for reward in recipe.rewards:
         findings += rewards(reward.function, cwd)
         findings += thoughts(reward.function, recipe.data)
-    findings += mesh(recipe, num_devices)
+    findings += mesh(recipe, dims, where)
     if dims is not None:
-        findings += shards(recipe.mesh.tensor, dims)
         findings += context(recipe.rollout, dims)
     return findings + epochs(recipe, cwd)
+
+
+def slice_entry(recipe: Recipe, where: Slice, cwd: Path) -> dict[str, Any]:
+    """What `podwright plan --json` says about the devices: their numbers, their names, and every mesh of them that works."""
+    shapes = legal(recipe, model(recipe.model, cwd)[1], where)
+    return where.document() | {"meshes": [dict(zip(AXES, shape, strict=True)) for shape in shapes]}
 
 
 def document(findings: list[Finding]) -> dict[str, Any]:

@@ -40,9 +40,16 @@ def epochs(recipe: Recipe, cwd: Path) -> list[Finding]:
     if num_train < recipe.batch_size:
         message = f"batch_size={recipe.batch_size} is more than the {num_train} training examples"
         return [Finding("data", "error", message, f"type batch_size={num_train} or less, or give more data")]
-    needed = recipe.training.max_steps * recipe.batch_size
-    each = needed / num_train
-    return [Finding("data", "info", f"{needed:,} prompts out of {num_train:,} training examples: each is seen {each:.2g} times")]
+    return [Finding("data", "info", _lasting(recipe, num_train))]
+
+
+def _lasting(recipe: Recipe, num_train: int) -> str:
+    """Epochs and the steps of one; a prompt that turns out too long is left out, and makes both a little worse."""
+    needed, rounds = recipe.training.max_steps * recipe.batch_size, 1 + recipe.grpo.dynamic_sampling
+    seen, steps = f"{needed / num_train:.2g}", f"{num_train // recipe.batch_size:,}"
+    if rounds > 1:  # a step draws again for groups whose rewards are all equal
+        seen, steps = f"{seen} to {rounds * needed / num_train:.2g}", f"{num_train // (recipe.batch_size * rounds):,} to {steps}"
+    return f"{needed:,} prompts out of {num_train:,} training examples: each is seen {seen} times; one pass lasts {steps} steps"
 
 
 def num_train_examples(data: Data, cwd: Path) -> int | None:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import re
-
+from podwright import slices
 from podwright.errors import UserError
+from podwright.slices import Slice
 from podwright.targets.base import Target
 
-KNOWN = ("local", "cpu-N")
 
-
-def num_devices(name: str) -> int | None:
-    """How many devices jax will see on target `name`; None where only the machine itself knows."""
-    cpu = re.fullmatch(r"cpu-([1-9]\d*)", name)
-    if cpu:
-        return int(cpu[1])
-    if name != "local":
-        raise UserError(f"there is no target {name!r}", "type --on local, or --on cpu-8 for 8 CPU devices on this machine")
-    return None
+def devices(name: str) -> Slice | None:
+    """The devices that jax will see on target `name`; None where only the machine itself knows them."""
+    if name == "local":
+        return None
+    where = slices.parse(name)
+    if where.accelerator.pod or where.accelerator.node:
+        raise UserError(f"{where.name} is a slice, not a target: plans take it, runs do not yet", "type --on local or --on cpu-8")
+    return where
 
 
 def find(name: str) -> Target:
-    devices = num_devices(name)
+    where = devices(name)
     from podwright.shell import Shell
     from podwright.targets.local import Local
 
-    return Local(Shell(), cpu_devices=devices)
+    return Local(Shell(), cpu_devices=where.num_devices if where else None)

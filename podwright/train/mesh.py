@@ -16,11 +16,14 @@ from typing import TypeVar
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+from jax.experimental.mesh_utils import create_hybrid_device_mesh
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from podwright.accelerators import by_device_kind
 from podwright.errors import UserError
 from podwright.models.param import BATCH_AXES
 from podwright.recipe import schema
+from podwright.slices import outer_shape
 
 AXES = ("data", "fsdp", "tensor")
 HEARTBEAT_TIMEOUT_S = 60  # after which the others give up on a silent process (jax's own choice is 100); signs come twice as often
@@ -40,7 +43,10 @@ def start_processes() -> None:
 
 
 def make_mesh(want: schema.Mesh, devices: list[jax.Device] | None = None) -> Mesh:
-    """A (data, fsdp, tensor) mesh over all `devices` (default: every device of every process)."""
+    """A (data, fsdp, tensor) mesh over all `devices` (default: every device of every process).
+
+    NotImplementedError, in jax's words, when the links between the chips have no such shape; `podwright plan` says so beforehand.
+    """
     devices = devices or jax.devices()
     others = want.data * want.tensor
     fsdp = len(devices) // others if want.fsdp == -1 else want.fsdp
@@ -50,7 +56,20 @@ def make_mesh(want: schema.Mesh, devices: list[jax.Device] | None = None) -> Mes
             "make the product equal to the devices, or type mesh.fsdp=-1",
         )
     shape = (want.data, fsdp, want.tensor)
-    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
+    types = (AxisType.Auto,) * 3
+    # what jax.make_mesh counts too, and refuses: TPU slices, or machines with GPUs
+    num_slices = len({getattr(d, "slice_index", 0) for d in devices})
+    if num_slices == 1:
+        return jax.make_mesh(shape, AXES, axis_types=types, devices=devices)
+    outer = outer_shape(shape, num_slices)
+    if outer is None:
+        raise UserError(
+            f"mesh data={want.data} x fsdp={fsdp} cannot be shared out to {num_slices} slices", f"type mesh.data={num_slices} mesh.fsdp=-1"
+        )
+    row = by_device_kind(devices[0].device_kind)
+    inner = tuple(n // o for n, o in zip(shape, outer, strict=True))
+    split = bool(row and row.pod and row.pod.mesh_may_split)
+    return Mesh(create_hybrid_device_mesh(inner, outer, devices, allow_split_physical_axes=split), AXES, axis_types=types)
 
 
 def agreed(stopping: Callable[[], bool]) -> Callable[[], bool]:

@@ -60,7 +60,7 @@ def figures(dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, lengths_PG:
         "sequences_per_s": lengths_PG.size / seconds,
         "tokens_per_s": int(lengths_PG.sum()) / seconds,
         "tflops_per_device": flops / seconds / jax.device_count() / 1e12,
-        "mfu": flops / seconds / (chip.bf16_flops * jax.device_count()) if chip else None,
+        "mfu": flops / seconds / (chip.bf16_flops * jax.device_count()) if chip and chip.bf16_flops else None,
         "peak_memory_gib": peak_memory_bytes() / GIB,
     }
 

@@ -9,7 +9,22 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-CONTROL = ("cli", "show", "shell", "errors", "accelerators", "rundir", "recipe", "plan", "targets", "run", "watch", "report", "track")
+CONTROL = (
+    "cli",
+    "show",
+    "shell",
+    "errors",
+    "accelerators",
+    "slices",
+    "rundir",
+    "recipe",
+    "plan",
+    "targets",
+    "run",
+    "watch",
+    "report",
+    "track",
+)
 HEAVY = ("jax", "jaxlib", "torch", "numpy", "matplotlib", "transformers", "mlflow", "tensorboard", "wandb")
 NOT_FOR_HELP = ("pydantic", "rich", "yaml", "psutil", "jinja2", *HEAVY)
 

@@ -12,6 +12,7 @@ from podwright.plan.check import check, document, refuse
 from podwright.plan.findings import Finding
 from podwright.recipe.load import load, shipped
 from podwright.recipe.models import find
+from podwright.slices import parse
 
 REWARD = "def score(prompts, completions, **columns):\n    return [0.0] * len(prompts)\n"
 CONFIG = {
@@ -30,7 +31,7 @@ CONFIG = {
 def findings(folder: Path, *overrides: str, devices: int | None = None) -> list[Finding]:
     (folder / "reward.py").write_text(REWARD)
     base = ("model.name=qwen3-micro", "rewards=[{function: 'reward.py:score'}]")
-    return check(load("qwen3-tiny-arithmetic-grpo", [*base, *overrides]), devices, folder)
+    return check(load("qwen3-tiny-arithmetic-grpo", [*base, *overrides]), parse(f"cpu-{devices}") if devices else None, folder)
 
 
 def faults(found: list[Finding]) -> list[str]:
@@ -44,7 +45,12 @@ def said(found: list[Finding]) -> str:
 def test_a_good_recipe_has_no_faults_and_says_how_long_the_data_lasts(tmp_path: Path) -> None:
     found = findings(tmp_path, "batch_size=16", "training.max_steps=100", "data.num_train=400")
     assert faults(found) == []
-    assert "1,600 prompts out of 400 training examples: each is seen 4 times" in said(found)
+    assert "1,600 prompts out of 400 training examples: each is seen 4 times; one pass lasts 25 steps" in said(found)
+
+
+def test_dynamic_sampling_may_use_the_data_up_sooner(tmp_path: Path) -> None:
+    found = findings(tmp_path, "batch_size=16", "training.max_steps=100", "data.num_train=400", "grpo.dynamic_sampling=1")
+    assert "each is seen 4 to 8 times; one pass lasts 12 to 25 steps" in said(found)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +72,10 @@ def test_a_good_recipe_has_no_faults_and_says_how_long_the_data_lasts(tmp_path: 
         ("mesh.tensor=2", "mesh.tensor=2 does not divide 1 key/value heads; type mesh.tensor= one of 1"),
         ("mesh.fsdp=32", "batch_size=16 cannot be split over 32 batch shards (data x fsdp) x 1 micro-batches; type batch_size=32"),
         (
+            "mesh.fsdp=3",
+            "mesh.fsdp=3 does not divide a hidden size of 32; make mesh.fsdp 1 and mesh.data 3 times as large; each device then",
+        ),
+        (
             "rollout.total_generation_steps=2000",
             "rollout.max_prompt_length + total_generation_steps = 2056, the model has 2048 positions; "
             "type rollout.total_generation_steps=1992 or less",
@@ -80,8 +90,8 @@ def test_a_fault_says_what_is_wrong_and_what_to_type(tmp_path: Path, override: s
 @pytest.mark.parametrize(
     ("overrides", "fault"),
     [
-        (["mesh.fsdp=1"], "mesh.data x fsdp x tensor = 1, but there are 4 devices; type mesh.data=1 mesh.fsdp=-1 mesh.tensor=1"),
-        (["mesh.data=3", "mesh.fsdp=-1"], "mesh.data x mesh.tensor = 3 does not divide 4 devices"),
+        (["mesh.fsdp=1"], "mesh.data x fsdp x tensor = 1, but there are 4 devices; type mesh.fsdp=4, or mesh.data=2"),
+        (["mesh.data=3", "mesh.fsdp=-1"], "mesh.data x mesh.tensor = 3 does not divide 4 devices; type mesh.data=4 mesh.fsdp=1, or mesh."),
         (
             ["mesh.fsdp=-1", "warm_start.batch_size=6"],
             "warm_start.batch_size=6 cannot be split over 4 batch shards (data x fsdp); type warm_start.batch_size=8",

@@ -118,11 +118,19 @@ def test_the_exit_code_is_known_to_the_one_who_started_it(tmp_path: Path) -> Non
     assert target.poll(handle).returncode == 7
 
 
-@pytest.mark.parametrize("name", ["locla", "cpu-0", "cpu-", "slurm"])
+@pytest.mark.parametrize("name", ["cpu-0", "cpu-", "slurm"])
 def test_an_unknown_target_says_what_to_type(name: str) -> None:
-    with pytest.raises(UserError, match=f"there is no target '{name}'; type --on local, or --on cpu-8"):
+    with pytest.raises(UserError, match=f"there is no target and no slice '{name}'; type --on local, cpu-8, or a slice"):
+        targets.find(name)
+
+
+@pytest.mark.parametrize(("name", "shown"), [("v6e-8", "v6e-8"), ("tpu7x-64", "tpu7x-2x4x4"), ("8xH200", "8xH200")])
+def test_a_slice_is_planned_for_and_not_yet_run_on(name: str, shown: str) -> None:
+    with pytest.raises(UserError, match=f"{shown} is a slice, not a target: plans take it, runs do not yet; type --on local"):
         targets.find(name)
 
 
 def test_devices_are_known_where_they_are_made() -> None:
-    assert (targets.num_devices("cpu-8"), targets.num_devices("local")) == (8, None)
+    where = targets.devices("cpu-8")
+    assert where and where.num_devices == 8
+    assert targets.devices("local") is None

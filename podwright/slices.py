@@ -1,0 +1,274 @@
+"""What `--on` can name besides this machine: `v6e-16`, `tpu7x-4x4x8`, `2x v6e-16`, `8xH100-80GB`, `cpu-8`.
+
+Decides whether a name stands for something that is sold, what each tool calls it, and which mesh axes may cross from slice to slice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from podwright.accelerators import CPU, GIB, GPUS, TPUS, Accelerator, Pod, Topology
+from podwright.errors import UserError, nearest
+
+EXAMPLES = "v6e-16, v5p-16, tpu7x-4x4x8, 2x v6e-16 or 8xH100-80GB"
+_HOST_BOUNDS: dict[int, Topology] = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """Devices to run on: TPU slices of one shape, GPUs, or CPU devices of this machine."""
+
+    accelerator: Accelerator
+    chips: Topology
+    """of one slice; GPUs and CPU devices stand in a row along x"""
+    num_slices: int = 1
+
+    @property
+    def name(self) -> str:
+        if self.accelerator.node:
+            return f"{self.num_chips}x{self.accelerator.name}"
+        own = self.topology if len(self.dims) == 3 else str(math.prod(self.chips))
+        return f"{self._times}{self.accelerator.name}-{own}"
+
+    @property
+    def _times(self) -> str:
+        return f"{self.num_slices}x " if self.num_slices > 1 else ""
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """`chips` with as many dims as the interconnect has."""
+        pod = self.accelerator.pod
+        return self.chips if pod and pod.max_cubes else self.chips[:2] if pod else self.chips[:1]
+
+    @property
+    def topology(self) -> str:
+        """Of one slice, as GKE writes it: 4x4, 2x2x1."""
+        return "x".join(map(str, self.dims))
+
+    @property
+    def physical_mesh(self) -> tuple[int, ...]:
+        """The devices of one slice as jax sees them: x, y, z and, where a chip has several devices, these."""
+        each = self.accelerator.devices_per_chip
+        return (*self.chips, each) if each > 1 else self.chips
+
+    @property
+    def num_chips(self) -> int:
+        return self.num_slices * math.prod(self.chips)
+
+    @property
+    def num_devices(self) -> int:
+        return self.num_chips * self.accelerator.devices_per_chip
+
+    @property
+    def chips_per_host(self) -> int:
+        """Of the fewest machines. A v5e-8 or v6e-8 is one machine of 8 chips here; GKE also sells it as two of 4."""
+        chips = math.prod(self.chips)
+        if self.accelerator.node:
+            return min(chips, self.accelerator.node.size)
+        pod = self.accelerator.pod
+        return chips if pod is None or chips in pod.machine_types else 4
+
+    @property
+    def num_hosts(self) -> int:
+        return self.num_chips // self.chips_per_host
+
+    @property
+    def num_granules(self) -> int:
+        """Groups of devices between which only the data-center network runs: slices, or machines with GPUs."""
+        return self.num_hosts if self.accelerator.node else self.num_slices
+
+    @property
+    def devices_per_granule(self) -> int:
+        return self.num_devices // self.num_granules
+
+    @property
+    def wrap(self) -> tuple[bool, bool, bool]:
+        """Along which of x, y, z the torus is closed."""
+        pod = self.accelerator.pod
+        if pod is None:
+            return (False, False, False)
+        x, y, z = (n >= pod.wraps_from for n in self.chips)
+        return (x, y, False) if not pod.max_cubes else (x and y and z,) * 3
+
+    @property
+    def libtpu(self) -> tuple[str, dict[str, Any]] | None:
+        """Topology name and options for jax.experimental.topologies.get_topology_desc; None for what is no TPU."""
+        if self.accelerator.pod is None:
+            return None
+        options: dict[str, Any] = {"chips_per_host_bounds": _HOST_BOUNDS[self.chips_per_host], "num_slices": self.num_slices}
+        if any(self.wrap):
+            options["wrap"] = self.wrap
+        return f"{self.accelerator.name}:{self.topology}", options
+
+    def names(self) -> dict[str, str | None]:
+        """What other tools call one slice of it; None where they have no name for it."""
+        pod, node = self.accelerator.pod, self.accelerator.node
+        if node:
+            machine = node.machine_types.get(self.chips_per_host)
+            return {"gke_accelerator": node.gke_accelerator or None, "machine_type": machine}
+        if pod is None:
+            return {}
+        counted = f"{pod.prefix}-{math.prod(self.chips) * _per_chip(self.accelerator)}"
+        by_number = self.chips == _of_size(pod, math.prod(self.chips))
+        return {
+            "libtpu": f"{self.accelerator.name}:{self.topology}",
+            "xpk": f"{pod.prefix}-{self.topology}" if pod.max_cubes else counted,
+            "gcloud_accelerator_type": counted if pod.in_tpu_api and by_number else None,
+            "runtime": pod.runtime or None,
+            "gke_accelerator": pod.gke_accelerator,
+            "gke_topology": self.topology,
+            "machine_type": pod.machine_types[self.chips_per_host],
+        }
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "accelerator": self.accelerator.name,
+            "devices": self.num_devices,
+            "chips": self.num_chips,
+            "hosts": self.num_hosts,
+            "slices": self.num_slices,
+            "hbm_gib": round(self.accelerator.hbm_bytes / GIB, 2) or None,
+            **self.names(),
+        }
+
+
+def outer_shape(shape: Sequence[int], num_granules: int) -> tuple[int, ...] | None:
+    """How much of each axis of a mesh lies across slices: the first axis as far as it goes, then the second, never another.
+
+    The first two are `data` and `fsdp`; what they cross is a network much slower than the one inside. None if they cannot cover it.
+    """
+    first = math.gcd(shape[0], num_granules)
+    second = num_granules // first
+    return (first, second, *(1 for _ in shape[2:])) if shape[1] % second == 0 else None
+
+
+def parse(text: str) -> Slice:
+    found = _find(text)
+    if found is None:
+        raise _unknown(text)
+    return found
+
+
+def _find(text: str) -> Slice | None:
+    """None where no part of the name is known; a UserError where only its size is wrong."""
+    found = re.fullmatch(r"\s*(?:(\d+)\s*x\s*)?([a-z][\w-]*)\s*", text, re.IGNORECASE)
+    if found is None:
+        return None
+    count, body = int(found[1] or 1), found[2].lower()
+    kind, _, size = body.partition("-")
+    gpu = next((a for a in GPUS if a.name.lower() == body), None)
+    tpu = next((a for a in TPUS if a.pod and kind in (a.name, a.pod.prefix)), None)
+    if (gpu or tpu) and count < 1:
+        raise UserError(f"{text!r} is none at all", f"type --on {'1x' if gpu else ''}{found[2]}")
+    if gpu:
+        return _gpus(gpu, count)
+    if tpu:
+        return Slice(tpu, _chips(tpu, size), count)
+    if kind == "cpu" and found[1] is None and re.fullmatch(r"[1-9]\d*", size):
+        return Slice(CPU, (int(size), 1, 1))
+    return None
+
+
+def topologies(pod: Pod) -> list[Topology]:
+    """Everything that is sold of a generation, by number of chips, the most cubic one of a number first."""
+    sides = range(1, pod.max_cubes + 1)
+    cubes = [(4 * a, 4 * b, 4 * c) for a in sides for b in range(a, pod.max_cubes // a + 1) for c in range(b, pod.max_cubes // (a * b) + 1)]
+    return sorted([*pod.topologies, *cubes], key=lambda t: (math.prod(t), sum(t)))
+
+
+def _of_size(pod: Pod, chips: int) -> Topology | None:
+    """What a bare number stands for: the most cubic one."""
+    return next((t for t in topologies(pod) if math.prod(t) == chips), None)
+
+
+def _gpus(gpu: Accelerator, count: int) -> Slice:
+    assert gpu.node
+    whole, rest = divmod(count, gpu.node.size)
+    if whole and rest:
+        size = gpu.node.size
+        raise UserError(
+            f"{count} {gpu.name} are no whole machines of {size}", f"type --on {whole * size}x{gpu.name} or {(whole + 1) * size}x{gpu.name}"
+        )
+    return Slice(gpu, (count, 1, 1))
+
+
+def _per_chip(tpu: Accelerator) -> int:
+    """How many of what NAME-N counts make a chip. v5p: two cores, which jax sees as one device."""
+    assert tpu.pod
+    return {"chips": 1, "cores": 2, "devices": tpu.devices_per_chip}[tpu.pod.counts]
+
+
+def _chips(tpu: Accelerator, size: str) -> Topology:
+    """`size` is a number or a topology."""
+    pod = tpu.pod
+    assert pod
+    name, num_dims = f"{tpu.name}-{size}", 3 if pod.max_cubes else 2
+    if re.fullmatch(r"\d+", size):
+        chips, rest = divmod(int(size), _per_chip(tpu))
+        made = None if rest else _of_size(pod, chips)
+        if made is None:
+            near = " or ".join(f"{tpu.name}-{n * _per_chip(tpu)}" for n in _near(pod, int(size) / _per_chip(tpu)))
+            what = "chips" if pod.counts == "chips" else f"{pod.counts}, {_per_chip(tpu)} a chip"
+            raise UserError(f"no {tpu.name} slice is sold as {name} (the number counts {what})", f"type --on {near}")
+        return made
+    if re.fullmatch(r"\d+(x\d+)+", size):
+        parts = tuple(map(int, size.split("x")))
+        if len(parts) != num_dims:
+            example = _shown(pod, _of_size(pod, math.prod(parts)) or _of_size(pod, _near(pod, math.prod(parts))[0]))
+            raise UserError(f"{name}: a {tpu.name} topology has {num_dims} dimensions", f"type --on {tpu.name}-{example}")
+        x, y, z = (*parts, 1)[:3]
+        if (x, y, z) in topologies(pod):
+            return (x, y, z)
+        near = " or ".join(f"{tpu.name}-{_shown(pod, t)}" for t in _alike(pod, (x, y, z)))
+        rule = f"{', '.join(_shown(pod, t) for t in pod.topologies)}"
+        if pod.max_cubes:
+            rule += f", and AxBxC with multiples of 4, A <= B <= C, up to {pod.max_cubes * 64} chips"
+        raise UserError(f"no {tpu.name} slice is sold with topology {size}", f"type --on {near} (there are {rule})")
+    example = f"{tpu.name}-{_shown(pod, pod.topologies[-1])}"
+    raise UserError(f"{tpu.name} alone names no size", f"type --on {tpu.name}-{8 * _per_chip(tpu)} or a topology such as {example}")
+
+
+def _near(pod: Pod, chips: float) -> list[int]:
+    """The sizes sold just below and above."""
+    sizes = [math.prod(t) for t in topologies(pod)]
+    return [*sorted(n for n in sizes if n < chips)[-1:], *[n for n in sizes if n > chips][:1]] or sizes[:1]
+
+
+def _alike(pod: Pod, wanted: Topology) -> list[Topology]:
+    """The same chips in the order that is sold, or the two that differ least."""
+    ordered = sorted(topologies(pod), key=lambda t: sum(abs(math.log(a / max(b, 1))) for a, b in zip(t, sorted(wanted), strict=True)))
+    turned = [t for t in ordered if sorted(t) == sorted(wanted)]
+    return turned or ordered[:2]
+
+
+def _shown(pod: Pod, chips: Topology | None) -> str:
+    assert chips
+    return "x".join(map(str, chips if pod.max_cubes else chips[:2]))
+
+
+def _unknown(text: str) -> UserError:
+    what = f"there is no target and no slice {text!r}"
+    times, body = re.fullmatch(r"(\s*\d+\s*x\s*)?(.*)", text, re.DOTALL).groups("")  # type: ignore[union-attr]
+    kind, _, size = body.partition("-")
+    gpus = [a.name for a in GPUS if body and a.name.startswith(body.upper())]
+    if len(gpus) == 1:
+        _find(times + gpus[0])  # a wrong number is said along with it
+    if gpus:
+        return UserError(what, "type --on " + " or ".join((times.strip() or "1x") + name for name in gpus))
+    near = nearest(kind.lower(), [a.name for a in (*TPUS, CPU)]) if body[:1].isalpha() else ""
+    guesses = [f"{times}{near}-{size}", times + nearest(body.upper(), [a.name for a in GPUS]) if near else "", nearest(text, ["local"])]
+    guess = next((g for g in guesses if g == "local" or _holds(g)), "")
+    fix = f"did you mean --on {guess}?" if guess else f"type --on local, cpu-8, or a slice such as {EXAMPLES}"
+    return UserError(what, fix)
+
+
+def _holds(text: str) -> bool:
+    try:
+        return _find(text) is not None
+    except UserError:
+        return False

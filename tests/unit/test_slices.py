@@ -1,0 +1,152 @@
+"""Names of slices: what they stand for, what other tools call it, and what is said about names of nothing."""
+
+import itertools
+import math
+
+import pytest
+
+from podwright.accelerators import ACCELERATORS, CPU, GPUS, TPUS, by_device_kind
+from podwright.errors import UserError
+from podwright.slices import outer_shape, parse, topologies
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "devices", "chips", "hosts", "physical"),
+    [
+        ("v5e-8", "v5e-8", 8, 8, 1, (2, 4, 1)),
+        ("v5litepod-16", "v5e-16", 16, 16, 4, (4, 4, 1)),
+        ("v6e-1", "v6e-1", 1, 1, 1, (1, 1, 1)),
+        ("v6e-8", "v6e-8", 8, 8, 1, (2, 4, 1)),
+        ("v6e-4x4", "v6e-16", 16, 16, 4, (4, 4, 1)),
+        ("v5p-16", "v5p-2x2x2", 8, 8, 2, (2, 2, 2)),
+        ("v5p-4x4x16", "v5p-4x4x16", 256, 256, 64, (4, 4, 16)),
+        ("tpu7x-2", "tpu7x-1x1x1", 2, 1, 1, (1, 1, 1, 2)),
+        ("tpu7x-64", "tpu7x-2x4x4", 64, 32, 8, (2, 4, 4, 2)),
+        ("tpu7x-4x4x8", "tpu7x-4x4x8", 256, 128, 32, (4, 4, 8, 2)),
+        ("tpu7x-512", "tpu7x-4x8x8", 512, 256, 64, (4, 8, 8, 2)),
+        ("2x tpu7x-4x8x8", "2x tpu7x-4x8x8", 1024, 512, 128, (4, 8, 8, 2)),
+        ("2xv6e-16", "2x v6e-16", 32, 32, 8, (4, 4, 1)),
+        ("8xH100-80GB", "8xH100-80GB", 8, 8, 1, (8, 1, 1)),
+        ("4xA100-40GB", "4xA100-40GB", 4, 4, 1, (4, 1, 1)),
+        ("8xV100-16GB", "8xV100-16GB", 8, 8, 1, (8, 1, 1)),
+        ("16xh200", "16xH200", 16, 16, 2, (16, 1, 1)),
+        ("1xRTX-4090", "1xRTX-4090", 1, 1, 1, (1, 1, 1)),
+        ("cpu-8", "cpu-8", 8, 8, 1, (8, 1, 1)),
+    ],
+)
+def test_a_name_says_how_many_of_everything(text: str, name: str, devices: int, chips: int, hosts: int, physical: tuple[int, ...]) -> None:
+    where = parse(text)
+    assert (where.name, where.num_devices, where.num_chips, where.num_hosts, where.physical_mesh) == (name, devices, chips, hosts, physical)
+    assert parse(name) == where
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("v5e-16", ("v5e:4x4", "v5litepod-16", "v5litepod-16", "v2-alpha-tpuv5-lite", "tpu-v5-lite-podslice", "4x4", "ct5lp-hightpu-4t")),
+        ("v6e-8", ("v6e:2x4", "v6e-8", "v6e-8", "v2-alpha-tpuv6e", "tpu-v6e-slice", "2x4", "ct6e-standard-8t")),
+        ("2x v6e-16", ("v6e:4x4", "v6e-16", "v6e-16", "v2-alpha-tpuv6e", "tpu-v6e-slice", "4x4", "ct6e-standard-4t")),
+        ("v5p-16", ("v5p:2x2x2", "v5p-2x2x2", "v5p-16", "v2-alpha-tpuv5", "tpu-v5p-slice", "2x2x2", "ct5p-hightpu-4t")),
+        ("v5p-4x4x16", ("v5p:4x4x16", "v5p-4x4x16", None, "v2-alpha-tpuv5", "tpu-v5p-slice", "4x4x16", "ct5p-hightpu-4t")),
+        ("tpu7x-64", ("tpu7x:2x4x4", "tpu7x-2x4x4", None, None, "tpu7x", "2x4x4", "tpu7x-standard-4t")),
+    ],
+)
+def test_other_tools_names_of_a_tpu_slice(text: str, names: tuple[str | None, ...]) -> None:
+    assert tuple(parse(text).names().values()) == names
+
+
+def test_other_tools_names_of_gpus() -> None:
+    assert parse("4xA100-40GB").names() == {"gke_accelerator": "nvidia-tesla-a100", "machine_type": "a2-highgpu-4g"}
+    assert parse("8xRTX-3090").names() == {"gke_accelerator": None, "machine_type": None}
+    assert parse("cpu-8").names() == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "bounds", "wrap"),
+    [
+        ("v6e-1", (1, 1, 1), None),
+        ("v6e-8", (2, 4, 1), None),
+        ("v6e-128", (2, 2, 1), (False, True, False)),
+        ("v6e-256", (2, 2, 1), (True, True, False)),
+        ("tpu7x-2x4x4", (2, 2, 1), None),
+        ("tpu7x-4x4x8", (2, 2, 1), (True, True, True)),
+    ],
+)
+def test_libtpu_gets_hosts_and_wrap_around_links(text: str, bounds: tuple[int, ...], wrap: tuple[bool, ...] | None) -> None:
+    found = parse(text).libtpu
+    assert found and (found[1]["chips_per_host_bounds"], found[1].get("wrap")) == (bounds, wrap)
+    assert parse("8xH200").libtpu is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("v6e-12", "no v6e slice is sold as v6e-12 (the number counts chips); type --on v6e-8 or v6e-16"),
+        ("v6e-512", "no v6e slice is sold as v6e-512 (the number counts chips); type --on v6e-256"),
+        ("v5p-15", "no v5p slice is sold as v5p-15 (the number counts cores, 2 a chip); type --on v5p-8 or v5p-16"),
+        ("tpu7x-30000", "(the number counts devices, 2 a chip); type --on tpu7x-18432"),
+        ("tpu7x-3x4x4", "no tpu7x slice is sold with topology 3x4x4; type --on tpu7x-4x4x4 or tpu7x-2x4x4 (there are 1x1x1, 2x2x1,"),
+        ("tpu7x-8x4x4", "no tpu7x slice is sold with topology 8x4x4; type --on tpu7x-4x4x8 ("),
+        ("tpu7x-4x4x6", "no tpu7x slice is sold with topology 4x4x6; type --on"),
+        ("v5p-16x16x28", "A <= B <= C, up to 6144 chips"),
+        ("v6e-4x2", "no v6e slice is sold with topology 4x2; type --on v6e-2x4 (there are 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16)"),
+        ("v6e-4x4x4", "v6e-4x4x4: a v6e topology has 2 dimensions; type --on v6e-8x8"),
+        ("tpu7x-4x4", "tpu7x-4x4: a tpu7x topology has 3 dimensions; type --on tpu7x-2x2x4"),
+        ("v6e", "v6e alone names no size; type --on v6e-8 or a topology such as v6e-16x16"),
+        ("v5p-", "v5p alone names no size; type --on v5p-16 or a topology such as v5p-2x4x4"),
+        ("0xv6e-8", "'0xv6e-8' is none at all; type --on v6e-8"),
+        ("9xH100", "9 H100-80GB are no whole machines of 8; type --on 8xH100-80GB or 16xH100-80GB"),
+        ("9xH100-80GB", "9 H100-80GB are no whole machines of 8; type --on 8xH100-80GB or 16xH100-80GB"),
+        ("4xA100", "there is no target and no slice '4xA100'; type --on 4xA100-40GB or 4xA100-80GB"),
+        ("v6-16", "there is no target and no slice 'v6-16'; did you mean --on v6e-16?"),
+        ("2x tpu7-64", "did you mean --on 2x tpu7x-64?"),
+        ("locl", "there is no target and no slice 'locl'; did you mean --on local?"),
+        ("v7-8", "there is no target and no slice 'v7-8'; type --on local, cpu-8, or a slice such as v6e-16,"),
+        ("2x 8xH200", "there is no target and no slice '2x 8xH200'; type --on local"),
+        ("cpu-0", "there is no target and no slice 'cpu-0'; type --on local"),
+        ("", "there is no target and no slice ''; type --on local"),
+    ],
+)
+def test_a_name_of_nothing_says_what_to_type(text: str, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse(text)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_is_sold_is_in_order_and_a_number_means_the_most_cubic() -> None:
+    for row in TPUS:
+        assert row.pod
+        sold = topologies(row.pod)
+        assert len(set(sold)) == len(sold) and all(x <= y and (y <= z or z == 1) for x, y, z in sold)
+        sizes = [math.prod(t) for t in sold]
+        assert sizes == sorted(sizes)
+    # the names and shapes of the documentation's table
+    for cores, shape in {128: "4x4x4", 256: "4x4x8", 512: "4x8x8", 1024: "8x8x8", 4096: "8x16x16", 12288: "16x16x24"}.items():
+        assert parse(f"v5p-{cores}").topology == shape
+    assert parse("tpu7x-18432").topology == "16x24x24"
+
+
+def test_axes_cross_slices_from_the_first_on_and_never_the_last() -> None:
+    assert outer_shape((2, 16, 1), 2) == (2, 1, 1)
+    assert outer_shape((1, 16, 2), 2) == (1, 2, 1)
+    assert outer_shape((2, 8, 2), 4) == (2, 2, 1)
+    assert outer_shape((6, 4, 1), 4) == (2, 2, 1)
+    assert outer_shape((1, 1, 32), 2) is None
+    for shape in itertools.product((1, 2, 3, 4, 6), repeat=3):
+        outer = outer_shape(shape, 4)
+        assert outer is None or (math.prod(outer) == 4 and not any(n % o for n, o in zip(shape, outer, strict=True)))
+
+
+def test_machines_with_gpus_are_what_slices_are() -> None:
+    assert (parse("16xH200").num_granules, parse("16xH200").devices_per_granule) == (2, 8)
+    assert (parse("2x tpu7x-64").num_granules, parse("2x tpu7x-64").devices_per_granule) == (2, 64)
+
+
+def test_every_row_has_a_source_and_a_kind_of_its_own() -> None:
+    kinds = [kind for row in ACCELERATORS for kind in row.kinds]
+    assert len(set(kinds)) == len(kinds) and all(row.source and row.kinds for row in ACCELERATORS)
+    assert by_device_kind("TPU v6 lite") == parse("v6e-8").accelerator and by_device_kind("cpu") is CPU
+    assert by_device_kind("something else") is None
+    for row in (*TPUS, *GPUS):
+        assert row.hbm_bytes > 2**33 and row.hbm_bandwidth > 5e11 and row.ici_bandwidth > row.dcn_bandwidth > 0
+        assert max(row.bf16_flops, row.fp16_flops) > 5e13
