@@ -33,7 +33,7 @@ def refusal(where: Slice, shape: Sequence[int], *, split: bool | None = None) ->
     `split` is create_device_mesh's allow_split_physical_axes, by default what jax.make_mesh gives for these devices.
     """
     pod = where.accelerator.pod
-    if pod is None or (pod.mesh_may_split if split is None else split) or _on_a_ring(where, shape):
+    if pod is None or (pod.mesh_may_split if split is None else split) or _on_a_ring(where):
         return None
     found = assign(where.physical_mesh, shape)
     return found if isinstance(found, Refusal) else None
@@ -60,11 +60,11 @@ def _whole_axes(left: list[int], size: int) -> tuple[int, ...]:
     return ()
 
 
-def _on_a_ring(where: Slice, shape: Sequence[int]) -> bool:
-    """Whether jax puts these chips on a ring. It has one for a v5p of 2x2x2 too, but not under the name that libtpu gives v5p."""
+def _on_a_ring(where: Slice) -> bool:
+    """Whether jax puts these chips on a ring for any mesh. It has one for a v5p of 2x2x2 too, but not under libtpu's name of v5p."""
     name, (x, y, _) = where.accelerator.name, where.chips
     if name in ("v5e", "v6e"):
-        return (x, y) in ((2, 2), (2, 4)) or ((x, y) == (4, 4) and max(shape) == 16)
+        return (x, y) in ((2, 2), (2, 4))
     return name == "tpu7x" and x <= 2 and y <= 2 and math.prod(where.physical_mesh) in (8, 16, 24, 32)
 
 
