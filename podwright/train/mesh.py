@@ -64,7 +64,8 @@ def make_mesh(want: schema.Mesh, devices: list[jax.Device] | None = None) -> Mes
     outer = outer_shape(shape, num_slices)
     if outer is None:
         raise UserError(
-            f"mesh data={want.data} x fsdp={fsdp} cannot be shared out to {num_slices} slices", f"type mesh.data={num_slices} mesh.fsdp=-1"
+            f"mesh data={want.data} x fsdp={fsdp} cannot be shared out to {num_slices} slices",
+            f"type mesh.data={num_slices} mesh.fsdp=-1 mesh.tensor=1",
         )
     row = by_device_kind(devices[0].device_kind)
     inner = tuple(n // o for n, o in zip(shape, outer, strict=True))
