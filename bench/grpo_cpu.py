@@ -88,13 +88,12 @@ def ours(config: dict, steps: int, quiet) -> dict:
     example = Example("q", "1", "#### 1")
     prompts = Prompts((example,) * n, ("q",) * n, tokens, np.full(n, c["prompt_len"], np.int32), 0)
     collector = Collector(setup, program.programs(setup), prompts, NumberTokenizer(), load_rewards(recipe.rewards))
-    job = loop.Job(None, recipe, None, setup, None, collector, None, [], lambda: False)
     reference = param.initialize(qwen3.declare(dims), setup.mesh, c["seed"])
     state = program.new_state(setup, reference, program.policy_schedule(recipe))
     cursor, spans, figures = {"step": 0, "used": 0, "rollouts": 0}, [], []
     for _ in range(steps):
         begin = quiet.sample()
-        state, cursor, measured = loop.step(job, state, reference, cursor)
+        state, cursor, measured = loop.step(collector, state, reference, cursor)
         jax.block_until_ready(state)
         spans.append((begin, quiet.sample()))
         figures.append(measured)

@@ -120,7 +120,7 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
             emit.event("phase", phase="grpo")
         if job.stopping():
             return _stop(job, checkpoints, state, cursor)
-        state, cursor, figures = step(job, state, reference, cursor, base)
+        state, cursor, figures = step(job.collector, state, reference, cursor, base)
         number = cursor["step"]
         emit.metrics("grpo", number, figures)
         if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
@@ -160,20 +160,22 @@ def _reference(job: Job, state: State, base: Any) -> Any:
     return start.reference(job.run, job.source, job.setup) if base is None else lora.reference(state.params, base)
 
 
-def step(job: Job, state: State, reference: Any, cursor: dict[str, int], base: Any = None) -> tuple[State, dict[str, int], dict[str, Any]]:
+def step(
+    collector: Collector, state: State, reference: Any, cursor: dict[str, int], base: Any = None
+) -> tuple[State, dict[str, int], dict[str, Any]]:
     """One GRPO step: rollouts, rewards, reference scores, `num_iterations` updates. -> state, cursor, figures
 
     `base` are the frozen weights of a run that trains adapters.
     """
-    recipe, made, clock = job.recipe, job.collector.programs, Clock()
+    recipe, made, clock = collector.setup.recipe, collector.programs, Clock()
     policy = lora.policy(state.params, base)
-    sampled, rounds = job.collector.collect(policy, cursor["used"], cursor["rollouts"])
+    sampled, rounds = collector.collect(policy, cursor["used"], cursor["rollouts"])
     clock.mark("rollout_s")
     old = made["score"](policy, sampled.group) if recipe.grpo.num_iterations > 1 else None
     scores = made["score"](reference, sampled.group) if reference is not None else None
     clock.mark("score_s", (old, scores))
     advantages = collect.advantages(sampled, recipe)
-    batch = job.collector.batch(sampled, advantages, old, scores)
+    batch = collector.batch(sampled, advantages, old, scores)
     for _ in range(recipe.grpo.num_iterations):
         state, measured = made["update"](state, batch, base)
     figures = {name: float(x) for name, x in measured.items()}
@@ -185,8 +187,8 @@ def step(job: Job, state: State, reference: Any, cursor: dict[str, int], base: A
         "rollouts": cursor["rollouts"] + rounds,
     }
     figures |= collect.figures(sampled, advantages)
-    figures |= speed.figures(job.setup.dims, recipe, int(sampled.prompt_lengths_P.sum()), sampled.lengths_PG, clock)
-    figures["epoch"] = cursor["used"] / len(job.collector.prompts)
+    figures |= speed.figures(collector.setup.dims, recipe, int(sampled.prompt_lengths_P.sum()), sampled.lengths_PG, clock)
+    figures["epoch"] = cursor["used"] / len(collector.prompts)
     return state, cursor, figures
 
 
