@@ -5,7 +5,9 @@ Callers say which variables to add; everything else of the environment is inheri
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,6 +43,19 @@ class Shell:
         """Exit code of an ended child (negative: the signal); None while it runs or when someone else started it."""
         child = self._children.get(pid)
         return child.poll() if child else None
+
+    def kill(self, pid: int) -> None:
+        """End a child of ours and whatever it started, at once; harmless when it has ended."""
+        child = self._children[pid]
+        if child.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            child.wait()
+
+    @staticmethod
+    def flags() -> dict[str, str]:
+        """The compiler flags that every child inherits."""
+        return {name: os.environ[name] for name in _FLAG_LISTS if name in os.environ}
 
     def output(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> tuple[int, str]:
         """Run `argv` to its end: exit code and stdout. Its stderr goes to ours."""

@@ -1,6 +1,7 @@
 """`python -m podwright.train RUN_DIR --attempt N`: runs the recipe of a run directory and says how it ended.
 
-Also `eval CHECKPOINT --data SOURCE` and `export RUN_DIR OUT_DIR`, which print one JSON document.
+Also `eval CHECKPOINT --data SOURCE` and `export RUN_DIR OUT_DIR`, which print one JSON document, and
+`compile SPEC RECORD`, which is the plan's.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class _Stopping:
 
 
 def main() -> int:
-    verb = {"eval": _eval, "export": _export}.get(sys.argv[1] if len(sys.argv) > 1 else "")
+    verb = {"eval": _eval, "export": _export, "compile": _compile}.get(sys.argv[1] if len(sys.argv) > 1 else "")
     if verb is None:
         return _train()
     try:
@@ -156,6 +157,14 @@ def _export(argv: list[str]) -> dict[str, Any]:
     parser.add_argument("out", type=Path)
     args = parser.parse_args(argv)
     return standalone.export(args.run, args.out)
+
+
+def _compile(argv: list[str]) -> dict[str, Any]:
+    from podwright.train import aot
+
+    spec, record = map(Path, argv)
+    aot.run(json.loads(spec.read_text()), record)
+    return {}
 
 
 if __name__ == "__main__":

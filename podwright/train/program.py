@@ -16,6 +16,8 @@ class Program:
     """a jitted function"""
     arguments: tuple[Any, ...]
     """ShapeDtypeStructs with shardings, one tree per argument"""
+    beside: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """what else the loop keeps on the devices while this program runs, as ShapeDtypeStructs"""
 
     def __call__(self, *arguments: Any) -> Any:
         return self.step(*arguments)

@@ -102,7 +102,20 @@ def programs(setup: Setup, num_test: int | None = None) -> dict[str, Program]:
     }
     if recipe.warm_start:
         made["warm_start"] = _warm_start(setup.dense)
-    return made
+    return {name: dataclasses.replace(one, beside=_beside(setup, name)) for name, one in made.items()}
+
+
+def _beside(setup: Setup, name: str) -> dict[str, Tree]:
+    """What loop.py keeps on the devices while this program runs, besides the program's own arguments.
+
+    With LoRA the frozen weights are an argument of every program, and the reference is these with empty adapters.
+    """
+    state = abstract_state(setup, policy_schedule(setup.recipe))
+    kept = {"weights": state.params, "optimizer": state.opt_state}
+    if setup.recipe.grpo.beta > 0 and not setup.recipe.model.lora_rank:
+        kept["reference"] = state.params
+    used = {"update": {"weights", "optimizer"}, "score": {"reference" if "reference" in kept else "weights"}, "warm_start": set(kept)}
+    return {what: tree for what, tree in kept.items() if what not in used.get(name, {"weights"})}
 
 
 def evaluation_rows(setup: Setup, num_test: int | None) -> int:

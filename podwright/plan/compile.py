@@ -1,0 +1,228 @@
+"""Compiles a recipe's own programs for devices that are not here, in child processes, and keeps the verdicts.
+
+`quick` ends a child once the compiler has assigned its buffers: what follows is code generation, nine tenths of the
+time, which tells nothing more of memory. Reading what was dumped is `dump.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.plan import dump
+from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.schema import Recipe
+from podwright.shell import Shell
+
+PACKAGE = Path(__file__).resolve().parents[1]
+COMPILED_IN = ("train", "models", "kernels", "recipe", "plan")  # whose sources change a verdict
+IRRELEVANT = {"name", "description", "expect", "rewards", "data", "checkpoint", "trackers"}
+LIMIT_S = {"quick": 600, "full": 3600}
+_TPU_ENV = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "JAX_PLATFORMS": "cpu"}
+_DUMPED = "*after_optimizations_after_buffer_assignment.txt"
+_POLL_S = 0.1
+
+Progress = Callable[[str, str, float], None]
+"""program, phase, seconds since its child was started"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """What to compile for. `topology` is (libtpu's name, options of get_topology_desc), None for CPU devices."""
+
+    num_devices: int
+    limit_bytes: float | None
+    topology: tuple[str, dict[str, Any]] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """One program's verdict; bytes are per device."""
+
+    name: str
+    verdict: str
+    """'fits', 'too large', 'failed' or 'unknown'"""
+    seconds: float
+    memory: dump.Memory | None = None
+    beside: dict[str, int] = dataclasses.field(default_factory=dict)
+    """what the loop keeps there while this program runs"""
+    error: str = ""
+    cached: bool = False
+
+    @property
+    def hbm_bytes(self) -> int | None:
+        return None if self.memory is None else self.memory.need + sum(self.beside.values())
+
+
+def programs(recipe: Recipe) -> list[str]:
+    """The programs that a run of the recipe needs, the largest first."""
+    scores = recipe.grpo.beta > 0 or recipe.grpo.num_iterations > 1
+    return ["update", *(["score"] if scores else []), "rollout", "evaluate", *(["warm_start"] if recipe.warm_start else [])]
+
+
+def compile_all(
+    recipe: Recipe, dims: Qwen3Dims, devices: Devices, names: list[str], *, full: bool, cache: Path, shell: Shell, progress: Progress
+) -> list[Compiled]:
+    """The verdict on each program in `names`, one compiler at a time; what is in `cache` already takes no time."""
+    depth = "full" if full or devices.topology is None else "quick"
+    spec = {
+        "recipe": recipe.model_dump(mode="json"),
+        "dims": dataclasses.asdict(dims),
+        "topology": devices.topology and {"name": devices.topology[0], "options": devices.topology[1]},
+    }
+    folder = cache / _key(spec, devices, depth)
+    found = []
+    for name in names:
+        kept = folder / f"{name}.json"
+        if (known := _read(kept)) is not None:
+            found.append(known)
+            continue
+        with _alone(cache, lambda name=name: progress(name, "waiting for another plan", 0.0)):
+            compiled = _compile(spec | {"program": name}, devices, depth, folder / name, shell, progress)
+        if compiled.verdict != "unknown":
+            kept.write_text(json.dumps(dataclasses.asdict(compiled)))
+        found.append(compiled)
+    return found
+
+
+def _key(spec: dict[str, Any], devices: Devices, depth: str) -> str:
+    relevant = {k: v for k, v in spec["recipe"].items() if k not in IRRELEVANT}
+    sources = hashlib.sha256()
+    for part in COMPILED_IN:
+        for path in sorted((PACKAGE / part).rglob("*.py")):
+            sources.update(path.read_bytes())
+    versions = {name: _version(name) for name in ("jax", "jaxlib", "libtpu", "optax")}
+    whole = [relevant, spec["dims"], spec["topology"], devices.num_devices, depth, versions, Shell.flags(), sources.hexdigest()]
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _read(path: Path) -> Compiled | None:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    memory = value.pop("memory")
+    if memory:
+        memory = dump.Memory(**memory | {"largest": tuple(dump.Allocation(**a) for a in memory["largest"])})
+    return Compiled(**value | {"memory": memory, "cached": True})
+
+
+@contextlib.contextmanager
+def _alone(cache: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """One compiler at a time on this machine: two take twice the memory and no less time."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _compile(spec: dict[str, Any], devices: Devices, depth: str, folder: Path, shell: Shell, progress: Progress) -> Compiled:
+    name = spec["program"]
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "spec.json").write_text(json.dumps(spec))
+    record, log = folder / "record.jsonl", folder / "log.txt"
+    argv = [sys.executable, "-m", "podwright.train", "compile", str(folder / "spec.json"), str(record)]
+    begin = time.monotonic()
+    pid = shell.start(argv, cwd=Path.cwd(), env=_environment(devices, folder), log=log)
+    ended = None
+    try:
+        while (seconds := time.monotonic() - begin) < LIMIT_S[depth]:
+            ended = shell.returncode(pid)
+            phases = {r["phase"]: r for r in _records(record)}
+            progress(name, next(reversed(phases), "starting"), seconds)
+            if ended is not None or (depth == "quick" and _whole(folder)):
+                break
+            time.sleep(_POLL_S)
+    finally:
+        shell.kill(pid)
+    phases = {r["phase"]: r for r in _records(record)}
+    return _verdict(name, phases, devices, folder, time.monotonic() - begin, timed_out=seconds >= LIMIT_S[depth])
+
+
+def _environment(devices: Devices, folder: Path) -> dict[str, str]:
+    if devices.topology is None:
+        return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices.num_devices}"}
+    return _TPU_ENV | {"XLA_FLAGS": f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_step"}
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_text().splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def _whole(folder: Path) -> bool:
+    """Whether the compiler has dumped its buffer assignment and gone on."""
+    for path in folder.glob(_DUMPED):
+        size = path.stat().st_size
+        time.sleep(_POLL_S)
+        return size > 0 and path.stat().st_size == size
+    return False
+
+
+def _verdict(name: str, phases: dict[str, Any], devices: Devices, folder: Path, seconds: float, timed_out: bool) -> Compiled:
+    beside = phases.get("lowering", {}).get("beside", {})
+    memory = _memory(phases, folder)
+    if "refused" in phases:
+        error = phases["refused"]["error"]
+        large = "RESOURCE_EXHAUSTED" in error
+        return Compiled(name, "too large" if large else "failed", seconds, memory, beside, _first_line(error))
+    if memory is not None:
+        compiled = Compiled(name, "fits", seconds, memory, beside)
+        assert compiled.hbm_bytes is not None
+        if devices.limit_bytes is not None and compiled.hbm_bytes > devices.limit_bytes:
+            return dataclasses.replace(compiled, verdict="too large")
+        return compiled
+    if timed_out:
+        return Compiled(name, "unknown", seconds, error=f"the compiler was ended after {seconds:.0f} s")
+    return Compiled(name, "failed", seconds, error=_last_words(folder / "log.txt"))
+
+
+def _memory(phases: dict[str, Any], folder: Path) -> dump.Memory | None:
+    if any(folder.glob("*after_optimizations-buffer-assignment.txt")) and ("refused" in phases or _whole(folder)):
+        return dump.memory(folder)
+    if "compiled" in phases:
+        m = phases["compiled"]["memory"]
+        return dump.Memory(m["argument_size"], m["alias_size"], m["output_size"] - m["alias_size"], m["temp_size"], 0, ())
+    return None
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0][:500] if text.strip() else ""
+
+
+def _last_words(log: Path) -> str:
+    """What a child that died without a record said: a flag the compiler does not know ends the process, say."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("ERROR", "error")) or "Error" in line]
+    return (told or lines or ["the compiler ended without a word"])[-1][:500]
+
+
+def need_libtpu() -> None:
+    if not _version("libtpu"):
+        raise UserError("the TPU compiler is not installed here", "type: pip install 'podwright[tpu-compile]'")

@@ -1,0 +1,74 @@
+"""What compiled programs mean for the recipe: findings with what to type, and the entries of a plan's document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podwright.accelerators import GIB
+from podwright.plan.compile import Compiled
+from podwright.plan.findings import Finding
+from podwright.recipe.schema import Recipe
+
+_SHOWN = 3  # allocations named in one line
+
+
+def findings(compiled: list[Compiled], limit_bytes: float | None, recipe: Recipe) -> list[Finding]:
+    return [found for one in compiled for found in _of(one, limit_bytes, recipe)]
+
+
+def _of(one: Compiled, limit_bytes: float | None, recipe: Recipe) -> list[Finding]:
+    if one.verdict == "unknown":
+        return [Finding("compile", "warning", f"{one.name}: {one.error}, so nobody knows whether it fits", "try it on a machine with less to do")]
+    if one.verdict == "failed":
+        return [Finding("compile", "error", f"{one.name} does not compile: {one.error}", _mend(one.error))]
+    assert one.hbm_bytes is not None
+    if one.verdict == "fits":
+        of = "" if limit_bytes is None else f" of {limit_bytes / GIB:.2f}"
+        return [Finding("compile", "info", f"{one.name} needs {one.hbm_bytes / GIB:.2f}{of} GiB per device")]
+    assert limit_bytes is not None and one.memory is not None
+    largest = ", ".join(f"{a.size_bytes / GIB:.2f} GiB {a.shape} by {a.what}" for a in one.memory.largest[:_SHOWN])
+    said = f' (the compiler: "{one.error}")' if one.error else ""
+    message = f"{one.name} needs {one.hbm_bytes / GIB:.2f} of {limit_bytes / GIB:.2f} GiB per device; its largest: {largest}{said}"
+    return [Finding("compile", "error", message, _smaller(one, recipe))]
+
+
+def _smaller(one: Compiled, recipe: Recipe) -> str:
+    if one.name == "update":
+        parts = recipe.training.gradient_accumulation_steps
+        larger = next((n for n in range(parts + 1, recipe.batch_size + 1) if recipe.batch_size % n == 0), None)
+        if recipe.model.remat == "none":
+            return "type model.remat=layer"
+        if larger:
+            return f"type training.gradient_accumulation_steps={larger}, or take a larger slice"
+    if one.name == "evaluate" and recipe.evaluation.batch_size > 1:
+        return f"type evaluation.batch_size={max(1, recipe.evaluation.batch_size // 2)}"
+    return "type a smaller batch_size or rollout.total_generation_steps, or take a larger slice"
+
+
+def _mend(error: str) -> str:
+    if "command line flag" in error or "Illegal value" in error:
+        return "correct LIBTPU_INIT_ARGS"
+    return "the log is beside the verdict; `--compile=full` shows more"
+
+
+def document(one: Compiled, limit_bytes: float | None) -> dict[str, Any]:
+    """One entry of `programs` in `podwright plan --json`; memory in GiB per device."""
+    entry: dict[str, Any] = {
+        "name": one.name,
+        "verdict": one.verdict,
+        "hbm_gib": _gib(one.hbm_bytes),
+        "limit_gib": _gib(limit_bytes),
+        "compile_s": round(one.seconds, 1),
+        "cached": one.cached,
+        "beside_gib": {name: _gib(size) for name, size in one.beside.items()},
+        "error": one.error,
+    }
+    if one.memory is not None:
+        for name in ("arguments", "aliased", "outputs", "temporaries", "constants"):
+            entry[f"{name}_gib"] = _gib(getattr(one.memory, name))
+        entry["largest"] = [{"gib": _gib(a.size_bytes), "shape": a.shape, "what": a.what} for a in one.memory.largest]
+    return entry
+
+
+def _gib(size: float | None) -> float | None:
+    return None if size is None else round(size / GIB, 4)

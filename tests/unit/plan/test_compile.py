@@ -1,0 +1,93 @@
+"""Real compiles of small programs: by libtpu for chips that are not here, and for CPU devices."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from podwright.plan import compile as aot
+from podwright.plan import dump
+from podwright.recipe import load
+from podwright.recipe.models import MODELS
+from podwright.shell import Shell
+
+GIB = 1024**3
+V6E_8 = aot.Devices(8, 31.25 * GIB, ("v6e:2x4", {}))
+CPU_4 = aot.Devices(4, None, None)
+SMALL = ["batch_size=8", "rollout.max_prompt_length=128", "rollout.total_generation_steps=128"]
+
+
+def compile_all(cache: Path, devices: aot.Devices, *overrides: str, names=("update",), full: bool = False, seen=None):
+    recipe = load.load("qwen3-tiny-gsm8k-grpo", ["mesh.fsdp=-1", "mesh.data=1", *SMALL, *overrides])
+    told = (lambda *a: seen.append(a)) if seen is not None else (lambda *a: None)
+    dims = MODELS[recipe.model.name]
+    found = aot.compile_all(recipe, dims, devices, list(names), full=full, cache=cache, shell=Shell(), progress=told)
+    return {one.name: one for one in found}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("plans")
+
+
+def test_every_program_compiles_for_chips_that_are_not_here(cache):
+    seen = []
+    found = compile_all(cache, V6E_8, names=["update", "score", "rollout"], seen=seen)
+    assert {one.verdict for one in found.values()} == {"fits"}, found
+    update = found["update"]
+    assert update.memory.arguments == pytest.approx(update.memory.aliased, rel=0.2), "the state is donated"
+    assert set(update.beside) == {"reference"} and set(found["rollout"].beside) == {"optimizer", "reference"}
+    assert ("update", "compiling") in {call[:2] for call in seen}
+
+
+def test_the_second_plan_compiles_nothing(cache):
+    compile_all(cache, V6E_8)
+    seen = []
+    assert all(one.cached for one in compile_all(cache, V6E_8, "expect.time=x", seen=seen).values())
+    assert not seen
+
+
+def test_what_the_short_way_finds_is_what_the_whole_compile_finds(cache, tmp_path):
+    short, whole = compile_all(cache, V6E_8)["update"], compile_all(cache, V6E_8, full=True)["update"]
+    assert short.memory.need == whole.memory.need
+    assert whole.seconds > short.seconds
+
+
+def test_too_large_says_what_is_large(cache):
+    update = compile_all(cache, V6E_8, "batch_size=8192", "rollout.total_generation_steps=1024", "model.remat=none")["update"]
+    assert update.verdict == "too large"
+    assert "31.2" in update.error and update.hbm_bytes > V6E_8.limit_bytes
+    assert update.memory.largest[0].size_bytes > GIB
+    assert all("models/" in a.what or "train/" in a.what for a in update.memory.largest[:3]), update.memory.largest
+
+
+def test_a_flag_the_compiler_does_not_know_is_told_in_its_words(tmp_path, monkeypatch):
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_no_such_flag=true")
+    update = compile_all(tmp_path, V6E_8)["update"]
+    assert update.verdict == "failed" and "xla_tpu_no_such_flag" in update.error
+    assert not list(tmp_path.rglob("update.json")) or json.loads(next(tmp_path.rglob("update.json")).read_text())["verdict"] == "failed"
+
+
+def test_cpu_devices_compile_too(cache):
+    found = compile_all(cache, CPU_4, names=["score"])["score"]
+    assert found.verdict == "fits" and found.memory.arguments > 0
+
+
+def test_the_buffer_assignment_is_added_up_as_the_compiler_does(tmp_path):
+    (tmp_path / "m.after_optimizations-buffer-assignment.txt").write_text(
+        "allocation 0: size 512, thread-local:\n"
+        " value: <2 x.1 @0> (size=512,offset=0): f32[]{:T(128)}\n"
+        "allocation 1: size 1000, parameter 3, shape |f32[250]| at ShapeIndex {}, maybe-live-out:\n"
+        "allocation 2: size 300, parameter 4, shape |f32[75]| at ShapeIndex {}:\n"
+        "allocation 3: size 40, maybe-live-out:\n"
+        "allocation 4: size 8, constant:\n"
+        "allocation 5: size 7000, color 1, preallocated-temp:\n"
+        "allocation 6: size 5000, preallocated-temp:\n"
+        " value: <7 dot.1 @0> (size=3000,offset=0): f32[25,30]{1,0:T(8,128)}\n"
+        " value: <8 late.2{1} (phi) @0> (size=2500,offset=100): f32[25,25]{1,0:T(8,128)}\n"
+        " value: <9 add.3 @0> (size=2000,offset=3000): bf16[1000]{0:T(128)}\n"
+    )
+    found = dump.memory(tmp_path)
+    assert (found.arguments, found.aliased, found.outputs, found.constants, found.temporaries) == (1300, 1000, 40, 8, 5000)
+    assert found.need == 6348
+    assert [(a.size_bytes, a.what) for a in found.largest] == [(3000, "dot.1"), (2000, "add.3")], "late.2 lies where dot.1 lay"
