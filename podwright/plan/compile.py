@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -88,7 +89,7 @@ def compile_all(
         if (known := _read(kept)) is not None:
             found.append(known)
             continue
-        with _alone(cache, lambda name=name: progress(name, "waiting for another plan", 0.0)):
+        with _alone(cache, functools.partial(progress, name, "waiting for another plan", 0.0)):
             compiled = _compile(spec | {"program": name}, devices, depth, folder / name, shell, progress)
         if compiled.verdict != "unknown":
             kept.write_text(json.dumps(dataclasses.asdict(compiled)))

@@ -18,7 +18,11 @@ def findings(compiled: list[Compiled], limit_bytes: float | None, recipe: Recipe
 
 def _of(one: Compiled, limit_bytes: float | None, recipe: Recipe) -> list[Finding]:
     if one.verdict == "unknown":
-        return [Finding("compile", "warning", f"{one.name}: {one.error}, so nobody knows whether it fits", "try it on a machine with less to do")]
+        return [
+            Finding(
+                "compile", "warning", f"{one.name}: {one.error}, so nobody knows whether it fits", "try it on a machine with less to do"
+            )
+        ]
     if one.verdict == "failed":
         return [Finding("compile", "error", f"{one.name} does not compile: {one.error}", _mend(one.error))]
     assert one.hbm_bytes is not None

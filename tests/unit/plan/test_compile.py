@@ -17,8 +17,10 @@ CPU_4 = aot.Devices(4, None, None)
 SMALL = ["batch_size=8", "rollout.max_prompt_length=128", "rollout.total_generation_steps=128"]
 
 
-def compile_all(cache: Path, devices: aot.Devices, *overrides: str, names=("update",), full: bool = False, seen=None):
-    recipe = load.load("qwen3-tiny-gsm8k-grpo", ["mesh.fsdp=-1", "mesh.data=1", *SMALL, *overrides])
+def compile_all(
+    cache: Path, devices: aot.Devices, *overrides: str, name="qwen3-tiny-gsm8k-grpo", names=("update",), full: bool = False, seen=None
+):
+    recipe = load.load(name, ["mesh.fsdp=-1", "mesh.data=1", *overrides])
     told = (lambda *a: seen.append(a)) if seen is not None else (lambda *a: None)
     dims = MODELS[recipe.model.name]
     found = aot.compile_all(recipe, dims, devices, list(names), full=full, cache=cache, shell=Shell(), progress=told)
@@ -32,7 +34,7 @@ def cache(tmp_path_factory):
 
 def test_every_program_compiles_for_chips_that_are_not_here(cache):
     seen = []
-    found = compile_all(cache, V6E_8, names=["update", "score", "rollout"], seen=seen)
+    found = compile_all(cache, V6E_8, *SMALL, names=["update", "score", "rollout"], seen=seen)
     assert {one.verdict for one in found.values()} == {"fits"}, found
     update = found["update"]
     assert update.memory.arguments == pytest.approx(update.memory.aliased, rel=0.2), "the state is donated"
@@ -41,20 +43,20 @@ def test_every_program_compiles_for_chips_that_are_not_here(cache):
 
 
 def test_the_second_plan_compiles_nothing(cache):
-    compile_all(cache, V6E_8)
+    compile_all(cache, V6E_8, *SMALL)
     seen = []
-    assert all(one.cached for one in compile_all(cache, V6E_8, "expect.time=x", seen=seen).values())
+    assert all(one.cached for one in compile_all(cache, V6E_8, *SMALL, "expect.time=x", seen=seen).values())
     assert not seen
 
 
 def test_what_the_short_way_finds_is_what_the_whole_compile_finds(cache, tmp_path):
-    short, whole = compile_all(cache, V6E_8)["update"], compile_all(cache, V6E_8, full=True)["update"]
+    short, whole = compile_all(cache, V6E_8, *SMALL)["update"], compile_all(cache, V6E_8, *SMALL, full=True)["update"]
     assert short.memory.need == whole.memory.need
     assert whole.seconds > short.seconds
 
 
 def test_too_large_says_what_is_large(cache):
-    update = compile_all(cache, V6E_8, "batch_size=8192", "rollout.total_generation_steps=1024", "model.remat=none")["update"]
+    update = compile_all(cache, V6E_8, "batch_size=64", "model.remat=none", name="qwen3-1.7b-gsm8k-grpo")["update"]
     assert update.verdict == "too large"
     assert "31.2" in update.error and update.hbm_bytes > V6E_8.limit_bytes
     assert update.memory.largest[0].size_bytes > GIB
@@ -63,13 +65,13 @@ def test_too_large_says_what_is_large(cache):
 
 def test_a_flag_the_compiler_does_not_know_is_told_in_its_words(tmp_path, monkeypatch):
     monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_no_such_flag=true")
-    update = compile_all(tmp_path, V6E_8)["update"]
+    update = compile_all(tmp_path, V6E_8, *SMALL)["update"]
     assert update.verdict == "failed" and "xla_tpu_no_such_flag" in update.error
     assert not list(tmp_path.rglob("update.json")) or json.loads(next(tmp_path.rglob("update.json")).read_text())["verdict"] == "failed"
 
 
 def test_cpu_devices_compile_too(cache):
-    found = compile_all(cache, CPU_4, names=["score"])["score"]
+    found = compile_all(cache, CPU_4, *SMALL, names=["score"])["score"]
     assert found.verdict == "fits" and found.memory.arguments > 0
 
 
