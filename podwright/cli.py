@@ -31,8 +31,12 @@ RunName = Annotated[str, typer.Argument(metavar="RUN", help="the name of a run, 
 Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_RUNS", help="where runs are kept")]
 On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, or cpu-N for N CPU devices on this machine")]
 OnSlice = Annotated[str, typer.Option("--on", metavar="TARGET|SLICE", help="a target, or a slice such as v6e-16, tpu7x-4x4x8, 8xH100-80GB")]
+Compile = Annotated[str, typer.Option("--compile", metavar="[=full]", help="compile every program for it; =full generates code too")]
+Cache = Annotated[Path, typer.Option("--cache", metavar="DIR", envvar="PODWRIGHT_CACHE", help="where compilers' verdicts are kept")]
 Smoke = Annotated[int, typer.Option("--smoke", metavar="3|10", help="only so many steps, on little data")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+
+CACHE = Path("~/.cache/podwright")
 
 
 @recipes.callback(invoke_without_command=True)
@@ -62,11 +66,24 @@ def recipes_show(recipe: RecipeName, overrides: Overrides = None, as_json: Json 
 
 
 @app.command()
-def plan(recipe: RecipeName, overrides: Overrides = None, on: OnSlice = "local", smoke: Smoke = 0, as_json: Json = False) -> None:
-    """Say whether a recipe will run on a target or a slice, before anything is started."""
-    document = _plan(_recipe(recipe, overrides, smoke), on)
+def plan(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    on: OnSlice = "local",
+    compile_: Compile = "",
+    cache: Cache = CACHE,
+    smoke: Smoke = 0,
+    as_json: Json = False,
+) -> None:
+    """Say whether a recipe will run on a target or a slice, before anything is started. Exit code 2: nobody can tell."""
+    resolved = _recipe(recipe, overrides, smoke)
+    document = _plan(resolved, on)
+    if compile_ and document["ok"]:
+        from podwright.plan.verdict import compiled
+
+        document |= compiled(document, resolved, on, compile_, cache.expanduser(), show.compiling)
     show.document(document) if as_json else show.findings(document)
-    raise typer.Exit(0 if document["ok"] else 1)
+    raise typer.Exit({True: 0, False: 1, None: 2}[document["ok"]])
 
 
 @app.command()
@@ -208,7 +225,7 @@ def ui(
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; its exit code: 0 well, 1 not, 2 the user has to change something."""
-    argv = sys.argv[1:] if argv is None else argv
+    argv = ["--compile=quick" if a == "--compile" else a for a in (sys.argv[1:] if argv is None else argv)]
     try:
         app(argv, prog_name="podwright")
     except SystemExit as e:

@@ -13,6 +13,7 @@ from podwright.errors import UserError
 from podwright.rundir import RunDir, flat
 
 Row = dict[str, Any]
+BAR = 40  # characters
 
 
 def document(value: Any) -> None:
@@ -46,7 +47,29 @@ def settings(values: Row, meanings: dict[str, str]) -> None:
 def findings(plan: Row) -> None:
     for f in plan["findings"]:
         print(_finding(f))
-    print(f"{plan['recipe']} on {plan['target']}: {'nothing stands against it' if plan['ok'] else 'will not run'}")
+    for p in plan["programs"]:
+        print(_program(p))
+    verdict = {True: "nothing stands against it", False: "will not run", None: "nobody can tell"}[plan["ok"]]
+    print(f"{plan['recipe']} on {plan['target']}: {verdict}")
+
+
+def _program(p: Row) -> str:
+    """One bar: arguments #, temporaries =, what stays there beside -, free memory dots."""
+    if p["hbm_gib"] is None:
+        return f"{p['name']:<10} {p['verdict']}"
+    beside = sum(p["beside_gib"].values())
+    of = p["limit_gib"] or p["hbm_gib"]
+    parts = (("#", p["arguments_gib"]), ("=", p["hbm_gib"] - p["arguments_gib"] - beside), ("-", beside))
+    bar = "".join(mark * round(BAR * gib / of) for mark, gib in parts)[:BAR]
+    limit = f" of {p['limit_gib']:.2f}" if p["limit_gib"] else ""
+    return f"{p['name']:<10} {bar:.<{BAR}} {p['hbm_gib']:6.2f}{limit} GiB  {p['verdict']}"
+
+
+def compiling(program: str, phase: str, seconds: float) -> None:
+    """A line that is written over while the compiler works; nothing where stderr is no terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{program}: {phase}, {seconds:.0f} s")
+        sys.stderr.flush()
 
 
 def problems(plan: Row) -> None:

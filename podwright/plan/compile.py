@@ -25,6 +25,7 @@ from podwright.plan import dump
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import Recipe
 from podwright.shell import Shell
+from podwright.slices import Slice
 
 PACKAGE = Path(__file__).resolve().parents[1]
 COMPILED_IN = ("train", "models", "kernels", "recipe", "plan")  # whose sources change a verdict
@@ -36,15 +37,6 @@ _POLL_S = 0.1
 
 Progress = Callable[[str, str, float], None]
 """program, phase, seconds since its child was started"""
-
-
-@dataclasses.dataclass(frozen=True)
-class Devices:
-    """What to compile for. `topology` is (libtpu's name, options of get_topology_desc), None for CPU devices."""
-
-    num_devices: int
-    limit_bytes: float | None
-    topology: tuple[str, dict[str, Any]] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,17 +64,23 @@ def programs(recipe: Recipe) -> list[str]:
     return ["update", *(["score"] if scores else []), "rollout", "evaluate", *(["warm_start"] if recipe.warm_start else [])]
 
 
+def limit_bytes(where: Slice) -> float | None:
+    """Per device; None for CPU devices, which share what the machine has."""
+    return where.accelerator.hbm_bytes or None
+
+
 def compile_all(
-    recipe: Recipe, dims: Qwen3Dims, devices: Devices, names: list[str], *, full: bool, cache: Path, shell: Shell, progress: Progress
+    recipe: Recipe, dims: Qwen3Dims, where: Slice, names: list[str], *, full: bool, cache: Path, shell: Shell, progress: Progress
 ) -> list[Compiled]:
     """The verdict on each program in `names`, one compiler at a time; what is in `cache` already takes no time."""
-    depth = "full" if full or devices.topology is None else "quick"
+    _can_compile(where)
+    depth = "full" if full or where.libtpu is None else "quick"
     spec = {
         "recipe": recipe.model_dump(mode="json"),
         "dims": dataclasses.asdict(dims),
-        "topology": devices.topology and {"name": devices.topology[0], "options": devices.topology[1]},
+        "topology": where.libtpu and dict(zip(("name", "options"), where.libtpu, strict=True)),
     }
-    folder = cache / _key(spec, devices, depth)
+    folder = cache / _key(spec, where, depth)
     found = []
     for name in names:
         kept = folder / f"{name}.json"
@@ -90,21 +88,21 @@ def compile_all(
             found.append(known)
             continue
         with _alone(cache, functools.partial(progress, name, "waiting for another plan", 0.0)):
-            compiled = _compile(spec | {"program": name}, devices, depth, folder / name, shell, progress)
+            compiled = _compile(spec | {"program": name}, where, depth, folder / name, shell, progress)
         if compiled.verdict != "unknown":
             kept.write_text(json.dumps(dataclasses.asdict(compiled)))
         found.append(compiled)
     return found
 
 
-def _key(spec: dict[str, Any], devices: Devices, depth: str) -> str:
+def _key(spec: dict[str, Any], where: Slice, depth: str) -> str:
     relevant = {k: v for k, v in spec["recipe"].items() if k not in IRRELEVANT}
     sources = hashlib.sha256()
     for part in COMPILED_IN:
         for path in sorted((PACKAGE / part).rglob("*.py")):
             sources.update(path.read_bytes())
     versions = {name: _version(name) for name in ("jax", "jaxlib", "libtpu", "optax")}
-    whole = [relevant, spec["dims"], spec["topology"], devices.num_devices, depth, versions, Shell.flags(), sources.hexdigest()]
+    whole = [relevant, spec["dims"], spec["topology"], where.num_devices, depth, versions, Shell.flags(), sources.hexdigest()]
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -139,7 +137,7 @@ def _alone(cache: Path, waiting: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def _compile(spec: dict[str, Any], devices: Devices, depth: str, folder: Path, shell: Shell, progress: Progress) -> Compiled:
+def _compile(spec: dict[str, Any], where: Slice, depth: str, folder: Path, shell: Shell, progress: Progress) -> Compiled:
     name = spec["program"]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -147,7 +145,7 @@ def _compile(spec: dict[str, Any], devices: Devices, depth: str, folder: Path, s
     record, log = folder / "record.jsonl", folder / "log.txt"
     argv = [sys.executable, "-m", "podwright.train", "compile", str(folder / "spec.json"), str(record)]
     begin = time.monotonic()
-    pid = shell.start(argv, cwd=Path.cwd(), env=_environment(devices, folder), log=log)
+    pid = shell.start(argv, cwd=Path.cwd(), env=_environment(where, folder), log=log)
     ended = None
     try:
         while (seconds := time.monotonic() - begin) < LIMIT_S[depth]:
@@ -160,12 +158,12 @@ def _compile(spec: dict[str, Any], devices: Devices, depth: str, folder: Path, s
     finally:
         shell.kill(pid)
     phases = {r["phase"]: r for r in _records(record)}
-    return _verdict(name, phases, devices, folder, time.monotonic() - begin, timed_out=seconds >= LIMIT_S[depth])
+    return _verdict(name, phases, where, folder, time.monotonic() - begin, timed_out=seconds >= LIMIT_S[depth])
 
 
-def _environment(devices: Devices, folder: Path) -> dict[str, str]:
-    if devices.topology is None:
-        return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices.num_devices}"}
+def _environment(where: Slice, folder: Path) -> dict[str, str]:
+    if where.libtpu is None:
+        return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={where.num_devices}"}
     return _TPU_ENV | {"XLA_FLAGS": f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_step"}
 
 
@@ -186,7 +184,7 @@ def _whole(folder: Path) -> bool:
     return False
 
 
-def _verdict(name: str, phases: dict[str, Any], devices: Devices, folder: Path, seconds: float, timed_out: bool) -> Compiled:
+def _verdict(name: str, phases: dict[str, Any], where: Slice, folder: Path, seconds: float, timed_out: bool) -> Compiled:
     beside = phases.get("lowering", {}).get("beside", {})
     memory = _memory(phases, folder)
     if "refused" in phases:
@@ -196,7 +194,8 @@ def _verdict(name: str, phases: dict[str, Any], devices: Devices, folder: Path, 
     if memory is not None:
         compiled = Compiled(name, "fits", seconds, memory, beside)
         assert compiled.hbm_bytes is not None
-        if devices.limit_bytes is not None and compiled.hbm_bytes > devices.limit_bytes:
+        limit = limit_bytes(where)
+        if limit is not None and compiled.hbm_bytes > limit:
             return dataclasses.replace(compiled, verdict="too large")
         return compiled
     if timed_out:
@@ -224,6 +223,8 @@ def _last_words(log: Path) -> str:
     return (told or lines or ["the compiler ended without a word"])[-1][:500]
 
 
-def need_libtpu() -> None:
-    if not _version("libtpu"):
+def _can_compile(where: Slice) -> None:
+    if where.accelerator.node:
+        raise UserError(f"no compiler here compiles for {where.name} without its GPUs", "leave --compile out")
+    if where.libtpu and not _version("libtpu"):
         raise UserError("the TPU compiler is not installed here", "type: pip install 'podwright[tpu-compile]'")

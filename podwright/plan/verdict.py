@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from podwright import slices
 from podwright.accelerators import GIB
-from podwright.plan.compile import Compiled
+from podwright.errors import UserError
+from podwright.plan import compile as aot
+from podwright.plan.compile import Compiled, Progress
 from podwright.plan.findings import Finding
+from podwright.plan.inputs import model
 from podwright.recipe.schema import Recipe
+from podwright.shell import Shell
 
 _SHOWN = 3  # allocations named in one line
+
+
+def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, cache: Path, progress: Progress) -> dict[str, Any]:
+    """What compiling adds to a static plan's document: its programs, more findings, and the verdict with them."""
+    if depth not in ("quick", "full"):
+        raise UserError(f"--compile={depth} is no depth", "type --compile or --compile=full")
+    if on == "local":
+        raise UserError("what `local` has is known only when a run starts", "type --on cpu-1, or a slice such as --on v6e-16")
+    where, dims = slices.parse(on), model(recipe.model, Path.cwd())[1]
+    if dims is None:
+        raise UserError(
+            f"the dimensions of model.source={recipe.model.source} are not known here", "type model.name= one that `recipes` lists"
+        )
+    names = aot.programs(recipe)
+    found = aot.compile_all(recipe, dims, where, names, full=depth == "full", cache=cache, shell=Shell(), progress=progress)
+    limit = aot.limit_bytes(where)
+    told = [asdict(f) for f in findings(found, limit, recipe)]
+    verdicts = {one.verdict for one in found}
+    ok = False if verdicts & {"too large", "failed"} else None if "unknown" in verdicts else document["ok"]
+    return {"ok": ok, "findings": document["findings"] + told, "programs": [entry(one, limit) for one in found]}
 
 
 def findings(compiled: list[Compiled], limit_bytes: float | None, recipe: Recipe) -> list[Finding]:
@@ -55,9 +82,9 @@ def _mend(error: str) -> str:
     return "the log is beside the verdict; `--compile=full` shows more"
 
 
-def document(one: Compiled, limit_bytes: float | None) -> dict[str, Any]:
+def entry(one: Compiled, limit_bytes: float | None) -> dict[str, Any]:
     """One entry of `programs` in `podwright plan --json`; memory in GiB per device."""
-    entry: dict[str, Any] = {
+    said: dict[str, Any] = {
         "name": one.name,
         "verdict": one.verdict,
         "hbm_gib": _gib(one.hbm_bytes),
@@ -69,9 +96,9 @@ def document(one: Compiled, limit_bytes: float | None) -> dict[str, Any]:
     }
     if one.memory is not None:
         for name in ("arguments", "aliased", "outputs", "temporaries", "constants"):
-            entry[f"{name}_gib"] = _gib(getattr(one.memory, name))
-        entry["largest"] = [{"gib": _gib(a.size_bytes), "shape": a.shape, "what": a.what} for a in one.memory.largest]
-    return entry
+            said[f"{name}_gib"] = _gib(getattr(one.memory, name))
+        said["largest"] = [{"gib": _gib(a.size_bytes), "shape": a.shape, "what": a.what} for a in one.memory.largest]
+    return said
 
 
 def _gib(size: float | None) -> float | None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from podwright import slices
 from podwright.plan import compile as aot
 from podwright.plan import dump
 from podwright.recipe import load
@@ -12,8 +13,8 @@ from podwright.recipe.models import MODELS
 from podwright.shell import Shell
 
 GIB = 1024**3
-V6E_8 = aot.Devices(8, 31.25 * GIB, ("v6e:2x4", {}))
-CPU_4 = aot.Devices(4, None, None)
+V6E_8 = slices.parse("v6e-8")
+CPU_4 = slices.parse("cpu-4")
 SMALL = ["batch_size=8", "rollout.max_prompt_length=128", "rollout.total_generation_steps=128"]
 
 
@@ -58,7 +59,7 @@ def test_what_the_short_way_finds_is_what_the_whole_compile_finds(cache, tmp_pat
 def test_too_large_says_what_is_large(cache):
     update = compile_all(cache, V6E_8, "batch_size=64", "model.remat=none", name="qwen3-1.7b-gsm8k-grpo")["update"]
     assert update.verdict == "too large"
-    assert "31.2" in update.error and update.hbm_bytes > V6E_8.limit_bytes
+    assert "31.2" in update.error and update.hbm_bytes > V6E_8.accelerator.hbm_bytes
     assert update.memory.largest[0].size_bytes > GIB
     assert all("models/" in a.what or "train/" in a.what for a in update.memory.largest[:3]), update.memory.largest
 
