@@ -1,0 +1,92 @@
+"""The GRPO settings that ran out of memory elsewhere, compiled by the TPU compiler for the slices they were meant for.
+
+    python bench/plan_compile.py [--out bench/results/FILE.json] [--cache DIR]
+
+Full parameters, frozen reference, 256 + 2048 tokens of Qwen3-1.7B. `naive` keeps every layer's activations. The rows
+'full' go through code generation and are held against the short way. Every row is one `podwright plan --compile --json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+RECIPE = "qwen3-1.7b-gsm8k-grpo"
+ROWS = (
+    ("v6e-8", ["batch_size=32"], "quick"),
+    ("v6e-16", ["batch_size=16"], "quick"),
+    ("v6e-8", ["batch_size=32", "mesh.fsdp=4", "mesh.tensor=2"], "quick"),
+    ("v6e-16", ["batch_size=16", "mesh.fsdp=8", "mesh.tensor=2"], "quick"),
+    ("v6e-8", ["batch_size=32", "model.remat=none"], "quick"),
+    ("v6e-16", ["batch_size=16"], "full"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--cache", type=Path, default=Path(tempfile.mkdtemp()), help="default: an empty one, so that compilers really run")
+    args = parser.parse_args()
+    rows = [row(*one, args.cache) for one in ROWS]
+    result = {
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip(),
+        "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
+        "recipe": RECIPE,
+        "rows": rows,
+    }
+    print(json.dumps(result, indent=1))
+    if args.out:
+        args.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def row(on: str, overrides: list[str], depth: str, cache: Path) -> dict:
+    argv = [
+        sys.executable,
+        "-m",
+        "podwright",
+        "plan",
+        RECIPE,
+        *overrides,
+        "--on",
+        on,
+        f"--compile={depth}",
+        "--cache",
+        str(cache),
+        "--json",
+    ]
+    begin = time.perf_counter()
+    env = os.environ | {"PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(argv, capture_output=True, text=True, env=env)
+    first_s = time.perf_counter() - begin
+    document = json.loads(done.stdout)
+    begin = time.perf_counter()
+    subprocess.run(argv, capture_output=True, env=env)
+    again_s = time.perf_counter() - begin
+    told = [f["message"] for f in document["findings"] if f["level"] == "error"]
+    kept = ("name", "verdict", "hbm_gib", "limit_gib", "arguments_gib", "temporaries_gib", "beside_gib", "compile_s", "largest")
+    programs = [{k: p[k] for k in kept if k in p} for p in document["programs"]]
+    line = "  ".join(f"{p['name']} {p['hbm_gib']} GiB {p['compile_s']} s" for p in programs)
+    print(f"{on} {' '.join(overrides)} {depth}: {first_s:.0f} s, again {again_s:.2f} s: {line}", file=sys.stderr)
+    return {
+        "on": on,
+        "overrides": overrides,
+        "depth": depth,
+        "ok": document["ok"],
+        "seconds": round(first_s, 1),
+        "again_seconds": round(again_s, 2),
+        "errors": told,
+        "programs": programs,
+    }
+
+
+if __name__ == "__main__":
+    main()
