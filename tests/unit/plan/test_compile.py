@@ -1,7 +1,7 @@
 """Real compiles of small programs: by libtpu for chips that are not here, and for CPU devices."""
 
+import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
@@ -15,16 +15,15 @@ from podwright.shell import Shell
 GIB = 1024**3
 V6E_8 = slices.parse("v6e-8")
 CPU_4 = slices.parse("cpu-4")
+needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed (Linux on x86 only)")
 SMALL = ["batch_size=8", "rollout.max_prompt_length=128", "rollout.total_generation_steps=128"]
 
 
-def compile_all(
-    cache: Path, devices: aot.Devices, *overrides: str, name="qwen3-tiny-gsm8k-grpo", names=("update",), full: bool = False, seen=None
-):
+def compile_all(cache, where, *overrides, name="qwen3-tiny-gsm8k-grpo", names=("update",), full=False, seen=None):
     recipe = load.load(name, ["mesh.fsdp=-1", "mesh.data=1", *overrides])
     told = (lambda *a: seen.append(a)) if seen is not None else (lambda *a: None)
     dims = MODELS[recipe.model.name]
-    found = aot.compile_all(recipe, dims, devices, list(names), full=full, cache=cache, shell=Shell(), progress=told)
+    found = aot.compile_all(recipe, dims, where, list(names), full=full, cache=cache, shell=Shell(), progress=told)
     return {one.name: one for one in found}
 
 
@@ -33,6 +32,7 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("plans")
 
 
+@needs_libtpu
 def test_every_program_compiles_for_chips_that_are_not_here(cache):
     seen = []
     found = compile_all(cache, V6E_8, *SMALL, names=["update", "score", "rollout"], seen=seen)
@@ -43,6 +43,7 @@ def test_every_program_compiles_for_chips_that_are_not_here(cache):
     assert ("update", "compiling") in {call[:2] for call in seen}
 
 
+@needs_libtpu
 def test_the_second_plan_compiles_nothing(cache):
     compile_all(cache, V6E_8, *SMALL)
     seen = []
@@ -50,12 +51,14 @@ def test_the_second_plan_compiles_nothing(cache):
     assert not seen
 
 
+@needs_libtpu
 def test_what_the_short_way_finds_is_what_the_whole_compile_finds(cache, tmp_path):
     short, whole = compile_all(cache, V6E_8, *SMALL)["update"], compile_all(cache, V6E_8, *SMALL, full=True)["update"]
     assert short.memory.need == whole.memory.need
     assert whole.seconds > short.seconds
 
 
+@needs_libtpu
 def test_too_large_says_what_is_large(cache):
     update = compile_all(cache, V6E_8, "batch_size=64", "model.remat=none", name="qwen3-1.7b-gsm8k-grpo")["update"]
     assert update.verdict == "too large"
@@ -64,6 +67,7 @@ def test_too_large_says_what_is_large(cache):
     assert all("models/" in a.what or "train/" in a.what for a in update.memory.largest[:3]), update.memory.largest
 
 
+@needs_libtpu
 def test_a_flag_the_compiler_does_not_know_is_told_in_its_words(tmp_path, monkeypatch):
     monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_no_such_flag=true")
     update = compile_all(tmp_path, V6E_8, *SMALL)["update"]
