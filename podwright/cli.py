@@ -223,9 +223,14 @@ def ui(
         become(argv, {"MLFLOW_DISABLE_TELEMETRY": "true"})
 
 
+def words(argv: list[str]) -> list[str]:
+    """What was typed, with the value written out of the one option that may stand without: typer knows no such options."""
+    return ["--compile=quick" if word == "--compile" else word for word in argv]
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; its exit code: 0 well, 1 not, 2 the user has to change something."""
-    argv = ["--compile=quick" if a == "--compile" else a for a in (sys.argv[1:] if argv is None else argv)]
+    argv = words(sys.argv[1:] if argv is None else argv)
     try:
         app(argv, prog_name="podwright")
     except SystemExit as e:

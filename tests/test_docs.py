@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from podwright import slices, targets
+from podwright import cli, slices, targets
 from podwright.recipe import load
 from podwright.run.states import ENDINGS
 
@@ -97,7 +97,7 @@ def test_commands_are_found() -> None:
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_commands_parse(page: str, command: str) -> None:
-    words = shlex.split(command)[1:]
+    words = cli.words(shlex.split(command)[1:])
     verb = " ".join(words[:2]) if " ".join(words[:2]) in VERBS else words[0]
     assert verb in VERBS, f"{page}: there is no verb {verb}"
     rest = words[len(verb.split()) :]

@@ -70,7 +70,7 @@ def limit_bytes(where: Slice) -> float | None:
 
 
 def compile_all(
-    recipe: Recipe, dims: Qwen3Dims, where: Slice, names: list[str], *, full: bool, cache: Path, shell: Shell, progress: Progress
+    recipe: Recipe, dims: Qwen3Dims, where: Slice, names: list[str], *, full: bool, cache: Path, runner: Shell, progress: Progress
 ) -> list[Compiled]:
     """The verdict on each program in `names`, one compiler at a time; what is in `cache` already takes no time."""
     _can_compile(where)
@@ -88,7 +88,7 @@ def compile_all(
             found.append(known)
             continue
         with _alone(cache, functools.partial(progress, name, "waiting for another plan", 0.0)):
-            compiled = _compile(spec | {"program": name}, where, depth, folder / name, shell, progress)
+            compiled = _compile(spec | {"program": name}, where, depth, folder / name, runner, progress)
         if compiled.verdict != "unknown":
             kept.write_text(json.dumps(dataclasses.asdict(compiled)))
         found.append(compiled)
@@ -137,7 +137,7 @@ def _alone(cache: Path, waiting: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def _compile(spec: dict[str, Any], where: Slice, depth: str, folder: Path, shell: Shell, progress: Progress) -> Compiled:
+def _compile(spec: dict[str, Any], where: Slice, depth: str, folder: Path, runner: Shell, progress: Progress) -> Compiled:
     name = spec["program"]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -145,18 +145,18 @@ def _compile(spec: dict[str, Any], where: Slice, depth: str, folder: Path, shell
     record, log = folder / "record.jsonl", folder / "log.txt"
     argv = [sys.executable, "-m", "podwright.train", "compile", str(folder / "spec.json"), str(record)]
     begin = time.monotonic()
-    pid = shell.start(argv, cwd=Path.cwd(), env=_environment(where, folder), log=log)
+    pid = runner.start(argv, cwd=Path.cwd(), env=_environment(where, folder), log=log)
     ended = None
     try:
         while (seconds := time.monotonic() - begin) < LIMIT_S[depth]:
-            ended = shell.returncode(pid)
+            ended = runner.returncode(pid)
             phases = {r["phase"]: r for r in _records(record)}
             progress(name, next(reversed(phases), "starting"), seconds)
             if ended is not None or (depth == "quick" and _whole(folder)):
                 break
             time.sleep(_POLL_S)
     finally:
-        shell.kill(pid)
+        runner.kill(pid)
     phases = {r["phase"]: r for r in _records(record)}
     return _verdict(name, phases, where, folder, time.monotonic() - begin, timed_out=seconds >= LIMIT_S[depth])
 

@@ -31,7 +31,7 @@ def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, cach
             f"the dimensions of model.source={recipe.model.source} are not known here", "type model.name= one that `recipes` lists"
         )
     names = aot.programs(recipe)
-    found = aot.compile_all(recipe, dims, where, names, full=depth == "full", cache=cache, shell=Shell(), progress=progress)
+    found = aot.compile_all(recipe, dims, where, names, full=depth == "full", cache=cache, runner=Shell(), progress=progress)
     limit = aot.limit_bytes(where)
     told = [asdict(f) for f in findings(found, limit, recipe)]
     verdicts = {one.verdict for one in found}

@@ -23,7 +23,7 @@ def compile_all(cache, where, *overrides, name="qwen3-tiny-gsm8k-grpo", names=("
     recipe = load.load(name, ["mesh.fsdp=-1", "mesh.data=1", *overrides])
     told = (lambda *a: seen.append(a)) if seen is not None else (lambda *a: None)
     dims = MODELS[recipe.model.name]
-    found = aot.compile_all(recipe, dims, where, list(names), full=full, cache=cache, shell=Shell(), progress=told)
+    found = aot.compile_all(recipe, dims, where, list(names), full=full, cache=cache, runner=Shell(), progress=told)
     return {one.name: one for one in found}
 
 
