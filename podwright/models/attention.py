@@ -1,15 +1,87 @@
 """Attention of grouped completions: G completions of one prompt share that prompt's keys and values.
 
-Shape suffixes: P prompts, S prompt tokens, G completions per prompt, T completion tokens (queries), U completion
-tokens (keys), K key-value heads, R query heads per key-value head, D head_dim. Scores are float32.
+`causal` and `grouped` are in plain JAX. Whole sequences go through `of_prompts` and `of_groups`, which take the TPU's kernel
+where it is supported. Shape suffixes: P prompts, S prompt tokens, G completions per prompt, T completion tokens (queries),
+U completion tokens (keys), N = S + G*T, K key-value heads, R query heads per key-value head, D head_dim. Scores are float32.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+from podwright.kernels import splash
+from podwright.models.param import BATCH_AXES
 
 MASKED = -1e30
+
+
+def of_prompts(mesh: Mesh, q_PSKRD: jax.Array, k_PSKD: jax.Array, v_PSKD: jax.Array) -> jax.Array:
+    """Causal attention over prompts, padded on the right. -> PSKRD"""
+    if splash.supported(_platform(mesh), q_PSKRD.shape[-1]):
+        return _on_each_device(mesh, splash.causal)(q_PSKRD, k_PSKD, v_PSKD)
+    return causal(q_PSKRD, k_PSKD, v_PSKD)
+
+
+def of_groups(mesh: Mesh, q_PNKRD: jax.Array, k_PNKD: jax.Array, v_PNKD: jax.Array, lengths_P: jax.Array, s: int, g: int) -> jax.Array:
+    """Attention over groups laid out as N = prompt, then one completion after the other. -> PNKRD
+
+    A prompt is causal in itself; a completion sees the `lengths_P` tokens of its prompt, and itself so far.
+    """
+    if splash.supported(_platform(mesh), q_PNKRD.shape[-1]):
+        return _on_each_device(mesh, functools.partial(splash_groups, s=s, g=g))(q_PNKRD, k_PNKD, v_PNKD, lengths_P)
+    return plain_groups(q_PNKRD, k_PNKD, v_PNKD, lengths_P, s=s, g=g)
+
+
+def _platform(mesh: Mesh) -> str:
+    return str(mesh.devices.flat[0].platform)
+
+
+def _on_each_device(mesh: Mesh, attend: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """A kernel is not partitioned by the compiler: every device has its own rows and heads, which never meet."""
+    heads = PartitionSpec(BATCH_AXES, None, "tensor")
+
+    def run(*arrays: jax.Array) -> jax.Array:
+        specs = tuple(heads if x.ndim > 1 else PartitionSpec(BATCH_AXES) for x in arrays)
+        return jax.shard_map(attend, mesh=mesh, in_specs=specs, out_specs=heads, check_vma=False)(*arrays)
+
+    return run
+
+
+def splash_groups(
+    q_PNKRD: jax.Array, k_PNKD: jax.Array, v_PNKD: jax.Array, lengths_P: jax.Array, *, s: int, g: int, interpret: bool = False
+) -> jax.Array:
+    """`of_groups` by the kernel: every completion a row of its own that has its prompt's keys before its own."""
+    p, n, *_ = q_PNKRD.shape
+    first = splash.causal(q_PNKRD[:, :s], k_PNKD[:, :s], v_PNKD[:, :s], interpret=interpret)
+
+    def rows(x: jax.Array) -> jax.Array:
+        """Completions [P, G*T, ...] as [P*G, T, ...]."""
+        return x[:, s:].reshape(p * g, (n - s) // g, *x.shape[2:])
+
+    def keys(x: jax.Array) -> jax.Array:
+        return jnp.concatenate([jnp.repeat(x[:, :s], g, axis=0), rows(x)], axis=1)
+
+    valid = jnp.repeat(jnp.arange(s) < lengths_P[:, None], g, axis=0)
+    valid = jnp.pad(valid, ((0, 0), (0, (n - s) // g)), constant_values=True)
+    second = splash.causal(rows(q_PNKRD), keys(k_PNKD), keys(v_PNKD), valid, interpret=interpret)
+    return jnp.concatenate([first, second.reshape(p, n - s, *second.shape[2:])], axis=1)
+
+
+def plain_groups(q_PNKRD: jax.Array, k_PNKD: jax.Array, v_PNKD: jax.Array, lengths_P: jax.Array, *, s: int, g: int) -> jax.Array:
+    """`of_groups` in plain JAX."""
+    p, n, *_ = q_PNKRD.shape
+    t = (n - s) // g
+    q_own, k_own, v_own = (x[:, s:].reshape(p, g, t, *x.shape[2:]) for x in (q_PNKRD, k_PNKD, v_PNKD))
+    own = jnp.einsum("pgukd->pkgdu", k_own), jnp.einsum("pgukd->pkgud", v_own)
+    prompt = jnp.einsum("pskd->pkds", k_PNKD[:, :s]), jnp.swapaxes(v_PNKD[:, :s], 1, 2)
+    first = causal(q_PNKRD[:, :s], k_PNKD[:, :s], v_PNKD[:, :s])
+    second = grouped(q_own, prompt, own, jnp.arange(s) < lengths_P[:, None], jnp.tril(jnp.ones((t, t), bool)))
+    return jnp.concatenate([first, second.reshape(p, n - s, *second.shape[3:])], axis=1)
 
 
 def causal(q_PSKRD: jax.Array, k_PSKD: jax.Array, v_PSKD: jax.Array) -> jax.Array:

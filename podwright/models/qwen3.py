@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding
 
 from podwright.models import attention, layers
 from podwright.models.param import Param
@@ -96,7 +97,7 @@ class Group(NamedTuple):
     completions_PGT: jax.Array
 
 
-def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat: bool, batch: jax.sharding.NamedSharding) -> jax.Array:
+def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat: bool, batch: NamedSharding) -> jax.Array:
     """Final hidden states [P, G, T, E] whose logits predict completions_PGT, token by token.
 
     Each prompt goes through the layers once, whatever G is; gradients of all its completions meet in it.
@@ -107,17 +108,10 @@ def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat:
     own = jnp.broadcast_to(group.lengths_P[:, None, None] + jnp.arange(t), (p, g, t)).reshape(p, g * t)
     positions = jnp.concatenate([jnp.broadcast_to(jnp.arange(s), (p, s)), own], axis=1)
     cos, sin = layers.rope_angles(positions, dims.head_dim, dims.rope_theta)
-    prompt_mask_PS = jnp.arange(s) < group.lengths_P[:, None]
-    own_mask_TU = jnp.tril(jnp.ones((t, t), bool))
 
     def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        q_own = q[:, s:].reshape(p, g, t, *q.shape[2:])
-        k_own, v_own = (x[:, s:].reshape(p, g, t, *x.shape[2:]) for x in (k, v))
-        own = jnp.einsum("pgukd->pkgdu", k_own), jnp.einsum("pgukd->pkgud", v_own)
-        prompt = jnp.einsum("pskd->pkds", k[:, :s]), jnp.swapaxes(v[:, :s], 1, 2)
-        first = attention.causal(q[:, :s], k[:, :s], v[:, :s])
-        second = attention.grouped(q_own, prompt, own, prompt_mask_PS, own_mask_TU)
-        return jnp.concatenate([first, second.reshape(p, g * t, *second.shape[3:])], axis=1)
+        assert isinstance(batch.mesh, Mesh)
+        return attention.of_groups(batch.mesh, q, k, v, group.lengths_P, s, g)
 
     def block(x: jax.Array, w: Tree) -> tuple[jax.Array, None]:
         return jax.lax.with_sharding_constraint(_layer(dims, cast(w, dtype), x, cos, sin, attend), batch), None
@@ -132,7 +126,7 @@ def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat:
     return layers.rms_norm(before_PGTE, params["norm"], dims.norm_eps)
 
 
-def hidden(dims: Qwen3Dims, params: Tree, tokens_BN: jax.Array, dtype: Any) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+def hidden(dims: Qwen3Dims, params: Tree, tokens_BN: jax.Array, dtype: Any, mesh: Mesh) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     """Final hidden states [B, N, E] of plain sequences, and the keys and values of every layer, [layers, B, N, K, D]."""
     positions = jnp.broadcast_to(jnp.arange(tokens_BN.shape[1]), tokens_BN.shape)
     cos, sin = layers.rope_angles(positions, dims.head_dim, dims.rope_theta)
@@ -142,7 +136,7 @@ def hidden(dims: Qwen3Dims, params: Tree, tokens_BN: jax.Array, dtype: Any) -> t
 
         def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
             kept.append((k, v))
-            return attention.causal(q, k, v)
+            return attention.of_prompts(mesh, q, k, v)
 
         x = _layer(dims, cast(w, dtype), x, cos, sin, attend)
         return x, kept[0]

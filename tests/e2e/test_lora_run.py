@@ -65,7 +65,7 @@ def test_the_export_is_the_trained_policy(whole):
 
 
 def logits(setup, tokens, params):
-    hidden, _ = qwen3.hidden(setup.dims, params, jnp.asarray(tokens), jnp.float32)
+    hidden, _ = qwen3.hidden(setup.dims, params, jnp.asarray(tokens), jnp.float32, setup.mesh)
     return hidden @ qwen3.head(params).T
 
 

@@ -123,7 +123,7 @@ def generate(
         uniform = jax.random.uniform(jax.random.fold_in(key, t), (p, g))
         return sample(jnp.broadcast_to(logits, (p, g, logits.shape[-1])), uniform, sampling)
 
-    hidden, (k, v) = qwen3.hidden(dims, weights, prompts_PS, dtype)
+    hidden, (k, v) = qwen3.hidden(dims, weights, prompts_PS, dtype, mesh)
     last = jnp.take_along_axis(hidden, lengths_P[:, None, None] - 1, axis=1)
     token, logp = draw(last, jnp.int32(0))
     caches = [qwen3.new_cache(k[i], v[i], g, t_max) for i in range(dims.num_layers)]

@@ -25,7 +25,7 @@ def test_logits_equal_transformers(tmp_path, one_device, tied, kv_heads):
     dims = convert.read_config(tmp_path)
     params = convert.read(tmp_path, dims, one_device)
     tokens = np.random.default_rng(0).integers(0, 97, (3, 20))
-    hidden, _ = qwen3.hidden(dims, params, tokens, jnp.float32)
+    hidden, _ = qwen3.hidden(dims, params, tokens, jnp.float32, one_device)
     with torch.no_grad():
         expected = theirs(torch.tensor(tokens)).logits.numpy()
     assert np.abs(expected).max() > 1  # a model whose logits are all alike would prove nothing

@@ -1,0 +1,1 @@
+"""Kernels for one kind of accelerator each: one file a kernel, with the rule that says where it runs."""

@@ -1,0 +1,70 @@
+"""Causal attention on TPUs by JAX's splash attention kernel: scores exist for one block at a time, never for a sequence.
+
+The reference is `models.attention`, `causal` and `grouped`. Sizes of blocks follow from the lengths here, by rule.
+Shape suffixes: B batch, T queries, U keys, K key-value heads, R query heads per key-value head, D head_dim.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+LANES = 128
+# Wider blocks cost fewer steps but compute more of what the mask hides. Kernel alone: within scoped VMEM from v5e to tpu7x.
+MOST_QUERIES, MOST_KEYS = 512, 1024
+
+
+def supported(platform: str, head_dim: int) -> bool:
+    """The kernel is a TPU's, and heads that do not fill its lanes would compute on padding."""
+    return platform == "tpu" and head_dim % LANES == 0
+
+
+def causal(
+    q_BTKRD: jax.Array, k_BUKD: jax.Array, v_BUKD: jax.Array, valid_BU: jax.Array | None = None, interpret: bool = False
+) -> jax.Array:
+    """Query t sees the keys u <= t + U - T that are valid, itself always among them. -> BTKRD
+
+    The arrays are those of one device. `interpret` runs the kernel's program on any device, for tests.
+    """
+    b, t, k, r, d = q_BTKRD.shape
+    u = k_BUKD.shape[1]
+    block_t, block_u = _block(t, MOST_QUERIES), _block(u, MOST_KEYS)
+    q_BHTD = jnp.einsum("btkrd->bkrtd", q_BTKRD * jnp.asarray(d**-0.5, q_BTKRD.dtype)).reshape(b, k * r, t, d)
+    q, keys, values = _filled(q_BHTD, 2, block_t), *(_filled(jnp.swapaxes(x, 1, 2), 2, block_u) for x in (k_BUKD, v_BUKD))
+    attend = kernel.make_splash_mha(
+        masks.MultiHeadMask([masks.CausalMask((q.shape[2], keys.shape[2]), offset=u - t)] * (k * r)),
+        block_sizes=_sizes(block_t, block_u),
+        head_shards=1,
+        q_seq_shards=1,
+        interpret=interpret,
+    )
+    if valid_BU is None:
+        out = jax.vmap(attend)(q, keys, values)
+    else:
+        hidden = _filled(jnp.where(valid_BU, 0, 1), 1, block_u)  # a token sees its own segment only, and every query is in 0
+        out = jax.vmap(attend)(q, keys, values, kernel.SegmentIds(jnp.zeros((b, q.shape[2]), hidden.dtype), hidden))
+    return jnp.einsum("bkrtd->btkrd", out[:, :, :t].reshape(b, k, r, t, d))
+
+
+def _block(length: int, most: int) -> int:
+    """The multiple of LANES, at most `most`, that covers `length` in the fewest equal blocks with the least padding."""
+    return -(-length // (-(-length // most) * LANES)) * LANES
+
+
+def _filled(x: jax.Array, dim: int, block: int) -> jax.Array:
+    """Zeros at the end of `dim`, up to a multiple of `block`. No real query sees a key there: all of them are later."""
+    return jnp.pad(x, [(0, -x.shape[i] % block if i == dim else 0) for i in range(x.ndim)])
+
+
+def _sizes(block_t: int, block_u: int) -> kernel.BlockSizes:
+    """The same for all three kernels; fused, the backward one would keep the queries' gradient once for every block of keys."""
+    return kernel.BlockSizes(
+        block_q=block_t,
+        block_kv=block_u,
+        block_q_dkv=block_t,
+        block_kv_dkv=block_u,
+        block_q_dq=block_t,
+        block_kv_dq=block_u,
+    )
