@@ -45,6 +45,13 @@ def test_a_resume_repeats_no_evaluation(killed):
     assert [e["step"] for e in events(killed, "resumed")] == [2]
 
 
+def test_a_run_killed_after_its_last_evaluation_repeats_none(killed, run):
+    """Killed between the last evaluation and the ending: what is left to do is the comparison."""
+    end = finish(run, start(run, attempt=3), attempt=3)
+    assert end["ending"] == "FINISHED"
+    assert events(run, "evaluation") == events(killed, "evaluation") and len(events(run, "comparison")) == 2
+
+
 def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before(killed, run):
     data = max((f for f in (run.checkpoints / "4").rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
     data.write_bytes(data.read_bytes()[:100])

@@ -82,16 +82,16 @@ class Evaluator:
 
 
 def report(evaluator: Evaluator, params: Any, run: RunDir, emit: Emitter, when: str, step: int) -> bool:
-    """Evaluates and writes it down (unless stopped on the way): the event, the flags for the paired test, samples.
+    """Evaluates and writes it down (unless stopped on the way): samples, the flags for the paired test, and last the event.
 
-    False when stopped on the way."""
+    The event says that the rest is written: a resume repeats what has none. False when stopped on the way."""
     emit.event("phase", phase="evaluation")
     if (found := evaluator.run(params)) is None:
         return False
     figures, strict, samples = found
-    emit.event("evaluation", when=when, step=step, **figures)
     if when != "during":
         emit.samples([{"when": when} | sample for sample in samples])
         if emit.mine:
             write_json(run.flags(when), strict)
+    emit.event("evaluation", when=when, step=step, **figures)
     return True

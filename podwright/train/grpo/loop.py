@@ -107,15 +107,14 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
         return begun
     state, base, cursor = begun
     reference = _reference(job, state, base) if recipe.grpo.beta > 0 else None
-    if cursor["step"] == 0 and not from_first(job.run.flags("before").exists):
+    tested = _tested(job)
+    if cursor["step"] == 0 and ("before", 0) not in tested:
         evaluate.report(job.evaluator, lora.policy(state.params, base), job.run, emit, "before", 0)
 
     emit.event("phase", phase="grpo")
-    seen = from_first(lambda: [e["step"] for e in read_jsonl(job.run.events) if e["event"] == "evaluation"])
-    tested = {number for number in seen if number <= cursor["step"]}
     while (number := cursor["step"]) < recipe.training.max_steps:
         every = recipe.evaluation.every_n_steps
-        if number and every and number % every == 0 and number not in tested:
+        if number and every and number % every == 0 and ("during", number) not in tested:
             evaluate.report(job.evaluator, lora.policy(state.params, base), job.run, emit, "during", number)
             emit.event("phase", phase="grpo")
         if job.stopping():
@@ -129,7 +128,9 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
             checkpoints.save(number, state, cursor)
             emit.event("checkpoint", step=number)
 
-    if not evaluate.report(job.evaluator, lora.policy(state.params, base), job.run, emit, "after", cursor["step"]):
+    if ("after", number) not in tested and not evaluate.report(
+        job.evaluator, lora.policy(state.params, base), job.run, emit, "after", number
+    ):
         return _stop(job, checkpoints, state, cursor)
     _compare(job)
     return Outcome(Ending.FINISHED, cursor["step"])
@@ -208,6 +209,12 @@ def _stop(job: Job, checkpoints: checkpoint.Checkpoints, state: State, cursor: d
         checkpoints.save(cursor["step"], state, cursor)
         job.emit.event("checkpoint", step=cursor["step"])
     return Outcome(Ending.STOPPED, cursor["step"], f"stopped after step {cursor['step']}")
+
+
+def _tested(job: Job) -> set[tuple[str, int]]:
+    """(when, step) of every evaluation that is written down: a resume comes to the same figures and repeats none."""
+    found = from_first(lambda: [(e["when"], e["step"]) for e in read_jsonl(job.run.events) if e["event"] == "evaluation"])
+    return {(when, step) for when, step in found}
 
 
 def _compare(job: Job) -> None:
