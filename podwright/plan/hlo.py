@@ -1,0 +1,328 @@
+"""Reads the scheduled, optimized HLO text that XLA's TPU compiler dumps, as far as the time of a step depends on it.
+
+Sizes of arrays are what they take in memory, with the padding of their tiles. Says how often each loop runs; a loop whose end
+depends on its data has a bound at most. The text is the compiler's own and the one source: nothing here asks the model.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+HBM, HOST = 0, 5
+"""memory spaces; 1 and up are on the chip"""
+
+_BITS = {"pred": 8, "token": 0, "opaque": 0}
+_SHAPE = re.compile(r"(pred|token|opaque|[a-z]+\d+\w*)\[([\d,]*)\](?:\{([^}]*)\})?")
+_INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = ")
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
+_OPERAND = re.compile(r"%([\w.\-]+)")
+_MESH_GROUPS = re.compile(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    dtype: str
+    dims: tuple[int, ...]
+    space: int
+    bytes: int
+    """in memory, tiles padded"""
+    dense_bytes: int
+    """the numbers alone: what goes over a link"""
+
+
+@dataclass(slots=True)
+class Instruction:
+    name: str
+    opcode: str
+    shape_text: str
+    operands: tuple[str, ...]
+    """names, in the computation it stands in"""
+    arguments: str
+    """what stands between the parentheses: the value of a constant, the number of a parameter"""
+    attributes: str
+    is_root: bool
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Of the result; several for a tuple, flattened."""
+        return shapes_of(self.shape_text)
+
+    def attribute(self, name: str) -> str | None:
+        """A word or a number such as direction=LT."""
+        found = re.search(rf"\b{name}=([\w.\-%]+)", self.attributes)
+        return found[1].lstrip("%") if found else None
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        """A list of numbers such as dimensions={0,1}."""
+        found = re.search(rf"\b{name}=\{{([\d,]*)\}}", self.attributes)
+        return tuple(int(n) for n in found[1].split(",") if n) if found else ()
+
+    @property
+    def op_name(self) -> str:
+        """Where in the traced function it comes from."""
+        found = re.search(r'op_name="([^"]*)"', self.attributes)
+        return found[1] if found else ""
+
+    @property
+    def calls(self) -> str | None:
+        """The computation that a fusion or an asynchronous start carries out."""
+        return self.attribute("calls") or (self.attribute("to_apply") if self.opcode == "call" else None)
+
+    @property
+    def group_size(self) -> int | None:
+        """How many devices a collective joins; None when the text leaves it to "all"."""
+        mesh = _MESH_GROUPS.search(self.attributes)
+        if mesh:
+            sizes = {name.strip(" '"): int(size) for name, size in (axis.split("=") for axis in mesh[1].split(","))}
+            return math.prod(sizes[axis.strip(" '")] for axis in mesh[2].split(","))
+        listed = re.search(r"replica_groups=(?:\[\d+,(\d+)\]|\{\{([\d,]+)\})", self.attributes)
+        if listed:
+            return int(listed[1]) if listed[1] else listed[2].count(",") + 1
+        return None
+
+
+@dataclass(slots=True)
+class Computation:
+    name: str
+    instructions: list[Instruction]
+    by_name: dict[str, Instruction]
+
+    @property
+    def root(self) -> Instruction:
+        return next((i for i in reversed(self.instructions) if i.is_root), self.instructions[-1])
+
+    def users(self, name: str) -> list[Instruction]:
+        return [i for i in self.instructions if name in i.operands]
+
+    def parameter(self, number: int) -> Instruction | None:
+        return next((i for i in self.instructions if i.opcode == "parameter" and i.arguments == str(number)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Trips:
+    """How often a loop's body runs; `exact` is False when its data may end it earlier, `count` None when nothing bounds it."""
+
+    count: int | None
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str
+    num_partitions: int | None
+    computations: dict[str, Computation]
+    entry: Computation
+
+    def trips(self, loop: Instruction, inside: Computation) -> Trips:
+        """How often the `while` instruction `loop` in the computation `inside` runs its body."""
+        return _trips(self, loop, inside)
+
+
+def read(path: Path | str) -> Module:
+    """The module in the file `path`, a `*.after_optimizations.txt`."""
+    return parse(Path(path).read_text())
+
+
+def parse(text: str) -> Module:
+    name, partitions = "", None
+    computations: dict[str, Computation] = {}
+    entry: Computation | None = None
+    current: Computation | None = None
+    for line in _joined(text):
+        if current is None:
+            if line.startswith("HloModule"):
+                name = line.split(None, 1)[1].split(",")[0]
+                found = re.search(r"num_partitions=(\d+)", line)
+                partitions = int(found[1]) if found else None
+            elif head := _COMPUTATION.match(line):
+                current = computations[head[2]] = Computation(head[2], [], {})
+                entry = current if head[1] else entry
+        elif _ends(line):
+            current = None
+        elif head := _INSTRUCTION.match(line):
+            instruction = _instruction(head[2], line[head.end() :], bool(head[1]))
+            current.instructions.append(instruction)
+            current.by_name[instruction.name] = instruction
+    if entry is None:
+        raise ValueError("no ENTRY computation: this is not the text of an HLO module")
+    return Module(name, partitions, computations, entry)
+
+
+def _ends(line: str) -> bool:
+    """Closes a computation; a kernel's broken metadata goes on with two braces."""
+    return line == "}" or line.startswith("}, execution_thread")
+
+
+def _joined(text: str) -> list[str]:
+    """Lines, with those put together again that a kernel's metadata breaks."""
+    lines: list[str] = []
+    inside = False
+    for line in text.split("\n"):
+        if not inside:
+            inside = line.endswith("{") and _COMPUTATION.match(line) is not None
+            lines.append(line)
+        elif _ends(line):
+            inside = False
+            lines.append(line)
+        elif _INSTRUCTION.match(line):
+            lines.append(line)
+        else:
+            lines[-1] += line
+    return lines
+
+
+def _instruction(name: str, rest: str, is_root: bool) -> Instruction:
+    """From `<shape> opcode(operands), attributes`."""
+    end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
+    opens = rest.index("(", end)
+    closes = _closing(rest, opens)
+    arguments = rest[opens + 1 : closes]
+    opcode = rest[end + 1 : opens]
+    operands = () if opcode in ("constant", "parameter") else tuple(_OPERAND.findall(arguments))
+    return Instruction(name, opcode, rest[:end], operands, arguments, rest[closes + 1 :], is_root)
+
+
+_BRACKET = re.compile(r"[()]")
+
+
+def _closing(text: str, opens: int) -> int:
+    depth = 0
+    for bracket in _BRACKET.finditer(text, opens):
+        depth += 1 if bracket[0] == "(" else -1
+        if depth == 0:
+            return bracket.start()
+    raise ValueError(f"a bracket is not closed in {text[:80]!r}")
+
+
+@functools.lru_cache(maxsize=65536)
+def shapes_of(text: str) -> tuple[Shape, ...]:
+    """The arrays in a shape such as `(f32[2,3]{1,0:T(8,128)}, s32[])`."""
+    return tuple(_shape(*found) for found in _SHAPE.findall(text))
+
+
+def _bits(dtype: str) -> int:
+    if dtype in _BITS:
+        return _BITS[dtype]
+    found = re.match(r"(?:bf|f|s|u|c)(\d+)", dtype)
+    assert found, dtype
+    return int(found[1])
+
+
+def _shape(dtype: str, dims_text: str, layout: str) -> Shape:
+    dims = tuple(int(d) for d in dims_text.split(",") if d)
+    order, _, tiling = layout.partition(":")
+    minor_first = [dims[int(i)] for i in order.split(",") if i] if order else list(reversed(dims))
+    tile = re.search(r"T\(([\d,]+)\)", tiling)
+    if tile:
+        for i, size in enumerate(reversed(tile[1].split(","))):
+            if i < len(minor_first):
+                minor_first[i] = -(-minor_first[i] // int(size)) * int(size)
+    space = re.search(r"S\((\d+)\)", tiling)
+    bits = _bits(dtype)
+    return Shape(dtype, dims, int(space[1]) if space else HBM, math.prod(minor_first) * bits // 8, math.prod(dims) * bits // 8)
+
+
+def _trips(module: Module, loop: Instruction, inside: Computation) -> Trips:
+    """From the loop's own counter: where it starts, what a turn adds, what it is compared with."""
+    known = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes)
+    if known:
+        return Trips(int(known[1]), True)
+    condition = module.computations[loop.attribute("condition") or ""]
+    body = module.computations[loop.attribute("body") or ""]
+    ends = _comparisons(condition, condition.root)
+    counted = [n for compare in ends.comparisons if (n := _count(compare, condition, body, loop, inside)) is not None]
+    return Trips(min(counted) if counted else None, bool(counted) and ends.complete)
+
+
+@dataclass
+class _Ends:
+    comparisons: list[Instruction]
+    complete: bool
+    """whether the comparisons are all that ends the loop"""
+
+
+def _comparisons(condition: Computation, at: Instruction) -> _Ends:
+    at = _through(condition, at)
+    if at.opcode == "compare":
+        return _Ends([at], True)
+    if at.opcode == "and":
+        parts = [_comparisons(condition, condition.by_name[name]) for name in at.operands]
+        return _Ends([c for p in parts for c in p.comparisons], all(p.complete for p in parts))
+    return _Ends([], False)
+
+
+def _through(computation: Computation, at: Instruction) -> Instruction:
+    """What `at` is a copy of."""
+    while at.opcode in ("copy", "bitcast", "convert", "copy-done", "copy-start", "optimization-barrier") and at.operands:
+        at = computation.by_name[at.operands[0]]
+    return at
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """Field `field` of the loop's tuple plus `plus`; field None for a plain number."""
+
+    field: int | None
+    plus: int
+
+
+def _linear(computation: Computation, name: str) -> _Linear | None:
+    at = _through(computation, computation.by_name[name])
+    if at.opcode == "constant":
+        return _Linear(None, int(at.arguments)) if re.fullmatch(r"-?\d+", at.arguments) else None
+    if at.opcode == "get-tuple-element":
+        source = _through(computation, computation.by_name[at.operands[0]])
+        index = at.attribute("index")
+        return _Linear(int(index), 0) if source.opcode == "parameter" and index is not None else None
+    if at.opcode in ("add", "subtract") and len(at.operands) == 2:
+        left, right = (_linear(computation, operand) for operand in at.operands)
+        if left is None or right is None:
+            return None
+        if at.opcode == "add" and right.field is not None:
+            left, right = right, left
+        if right.field is None:
+            return _Linear(left.field, left.plus + (right.plus if at.opcode == "add" else -right.plus))
+    return None
+
+
+def _count(compare: Instruction, condition: Computation, body: Computation, loop: Instruction, inside: Computation) -> int | None:
+    left, right = (_linear(condition, operand) for operand in compare.operands)
+    direction = compare.attribute("direction")
+    if left is None or right is None or direction is None:
+        return None
+    if left.field is None or (right.field is not None and _step(body, left.field) == 0):
+        left, right = right, left
+        direction = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}.get(direction, direction)
+    if left.field is None:
+        return None
+    start, step = _initial(loop, inside, left.field), _step(body, left.field)
+    limit = right.plus + (_initial(loop, inside, right.field) or 0) if right.field is not None else right.plus
+    if start is None or not step or (right.field is not None and _step(body, right.field) != 0):
+        return None
+    left_to_go = (limit - start - left.plus) * (1 if step > 0 else -1)
+    if direction in ("LE", "GE"):
+        left_to_go += 1
+    fits = {"LT": step > 0, "LE": step > 0, "GT": step < 0, "GE": step < 0, "NE": True}.get(direction, False)
+    return max(-(-left_to_go // abs(step)), 0) if fits else None
+
+
+def _field(computation: Computation, tuple_name: str, field: int) -> str | None:
+    at = _through(computation, computation.by_name[tuple_name])
+    return at.operands[field] if at.opcode == "tuple" else None
+
+
+def _step(body: Computation, field: int) -> int | None:
+    """What one turn adds to that field; None when it is not a fixed number."""
+    name = _field(body, body.root.name, field)
+    after = _linear(body, name) if name else None
+    return after.plus if after and after.field == field else None
+
+
+def _initial(loop: Instruction, inside: Computation, field: int) -> int | None:
+    name = _field(inside, loop.operands[0], field)
+    before = _linear(inside, name) if name else None
+    return before.plus if before and before.field is None else None
