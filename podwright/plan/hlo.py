@@ -7,8 +7,10 @@ depends on its data has a bound at most. The text is the compiler's own and the 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +22,10 @@ _SHAPE = re.compile(r"(pred|token|opaque|[a-z]+\d+\w*)\[([\d,]*)\](?:\{([^}]*)\}
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = ")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _OPERAND = re.compile(r"%([\w.\-]+)")
-_MESH_GROUPS = re.compile(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}")
+_MESH_GROUPS = re.compile(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(\[([\d,]+)\]T\(([\d,]+)\)\))? \{([^}]*)\}")
+_COUNTED_GROUPS = re.compile(r"replica_groups=\[\d+,(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_LISTED_GROUPS = re.compile(r"replica_groups=\{\{([\d,]+)\}")
+_PAIRS = re.compile(r"source_target_pairs=\{\{(.*?)\}\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +78,9 @@ class Instruction:
         return self.attribute("calls") or (self.attribute("to_apply") if self.opcode == "call" else None)
 
     @property
-    def group_size(self) -> int | None:
-        """How many devices a collective joins; None when the text leaves it to "all"."""
-        mesh = _MESH_GROUPS.search(self.attributes)
-        if mesh:
-            sizes = {name.strip(" '"): int(size) for name, size in (axis.split("=") for axis in mesh[1].split(","))}
-            return math.prod(sizes[axis.strip(" '")] for axis in mesh[2].split(","))
-        listed = re.search(r"replica_groups=(?:\[\d+,(\d+)\]|\{\{([\d,]+)\})", self.attributes)
-        if listed:
-            return int(listed[1]) if listed[1] else listed[2].count(",") + 1
-        return None
+    def group(self) -> tuple[int, ...] | None:
+        """Devices that a collective joins, by their numbers in the program: one group of several; None when the text leaves it to "all"."""
+        return _group(self.attributes)
 
 
 @dataclass(slots=True)
@@ -147,8 +145,8 @@ def parse(text: str) -> Module:
             instruction = _instruction(head[2], line[head.end() :], bool(head[1]))
             current.instructions.append(instruction)
             current.by_name[instruction.name] = instruction
-    if entry is None:
-        raise ValueError("no ENTRY computation: this is not the text of an HLO module")
+    if entry is None or current is not None:
+        raise ValueError("no whole ENTRY computation: this is not the text of an HLO module, or not all of it")
     return Module(name, partitions, computations, entry)
 
 
@@ -224,6 +222,49 @@ def _shape(dtype: str, dims_text: str, layout: str) -> Shape:
     space = re.search(r"S\((\d+)\)", tiling)
     bits = _bits(dtype)
     return Shape(dtype, dims, int(space[1]) if space else HBM, math.prod(minor_first) * bits // 8, math.prod(dims) * bits // 8)
+
+
+@functools.lru_cache(maxsize=4096)
+def _group(attributes: str) -> tuple[int, ...] | None:
+    if pairs := _PAIRS.search(attributes):
+        return _connected([_numbers(pair) for pair in pairs[1].split("},{")])
+    if mesh := _MESH_GROUPS.search(attributes):
+        sizes = {name.strip(" '"): int(size) for name, size in (axis.split("=") for axis in mesh[1].split(","))}
+        axes = [axis.strip(" '") for axis in mesh[4].split(",")]
+        strides = dict(zip(sizes, _strides(list(sizes.values())), strict=True))
+        numbers = _laid_out(_numbers(mesh[2]), _numbers(mesh[3])) if mesh[2] else range(math.prod(sizes.values()))
+        return tuple(numbers[at] for at in _places([sizes[axis] for axis in axes], [strides[axis] for axis in axes]))
+    if counted := _COUNTED_GROUPS.search(attributes):
+        return tuple(_laid_out(_numbers(counted[2]), _numbers(counted[3] or ""))[: int(counted[1])])
+    listed = _LISTED_GROUPS.search(attributes)
+    return _numbers(listed[1]) if listed else None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in text.split(",") if n)
+
+
+def _strides(dims: Sequence[int]) -> list[int]:
+    return [math.prod(dims[d + 1 :]) for d in range(len(dims))]
+
+
+def _places(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
+    return [sum(n * stride for n, stride in zip(at, strides, strict=True)) for at in itertools.product(*map(range, sizes))]
+
+
+def _laid_out(dims: Sequence[int], order: Sequence[int]) -> list[int]:
+    """Numbers from 0 on, laid out in `dims` and read with these in another order."""
+    strides, order = _strides(dims), order or range(len(dims))
+    return _places([dims[d] for d in order], [strides[d] for d in order])
+
+
+def _connected(pairs: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The most devices that hand data to each other, over however many others."""
+    joined: dict[int, set[int]] = {}
+    for pair in pairs:
+        together = set(pair).union(*(joined.get(device, ()) for device in pair))
+        joined |= dict.fromkeys(together, together)
+    return tuple(sorted(max(joined.values(), key=len)))
 
 
 def _trips(module: Module, loop: Instruction, inside: Computation) -> Trips:

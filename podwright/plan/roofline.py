@@ -60,8 +60,8 @@ class Cost:
     hbm_bytes: float = 0.0
     host_bytes: float = 0.0
     dcn_bytes: float = 0.0
-    collectives: list[tuple[str, int, float, int]] = field(default_factory=list)
-    """kind, devices of a group, bytes each device sends, how often"""
+    collectives: list[tuple[str, tuple[int, ...], float, int]] = field(default_factory=list)
+    """kind, the devices of one group, bytes each device sends, how often"""
     seconds: dict[str, float] = field(default_factory=dict)
     """how long each resource is busy"""
     limits: dict[str, float] = field(default_factory=dict)
@@ -99,12 +99,6 @@ def cost(
     return walk.result()
 
 
-def chip_hours(seconds: Mapping[str, float], steps: int, num_chips: int, price: float | None = None) -> tuple[float, float | None]:
-    """Chip-hours of `steps` steps with one run of each program a step, and their cost at `price` a chip-hour."""
-    hours = sum(seconds.values()) * steps * num_chips / 3600
-    return hours, None if price is None else hours * price
-
-
 @dataclass
 class _Queue:
     """Work of one resource that runs beside the schedule, in seconds of it; what was put in first is done first."""
@@ -131,14 +125,14 @@ class _Walk:
         self.efficiency = efficiency
         self.links = Links(row, topology or _sold(row, module.num_partitions or 1), self.efficiency.ici)
         self.cost = Cost(seconds=dict.fromkeys(RESOURCES, 0.0), limits=dict.fromkeys(RESOURCES, 0.0))
-        self.counted: dict[tuple[str, int], tuple[float, float]] = {}
+        self.counted: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = {}
         self.queues: dict[str, _Queue] = {}
         self.pending: dict[str, tuple[str, float]] = {}
         self.times = 1.0
 
     def result(self) -> Cost:
         self.cost.predicted_s = sum(self.cost.limits.values())
-        self.cost.collectives = [(kind, size, sent, round(n)) for (kind, size), (sent, n) in sorted(self.counted.items())]
+        self.cost.collectives = [(kind, group, sent, round(n)) for (kind, group), (sent, n) in sorted(self.counted.items())]
         self.cost.notes = list(dict.fromkeys(self.cost.notes))
         return self.cost
 
@@ -278,7 +272,7 @@ class _Walk:
 
     def over_links(self, collective: Collective, of: Instruction) -> tuple[str, float]:
         """Its queue and its seconds."""
-        kind = (collective.kind, collective.size)
+        kind = (collective.kind, collective.group)
         sent, count = self.counted.get(kind, (0.0, 0.0))
         self.counted[kind] = (sent + collective.sent_bytes * self.times, count + self.times)
         if collective.kind == "collective-permute":

@@ -42,10 +42,14 @@ _NO_WORK = ("AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound", "As
 @dataclass(frozen=True)
 class Collective:
     kind: str
-    size: int
-    """devices of one group"""
+    group: tuple[int, ...]
+    """the devices of one group, by their numbers in the program"""
     whole_bytes: int
     """what a device has of the array once it is whole; of a permute, what it hands on"""
+
+    @property
+    def size(self) -> int:
+        return len(self.group)
 
     @property
     def sent_bytes(self) -> float:
@@ -153,9 +157,9 @@ class Work:
         return not any(target(i) == "AsyncCollectiveStart" for i in body.instructions)
 
     def _collective(self, inside: Computation, at: Instruction, kind: str) -> Collective:
-        size = at.group_size or self.module.num_partitions or 1
+        group = at.group or tuple(range(self.module.num_partitions or 1))
         given = sum(inside.by_name[name].shapes[0].dense_bytes for name in at.operands if inside.by_name[name].shapes)
-        return Collective(kind, size, given * size if base(at.opcode) == "all-gather" else given)
+        return Collective(kind, group, given * len(group) if base(at.opcode) == "all-gather" else given)
 
 
 def moved(module: Module, inside: Computation, at: Instruction) -> tuple[int, int]:

@@ -117,18 +117,24 @@ def one(instruction: str) -> hlo.Instruction:
 
 
 @pytest.mark.parametrize(
-    ("groups", "size"),
+    ("groups", "devices"),
     [
-        ("replica_groups={{0,1,2,3},{4,5,6,7}}", 4),
-        ("replica_groups=[2,8]<=[16]", 8),
-        ("replica_groups=[4,2]<=[2,4]T(1,0)", 2),
-        ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_1'}", 2),
-        ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_0','axis_1'}", 8),
+        ("replica_groups={{0,1,2,3},{4,5,6,7}}", (0, 1, 2, 3)),
+        ("replica_groups=[2,8]<=[16]", tuple(range(8))),
+        ("replica_groups=[4,2]<=[2,4]T(1,0)", (0, 4)),
+        ("replica_groups=[4,2]<=[2,2,2]T(2,1,0)", (0, 4)),
+        ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_1'}", (0, 1)),
+        ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_0'}", (0, 2, 4, 6)),
+        ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_0','axis_1'}", tuple(range(8))),
+        ("replica_groups=mesh['axis_0'=2,'axis_1'=1,'axis_2'=4], device_ids=([4,2]T(1,0)) {'axis_0'}", (0, 1)),
+        ("replica_groups=mesh['axis_0'=2,'axis_1'=2,'axis_2'=2], device_ids=([2,2,2]T(2,1,0)) {'axis_1'}", (0, 2)),
+        ("source_target_pairs={{1,0},{3,2},{5,4},{7,6}}", (0, 1)),
+        ("source_target_pairs={{0,0},{4,2},{2,1},{6,3},{1,4},{5,6},{3,5},{7,7}}", (1, 2, 4)),
         ("replica_groups={}", None),
     ],
 )
-def test_the_group_of_a_collective(groups: str, size: int | None) -> None:
-    assert one(f"%ag = f32[32]{{0}} all-gather(%a), channel_id=1, {groups}, dimensions={{0}}").group_size == size
+def test_the_group_of_a_collective(groups: str, devices: tuple[int, ...] | None) -> None:
+    assert one(f"%ag = f32[32]{{0}} all-gather(%a), channel_id=1, {groups}, dimensions={{0}}").group == devices
 
 
 def test_attributes() -> None:
