@@ -1,4 +1,4 @@
-"""The GRPO settings that ran out of memory elsewhere, compiled by the TPU compiler for the slices they were meant for.
+"""The GRPO settings that ran out of memory elsewhere, compiled by the TPU compiler for the slices they were meant for: memory and time.
 
     python bench/plan_compile.py [--out bench/results/FILE.json] [--cache DIR]
 
@@ -24,7 +24,7 @@ ROWS = (
     ("v6e-8", ["batch_size=32"], "quick"),
     ("v6e-16", ["batch_size=16"], "quick"),
     ("v6e-8", ["batch_size=32", "mesh.fsdp=4", "mesh.tensor=2"], "quick"),
-    ("v6e-16", ["batch_size=16", "mesh.fsdp=8", "mesh.tensor=2"], "quick"),
+    ("v6e-16", ["batch_size=16", "mesh.fsdp=4", "mesh.tensor=4"], "quick"),
     ("v6e-8", ["batch_size=32", "model.remat=none"], "quick"),
     ("v6e-16", ["batch_size=16"], "full"),
 )
@@ -73,8 +73,9 @@ def row(on: str, overrides: list[str], depth: str, cache: Path) -> dict:
     again_s = time.perf_counter() - begin
     told = [f["message"] for f in document["findings"] if f["level"] == "error"]
     kept = ("name", "verdict", "hbm_gib", "limit_gib", "arguments_gib", "temporaries_gib", "beside_gib", "compile_s", "largest")
+    kept += ("predicted_s", "bound", "flops", "hbm_bytes", "collectives", "notes")
     programs = [{k: p[k] for k in kept if k in p} for p in document["programs"]]
-    line = "  ".join(f"{p['name']} {p['hbm_gib']} GiB {p['compile_s']} s" for p in programs)
+    line = "  ".join(f"{p['name']} {p['hbm_gib']} GiB {p['compile_s']} s -> {p.get('predicted_s')} s" for p in programs)
     print(f"{on} {' '.join(overrides)} {depth}: {first_s:.0f} s, again {again_s:.2f} s: {line}", file=sys.stderr)
     return {
         "on": on,
@@ -85,6 +86,7 @@ def row(on: str, overrides: list[str], depth: str, cache: Path) -> dict:
         "again_seconds": round(again_s, 2),
         "errors": told,
         "programs": programs,
+        "step": document["step"],
     }
 
 

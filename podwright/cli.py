@@ -33,6 +33,7 @@ On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, or cpu-N
 OnSlice = Annotated[str, typer.Option("--on", metavar="TARGET|SLICE", help="a target, or a slice such as v6e-16, tpu7x-4x4x8, 8xH100-80GB")]
 Compile = Annotated[str, typer.Option("--compile", metavar="[=full]", help="compile every program for it; =full generates code too")]
 Cache = Annotated[Path, typer.Option("--cache", metavar="DIR", envvar="PODWRIGHT_CACHE", help="where compilers' verdicts are kept")]
+Price = Annotated[float | None, typer.Option("--price", metavar="X", help="money per chip-hour: say what the run costs (with --compile)")]
 Smoke = Annotated[int, typer.Option("--smoke", metavar="3|10", help="only so many steps, on little data")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
@@ -72,16 +73,18 @@ def plan(
     on: OnSlice = "local",
     compile_: Compile = "",
     cache: Cache = CACHE,
+    price: Price = None,
     smoke: Smoke = 0,
     as_json: Json = False,
 ) -> None:
     """Say whether a recipe will run on a target or a slice, before anything is started. Exit code 2: nobody can tell."""
+    _priced(price, compile_)
     resolved = _recipe(recipe, overrides, smoke)
     document = _plan(resolved, on)
     if compile_ and document["ok"]:
         from podwright.plan.verdict import compiled
 
-        document |= compiled(document, resolved, on, compile_, cache.expanduser(), show.compiling)
+        document |= compiled(document, resolved, on, compile_, cache.expanduser(), show.compiling, price)
     show.document(document) if as_json else show.findings(document)
     raise typer.Exit({True: 0, False: 1, None: 2}[document["ok"]])
 
@@ -252,6 +255,13 @@ def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
 
     resolved = load.load(name, overrides or [])
     return load.smoke(resolved, smoke) if smoke else resolved
+
+
+def _priced(price: float | None, compile_: str) -> None:
+    if price is not None and not compile_:
+        raise UserError(f"--price {price:g} has no time of a run to be multiplied with", "add --compile")
+    if price is not None and not 0 < price < float("inf"):
+        raise UserError(f"--price {price:g} is no price of a chip-hour", "type one such as --price 2.70")
 
 
 def _plan(recipe: Recipe, on: str) -> dict[str, Any]:

@@ -49,6 +49,8 @@ def findings(plan: Row) -> None:
         print(_finding(f))
     for p in plan["programs"]:
         print(_program(p))
+    if plan["step"]:
+        _step_time(plan["step"])
     verdict = {True: "nothing stands against it", False: "will not run", None: "nobody can tell"}[plan["ok"]]
     print(f"{plan['recipe']} on {plan['target']}: {verdict}")
 
@@ -62,7 +64,25 @@ def _program(p: Row) -> str:
     parts = (("#", p["arguments_gib"]), ("=", p["hbm_gib"] - p["arguments_gib"] - beside), ("-", beside))
     bar = "".join(mark * round(BAR * gib / of) for mark, gib in parts)[:BAR]
     limit = f" of {p['limit_gib']:.2f}" if p["limit_gib"] else ""
-    return f"{p['name']:<10} {bar:.<{BAR}} {p['hbm_gib']:6.2f}{limit} GiB  {p['verdict']}"
+    time = f"  {_short(p['predicted_s'])} s by {p['bound']}" if "predicted_s" in p else ""
+    return f"{p['name']:<10} {bar:.<{BAR}} {p['hbm_gib']:6.2f}{limit} GiB  {p['verdict']}{time}"
+
+
+def _step_time(step: Row) -> None:
+    """One line for a step, one for the run, and what to know of both."""
+    parts = ", ".join(f"{p['name']} {_short(p['seconds'])} by {p['bound']}" for p in step["programs"])
+    rates = f"{_short(step['completions_per_s'])} completions/s, MFU {100 * step['mfu']:.1f} %"
+    print(f"step: {_short(step['step_s'])} s predicted ({parts}); {rates}")
+    run = step["run"]
+    tests = f" and {run['evaluations']} evaluations" if run["evaluations"] else ""
+    cost = "" if run["cost"] is None else f", {_short(run['cost'])} at {run['price']:g} a chip-hour"
+    print(f"run: {run['steps']} steps{tests}: {_short(run['hours'])} h, {_short(run['chip_hours'])} chip-hours{cost}")
+    for note in step["notes"]:
+        print(f"  {note}")
+
+
+def _short(x: float) -> str:
+    return f"{x:,.0f}" if x >= 100 else f"{x:.1f}" if x >= 1 else f"{x:.2g}"
 
 
 def compiling(program: str, phase: str, seconds: float) -> None:

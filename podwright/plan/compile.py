@@ -1,7 +1,7 @@
 """Compiles a recipe's own programs for devices that are not here, in child processes, and keeps the verdicts.
 
 `quick` ends a child once the compiler has assigned its buffers: what follows is code generation, nine tenths of the
-time, which tells nothing more of memory. Reading what was dumped is `dump.py`.
+time, which tells nothing more of memory or of the schedule. Reading what was dumped is `dump.py` and `costs.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.plan import dump
+from podwright.plan import costs, dump
+from podwright.plan.meshes import resolved
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import Recipe
 from podwright.shell import Shell
@@ -51,6 +52,9 @@ class Compiled:
     beside: dict[str, int] = dataclasses.field(default_factory=dict)
     """what the loop keeps there while this program runs"""
     error: str = ""
+    cost: costs.ProgramCost | None = None
+    notes: tuple[str, ...] = ()
+    """on the cost: what was left out of it, or why there is none"""
     cached: bool = False
 
     @property
@@ -60,8 +64,7 @@ class Compiled:
 
 def programs(recipe: Recipe) -> list[str]:
     """The programs that a run of the recipe needs, the largest first."""
-    scores = recipe.grpo.beta > 0 or recipe.grpo.num_iterations > 1
-    return ["update", *(["score"] if scores else []), "rollout", "evaluate", *(["warm_start"] if recipe.warm_start else [])]
+    return ["update", *(["score"] if recipe.grpo.num_scores else []), "rollout", "evaluate", *(["warm_start"] if recipe.warm_start else [])]
 
 
 def limit_bytes(where: Slice) -> float | None:
@@ -89,6 +92,9 @@ def compile_all(
             continue
         with _alone(cache, functools.partial(progress, name, "waiting for another plan", 0.0)):
             compiled = _compile(spec | {"program": name}, where, depth, folder / name, runner, progress)
+        if compiled.memory is not None:
+            cost, notes = costs.read(folder / name, where, resolved(recipe, where))
+            compiled = dataclasses.replace(compiled, cost=cost, notes=notes)
         if compiled.verdict != "unknown":
             kept.write_text(json.dumps(dataclasses.asdict(compiled)))
         found.append(compiled)
@@ -118,10 +124,12 @@ def _read(path: Path) -> Compiled | None:
         value = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
-    memory = value.pop("memory")
+    memory, cost = value["memory"], value["cost"]
     if memory:
         memory = dump.Memory(**memory | {"largest": tuple(dump.Allocation(**a) for a in memory["largest"])})
-    return Compiled(**value | {"memory": memory, "cached": True})
+    if cost:
+        cost = costs.ProgramCost(**cost | {"collectives": tuple(costs.Traffic(**t) for t in cost["collectives"])})
+    return Compiled(**value | {"memory": memory, "cost": cost, "notes": tuple(value["notes"]), "cached": True})
 
 
 @contextlib.contextmanager
@@ -208,7 +216,8 @@ def _memory(phases: dict[str, Any], folder: Path) -> dump.Memory | None:
         return dump.memory(folder)
     if "compiled" in phases:
         m = phases["compiled"]["memory"]
-        return dump.Memory(m["argument_size"], m["alias_size"], m["output_size"] - m["alias_size"], m["temp_size"], 0, ())
+        outputs = m["output_size"] - m["alias_size"]
+        return dump.Memory(m["argument_size"], m["alias_size"], outputs, m["temp_size"], 0, (), m["host_temp_size"])
     return None
 
 

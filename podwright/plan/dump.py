@@ -2,6 +2,7 @@
 
 The sum of parameters, outputs, constants and the preallocated temporaries of memory space 0 is the number that the
 compiler's own out-of-memory message compares with its limit; thread-local allocations are not counted there either.
+What is offloaded to the host lies in a memory space of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from podwright.plan import hlo
 
 _ALLOCATION = re.compile(r"^allocation \d+: size (\d+), ?(.*)$")
 _VALUE = re.compile(r"^ value: <\d+ ([\w.\-]+)(?:\{[^}]*\})? .*?@\d+> \(size=(\d+),offset=(\d+)\): (\w+\[[\d,]*\])")
@@ -38,6 +41,8 @@ class Memory:
     constants: int
     largest: tuple[Allocation, ...]
     """of the temporaries, none twice for the same place in memory"""
+    host: int = 0
+    """of the host's memory, for what is offloaded there"""
 
     @property
     def need(self) -> int:
@@ -46,7 +51,7 @@ class Memory:
 
 def memory(folder: Path) -> Memory:
     """What the dump in `folder` says."""
-    totals = {"arguments": 0, "aliased": 0, "outputs": 0, "temporaries": 0, "constants": 0}
+    totals = {"arguments": 0, "aliased": 0, "outputs": 0, "temporaries": 0, "constants": 0, "host": 0}
     values: list[tuple[int, int, str, str]] = []
     for size, kind, lines in _allocations(_only(folder, "*after_optimizations-buffer-assignment.txt")):
         name = _kind(kind)
@@ -59,6 +64,11 @@ def memory(folder: Path) -> Memory:
             values += [(int(m[2]), int(m[3]), m[1], m[4]) for m in map(_VALUE.match, lines) if m]
     named = Names(folder)
     return Memory(**totals, largest=tuple(Allocation(size, shape, named.of(instruction)) for size, instruction, shape in _distinct(values)))
+
+
+def schedule(folder: Path) -> Path | None:
+    """The program as it was scheduled, for `hlo.read`; written before the buffers are assigned."""
+    return next(iter(sorted(folder.glob("*after_optimizations.txt"))), None)
 
 
 def _only(folder: Path, pattern: str) -> Path:
@@ -84,7 +94,9 @@ def _allocations(path: Path) -> Iterator[tuple[int, str, list[str]]]:
 
 
 def _kind(text: str) -> str | None:
-    """None for what does not count against device memory: other memory spaces, and thread-local scratch."""
+    """None for what counts neither against device memory nor the host's: memory on the chip, and thread-local scratch."""
+    if text.startswith(f"color {hlo.HOST},"):
+        return "host"
     if text.startswith("color ") or "thread-local" in text:
         return None
     if text.startswith("parameter"):
@@ -113,8 +125,8 @@ class Names:
         self._tables: dict[str, dict[str, str]] = {"FileNames": {}, "FunctionNames": {}, "FileLocations": {}, "StackFrames": {}}
         self._metadata: dict[str, tuple[str, str | None]] = {}
         table = ""
-        found = sorted(folder.glob("*after_optimizations.txt")) or sorted(folder.glob("*oom_intermediate_module.txt"))
-        for line in found[0].read_text().splitlines() if found else ():
+        found = schedule(folder) or next(iter(sorted(folder.glob("*oom_intermediate_module.txt"))), None)
+        for line in found.read_text().splitlines() if found else ():
             if line in self._tables:
                 table = line
             elif table and line[:1].isdigit():

@@ -264,7 +264,8 @@ def _connected(pairs: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     for pair in pairs:
         together = set(pair).union(*(joined.get(device, ()) for device in pair))
         joined |= dict.fromkeys(together, together)
-    return tuple(sorted(max(joined.values(), key=len)))
+    most: set[int] = max(joined.values(), key=len)
+    return tuple(sorted(most))
 
 
 def _trips(module: Module, loop: Instruction, inside: Computation) -> Trips:

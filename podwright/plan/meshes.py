@@ -57,8 +57,7 @@ def mesh(recipe: Recipe, dims: Qwen3Dims | None, where: Slice | None) -> list[Fi
     if where is None:
         shape: Shape = (m.data, m.fsdp, m.tensor)
         return _division(recipe, dims, shape, None) or (_batch(recipe, m.data * m.fsdp) if m.fsdp > 0 else [])
-    fixed = m.data * m.tensor
-    shape = (m.data, where.num_devices // fixed if m.fsdp == -1 else m.fsdp, m.tensor)
+    fixed, shape = m.data * m.tensor, resolved(recipe, where)
     if math.prod(shape) != where.num_devices:
         product = (
             f"mesh.data x mesh.tensor = {fixed} does not divide" if m.fsdp == -1 else f"mesh.data x fsdp x tensor = {math.prod(shape)}, but"
@@ -79,6 +78,18 @@ def typed(shape: Sequence[int], recipe: Recipe) -> str:
     """The overrides that make this mesh; what is 1 in the recipe and stays 1 is left out."""
     before = (recipe.mesh.data, recipe.mesh.fsdp, recipe.mesh.tensor)
     return " ".join(f"mesh.{axis}={n}" for axis, n, old in zip(AXES, shape, before, strict=True) if n != 1 or old != 1)
+
+
+def resolved(recipe: Recipe, where: Slice) -> Shape:
+    """The mesh with the number that fsdp=-1 stands for."""
+    m = recipe.mesh
+    return (m.data, where.num_devices // (m.data * m.tensor) if m.fsdp == -1 else m.fsdp, m.tensor)
+
+
+def spanned(shape: Shape, devices: Sequence[int]) -> str:
+    """The axes along which `devices` differ, by their numbers in a mesh of `shape`: 'fsdp', or 'data x fsdp'."""
+    along = {"data": shape[1] * shape[2], "fsdp": shape[2], "tensor": 1}
+    return " x ".join(axis for axis, n in zip(AXES, shape, strict=True) if len({d // along[axis] % n for d in devices}) > 1)
 
 
 def over_links(where: Slice, shape: Sequence[int]) -> str:

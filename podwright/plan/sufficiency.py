@@ -8,6 +8,9 @@ from podwright.plan.findings import Finding
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import Data, Recipe, Rollout
 
+HELD_OUT = 10
+"""One question in so many is the test of a file without a test set, as data/gsm8k.py has it."""
+
 
 def context(rollout: Rollout, dims: Qwen3Dims) -> list[Finding]:
     tokens = rollout.max_prompt_length + rollout.total_generation_steps
@@ -57,9 +60,24 @@ def num_train_examples(data: Data, cwd: Path) -> int | None:
     if data.source == "arithmetic":
         return data.num_train
     path = cwd / Path(data.source).expanduser()
-    path = path / "train.jsonl" if path.is_dir() else path
+    lines = _lines(path / "train.jsonl" if path.is_dir() else path)
+    return min(lines, data.num_train) if lines and data.num_train else lines
+
+
+def num_test_examples(data: Data, cwd: Path) -> int | None:
+    """As `num_train_examples`; of a single file what is held out of it, its questions taken to be different ones."""
+    if data.source == "arithmetic":
+        return data.num_test
+    path = cwd / Path(data.source).expanduser()
+    if not path.is_dir():
+        lines = _lines(path)
+        return data.num_test or (lines and max(1, lines // HELD_OUT))
+    lines = _lines(path / "test.jsonl")
+    return min(lines, data.num_test) if lines and data.num_test else lines
+
+
+def _lines(path: Path) -> int | None:
     if path.suffix != ".jsonl" or not path.is_file():
         return None
     with path.open("rb") as f:
-        lines = sum(1 for line in f if line.strip())
-    return min(lines, data.num_train) if data.num_train else lines
+        return sum(1 for line in f if line.strip())

@@ -10,17 +10,24 @@ from podwright import slices
 from podwright.accelerators import GIB
 from podwright.errors import UserError
 from podwright.plan import compile as aot
+from podwright.plan import steptime
 from podwright.plan.compile import Compiled, Progress
 from podwright.plan.findings import Finding
 from podwright.plan.inputs import model
+from podwright.plan.sufficiency import num_test_examples
 from podwright.recipe.schema import Recipe
 from podwright.shell import Shell
 
 _SHOWN = 3  # allocations named in one line
 
 
-def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, cache: Path, progress: Progress) -> dict[str, Any]:
-    """What compiling adds to a static plan's document: its programs, more findings, and the verdict with them."""
+def compiled(
+    document: dict[str, Any], recipe: Recipe, on: str, depth: str, cache: Path, progress: Progress, price: float | None = None
+) -> dict[str, Any]:
+    """What compiling adds to a static plan's document: programs, the time of a step, more findings, and the verdict with them.
+
+    `price`: money per chip-hour.
+    """
     if depth not in ("quick", "full"):
         raise UserError(f"--compile={depth} is no depth", "type --compile or --compile=full")
     if on == "local":
@@ -36,11 +43,14 @@ def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, cach
     told = [asdict(f) for f in findings(found, limit, recipe)]
     verdicts = {one.verdict for one in found}
     ok = False if verdicts & {"too large", "failed"} else None if "unknown" in verdicts else document["ok"]
-    return {"ok": ok, "findings": document["findings"] + told, "programs": [entry(one, limit) for one in found]}
+    step = {} if ok is False else steptime.document(found, recipe, dims, where, num_test_examples(recipe.data, Path.cwd()), price)
+    return {"ok": ok, "findings": document["findings"] + told, "programs": [entry(one, limit) for one in found], "step": step}
 
 
 def findings(compiled: list[Compiled], limit_bytes: float | None, recipe: Recipe) -> list[Finding]:
-    return [found for one in compiled for found in _of(one, limit_bytes, recipe)]
+    found = [finding for one in compiled for finding in _of(one, limit_bytes, recipe)]
+    missing = dict.fromkeys(note for one in compiled if one.verdict == "fits" and one.cost is None for note in one.notes)
+    return found + [Finding("step", "info", note) for note in missing]
 
 
 def _of(one: Compiled, limit_bytes: float | None, recipe: Recipe) -> list[Finding]:
@@ -93,10 +103,19 @@ def entry(one: Compiled, limit_bytes: float | None) -> dict[str, Any]:
         "cached": one.cached,
         "beside_gib": {name: _gib(size) for name, size in one.beside.items()},
         "error": one.error,
+        "notes": list(one.notes),
     }
+    if one.cost is not None:
+        for name in ("flops", "hbm_bytes", "host_bytes", "dcn_bytes", "predicted_s", "bound"):
+            said[name] = getattr(one.cost, name)
+        said["collectives"] = [
+            {"kind": t.kind, "axis": t.axis, "gib_sent": _gib(t.sent_bytes), "count": t.count} for t in one.cost.collectives
+        ]
     if one.memory is not None:
         for name in ("arguments", "aliased", "outputs", "temporaries", "constants"):
             said[f"{name}_gib"] = _gib(getattr(one.memory, name))
+        if one.memory.host:
+            said["host_gib"] = _gib(one.memory.host)
         said["largest"] = [{"gib": _gib(a.size_bytes), "shape": a.shape, "what": a.what} for a in one.memory.largest]
     return said
 

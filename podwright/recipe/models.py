@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from podwright.errors import UserError, nearest
+from podwright.recipe.schema import GrpoRecipe
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,19 @@ class Qwen3Dims:
         matmul = 2 * self.num_layers * self.layer_matmul_params() * tokens
         attention = 4 * self.num_layers * self.num_heads * self.head_dim * context * tokens
         return matmul + attention + 2 * self.hidden_size * self.vocab_size * logits_tokens
+
+
+def step_flops(dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, new_tokens: int) -> float:
+    """Useful FLOPs of a GRPO step on so many tokens: sampling, scores, forward and backward; padding and recomputation not counted.
+
+    A backward pass counts twice its forward pass; once with LoRA, where the weights get no gradient. Each prompt counts
+    once a pass, its completions share it.
+    """
+    mean_prompt, mean_new = prompt_tokens / recipe.batch_size, new_tokens / (recipe.batch_size * recipe.grpo.num_generations)
+    context = (prompt_tokens * mean_prompt / 2 + new_tokens * (mean_prompt + mean_new / 2)) / (prompt_tokens + new_tokens)
+    forward = dims.forward_flops(prompt_tokens + new_tokens, context, new_tokens)
+    backward = 1 if recipe.model.lora_rank else 2
+    return forward * (1 + recipe.grpo.num_scores + (1 + backward) * recipe.grpo.num_iterations)
 
 
 def _qwen3(hidden: int, ffn: int, layers: int, heads: int, tied: bool) -> Qwen3Dims:

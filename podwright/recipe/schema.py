@@ -75,6 +75,11 @@ class Grpo(Section):
     overlong_buffer: Count = Field(0, description="tokens before the limit over which a length penalty grows from 0 to 1 (DAPO); 0: off")
     importance_cap: float | None = Field(2.0, gt=0, description="truncation of learner/sampler probability ratios; null: no correction")
 
+    @property
+    def num_scores(self) -> int:
+        """How often a step scores its completions: under the frozen reference, and before the first of several updates."""
+        return (self.beta > 0) + (self.num_iterations > 1)
+
 
 class Rollout(Section):
     max_prompt_length: PositiveInt = Field(256, description="longest prompt in tokens; longer ones are left out and counted")

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from podwright.accelerators import GIB, by_device_kind
-from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.models import Qwen3Dims, step_flops
 from podwright.recipe.schema import GrpoRecipe
 
 if TYPE_CHECKING:
@@ -35,25 +35,10 @@ def environment() -> dict[str, Any]:
     }
 
 
-def step_flops(dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, lengths_PG: np.ndarray) -> float:
-    """Useful FLOPs of a GRPO step: sampling, reference score, forward and backward; padding and recomputation not counted.
-
-    A backward pass counts twice its forward pass; once with LoRA, where the weights get no gradient. Each prompt counts
-    once a pass, its completions share it.
-    """
-    new = int(lengths_PG.sum())
-    mean_prompt, mean_new = prompt_tokens / lengths_PG.shape[0], new / lengths_PG.size
-    context = (prompt_tokens * mean_prompt / 2 + new * (mean_prompt + mean_new / 2)) / (prompt_tokens + new)
-    forward = dims.forward_flops(prompt_tokens + new, context, new)
-    scores = (recipe.grpo.beta > 0) + (recipe.grpo.num_iterations > 1)
-    backward = 1 if recipe.model.lora_rank else 2
-    return forward * (1 + scores + (1 + backward) * recipe.grpo.num_iterations)
-
-
 def figures(dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, lengths_PG: np.ndarray, clock: Clock) -> dict[str, Any]:
     """Seconds by phase, sequences/s, generated tokens/s, MFU (null where the peak is not known), peak memory."""
     seconds = clock.total()
-    flops = step_flops(dims, recipe, prompt_tokens, lengths_PG)
+    flops = step_flops(dims, recipe, prompt_tokens, int(lengths_PG.sum()))
     chip = by_device_kind(jax.devices()[0].device_kind)
     return clock.seconds | {
         "step_s": seconds,

@@ -1,5 +1,6 @@
 """Real compiles of small programs: by libtpu for chips that are not here, and for CPU devices."""
 
+import dataclasses
 import importlib.util
 import json
 
@@ -16,7 +17,7 @@ GIB = 1024**3
 V6E_8 = slices.parse("v6e-8")
 CPU_4 = slices.parse("cpu-4")
 needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed (Linux on x86 only)")
-SMALL = ["batch_size=8", "rollout.max_prompt_length=128", "rollout.total_generation_steps=128"]
+SMALL = ["batch_size=8", "mesh.tensor=2", "rollout.max_prompt_length=128", "rollout.total_generation_steps=128"]
 
 
 def compile_all(cache, where, *overrides, name="qwen3-tiny-gsm8k-grpo", names=("update",), full=False, seen=None):
@@ -40,21 +41,28 @@ def test_every_program_compiles_for_chips_that_are_not_here(cache):
     update = found["update"]
     assert update.memory.arguments == pytest.approx(update.memory.aliased, rel=0.2), "the state is donated"
     assert set(update.beside) == {"reference"} and set(found["rollout"].beside) == {"optimizer", "reference"}
+    for one in found.values():
+        cost = one.cost
+        assert cost.flops > 0 and cost.hbm_bytes > 0 and cost.predicted_s > 0, one
+        assert {t.axis for t in cost.collectives} >= {"fsdp", "tensor"} and not {"", "data"} & {t.axis for t in cost.collectives}
+    assert any("may end early; counted with the most it can turn, 127" in note for note in found["rollout"].notes)
     assert ("update", "compiling") in {call[:2] for call in seen}
 
 
 @needs_libtpu
 def test_the_second_plan_compiles_nothing(cache):
-    compile_all(cache, V6E_8, *SMALL)
+    first = compile_all(cache, V6E_8, *SMALL)["update"]
     seen = []
-    assert all(one.cached for one in compile_all(cache, V6E_8, *SMALL, "expect.time=x", seen=seen).values())
-    assert not seen
+    again = compile_all(cache, V6E_8, *SMALL, "expect.time=x", seen=seen)["update"]
+    assert again.cached and not seen
+    assert first.cost is not None and again == dataclasses.replace(first, cached=True)
 
 
 @needs_libtpu
 def test_what_the_short_way_finds_is_what_the_whole_compile_finds(cache, tmp_path):
     short, whole = compile_all(cache, V6E_8, *SMALL)["update"], compile_all(cache, V6E_8, *SMALL, full=True)["update"]
     assert short.memory.need == whole.memory.need
+    assert short.cost == whole.cost
     assert whole.seconds > short.seconds
 
 
@@ -78,6 +86,7 @@ def test_a_flag_the_compiler_does_not_know_is_told_in_its_words(tmp_path, monkey
 def test_cpu_devices_compile_too(cache):
     found = compile_all(cache, CPU_4, *SMALL, names=["score"])["score"]
     assert found.verdict == "fits" and found.memory.arguments > 0
+    assert found.cost is None and found.notes == ("no time is predicted for cpu, only for v5e, v5p, v6e, tpu7x",)
 
 
 def test_the_buffer_assignment_is_added_up_as_the_compiler_does(tmp_path):
@@ -89,6 +98,7 @@ def test_the_buffer_assignment_is_added_up_as_the_compiler_does(tmp_path):
         "allocation 3: size 40, maybe-live-out:\n"
         "allocation 4: size 8, constant:\n"
         "allocation 5: size 7000, color 1, preallocated-temp:\n"
+        "allocation 7: size 900, color 5, preallocated-temp:\n"
         "allocation 6: size 5000, preallocated-temp:\n"
         " value: <7 dot.1 @0> (size=3000,offset=0): f32[25,30]{1,0:T(8,128)}\n"
         " value: <8 late.2{1} (phi) @0> (size=2500,offset=100): f32[25,25]{1,0:T(8,128)}\n"
@@ -96,5 +106,5 @@ def test_the_buffer_assignment_is_added_up_as_the_compiler_does(tmp_path):
     )
     found = dump.memory(tmp_path)
     assert (found.arguments, found.aliased, found.outputs, found.constants, found.temporaries) == (1300, 1000, 40, 8, 5000)
-    assert found.need == 6348
+    assert found.need == 6348 and found.host == 900
     assert [(a.size_bytes, a.what) for a in found.largest] == [(3000, "dot.1"), (2000, "add.3")], "late.2 lies where dot.1 lay"

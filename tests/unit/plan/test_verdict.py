@@ -1,17 +1,22 @@
 """What compiled programs mean: findings with what to type, documents, exit codes."""
 
+import dataclasses
 import json
 
 import pytest
 
 from podwright.accelerators import GIB
 from podwright.cli import main
-from podwright.plan import dump, verdict
+from podwright.plan import costs, dump, verdict
 from podwright.plan.compile import Compiled
 from podwright.recipe import load
 
 LIMIT = 31.25 * GIB
 SCORES = dump.Allocation(16 * GIB, "f32[8,8,8,4096,2048]", "dot_general (models/attention.py:44 grouped)")
+
+
+COST = costs.ProgramCost(9e14, 4e12, 0.0, 0.0, 3.98, "hbm", (costs.Traffic("all-gather", "fsdp", 3 * GIB, 226),))
+NO_TIME = "no time is predicted for cpu, only for v5e, v5p, v6e, tpu7x"
 
 
 def recipe(*overrides):
@@ -67,6 +72,51 @@ def test_an_entry_adds_up():
     assert entry["largest"][0]["gib"] == 16.0
 
 
+def test_an_entry_has_what_the_program_costs():
+    entry = verdict.entry(dataclasses.replace(compiled(), cost=COST, notes=("sorting is left out",)), LIMIT)
+    assert (entry["flops"], entry["hbm_bytes"], entry["predicted_s"], entry["bound"]) == (9e14, 4e12, 3.98, "hbm")
+    assert entry["collectives"] == [{"kind": "all-gather", "axis": "fsdp", "gib_sent": 3.0, "count": 226}]
+    assert entry["notes"] == ["sorting is left out"] and "host_gib" not in entry
+    assert "predicted_s" not in verdict.entry(compiled(), LIMIT)
+
+
+def test_a_plan_shows_seconds_and_money(capsys, tmp_path, monkeypatch):
+    """What the compiler would say is given; the rest is as from the command line."""
+    seconds = {"update": 8.2, "score": 2.9, "rollout": 30.1, "evaluate": 40.25}
+    found = [dataclasses.replace(compiled(name), cost=dataclasses.replace(COST, predicted_s=s)) for name, s in seconds.items()]
+    monkeypatch.setattr(verdict.aot, "compile_all", lambda *a, **k: found)
+    argv = ["plan", "qwen3-1.7b-gsm8k-grpo", "batch_size=32", "data.num_test=300", "--on", "v6e-8", "--compile", "--price", "2.5"]
+    assert main(argv) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("update     #") and line.endswith("fits  8.2 s by hbm") for line in lines)
+    # 467 steps and 6 tests of two batches: 19723.4 s
+    step, run = (line for line in lines if line.startswith(("step: ", "run: ")))
+    assert step.startswith("step: 41.2 s predicted (rollout 30.1 by hbm, score 2.9 by hbm, update 8.2 by hbm); 6.2 completions/s, MFU ")
+    assert run == "run: 467 steps and 6 evaluations: 5.5 h, 43.8 chip-hours, 110 at 2.5 a chip-hour"
+    assert main([*argv, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["step"]["run"]["cost"] == pytest.approx(2.5 * 8 * 19723.4 / 3600)
+    found[0] = dataclasses.replace(found[0], verdict="too large")
+    assert main([*argv, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["step"] == {}, "what will not run takes no time"
+
+
+@pytest.mark.parametrize(
+    ("price", "arguments", "said"),
+    [
+        ("2.7", [], "--price 2.7 has no time of a run to be multiplied with; add --compile"),
+        ("0", ["--compile"], "--price 0 is no price of a chip-hour; type one such as --price 2.70"),
+        ("-1", ["--compile"], "--price -1 is no price of a chip-hour"),
+        ("nan", ["--compile"], "--price nan is no price of a chip-hour"),
+        ("inf", ["--compile"], "--price inf is no price of a chip-hour"),
+    ],
+)
+def test_a_price_that_prices_nothing_is_one_line(price, arguments, said, capsys):
+    assert main(["plan", "qwen3-1.7b-gsm8k-grpo", "--on", "v6e-16", "--price", price, *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert said in err and len(err.strip().splitlines()) == 1 and not out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -87,7 +137,9 @@ def test_a_plan_that_compiles_from_the_command_line(capsys, tmp_path):
     assert main([*argv, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["programs"][0]["name"] == "update"
+    assert document["step"] == {} and [f["message"] for f in document["findings"] if f["check"] == "step"] == [NO_TIME]
     assert {p["verdict"] for p in document["programs"]} == {"fits"} and document["ok"] is True
     assert main(argv) == 0
     out = capsys.readouterr().out
+    assert f"info: {NO_TIME}" in out and "step:" not in out
     assert "update     #" in out and "nothing stands against it" in out

@@ -1,0 +1,67 @@
+"""What one compiled program costs: the schedule in its dump, counted by roofline.py, its collectives named by the mesh's axes.
+
+A program that cannot be counted is no fault of the recipe: it has a note instead of figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.plan import dump, hlo, roofline
+from podwright.plan.meshes import Shape, spanned
+from podwright.slices import Slice
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The collectives of one kind over the same axes."""
+
+    kind: str
+    axis: str
+    """'fsdp', or 'data x fsdp' for what joins both"""
+    sent_bytes: float
+    """by each device, all of them together"""
+    count: int
+
+
+@dataclass(frozen=True)
+class ProgramCost:
+    """Of one run, per device."""
+
+    flops: float
+    hbm_bytes: float
+    host_bytes: float
+    dcn_bytes: float
+    """sent to other slices"""
+    predicted_s: float
+    bound: str
+    """what most of that time is spent waiting for: 'compute', 'hbm', 'ici', 'dcn' or 'host'"""
+    collectives: tuple[Traffic, ...]
+
+
+def read(folder: Path, where: Slice, shape: Shape) -> tuple[ProgramCost | None, tuple[str, ...]]:
+    """The cost of the program that was dumped in `folder` for a mesh of `shape`, and what a reader should know of it."""
+    row, path = where.accelerator, dump.schedule(folder)
+    if row.name not in roofline.EFFICIENCIES:
+        return None, (f"no time is predicted for {row.name}, only for {', '.join(roofline.EFFICIENCIES)}",)
+    if path is None:
+        return None, ("no time is predicted: the compiler left no schedule",)
+    try:
+        found = roofline.cost(hlo.read(path), row, topology=where.chips)
+    except UserError as e:
+        return None, (f"no time is predicted: {e.what}",)
+    except (ValueError, LookupError, AssertionError) as e:  # the text of a compiler that writes otherwise
+        return None, (f"no time is predicted: the compiler's schedule cannot be read ({type(e).__name__}: {e})"[:500],)
+    return _named(found, shape), tuple(found.notes)
+
+
+def _named(found: roofline.Cost, shape: Shape) -> ProgramCost:
+    sent: dict[tuple[str, str], tuple[float, int]] = {}
+    for kind, group, size, count in found.collectives:
+        key = (kind, spanned(shape, group))
+        before = sent.get(key, (0.0, 0))
+        sent[key] = (before[0] + size, before[1] + count)
+    collectives = tuple(Traffic(*key, *value) for key, value in sorted(sent.items()) if key[1])
+    return ProgramCost(found.flops, found.hbm_bytes, found.host_bytes, found.dcn_bytes, found.predicted_s, found.bound, collectives)
