@@ -6,10 +6,12 @@ Shape suffixes: P prompts, S prompt tokens, G completions per prompt, T new toke
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from podwright.models import param, qwen3
@@ -17,6 +19,8 @@ from podwright.recipe import schema
 from podwright.recipe.models import Qwen3Dims
 
 Tree = Any
+
+_SIGN = np.uint32(1 << 31)
 
 
 class Sampling(NamedTuple):
@@ -52,17 +56,46 @@ def keep_threshold(z: jax.Array, sampling: Sampling) -> jax.Array | None:
     top_k, then top_p among those (Holtzman et al. 2020), then min_p (Nguyen et al. 2024). Equal logits stay together.
     """
     thresholds = []
-    vocab = z.shape[-1]
-    if 0 < sampling.top_k < vocab or sampling.top_p < 1:
-        ordered = jax.lax.top_k(z, min(sampling.top_k or vocab, vocab))[0]
-        thresholds.append(ordered[..., -1:])
-        if sampling.top_p < 1:
-            share = jax.nn.softmax(ordered, axis=-1)
-            before = jnp.cumsum(share, axis=-1) - share
-            thresholds.append(jnp.min(jnp.where(before < sampling.top_p, ordered, jnp.inf), axis=-1, keepdims=True))
+    top = z.max(-1, keepdims=True)
+    if 0 < sampling.top_k < z.shape[-1]:
+        thresholds.append(_largest(top, lambda t: (z >= t).sum(-1, keepdims=True) >= sampling.top_k))
+    if sampling.top_p < 1:
+        weight = jnp.exp(z - top)
+        if thresholds:
+            weight = jnp.where(z >= thresholds[0], weight, 0.0)
+        mass = sampling.top_p * weight.sum(-1, keepdims=True)
+        thresholds.append(_largest(top, lambda t: jnp.where(z >= t, weight, 0.0).sum(-1, keepdims=True) >= mass))
     if sampling.min_p > 0:
-        thresholds.append(z.max(-1, keepdims=True) + math.log(sampling.min_p))
+        thresholds.append(top + math.log(sampling.min_p))
     return jnp.stack(thresholds).max(0) if thresholds else None
+
+
+def _largest(top: jax.Array, enough: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """The largest float32 from -inf to `top` of which `enough` is true, as of all smaller ones; of -inf it is taken to be.
+
+    Bisection over the bit patterns in the order of their numbers: exact in 32 steps, for any numbers. A step is one sum over
+    the vocabulary, which stays on the chip and splits over devices. `lax.top_k` is a full sort of the vocabulary on a TPU.
+    """
+
+    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = ends
+        middle = high - (high - low) // 2
+        ok = enough(_number(middle))
+        return jnp.where(ok, middle, low), jnp.where(ok, high, middle - 1)
+
+    return _number(jax.lax.fori_loop(0, 32, halve, (_rank(jnp.full_like(top, -jnp.inf)), _rank(top)))[0])
+
+
+def _rank(number: jax.Array) -> jax.Array:
+    """float32 -> uint32 in the same order: negative numbers have their bits turned over, the others only the sign."""
+    bits = jax.lax.bitcast_convert_type(number, jnp.uint32)
+    return jnp.where(bits >= _SIGN, ~bits, bits | _SIGN)
+
+
+def _number(rank: jax.Array) -> jax.Array:
+    """Undoes _rank. A subnormal number is 0, which most devices take it for."""
+    number = jax.lax.bitcast_convert_type(jnp.where(rank >= _SIGN, rank ^ _SIGN, ~rank), jnp.float32)
+    return jnp.where(jnp.abs(number) < jnp.finfo(jnp.float32).tiny, 0.0, number)
 
 
 def sample(logits: jax.Array, uniform: jax.Array, sampling: Sampling) -> tuple[jax.Array, jax.Array]:

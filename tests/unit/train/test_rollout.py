@@ -4,11 +4,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from jax.experimental import topologies
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as Spec
 from scipy import stats
 
 from podwright.models import qwen3
+from podwright.recipe import schema
 from podwright.train.grpo import program, rollout
 from podwright.train.grpo.rollout import Sampling
+from podwright.train.mesh import make_mesh
 from tests.unit.train import small
 
 SAMPLINGS = [
@@ -58,6 +66,77 @@ def test_tokens_come_from_the_distribution_that_is_reported(sampling, vocab):
     if wanted[-1] < 1e-6:
         observed, wanted = observed[:-1], wanted[:-1]
     assert stats.chisquare(observed, wanted * observed.sum() / wanted.sum()).pvalue > 1e-4
+
+
+threshold = jax.jit(rollout.keep_threshold, static_argnums=1)
+V = 24
+finite = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False)
+logit = st.one_of(st.sampled_from([-np.inf, -0.0, 0.0, 1.0, 1.5, -2.0, np.finfo(np.float32).max, np.finfo(np.float32).min]), finite)
+rows = hnp.arrays(np.float32, (3, V), elements=logit)
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows, st.sampled_from([1, 2, 7, V - 1]))
+def test_top_k_keeps_what_is_at_least_the_kth_of_the_ordered_logits(z, k):
+    np.testing.assert_array_equal(threshold(z, Sampling(1.0, top_k=k)), -np.sort(-z)[:, k - 1 : k])
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 20, V])
+@pytest.mark.parametrize("p", [1e-60, 1e-6, 0.1, 0.5, 0.9, 0.999])
+def test_top_p_keeps_the_first_of_the_ordered_logits_that_reach_the_mass(k, p):
+    rng = np.random.default_rng(k)
+    z = (np.round(rng.normal(size=(300, V)) * 12) / 4).astype(np.float32)  # with equal ones
+    z[rng.random(z.shape) < 0.1] = -np.inf
+    found = np.asarray(threshold(z, Sampling(1.0, top_k=k, top_p=p)))
+    compared = 0
+    for row, lowest in zip(z.astype(np.float64), found[:, 0], strict=True):
+        ordered = -np.sort(-row)
+        ordered = ordered[ordered >= ordered[(k or V) - 1]]
+        share = np.exp(ordered) / np.exp(ordered).sum()
+        above = np.array([share[ordered > value].sum() for value in ordered])
+        if np.abs(above / p - 1).min() > 1e-5:  # else rounding decides
+            assert lowest == ordered[above < p].min()
+            compared += 1
+    assert compared > 200
+
+
+def test_filters_that_keep_everything_have_no_threshold():
+    assert rollout.keep_threshold(jnp.zeros((2, 5)), Sampling(1.0, top_k=5, top_p=1.0)) is None
+    assert rollout.keep_threshold(jnp.zeros((2, 5)), Sampling(1.0, top_k=9, top_p=1.0)) is None
+
+
+def test_a_vocabulary_spread_over_devices_is_filtered_where_it_is():
+    z = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 1000)).astype(np.float32) * 4)
+    spread = jax.device_put(z, NamedSharding(make_mesh(schema.Mesh(fsdp=2, tensor=4), jax.devices()), Spec("fsdp", None, "tensor")))
+    exact, both = Sampling(1.0, top_k=50), Sampling(1.0, top_k=50, top_p=0.7, min_p=0.01)
+    np.testing.assert_array_equal(threshold(spread, exact), threshold(z, exact))
+    np.testing.assert_array_equal(threshold(spread, both), threshold(z, both))
+    text = threshold.lower(spread, both).compile().as_text()
+    assert "all-reduce" in text and not any(moved in text for moved in ("all-gather", "all-to-all", "collective-permute"))
+
+
+@pytest.fixture
+def chips(monkeypatch):
+    """TPU devices that are not here, of which the compiler knows."""
+    pytest.importorskip("libtpu")
+    for name, value in {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}.items():
+        monkeypatch.setenv(name, value)
+    return list(topologies.get_topology_desc(platform="tpu", topology_name="v6e:2x2").devices)
+
+
+def test_a_tpu_filters_without_sorting(chips):
+    """At the size of Qwen3's vocabulary, where a sort takes the compiler alone half a minute."""
+    where = NamedSharding(make_mesh(schema.Mesh(fsdp=2, tensor=2), chips), Spec("fsdp", None, "tensor"))
+    z = jax.ShapeDtypeStruct((2, 8, 151_936), jnp.float32, sharding=where)
+    text = threshold.lower(z, Sampling(0.9, top_k=50, top_p=0.9)).compile().as_text()
+    assert " while(" in text and not any(op in text for op in (" sort(", "TopK", " all-gather(", " all-to-all("))
+
+
+def test_the_rollout_that_a_tpu_runs_holds_no_sort(chips):
+    recipe = small.recipe("rollout.top_k=5", "rollout.top_p=0.9")
+    setup = program.Setup(recipe, small.DIMS, make_mesh(schema.Mesh(fsdp=2, tensor=2), chips), small.STOP, small.PAD)
+    text = program.programs(setup)["rollout"].lower().as_text()
+    assert "stablehlo.while" in text and "stablehlo.sort" not in text and "top_k" not in text
 
 
 def test_extreme_uniform_numbers_never_draw_a_forbidden_token():
