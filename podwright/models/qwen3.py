@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.models import attention, layers
-from podwright.models.param import Param
+from podwright.models.param import DECODE_RULES, Param
 from podwright.recipe.models import Qwen3Dims
 
 Tree = dict[str, Any]
@@ -57,6 +57,26 @@ def head(params: Tree) -> jax.Array:
 
 def cast(params: Tree, dtype: Any) -> Tree:
     return jax.tree.map(lambda w: w.astype(dtype), params)
+
+
+def gathered(dims: Qwen3Dims, w: Tree, dtype: Any, mesh: Mesh) -> Tree:
+    """One layer's weights as they are computed with: cast, and whole but for the tensor axis.
+
+    Left to itself the TPU compiler multiplies with one device's part after the other and reads every token for each of them.
+    """
+    declared = declare(dims)["layers"]
+
+    def laid(x: jax.Array, *axes: Any) -> jax.Array:
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*axes)))
+
+    def whole(name: str, x: layers.Weight) -> layers.Weight:
+        axes = declared[name].spec(DECODE_RULES)[1:]
+        if not isinstance(x, layers.Adapted):
+            return laid(x, *axes)
+        inputs = x.a.ndim - 1
+        return layers.Adapted(laid(x.weight, *axes), laid(x.a, *axes[:inputs], None), laid(x.b, None, *axes[inputs:]))
+
+    return {name: whole(name, x) for name, x in cast(w, dtype).items()}
 
 
 def _layer(dims: Qwen3Dims, w: Tree, x_BNE: jax.Array, cos: jax.Array, sin: jax.Array, attend: Attend) -> jax.Array:
@@ -109,12 +129,14 @@ def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat:
     positions = jnp.concatenate([jnp.broadcast_to(jnp.arange(s), (p, s)), own], axis=1)
     cos, sin = layers.rope_angles(positions, dims.head_dim, dims.rope_theta)
 
+    mesh = batch.mesh
+    assert isinstance(mesh, Mesh)
+
     def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        assert isinstance(batch.mesh, Mesh)
-        return attention.of_groups(batch.mesh, q, k, v, group.lengths_P, s, g)
+        return attention.of_groups(mesh, q, k, v, group.lengths_P, s, g)
 
     def block(x: jax.Array, w: Tree) -> tuple[jax.Array, None]:
-        return jax.lax.with_sharding_constraint(_layer(dims, cast(w, dtype), x, cos, sin, attend), batch), None
+        return jax.lax.with_sharding_constraint(_layer(dims, gathered(dims, w, dtype, mesh), x, cos, sin, attend), batch), None
 
     x = jax.lax.with_sharding_constraint(params["embed"].astype(dtype)[tokens], batch)
     few = dims.num_layers <= UNROLLED_LAYERS

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from podwright.models import param, qwen3
+from podwright.models import lora, param, qwen3
 from podwright.train.grpo import program
 from podwright.train.mesh import gather
 from tests.unit.train import small
@@ -22,6 +22,19 @@ def run(mesh, *overrides, steps=3):
         state, figures = made["update"](state, batch)
         trace.append([float(figures[name]) for name in ("loss", "kl", "grad_norm", "entropy")])
     return gather(batch.group.completions_PGT, s.mesh), np.array(trace), jax.tree.map(lambda x: gather(x, s.mesh), state.params)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_layer_is_computed_with_whole_weights(rank):
+    """Sharded over tensor alone: a compiler that is given parts over fsdp multiplies with one part after the other."""
+    s = small.setup(f"model.lora_rank={rank}", mesh=(1, 4, 2))
+    weights = small.params(s)
+    adapters = param.initialize(s.declared, s.mesh, 0) if rank else weights
+    adapted = lora.adapt(lora.policy(adapters, weights if rank else None), s.lora_scale)
+    first = jax.tree.map(lambda x: x[0], adapted["layers"])
+    laid = jax.jit(lambda w: qwen3.gathered(s.dims, w, jnp.bfloat16, s.mesh))(first)
+    assert {x.dtype for x in jax.tree.leaves(laid)} == {jnp.dtype(jnp.bfloat16)}
+    assert {axis for x in jax.tree.leaves(laid) for axis in x.sharding.spec} == {None, "tensor"}
 
 
 @pytest.fixture(scope="module")
