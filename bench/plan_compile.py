@@ -2,8 +2,8 @@
 
     python bench/plan_compile.py [--out bench/results/FILE.json] [--cache DIR]
 
-Full parameters, frozen reference, 256 + 2048 tokens of Qwen3-1.7B. `naive` keeps every layer's activations. The rows
-'full' go through code generation and are held against the short way. Every row is one `podwright plan --compile --json`.
+Full parameters, frozen reference, 256 + 2048 tokens of Qwen3-1.7B. The row 'full' goes through code generation and is
+held against the short way. Every row is one `podwright plan --compile --json`.
 """
 
 from __future__ import annotations

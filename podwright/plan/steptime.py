@@ -44,7 +44,7 @@ def document(
         "tokens_per_s_per_device": new_tokens / step_s / where.num_devices,
         "mfu": flops / step_s / (where.accelerator.bf16_flops * where.num_devices),
         "run": _run(costs, recipe, where, step_s, num_test, price),
-        "notes": _notes(costs, recipe, num_test),
+        "notes": [*_notes(costs, recipe, num_test), *_of_programs(compiled, recipe)],
     }
 
 
@@ -88,3 +88,12 @@ def _notes(costs: dict[str, ProgramCost], recipe: Recipe, num_test: int | None) 
     if not num_test:
         notes.append("evaluations are not counted: how many test questions there are is known when the run starts")
     return notes
+
+
+def _of_programs(compiled: list[Compiled], recipe: Recipe) -> list[str]:
+    """What the programs of a step leave out, each with the programs that do."""
+    said: dict[str, list[str]] = {}
+    for one in compiled:
+        for note in one.notes if one.name in runs(recipe) else ():
+            said.setdefault(note, []).append(one.name)
+    return [f"{', '.join(names)}: {note}" for note, names in said.items()]

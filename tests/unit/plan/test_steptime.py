@@ -16,6 +16,8 @@ from podwright.recipe.schema import Data
 V6E_8 = slices.parse("v6e-8")
 SECONDS = {"update": 4.0, "score": 1.0, "rollout": 20.0, "evaluate": 30.0, "warm_start": 0.5}
 
+NOTES = {"rollout": ("of v5e", "sorts"), "update": ("of v5e",), "evaluate": ("of v5e",)}
+
 
 def recipe(*overrides, name="qwen3-1.7b-gsm8k-grpo"):
     return load.load(name, ["batch_size=32", "training.max_steps=100", "evaluation.every_n_steps=0", *overrides])
@@ -24,7 +26,7 @@ def recipe(*overrides, name="qwen3-1.7b-gsm8k-grpo"):
 def compiled(without=()):
     memory = dump.Memory(1, 0, 0, 1, 0, ())
     costs = {name: ProgramCost(1e15, 1e12, 0, 0, seconds, "hbm", ()) for name, seconds in SECONDS.items() if name not in without}
-    return [Compiled(name, "fits", 1.0, memory, cost=cost) for name, cost in costs.items()]
+    return [Compiled(name, "fits", 1.0, memory, cost=cost, notes=NOTES.get(name, ())) for name, cost in costs.items()]
 
 
 def document(made, num_test=None, price=None, where=V6E_8, without=()):
@@ -85,8 +87,8 @@ def test_a_price_is_paid_for_chips_not_devices():
 
 def test_what_is_not_counted_is_said():
     assert "rollout.total_generation_steps=2048 tokens" in document(recipe(), num_test=10)["notes"][0]
-    assert len(document(recipe(), num_test=10)["notes"]) == 1
-    drawn, tested = document(recipe("grpo.dynamic_sampling=2"))["notes"][1:]
+    assert document(recipe(), num_test=10)["notes"][1:] == ["update, rollout: of v5e", "rollout: sorts"]
+    drawn, tested = document(recipe("grpo.dynamic_sampling=2"))["notes"][1:3]
     assert "up to 40 s" in drawn and "evaluations are not counted" in tested
 
 
