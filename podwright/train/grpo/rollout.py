@@ -127,8 +127,12 @@ def sample(logits: jax.Array, uniform: jax.Array, sampling: Sampling) -> tuple[j
 
 
 def _block_width(vocab: int) -> int:
-    """The largest divisor of the vocabulary that is at most twice its square root; 1 for a prime one."""
-    return max(d for d in range(1, min(vocab, 2 * math.isqrt(vocab)) + 1) if vocab % d == 0)
+    """The divisor of the vocabulary with which blocks and a block's tokens together are fewest.
+
+    The number of blocks keeps the vocabulary's powers of two, up to 16: over `tensor`, blocks are whole on their devices.
+    """
+    most = vocab // math.gcd(vocab, 16)
+    return min((d for d in range(most, 0, -1) if most % d == 0), key=lambda d: vocab // d + d)
 
 
 def generate(

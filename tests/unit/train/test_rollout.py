@@ -177,3 +177,10 @@ def test_every_rollout_draws_other_noise_and_the_same_number_the_same():
     assert (first != second).mean() > 0.5
     assert (first[:, 0] != first[:, 1]).mean() > 0.5
     np.testing.assert_array_equal(first, again)
+
+
+@pytest.mark.parametrize(("vocab", "width"), [(151_936, 1187), (512, 32), (384, 24), (97, 97), (17 * 19, 19)])
+def test_blocks_of_the_vocabulary_are_few_and_whole_on_devices(vocab, width):
+    assert rollout._block_width(vocab) == width
+    shards = 8 if vocab % 16 == 0 else 1
+    assert vocab // width % shards == 0
