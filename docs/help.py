@@ -17,6 +17,7 @@ import typer.main
 
 from podwright.accelerators import GIB, GPUS, TPUS, Accelerator
 from podwright.cli import app
+from podwright.plan import memory
 from podwright.recipe import load
 from podwright.recipe.schema import GrpoRecipe
 from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, Budget
@@ -163,6 +164,47 @@ def slice_names() -> str:
     return _table(heads, rows)
 
 
+def memory_parts() -> str:
+    return _table(("part", "what it is"), [(name, meaning) for name, meaning in memory.PARTS.items()])
+
+
+def estimates() -> str:
+    """What bench/plan_estimates.py found last: estimated of compiled GiB, and seconds of a step."""
+    rows = []
+    for r in _kept("plan_estimates")["rows"]:
+        found = {p["name"]: f"{p['estimated_gib']:.2f} of {p['compiled_gib']:.2f}" for p in r["programs"]}
+        step = f"{r['estimated_step_s']:.2f} of {r['compiled_step_s']:.2f}" if r.get("compiled_step_s", 0) > 0.1 else ""
+        settings = f"`{r['overrides']}`" if r["overrides"] else "as shipped"
+        rows.append(
+            (
+                r["recipe"],
+                r["on"],
+                settings,
+                *(found.get(n, "") for n in ("update", "score", "rollout", "evaluate")),
+                f"{r['peak_error']:+.0%}",
+                step,
+            )
+        )
+    return _table(("recipe", "slice", "settings", "update", "score", "rollout", "evaluate", "peak", "a step, s"), rows)
+
+
+def sizes() -> str:
+    """What bench/plan_sizes.py found last."""
+    rows = []
+    for r in _kept("plan_sizes")["rows"]:
+        told = r.get("compiled")
+        said = f"{told['slice']}, {told['need_gib']:.1f} GiB, {told['step_s']:.1f} s: `{told['typed']}`" if told else ""
+        rows.append(
+            (r["model"], r["slice"], str(r["chips"]), f"`{r['settings']}`", f"{r['need_gib']} of {r['limit_gib']}", str(r["step_s"]), said)
+        )
+    return _table(("model", "smallest slice", "chips", "fastest settings", "GiB, estimated", "a step, s", "by the compiler"), rows)
+
+
+def _kept(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(sorted((DOCS.parent / "bench/results").glob(f"{name}-*.json"))[-1].read_text())
+    return found
+
+
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = [heads, ("---",) * len(heads), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
@@ -175,6 +217,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "transitions": transitions,
     "accelerators": accelerators,
     "slices": slice_names,
+    "memory-parts": memory_parts,
+    "estimates": estimates,
+    "sizes": sizes,
 }
 
 

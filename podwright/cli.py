@@ -32,8 +32,10 @@ Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_R
 On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, or cpu-N for N CPU devices on this machine")]
 OnSlice = Annotated[str, typer.Option("--on", metavar="TARGET|SLICE", help="a target, or a slice such as v6e-16, tpu7x-4x4x8, 8xH100-80GB")]
 Compile = Annotated[str, typer.Option("--compile", metavar="[=full]", help="compile every program for it; =full generates code too")]
+Fit = Annotated[bool, typer.Option("--fit", help="search meshes, micro-batches and remat; the compiler tries the best few")]
 Cache = Annotated[Path, typer.Option("--cache", metavar="DIR", envvar="PODWRIGHT_CACHE", help="where compilers' verdicts are kept")]
 Price = Annotated[float | None, typer.Option("--price", metavar="X", help="money per chip-hour: say what the run costs (with --compile)")]
+Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="draw what each program needs of the memory")]
 Smoke = Annotated[int, typer.Option("--smoke", metavar="3|10", help="only so many steps, on little data")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
@@ -72,19 +74,30 @@ def plan(
     overrides: Overrides = None,
     on: OnSlice = "local",
     compile_: Compile = "",
+    fit: Fit = False,
     cache: Cache = CACHE,
     price: Price = None,
+    svg: Svg = None,
     smoke: Smoke = 0,
     as_json: Json = False,
 ) -> None:
     """Say whether a recipe will run on a target or a slice, before anything is started. Exit code 2: nobody can tell."""
-    _priced(price, compile_)
+    _priced(price, compile_ or fit)
     resolved = _recipe(recipe, overrides, smoke)
-    document = _plan(resolved, on)
-    if compile_ and document["ok"]:
+    if fit:
+        from podwright.plan.fit import fitted
+
+        document = fitted(_plan, resolved, on, cache.expanduser(), show.compiling, price)
+    else:
+        document = _plan(resolved, on, bool(compile_))
+    if compile_ and document["ok"] and not document["programs"]:
         from podwright.plan.verdict import compiled
 
         document |= compiled(document, resolved, on, compile_, cache.expanduser(), show.compiling, price)
+    if svg:
+        from podwright.report import room
+
+        room.write(document, svg)
     show.document(document) if as_json else show.findings(document)
     raise typer.Exit({True: 0, False: 1, None: 2}[document["ok"]])
 
@@ -257,22 +270,26 @@ def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
     return load.smoke(resolved, smoke) if smoke else resolved
 
 
-def _priced(price: float | None, compile_: str) -> None:
-    if price is not None and not compile_:
+def _priced(price: float | None, timed: object) -> None:
+    if price is not None and not timed:
         raise UserError(f"--price {price:g} has no time of a run to be multiplied with", "add --compile")
     if price is not None and not 0 < price < float("inf"):
         raise UserError(f"--price {price:g} is no price of a chip-hour", "type one such as --price 2.70")
 
 
-def _plan(recipe: Recipe, on: str) -> dict[str, Any]:
+def _plan(recipe: Recipe, on: str, compiling: bool = False) -> dict[str, Any]:
+    """The static plan. Who compiles is told what the compiler says of memory, not what an estimate does."""
     from podwright import slices, track
-    from podwright.plan.check import check, document, slice_entry
+    from podwright.plan.check import check, document, estimated, memory_findings, slice_entry
     from podwright.plan.findings import Finding
 
     where = None if on == "local" else slices.parse(on)
     findings = check(recipe, where, Path.cwd())
+    memory = estimated(findings, recipe, where, Path.cwd())
+    if where is not None and not compiling:
+        findings += memory_findings(memory, recipe, where)
     findings += [Finding("trackers", "warning", e.what, e.fix) for e in track.check(recipe.trackers)]
-    return {"recipe": recipe.name, "target": on, "slice": where and slice_entry(recipe, where, Path.cwd()), **document(findings)}
+    return {"recipe": recipe.name, "target": on, "slice": where and slice_entry(recipe, where, Path.cwd()), **document(findings, memory)}
 
 
 def _find(runs: Path, name: str) -> RunDir:

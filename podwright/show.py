@@ -14,6 +14,18 @@ from podwright.rundir import RunDir, flat
 
 Row = dict[str, Any]
 BAR = 40  # characters
+LETTERS = {
+    "weights": "w",
+    "optimizer": "o",
+    "reference": "r",
+    "gradients": "g",
+    "copies": "c",
+    "activations": "a",
+    "layer": "l",
+    "vocabulary": "v",
+    "cache": "k",
+    "batch": "b",
+}
 
 
 def document(value: Any) -> None:
@@ -51,6 +63,10 @@ def findings(plan: Row) -> None:
         print(_program(p))
     if plan["step"]:
         _step_time(plan["step"])
+    if plan["memory"] and not plan["programs"]:
+        estimates(plan["memory"])
+    if "fit" in plan:
+        _fit(plan["fit"])
     verdict = {True: "nothing stands against it", False: "will not run", None: "nobody can tell"}[plan["ok"]]
     print(f"{plan['recipe']} on {plan['target']}: {verdict}")
 
@@ -81,8 +97,30 @@ def _step_time(step: Row) -> None:
         print(f"  {note}")
 
 
+def _fit(found: Row) -> None:
+    print(f"fit: {found['fitting']} of {found['searched']} settings fit {found['on']}; the fastest, and the fastest with less memory:")
+    for r in found["settings"]:
+        how = "compiled" if r["compiled"] else "estimated"
+        said = "" if r["fits"] else "  too large"
+        print(f"{'*' if r['chosen'] else ' '} {_short(r['step_s'] or 0):>6} s  {r['need_gib']:6.1f} GiB  {how:<9}  {r['typed']}{said}")
+    print(f"type: {found['typed'] or 'nothing more'} --on {found['on']}")
+
+
 def _short(x: float) -> str:
     return f"{x:,.0f}" if x >= 100 else f"{x:.1f}" if x >= 1 else f"{x:.2g}"
+
+
+def estimates(entries: Sequence[Row]) -> None:
+    """A bar for each program, a letter for each part of its memory, dots for what is free; then what the letters mean."""
+    for e in entries:
+        bar, done = "", 0.0
+        for part, gib in e["parts_gib"].items():
+            done += gib
+            bar += LETTERS[part] * (round(BAR * done / e["limit_gib"]) - len(bar))
+        over = "+" if len(bar) > BAR else ""
+        print(f"{e['name']:<10} {bar[:BAR]:.<{BAR}}{over} about {e['estimated_gib']:.1f} of {e['limit_gib']:.2f} GiB")
+    used = {part for e in entries for part in e["parts_gib"]}
+    print(" " * 11 + ", ".join(f"{letter} {part}" for part, letter in LETTERS.items() if part in used))
 
 
 def compiling(program: str, phase: str, seconds: float) -> None:

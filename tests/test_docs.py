@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from podwright import cli, slices, targets
+from podwright.accelerators import GPUS, TPUS
 from podwright.recipe import load
 from podwright.run.states import ENDINGS
 
@@ -105,7 +106,8 @@ def test_commands_parse(page: str, command: str) -> None:
         return
     parsed = VERBS[verb].make_context(f"podwright {verb}", rest).params
     if parsed.get("on"):
-        assert parsed["on"] == "local" or (slices.parse if verb == "plan" else targets.devices)(parsed["on"])
+        searched = parsed.get("fit") and parsed["on"] in {row.name for row in (*TPUS, *GPUS)}
+        assert searched or parsed["on"] == "local" or (slices.parse if verb == "plan" else targets.devices)(parsed["on"])
     if parsed.get("smoke"):
         assert parsed["smoke"] in load.SMOKE_STEPS
     if parsed.get("recipe") and parsed["recipe"] not in PLACEHOLDERS:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
+from podwright.plan import memory
+from podwright.plan.compile import programs
 from podwright.plan.findings import Finding
 from podwright.plan.inputs import data, model
-from podwright.plan.meshes import AXES, legal, mesh, place
+from podwright.plan.meshes import AXES, legal, mesh, place, resolved
 from podwright.plan.rewards import rewards, thoughts
 from podwright.plan.sufficiency import context, epochs
 from podwright.recipe.schema import Recipe
@@ -37,10 +39,31 @@ def slice_entry(recipe: Recipe, where: Slice, cwd: Path) -> dict[str, Any]:
     return where.document() | {"meshes": [dict(zip(AXES, shape, strict=True)) for shape in shapes]}
 
 
-def document(findings: list[Finding]) -> dict[str, Any]:
+def estimated(findings: list[Finding], recipe: Recipe, where: Slice | None, cwd: Path) -> list[dict[str, Any]]:
+    """What `podwright plan --json` says of memory without a compiler, a program an entry, in GiB per device.
+
+    [] where nothing can be said: no such mesh, unknown dimensions, devices without memory of their own.
+    """
+    if where is None or not where.accelerator.hbm_bytes or any(f.level == "error" for f in findings):
+        return []
+    dims = model(recipe.model, cwd)[1]
+    if dims is None:
+        return []
+    found = memory.estimates(recipe, dims, resolved(recipe, where), where.accelerator, programs(recipe))
+    return [memory.entry(one, where.accelerator.hbm_bytes) for one in found]
+
+
+def memory_findings(entries: list[dict[str, Any]], recipe: Recipe, where: Slice) -> list[Finding]:
+    data, fsdp, _ = resolved(recipe, where)
+    return memory.findings(entries, recipe, data * fsdp)
+
+
+def document(findings: list[Finding], estimated: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     """What `podwright plan --json` prints and plan.json keeps. Programs and step are for those who compile."""
-    ok = not any(f.level == "error" for f in findings)
-    return {"ok": ok, "findings": [asdict(f) for f in findings], "programs": [], "step": {}}
+    refused = any(f.level == "error" for f in findings)
+    unsure = any(f.check == "memory" and f.level == "warning" for f in findings)
+    ok = False if refused else None if unsure else True
+    return {"ok": ok, "findings": [asdict(f) for f in findings], "memory": estimated or [], "programs": [], "step": {}}
 
 
 def refuse(document: dict[str, Any]) -> None:

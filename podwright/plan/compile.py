@@ -232,8 +232,13 @@ def _last_words(log: Path) -> str:
     return (told or lines or ["the compiler ended without a word"])[-1][:500]
 
 
+def has_compiler(where: Slice) -> bool:
+    """Whether a compiler for the TPUs of `where` is installed here."""
+    return where.libtpu is not None and bool(_version("libtpu"))
+
+
 def _can_compile(where: Slice) -> None:
     if where.accelerator.node:
         raise UserError(f"no compiler here compiles for {where.name} without its GPUs", "leave --compile out")
-    if where.libtpu and not _version("libtpu"):
+    if where.libtpu and not has_compiler(where):
         raise UserError("the TPU compiler is not installed here", "type: pip install 'podwright[tpu-compile]'")

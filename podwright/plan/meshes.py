@@ -71,7 +71,7 @@ def mesh(recipe: Recipe, dims: Qwen3Dims | None, where: Slice | None) -> list[Fi
 
 def legal(recipe: Recipe, dims: Qwen3Dims | None, where: Slice) -> list[Shape]:
     """Every mesh over all devices of `where` that the trainer can make and that divides model and batch."""
-    return [s for s in _mappable(dims, where) if not _batch(recipe, s[0] * s[1])]
+    return [s for s in mappable(dims, where) if not _batch(recipe, s[0] * s[1])]
 
 
 def typed(shape: Sequence[int], recipe: Recipe) -> str:
@@ -154,7 +154,7 @@ def _granules(where: Slice) -> str:
     return "machines" if where.accelerator.node else "slices"
 
 
-def _mappable(dims: Qwen3Dims | None, where: Slice) -> list[Shape]:
+def mappable(dims: Qwen3Dims | None, where: Slice) -> list[Shape]:
     split = [math.gcd(*(getattr(dims, name) for name in _SPLIT.get(axis, {}))) if dims else 0 for axis in AXES]
     shapes = factorisations(where.num_devices, len(AXES))
     return [s for s in shapes if all(most % n == 0 for most, n in zip(split, s, strict=True)) and not over_links(where, s)]
@@ -167,7 +167,7 @@ def _instead(recipe: Recipe, dims: Qwen3Dims | None, where: Slice, wanted: Shape
         changed = sum(abs(math.log(n / max(old, 1))) for n, old in zip(shape, wanted, strict=True))
         return (round(changed, 6), shape[2], shape[0])
 
-    shapes = sorted(_mappable(dims, where), key=far)  # never empty: everything over `data` always works
+    shapes = sorted(mappable(dims, where), key=far)  # never empty: everything over `data` always works
     good = [s for s in shapes if not _batch(recipe, s[0] * s[1])]
     if not good:
         larger = _larger(recipe, shapes[0][0] * shapes[0][1])

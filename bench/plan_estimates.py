@@ -1,0 +1,125 @@
+"""Memory and time in closed form against the TPU compiler's program: many settings, models, meshes and generations.
+
+    python bench/plan_estimates.py [--out bench/results/FILE.json] [--cache DIR] [--rows N]
+
+Each row is one `podwright plan --compile --json`, whose document holds both figures of memory; the compiled seconds are those of
+the roofline over its schedule, which `bench/plan_roofline.py` holds against published runs. With a cache that is kept, a second
+call compares at once. All rows take about 20 minutes of two free cores; tpu7x and Qwen3-32B most of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from podwright import slices  # noqa: E402
+from podwright.plan import meshes, pace  # noqa: E402
+from podwright.recipe import load  # noqa: E402
+from podwright.recipe.models import find  # noqa: E402
+
+SHIPPED = "qwen3-1.7b-gsm8k-grpo"
+# recipe, slice, overrides; the first four are the shipped recipes
+ROWS = (
+    (SHIPPED, "v6e-16", ""),
+    (SHIPPED, "v6e-8", "batch_size=32"),
+    ("qwen3-tiny-arithmetic-grpo", "v6e-1", ""),
+    ("qwen3-tiny-gsm8k-grpo", "v6e-1", ""),
+    (SHIPPED, "v6e-8", "batch_size=32 training.gradient_accumulation_steps=4"),
+    (SHIPPED, "v6e-8", "batch_size=32 training.gradient_accumulation_steps=2"),
+    (SHIPPED, "v6e-8", "batch_size=8"),
+    (SHIPPED, "v6e-8", "batch_size=32 mesh.fsdp=4 mesh.tensor=2"),
+    (SHIPPED, "v6e-16", "mesh.fsdp=4 mesh.tensor=4"),
+    (SHIPPED, "v6e-16", "mesh.data=4 mesh.fsdp=4"),
+    (SHIPPED, "v6e-16", "batch_size=32"),
+    (SHIPPED, "v6e-16", "rollout.total_generation_steps=1024"),
+    (SHIPPED, "v6e-8", "batch_size=16 grpo.num_generations=4"),
+    (SHIPPED, "v6e-8", "batch_size=16 rollout.max_prompt_length=1024 rollout.total_generation_steps=1024"),
+    (SHIPPED, "v6e-16", "model.remat=none rollout.total_generation_steps=512"),
+    (SHIPPED, "v6e-16", "model.compute_dtype=float32"),
+    (SHIPPED, "v6e-16", "grpo.beta=0"),
+    (SHIPPED, "v6e-16", "model.lora_rank=16"),
+    (SHIPPED, "v6e-16", "model.name=qwen3-0.6b model.source=random"),
+    (SHIPPED, "v6e-16", "model.name=qwen3-4b model.source=random"),
+    (SHIPPED, "v6e-16", "model.name=qwen3-8b model.source=random"),
+    (SHIPPED, "v6e-16", "model.name=qwen3-8b model.source=random model.lora_rank=64"),
+    (SHIPPED, "v5e-16", "rollout.total_generation_steps=1024"),
+    (SHIPPED, "v5p-16", ""),
+    (SHIPPED, "v6e-64", "batch_size=64 model.name=qwen3-14b model.source=random mesh.fsdp=8 mesh.tensor=8"),
+    (SHIPPED, "v6e-64", "batch_size=64 model.name=qwen3-32b model.source=random mesh.fsdp=8 mesh.tensor=8"),
+    (SHIPPED, "tpu7x-8", "model.name=qwen3-8b model.source=random"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--cache", type=Path, default=Path("~/.cache/podwright").expanduser())
+    parser.add_argument("--rows", type=int, default=len(ROWS), help="only the first so many")
+    args = parser.parse_args()
+    rows = []
+    for one in ROWS[: args.rows]:
+        rows.append(row(*one, args.cache))
+        print(line(rows[-1]), flush=True)
+    print(f"peaks:      {spread(r['peak_error'] for r in rows if r['programs'])}")
+    print(f"programs:   {spread(p['error'] for r in rows for p in r['programs'])}")
+    print(f"step times: {spread(r['step_error'] for r in rows if r.get('step_error') is not None)}")
+    result = {
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip(),
+        "rows": rows,
+    }
+    if args.out:
+        args.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def row(recipe: str, on: str, overrides: str, cache: Path) -> dict:
+    argv = [sys.executable, "-m", "podwright", "plan", recipe, *overrides.split(), "--on", on, "--compile", "--cache", str(cache), "--json"]
+    env = os.environ | {"PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"}
+    document = json.loads(subprocess.run(argv, capture_output=True, text=True, env=env).stdout)
+    estimated = {e["name"]: e["estimated_gib"] for e in document["memory"]}
+    found = [
+        {
+            "name": p["name"],
+            "estimated_gib": estimated[p["name"]],
+            "compiled_gib": p["hbm_gib"],
+            "error": round(estimated[p["name"]] / p["hbm_gib"] - 1, 4),
+        }
+        for p in document["programs"]
+        if p["hbm_gib"]
+    ]
+    told = [f["message"] for f in document["findings"] if f["level"] == "error"]
+    made = {"recipe": recipe, "on": on, "overrides": overrides, "programs": found, "errors": told}
+    if found:
+        most = max(found, key=lambda p: p["compiled_gib"])["compiled_gib"]
+        made["peak_error"] = round(max(p["estimated_gib"] for p in found) / most - 1, 4)
+    if document["step"]:
+        resolved, where = load.load(recipe, overrides.split()), slices.parse(on)
+        estimated_s = sum(pace.step_seconds(resolved, find(resolved.model.name), meshes.resolved(resolved, where), where).values())
+        made |= {"estimated_step_s": round(estimated_s, 4), "compiled_step_s": round(document["step"]["step_s"], 4)}
+        made["step_error"] = round(estimated_s / document["step"]["step_s"] - 1, 4)
+    return made
+
+
+def spread(errors: Iterable[float]) -> str:
+    ordered = sorted(map(abs, errors))
+    within = sum(e <= 0.15 for e in ordered)
+    return f"{within} of {len(ordered)} within 15 %; {ordered[len(ordered) // 2]:.1%} in the middle, {ordered[-1]:.1%} at most"
+
+
+def line(r: dict) -> str:
+    said = "  ".join(f"{p['name']} {p['estimated_gib']:.2f}/{p['compiled_gib']:.2f} {p['error']:+.1%}" for p in r["programs"])
+    step = f"  step {r['estimated_step_s']:.2f}/{r['compiled_step_s']:.2f} s {r['step_error']:+.1%}" if "step_error" in r else ""
+    return f"{r['recipe']} {r['on']} {r['overrides']}: {said or r['errors']}{step}"
+
+
+if __name__ == "__main__":
+    main()

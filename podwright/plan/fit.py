@@ -1,0 +1,235 @@
+"""Searches for the settings that run a recipe fastest within a slice's memory, and for the smallest slice that holds it.
+
+Meshes, micro-batches and remat change how fast a recipe runs and what it needs, not what it computes; so do rows of a test batch.
+The closed form (memory.py, pace.py) goes through all of them, the compiler through the best few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from podwright import slices
+from podwright.accelerators import GIB, GPUS, TPUS, Accelerator
+from podwright.errors import UserError
+from podwright.plan import compile as aot
+from podwright.plan import memory, verdict
+from podwright.plan.compile import Progress, programs
+from podwright.plan.inputs import model
+from podwright.plan.meshes import AXES, mappable
+from podwright.plan.pace import step_seconds
+from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.schema import Recipe
+from podwright.slices import Slice
+
+Plan = Callable[[Recipe, str, bool], dict[str, Any]]
+"""the static plan of a recipe on a slice; whether a compiler will be asked about memory"""
+COMPILED = 3  # meshes that the compiler is asked about
+LISTED = 12
+_SMALLEST_TEST = 8  # rows a device
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Settings by their recipe keys, and what they are estimated to need and to take."""
+
+    overrides: dict[str, Any]
+    recipe: Recipe
+    need_bytes: float
+    """of the program that needs most, per device"""
+    program: str
+    step_s: float
+
+    @property
+    def typed(self) -> str:
+        return " ".join(f"{key}={value}" for key, value in self.overrides.items())
+
+
+def fitted(plan: Plan, recipe: Recipe, on: str, cache: Path, progress: Progress, price: float | None) -> dict[str, Any]:
+    """The plan of the fastest settings that fit, with what else was looked at in its entry `fit`.
+
+    `on` is a slice, or a generation without a size (`v6e`): then the smallest slice of it that holds the recipe.
+    """
+    dims = model(recipe.model, Path.cwd())[1]
+    if dims is None:
+        raise UserError(f"the dimensions of model.source={recipe.model.source} are not known here", "type model.name= one of the table")
+    found: dict[str, Any] = {}
+    for where in _places(on, recipe, dims):
+        found = _searched(plan, recipe, dims, where, cache, progress, price)
+        if found["ok"] is not False:
+            break
+    return found
+
+
+def _places(on: str, recipe: Recipe, dims: Qwen3Dims) -> Iterator[Slice]:
+    row = next((row for row in (*TPUS, *GPUS) if row.name == on), None)
+    if row is None:
+        where = None if on == "local" else slices.parse(on)
+        if where is None or not where.accelerator.hbm_bytes:
+            raise UserError(f"--on {on} has no limit of memory that --fit could keep", "type a slice such as --on v6e-16, or --on v6e")
+        yield where
+        return
+    holding = holding_slices(recipe, dims, row)
+    if (first := next(holding, None)) is None:
+        raise UserError(f"no {row.name} slice that is sold holds {recipe.name} with batch_size={recipe.batch_size}", _less(recipe))
+    yield first
+    yield from holding
+
+
+def _searched(
+    plan: Plan, recipe: Recipe, dims: Qwen3Dims, where: Slice, cache: Path, progress: Progress, price: float | None
+) -> dict[str, Any]:
+    found, compiling = candidates(recipe, dims, where), aot.has_compiler(where)
+    # what nobody compiles keeps clear of the limit by as much as the estimate may be off
+    room = where.accelerator.hbm_bytes * (1 if compiling else 1 - memory.ERROR)
+    fits = [one for one in found if one.need_bytes <= room]
+    if not fits:
+        return _nothing(plan(recipe, where.name, compiling), recipe, dims, where)
+    tried: dict[str, dict[str, Any]] = {}
+    if compiling:
+        for one in _of_each_mesh(fits)[:COMPILED]:
+            static = plan(one.recipe, where.name, True)
+            tried[one.typed] = static | verdict.compiled(static, one.recipe, where.name, "quick", cache, progress, price)
+    best = min(tried, key=lambda typed: _rank(tried[typed])) if tried else fits[0].typed
+    chosen = next(one for one in fits if one.typed == best)
+    rows = [_row(one, tried.get(one.typed), one is chosen, where) for one in _listed(found, fits, tried)]
+    entry = {
+        "on": where.name,
+        "overrides": chosen.overrides,
+        "typed": " ".join(f"{key}={value}" for key, value in _differing(chosen, recipe).items()),
+        "searched": len(found),
+        "fitting": len(fits),
+        "settings": rows,
+    }
+    return (tried.get(best) or plan(chosen.recipe, where.name, False)) | {"fit": entry}
+
+
+def candidates(recipe: Recipe, dims: Qwen3Dims, where: Slice) -> list[Candidate]:
+    """Every setting, those that fit by the estimate first, the fastest of them first."""
+    limit = where.accelerator.hbm_bytes
+    found = [_measured(dict(overrides), recipe, dims, where) for overrides in _settings(recipe, dims, where)]
+    return sorted(found, key=lambda c: (c.need_bytes > limit, c.step_s if c.need_bytes <= limit else c.need_bytes))
+
+
+def pareto(found: Iterable[Candidate]) -> list[Candidate]:
+    """Those that no other one beats in both memory and time, the fastest first."""
+    kept: list[Candidate] = []
+    for one in sorted(found, key=lambda c: (c.step_s, c.need_bytes)):
+        if not kept or one.need_bytes < kept[-1].need_bytes:
+            kept.append(one)
+    return kept
+
+
+def holding_slices(recipe: Recipe, dims: Qwen3Dims, row: Accelerator) -> Iterator[Slice]:
+    """The slices of a generation that some settings fit by the estimate, the smallest first."""
+    for where in sold(row):
+        if where.num_devices > recipe.batch_size * dims.num_kv_heads:
+            return  # more than the batch and the heads can be split over
+        if any(one.need_bytes <= row.hbm_bytes for one in candidates(recipe, dims, where)[:1]):
+            yield where
+
+
+def sold(row: Accelerator) -> Iterator[Slice]:
+    """Slices of a TPU generation, or counts of a GPU, the smallest first."""
+    if row.pod:
+        for topology in slices.topologies(row.pod):
+            yield Slice(row, topology)
+    elif row.node:
+        for n in (1, 2, 4, 8, 16, 32, 64):
+            yield slices.parse(f"{n}x{row.name}")
+
+
+def _settings(recipe: Recipe, dims: Qwen3Dims, where: Slice) -> Iterator[dict[str, Any]]:
+    for shape in mappable(dims, where):
+        shards = shape[0] * shape[1]
+        if recipe.warm_start and recipe.warm_start.batch_size % shards:
+            continue
+        for parts in range(1, recipe.batch_size // shards + 1):
+            if recipe.batch_size % (parts * shards):
+                continue
+            for remat in ("none", "layer"):
+                yield {
+                    **{f"mesh.{axis}": n for axis, n in zip(AXES, shape, strict=True)},
+                    "training.gradient_accumulation_steps": parts,
+                    "model.remat": remat,
+                }
+
+
+def _measured(overrides: dict[str, Any], recipe: Recipe, dims: Qwen3Dims, where: Slice) -> Candidate:
+    shape = tuple(overrides[f"mesh.{axis}"] for axis in AXES)
+    made = changed(recipe, overrides)
+    limit, row, shards = where.accelerator.hbm_bytes, where.accelerator, shape[0] * shape[1]
+    needs = {e.name: e.total for e in memory.estimates(made, dims, shape, row, programs(made))}
+    while needs["evaluate"] > max(limit, needs["rollout"]) and made.evaluation.batch_size >= 2 * _SMALLEST_TEST * shards:
+        overrides |= {"evaluation.batch_size": made.evaluation.batch_size // 2}
+        made = changed(recipe, overrides)
+        needs["evaluate"] = memory.estimates(made, dims, shape, row, ["evaluate"])[0].total
+    most = max(needs, key=lambda name: needs[name])
+    return Candidate(overrides, made, needs[most], most, sum(step_seconds(made, dims, shape, where).values()))
+
+
+def changed(recipe: Recipe, overrides: dict[str, Any]) -> Recipe:
+    """The recipe with other values; `overrides` has dotted keys one section deep."""
+    sections: dict[str, dict[str, Any]] = {}
+    for key, value in overrides.items():
+        section, _, name = key.partition(".")
+        sections.setdefault(section, {})[name] = value
+    return recipe.model_copy(update={name: getattr(recipe, name).model_copy(update=values) for name, values in sections.items()})
+
+
+def _of_each_mesh(fits: list[Candidate]) -> list[Candidate]:
+    """Of every mesh the fastest; micro-batches beyond those that memory asks for make no candidate of their own."""
+    first: dict[tuple[Any, ...], Candidate] = {}
+    for one in fits:
+        first.setdefault(tuple(one.overrides[f"mesh.{axis}"] for axis in AXES), one)
+    return list(first.values())
+
+
+def _rank(plan: dict[str, Any]) -> tuple[bool, float]:
+    return plan["ok"] is not True, plan["step"].get("step_s", math.inf)
+
+
+def _listed(found: list[Candidate], fits: list[Candidate], tried: dict[str, Any]) -> list[Candidate]:
+    wanted = {id(one): one for one in (*(one for one in fits if one.typed in tried), *pareto(fits), *pareto(found))}
+    return sorted(wanted.values(), key=lambda one: one.step_s)[:LISTED]
+
+
+def _row(one: Candidate, plan: dict[str, Any] | None, chosen: bool, where: Slice) -> dict[str, Any]:
+    needs = [p["hbm_gib"] for p in plan["programs"] if p["hbm_gib"] is not None] if plan else []
+    return {
+        "typed": one.typed,
+        "step_s": plan["step"].get("step_s") if plan else one.step_s,
+        "need_gib": max(needs) if needs else round(one.need_bytes / GIB, 4),
+        "limit_gib": round(where.accelerator.hbm_bytes / GIB, 4),
+        "program": one.program,
+        "fits": plan["ok"] if plan else one.need_bytes <= where.accelerator.hbm_bytes,
+        "compiled": plan is not None,
+        "chosen": chosen,
+    }
+
+
+def _differing(chosen: Candidate, recipe: Recipe) -> dict[str, Any]:
+    """What to type: the values that are not the recipe's."""
+    before = recipe.model_dump()
+    kept = {}
+    for key, value in chosen.overrides.items():
+        section, _, name = key.partition(".")
+        if before[section][name] != value:
+            kept[key] = value
+    return kept
+
+
+def _nothing(static: dict[str, Any], recipe: Recipe, dims: Qwen3Dims, where: Slice) -> dict[str, Any]:
+    larger = next(holding_slices(recipe, dims, where.accelerator), None)
+    fix = f"type --on {larger.name}, the smallest that holds it" if larger else _less(recipe)
+    message = f"no mesh, number of micro-batches or remat makes {recipe.name} with batch_size={recipe.batch_size} fit {where.name}"
+    told = {"check": "fit", "level": "error", "message": message, "fix": fix}
+    return static | {"ok": False, "findings": [*static["findings"], told]}
+
+
+def _less(recipe: Recipe) -> str:
+    lora = "" if recipe.model.lora_rank else ", or model.lora_rank=16"
+    return f"type a smaller rollout.total_generation_steps or grpo.num_generations{lora}"

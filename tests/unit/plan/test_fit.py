@@ -1,0 +1,106 @@
+"""The search for settings: every one is legal, the chosen one is the fastest that fits, and what fits nowhere is said."""
+
+import json
+
+import pytest
+
+from podwright import slices
+from podwright.accelerators import TPUS
+from podwright.cli import main
+from podwright.plan import fit
+from podwright.plan.check import check
+from podwright.recipe import load
+from podwright.recipe.models import MODELS
+
+SHIPPED = "qwen3-1.7b-gsm8k-grpo"
+V6E = next(row for row in TPUS if row.name == "v6e")
+
+
+def search(*overrides, on="v6e-8"):
+    recipe = load.load(SHIPPED, ["batch_size=32", *overrides])
+    return fit.candidates(recipe, MODELS[recipe.model.name], slices.parse(on))
+
+
+@pytest.mark.parametrize("on", ["v6e-8", "v6e-16", "tpu7x-8", "2x v6e-8", "8xH100-80GB"])
+def test_every_candidate_is_a_legal_recipe(tmp_path, on):
+    found = search(on=on)
+    assert len(found) > 10
+    for one in found:
+        load.parse(one.recipe.model_dump(mode="json"))
+        errors = [f for f in check(one.recipe, slices.parse(on), tmp_path) if f.level == "error" and f.check in ("mesh", "batch")]
+        assert not errors, (one.typed, errors)
+
+
+def test_what_fits_stands_first_and_the_fastest_of_it_first():
+    found, limit = search(), V6E.hbm_bytes
+    fits = [one.need_bytes <= limit for one in found]
+    assert fits == sorted(fits, reverse=True) and any(fits) and not all(fits)
+    fast = [one.step_s for one, ok in zip(found, fits, strict=True) if ok]
+    assert fast == sorted(fast)
+
+
+def test_no_micro_batch_more_than_memory_asks_for():
+    """The chosen settings fill the memory: with half of the micro-batches they would not fit, or have none to give up."""
+    best = search("mesh.fsdp=8")[0]
+    parts = best.overrides["training.gradient_accumulation_steps"]
+    fewer = [c for c in search() if c.overrides | {"training.gradient_accumulation_steps": parts} == best.overrides]
+    assert all(c.need_bytes > V6E.hbm_bytes for c in fewer if c.overrides["training.gradient_accumulation_steps"] < parts)
+    assert best.need_bytes > 0.6 * V6E.hbm_bytes
+
+
+def test_the_pareto_table_holds_what_nothing_beats():
+    found = search()
+    kept = fit.pareto(found)
+    for one in found:
+        better = [c for c in kept if c.step_s <= one.step_s and c.need_bytes <= one.need_bytes]
+        assert better, one.typed
+    assert all(not (a.step_s <= b.step_s and a.need_bytes <= b.need_bytes) for a in kept for b in kept if a is not b)
+
+
+def test_the_smallest_slice_holds_it_and_the_one_below_does_not():
+    recipe = load.load(SHIPPED, ["batch_size=32", "model.name=qwen3-4b", "model.source=random"])
+    dims = MODELS["qwen3-4b"]
+    smallest = next(fit.holding_slices(recipe, dims, V6E))
+    below = [s for s in fit.sold(V6E) if s.num_chips < smallest.num_chips]
+    assert below and all(c.need_bytes > V6E.hbm_bytes for s in below for c in fit.candidates(recipe, dims, s))
+
+
+def test_rows_of_a_test_batch_give_way_before_the_search_fails():
+    (first, *_) = search("evaluation.batch_size=4096", on="v6e-8")
+    assert first.need_bytes <= V6E.hbm_bytes and first.overrides["evaluation.batch_size"] < 4096
+
+
+def plan(capsys, *argv):
+    code = main(["plan", SHIPPED, "model.source=random", *argv, "--fit", "--json"])
+    out, err = capsys.readouterr()
+    return code, json.loads(out), err
+
+
+def test_a_gpu_slice_is_searched_without_a_compiler(capsys):
+    code, found, _ = plan(capsys, "batch_size=32", "--on", "8xH100-80GB")
+    assert code == 0 and found["programs"] == [] and found["fit"]["on"] == "8xH100-80GB"
+    (chosen,) = [row for row in found["fit"]["settings"] if row["chosen"]]
+    assert chosen["fits"] and not chosen["compiled"] and all(word in chosen["typed"] for word in found["fit"]["typed"].split())
+    again = main(["plan", SHIPPED, "model.source=random", "batch_size=32", *found["fit"]["typed"].split(), "--on", "8xH100-80GB", "--json"])
+    assert again == code and json.loads(capsys.readouterr().out)["memory"] == found["memory"]
+
+
+def test_what_fits_nowhere_there_is_told_with_the_slice_that_holds_it(capsys):
+    code, found, _ = plan(capsys, "model.name=qwen3-32b", "batch_size=32", "--on", "4xA100-40GB")
+    (error,) = [f for f in found["findings"] if f["check"] == "fit"]
+    assert code == 1 and found["ok"] is False and "fit" not in found
+    assert error["message"] == f"no mesh, number of micro-batches or remat makes {SHIPPED} with batch_size=32 fit 4xA100-40GB"
+    assert error["fix"].startswith("type --on ") and "the smallest that holds it" in error["fix"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--on", "cpu-2"], "--on cpu-2 has no limit of memory that --fit could keep; type a slice such as --on v6e-16, or --on v6e"),
+        ([], "--on local has no limit of memory that --fit could keep"),
+        (["model.name=qwen3-32b", "rollout.total_generation_steps=30000", "--on", "v5e"], "no v5e slice that is sold holds"),
+    ],
+)
+def test_a_search_that_cannot_be_is_one_line(capsys, argv, said):
+    code, document, err = plan(capsys, *argv)
+    assert code == 2 and said in f"{document['error']}; {document['fix']}" and len(err.splitlines()) == 1

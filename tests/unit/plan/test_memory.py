@@ -1,0 +1,130 @@
+"""The closed form of memory and time: against arrays that are really declared, and against the compiler's kept figures."""
+
+import json
+from pathlib import Path
+
+import jax
+import pytest
+
+from podwright import show, slices
+from podwright.accelerators import GIB
+from podwright.plan import memory, meshes, pace
+from podwright.plan.compile import programs
+from podwright.recipe import load
+from podwright.recipe.models import MODELS, find
+from podwright.recipe.schema import Mesh
+from podwright.report import room
+from podwright.train.grpo import program
+from podwright.train.mesh import make_mesh
+
+SHIPPED = "qwen3-1.7b-gsm8k-grpo"
+KEPT = sorted((Path(__file__).resolve().parents[3] / "bench/results").glob("plan_estimates-*.json"))[-1]
+ROWS = json.loads(KEPT.read_text())["rows"]
+
+
+def estimate(*overrides, on="v6e-8", name=SHIPPED):
+    recipe, where = load.load(name, list(overrides)), slices.parse(on)
+    found = memory.estimates(recipe, find(recipe.model.name), meshes.resolved(recipe, where), where.accelerator, programs(recipe))
+    return {one.name: one for one in found}
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_what_stays_on_the_devices_is_what_the_trainer_declares(rank):
+    recipe = load.load("qwen3-tiny-gsm8k-grpo", ["mesh.data=2", "mesh.fsdp=2", "mesh.tensor=2", f"model.lora_rank={rank}"])
+    dims = MODELS["qwen3-tiny"]
+    setup = program.Setup(recipe, dims, make_mesh(Mesh(data=2, fsdp=2, tensor=2), jax.devices()[:8]), (0,), 0)
+    (found,) = memory.estimates(recipe, dims, (2, 2, 2), slices.parse("v6e-8").accelerator, ["update"])
+
+    def size(tree):
+        return sum(x.dtype.itemsize * int(jax.numpy.prod(jax.numpy.array(x.sharding.shard_shape(x.shape)))) for x in jax.tree.leaves(tree))
+
+    state = program.abstract_state(setup, program.policy_schedule(recipe))
+    base = program.abstract_base(setup)
+    assert found.parts["weights"] == pytest.approx(size(state.params) + size(base), rel=0.04)
+    assert found.parts["optimizer"] == pytest.approx(size(state.opt_state), rel=0.02)
+    beside = program.programs(setup)["update"].beside
+    assert found.parts.get("reference", 0) == pytest.approx(size(beside.get("reference", ())), rel=0.02)
+
+
+def test_the_chunk_of_logits_is_the_trainers():
+    assert memory.LOGITS_CHUNK == program.LOGITS_CHUNK
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['recipe']} {row['on']} {row['overrides']}")
+def test_the_largest_program_is_within_15_percent_of_the_compiler(row):
+    """The compiled figures are those that `bench/plan_estimates.py` kept; the estimates are made anew."""
+    found = estimate(*row["overrides"].split(), on=row["on"], name=row["recipe"])
+    most = max(p["compiled_gib"] for p in row["programs"])
+    assert max(one.total for one in found.values()) / GIB == pytest.approx(most, rel=memory.ERROR, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "row", [r for r in ROWS if "compiled_step_s" in r and r["recipe"] == SHIPPED], ids=lambda r: f"{r['on']} {r['overrides']}"
+)
+def test_the_time_of_a_step_is_near_that_of_the_compiled_schedule(row):
+    recipe, where = load.load(SHIPPED, row["overrides"].split()), slices.parse(row["on"])
+    seconds = pace.step_seconds(recipe, find(recipe.model.name), meshes.resolved(recipe, where), where)
+    assert sum(seconds.values()) == pytest.approx(row["compiled_step_s"], rel=0.35)
+
+
+def test_more_devices_split_what_is_sharded_and_data_copies_it():
+    few, many, copied = (
+        estimate("batch_size=32", *more, on=on)["update"].parts
+        for on, more in (("v6e-8", []), ("v6e-16", []), ("v6e-16", ["mesh.data=4", "mesh.fsdp=4"]))
+    )
+    for part in ("weights", "optimizer", "reference", "gradients"):
+        assert many[part] == few[part] / 2 and copied[part] == 4 * many[part]
+    assert many["activations"] == few["activations"] / 2 == copied["activations"]
+
+
+def test_without_the_kernel_scores_are_counted():
+    tpu, gpu = estimate("batch_size=8")["score"], estimate("batch_size=8", on="8xH100-80GB")["score"]
+    tokens, heads = 2048 * 8, 16
+    assert gpu.parts["layer"] - tpu.parts["layer"] > 4 * heads * tokens * 2048
+
+
+def test_the_findings_are_sure_only_beyond_the_error():
+    def level(gib):
+        entry = {"name": "update", "estimated_gib": gib, "limit_gib": 10.0, "parts_gib": {"layer": gib}}
+        (found,) = memory.findings([entry], load.load(SHIPPED), 8)
+        return found.level, found.fix
+
+    assert level(8.4)[0] == "info"
+    assert level(8.6) == level(11.4) == ("warning", "type --compile")
+    assert level(11.6) == ("error", "type training.gradient_accumulation_steps=2, or take a larger slice")
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "shards", "fix"),
+    [
+        ("update", ["model.remat=none"], 8, "type model.remat=layer"),
+        ("update", ["batch_size=8"], 8, "type a smaller batch_size or rollout.total_generation_steps, or take a larger slice"),
+        ("evaluate", [], 8, "type evaluation.batch_size=128"),
+        ("rollout", [], 8, "type a smaller batch_size or rollout.total_generation_steps, or take a larger slice"),
+    ],
+)
+def test_what_to_type_is_something_that_helps(name, overrides, shards, fix):
+    assert memory.smaller(name, load.load(SHIPPED, overrides), shards) == fix
+
+
+def test_bars_show_every_part_in_proportion(capsys):
+    assert set(show.LETTERS) == set(memory.PARTS) and len(set(show.LETTERS.values())) == len(show.LETTERS)
+    show.estimates([{"name": "update", "estimated_gib": 15.0, "limit_gib": 20.0, "parts_gib": {"weights": 5.0, "activations": 10.0}}])
+    bar, legend = capsys.readouterr().out.splitlines()
+    assert bar == "update     " + "w" * 10 + "a" * 20 + "." * 10 + " about 15.0 of 20.00 GiB" and legend.split() == [
+        "w",
+        "weights,",
+        "a",
+        "activations",
+    ]
+    show.estimates([{"name": "update", "estimated_gib": 50.0, "limit_gib": 20.0, "parts_gib": {"weights": 50.0}}])
+    assert "w" * 40 + "+" in capsys.readouterr().out
+
+
+def test_the_picture_has_all_programs_and_parts():
+    assert set(memory.PARTS) <= set(room.COLORS)
+    bars = [(name, {part: size / GIB for part, size in one.parts.items()}) for name, one in estimate().items()]
+    drawn = room.svg("plan", bars, 31.2)
+    assert drawn.startswith("<svg") and all(
+        f">{name}<" in drawn for name in ("update", "rollout", "activations", "cache", "GiB per device")
+    )
