@@ -204,13 +204,23 @@ def _joined(dims: Qwen3Dims, w: Tree) -> Tree:
 
 
 def decode_step(
-    dims: Qwen3Dims, params: Tree, per_layer: list[Tree], tokens_PG: jax.Array, lengths_P: jax.Array, t: jax.Array, caches: list[Cache]
+    dims: Qwen3Dims,
+    params: Tree,
+    per_layer: list[Tree],
+    tokens_PG: jax.Array,
+    lengths_P: jax.Array,
+    t: jax.Array,
+    caches: list[Cache],
+    room: int,
 ) -> tuple[jax.Array, list[Cache]]:
-    """Hidden states [P, G, E] after completion token number `t` (from 0) of every row, and the caches with it in place."""
+    """Hidden states [P, G, E] after completion token number `t` (from 0) of every row, and the caches with it in place.
+
+    `t` is below `room`, and no more of a completion's keys and values than that are read.
+    """
     p, g = tokens_PG.shape
     cos, sin = layers.rope_angles(jnp.broadcast_to((lengths_P + t)[:, None], (p, g)), dims.head_dim, dims.rope_theta)
     prompt_mask_PS = jnp.arange(caches[0].prompt_k_PKDS.shape[3]) < lengths_P[:, None]
-    own_mask_TU = (jnp.arange(caches[0].k_PKGDT.shape[4]) <= t)[None]
+    own_mask_TU = (jnp.arange(room) <= t)[None]
     x = params["embed"][tokens_PG]
     for i, w in enumerate(per_layer):
 
@@ -220,7 +230,8 @@ def decode_step(
             v_own = jax.lax.dynamic_update_slice(old.v_PKGTD, jnp.swapaxes(v, 1, 2)[:, :, :, None], (0, 0, 0, t, 0))
             caches[i] = old._replace(k_PKGDT=k_own, v_PKGTD=v_own)
             prompt = (old.prompt_k_PKDS, old.prompt_v_PKSD)
-            return attention.grouped(q[:, :, None], prompt, (k_own, v_own), prompt_mask_PS, own_mask_TU)[:, :, 0]
+            own = k_own[..., :room], v_own[..., :room, :]
+            return attention.grouped(q[:, :, None], prompt, own, prompt_mask_PS, own_mask_TU)[:, :, 0]
 
         x = _layer(dims, w, x, cos, sin, attend)
     return layers.rms_norm(x, params["norm"], dims.norm_eps), caches

@@ -97,13 +97,13 @@ def _apart(at: Place, where: Slice) -> float:
 
 
 def _rollout(at: Place, where: Slice) -> float:
-    """Every token reads the weights, the prompts' keys and values, and room for all of the completions' own."""
+    """Every token reads the weights, the prompts' keys and values, and the completions' own as far as its loop has room."""
     r, dims, row = at.recipe, at.dims, where.accelerator
     shares = _shares(row)
     width = OPERAND if row.pod else at.width
     s, g, t = r.rollout.max_prompt_length, r.grpo.num_generations, r.rollout.total_generation_steps
     weights = (dims.num_layers * dims.layer_matmul_params() + dims.hidden_size * dims.vocab_size) * width / at.tensor
-    cache = dims.num_layers * at.rows * (s + g * t) * 2 * at.kv_heads * width
+    cache = dims.num_layers * at.rows * (s + g * _mean_room(t)) * 2 * at.kv_heads * width
     products = 2 * at.rows * (g * t + s) * (dims.num_layers * dims.layer_matmul_params()) / at.tensor
     read = t * (weights + cache) / row.hbm_bandwidth / shares.hbm
     links = _torus(where)
@@ -112,3 +112,10 @@ def _rollout(at: Place, where: Slice) -> float:
     hops = 2 * dims.num_layers * t * _HOP_S if at.tensor > 1 else 0
     busy = max(read, products / _flops(at, row) / shares.matmul)
     return busy + gathered + summed + hops
+
+
+def _mean_room(most: int) -> float:
+    """The mean number of a completion's tokens that decoding reads: train/grpo/rollout.py works in up to four loops."""
+    size = max(512, -(-most // 512) * 128)
+    rooms = [*range(size, most, size), most]
+    return sum(room * (room - before) for before, room in zip([0, *rooms], rooms, strict=False)) / most

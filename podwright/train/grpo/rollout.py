@@ -5,6 +5,7 @@ Shape suffixes: P prompts, S prompt tokens, G completions per prompt, T new toke
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,6 +22,10 @@ from podwright.recipe.models import Qwen3Dims
 Tree = Any
 
 _SIGN = np.uint32(1 << 31)
+
+
+PIECE, PIECES = 512, 4  # tokens at least, loops at most
+LANES = 128
 
 
 class Sampling(NamedTuple):
@@ -135,6 +140,15 @@ def _block_width(vocab: int) -> int:
     return min((d for d in range(most, 0, -1) if most % d == 0), key=lambda d: vocab // d + d)
 
 
+def _rooms(most: int) -> list[int]:
+    """How many tokens of a completion each loop attends to: as long as completions are short, their caches are not read to the end.
+
+    A loop more is a decode step more to compile, so there are few, of as many tokens each.
+    """
+    size = max(PIECE, -(-most // (PIECES * LANES)) * LANES)
+    return [*range(size, most, size), most]
+
+
 def generate(
     dims: Qwen3Dims,
     mesh: Mesh,
@@ -169,20 +183,25 @@ def generate(
     logps = jnp.zeros((p, g, t_max), jnp.float32).at[:, :, 0].set(logp)
     done = jnp.isin(token, stops)
 
-    def going(carry: Any) -> jax.Array:
+    def going(carry: Any, room: int) -> jax.Array:
         t, _, _, _, done, _ = carry
-        return (t + 1 < t_max) & ~jnp.all(done)
+        return (t + 1 < room) & ~jnp.all(done)
 
-    def step(carry: Any) -> Any:
+    def step(carry: Any, room: int) -> Any:
         t, token, tokens, logps, done, caches = carry
-        x, caches = qwen3.decode_step(dims, weights, per_layer, token, lengths_P, t, list(caches))
+        x, caches = qwen3.decode_step(dims, weights, per_layer, token, lengths_P, t, list(caches), room)
         token, logp = draw(x, t + 1)
         token, logp = jnp.where(done, pad_id, token), jnp.where(done, 0.0, logp)
         tokens = jax.lax.dynamic_update_slice(tokens, token[:, :, None].astype(jnp.int32), (0, 0, t + 1))
         logps = jax.lax.dynamic_update_slice(logps, logp[:, :, None], (0, 0, t + 1))
         return t + 1, token, tokens, logps, done | jnp.isin(token, stops), caches
 
-    _, _, tokens, logps, done, _ = jax.lax.while_loop(going, step, (jnp.int32(0), token, tokens, logps, done, caches))
+    state, first = (token, tokens, logps, done, caches), 0
+    for room in _rooms(t_max):  # a loop that ends before its room is full has ended all completions
+        inside = functools.partial(step, room=room)
+        _, *state = jax.lax.while_loop(functools.partial(going, room=room), inside, (jnp.int32(first), *state))
+        first = room - 1
+    _, tokens, logps, done, _ = state
     ends = jnp.isin(tokens, stops)
     lengths = jnp.where(ends.any(-1), jnp.argmax(ends, axis=-1) + 1, t_max)
     return Completions(tokens, logps, lengths, done)

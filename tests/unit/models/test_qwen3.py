@@ -62,6 +62,31 @@ def test_greedy_generation_equals_transformers_token_for_token(tmp_path, one_dev
     assert out.tokens_PGT[0, 0, : int(out.lengths_PG[0, 0])].tolist() == expected
 
 
+@pytest.mark.parametrize("stop", [-1, 5])
+def test_loops_over_a_growing_cache_say_what_one_loop_says(tmp_path, one_device, monkeypatch, stop):
+    """17 tokens by loops of 5, 10, 15 and 17, against one loop; with a stop token that may end them early."""
+    reference.checkpoint(tmp_path)
+    dims = convert.read_config(tmp_path)
+    params = convert.read(tmp_path, dims, one_device)
+    prompts, lengths = np.random.default_rng(3).integers(0, 97, (2, 9)), np.array([9, 4])
+    given = {"max_new_tokens": 17, "stop_ids": (stop,), "num_generations": 3, "sampling": rollout.Sampling(1.0)}
+    whole = _generate(dims, one_device, params, prompts, lengths, **given)
+    monkeypatch.setattr(rollout, "PIECE", 4)
+    monkeypatch.setattr(rollout, "LANES", 1)
+    assert rollout._rooms(17) == [5, 10, 15, 17]
+    parts = _generate(dims, one_device, params, prompts, lengths, **given)
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert whole.stopped_PG.any() == (stop == 5)
+
+
+@pytest.mark.parametrize(
+    ("most", "rooms"), [(8, [8]), (512, [512]), (1024, [512, 1024]), (2048, [512, 1024, 1536, 2048]), (3000, [768, 1536, 2304, 3000])]
+)
+def test_few_loops_of_whole_lanes(most, rooms):
+    assert rollout._rooms(most) == rooms
+
+
 def test_generation_stops_at_either_stop_token(tmp_path, one_device):
     reference.checkpoint(tmp_path)
     dims = convert.read_config(tmp_path)

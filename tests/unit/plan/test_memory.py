@@ -14,7 +14,7 @@ from podwright.recipe import load
 from podwright.recipe.models import MODELS, find
 from podwright.recipe.schema import Mesh
 from podwright.report import room
-from podwright.train.grpo import program
+from podwright.train.grpo import program, rollout
 from podwright.train.mesh import make_mesh
 
 SHIPPED = "qwen3-1.7b-gsm8k-grpo"
@@ -48,6 +48,12 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(rank):
 
 def test_the_chunk_of_logits_is_the_trainers():
     assert memory.LOGITS_CHUNK == program.LOGITS_CHUNK
+
+
+@pytest.mark.parametrize("most", [16, 512, 700, 1024, 2048, 3000])
+def test_the_rooms_of_decoding_are_the_trainers(most):
+    read = [next(room for room in rollout._rooms(most) if token < room) for token in range(most)]
+    assert pace._mean_room(most) == pytest.approx(sum(read) / most)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['recipe']} {row['on']} {row['overrides']}")
