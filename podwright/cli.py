@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,7 @@ Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_R
 On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, or cpu-N for N CPU devices on this machine")]
 OnSlice = Annotated[str, typer.Option("--on", metavar="TARGET|SLICE", help="a target, or a slice such as v6e-16, tpu7x-4x4x8, 8xH100-80GB")]
 Compile = Annotated[str, typer.Option("--compile", metavar="[=full]", help="compile every program for it; =full generates code too")]
+Only = Annotated[str, typer.Option("--only", metavar="CHECK,...", help="only these checks, such as mesh,memory")]
 Fit = Annotated[bool, typer.Option("--fit", help="search meshes, micro-batches and remat; the compiler tries the best few")]
 Cache = Annotated[Path, typer.Option("--cache", metavar="DIR", envvar="PODWRIGHT_CACHE", help="where compilers' verdicts are kept")]
 Price = Annotated[float | None, typer.Option("--price", metavar="X", help="money per chip-hour: say what the run costs (with --compile)")]
@@ -73,6 +75,7 @@ def plan(
     recipe: RecipeName,
     overrides: Overrides = None,
     on: OnSlice = "local",
+    only: Only = "",
     compile_: Compile = "",
     fit: Fit = False,
     cache: Cache = CACHE,
@@ -87,9 +90,9 @@ def plan(
     if fit:
         from podwright.plan.fit import fitted
 
-        document = fitted(_plan, resolved, on, cache.expanduser(), show.compiling, price)
+        document = fitted(partial(_plan, only=only), resolved, on, cache.expanduser(), show.compiling, price)
     else:
-        document = _plan(resolved, on, bool(compile_))
+        document = _plan(resolved, on, bool(compile_), only)
     if compile_ and document["ok"] and not document["programs"]:
         from podwright.plan.verdict import compiled
 
@@ -277,19 +280,20 @@ def _priced(price: float | None, timed: object) -> None:
         raise UserError(f"--price {price:g} is no price of a chip-hour", "type one such as --price 2.70")
 
 
-def _plan(recipe: Recipe, on: str, compiling: bool = False) -> dict[str, Any]:
+def _plan(recipe: Recipe, on: str, compiling: bool = False, only: str = "") -> dict[str, Any]:
     """The static plan. Who compiles is told what the compiler says of memory, not what an estimate does."""
     from podwright import slices, track
-    from podwright.plan.check import check, document, estimated, memory_findings, slice_entry
+    from podwright.plan import check as static
     from podwright.plan.findings import Finding
 
     where = None if on == "local" else slices.parse(on)
-    findings = check(recipe, where, Path.cwd())
-    memory = estimated(findings, recipe, where, Path.cwd())
+    findings = static.check(recipe, where, Path.cwd())
+    memory = static.estimated(findings, recipe, where, Path.cwd())
     if where is not None and not compiling:
-        findings += memory_findings(memory, recipe, where)
+        findings += static.memory_findings(memory, recipe, where)
     findings += [Finding("trackers", "warning", e.what, e.fix) for e in track.check(recipe.trackers)]
-    return {"recipe": recipe.name, "target": on, "slice": where and slice_entry(recipe, where, Path.cwd()), **document(findings, memory)}
+    slice_ = where and static.slice_entry(recipe, where, Path.cwd())
+    return {"recipe": recipe.name, "target": on, "slice": slice_, **static.document(static.only(only, findings), memory)}
 
 
 def _find(runs: Path, name: str) -> RunDir:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError
+from podwright.errors import UserError, nearest
 from podwright.plan import memory
 from podwright.plan.compile import programs
 from podwright.plan.findings import Finding
@@ -16,6 +16,19 @@ from podwright.plan.rewards import rewards, thoughts
 from podwright.plan.sufficiency import context, epochs
 from podwright.recipe.schema import Recipe
 from podwright.slices import Slice
+
+CHECKS = ("slice", "mesh", "batch", "model", "data", "rewards", "context", "memory", "trackers")
+"""the parts of a static plan, as findings and `--only` name them"""
+
+
+def only(names: str, findings: list[Finding]) -> list[Finding]:
+    """The findings of the checks in `names`, a list with commas; all of them for ""."""
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    for name in wanted:
+        if name not in CHECKS:
+            guess = nearest(name, CHECKS)
+            raise UserError(f"--only {name} is no check", f"type --only {guess}" if guess else f"there are {', '.join(CHECKS)}")
+    return [f for f in findings if not wanted or f.check in wanted]
 
 
 def check(recipe: Recipe, where: Slice | None, cwd: Path) -> list[Finding]:
@@ -44,7 +57,8 @@ def estimated(findings: list[Finding], recipe: Recipe, where: Slice | None, cwd:
 
     [] where nothing can be said: no such mesh, unknown dimensions, devices without memory of their own.
     """
-    if where is None or not where.accelerator.hbm_bytes or any(f.level == "error" for f in findings):
+    unsound = any(f.level == "error" and f.check in ("mesh", "batch", "model") for f in findings)
+    if where is None or not where.accelerator.hbm_bytes or unsound:
         return []
     dims = model(recipe.model, cwd)[1]
     if dims is None:

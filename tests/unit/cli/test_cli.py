@@ -228,3 +228,23 @@ def test_smoke_cuts_everything_down() -> None:
     assert small.warm_start is not None
     assert (small.data.num_test, small.warm_start.max_steps, small.checkpoint.every_n_steps) == (8, 5, 2)
     assert smoke(load("qwen3-1.7b-gsm8k-grpo"), 10).warm_start is None
+
+
+def test_a_check_can_be_run_alone(call: Any) -> None:
+    wrong = [RECIPE, "data.source=nowhere.jsonl", "--on", "v6e-8"]
+    code, out, _ = call("plan", *wrong, "mesh.fsdp=8", "--json")
+    assert code == 1 and {f["check"] for f in json.loads(out)["findings"]} > {"data", "mesh", "memory"} - {"mesh"}
+    code, out, _ = call("plan", *wrong, "mesh.fsdp=8", "--only", "mesh, memory", "--json")
+    document = json.loads(out)
+    assert code == 0 and {f["check"] for f in document["findings"]} == {"memory"} and document["memory"]
+    code, _, err = call("plan", *wrong, "--only", "mesh")
+    assert code == 1 and err == ""
+    code, _, err = call("plan", *wrong, "--only", "memry")
+    assert (code, err) == (2, "error: --only memry is no check; type --only memory\n")
+
+
+def test_a_picture_of_the_memory_is_written(call: Any, folder: Path) -> None:
+    code, _, _ = call("plan", *GOOD, "mesh.fsdp=8", "--on", "v6e-8", "--svg", "memory.svg")
+    assert code == 0 and "update" in (folder / "memory.svg").read_text()
+    code, _, err = call("plan", *GOOD, "--svg", "memory.svg")
+    assert code == 2 and "this plan says nothing about memory; leave --svg out" in err
