@@ -26,7 +26,7 @@ def only(names: str, findings: list[Finding]) -> list[Finding]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
         if name not in CHECKS:
-            guess = nearest(name, CHECKS)
+            guess = nearest(name, list(CHECKS))
             raise UserError(f"--only {name} is no check", f"type --only {guess}" if guess else f"there are {', '.join(CHECKS)}")
     return [f for f in findings if not wanted or f.check in wanted]
 

@@ -196,7 +196,8 @@ def generate(
         logps = jax.lax.dynamic_update_slice(logps, logp[:, :, None], (0, 0, t + 1))
         return t + 1, token, tokens, logps, done | jnp.isin(token, stops), caches
 
-    state, first = (token, tokens, logps, done, caches), 0
+    state: Any = (token, tokens, logps, done, caches)
+    first = 0
     for room in _rooms(t_max):  # a loop that ends before its room is full has ended all completions
         inside = functools.partial(step, room=room)
         _, *state = jax.lax.while_loop(functools.partial(going, room=room), inside, (jnp.int32(first), *state))
