@@ -29,6 +29,7 @@ Plan = Callable[[Recipe, str, bool], dict[str, Any]]
 """the static plan of a recipe on a slice; whether a compiler will be asked about memory"""
 COMPILED = 3  # meshes that the compiler is asked about
 LISTED = 12
+_SEARCHED = ("mesh", "batch", "memory")  # what a search mends
 _SMALLEST_TEST = 8  # rows a device
 
 
@@ -82,17 +83,21 @@ def _places(on: str, recipe: Recipe, dims: Qwen3Dims) -> Iterator[Slice]:
 def _searched(
     plan: Plan, recipe: Recipe, dims: Qwen3Dims, where: Slice, cache: Path, progress: Progress, price: float | None
 ) -> dict[str, Any]:
-    found, compiling = candidates(recipe, dims, where), aot.has_compiler(where)
+    compiling = aot.has_compiler(where)
+    static = plan(recipe, where.name, compiling)
+    if any(f["level"] == "error" and f["check"] not in _SEARCHED for f in static["findings"]):
+        return static
+    found = candidates(recipe, dims, where)
     # what nobody compiles keeps clear of the limit by as much as the estimate may be off
     room = where.accelerator.hbm_bytes * (1 if compiling else 1 - memory.ERROR)
     fits = [one for one in found if one.need_bytes <= room]
     if not fits:
-        return _nothing(plan(recipe, where.name, compiling), recipe, dims, where)
+        return _nothing(static, recipe, dims, where)
     tried: dict[str, dict[str, Any]] = {}
     if compiling:
         for one in _of_each_mesh(fits)[:COMPILED]:
-            static = plan(one.recipe, where.name, True)
-            tried[one.typed] = static | verdict.compiled(static, one.recipe, where.name, "quick", cache, progress, price)
+            alone = plan(one.recipe, where.name, True)
+            tried[one.typed] = alone | verdict.compiled(alone, one.recipe, where.name, "quick", cache, progress, price)
     best = min(tried, key=lambda typed: _rank(tried[typed])) if tried else fits[0].typed
     chosen = next(one for one in fits if one.typed == best)
     rows = [_row(one, tried.get(one.typed), one is chosen, where) for one in _listed(found, fits, tried)]
@@ -227,7 +232,7 @@ def _nothing(static: dict[str, Any], recipe: Recipe, dims: Qwen3Dims, where: Sli
     fix = f"type --on {larger.name}, the smallest that holds it" if larger else _less(recipe)
     message = f"no mesh, number of micro-batches or remat makes {recipe.name} with batch_size={recipe.batch_size} fit {where.name}"
     told = {"check": "fit", "level": "error", "message": message, "fix": fix}
-    return static | {"ok": False, "findings": [*static["findings"], told]}
+    return static | {"ok": False, "findings": [*(f for f in static["findings"] if f["check"] not in _SEARCHED), told]}
 
 
 def _less(recipe: Recipe) -> str:

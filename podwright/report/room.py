@@ -35,7 +35,11 @@ def write(plan: dict[str, Any], path: Path) -> None:
     if not bars:
         raise UserError(f"there is nothing to draw in {path}: this plan says nothing about memory", "leave --svg out")
     limit = (plan["programs"] or plan["memory"])[0]["limit_gib"]
-    path.write_text(style.standalone(svg(f"{plan['recipe']} on {plan['target']}", bars, limit)))
+    drawn = style.standalone(svg(f"{plan['recipe']} on {plan['target']}", bars, limit))
+    try:
+        path.write_text(drawn)
+    except OSError as e:
+        raise UserError(f"--svg {path} cannot be written: {e.strerror}", "name a file in a directory that is there") from e
 
 
 def _compiled(plan: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:

@@ -246,5 +246,10 @@ def test_a_check_can_be_run_alone(call: Any) -> None:
 def test_a_picture_of_the_memory_is_written(call: Any, folder: Path) -> None:
     code, _, _ = call("plan", *GOOD, "mesh.fsdp=8", "--on", "v6e-8", "--svg", "memory.svg")
     assert code == 0 and "update" in (folder / "memory.svg").read_text()
+    code, _, err = call("plan", *GOOD, "mesh.fsdp=8", "--on", "v6e-8", "--svg", "gone/x.svg")
+    assert (code, err) == (
+        2,
+        "error: --svg gone/x.svg cannot be written: No such file or directory; name a file in a directory that is there\n",
+    )
     code, _, err = call("plan", *GOOD, "--svg", "memory.svg")
     assert code == 2 and "this plan says nothing about memory; leave --svg out" in err

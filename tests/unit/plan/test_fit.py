@@ -93,6 +93,12 @@ def test_what_fits_nowhere_there_is_told_with_the_slice_that_holds_it(capsys):
     assert error["fix"].startswith("type --on ") and "the smallest that holds it" in error["fix"]
 
 
+def test_what_a_search_cannot_mend_is_said_first(capsys):
+    code, found, _ = plan(capsys, "data.source=nowhere.jsonl", "mesh.fsdp=7", "--on", "8xH100-80GB")
+    assert code == 1 and "fit" not in found
+    assert [f["message"] for f in found["findings"] if f["check"] == "data"] == ["data.source=nowhere.jsonl is not there"]
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
