@@ -14,6 +14,7 @@ import hashlib
 import importlib.metadata
 import json
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -90,7 +91,7 @@ def compile_all(
         if (known := _read(kept)) is not None:
             found.append(known)
             continue
-        with _alone(cache, functools.partial(progress, name, "waiting for another plan", 0.0)):
+        with _ends_cleanly(), _alone(cache, functools.partial(progress, name, "waiting for another plan", 0.0)):
             compiled = _compile(spec | {"program": name}, where, depth, folder / name, runner, progress)
         if compiled.memory is not None:
             cost, notes = costs.read(folder / name, where, resolved(recipe, where))
@@ -143,6 +144,16 @@ def _alone(cache: Path, waiting: Callable[[], None]) -> Iterator[None]:
             waiting()
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextlib.contextmanager
+def _ends_cleanly() -> Iterator[None]:
+    """A plan that is told to end (by `timeout`, say) ends its compiler too, which has a session of its own."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _compile(spec: dict[str, Any], where: Slice, depth: str, folder: Path, runner: Shell, progress: Progress) -> Compiled:

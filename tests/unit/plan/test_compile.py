@@ -3,6 +3,10 @@
 import dataclasses
 import importlib.util
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -108,3 +112,22 @@ def test_the_buffer_assignment_is_added_up_as_the_compiler_does(tmp_path):
     assert (found.arguments, found.aliased, found.outputs, found.constants, found.temporaries) == (1300, 1000, 40, 8, 5000)
     assert found.need == 6348 and found.host == 900
     assert [(a.size_bytes, a.what) for a in found.largest] == [(3000, "dot.1"), (2000, "add.3")], "late.2 lies where dot.1 lay"
+
+
+def test_a_plan_that_is_told_to_end_leaves_no_compiler_behind(tmp_path):
+    argv = [sys.executable, "-m", "podwright", "plan", "qwen3-tiny-gsm8k-grpo", "--on", "cpu-1", "--compile", "--cache", str(tmp_path)]
+    plan = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def compilers():
+        found = subprocess.run(["pgrep", "-f", f"podwright.train compile {tmp_path}"], capture_output=True, text=True)
+        return found.stdout.split()
+
+    deadline = time.time() + 120
+    while not compilers():
+        assert plan.poll() is None and time.time() < deadline
+        time.sleep(0.05)
+    plan.terminate()
+    assert plan.wait(timeout=60) == 128 + signal.SIGTERM
+    while compilers():
+        assert time.time() < deadline
+        time.sleep(0.05)
