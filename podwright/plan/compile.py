@@ -13,6 +13,8 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import math
+import re
 import shutil
 import signal
 import sys
@@ -35,6 +37,7 @@ IRRELEVANT = {"name", "description", "expect", "rewards", "data", "checkpoint", 
 LIMIT_S = {"quick": 600, "full": 3600}
 _TPU_ENV = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "JAX_PLATFORMS": "cpu"}
 _DUMPED = "*after_optimizations_after_buffer_assignment.txt"
+_SCOPED = re.compile(r"Scoped allocation with size ([\d.]+)([KMG]) and limit \S+ exceeded scoped vmem limit by [\d.]+\w")
 _POLL_S = 0.1
 
 Progress = Callable[[str, str, float], None]
@@ -56,6 +59,9 @@ class Compiled:
     cost: costs.ProgramCost | None = None
     notes: tuple[str, ...] = ()
     """on the cost: what was left out of it, or why there is none"""
+    kernels: int = 0
+    """how many kernels of it were compiled alone, to the end"""
+    kernels_s: float = 0.0
     cached: bool = False
 
     @property
@@ -207,11 +213,12 @@ def _verdict(name: str, phases: dict[str, Any], where: Slice, folder: Path, seco
     beside = phases.get("lowering", {}).get("beside", {})
     memory = _memory(phases, folder)
     if "refused" in phases:
-        error = phases["refused"]["error"]
-        large = "RESOURCE_EXHAUSTED" in error
-        return Compiled(name, "too large" if large else "failed", seconds, memory, beside, _first_line(error))
+        kernel, error = max(phases["refused"]["errors"].items(), key=lambda told: scoped_kib(told[1]))
+        large = memory is not None and "RESOURCE_EXHAUSTED" in error and not scoped_kib(error)
+        said = f"kernel {kernel}, compiled alone: {_words(error)}" if kernel else _words(error)
+        return Compiled(name, "too large" if large else "failed", seconds, memory, beside, said)
     if memory is not None:
-        compiled = Compiled(name, "fits", seconds, memory, beside)
+        compiled = Compiled(name, "fits", seconds, memory, beside, **_kernels(phases))
         assert compiled.hbm_bytes is not None
         limit = limit_bytes(where)
         if limit is not None and compiled.hbm_bytes > limit:
@@ -232,8 +239,20 @@ def _memory(phases: dict[str, Any], folder: Path) -> dump.Memory | None:
     return None
 
 
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0][:500] if text.strip() else ""
+def _kernels(phases: dict[str, Any]) -> dict[str, Any]:
+    return {key: phases["compiling"][key] for key in ("kernels", "kernels_s")}
+
+
+def scoped_kib(error: str) -> int:
+    """How much on-chip memory a kernel wanted when it did not get it, maybe less than in the end; 0 for any other error."""
+    found = _SCOPED.search(error)
+    return math.ceil(float(found[1]) * {"K": 1, "M": 1024, "G": 1024**2}[found[2]]) if found else 0
+
+
+def _words(error: str) -> str:
+    """The line of the compiler's message that says what is wrong."""
+    scoped = _SCOPED.search(error)
+    return scoped[0] if scoped else next(iter(error.strip().splitlines()), "")[:500]
 
 
 def _last_words(log: Path) -> str:

@@ -50,6 +50,10 @@ def compiled(
 def findings(compiled: list[Compiled], limit_bytes: float | None, recipe: Recipe) -> list[Finding]:
     found = [finding for one in compiled for finding in _of(one, limit_bytes, recipe)]
     missing = dict.fromkeys(note for one in compiled if one.verdict == "fits" and one.cost is None for note in one.notes)
+    if kernels := sum(one.kernels for one in compiled):
+        found.append(
+            Finding("compile", "info", f"{kernels} kernels compile alone, to the end: {sum(one.kernels_s for one in compiled):.1f} s")
+        )
     return found + [Finding("step", "info", note) for note in missing]
 
 
@@ -89,6 +93,8 @@ def _smaller(one: Compiled, recipe: Recipe) -> str:
 def _mend(error: str) -> str:
     if "command line flag" in error or "Illegal value" in error:
         return "correct LIBTPU_INIT_ARGS"
+    if kib := aot.scoped_kib(error):
+        return f"add --xla_tpu_scoped_vmem_limit_kib={1 << (kib - 1).bit_length()} to LIBTPU_INIT_ARGS"
     return "the log is beside the verdict; `--compile=full` shows more"
 
 

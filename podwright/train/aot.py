@@ -1,6 +1,8 @@
 """Compiles one program of a recipe for devices that are not here, and writes down how far it came.
 
 The control half starts it (`plan/compile.py`), reads what the compiler dumps, and may end it before code generation.
+Only that generates the code of kernels and finds those that want more on-chip memory than there is, so each kernel is
+compiled alone first, to the end.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jax.experimental import topologies
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.recipe import load
 from podwright.recipe.models import Qwen3Dims
@@ -24,7 +29,10 @@ STOP_IDS = (0, 1)  # only their number is compiled in
 
 
 def run(spec: dict[str, Any], record: Path) -> None:
-    """`spec`: recipe, dims, topology (null: this machine's CPU devices), program. One line of JSON a phase in `record`."""
+    """`spec`: recipe, dims, topology (null: this machine's CPU devices), program. One line of JSON a phase in `record`.
+
+    The compiler's errors are told by the kernel that has them, and "" for the program.
+    """
 
     def tell(phase: str, **values: Any) -> None:
         with record.open("a") as f:
@@ -35,13 +43,22 @@ def run(spec: dict[str, Any], record: Path) -> None:
     setup = Setup(recipe, Qwen3Dims(**spec["dims"]), make_mesh(recipe.mesh, devices), STOP_IDS, 0)
     made = program.programs(setup)[spec["program"]]
     tell("lowering", arguments=dict(_sizes(made.arguments)), beside={k: sum(b for _, b in _sizes(v)) for k, v in made.beside.items()})
-    lowered = made.lower()
-    tell("compiling")
+    traced = made.trace()
+    lowered = traced.lower()
+    tell("kernels")
+    begin, kernels, refused = time.monotonic(), _kernels(traced, devices[0]), {}
+    for name, kernel in kernels:
+        try:
+            kernel.compile()
+        except jax.errors.JaxRuntimeError as e:
+            refused[name] = str(e)
+    if refused:
+        return tell("refused", errors=refused)
+    tell("compiling", kernels=len(kernels), kernels_s=time.monotonic() - begin)
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as e:
-        tell("refused", error=str(e))
-        return
+        return tell("refused", errors={"": str(e)})
     found = compiled.memory_analysis()
     sizes = ("argument_size", "output_size", "alias_size", "temp_size", "host_temp_size")
     tell("compiled", memory={name: getattr(found, f"{name}_in_bytes") for name in sizes})
@@ -51,6 +68,32 @@ def _devices(topology: dict[str, Any] | None) -> list[jax.Device]:
     if topology is None:
         return jax.devices()
     return list(topologies.get_topology_desc(platform="tpu", topology_name=topology["name"], **topology["options"]).devices)
+
+
+def _kernels(traced: jax.stages.Traced, device: jax.Device) -> list[tuple[str, jax.stages.Lowered]]:
+    """Every different kernel of a program, by name, with the shapes that it has there on one device."""
+    here = NamedSharding(Mesh(np.array([device]), ("device",)), PartitionSpec())
+    found = {}
+    for call in _calls(traced.jaxpr.jaxpr):
+
+        def alone(*arrays: jax.Array, call: JaxprEqn = call) -> Any:
+            return call.primitive.bind(*arrays, **call.params)
+
+        avals: list[Any] = [x.aval for x in call.invars]
+        lowered = jax.jit(alone).lower(*(jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here) for x in avals))
+        found[lowered.as_text()] = (call.params["name"], lowered)
+    return list(found.values())
+
+
+def _calls(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+    """The kernels called there or in what is called there."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "pallas_call":
+            yield equation
+            continue
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: isinstance(x, Jaxpr | ClosedJaxpr)):
+            if isinstance(inner, Jaxpr | ClosedJaxpr):
+                yield from _calls(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner)
 
 
 def _sizes(tree: Any) -> Iterator[tuple[str, int]]:

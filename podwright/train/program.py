@@ -22,5 +22,8 @@ class Program:
     def __call__(self, *arguments: Any) -> Any:
         return self.step(*arguments)
 
+    def trace(self) -> jax.stages.Traced:
+        return self.step.trace(*self.arguments)  # type: ignore[attr-defined]
+
     def lower(self) -> jax.stages.Lowered:
-        return self.step.lower(*self.arguments)  # type: ignore[attr-defined]
+        return self.trace().lower()

@@ -12,23 +12,24 @@ import pytest
 
 from podwright import slices
 from podwright.plan import compile as aot
-from podwright.plan import dump
+from podwright.plan import dump, verdict
 from podwright.recipe import load
 from podwright.recipe.models import MODELS
 from podwright.shell import Shell
 
 GIB = 1024**3
-V6E_8 = slices.parse("v6e-8")
+V5E_8, V6E_8 = slices.parse("v5e-8"), slices.parse("v6e-8")
 CPU_4 = slices.parse("cpu-4")
 needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed (Linux on x86 only)")
+WITH_KERNEL = dataclasses.replace(MODELS["qwen3-tiny"], head_dim=128)
 SMALL = ["batch_size=8", "mesh.tensor=2", "rollout.max_prompt_length=128", "rollout.total_generation_steps=128"]
 
 
-def compile_all(cache, where, *overrides, name="qwen3-tiny-gsm8k-grpo", names=("update",), full=False, seen=None):
+def compile_all(cache, where, *overrides, name="qwen3-tiny-gsm8k-grpo", names=("update",), full=False, seen=None, dims=None, runner=None):
     recipe = load.load(name, ["mesh.fsdp=-1", "mesh.data=1", *overrides])
     told = (lambda *a: seen.append(a)) if seen is not None else (lambda *a: None)
-    dims = MODELS[recipe.model.name]
-    found = aot.compile_all(recipe, dims, where, list(names), full=full, cache=cache, runner=Shell(), progress=told)
+    dims = dims or MODELS[recipe.model.name]
+    found = aot.compile_all(recipe, dims, where, list(names), full=full, cache=cache, runner=runner or Shell(), progress=told)
     return {one.name: one for one in found}
 
 
@@ -85,6 +86,46 @@ def test_a_flag_the_compiler_does_not_know_is_told_in_its_words(tmp_path, monkey
     update = compile_all(tmp_path, V6E_8, *SMALL)["update"]
     assert update.verdict == "failed" and "xla_tpu_no_such_flag" in update.error
     assert not list(tmp_path.rglob("update.json")) or json.loads(next(tmp_path.rglob("update.json")).read_text())["verdict"] == "failed"
+
+
+class Wide(Shell):
+    """Starts children whose kernels take a whole sequence as one block."""
+
+    def start(self, argv, **rest):
+        script = "import sys; from podwright.kernels import splash; splash.MOST_QUERIES = splash.MOST_KEYS = 8192; "
+        script += "from podwright.train.__main__ import main; sys.exit(main())"
+        assert argv[1:3] == ["-m", "podwright.train"]
+        return super().start([argv[0], "-c", script, *argv[3:]], **rest)
+
+
+@needs_libtpu
+def test_kernels_are_compiled_to_the_end_before_anything_else(cache):
+    seen = []
+    found = compile_all(cache, V6E_8, *SMALL, names=["update", "score", "rollout"], dims=WITH_KERNEL, seen=seen)
+    assert {one.verdict for one in found.values()} == {"fits"}, found
+    # prompts and completions: forward, dkv and dq; forward alone; prefill
+    assert {name: one.kernels for name, one in found.items()} == {"update": 6, "score": 2, "rollout": 1}
+    assert 0 < sum(one.kernels_s for one in found.values()) < 30
+    (told,) = [f for f in verdict.findings(list(found.values()), 1e12, load.load("qwen3-tiny-gsm8k-grpo")) if "alone" in f.message]
+    assert told.level == "info" and told.message.startswith("9 kernels compile alone, to the end: ")
+    assert ("score", "kernels") in {call[:2] for call in seen}
+
+
+@needs_libtpu
+def test_a_kernel_that_wants_too_much_on_chip_memory_is_found_without_generating_the_program(tmp_path, monkeypatch):
+    long = [*SMALL, "rollout.total_generation_steps=2048"]
+    limits = []
+    for _ in range(3):  # the compiler names one allocation at a time
+        score = compile_all(tmp_path, V5E_8, *long, names=["score"], dims=WITH_KERNEL, runner=Wide())["score"]
+        if score.verdict != "failed":
+            break
+        (told,) = verdict.findings([score], 1e12, load.load("qwen3-tiny-gsm8k-grpo"))
+        assert told.level == "error" and "\n" not in told.message and score.memory is None
+        started = "score does not compile: kernel splash_mha_fwd_segmented_no_residuals, compiled alone: Scoped allocation with size "
+        assert told.message.startswith(started) and "exceeded scoped vmem limit by" in told.message
+        limits.append(told.fix.removeprefix("add ").removesuffix(" to LIBTPU_INIT_ARGS"))
+        monkeypatch.setenv("LIBTPU_INIT_ARGS", limits[-1])
+    assert (score.verdict, score.kernels) == ("fits", 2) and len(set(limits)) == len(limits) > 0, (score, limits)
 
 
 def test_cpu_devices_compile_too(cache):

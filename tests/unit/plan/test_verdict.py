@@ -16,6 +16,7 @@ SCORES = dump.Allocation(16 * GIB, "f32[8,8,8,4096,2048]", "dot_general (models/
 
 
 COST = costs.ProgramCost(9e14, 4e12, 0.0, 0.0, 3.98, "hbm", (costs.Traffic("all-gather", "fsdp", 3 * GIB, 226),))
+SCOPED = "kernel x, compiled alone: Scoped allocation with size 36.28M and limit 32.00M exceeded scoped vmem limit by 4.28M"
 NO_TIME = "no time is predicted for cpu, only for v5e, v5p, v6e, tpu7x"
 
 
@@ -55,6 +56,7 @@ def test_what_is_too_large_names_its_largest_and_what_to_type():
         (compiled("evaluate", "too large"), [], "type evaluation.batch_size=128"),
         (compiled("rollout", "too large"), [], "smaller batch_size"),
         (Compiled("update", "failed", 1.0, error="ERROR: Unknown command line flag 'xla_no'"), [], "correct LIBTPU_INIT_ARGS"),
+        (Compiled("update", "failed", 1.0, error=SCOPED), [], "add --xla_tpu_scoped_vmem_limit_kib=65536 to LIBTPU_INIT_ARGS"),
     ],
 )
 def test_every_fault_says_what_to_type(one, overrides, fix):
