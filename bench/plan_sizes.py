@@ -3,7 +3,7 @@
     python bench/plan_sizes.py [--confirm v6e:qwen3-8b ...] [--out bench/results/FILE.json] [--cache DIR]
 
 Full parameters, a frozen reference, 32 prompts x 8 completions, 256 + 2048 tokens. A confirmed row is one
-`podwright plan --on GENERATION --fit --json`, which goes on to the next larger slice if the compiler refuses the estimate's.
+`podwright plan --compile --json` of the fastest settings that fit by the estimate.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from podwright.recipe.models import find  # noqa: E402
 RECIPE = "qwen3-1.7b-gsm8k-grpo"
 MODELS = ("qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b")
 GENERATIONS = ("v6e", "tpu7x")
-CONFIRMED = ("v6e:qwen3-0.6b", "v6e:qwen3-1.7b", "v6e:qwen3-4b", "v6e:qwen3-8b", "v6e:qwen3-14b")
+CONFIRMED = ("v6e:qwen3-1.7b", "v6e:qwen3-0.6b", "v6e:qwen3-4b", "v6e:qwen3-8b")
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
         for generation in GENERATIONS:
             rows.append(estimated(generation, model))
             if f"{generation}:{model}" in args.confirm:
-                rows[-1] |= {"compiled": compiled(generation, model, args.cache)}
+                rows[-1] |= {"compiled": compiled(rows[-1], args.cache)}
             print(json.dumps(rows[-1]), flush=True)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip()
     if args.out:
@@ -63,17 +63,18 @@ def estimated(generation: str, model: str) -> dict:
     return {"model": model, "generation": generation, "slice": where.name, "chips": where.num_chips, "settings": best.typed, **need}
 
 
-def compiled(generation: str, model: str, cache: Path) -> dict:
+def compiled(row: dict, cache: Path) -> dict:
+    settings = [*overrides(row["model"]), *row["settings"].split()]
     argv = [
         sys.executable,
         "-m",
         "podwright",
         "plan",
         RECIPE,
-        *overrides(model),
+        *settings,
         "--on",
-        generation,
-        "--fit",
+        row["slice"],
+        "--compile",
         "--cache",
         str(cache),
         "--json",
@@ -81,9 +82,9 @@ def compiled(generation: str, model: str, cache: Path) -> dict:
     env = os.environ | {"PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"}
     begin = time.perf_counter()
     found = json.loads(subprocess.run(argv, capture_output=True, text=True, env=env).stdout)
-    (chosen,) = [row for row in found["fit"]["settings"] if row["chosen"]]
-    kept = {key: chosen[key] for key in ("typed", "need_gib", "step_s", "fits")}
-    return {"slice": found["fit"]["on"], **kept, "seconds": round(time.perf_counter() - begin, 1)}
+    needs = {p["name"]: round(p["hbm_gib"], 2) for p in found["programs"] if p["hbm_gib"] is not None}
+    step_s = found["step"].get("step_s")
+    return {"fits": found["ok"], "need_gib": needs, "step_s": step_s and round(step_s, 1), "seconds": round(time.perf_counter() - begin, 1)}
 
 
 if __name__ == "__main__":

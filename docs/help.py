@@ -193,7 +193,7 @@ def sizes() -> str:
     rows = []
     for r in _kept("plan_sizes")["rows"]:
         told = r.get("compiled")
-        said = f"{told['slice']}, {told['need_gib']:.1f} GiB, {told['step_s']:.1f} s: `{told['typed']}`" if told else ""
+        said = f"{'fits' if told['fits'] else 'refused'}: {max(told['need_gib'].values())} GiB, {told['step_s']} s" if told else ""
         rows.append(
             (r["model"], r["slice"], str(r["chips"]), f"`{r['settings']}`", f"{r['need_gib']} of {r['limit_gib']}", str(r["step_s"]), said)
         )

@@ -101,8 +101,10 @@ def _fit(found: Row) -> None:
     print(f"fit: {found['fitting']} of {found['searched']} settings fit {found['on']}; the fastest, and the fastest with less memory:")
     for r in found["settings"]:
         how = "compiled" if r["compiled"] else "estimated"
-        said = "" if r["fits"] else "  too large"
-        print(f"{'*' if r['chosen'] else ' '} {_short(r['step_s'] or 0):>6} s  {r['need_gib']:6.1f} GiB  {how:<9}  {r['typed']}{said}")
+        said = {True: "", False: "  refused", None: "  nobody can tell"}[r["fits"]]
+        seconds = "" if r["step_s"] is None else _short(r["step_s"])
+        mark = "*" if r["chosen"] else " "
+        print(f"{mark} {seconds:>6} s  {r['need_gib']:6.1f} GiB  {how:<9}  {r['typed']}{said}")
     print(f"type: {found['typed'] or 'nothing more'} --on {found['on']}")
 
 

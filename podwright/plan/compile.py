@@ -183,7 +183,7 @@ def _compile(spec: dict[str, Any], where: Slice, depth: str, folder: Path, runne
     finally:
         runner.kill(pid)
     phases = {r["phase"]: r for r in _records(record)}
-    return _verdict(name, phases, where, folder, time.monotonic() - begin, timed_out=seconds >= LIMIT_S[depth])
+    return _verdict(name, phases, where, folder, time.monotonic() - begin, _cut_short(ended, seconds, LIMIT_S[depth]))
 
 
 def _environment(where: Slice, folder: Path) -> dict[str, str]:
@@ -209,7 +209,14 @@ def _whole(folder: Path) -> bool:
     return False
 
 
-def _verdict(name: str, phases: dict[str, Any], where: Slice, folder: Path, seconds: float, timed_out: bool) -> Compiled:
+def _cut_short(ended: int | None, seconds: float, limit_s: float) -> str:
+    """Why a compiler has not had its say; "" if it had."""
+    if ended in (-signal.SIGKILL, -signal.SIGTERM):
+        return f"the compiler was killed (signal {-ended}) after {seconds:.0f} s, as where memory runs out"
+    return f"the compiler was ended after {seconds:.0f} s" if seconds >= limit_s else ""
+
+
+def _verdict(name: str, phases: dict[str, Any], where: Slice, folder: Path, seconds: float, cut_short: str) -> Compiled:
     beside = phases.get("lowering", {}).get("beside", {})
     memory = _memory(phases, folder)
     if "refused" in phases:
@@ -224,8 +231,8 @@ def _verdict(name: str, phases: dict[str, Any], where: Slice, folder: Path, seco
         if limit is not None and compiled.hbm_bytes > limit:
             return dataclasses.replace(compiled, verdict="too large")
         return compiled
-    if timed_out:
-        return Compiled(name, "unknown", seconds, error=f"the compiler was ended after {seconds:.0f} s")
+    if cut_short:
+        return Compiled(name, "unknown", seconds, error=cut_short)
     return Compiled(name, "failed", seconds, error=_last_words(folder / "log.txt"))
 
 

@@ -100,7 +100,7 @@ def _searched(
             tried[one.typed] = alone | verdict.compiled(alone, one.recipe, where.name, "quick", cache, progress, price)
     best = min(tried, key=lambda typed: _rank(tried[typed])) if tried else fits[0].typed
     chosen = next(one for one in fits if one.typed == best)
-    rows = [_row(one, tried.get(one.typed), one is chosen, where) for one in _listed(found, fits, tried)]
+    rows = [_row(one, tried.get(one.typed), one is chosen, where) for one in _listed(fits, tried)]
     entry = {
         "on": where.name,
         "overrides": chosen.overrides,
@@ -197,8 +197,8 @@ def _rank(plan: dict[str, Any]) -> tuple[bool, float]:
     return plan["ok"] is not True, plan["step"].get("step_s", math.inf)
 
 
-def _listed(found: list[Candidate], fits: list[Candidate], tried: dict[str, Any]) -> list[Candidate]:
-    wanted = {id(one): one for one in (*(one for one in fits if one.typed in tried), *pareto(fits), *pareto(found))}
+def _listed(fits: list[Candidate], tried: dict[str, Any]) -> list[Candidate]:
+    wanted = {id(one): one for one in (*(one for one in fits if one.typed in tried), *pareto(fits))}
     return sorted(wanted.values(), key=lambda one: one.step_s)[:LISTED]
 
 

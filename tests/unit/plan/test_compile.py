@@ -172,3 +172,19 @@ def test_a_plan_that_is_told_to_end_leaves_no_compiler_behind(tmp_path):
     while compilers():
         assert time.time() < deadline
         time.sleep(0.05)
+
+
+def test_a_compiler_that_is_killed_has_no_verdict_and_none_is_kept(tmp_path):
+    """As where memory runs out. The next plan asks again."""
+    phases = []
+
+    def kill(program, phase, seconds):
+        if phase == "compiling" and not phases:
+            phases.append(phase)
+            subprocess.run(["pkill", "-KILL", "-f", f"podwright.train compile {tmp_path}"])
+
+    recipe = load.load("qwen3-tiny-gsm8k-grpo", ["mesh.fsdp=1", "batch_size=8"])
+    arguments = (recipe, MODELS["qwen3-tiny"], slices.parse("cpu-1"), ["update"])
+    (found,) = aot.compile_all(*arguments, full=False, cache=tmp_path, runner=Shell(), progress=kill)
+    assert phases and found.verdict == "unknown" and "the compiler was killed (signal 9)" in found.error
+    assert not list(tmp_path.rglob("update.json"))
