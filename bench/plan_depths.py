@@ -1,9 +1,9 @@
 """Whether the short compile says what the whole one says: every program of every shipped recipe, both ways, for a TPU slice.
 
-    python bench/plan_depths.py [--out bench/results/FILE.json] [--cache DIR]
+    python bench/plan_depths.py [RECIPE ...] [--out bench/results/FILE.json] [--cache DIR]
 
-The short way's memory is read from what the compiler dumps before code generation. It is held against the figures
-of the finished executable (JAX's `memory_analysis`), and its predicted time against that of the whole compile.
+Both ways read memory from the buffer assignment that the compiler dumps, so their agreement shows that nothing moves from compile
+to compile; what the finished executable says of itself (JAX's `memory_analysis`) stands beside it, part by part.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-GIB = 1024**3
 RECIPES = {"qwen3-tiny-arithmetic-grpo": "v6e-1", "qwen3-tiny-gsm8k-grpo": "v6e-1", "qwen3-1.7b-gsm8k-grpo": "v6e-16"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipes", nargs="*", default=list(RECIPES), metavar="RECIPE")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cache", type=Path, default=Path(tempfile.mkdtemp()), help="default: an empty one, so that compilers really run")
     args = parser.parse_args()
-    rows = [row for recipe, on in RECIPES.items() for row in compared(recipe, on, args.cache)]
+    rows = [row for recipe in args.recipes for row in compared(recipe, RECIPES[recipe], args.cache)]
     result = {
         "date": time.strftime("%Y-%m-%d"),
         "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip(),
@@ -42,41 +42,45 @@ def main() -> None:
 
 
 def compared(recipe: str, on: str, cache: Path) -> list[dict]:
-    quick, full = (plan(recipe, on, depth, cache / recipe / depth) for depth in ("quick", "full"))
+    quick, full = (verdicts(recipe, on, depth, cache / recipe / depth) for depth in ("quick", "full"))
     rows = []
-    for name, short in quick.items():
-        whole = full[name]
-        finished = executable_bytes(cache / recipe / "full", name)
-        own = round((short["hbm_gib"] - sum(short["beside_gib"].values())) * GIB)
+    for name, (short, _) in quick.items():
+        whole, executable = full[name]
+        a, b = need(short["memory"]), need(whole["memory"])
         row = {
             "recipe": recipe,
             "on": on,
             "program": name,
-            "quick_mib": round(own / 2**20, 2),
-            "executable_mib": round(finished / 2**20, 2),
-            "difference_percent": round(100 * (own - finished) / finished, 3),
+            "quick_bytes": a,
+            "full_bytes": b,
+            "difference_percent": round(100 * (a - b) / b, 3),
             "same_verdict": short["verdict"] == whole["verdict"],
-            "same_prediction": short.get("predicted_s") == whole.get("predicted_s"),
-            "quick_s": short["compile_s"],
-            "full_s": whole["compile_s"],
+            "same_cost": short["cost"] == whole["cost"],
+            "assigned": {k: v for k, v in whole["memory"].items() if k != "largest"},
+            "executable": executable,
+            "quick_s": round(short["seconds"], 1),
+            "full_s": round(whole["seconds"], 1),
         }
         print(" ".join(f"{key}={value}" for key, value in row.items()), file=sys.stderr)
         rows.append(row)
     return rows
 
 
-def plan(recipe: str, on: str, depth: str, cache: Path) -> dict[str, dict]:
+def verdicts(recipe: str, on: str, depth: str, cache: Path) -> dict[str, tuple[dict, dict]]:
+    """The kept verdict on every program, and what its executable says of its memory (whole compiles only)."""
     argv = [sys.executable, "-m", "podwright", "plan", recipe, "--on", on, f"--compile={depth}", "--cache", str(cache), "--json"]
     env = os.environ | {"PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run(argv, capture_output=True, text=True, env=env)
-    return {p["name"]: p for p in json.loads(done.stdout)["programs"]}
+    found = {}
+    for name in (p["name"] for p in json.loads(done.stdout)["programs"]):
+        (kept,) = cache.glob(f"*/{name}.json")
+        phases = map(json.loads, (kept.parent / name / "record.jsonl").read_text().splitlines())
+        found[name] = json.loads(kept.read_text()), next((p["memory"] for p in phases if p["phase"] == "compiled"), {})
+    return found
 
 
-def executable_bytes(cache: Path, program: str) -> int:
-    """Of the finished executable, per device: arguments, what outputs need beyond them, temporaries."""
-    (record,) = cache.glob(f"*/{program}/record.jsonl")
-    memory = next(r["memory"] for r in map(json.loads, record.read_text().splitlines()) if r["phase"] == "compiled")
-    return memory["argument_size"] + memory["output_size"] - memory["alias_size"] + memory["temp_size"]
+def need(memory: dict) -> int:
+    return memory["arguments"] + memory["outputs"] + memory["temporaries"] + memory["constants"]
 
 
 if __name__ == "__main__":
