@@ -88,9 +88,7 @@ def _searched(
     if any(f["level"] == "error" and f["check"] not in _SEARCHED for f in static["findings"]):
         return static
     found = candidates(recipe, dims, where)
-    # what nobody compiles keeps clear of the limit by as much as the estimate may be off
-    room = where.accelerator.hbm_bytes * (1 if compiling else 1 - memory.ERROR)
-    fits = [one for one in found if one.need_bytes <= room]
+    fits = [one for one in found if one.need_bytes <= _room(where)]
     if not fits:
         return _nothing(static, recipe, dims, where)
     tried: dict[str, dict[str, Any]] = {}
@@ -133,8 +131,13 @@ def holding_slices(recipe: Recipe, dims: Qwen3Dims, row: Accelerator) -> Iterato
     for where in sold(row):
         if where.num_devices > recipe.batch_size * dims.num_kv_heads:
             return  # more than the batch and the heads can be split over
-        if any(one.need_bytes <= row.hbm_bytes for one in candidates(recipe, dims, where)[:1]):
+        if any(one.need_bytes <= _room(where) for one in candidates(recipe, dims, where)):
             yield where
+
+
+def _room(where: Slice) -> float:
+    """Bytes per device; what nobody compiles keeps clear of the limit by as much as an estimate may be off."""
+    return where.accelerator.hbm_bytes * (1 if aot.has_compiler(where) else 1 - memory.ERROR)
 
 
 def sold(row: Accelerator) -> Iterator[Slice]:

@@ -1,7 +1,7 @@
 """How much memory each program of a recipe needs on a device, in closed form: no compiler, no jax, a fraction of a millisecond.
 
 What arrays there are follows from the recipe and the mesh. How many of a layer's arrays exist at one time was read from buffer
-assignments of the TPU compiler; `bench/plan_memory.py` holds every total against the compiler's (docs/plan.md has the table).
+assignments of the TPU compiler; `bench/plan_estimates.py` holds every total against the compiler's (docs/plan.md has the table).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ERROR = 0.15  # how far from the compiler's total an estimate may be (docs/plan.
 ON_CHIP = 0.1 * GIB  # what a TPU's compiler finds room for beside the HBM, where arrays are small enough: heads narrower than the lanes
 OPERAND = 2  # bytes of a number that enters a product: a TPU rounds float32 to bfloat16 there, and what is only multiplied is kept so
 LOGITS_CHUNK = 512  # train/grpo/program.py has the same; a test holds them together
-LANES = 128  # heads that do not fill a TPU's lanes are padded to them
+LANES = 128  # kernels/splash.py takes heads that fill a TPU's lanes; a test holds them together
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _kept(at: Place) -> dict[str, float]:
 
 
 def _layer_weights(at: Place) -> float:
-    """Of one layer, in the dtype it is computed with, whole but for `tensor`; no copy where nothing is cast or gathered."""
+    """Of one layer, in the dtype it is computed with, whole but for `tensor`."""
     return at.dims.layer_matmul_params() * OPERAND / at.tensor
 
 

@@ -2,7 +2,7 @@
 
 Floating-point operations, bytes and collectives follow from the recipe and the mesh, their rates from the hardware's table and the
 shares of it that programs reach (roofline.py). Traffic of elementwise operations was read from compiled programs of Qwen3-1.7B and 8B.
-`bench/plan_fit.py` holds the order against the one by compiled programs.
+`bench/plan_estimates.py` holds the time of a step against the compiled programs'.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ from podwright import slices
 from podwright.accelerators import GIB
 from podwright.errors import UserError
 from podwright.plan import compile as aot
-from podwright.plan import steptime
+from podwright.plan import memory, steptime
 from podwright.plan.compile import Compiled, Progress
 from podwright.plan.findings import Finding
 from podwright.plan.inputs import model
+from podwright.plan.meshes import resolved
 from podwright.plan.sufficiency import num_test_examples
 from podwright.recipe.schema import Recipe
 from podwright.shell import Shell
@@ -39,16 +40,17 @@ def compiled(
         )
     names = aot.programs(recipe)
     found = aot.compile_all(recipe, dims, where, names, full=depth == "full", cache=cache, runner=Shell(), progress=progress)
-    limit = aot.limit_bytes(where)
-    told = [asdict(f) for f in findings(found, limit, recipe)]
+    limit, (data, fsdp, _) = aot.limit_bytes(where), resolved(recipe, where)
+    told = [asdict(f) for f in findings(found, limit, recipe, data * fsdp)]
     verdicts = {one.verdict for one in found}
     ok = False if verdicts & {"too large", "failed"} else None if "unknown" in verdicts else document["ok"]
     step = {} if ok is False else steptime.document(found, recipe, dims, where, num_test_examples(recipe.data, Path.cwd()), price)
     return {"ok": ok, "findings": document["findings"] + told, "programs": [entry(one, limit) for one in found], "step": step}
 
 
-def findings(compiled: list[Compiled], limit_bytes: float | None, recipe: Recipe) -> list[Finding]:
-    found = [finding for one in compiled for finding in _of(one, limit_bytes, recipe)]
+def findings(compiled: list[Compiled], limit_bytes: float | None, recipe: Recipe, shards: int) -> list[Finding]:
+    """`shards`: data x fsdp, that a batch is split over."""
+    found = [finding for one in compiled for finding in _of(one, limit_bytes, recipe, shards)]
     missing = dict.fromkeys(note for one in compiled if one.verdict == "fits" and one.cost is None for note in one.notes)
     if kernels := sum(one.kernels for one in compiled):
         found.append(
@@ -57,7 +59,7 @@ def findings(compiled: list[Compiled], limit_bytes: float | None, recipe: Recipe
     return found + [Finding("step", "info", note) for note in missing]
 
 
-def _of(one: Compiled, limit_bytes: float | None, recipe: Recipe) -> list[Finding]:
+def _of(one: Compiled, limit_bytes: float | None, recipe: Recipe, shards: int) -> list[Finding]:
     if one.verdict == "unknown":
         return [
             Finding(
@@ -74,20 +76,7 @@ def _of(one: Compiled, limit_bytes: float | None, recipe: Recipe) -> list[Findin
     largest = ", ".join(f"{a.size_bytes / GIB:.2f} GiB {a.shape} by {a.what}" for a in one.memory.largest[:_SHOWN])
     said = f' (the compiler: "{one.error}")' if one.error else ""
     message = f"{one.name} needs {one.hbm_bytes / GIB:.2f} of {limit_bytes / GIB:.2f} GiB per device; its largest: {largest}{said}"
-    return [Finding("compile", "error", message, _smaller(one, recipe))]
-
-
-def _smaller(one: Compiled, recipe: Recipe) -> str:
-    if one.name == "update":
-        parts = recipe.training.gradient_accumulation_steps
-        larger = next((n for n in range(parts + 1, recipe.batch_size + 1) if recipe.batch_size % n == 0), None)
-        if recipe.model.remat == "none":
-            return "type model.remat=layer"
-        if larger:
-            return f"type training.gradient_accumulation_steps={larger}, or take a larger slice"
-    if one.name == "evaluate" and recipe.evaluation.batch_size > 1:
-        return f"type evaluation.batch_size={max(1, recipe.evaluation.batch_size // 2)}"
-    return "type a smaller batch_size or rollout.total_generation_steps, or take a larger slice"
+    return [Finding("compile", "error", message, memory.smaller(one.name, recipe, shards))]
 
 
 def _mend(error: str) -> str:

@@ -65,6 +65,15 @@ def test_the_smallest_slice_holds_it_and_the_one_below_does_not():
     assert below and all(c.need_bytes > V6E.hbm_bytes for s in below for c in fit.candidates(recipe, dims, s))
 
 
+def test_a_slice_that_was_refused_is_not_the_one_to_take(capsys):
+    """Without a compiler the search keeps clear of the limit, and so does what it advises."""
+    for size in ("1.7b", "4b", "8b", "14b"):
+        for on in ("1xH100-80GB", "2xH100-80GB", "4xH100-80GB", "8xH100-80GB", "4xA100-40GB"):
+            main(["plan", SHIPPED, "model.source=random", f"model.name=qwen3-{size}", "batch_size=32", "--on", on, "--fit", "--json"])
+            told = [f for f in json.loads(capsys.readouterr().out)["findings"] if f["check"] == "fit"]
+            assert all(f"--on {on}," not in f["fix"] for f in told)
+
+
 def test_rows_of_a_test_batch_give_way_before_the_search_fails():
     (first, *_) = search("evaluation.batch_size=4096", on="v6e-8")
     assert first.need_bytes <= V6E.hbm_bytes and first.overrides["evaluation.batch_size"] < 4096

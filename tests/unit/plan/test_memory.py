@@ -8,6 +8,7 @@ import pytest
 
 from podwright import show, slices
 from podwright.accelerators import GIB
+from podwright.kernels import splash
 from podwright.plan import memory, meshes, pace
 from podwright.plan.compile import programs
 from podwright.recipe import load
@@ -47,7 +48,7 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(rank):
 
 
 def test_the_chunk_of_logits_is_the_trainers():
-    assert memory.LOGITS_CHUNK == program.LOGITS_CHUNK
+    assert memory.LOGITS_CHUNK == program.LOGITS_CHUNK and memory.LANES == splash.LANES
 
 
 @pytest.mark.parametrize("most", [16, 512, 700, 1024, 2048, 3000])

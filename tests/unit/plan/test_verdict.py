@@ -28,8 +28,8 @@ def compiled(name="update", verdict="fits", temporaries=8 * GIB, error=""):
     return Compiled(name, verdict, 4.2, dump.Memory(2 * GIB, 2 * GIB, 0, temporaries, 0, (SCORES,)), {"reference": GIB}, error)
 
 
-def the_finding(one, *overrides, limit=LIMIT):
-    (found,) = verdict.findings([one], limit, recipe(*overrides))
+def the_finding(one, *overrides, limit=LIMIT, shards=1):
+    (found,) = verdict.findings([one], limit, recipe(*overrides), shards)
     return found
 
 
@@ -45,6 +45,11 @@ def test_what_is_too_large_names_its_largest_and_what_to_type():
     assert "43.00 of 31.25 GiB" in found.message and "16.00 GiB f32[8,8,8,4096,2048]" in found.message
     assert "models/attention.py:44" in found.message and "exceeds (31.25G)" in found.message
     assert found.fix.startswith("type training.gradient_accumulation_steps=2")
+
+
+def test_micro_batches_that_the_mesh_cannot_split_are_not_advised():
+    assert "gradient_accumulation_steps=2" in the_finding(compiled(verdict="too large"), "batch_size=96", shards=24).fix
+    assert "gradient_accumulation_steps" not in the_finding(compiled(verdict="too large"), "batch_size=16", shards=16).fix
 
 
 @pytest.mark.parametrize(
