@@ -20,10 +20,10 @@ def low_rank(dims: HybridDims) -> HybridDims:
     ids=["full-rank gates", "low-rank gates"],
 )
 def test_counts_of_almodel(dims: HybridDims, total: float, active: float, train_4096: float, train_8192: float) -> None:
-    assert dims.num_params() / 1e9 == pytest.approx(total, abs=0.005)
-    assert dims.num_active_params() / 1e9 == pytest.approx(active, abs=0.005)
-    assert 3e-9 * dims.forward_flops(1, 2048) == pytest.approx(train_4096, abs=0.005)
-    assert 3e-9 * dims.forward_flops(1, 4096) == pytest.approx(train_8192, abs=0.005)
+    assert dims.num_params() / 1e9 == pytest.approx(total, abs=0.01)
+    assert dims.num_active_params() / 1e9 == pytest.approx(active, abs=0.01)
+    assert 3e-9 * dims.forward_flops(1, 2048) == pytest.approx(train_4096, abs=0.01)
+    assert 3e-9 * dims.forward_flops(1, 4096) == pytest.approx(train_8192, abs=0.01)
 
 
 def test_deepseek_v3_has_671_billion_parameters_and_37_active() -> None:
