@@ -17,9 +17,6 @@ from podwright.models.param import Param
 
 Tree = Any
 
-# adapted weights of a layer, and how many of their dims are inputs
-NUM_INPUT_DIMS = {"q": 1, "k": 1, "v": 1, "o": 2, "gate": 1, "up": 1, "down": 1}
-
 
 class Policy(NamedTuple):
     """What a program takes in place of a weight tree when only adapters are trained."""
@@ -45,9 +42,10 @@ def declare(weights: Tree, rank: int) -> Tree:
     which the authors' code and PEFT draw it from, so that learning rates mean the same here.
     """
     made = {}
-    for name, num in NUM_INPUT_DIMS.items():
-        p = weights["layers"][name]
-        inputs, outputs = slice(1, 1 + num), slice(1 + num, None)
+    for name, p in weights["layers"].items():
+        if p.matrix is None:
+            continue
+        inputs, outputs = slice(1, 1 + p.matrix[0]), slice(1 + p.matrix[0], None)
         scale = (3 * math.prod(p.shape[inputs])) ** -0.5
         made[name] = {
             "a": Param((p.shape[0], *p.shape[inputs], rank), (p.axes[0], *p.axes[inputs], None), scale=scale),

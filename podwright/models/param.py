@@ -31,6 +31,8 @@ class Param:
     init: str = "normal"
     """'normal' (standard deviation `scale`), 'ones' or 'zeros'"""
     scale: float = 0.02
+    matrix: tuple[int, int] | None = None
+    """of a hidden matrix product: how many of the last dims are inputs, and how many outputs. Those before them count matrices."""
 
     def __post_init__(self) -> None:
         assert len(self.shape) == len(self.axes), (self.shape, self.axes)

@@ -4,6 +4,9 @@ import jax
 
 from podwright.models import lora, param, qwen3
 
+# adapted weights of a layer, and how many of their dims are inputs
+NUM_INPUT_DIMS = {"q": 1, "k": 1, "v": 1, "o": 2, "gate": 1, "up": 1, "down": 1}
+
 
 def policy(dims, mesh, rank, scale=10.0):
     weights = qwen3.declare(dims)

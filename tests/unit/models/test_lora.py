@@ -48,8 +48,8 @@ def test_adapted_equals_merged(one_device, policy):
 def test_merged_is_w_plus_scale_a_b(policy):
     merged = lora.merge(policy, SCALE, jnp.bfloat16)
     assert {w.dtype for w in jax.tree.leaves(merged)} == {jnp.dtype(jnp.bfloat16)}
-    assert set(lora.NUM_INPUT_DIMS) == {name for name, p in qwen3.declare(DIMS)["layers"].items() if p.init == "normal"}
-    for name, num in lora.NUM_INPUT_DIMS.items():
+    assert set(made.NUM_INPUT_DIMS) == set(policy.adapters["layers"])
+    for name, num in made.NUM_INPUT_DIMS.items():
         weight, ab = policy.base["layers"][name], policy.adapters["layers"][name]
         inputs = int(np.prod(weight.shape[1 : 1 + num]))
         added = np.asarray(ab["a"]).reshape(2, inputs, RANK) @ np.asarray(ab["b"]).reshape(2, RANK, -1)
@@ -65,7 +65,7 @@ def test_gradients_are_those_of_the_merged_weights_projected(one_device, policy)
 
     got = jax.grad(lambda adapters: loss(lora.adapt(policy._replace(adapters=adapters), SCALE)))(policy.adapters)
     whole = jax.grad(loss)(lora.merge(policy, SCALE, jnp.float32))
-    for name, num in lora.NUM_INPUT_DIMS.items():
+    for name, num in made.NUM_INPUT_DIMS.items():
         a, b = (np.asarray(policy.adapters["layers"][name][k]) for k in "ab")
         inputs = int(np.prod(a.shape[1 : 1 + num]))
         a, b = a.reshape(2, inputs, RANK), b.reshape(2, RANK, -1)

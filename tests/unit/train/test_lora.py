@@ -60,7 +60,7 @@ def test_micro_batches_and_recomputation_change_nothing(unsharded):
 def test_adapters_are_sharded_as_their_weights_are():
     s = small.setup(ON, mesh=(1, 2, 4), dims=DIMS)
     _, state, base = begin(s)
-    for name, num in lora.NUM_INPUT_DIMS.items():
+    for name, num in random_weights.NUM_INPUT_DIMS.items():
         weight = base["layers"][name].sharding.spec
         a, b = (state.params["layers"][name][k].sharding.spec for k in "ab")
         assert [*a, *([None] * (2 + num - len(a)))] == [*weight[: 1 + num], None]
