@@ -6,7 +6,9 @@ axes gets one matrix at a time, and back; matrices it holds whole never leave it
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -112,23 +114,27 @@ def orthogonalized(p: Param, x: jax.Array, mesh: Mesh, rules: dict[str, str]) ->
 
     Devices that hold parts of the same matrices, or copies of them, share the work: matrix by matrix in turns of one each.
     """
+
+    def size(axes: Sequence[str]) -> int:
+        return math.prod(mesh.shape[axis] for axis in axes)
+
     assert p.matrix
-    spec = p.spec(rules)
-    first = len(p.shape) - sum(p.matrix)
-    parted = {d: axis for d, axis in enumerate(spec) if d >= first and axis and mesh.shape[axis] > 1}
-    copied = tuple(axis for axis in mesh.axis_names if axis not in spec and mesh.shape[axis] > 1)
-    parts, copies = (math.prod(mesh.shape[axis] for axis in axes) for axes in (parted.values(), copied))
+    spec, first = p.spec(rules), len(p.shape) - sum(p.matrix)
+    over = [(axis,) if isinstance(axis, str) else axis or () for axis in spec]  # mesh axes of every dim
+    parted = {d: axes for d, axes in enumerate(over) if d >= first and size(axes) > 1}
+    copied = tuple(axis for axis in mesh.axis_names if axis not in itertools.chain(*over))
+    parts, copies = math.prod(map(size, parted.values())), size(copied)
 
     def whole(x: jax.Array) -> jax.Array:
         """One matrix out of the parts [parts, ...] of so many."""
-        for d, axis in parted.items():
-            x = jax.lax.all_to_all(x, axis, 0, d - first + 1, tiled=True)
+        for d, axes in parted.items():
+            x = jax.lax.all_to_all(x, axes, 0, d - first + 1, tiled=True)
         return x
 
     def back(x: jax.Array) -> jax.Array:
-        for d, axis in reversed(parted.items()):
-            x = jax.lax.all_to_all(x, axis, d - first + 1, 0, tiled=True)
-        return jax.lax.all_gather(x, copied) if copied else x[None]
+        for d, axes in reversed(parted.items()):
+            x = jax.lax.all_to_all(x, axes, d - first + 1, 0, tiled=True)
+        return jax.lax.all_gather(x, copied) if copies > 1 else x[None]
 
     def local(x: jax.Array) -> jax.Array:
         num, rest = math.prod(x.shape[:first]), x.shape[first:]
@@ -137,7 +143,7 @@ def orthogonalized(p: Param, x: jax.Array, mesh: Mesh, rules: dict[str, str]) ->
         stack = jnp.pad(x.reshape(num, *rest), padding).reshape(turns, copies, parts, *rest)
 
         def turn(i: jax.Array, stack: jax.Array) -> jax.Array:
-            x = whole(stack[i, jax.lax.axis_index(copied) if copied else 0])
+            x = whole(stack[i, jax.lax.axis_index(copied) if copies > 1 else 0])
             return stack.at[i].set(back(newton_schulz(x.reshape(sizes(p))).reshape(x.shape)))
 
         return jax.lax.fori_loop(0, turns, turn, stack).reshape(-1, *rest)[:num].reshape(x.shape)

@@ -18,7 +18,7 @@ from podwright.train import muon, optimizer
 from podwright.train.checkpoint import Checkpoints
 from podwright.train.mesh import gather, make_mesh
 
-EXPERTS_RULES = RULES | {"experts": "fsdp"}
+EXPERTS_RULES = RULES | {"experts": "fsdp", "wide": ("fsdp", "tensor")}
 RATE = optax.linear_schedule(1e-2, 2e-3, 4)
 SETTINGS = {"momentum": 0.95, "weight_decay": 0.1, "adam_b1": 0.9, "adam_b2": 0.95, "adam_weight_decay": 0.3}
 # Three layers: more turns than one on some meshes, on others fewer matrices than devices
@@ -29,12 +29,13 @@ LEAVES = {
         "q": Param((3, 16, 4, 6), ("layers", "embed", "heads", None), matrix=(1, 2)),
         "o": Param((3, 4, 6, 16), ("layers", "heads", None, "embed"), matrix=(2, 1)),
         "experts": Param((3, 8, 12, 20), ("layers", "experts", None, None), matrix=(1, 1)),
+        "over_two_axes": Param((3, 8, 16), ("layers", None, "wide"), matrix=(1, 1)),
         "experts_in_parts": Param((3, 4, 16, 8), ("layers", None, "embed", "ffn"), matrix=(1, 1)),
         "conv": Param((3, 16, 4), ("layers", None, None)),
         "norm": Param((3, 16), ("layers", None), "ones"),
     },
 }
-NUMBERS = {"plain": ((0,), (1,)), "q": ((1,), (2, 3)), "o": ((1, 2), (3,))}
+NUMBERS = {"plain": ((0,), (1,)), "q": ((1,), (2, 3)), "o": ((1, 2), (3,)), "over_two_axes": ((1,), (2,))}
 NUMBERS |= {"experts": ((2,), (3,)), "experts_in_parts": ((2,), (3,))}
 MESHES = [(1, 8, 1), (1, 4, 2), (2, 4, 1), (8, 1, 1)]
 
