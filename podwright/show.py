@@ -87,12 +87,13 @@ def _program(p: Row) -> str:
 def _step_time(step: Row) -> None:
     """One line for a step, one for the run, and what to know of both."""
     parts = ", ".join(f"{p['name']} {_short(p['seconds'])} by {p['bound']}" for p in step["programs"])
-    rates = f"{_short(step['completions_per_s'])} completions/s, MFU {100 * step['mfu']:.1f} %"
-    print(f"step: {_short(step['step_s'])} s predicted ({parts}); {rates}")
+    share = "" if step["mfu"] is None else f", MFU {100 * step['mfu']:.1f} %"
+    print(f"step: {_short(step['step_s'])} s predicted ({parts}); {_short(step['completions_per_s'])} completions/s{share}")
     run = step["run"]
     tests = f" and {run['evaluations']} evaluations" if run["evaluations"] else ""
+    chips = "" if run["chip_hours"] is None else f", {_short(run['chip_hours'])} chip-hours"
     cost = "" if run["cost"] is None else f", {_short(run['cost'])} at {run['price']:g} a chip-hour"
-    print(f"run: {run['steps']} steps{tests}: {_short(run['hours'])} h, {_short(run['chip_hours'])} chip-hours{cost}")
+    print(f"run: {run['steps']} steps{tests}: {_short(run['hours'])} h{chips}{cost}")
     for note in step["notes"]:
         print(f"  {note}")
 

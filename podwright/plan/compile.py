@@ -23,8 +23,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from podwright.accelerators import CPU
 from podwright.errors import UserError
-from podwright.plan import costs, dump
+from podwright.plan import calibrate, costs, dump
 from podwright.plan.meshes import resolved
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import Recipe
@@ -90,7 +91,11 @@ def compile_all(
         "dims": dataclasses.asdict(dims),
         "topology": where.libtpu and dict(zip(("name", "options"), where.libtpu, strict=True)),
     }
-    folder = cache / _key(spec, where, depth)
+    prices = None
+    if where.accelerator is CPU:
+        with _alone(cache, functools.partial(progress, "calibration", "waiting for another plan", 0.0)):
+            prices = calibrate.prices(where.num_devices, recipe.model.compute_dtype, _made_of(), cache, runner, progress)
+    folder = cache / _key(spec, where, depth, prices)
     found = []
     for name in names:
         kept = folder / f"{name}.json"
@@ -100,7 +105,7 @@ def compile_all(
         with _ends_cleanly(), _alone(cache, functools.partial(progress, name, "waiting for another plan", 0.0)):
             compiled = _compile(spec | {"program": name}, where, depth, folder / name, runner, progress)
         if compiled.memory is not None:
-            cost, notes = costs.read(folder / name, where, resolved(recipe, where))
+            cost, notes = costs.read(folder / name, where, resolved(recipe, where), compiled.memory.temporaries, prices)
             compiled = dataclasses.replace(compiled, cost=cost, notes=notes)
         if compiled.verdict != "unknown":
             kept.write_text(json.dumps(dataclasses.asdict(compiled)))
@@ -108,15 +113,20 @@ def compile_all(
     return found
 
 
-def _key(spec: dict[str, Any], where: Slice, depth: str) -> str:
+def _key(spec: dict[str, Any], where: Slice, depth: str, prices: calibrate.Prices | None) -> str:
     relevant = {k: v for k, v in spec["recipe"].items() if k not in IRRELEVANT}
+    whole = [relevant, spec["dims"], spec["topology"], where.num_devices, depth, prices and prices.seconds, *_made_of()]
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _made_of() -> list[Any]:
+    """What else decides how a program is compiled: versions, flags and this package's sources."""
     sources = hashlib.sha256()
     for part in COMPILED_IN:
         for path in sorted((PACKAGE / part).rglob("*.py")):
             sources.update(path.read_bytes())
     versions = {name: _version(name) for name in ("jax", "jaxlib", "libtpu", "optax")}
-    whole = [relevant, spec["dims"], spec["topology"], where.num_devices, depth, versions, Shell.flags(), sources.hexdigest()]
-    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:24]
+    return [versions, Shell.flags(), sources.hexdigest()]
 
 
 def _version(package: str) -> str:
@@ -188,7 +198,7 @@ def _compile(spec: dict[str, Any], where: Slice, depth: str, folder: Path, runne
 
 def _environment(where: Slice, folder: Path) -> dict[str, str]:
     if where.libtpu is None:
-        return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={where.num_devices}"}
+        return calibrate.environment(where.num_devices)
     return _TPU_ENV | {"XLA_FLAGS": f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_step"}
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from podwright.accelerators import CPU
 from podwright.errors import UserError
 from podwright.plan import dump, hlo, roofline
+from podwright.plan.calibrate import Prices
 from podwright.plan.meshes import Shape, spanned
 from podwright.slices import Slice
 
@@ -37,19 +39,27 @@ class ProgramCost:
     """sent to other slices"""
     predicted_s: float
     bound: str
-    """what most of that time is spent waiting for: 'compute', 'hbm', 'ici', 'dcn' or 'host'"""
+    """what most of that time is spent waiting for: 'compute', 'hbm', 'ici', 'dcn' or 'host'; of a CPU one of calibrate.RESOURCES"""
     collectives: tuple[Traffic, ...]
 
 
-def read(folder: Path, where: Slice, shape: Shape) -> tuple[ProgramCost | None, tuple[str, ...]]:
-    """The cost of the program that was dumped in `folder` for a mesh of `shape`, and what a reader should know of it."""
+def read(
+    folder: Path, where: Slice, shape: Shape, temporaries: int = 0, prices: Prices | None = None
+) -> tuple[ProgramCost | None, tuple[str, ...]]:
+    """The cost of the program that was dumped in `folder` for a mesh of `shape`, and what a reader should know of it.
+
+    `temporaries`: bytes per device that it needs while it runs; `prices`: of this machine, for CPU devices.
+    """
     row, path = where.accelerator, dump.schedule(folder)
-    if row.name not in roofline.EFFICIENCIES:
+    if row is CPU and prices is None:
+        return None, ("no time is predicted: this machine could not be calibrated; the log is in cpu-*/log.txt beside the verdicts",)
+    if row is not CPU and row.name not in roofline.EFFICIENCIES:
         return None, (f"no time is predicted for {row.name}, only for {', '.join(roofline.EFFICIENCIES)}",)
     if path is None:
         return None, ("no time is predicted: the compiler left no schedule",)
     try:
-        found = roofline.cost(hlo.read(path), row, topology=where.chips)
+        module = hlo.read(path)
+        found = prices.cost(module, where.chips, temporaries) if prices else roofline.cost(module, row, topology=where.chips)
     except UserError as e:
         return None, (f"no time is predicted: {e.what}",)
     except (ValueError, LookupError, AssertionError) as e:  # the text of a compiler that writes otherwise

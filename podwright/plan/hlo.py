@@ -6,6 +6,7 @@ depends on its data has a bound at most. The text is the compiler's own and the 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -273,11 +274,28 @@ def _trips(module: Module, loop: Instruction, inside: Computation) -> Trips:
     known = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes)
     if known:
         return Trips(int(known[1]), True)
-    condition = module.computations[loop.attribute("condition") or ""]
-    body = module.computations[loop.attribute("body") or ""]
+    condition, body = (_opened(module, module.computations[loop.attribute(name) or ""]) for name in ("condition", "body"))
     ends = _comparisons(condition, condition.root)
     counted = [n for compare in ends.comparisons if (n := _count(compare, condition, body, loop, inside)) is not None]
     return Trips(min(counted) if counted else None, bool(counted) and ends.complete)
+
+
+def _opened(module: Module, computation: Computation) -> Computation:
+    """With the fusions that make one number taken apart: for a CPU they hold the end of a loop and what a turn adds to its counter."""
+    instructions: list[Instruction] = []
+    for at in computation.instructions:
+        body = module.computations.get(at.calls or "") if at.opcode == "fusion" and at.shape_text.split("{")[0].endswith("[]") else None
+        if body is None or body.root.opcode == "parameter":
+            instructions.append(at)
+            continue
+        names = {i.name: at.operands[int(i.arguments)] if i.opcode == "parameter" else f"{at.name}/{i.name}" for i in body.instructions}
+        names[body.root.name] = at.name
+        for i in body.instructions:
+            if i.opcode != "parameter":
+                given = tuple(names[name] for name in i.operands)
+                whole = i.name == body.root.name
+                instructions.append(dataclasses.replace(i, name=names[i.name], operands=given, is_root=whole and at.is_root))
+    return Computation(computation.name, instructions, {i.name: i for i in instructions})
 
 
 @dataclass

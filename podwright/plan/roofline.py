@@ -60,6 +60,8 @@ class Cost:
     hbm_bytes: float = 0.0
     host_bytes: float = 0.0
     dcn_bytes: float = 0.0
+    starts: float = 0.0
+    """instructions that compute or move something, those of a loop as often as it turns"""
     collectives: list[tuple[str, tuple[int, ...], float, int]] = field(default_factory=list)
     """kind, the devices of one group, bytes each device sends, how often"""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -71,7 +73,7 @@ class Cost:
 
     @property
     def bound(self) -> str:
-        return max(RESOURCES, key=lambda resource: self.limits.get(resource, 0.0))
+        return max(self.limits, key=lambda resource: self.limits[resource])
 
 
 def cost(
@@ -254,6 +256,7 @@ class _Walk:
             self.cost.notes.append(f"the kernel {at.name.split('.')[0]} is counted by its bytes alone")
         if at.opcode == "sort":
             self.cost.notes.append(f"sorting {math.prod(at.shapes[0].dims)} numbers is counted by its bytes alone")
+        self.cost.starts += self.times
         self.cost.flops += (products + kernels) * self.times
         self.cost.kernel_flops += kernels * self.times
         self.cost.hbm_bytes += size * self.times

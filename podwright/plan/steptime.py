@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from podwright.accelerators import CPU
 from podwright.plan.compile import Compiled
 from podwright.plan.costs import ProgramCost
 from podwright.plan.meshes import resolved
@@ -42,7 +43,7 @@ def document(
         "prompts_per_s": recipe.batch_size / step_s,
         "completions_per_s": completions / step_s,
         "tokens_per_s_per_device": new_tokens / step_s / where.num_devices,
-        "mfu": flops / step_s / (where.accelerator.bf16_flops * where.num_devices),
+        "mfu": None if where.accelerator is CPU else flops / step_s / (where.accelerator.bf16_flops * where.num_devices),
         "run": _run(costs, recipe, where, step_s, num_test, price),
         "notes": [*_notes(costs, recipe, num_test), *_of_programs(compiled, recipe)],
     }
@@ -67,7 +68,7 @@ def _run(
     if recipe.warm_start and "warm_start" in costs:
         seconds["warm_start_s"] = recipe.warm_start.max_steps * costs["warm_start"].predicted_s
     hours = sum(s for s in seconds.values() if s is not None) / 3600
-    chip_hours = hours * where.num_chips
+    chip_hours = None if where.accelerator is CPU else hours * where.num_chips
     return {
         "steps": recipe.training.max_steps,
         "evaluations": num_evaluations(recipe) if seconds["evaluations_s"] is not None else None,
@@ -75,7 +76,7 @@ def _run(
         "hours": hours,
         "chip_hours": chip_hours,
         "price": price,
-        "cost": None if price is None else chip_hours * price,
+        "cost": None if price is None or chip_hours is None else chip_hours * price,
     }
 
 

@@ -1,7 +1,7 @@
 """`python -m podwright.train RUN_DIR --attempt N`: runs the recipe of a run directory and says how it ended.
 
 Also `eval CHECKPOINT --data SOURCE` and `export RUN_DIR OUT_DIR`, which print one JSON document, and
-`compile SPEC RECORD`, which is the plan's.
+`compile SPEC RECORD` and `measure SPEC RECORD`, which are the plan's.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Stopping:
 
 
 def main() -> int:
-    verb = {"eval": _eval, "export": _export, "compile": _compile}.get(sys.argv[1] if len(sys.argv) > 1 else "")
+    verb = {"eval": _eval, "export": _export, "compile": _compile, "measure": _measure}.get(sys.argv[1] if len(sys.argv) > 1 else "")
     if verb is None:
         return _train()
     try:
@@ -164,6 +164,14 @@ def _compile(argv: list[str]) -> dict[str, Any]:
 
     spec, record = map(Path, argv)
     aot.run(json.loads(spec.read_text()), record)
+    return {}
+
+
+def _measure(argv: list[str]) -> dict[str, Any]:
+    from podwright.train import measure
+
+    spec, record = map(Path, argv)
+    measure.run(json.loads(spec.read_text()), record)
     return {}
 
 

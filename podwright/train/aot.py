@@ -59,6 +59,8 @@ def run(spec: dict[str, Any], record: Path) -> None:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as e:
         return tell("refused", errors={"": str(e)})
+    if spec["topology"] is None:  # a TPU's compiler dumps its schedule by itself
+        (record.parent / "cpu_after_optimizations.txt").write_text(compiled.as_text() or "")
     found = compiled.memory_analysis()
     sizes = ("argument_size", "output_size", "alias_size", "temp_size", "host_temp_size")
     tell("compiled", memory={name: getattr(found, f"{name}_in_bytes") for name in sizes})

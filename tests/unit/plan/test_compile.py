@@ -11,8 +11,8 @@ import time
 import pytest
 
 from podwright import slices
+from podwright.plan import calibrate, dump, verdict
 from podwright.plan import compile as aot
-from podwright.plan import dump, verdict
 from podwright.recipe import load
 from podwright.recipe.models import MODELS
 from podwright.shell import Shell
@@ -128,10 +128,14 @@ def test_a_kernel_that_wants_too_much_on_chip_memory_is_found_without_generating
     assert (score.verdict, score.kernels) == ("fits", 2) and len(set(limits)) == len(limits) > 0, (score, limits)
 
 
-def test_cpu_devices_compile_too(cache):
+def test_cpu_devices_compile_too(cache, monkeypatch):
+    monkeypatch.setattr(calibrate, "PROBES", ((MODELS["qwen3-micro"], 2, 2),))
     found = compile_all(cache, CPU_4, *SMALL, names=["score"])["score"]
     assert found.verdict == "fits" and found.memory.arguments > 0
-    assert found.cost is None and found.notes == ("no time is predicted for cpu, only for v5e, v5p, v6e, tpu7x",)
+    assert found.cost.predicted_s > 0 and found.cost.bound in calibrate.RESOURCES and found.cost.flops > 1e9
+    assert {t.axis for t in found.cost.collectives} == {"fsdp", "tensor"}
+    assert "calibrated on this machine (" in found.notes[-1] and "4 devices, float32" in found.notes[-1]
+    assert compile_all(cache, CPU_4, *SMALL, names=["score"])["score"] == dataclasses.replace(found, cached=True)
 
 
 def test_the_buffer_assignment_is_added_up_as_the_compiler_does(tmp_path):

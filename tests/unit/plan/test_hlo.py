@@ -72,6 +72,35 @@ def test_a_loop_without_a_counter_has_none() -> None:
     assert loop("ROOT %gt = pred[] compare(%i.1, %limit), direction=GT") == hlo.Trips(None, exact=False)  # counts away from the limit
 
 
+FUSED = """
+%ends (p.2: s32[], p.3: f32[8]) -> pred[] {
+  %p.3 = f32[8]{0} parameter(1)
+  %p.2 = s32[] parameter(0)
+  %one.1 = s32[] constant(1)
+  %after = s32[] add(%p.2, %one.1)
+  %last = s32[] constant(24)
+  %lt.1 = pred[] compare(%after, %last), direction=LT
+  %done = pred[] reduce(%p.3), to_apply=%some
+  %not = pred[] not(%done)
+  ROOT %both = pred[] and(%lt.1, %not)
+}
+
+%adds (p.4: s32[], p.5: s32[]) -> s32[] {
+  %p.4 = s32[] parameter(0)
+  %p.5 = s32[] parameter(1)
+  ROOT %sum = s32[] add(%p.4, %p.5)
+}
+"""
+
+
+def test_the_counter_of_a_loop_is_seen_through_fusions() -> None:
+    """On a CPU what ends the loop is one fusion, what a turn adds another."""
+    text = LOOP.replace("CONDITION", "ROOT %go = pred[] fusion(%i.1, %data), kind=kLoop, calls=%ends").replace("STEP", "1")
+    text = text.replace("add(%copied, %by)", "fusion(%copied, %by), kind=kLoop, calls=%adds")
+    module = hlo.parse(text.replace("\n%body", FUSED + "\n%body"))
+    assert module.trips(module.entry.by_name["loop"], module.entry) == hlo.Trips(23, exact=False)
+
+
 def test_what_the_compiler_wrote_about_a_loop_is_believed() -> None:
     text = LOOP.replace("backend_config={}", 'backend_config={"known_trip_count":{"n":"7"}}').replace(
         "CONDITION", "ROOT %r = pred[] copy(%p.1)"

@@ -2,14 +2,16 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
 from podwright.accelerators import GIB
 from podwright.cli import main
-from podwright.plan import costs, dump, verdict
+from podwright.plan import calibrate, costs, dump, verdict
 from podwright.plan.compile import Compiled
 from podwright.recipe import load
+from podwright.recipe.models import MODELS
 
 LIMIT = 31.25 * GIB
 SCORES = dump.Allocation(16 * GIB, "f32[8,8,8,4096,2048]", "dot_general (models/attention.py:44 grouped)")
@@ -17,7 +19,6 @@ SCORES = dump.Allocation(16 * GIB, "f32[8,8,8,4096,2048]", "dot_general (models/
 
 COST = costs.ProgramCost(9e14, 4e12, 0.0, 0.0, 3.98, "hbm", (costs.Traffic("all-gather", "fsdp", 3 * GIB, 226),))
 SCOPED = "kernel x, compiled alone: Scoped allocation with size 36.28M and limit 32.00M exceeded scoped vmem limit by 4.28M"
-NO_TIME = "no time is predicted for cpu, only for v5e, v5p, v6e, tpu7x"
 
 
 def recipe(*overrides):
@@ -138,15 +139,20 @@ def test_what_cannot_be_compiled_is_one_line(arguments, said, capsys, tmp_path):
     assert said in err and len(err.strip().splitlines()) == 1
 
 
-def test_a_plan_that_compiles_from_the_command_line(capsys, tmp_path):
+def test_a_plan_that_compiles_from_the_command_line(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(calibrate, "PROBES", ((MODELS["qwen3-micro"], 2, 2),))
     small = ["batch_size=8", "rollout.max_prompt_length=64", "rollout.total_generation_steps=16", "grpo.num_generations=2", "mesh.fsdp=-1"]
     argv = ["plan", "qwen3-tiny-arithmetic-grpo", *small, "warm_start.batch_size=8", "--on", "cpu-2", "--compile", "--cache", str(tmp_path)]
     assert main([*argv, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["programs"][0]["name"] == "update"
-    assert document["step"] == {} and [f["message"] for f in document["findings"] if f["check"] == "step"] == [NO_TIME]
+    step = document["step"]
+    assert step["step_s"] == sum(p["seconds"] for p in step["programs"]) > 0
+    assert step["mfu"] is step["run"]["chip_hours"] is step["run"]["cost"] is None and step["run"]["hours"] > 0
+    assert any("update, score, rollout: calibrated on this machine (" in note for note in step["notes"])
     assert {p["verdict"] for p in document["programs"]} == {"fits"} and document["ok"] is True
     assert main(argv) == 0
     out = capsys.readouterr().out
-    assert f"info: {NO_TIME}" in out and "step:" not in out
+    assert re.search(r"^step: \S+ s predicted \(rollout .*\); \S+ completions/s$", out, re.MULTILINE), out
+    assert re.search(r"^run: 80 steps and 5 evaluations: \S+ h$", out, re.MULTILINE), out
     assert "update     #" in out and "nothing stands against it" in out
