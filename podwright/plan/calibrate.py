@@ -90,12 +90,8 @@ def prices(
     machine = f"{processor()}, {os.cpu_count()} cores, {num_devices} device{'s' * (num_devices > 1)}, {dtype}"
     key = hashlib.sha256(json.dumps([machine, *made_of], sort_keys=True).encode()).hexdigest()[:24]
     kept = cache / f"cpu-{key}.json"
-    try:
-        said = json.loads(kept.read_text())
-        flop_s, byte_s, fresh_byte_s, start_s = map(float, said["seconds"])
-        return Prices((flop_s, byte_s, fresh_byte_s, start_s), machine, float(said["others"]))
-    except (OSError, ValueError, LookupError, TypeError):
-        pass
+    if (known := _read(kept, machine)) is not None:
+        return known
     folder = cache / f"cpu-{key}"
     records = timed([_job(*probe, num_devices, dtype) for probe in PROBES], folder, num_devices, runner, progress)
     if not records:
@@ -106,6 +102,16 @@ def prices(
     kept.write_text(json.dumps(dataclasses.asdict(found) | {"predicted_by_measured": ratios}))
     shutil.rmtree(folder)
     return found
+
+
+def _read(kept: Path, machine: str) -> Prices | None:
+    """None where nothing was kept, or what was is damaged."""
+    try:
+        said = json.loads(kept.read_text())
+        flop_s, byte_s, fresh_byte_s, start_s = map(float, said["seconds"])
+        return Prices((flop_s, byte_s, fresh_byte_s, start_s), machine, float(said["others"]))
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def processor() -> str:
