@@ -27,7 +27,7 @@ from podwright.train.program import Program
 
 STOP_IDS = (-1, -2)  # no token is one of them
 FEWEST = 3
-QUIET, PATIENCE = 0.1, 5
+QUIET, PATIENCE = 0.1, 2
 TICKS = 100  # a second, in /proc/stat
 
 

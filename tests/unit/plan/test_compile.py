@@ -133,7 +133,7 @@ def test_cpu_devices_compile_too(cache, monkeypatch):
     found = compile_all(cache, CPU_4, *SMALL, names=["score"])["score"]
     assert found.verdict == "fits" and found.memory.arguments > 0
     assert found.cost.predicted_s > 0 and found.cost.bound in calibrate.RESOURCES and found.cost.flops > 1e9
-    assert {t.axis for t in found.cost.collectives} == {"fsdp", "tensor"}
+    assert {t.axis for t in found.cost.collectives} >= {"fsdp", "tensor"}
     assert "calibrated on this machine (" in found.notes[-1] and "4 devices, float32" in found.notes[-1]
     assert compile_all(cache, CPU_4, *SMALL, names=["score"])["score"] == dataclasses.replace(found, cached=True)
 
