@@ -93,7 +93,7 @@ def compile_all(
     }
     prices = None
     if where.accelerator is CPU:
-        with _alone(cache, functools.partial(progress, "calibration", "waiting for another plan", 0.0)):
+        with _ends_cleanly(), _alone(cache, functools.partial(progress, "calibration", "waiting for another plan", 0.0)):
             prices = calibrate.prices(where.num_devices, recipe.model.compute_dtype, _made_of(), cache, runner, progress)
     folder = cache / _key(spec, where, depth, prices)
     found = []
