@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from podwright import slices
-from podwright.plan import calibrate, hlo
+from podwright.plan import calibrate, environment, hlo
 from podwright.recipe import load
 from podwright.recipe.models import MODELS, Qwen3Dims
 from podwright.shell import Shell
@@ -112,7 +112,7 @@ def job(row: Row) -> dict:
 def compare(name: str, row: Row, prices: calibrate.Prices, folder: Path, runner: Shell, rounds: int) -> list[dict]:
     found: dict[str, dict] = {}
     for _ in range(rounds):
-        for record in calibrate.timed([job(row)], folder, row.devices, runner, told):
+        for record in calibrate.timed([job(row)], folder, row.devices, environment.here(), runner, told):
             program = record["name"].partition("-")[2]
             known = found.setdefault(program, record)
             if (record["others"] > 0.1, record["seconds"]) < (known["others"] > 0.1, known["seconds"]):
@@ -158,7 +158,7 @@ def main() -> None:
         for name in args.rows:
             row = ROWS[name]
             if row.devices not in prices:
-                found = calibrate.prices(row.devices, "float32", [], Path(made), runner, told)
+                found = calibrate.prices(row.devices, "float32", [], environment.here(), Path(made), runner, told)
                 assert found, "the calibration failed"
                 prices[row.devices] = found
                 print(found.said, flush=True)

@@ -36,6 +36,7 @@ Compile = Annotated[str, typer.Option("--compile", metavar="[=full]", help="comp
 Only = Annotated[str, typer.Option("--only", metavar="CHECK,...", help="only these checks, such as mesh,memory")]
 Fit = Annotated[bool, typer.Option("--fit", help="search meshes, micro-batches and remat; the compiler tries the best few")]
 Cache = Annotated[Path, typer.Option("--cache", metavar="DIR", envvar="PODWRIGHT_CACHE", help="where compilers' verdicts are kept")]
+Jax = Annotated[str, typer.Option("--jax", metavar="VERSION", help="compile with this jax and its libtpu; installed once, beside --cache")]
 Price = Annotated[float | None, typer.Option("--price", metavar="X", help="money per chip-hour: say what the run costs (with --compile)")]
 Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="draw what each program needs of the memory")]
 Smoke = Annotated[int, typer.Option("--smoke", metavar="3|10", help="only so many steps, on little data")]
@@ -80,23 +81,27 @@ def plan(
     fit: Fit = False,
     cache: Cache = CACHE,
     price: Price = None,
+    jax: Jax = "",
     svg: Svg = None,
     smoke: Smoke = 0,
     as_json: Json = False,
 ) -> None:
     """Say whether a recipe will run on a target or a slice, before anything is started. Exit code 2: nobody can tell."""
-    _priced(price, compile_ or fit)
+    from podwright.plan.compile import Workshop
+
+    _compiles(compile_ or fit, price=price, jax=jax)
     resolved = _recipe(recipe, overrides, smoke)
+    shop = Workshop(cache.expanduser(), show.compiling, jax)
     if fit:
         from podwright.plan.fit import fitted
 
-        document = fitted(partial(_plan, only=only), resolved, on, cache.expanduser(), show.compiling, price)
+        document = fitted(partial(_plan, only=only), resolved, on, shop, price)
     else:
         document = _plan(resolved, on, bool(compile_), only)
     if compile_ and document["ok"] and not document["programs"]:
         from podwright.plan.verdict import compiled
 
-        document |= compiled(document, resolved, on, compile_, cache.expanduser(), show.compiling, price)
+        document |= compiled(document, resolved, on, compile_, shop, price)
     if svg:
         from podwright.report import room
 
@@ -273,11 +278,13 @@ def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
     return load.smoke(resolved, smoke) if smoke else resolved
 
 
-def _priced(price: float | None, timed: object) -> None:
-    if price is not None and not timed:
+def _compiles(whether: object, price: float | None, jax: str) -> None:
+    if price is not None and not whether:
         raise UserError(f"--price {price:g} has no time of a run to be multiplied with", "add --compile")
     if price is not None and not 0 < price < float("inf"):
         raise UserError(f"--price {price:g} is no price of a chip-hour", "type one such as --price 2.70")
+    if jax and not whether:
+        raise UserError(f"--jax {jax} has nothing to compile", "add --compile")
 
 
 def _plan(recipe: Recipe, on: str, compiling: bool = False, only: str = "") -> dict[str, Any]:

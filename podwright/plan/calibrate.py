@@ -12,14 +12,14 @@ import json
 import os
 import platform
 import shutil
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from podwright.accelerators import CPU
 from podwright.plan import hlo, roofline
+from podwright.plan.environment import Compiler, Progress
 from podwright.recipe import load
 from podwright.recipe.models import MODELS, Qwen3Dims
 from podwright.shell import Shell
@@ -81,7 +81,7 @@ def _units(found: roofline.Cost, temporaries: int) -> Units:
 
 
 def prices(
-    num_devices: int, dtype: str, made_of: Sequence[Any], cache: Path, runner: Shell, progress: Callable[[str, str, float], None]
+    num_devices: int, dtype: str, made_of: Sequence[Any], compiler: Compiler, cache: Path, runner: Shell, progress: Progress
 ) -> Prices | None:
     """Those kept in `cache`, or measured now (half a minute); None when the measurement failed.
 
@@ -93,7 +93,7 @@ def prices(
     if (known := _read(kept, machine)) is not None:
         return known
     folder = cache / f"cpu-{key}"
-    records = timed([_job(*probe, num_devices, dtype) for probe in PROBES], folder, num_devices, runner, progress)
+    records = timed([_job(*probe, num_devices, dtype) for probe in PROBES], folder, num_devices, compiler, runner, progress)
     if not records:
         return None
     units = [_units(_counted(hlo.read(folder / f"{r['name']}.txt"), (num_devices,)), r["temporaries"]) for r in records]
@@ -123,15 +123,15 @@ def processor() -> str:
 
 
 def timed(
-    jobs: Sequence[dict[str, Any]], folder: Path, num_devices: int, runner: Shell, progress: Callable[[str, str, float], None]
+    jobs: Sequence[dict[str, Any]], folder: Path, num_devices: int, compiler: Compiler, runner: Shell, progress: Progress
 ) -> list[dict[str, Any]]:
     """What train/measure.py says of each program of `jobs`, and its text in `folder`; [] when it failed, with its log left there."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     spec, record = folder / "spec.json", folder / "record.jsonl"
     spec.write_text(json.dumps({"jobs": jobs, "rounds": ROUNDS, "seconds": ROUND_S}))
-    argv = [sys.executable, "-m", "podwright.train", "measure", str(spec), str(record)]
-    pid = runner.start(argv, cwd=Path.cwd(), env=environment(num_devices), log=folder / "log.txt")
+    argv = [compiler.python, "-m", "podwright.train", "measure", str(spec), str(record)]
+    pid = runner.start(argv, cwd=Path.cwd(), env=compiler.env | environment(num_devices), log=folder / "log.txt")
     begin = time.monotonic()
     try:
         while runner.returncode(pid) is None and (seconds := time.monotonic() - begin) < LIMIT_S:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import functools
 import hashlib
-import importlib.metadata
 import json
 import math
 import re
@@ -25,7 +23,7 @@ from typing import Any
 
 from podwright.accelerators import CPU
 from podwright.errors import UserError
-from podwright.plan import calibrate, costs, dump
+from podwright.plan import calibrate, costs, dump, environment
 from podwright.plan.meshes import resolved
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import Recipe
@@ -33,7 +31,8 @@ from podwright.shell import Shell
 from podwright.slices import Slice
 
 PACKAGE = Path(__file__).resolve().parents[1]
-COMPILED_IN = ("train", "models", "kernels", "recipe", "plan")  # whose sources change a verdict
+READING = ("compile", "dump", "costs", "hlo", "loops", "work", "roofline", "calibrate")
+COMPILED_IN = ("train", "models", "kernels", "recipe", *(f"plan/{name}.py" for name in READING))  # whose sources change a verdict
 IRRELEVANT = {"name", "description", "expect", "rewards", "data", "checkpoint", "trackers"}
 LIMIT_S = {"quick": 600, "full": 3600}
 _TPU_ENV = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "JAX_PLATFORMS": "cpu"}
@@ -43,6 +42,21 @@ _POLL_S = 0.1
 
 Progress = Callable[[str, str, float], None]
 """program, phase, seconds since its child was started"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Workshop:
+    """With what is compiled."""
+
+    cache: Path
+    progress: Progress
+    jax: str = ""
+    """its version; "" for the one that is installed"""
+    runner: Shell = dataclasses.field(default_factory=Shell)
+
+    def compiler(self) -> environment.Compiler:
+        with _alone(self, "compiler"):
+            return environment.find(self.jax, self.cache, self.runner, self.progress)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,11 +94,10 @@ def limit_bytes(where: Slice) -> float | None:
     return where.accelerator.hbm_bytes or None
 
 
-def compile_all(
-    recipe: Recipe, dims: Qwen3Dims, where: Slice, names: list[str], *, full: bool, cache: Path, runner: Shell, progress: Progress
-) -> list[Compiled]:
-    """The verdict on each program in `names`, one compiler at a time; what is in `cache` already takes no time."""
-    _can_compile(where)
+def compile_all(recipe: Recipe, dims: Qwen3Dims, where: Slice, names: list[str], *, full: bool, shop: Workshop) -> list[Compiled]:
+    """The verdict on each program in `names`, one compiler at a time; what is in `shop.cache` already takes no time."""
+    _can_compile(where, shop.jax)
+    compiler = shop.compiler()
     depth = "full" if full or where.libtpu is None else "quick"
     spec = {
         "recipe": recipe.model_dump(mode="json"),
@@ -93,17 +106,19 @@ def compile_all(
     }
     prices = None
     if where.accelerator is CPU:
-        with _ends_cleanly(), _alone(cache, functools.partial(progress, "calibration", "waiting for another plan", 0.0)):
-            prices = calibrate.prices(where.num_devices, recipe.model.compute_dtype, _made_of(), cache, runner, progress)
-    folder = cache / _key(spec, where, depth, prices)
+        with _alone(shop, "calibration"):
+            prices = calibrate.prices(
+                where.num_devices, recipe.model.compute_dtype, _made_of(compiler), compiler, shop.cache, shop.runner, shop.progress
+            )
+    folder = shop.cache / _key(spec, where, depth, prices, compiler)
     found = []
     for name in names:
         kept = folder / f"{name}.json"
         if (known := _read(kept)) is not None:
             found.append(known)
             continue
-        with _ends_cleanly(), _alone(cache, functools.partial(progress, name, "waiting for another plan", 0.0)):
-            compiled = _compile(spec | {"program": name}, where, depth, folder / name, runner, progress)
+        with _alone(shop, name):
+            compiled = _compile(spec | {"program": name}, where, depth, folder / name, shop, compiler)
         if compiled.memory is not None:
             cost, notes = costs.read(folder / name, where, resolved(recipe, where), compiled.memory.temporaries, prices)
             compiled = dataclasses.replace(compiled, cost=cost, notes=notes)
@@ -113,27 +128,20 @@ def compile_all(
     return found
 
 
-def _key(spec: dict[str, Any], where: Slice, depth: str, prices: calibrate.Prices | None) -> str:
+def _key(spec: dict[str, Any], where: Slice, depth: str, prices: calibrate.Prices | None, compiler: environment.Compiler) -> str:
     relevant = {k: v for k, v in spec["recipe"].items() if k not in IRRELEVANT}
-    whole = [relevant, spec["dims"], spec["topology"], where.num_devices, depth, prices and prices.seconds, *_made_of()]
+    whole = [relevant, spec["dims"], spec["topology"], where.num_devices, depth, prices and prices.seconds, *_made_of(compiler)]
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def _made_of() -> list[Any]:
+def _made_of(compiler: environment.Compiler) -> list[Any]:
     """What else decides how a program is compiled: versions, flags and this package's sources."""
     sources = hashlib.sha256()
     for part in COMPILED_IN:
-        for path in sorted((PACKAGE / part).rglob("*.py")):
-            sources.update(path.read_bytes())
-    versions = {name: _version(name) for name in ("jax", "jaxlib", "libtpu", "optax")}
-    return [versions, Shell.flags(), sources.hexdigest()]
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+        path = PACKAGE / part
+        for file in [path] if path.suffix else sorted(path.rglob("*.py")):
+            sources.update(file.read_bytes())
+    return [compiler.versions, Shell.flags(), sources.hexdigest()]
 
 
 def _read(path: Path) -> Compiled | None:
@@ -150,48 +158,45 @@ def _read(path: Path) -> Compiled | None:
 
 
 @contextlib.contextmanager
-def _alone(cache: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """One compiler at a time on this machine: two take twice the memory and no less time."""
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waiting()
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _alone(shop: Workshop, what: str) -> Iterator[None]:
+    """One compiler at a time on this machine: two take twice the memory and no less time.
 
-
-@contextlib.contextmanager
-def _ends_cleanly() -> Iterator[None]:
-    """A plan that is told to end (by `timeout`, say) ends its compiler too, which has a session of its own."""
+    A plan that is told to end meanwhile (by `timeout`, say) ends its child too, which has a session of its own.
+    """
+    shop.cache.mkdir(parents=True, exist_ok=True)
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        yield
+        with (shop.cache / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                shop.progress(what, "waiting for another plan", 0.0)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _compile(spec: dict[str, Any], where: Slice, depth: str, folder: Path, runner: Shell, progress: Progress) -> Compiled:
+def _compile(spec: dict[str, Any], where: Slice, depth: str, folder: Path, shop: Workshop, compiler: environment.Compiler) -> Compiled:
     name = spec["program"]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "spec.json").write_text(json.dumps(spec))
     record, log = folder / "record.jsonl", folder / "log.txt"
-    argv = [sys.executable, "-m", "podwright.train", "compile", str(folder / "spec.json"), str(record)]
+    argv = [compiler.python, "-m", "podwright.train", "compile", str(folder / "spec.json"), str(record)]
     begin = time.monotonic()
-    pid = runner.start(argv, cwd=Path.cwd(), env=_environment(where, folder), log=log)
+    pid = shop.runner.start(argv, cwd=Path.cwd(), env=compiler.env | _environment(where, folder), log=log)
     ended = None
     try:
         while (seconds := time.monotonic() - begin) < LIMIT_S[depth]:
-            ended = runner.returncode(pid)
+            ended = shop.runner.returncode(pid)
             phases = {r["phase"]: r for r in _records(record)}
-            progress(name, next(reversed(phases), "starting"), seconds)
+            shop.progress(name, next(reversed(phases), "starting"), seconds)
             if ended is not None or (depth == "quick" and _whole(folder)):
                 break
             time.sleep(_POLL_S)
     finally:
-        runner.kill(pid)
+        shop.runner.kill(pid)
     phases = {r["phase"]: r for r in _records(record)}
     return _verdict(name, phases, where, folder, time.monotonic() - begin, _cut_short(ended, seconds, LIMIT_S[depth]))
 
@@ -279,13 +284,13 @@ def _last_words(log: Path) -> str:
     return (told or lines or ["the compiler ended without a word"])[-1][:500]
 
 
-def has_compiler(where: Slice) -> bool:
-    """Whether a compiler for the TPUs of `where` is installed here."""
-    return where.libtpu is not None and bool(_version("libtpu"))
+def has_compiler(where: Slice, jax: str = "") -> bool:
+    """Whether there is a compiler for the TPUs of `where`: installed here, or to be installed with that version of jax."""
+    return where.libtpu is not None and bool(jax or environment.here().versions["libtpu"])
 
 
-def _can_compile(where: Slice) -> None:
+def _can_compile(where: Slice, jax: str) -> None:
     if where.accelerator.node:
         raise UserError(f"no compiler here compiles for {where.name} without its GPUs", "leave --compile out")
-    if where.libtpu and not has_compiler(where):
+    if where.libtpu and not has_compiler(where, jax):
         raise UserError("the TPU compiler is not installed here", "type: pip install 'podwright[tpu-compile]'")

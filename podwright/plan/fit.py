@@ -17,7 +17,7 @@ from podwright.accelerators import GIB, GPUS, TPUS, Accelerator
 from podwright.errors import UserError
 from podwright.plan import compile as aot
 from podwright.plan import memory, verdict
-from podwright.plan.compile import Progress, programs
+from podwright.plan.compile import programs
 from podwright.plan.inputs import model
 from podwright.plan.meshes import AXES, mappable
 from podwright.plan.pace import step_seconds
@@ -49,7 +49,7 @@ class Candidate:
         return " ".join(f"{key}={value}" for key, value in self.overrides.items())
 
 
-def fitted(plan: Plan, recipe: Recipe, on: str, cache: Path, progress: Progress, price: float | None) -> dict[str, Any]:
+def fitted(plan: Plan, recipe: Recipe, on: str, shop: aot.Workshop, price: float | None) -> dict[str, Any]:
     """The plan of the fastest settings that fit, with what else was looked at in its entry `fit`.
 
     `on` is a slice, or a generation without a size (`v6e`): then the smallest slice of it that holds the recipe.
@@ -59,7 +59,7 @@ def fitted(plan: Plan, recipe: Recipe, on: str, cache: Path, progress: Progress,
         raise UserError(f"the dimensions of model.source={recipe.model.source} are not known here", "type model.name= one of the table")
     found: dict[str, Any] = {}
     for where in _places(on, recipe, dims):
-        found = _searched(plan, recipe, dims, where, cache, progress, price)
+        found = _searched(plan, recipe, dims, where, shop, price)
         if found["ok"] is not False:
             break
     return found
@@ -80,10 +80,8 @@ def _places(on: str, recipe: Recipe, dims: Qwen3Dims) -> Iterator[Slice]:
     yield from holding
 
 
-def _searched(
-    plan: Plan, recipe: Recipe, dims: Qwen3Dims, where: Slice, cache: Path, progress: Progress, price: float | None
-) -> dict[str, Any]:
-    compiling = aot.has_compiler(where)
+def _searched(plan: Plan, recipe: Recipe, dims: Qwen3Dims, where: Slice, shop: aot.Workshop, price: float | None) -> dict[str, Any]:
+    compiling = aot.has_compiler(where, shop.jax)
     static = plan(recipe, where.name, compiling)
     if any(f["level"] == "error" and f["check"] not in _SEARCHED for f in static["findings"]):
         return static
@@ -95,7 +93,7 @@ def _searched(
     if compiling:
         for one in _of_each_mesh(fits)[:COMPILED]:
             alone = plan(one.recipe, where.name, True)
-            tried[one.typed] = alone | verdict.compiled(alone, one.recipe, where.name, "quick", cache, progress, price)
+            tried[one.typed] = alone | verdict.compiled(alone, one.recipe, where.name, "quick", shop, price)
     best = min(tried, key=lambda typed: _rank(tried[typed])) if tried else fits[0].typed
     chosen = next(one for one in fits if one.typed == best)
     rows = [_row(one, tried.get(one.typed), one is chosen, where) for one in _listed(fits, tried)]

@@ -1,12 +1,11 @@
 """Reads the scheduled, optimized HLO text that XLA's TPU compiler dumps, as far as the time of a step depends on it.
 
-Sizes of arrays are what they take in memory, with the padding of their tiles. Says how often each loop runs; a loop whose end
-depends on its data has a bound at most. The text is the compiler's own and the one source: nothing here asks the model.
+Sizes of arrays are what they take in memory, with the padding of their tiles. How often loops run is `loops.py`.
+The text is the compiler's own and the one source: nothing here asks the model.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -22,7 +21,7 @@ _BITS = {"pred": 8, "token": 0, "opaque": 0}
 _SHAPE = re.compile(r"(pred|token|opaque|[a-z]+\d+\w*)\[([\d,]*)\](?:\{([^}]*)\})?")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = ")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
-_OPERAND = re.compile(r"%([\w.\-]+)")
+_OPERAND = re.compile(r"%([\w.\-]+(?:#\d+)?)")
 _MESH_GROUPS = re.compile(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(\[([\d,]+)\]T\(([\d,]+)\)\))? \{([^}]*)\}")
 _COUNTED_GROUPS = re.compile(r"replica_groups=\[\d+,(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _LISTED_GROUPS = re.compile(r"replica_groups=\{\{([\d,]+)\}")
@@ -101,24 +100,12 @@ class Computation:
         return next((i for i in self.instructions if i.opcode == "parameter" and i.arguments == str(number)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Trips:
-    """How often a loop's body runs; `exact` is False when its data may end it earlier, `count` None when nothing bounds it."""
-
-    count: int | None
-    exact: bool
-
-
 @dataclass(frozen=True)
 class Module:
     name: str
     num_partitions: int | None
     computations: dict[str, Computation]
     entry: Computation
-
-    def trips(self, loop: Instruction, inside: Computation) -> Trips:
-        """How often the `while` instruction `loop` in the computation `inside` runs its body."""
-        return _trips(self, loop, inside)
 
 
 def read(path: Path | str) -> Module:
@@ -144,8 +131,9 @@ def parse(text: str) -> Module:
             current = None
         elif head := _INSTRUCTION.match(line):
             instruction = _instruction(head[2], line[head.end() :], bool(head[1]))
-            current.instructions.append(instruction)
-            current.by_name[instruction.name] = instruction
+            for each in (*_elements(instruction, current), instruction):
+                current.instructions.append(each)
+                current.by_name[each.name] = each
     if entry is None or current is not None:
         raise ValueError("no whole ENTRY computation: this is not the text of an HLO module, or not all of it")
     return Module(name, partitions, computations, entry)
@@ -183,6 +171,28 @@ def _instruction(name: str, rest: str, is_root: bool) -> Instruction:
     opcode = rest[end + 1 : opens]
     operands = () if opcode in ("constant", "parameter") else tuple(_OPERAND.findall(arguments))
     return Instruction(name, opcode, rest[:end], operands, arguments, rest[closes + 1 :], is_root)
+
+
+def _elements(instruction: Instruction, inside: Computation) -> list[Instruction]:
+    """Newer compilers write %x#1 for an element of a tuple: the get-tuple-element instructions that others write out."""
+    short = dict.fromkeys(name for name in instruction.operands if "#" in name and name not in inside.by_name)
+    found = []
+    for name in short:
+        whole, _, number = name.partition("#")
+        shape = _split(inside.by_name[whole].shape_text)[int(number)]
+        found.append(Instruction(name, "get-tuple-element", shape, (whole,), f"%{whole}", f", index={number}", False))
+    return found
+
+
+def _split(tuple_text: str) -> list[str]:
+    """The shapes in the text of a tuple's."""
+    found, depth, begin = [], 0, 1
+    for at, letter in enumerate(tuple_text):
+        depth += (letter in "([{") - (letter in ")]}")
+        if (letter == "," and depth == 1) or depth == 0:
+            found.append(re.sub(r"/\*.*?\*/", "", tuple_text[begin:at]).strip())
+            begin = at + 1
+    return found
 
 
 _BRACKET = re.compile(r"[()]")
@@ -267,122 +277,3 @@ def _connected(pairs: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         joined |= dict.fromkeys(together, together)
     most: set[int] = max(joined.values(), key=len)
     return tuple(sorted(most))
-
-
-def _trips(module: Module, loop: Instruction, inside: Computation) -> Trips:
-    """From the loop's own counter: where it starts, what a turn adds, what it is compared with."""
-    known = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes)
-    if known:
-        return Trips(int(known[1]), True)
-    condition, body = (_opened(module, module.computations[loop.attribute(name) or ""]) for name in ("condition", "body"))
-    ends = _comparisons(condition, condition.root)
-    counted = [n for compare in ends.comparisons if (n := _count(compare, condition, body, loop, inside)) is not None]
-    return Trips(min(counted) if counted else None, bool(counted) and ends.complete)
-
-
-def _opened(module: Module, computation: Computation) -> Computation:
-    """With the fusions that make one number taken apart: for a CPU they hold the end of a loop and what a turn adds to its counter."""
-    instructions: list[Instruction] = []
-    for at in computation.instructions:
-        body = module.computations.get(at.calls or "") if at.opcode == "fusion" and at.shape_text.split("{")[0].endswith("[]") else None
-        if body is None or body.root.opcode == "parameter":
-            instructions.append(at)
-            continue
-        names = {i.name: at.operands[int(i.arguments)] if i.opcode == "parameter" else f"{at.name}/{i.name}" for i in body.instructions}
-        names[body.root.name] = at.name
-        for i in body.instructions:
-            if i.opcode != "parameter":
-                given = tuple(names[name] for name in i.operands)
-                whole = i.name == body.root.name
-                instructions.append(dataclasses.replace(i, name=names[i.name], operands=given, is_root=whole and at.is_root))
-    return Computation(computation.name, instructions, {i.name: i for i in instructions})
-
-
-@dataclass
-class _Ends:
-    comparisons: list[Instruction]
-    complete: bool
-    """whether the comparisons are all that ends the loop"""
-
-
-def _comparisons(condition: Computation, at: Instruction) -> _Ends:
-    at = _through(condition, at)
-    if at.opcode == "compare":
-        return _Ends([at], True)
-    if at.opcode == "and":
-        parts = [_comparisons(condition, condition.by_name[name]) for name in at.operands]
-        return _Ends([c for p in parts for c in p.comparisons], all(p.complete for p in parts))
-    return _Ends([], False)
-
-
-def _through(computation: Computation, at: Instruction) -> Instruction:
-    """What `at` is a copy of."""
-    while at.opcode in ("copy", "bitcast", "convert", "copy-done", "copy-start", "optimization-barrier") and at.operands:
-        at = computation.by_name[at.operands[0]]
-    return at
-
-
-@dataclass(frozen=True)
-class _Linear:
-    """Field `field` of the loop's tuple plus `plus`; field None for a plain number."""
-
-    field: int | None
-    plus: int
-
-
-def _linear(computation: Computation, name: str) -> _Linear | None:
-    at = _through(computation, computation.by_name[name])
-    if at.opcode == "constant":
-        return _Linear(None, int(at.arguments)) if re.fullmatch(r"-?\d+", at.arguments) else None
-    if at.opcode == "get-tuple-element":
-        source = _through(computation, computation.by_name[at.operands[0]])
-        index = at.attribute("index")
-        return _Linear(int(index), 0) if source.opcode == "parameter" and index is not None else None
-    if at.opcode in ("add", "subtract") and len(at.operands) == 2:
-        left, right = (_linear(computation, operand) for operand in at.operands)
-        if left is None or right is None:
-            return None
-        if at.opcode == "add" and right.field is not None:
-            left, right = right, left
-        if right.field is None:
-            return _Linear(left.field, left.plus + (right.plus if at.opcode == "add" else -right.plus))
-    return None
-
-
-def _count(compare: Instruction, condition: Computation, body: Computation, loop: Instruction, inside: Computation) -> int | None:
-    left, right = (_linear(condition, operand) for operand in compare.operands)
-    direction = compare.attribute("direction")
-    if left is None or right is None or direction is None:
-        return None
-    if left.field is None or (right.field is not None and _step(body, left.field) == 0):
-        left, right = right, left
-        direction = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}.get(direction, direction)
-    if left.field is None:
-        return None
-    start, step = _initial(loop, inside, left.field), _step(body, left.field)
-    limit = right.plus + (_initial(loop, inside, right.field) or 0) if right.field is not None else right.plus
-    if start is None or not step or (right.field is not None and _step(body, right.field) != 0):
-        return None
-    left_to_go = (limit - start - left.plus) * (1 if step > 0 else -1)
-    if direction in ("LE", "GE"):
-        left_to_go += 1
-    fits = {"LT": step > 0, "LE": step > 0, "GT": step < 0, "GE": step < 0, "NE": True}.get(direction, False)
-    return max(-(-left_to_go // abs(step)), 0) if fits else None
-
-
-def _field(computation: Computation, tuple_name: str, field: int) -> str | None:
-    at = _through(computation, computation.by_name[tuple_name])
-    return at.operands[field] if at.opcode == "tuple" else None
-
-
-def _step(body: Computation, field: int) -> int | None:
-    """What one turn adds to that field; None when it is not a fixed number."""
-    name = _field(body, body.root.name, field)
-    after = _linear(body, name) if name else None
-    return after.plus if after and after.field == field else None
-
-
-def _initial(loop: Instruction, inside: Computation, field: int) -> int | None:
-    name = _field(inside, loop.operands[0], field)
-    before = _linear(inside, name) if name else None
-    return before.plus if before and before.field is None else None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from podwright.accelerators import Accelerator
 from podwright.errors import UserError
+from podwright.plan import loops
 from podwright.plan.hlo import Computation, Instruction, Module
 from podwright.plan.work import COLLECTIVES, Collective, Work, base, called, kernel_flops, moved, moves_nothing, target
 
@@ -170,7 +171,7 @@ class _Walk:
             self.compute(inside, at)
 
     def loop(self, inside: Computation, at: Instruction) -> None:
-        found = self.module.trips(at, inside)
+        found = loops.trips(self.module, at, inside)
         count = found.count
         if not found.exact:
             self.cost.notes.append(self._about(at, found.count))

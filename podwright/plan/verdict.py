@@ -11,20 +11,17 @@ from podwright.accelerators import GIB
 from podwright.errors import UserError
 from podwright.plan import compile as aot
 from podwright.plan import memory, steptime
-from podwright.plan.compile import Compiled, Progress
+from podwright.plan.compile import Compiled, Workshop
 from podwright.plan.findings import Finding
 from podwright.plan.inputs import model
 from podwright.plan.meshes import resolved
 from podwright.plan.sufficiency import num_test_examples
 from podwright.recipe.schema import Recipe
-from podwright.shell import Shell
 
 _SHOWN = 3  # allocations named in one line
 
 
-def compiled(
-    document: dict[str, Any], recipe: Recipe, on: str, depth: str, cache: Path, progress: Progress, price: float | None = None
-) -> dict[str, Any]:
+def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, shop: Workshop, price: float | None = None) -> dict[str, Any]:
     """What compiling adds to a static plan's document: programs, the time of a step, more findings, and the verdict with them.
 
     `price`: money per chip-hour.
@@ -39,7 +36,7 @@ def compiled(
             f"the dimensions of model.source={recipe.model.source} are not known here", "type model.name= one that `recipes` lists"
         )
     names = aot.programs(recipe)
-    found = aot.compile_all(recipe, dims, where, names, full=depth == "full", cache=cache, runner=Shell(), progress=progress)
+    found = aot.compile_all(recipe, dims, where, names, full=depth == "full", shop=shop)
     limit, (data, fsdp, _) = aot.limit_bytes(where), resolved(recipe, where)
     told = [asdict(f) for f in findings(found, limit, recipe, data * fsdp)]
     verdicts = {one.verdict for one in found}

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from podwright import slices
-from podwright.plan import calibrate, costs, hlo
+from podwright.plan import calibrate, costs, environment, hlo
 from podwright.recipe import load
 from podwright.recipe.models import MODELS
 from podwright.shell import Shell
@@ -91,9 +91,8 @@ def brief(monkeypatch):
     monkeypatch.setattr(calibrate, "ROUND_S", 0.01)
 
 
-def prices(cache, runner, **changed):
-    asked = {"num_devices": 1, "dtype": "float32", "made_of": ["1"], "cache": cache, "runner": runner, "progress": lambda *a: None}
-    return calibrate.prices(**asked | changed)
+def prices(cache, runner):
+    return calibrate.prices(1, "float32", ["1"], environment.here(), cache, runner, lambda *a: None)
 
 
 def test_a_machine_is_calibrated_once_and_again_when_the_file_is_damaged(brief, tmp_path):

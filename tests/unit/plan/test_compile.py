@@ -29,7 +29,8 @@ def compile_all(cache, where, *overrides, name="qwen3-tiny-gsm8k-grpo", names=("
     recipe = load.load(name, ["mesh.fsdp=-1", "mesh.data=1", *overrides])
     told = (lambda *a: seen.append(a)) if seen is not None else (lambda *a: None)
     dims = dims or MODELS[recipe.model.name]
-    found = aot.compile_all(recipe, dims, where, list(names), full=full, cache=cache, runner=runner or Shell(), progress=told)
+    shop = aot.Workshop(cache, told, runner=runner or Shell())
+    found = aot.compile_all(recipe, dims, where, list(names), full=full, shop=shop)
     return {one.name: one for one in found}
 
 
@@ -106,7 +107,7 @@ def test_kernels_are_compiled_to_the_end_before_anything_else(cache):
     # prompts and completions: forward, dkv and dq; forward alone; prefill
     assert {name: one.kernels for name, one in found.items()} == {"update": 6, "score": 2, "rollout": 1}
     assert all(one.kernels_s > 0 for one in found.values())
-    (told,) = [f for f in verdict.findings(list(found.values()), 1e12, load.load("qwen3-tiny-gsm8k-grpo")) if "alone" in f.message]
+    (told,) = [f for f in verdict.findings(list(found.values()), 1e12, load.load("qwen3-tiny-gsm8k-grpo"), 8) if "alone" in f.message]
     assert told.level == "info" and told.message.startswith("9 kernels compile alone, to the end: ")
     assert ("score", "kernels") in {call[:2] for call in seen}
 
@@ -119,7 +120,7 @@ def test_a_kernel_that_wants_too_much_on_chip_memory_is_found_without_generating
         score = compile_all(tmp_path, V5E_8, *long, names=["score"], dims=WITH_KERNEL, runner=Wide())["score"]
         if score.verdict != "failed":
             break
-        (told,) = verdict.findings([score], 1e12, load.load("qwen3-tiny-gsm8k-grpo"))
+        (told,) = verdict.findings([score], 1e12, load.load("qwen3-tiny-gsm8k-grpo"), 8)
         assert told.level == "error" and "\n" not in told.message and score.memory is None
         started = "score does not compile: kernel splash_mha_fwd_segmented_no_residuals, compiled alone: Scoped allocation with size "
         assert told.message.startswith(started) and "exceeded scoped vmem limit by" in told.message
@@ -159,25 +160,27 @@ def test_the_buffer_assignment_is_added_up_as_the_compiler_does(tmp_path):
     assert [(a.size_bytes, a.what) for a in found.largest] == [(3000, "dot.1"), (2000, "add.3")], "late.2 lies where dot.1 lay"
 
 
-def test_a_plan_that_is_told_to_end_leaves_no_compiler_behind(tmp_path):
-    argv = [sys.executable, "-m", "podwright", "plan", "qwen3-tiny-gsm8k-grpo", "--on", "cpu-1", "--compile", "--cache", str(tmp_path)]
-    plan = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+@pytest.mark.parametrize(("on", "child"), [("cpu-1", "measure"), pytest.param("v6e-8", "compile", marks=needs_libtpu)])
+def test_a_plan_that_is_told_to_end_leaves_no_child_behind(on, child, tmp_path):
+    argv = [sys.executable, "-m", "podwright", "plan", "qwen3-tiny-gsm8k-grpo", "mesh.fsdp=-1", "batch_size=8", "--on", on, "--compile"]
+    plan = subprocess.Popen([*argv, "--cache", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def compilers():
-        found = subprocess.run(["pgrep", "-f", f"podwright.train compile {tmp_path}"], capture_output=True, text=True)
+    def children():
+        found = subprocess.run(["pgrep", "-f", f"podwright.train {child} {tmp_path}"], capture_output=True, text=True)
         return found.stdout.split()
 
     deadline = time.time() + 120
-    while not compilers():
+    while not children():
         assert plan.poll() is None and time.time() < deadline
         time.sleep(0.05)
     plan.terminate()
     assert plan.wait(timeout=60) == 128 + signal.SIGTERM
-    while compilers():
+    while children():
         assert time.time() < deadline
         time.sleep(0.05)
 
 
+@needs_libtpu
 def test_a_compiler_that_is_killed_has_no_verdict_and_none_is_kept(tmp_path):
     """As where memory runs out. The next plan asks again."""
     phases = []
@@ -187,8 +190,7 @@ def test_a_compiler_that_is_killed_has_no_verdict_and_none_is_kept(tmp_path):
             phases.append(phase)
             subprocess.run(["pkill", "-KILL", "-f", f"podwright.train compile {tmp_path}"])
 
-    recipe = load.load("qwen3-tiny-gsm8k-grpo", ["mesh.fsdp=1", "batch_size=8"])
-    arguments = (recipe, MODELS["qwen3-tiny"], slices.parse("cpu-1"), ["update"])
-    (found,) = aot.compile_all(*arguments, full=False, cache=tmp_path, runner=Shell(), progress=kill)
+    recipe = load.load("qwen3-tiny-gsm8k-grpo", ["mesh.fsdp=-1", *SMALL])
+    (found,) = aot.compile_all(recipe, MODELS["qwen3-tiny"], V6E_8, ["update"], full=False, shop=aot.Workshop(tmp_path, kill))
     assert phases and found.verdict == "unknown" and "the compiler was killed (signal 9)" in found.error
     assert not list(tmp_path.rglob("update.json"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podwright.plan import hlo
+from podwright.plan import hlo, loops
 
 LOOP = """HloModule jit_step, is_scheduled=true, num_partitions=8
 
@@ -37,9 +37,9 @@ ENTRY %main (x.1: f32[8]) -> f32[8] {
 """
 
 
-def loop(condition: str, step: str = "1") -> hlo.Trips:
+def loop(condition: str, step: str = "1") -> loops.Trips:
     module = hlo.parse(LOOP.replace("CONDITION", condition).replace("STEP", step))
-    return module.trips(module.entry.by_name["loop"], module.entry)
+    return loops.trips(module, module.entry.by_name["loop"], module.entry)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def loop(condition: str, step: str = "1") -> hlo.Trips:
     ids=["less", "by threes", "at most", "not equal", "sides changed", "already there", "limit carried"],
 )
 def test_a_loop_turns_as_often_as_its_counter_says(condition: str, step: str, count: int) -> None:
-    assert loop(condition, step) == hlo.Trips(count, exact=True)
+    assert loop(condition, step) == loops.Trips(count, exact=True)
 
 
 def test_a_loop_that_data_may_end_has_a_bound() -> None:
@@ -64,12 +64,12 @@ def test_a_loop_that_data_may_end_has_a_bound() -> None:
   %go = pred[] not(%done)
   %lt = pred[] compare(%i.1, %limit), direction=LT
   ROOT %and = pred[] and(%lt, %go)"""
-    assert loop(early) == hlo.Trips(28, exact=False)
+    assert loop(early) == loops.Trips(28, exact=False)
 
 
 def test_a_loop_without_a_counter_has_none() -> None:
-    assert loop("ROOT %done = pred[] fusion(%data), kind=kLoop, calls=%some") == hlo.Trips(None, exact=False)
-    assert loop("ROOT %gt = pred[] compare(%i.1, %limit), direction=GT") == hlo.Trips(None, exact=False)  # counts away from the limit
+    assert loop("ROOT %done = pred[] fusion(%data), kind=kLoop, calls=%some") == loops.Trips(None, exact=False)
+    assert loop("ROOT %gt = pred[] compare(%i.1, %limit), direction=GT") == loops.Trips(None, exact=False)  # counts away from the limit
 
 
 FUSED = """
@@ -98,7 +98,40 @@ def test_the_counter_of_a_loop_is_seen_through_fusions() -> None:
     text = LOOP.replace("CONDITION", "ROOT %go = pred[] fusion(%i.1, %data), kind=kLoop, calls=%ends").replace("STEP", "1")
     text = text.replace("add(%copied, %by)", "fusion(%copied, %by), kind=kLoop, calls=%adds")
     module = hlo.parse(text.replace("\n%body", FUSED + "\n%body"))
-    assert module.trips(module.entry.by_name["loop"], module.entry) == hlo.Trips(23, exact=False)
+    assert loops.trips(module, module.entry.by_name["loop"], module.entry) == loops.Trips(23, exact=False)
+
+
+def test_an_element_of_a_tuple_may_be_written_short() -> None:
+    """As libtpu 0.0.48 does."""
+    short = """HloModule m
+%body (p: (s32[], (f32[2], f32[3]), f32[4,8])) -> (s32[], (f32[2], f32[3]), f32[4,8]) {
+  %one = s32[]{:T(128)} constant(1)
+  %p = (s32[]{:T(128)}, (f32[2]{0}, f32[3]{0}), /*index=2*/f32[4,8]{1,0:T(8,128)}) parameter(0)
+  %add = s32[]{:T(128)} add(%p#0, %one)
+  %twice = f32[4,8]{1,0:T(8,128)} add(%p#2, %p#2)
+  ROOT %out = (s32[]{:T(128)}, (f32[2]{0}, f32[3]{0}), f32[4,8]{1,0:T(8,128)}) tuple(%add, %p#1, %twice)
+}
+
+%condition (q: (s32[], (f32[2], f32[3]), f32[4,8])) -> pred[] {
+  %last = s32[]{:T(128)} constant(4)
+  %q = (s32[]{:T(128)}, (f32[2]{0}, f32[3]{0}), f32[4,8]{1,0:T(8,128)}) parameter(0)
+  ROOT %lt = pred[]{:T(512)} compare(%q#0, %last), direction=LT
+}
+
+ENTRY %main (a: (f32[2], f32[3]), b: f32[4,8]) -> f32[4,8] {
+  %zero = s32[]{:T(128)} constant(0)
+  %a = (f32[2]{0}, f32[3]{0}) parameter(0)
+  %b = f32[4,8]{1,0:T(8,128)} parameter(1)
+  %start = (s32[]{:T(128)}, (f32[2]{0}, f32[3]{0}), f32[4,8]{1,0:T(8,128)}) tuple(%zero, %a, %b)
+  %loop = (s32[]{:T(128)}, (f32[2]{0}, f32[3]{0}), f32[4,8]{1,0:T(8,128)}) while(%start), condition=%condition, body=%body
+  ROOT %result = f32[4,8]{1,0:T(8,128)} copy(%loop#2)
+}
+"""
+    module = hlo.parse(short)
+    assert loops.trips(module, module.entry.by_name["loop"], module.entry) == loops.Trips(4, exact=True)
+    body = module.computations["body"]
+    assert [s.dims for s in body.by_name["p#2"].shapes] == [(4, 8)] and [s.dims for s in body.by_name["p#1"].shapes] == [(2,), (3,)]
+    assert [i.name for i in body.users("p")] == ["p#0", "p#2", "p#1"], "each once"
 
 
 def test_what_the_compiler_wrote_about_a_loop_is_believed() -> None:
@@ -106,7 +139,7 @@ def test_what_the_compiler_wrote_about_a_loop_is_believed() -> None:
         "CONDITION", "ROOT %r = pred[] copy(%p.1)"
     )
     module = hlo.parse(text)
-    assert module.trips(module.entry.by_name["loop"], module.entry) == hlo.Trips(7, exact=True)
+    assert loops.trips(module, module.entry.by_name["loop"], module.entry) == loops.Trips(7, exact=True)
 
 
 @pytest.mark.parametrize(
