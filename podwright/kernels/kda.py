@@ -1,0 +1,375 @@
+"""Kimi Delta Attention (arXiv 2510.26692) in plain JAX: `chunked`, for training on any device, and `recurrent`, its definition.
+
+A head's state S [K, V] is zero where a document begins; token t makes S <- (I - beta k k^T) diag(exp g) S + beta k v^T and reads S^T q.
+`chunked` takes 64 tokens at a time (the paper's WY form) and is safe for any decay g <= 0: no exponent is positive unless decays are
+bounded, and sums of g are never differences of longer sums. A kernel for one kind of accelerator goes beside it, in a file of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from podwright.recipe.hybrid import CHUNK
+
+# Shape suffixes: B batch, N tokens, H heads, K key dim, V value dim, R chunks of a group, C tokens of a chunk (I, J where there are two).
+# [...] in comments is [R, B, H].
+
+BLOCK = 16  # sums of g start anew in each; with bounded decays a block is one product
+MOST_AT_ONCE = 320  # chunks times heads that are computed side by side: fills the matrix units, and bounds memory
+BOUND = -5.0  # of g, where it is bounded: half a block of it is exp(40), far from float32's end
+
+Arrays = tuple[jax.Array, ...]
+
+
+def recurrent(
+    q_BNHK: jax.Array,
+    k_BNHK: jax.Array,
+    v_BNHV: jax.Array,
+    g_BNHK: jax.Array,
+    beta_BNH: jax.Array,
+    segment_ids_BN: jax.Array | None = None,
+) -> jax.Array:
+    """Token by token: what `chunked` is held against in tests and benches, and too slow for anything else. -> BNHV"""
+    b, n, h, k = q_BNHK.shape
+    runs = jnp.zeros((b, n), jnp.int32) if segment_ids_BN is None else _runs(segment_ids_BN)
+    begins_BN = jnp.diff(runs, axis=1, prepend=runs[:, :1]) > 0
+
+    def step(state: jax.Array, token: Arrays) -> tuple[jax.Array, jax.Array]:
+        q, k, v, g, beta, begins = token
+        state = jnp.where(begins[:, None, None, None], 0.0, jnp.exp(g)[..., None] * state)
+        wrong = v - jnp.einsum("bhk,bhkv->bhv", k, state, precision="highest")
+        state = state + jnp.einsum("bhk,bhv->bhkv", beta[..., None] * k, wrong)
+        return state, jnp.einsum("bhk,bhkv->bhv", q, state, precision="highest")
+
+    tokens = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (q_BNHK, k_BNHK, v_BNHV, g_BNHK, beta_BNH, begins_BN))
+    state = jnp.zeros((b, h, k, v_BNHV.shape[-1]), jnp.promote_types(g_BNHK.dtype, jnp.float32))
+    return jnp.moveaxis(jax.lax.scan(step, state, tokens)[1], 0, 1).astype(v_BNHV.dtype)
+
+
+def chunked(
+    q_BNHK: jax.Array,
+    k_BNHK: jax.Array,
+    v_BNHV: jax.Array,
+    g_BNHK: jax.Array,
+    beta_BNH: jax.Array,
+    segment_ids_BN: jax.Array | None = None,
+    *,
+    bounded: bool,
+) -> jax.Array:
+    """`recurrent`, 64 tokens at a time, with products in the inputs' dtype and sums in float32. -> BNHV
+
+    `bounded` promises g >= BOUND. g and beta are float32. Any number of tokens: the rest of the last chunk is filled with tokens
+    that do nothing. For the backward pass the inputs and the state at each chunk are kept; the rest is computed again.
+    """
+    b, n, h, _ = q_BNHK.shape
+    chunks = -(-n // CHUNK)
+    groups = -(-chunks // max(1, MOST_AT_ONCE // (b * h)))
+    room = -(-chunks // groups) * CHUNK * groups - n
+
+    def filled(x: jax.Array) -> jax.Array:
+        return jnp.pad(x, [(0, 0), (0, room)] + [(0, 0)] * (x.ndim - 2)) if room else x
+
+    runs = None if segment_ids_BN is None else jnp.pad(_runs(segment_ids_BN), ((0, 0), (0, room)), mode="edge")
+    return _chunked(bounded, groups, *map(filled, (q_BNHK, k_BNHK, v_BNHV, g_BNHK, beta_BNH)), runs)[:, :n]
+
+
+def _runs(segment_ids_BN: jax.Array) -> jax.Array:
+    """Documents counted along each row, so that the same id in two places is two documents."""
+    return jnp.cumsum(jnp.diff(segment_ids_BN, axis=1, prepend=segment_ids_BN[:, :1]) != 0, axis=1, dtype=jnp.int32)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _chunked(bounded: bool, groups: int, *inputs: Any) -> jax.Array:
+    return _forward(bounded, groups, inputs, keep=False)[0]
+
+
+def _chunked_forward(bounded: bool, groups: int, *inputs: Any) -> tuple[jax.Array, tuple[Any, jax.Array]]:
+    out, states = _forward(bounded, groups, inputs, keep=True)
+    return out, (inputs, states)
+
+
+def _forward(bounded: bool, groups: int, inputs: Any, keep: bool) -> tuple[jax.Array, jax.Array]:
+    """The output BNHV and, where they are to be kept, the states before each chunk."""
+    q, _, v, *_ = inputs
+    b, n, h, dtype = *q.shape[:3], q.dtype
+    size = n // CHUNK // groups
+    state_shape = (b, h, q.shape[-1], v.shape[-1])
+
+    def one(i: jax.Array, carry: Arrays) -> Arrays:
+        state, out, states = carry
+        c = _within_chunks(bounded, *_group(inputs, i, size))
+
+        def step(state: jax.Array, x: Arrays) -> tuple[jax.Array, Arrays]:
+            w, u, k_end, kept = x
+            new = (u - _mm(w, state, dtype)).astype(dtype)
+            return kept[..., None] * state + _mm(k_end, new, dtype, "ik"), (state.astype(dtype), new)
+
+        state, (before, new) = jax.lax.scan(step, state, (c.w, c.u, c.k_end, c.kept))
+        o = _mm(c.q_in, before, dtype) + _mm(c.scores, new, dtype)
+        states = jax.lax.dynamic_update_slice_in_dim(states, before, i * size, 0) if keep else states
+        return state, _put(out, o, i), states
+
+    states = jnp.zeros((n // CHUNK if keep else 0, *state_shape), dtype)
+    start = (jnp.zeros(state_shape, jnp.float32), jnp.zeros_like(v), states)
+    _, out, states = jax.lax.fori_loop(0, groups, one, start)
+    return out, states
+
+
+def _chunked_backward(bounded: bool, groups: int, saved: tuple[Any, jax.Array], d_out: jax.Array) -> tuple[Any, ...]:
+    inputs, states = saved
+    size = d_out.shape[1] // CHUNK // groups
+
+    def one(j: jax.Array, carry: tuple[jax.Array, Arrays]) -> tuple[jax.Array, Arrays]:
+        i = groups - 1 - j
+        d_state, grads = carry
+        parts = _group(inputs, i, size)
+        before = jax.lax.dynamic_slice_in_dim(states, i * size, size, 0)
+        d_state, ours = _group_backward(parts, _within_chunks(bounded, *parts), before, _rows(d_out, i, size), d_state)
+        return d_state, tuple(_put(whole, x, i) for whole, x in zip(grads, ours, strict=True))
+
+    start = jnp.zeros(states.shape[1:], jnp.float32), tuple(jnp.zeros_like(x) for x in inputs[:5])
+    return *jax.lax.fori_loop(0, groups, one, start)[1], None
+
+
+_chunked.defvjp(_chunked_forward, _chunked_backward)
+
+
+def _rows(x_BN: jax.Array, i: jax.Array, size: int) -> jax.Array:
+    """Group number i of [B, N, H, D] (or [B, N, H], [B, N]) as [R, B, H, C, D]."""
+    x = jax.lax.dynamic_slice_in_dim(x_BN, i * size * CHUNK, size * CHUNK, 1)
+    x = x.reshape(x.shape[0], size, CHUNK, *x.shape[2:])
+    return jnp.moveaxis(jnp.moveaxis(x, 1, 0), 2, 3) if x.ndim > 3 else jnp.moveaxis(x, 1, 0)
+
+
+def _put(whole_BN: jax.Array, x: jax.Array, i: jax.Array) -> jax.Array:
+    """The reverse of `_rows`."""
+    x = jnp.moveaxis(jnp.moveaxis(x, 3, 2), 0, 1)
+    x = x.reshape(x.shape[0], -1, *x.shape[3:])
+    return jax.lax.dynamic_update_slice_in_dim(whole_BN, x.astype(whole_BN.dtype), i * x.shape[1], 1)
+
+
+def _group(inputs: Any, i: jax.Array, size: int) -> tuple[Any, ...]:
+    """q, k, v, g, beta and `_Documents` of group number i."""
+    *values, runs = inputs
+    documents = None
+    if runs is not None:
+        runs_RBC = _rows(runs, i, size)
+        earlier = jnp.concatenate([runs[:, :1], runs[:, :-1]], axis=1)
+        documents = _Documents(runs_RBC[:, :, None], _rows(earlier, i, size)[:, :, None, :1])
+    return *(_rows(x, i, size) for x in values), documents
+
+
+class _Documents(NamedTuple):
+    runs: jax.Array
+    """[R, B, 1, C]"""
+    before: jax.Array
+    """[R, B, 1, 1] of the token before the chunk"""
+
+
+def _mm(a: jax.Array, b: jax.Array, dtype: Any, sums: str = "kj", precision: str = "highest") -> jax.Array:
+    """a @ b, or with `sums` "ik" a^T @ b, with "jk" a @ b^T: which of a's and b's last two dims are summed over."""
+    spec = {"kj": "...ij,...jk->...ik", "ik": "...ji,...jk->...ik", "jk": "...ij,...kj->...ik"}[sums]
+    return jnp.einsum(spec, a.astype(dtype), b.astype(dtype), precision=precision, preferred_element_type=jnp.float32)
+
+
+class _Level(NamedTuple):
+    """Pairs of tokens (i, j) with j before i, some of those of a chunk; all levels together have each pair once.
+
+    exp of the sum of g over j+1..i is a product of a factor of i and one of j, both sums up to the level's own boundary.
+    """
+
+    pairs: np.ndarray
+    """[C, C]"""
+    rows: jax.Array
+    """factors of i, [..., C, K]"""
+    columns: jax.Array
+    """of j"""
+
+
+@functools.cache
+def _later(m: int) -> np.ndarray:
+    """Which tokens of a chunk are in the second half of their 2m tokens."""
+    return np.arange(CHUNK) // m % 2 == 1
+
+
+@functools.cache
+def _halves(m: int) -> np.ndarray:
+    """Pairs of the same 2m tokens with i in the second half and j in the first."""
+    same = np.arange(CHUNK)[:, None] // (2 * m) == np.arange(CHUNK) // (2 * m)
+    return same & _later(m)[:, None] & ~_later(m)
+
+
+@functools.cache
+def _block_sums(halves: tuple[int, ...]) -> np.ndarray:
+    """0/1 matrices [sums, BLOCK, BLOCK] that add up g from the middle of each 2m tokens to i, in either direction; last, from the
+    block's first token to i and from i+1 to its last."""
+    i, t = np.arange(BLOCK)[:, None], np.arange(BLOCK)
+    made = []
+    for m in halves:
+        middle = i // (2 * m) * 2 * m + m
+        made.append(np.where(i >= middle, (t >= middle) & (t <= i), (t > i) & (t < middle)))
+    return np.stack([*made, t <= i, t > i]).astype(np.float32)
+
+
+def _sums(g: jax.Array, halves: tuple[int, ...]) -> list[jax.Array]:
+    """Sums of g [..., C, K] from the middle of each 2m tokens, for m in `halves`, BLOCK and 2 BLOCK; from the chunk's first token to i,
+    and from i+1 to its last. All are sums of what they say alone: no large sum is taken away again."""
+    blocks = g.reshape(*g.shape[:-2], CHUNK // BLOCK, BLOCK, g.shape[-1])
+    local = jnp.einsum("sit,...tk->s...ik", _block_sums(halves), blocks, precision="highest")
+    *small, first, last = local
+    t0, t1, t2, t3 = jnp.moveaxis(first[..., -1:, :], -3, 0)
+    none = jnp.zeros_like(t0)
+    second = _later(BLOCK)[::BLOCK, None, None]
+    far = jnp.where(_later(2 * BLOCK)[::BLOCK, None, None], first, last) + jnp.stack([t1, none, none, t2], -3)
+    before = jnp.stack([none, t0, t0 + t1, t0 + t1 + t2], -3)
+    after = jnp.stack([t1 + t2 + t3, t2 + t3, t3, none], -3)
+    return [x.reshape(g.shape) for x in (*small, jnp.where(second, first, last), far, first + before, last + after)]
+
+
+def _levels(g: jax.Array, bounded: bool) -> tuple[list[_Level], jax.Array, jax.Array]:
+    """The levels, the sums of g up to each token of its chunk and those after it."""
+    halves: tuple[int, ...] = (BLOCK // 2,) if bounded else tuple(2**n for n in range(BLOCK.bit_length() - 1))
+    *sums, begin, end = _sums(g, halves)
+    levels = []
+    if bounded:  # both halves of a block at once, from its middle: factors above 1, but no more than exp(40)
+        x = jnp.where(_later(BLOCK // 2)[:, None], sums[0], -sums[0])
+        i, j = np.arange(CHUNK)[:, None], np.arange(CHUNK)
+        levels.append(_Level((i // BLOCK == j // BLOCK) & (j < i), jnp.exp(x), jnp.exp(-x)))
+        sums, halves = sums[1:], ()
+    for m, x in zip((*halves, BLOCK, 2 * BLOCK), sums, strict=True):
+        factor = jnp.exp(x)
+        levels.append(_Level(_halves(m), factor, factor))
+    return levels, begin, end
+
+
+class _Chunks(NamedTuple):
+    """What does not depend on the state, for all chunks of a group."""
+
+    levels: list[_Level]
+    same: jax.Array | None
+    """pairs of one document [R, B, 1, C, C]"""
+    from_start: jax.Array
+    """decay from the state to each token, 0 after a document's end [..., C, K]"""
+    to_end: jax.Array
+    """decay from each token to the next chunk's state"""
+    kept: jax.Array
+    """decay of the state [..., K]"""
+    q_in: jax.Array
+    k_in: jax.Array
+    k_end: jax.Array
+    scores: jax.Array
+    """what token i reads of token j [..., C, C]"""
+    keys: jax.Array
+    """decayed k_i k_j for j before i"""
+    inverse: jax.Array
+    """(1 + beta keys)^-1"""
+    w: jax.Array
+    u: jax.Array
+    """state S adds u - w S"""
+
+
+def _within_chunks(
+    bounded: bool, q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array, documents: _Documents | None
+) -> _Chunks:
+    levels, begin, end = _levels(g, bounded)
+    from_start, to_end, kept = jnp.exp(begin), jnp.exp(end), jnp.exp(begin[..., -1, :])
+    same = None
+    if documents is not None:
+        runs, before = documents
+        same = runs[..., :, None] == runs[..., None, :]
+        from_start = jnp.where((runs == before)[..., None], from_start, 0.0)
+        to_end = jnp.where((runs == runs[..., -1:])[..., None], to_end, 0.0)
+        kept = jnp.where(runs[..., -1:] == before, kept, 0.0)
+    dtype = q.dtype
+    grams = jnp.zeros((*q.shape[:-2], 2 * CHUNK, CHUNK), jnp.float32)
+    for level in levels:
+        product = _mm(_both(q, k, level.rows), k * level.columns, dtype, "jk")
+        grams = jnp.where(np.tile(level.pairs, (2, 1)), product, grams)
+    scores, keys = grams[..., :CHUNK, :], grams[..., CHUNK:, :]
+    if same is not None:
+        scores, keys = jnp.where(same, scores, 0.0), jnp.where(same, keys, 0.0)
+    own = jnp.sum(q.astype(jnp.float32) * k.astype(jnp.float32), axis=-1)  # no decay between a token and itself
+    scores = scores + own[..., None] * np.eye(CHUNK, dtype=np.float32)
+    inverse = _inverse(beta[..., None] * keys)
+    k_in = k * from_start
+    w, u = jnp.split(_mm(inverse * beta[..., None, :], _joined(k_in, v, dtype), dtype), [k.shape[-1]], axis=-1)
+    return _Chunks(levels, same, from_start, to_end, kept, q * from_start, k_in, k * to_end, scores, keys, inverse, w, u)
+
+
+def _both(q: jax.Array, k: jax.Array, factors: jax.Array) -> jax.Array:
+    """q and k, one below the other: they meet the same keys."""
+    return jnp.concatenate([q * factors, k * factors], axis=-2)
+
+
+def _joined(a: jax.Array, b: jax.Array, dtype: Any) -> jax.Array:
+    return jnp.concatenate([a.astype(dtype), b.astype(dtype)], axis=-1)
+
+
+def _inverse(strictly_lower: jax.Array) -> jax.Array:
+    """(1 + A)^-1. From the inverses of two halves that of the whole, from 1 token up: no power of A ever grows, as in its Neumann series."""
+    inverse = np.eye(CHUNK, dtype=np.float32) - jnp.where(_halves(1), strictly_lower, 0.0)
+    for m in (2**n for n in range(1, CHUNK.bit_length() - 1)):
+        below = _mm(inverse, jnp.where(_halves(m), strictly_lower, 0.0), jnp.float32)
+        inverse = inverse - _mm(below, inverse, jnp.float32)
+    return inverse
+
+
+def _group_backward(parts: tuple[Any, ...], c: _Chunks, before: jax.Array, d_o: jax.Array, d_state: jax.Array) -> tuple[jax.Array, Arrays]:
+    """Gradients of the state before the group, and of q, k, v, g and beta."""
+    q, k, v, _, beta, _ = parts
+    dtype = q.dtype
+    new = (c.u - _mm(c.w, before, dtype)).astype(dtype)
+
+    def step(d_state: jax.Array, x: Arrays) -> tuple[jax.Array, Arrays]:
+        d_new, k_end, reads, d_o, kept = x
+        d_new = (d_new + _mm(k_end, d_state, dtype)).astype(dtype)
+        d_before = kept[..., None] * d_state + _mm(reads, jnp.concatenate([d_o, d_new], axis=-2), dtype, "ik")
+        return d_before, (d_new, d_state)
+
+    reads = jnp.concatenate([c.q_in.astype(dtype), -c.w.astype(dtype)], axis=-2)
+    along = _mm(c.scores, d_o, dtype, "ik"), c.k_end, reads, d_o.astype(dtype), c.kept
+    d_state, (d_new, d_after) = jax.lax.scan(step, d_state, along, reverse=True)
+
+    d_q_in = _mm(d_o, before, dtype, "jk")
+    d_wu = _joined(-_mm(d_new, before, dtype, "jk"), d_new, dtype)
+    d_k_end = _mm(new, d_after, dtype, "jk")
+    d_kept = c.kept * jnp.sum(before.astype(jnp.float32) * d_after, axis=-1)
+    d_scores = _mm(d_o, new, dtype, "jk")
+
+    d_k_in, d_v = jnp.split(_mm(c.inverse * beta[..., None, :], d_wu, dtype, "ik"), [k.shape[-1]], axis=-1)
+    d_mixed = _mm(d_wu, _joined(c.k_in, v, dtype), dtype, "jk")
+    d_beta = jnp.sum(c.inverse * d_mixed, axis=-2)
+    d_a = -_mm(c.inverse, _mm(d_mixed * beta[..., None, :], c.inverse, jnp.float32, "jk"), jnp.float32, "ik")
+    strictly = np.tril(np.ones((CHUNK, CHUNK), bool), -1)
+    d_beta = d_beta + jnp.sum(jnp.where(strictly, d_a * c.keys, 0.0), axis=-1)
+    d_keys = beta[..., None] * d_a
+
+    from_q, from_k, from_columns = _gram_backward(q, k, c, d_scores, d_keys)
+    own = jnp.diagonal(d_scores, axis1=-2, axis2=-1)[..., None]
+    q_in, k_in, k_end = d_q_in * c.from_start, d_k_in * c.from_start, d_k_end * c.to_end
+    d_sum = q * (from_q + q_in) + k * (from_k + k_in - from_columns - k_end)
+    d_last = d_kept + jnp.sum(k * k_end, axis=-2)
+    d_g = jnp.einsum("it,...ik->...tk", np.tril(np.ones((CHUNK, CHUNK), np.float32)), d_sum, precision="highest") + d_last[..., None, :]
+    d_q = from_q + q_in + own * k
+    d_k = from_k + from_columns + k_in + k_end + own * q
+    return d_state, (d_q, d_k, d_v, d_g, d_beta)
+
+
+def _gram_backward(q: jax.Array, k: jax.Array, c: _Chunks, d_scores: jax.Array, d_keys: jax.Array) -> Arrays:
+    """Gradients of q and k as rows of scores and keys, and of k as their columns."""
+    d_grams = jnp.concatenate([d_scores, d_keys], axis=-2)
+    if c.same is not None:
+        d_grams = jnp.where(jnp.concatenate([c.same, c.same], axis=-2), d_grams, 0.0)
+    dtype = q.dtype
+    d_rows, d_columns = 0.0, 0.0
+    for level in c.levels:
+        d_level = jnp.where(np.tile(level.pairs, (2, 1)), d_grams, 0.0).astype(dtype)
+        d_rows += _mm(d_level, k * level.columns, dtype) * jnp.concatenate([level.rows, level.rows], axis=-2)
+        d_columns += _mm(d_level, _both(q, k, level.rows), dtype, "ik") * level.columns
+    return *jnp.split(d_rows, 2, axis=-2), d_columns
