@@ -8,7 +8,6 @@ bounded, and sums of g are never differences of longer sums. A kernel for one ki
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +20,7 @@ from podwright.recipe.hybrid import CHUNK
 # [...] in comments is [R, B, H].
 
 BLOCK = 16  # sums of g start anew in each; with bounded decays a block is one product
-MOST_AT_ONCE = 320  # chunks times heads that are computed side by side: fills the matrix units, and bounds memory
+MOST_AT_ONCE = 160  # rows times heads times chunks that are computed side by side: much of it stays in on-chip memory
 BOUND = -5.0  # of g, where it is bounded: half a block of it is exp(40), far from float32's end
 
 Arrays = tuple[jax.Array, ...]
@@ -37,7 +36,7 @@ def recurrent(
 ) -> jax.Array:
     """Token by token: what `chunked` is held against in tests and benches, and too slow for anything else. -> BNHV"""
     b, n, h, k = q_BNHK.shape
-    runs = jnp.zeros((b, n), jnp.int32) if segment_ids_BN is None else _runs(segment_ids_BN)
+    runs = jnp.zeros((b, n), jnp.int32) if segment_ids_BN is None else documents(segment_ids_BN)
     begins_BN = jnp.diff(runs, axis=1, prepend=runs[:, :1]) > 0
 
     def step(state: jax.Array, token: Arrays) -> tuple[jax.Array, jax.Array]:
@@ -68,19 +67,19 @@ def chunked(
     that do nothing. For the backward pass the inputs and the state at each chunk are kept; the rest is computed again.
     """
     b, n, h, _ = q_BNHK.shape
-    chunks = -(-n // CHUNK)
-    groups = -(-chunks // max(1, MOST_AT_ONCE // (b * h)))
+    chunks, most = -(-n // CHUNK), max(1, MOST_AT_ONCE // (b * h))
+    groups = -(-chunks // (1 << most.bit_length() - 1))  # by a power of two, as most sequences are
     room = -(-chunks // groups) * CHUNK * groups - n
 
     def filled(x: jax.Array) -> jax.Array:
         return jnp.pad(x, [(0, 0), (0, room)] + [(0, 0)] * (x.ndim - 2)) if room else x
 
-    runs = None if segment_ids_BN is None else jnp.pad(_runs(segment_ids_BN), ((0, 0), (0, room)), mode="edge")
+    runs = None if segment_ids_BN is None else jnp.pad(documents(segment_ids_BN), ((0, 0), (0, room)), mode="edge")
     return _chunked(bounded, groups, *map(filled, (q_BNHK, k_BNHK, v_BNHV, g_BNHK, beta_BNH)), runs)[:, :n]
 
 
-def _runs(segment_ids_BN: jax.Array) -> jax.Array:
-    """Documents counted along each row, so that the same id in two places is two documents."""
+def documents(segment_ids_BN: jax.Array) -> jax.Array:
+    """The number of each token's document in its row, from 0: the same id in two places is two documents."""
     return jnp.cumsum(jnp.diff(segment_ids_BN, axis=1, prepend=segment_ids_BN[:, :1]) != 0, axis=1, dtype=jnp.int32)
 
 
@@ -97,9 +96,10 @@ def _chunked_forward(bounded: bool, groups: int, *inputs: Any) -> tuple[jax.Arra
 def _forward(bounded: bool, groups: int, inputs: Any, keep: bool) -> tuple[jax.Array, jax.Array]:
     """The output BNHV and, where they are to be kept, the states before each chunk."""
     q, _, v, *_ = inputs
-    b, n, h, dtype = *q.shape[:3], q.dtype
+    dtype = q.dtype
+    b, n, h, k_dim = q.shape
     size = n // CHUNK // groups
-    state_shape = (b, h, q.shape[-1], v.shape[-1])
+    state_shape = (b, h, k_dim, v.shape[-1])
 
     def one(i: jax.Array, carry: Arrays) -> Arrays:
         state, out, states = carry
@@ -312,8 +312,8 @@ def _joined(a: jax.Array, b: jax.Array, dtype: Any) -> jax.Array:
 
 
 def _inverse(strictly_lower: jax.Array) -> jax.Array:
-    """(1 + A)^-1. From the inverses of two halves that of the whole, from 1 token up: no power of A ever grows, as in its Neumann series."""
-    inverse = np.eye(CHUNK, dtype=np.float32) - jnp.where(_halves(1), strictly_lower, 0.0)
+    """(1 + A)^-1. From the inverses of two halves that of the whole, from 1 token up: no power of A grows, as in a Neumann series."""
+    inverse = jnp.eye(CHUNK, dtype=jnp.float32) - jnp.where(_halves(1), strictly_lower, 0.0)
     for m in (2**n for n in range(1, CHUNK.bit_length() - 1)):
         below = _mm(inverse, jnp.where(_halves(m), strictly_lower, 0.0), jnp.float32)
         inverse = inverse - _mm(below, inverse, jnp.float32)
@@ -367,7 +367,8 @@ def _gram_backward(q: jax.Array, k: jax.Array, c: _Chunks, d_scores: jax.Array, 
     if c.same is not None:
         d_grams = jnp.where(jnp.concatenate([c.same, c.same], axis=-2), d_grams, 0.0)
     dtype = q.dtype
-    d_rows, d_columns = 0.0, 0.0
+    d_rows = jnp.zeros((*k.shape[:-2], 2 * CHUNK, k.shape[-1]), jnp.float32)
+    d_columns = jnp.zeros(k.shape, jnp.float32)
     for level in c.levels:
         d_level = jnp.where(np.tile(level.pairs, (2, 1)), d_grams, 0.0).astype(dtype)
         d_rows += _mm(d_level, k * level.columns, dtype) * jnp.concatenate([level.rows, level.rows], axis=-2)

@@ -1,0 +1,160 @@
+"""The layer of Kimi Delta Attention: its weights, the forward pass around the kernel, and their names in Hugging Face's layout.
+
+Its decays are either those of Kimi-Linear (softplus, low rank) or of Ling 3.0 (bounded, full rank), as `recipe.hybrid.Kda` says.
+Shape suffixes: B batch, N tokens, E hidden, H heads, D head_dim.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+from podwright.kernels import kda as kernel
+from podwright.models import layers
+from podwright.models.param import BATCH_AXES, Param
+from podwright.recipe.hybrid import HybridDims, Kda
+
+Tree = dict[str, Any]
+FLOAT32 = ("a_log", "dt_bias")  # not to be cast to the dtype of the products
+
+# our name -> theirs within a layer's attention
+_HF_NAMES: dict[str, str] = {
+    "q": "q_proj.weight",
+    "k": "k_proj.weight",
+    "v": "v_proj.weight",
+    "q_conv": "q_conv1d.weight",
+    "k_conv": "k_conv1d.weight",
+    "v_conv": "v_conv1d.weight",
+    "decay": "f_proj.weight",
+    "decay_down": "f_a_proj.weight",
+    "decay_up": "f_b_proj.weight",
+    "a_log": "A_log",
+    "dt_bias": "dt_bias",
+    "beta": "b_proj.weight",
+    "gate": "g_proj.weight",
+    "gate_down": "g_a_proj.weight",
+    "gate_up": "g_b_proj.weight",
+    "norm": "o_norm.weight",
+    "o": "o_proj.weight",
+}
+# model_type -> our name -> theirs within a layer, as transformers writes it
+HF_NAMES: dict[str, dict[str, str]] = {
+    "kimi_linear": {ours: f"self_attn.{theirs}" for ours, theirs in _HF_NAMES.items()},
+    "bailing_hybrid": {ours: f"attention.{theirs}" for ours, theirs in (_HF_NAMES | {"o": "dense.weight"}).items()},
+}
+
+
+def from_hf(theirs: Any, shape: tuple[int, ...]) -> Any:
+    """One of their arrays, [out, in] or [channels, 1, taps] or a vector, in our `shape`."""
+    flat = theirs.squeeze()
+    return (flat.T if flat.ndim == 2 else flat).reshape(shape)
+
+
+def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> dict[str, Param]:
+    """The weights of one layer, or of as many as `stacked` says, which are then the first dims of each."""
+    kda = _kda(dims)
+    e, h, d, r = dims.hidden_size, kda.num_heads, kda.head_dim, kda.gate_rank
+
+    def one(shape: tuple[int, ...], axes: tuple[str | None, ...], init: str = "normal", scale: float = 0.02) -> Param:
+        return Param((*stacked, *shape), ("layers",) * len(stacked) + axes, init, scale)
+
+    def gate(name: str) -> dict[str, Param]:
+        if not r:
+            return {name: one((e, h, d), ("embed", "heads", None))}
+        return {f"{name}_down": one((e, r), ("embed", None)), f"{name}_up": one((r, h, d), (None, "heads", None))}
+
+    params = {name: one((e, h, d), ("embed", "heads", None)) for name in ("q", "k", "v")}
+    taps = (3 * kda.conv_size) ** -0.5  # the spread of a convolution's usual, uniform start
+    params |= {f"{x}_conv": one((kda.conv_size, h, d), (None, "heads", None), scale=taps) for x in ("q", "k", "v")}
+    params |= gate("decay") | gate("gate")
+    return params | {
+        "a_log": one((h,), ("heads",), "log_rate"),
+        "dt_bias": one((h, d), ("heads", None), "time_step"),
+        "beta": one((e, h), ("embed", "heads")),
+        "norm": one((d,), (None,), "ones"),
+        "o": one((h, d, e), ("heads", None, "embed"), scale=0.02 / (2 * dims.num_layers) ** 0.5),
+    }
+
+
+def _kda(dims: HybridDims) -> Kda:
+    assert dims.kda is not None
+    return dims.kda
+
+
+def apply(dims: HybridDims, w: Tree, x_BNE: jax.Array, segment_ids_BN: jax.Array | None = None, mesh: Mesh | None = None) -> jax.Array:
+    """What one layer's attention adds to the residual stream, without the norm before it. -> BNE
+
+    Weights are those of one layer; products are in x's dtype. Tokens of another segment id are not seen, nor those beyond them.
+    On a `mesh`, rows are shared out to data and fsdp, heads to tensor, and the recurrence runs on each device by itself.
+    """
+    kda = _kda(dims)
+    w = {name: x if name in FLOAT32 else x.astype(x_BNE.dtype) for name, x in w.items()}
+    documents = None if segment_ids_BN is None else kernel.documents(segment_ids_BN)
+    q, k, v = (layers.linear(x_BNE, w[name]) for name in ("q", "k", "v"))
+    q = _unit(_convolved(q, w["q_conv"], documents), kda.head_dim**-0.5)
+    k = _unit(_convolved(k, w["k_conv"], documents), 1.0)
+    v = _convolved(v, w["v_conv"], documents)
+    g = _log_decay(kda, _gate(w, "decay", x_BNE), w["a_log"], w["dt_bias"])
+    beta = jax.nn.sigmoid(layers.linear(x_BNE, w["beta"]).astype(jnp.float32))
+    o = _recurrence(kda, mesh)(q, k, v, g, beta, documents)
+    o = _gated_norm(o, w["norm"], _gate(w, "gate", x_BNE), dims.norm_eps)
+    return layers.linear(o.reshape(*o.shape[:2], -1), w["o"].reshape(-1, w["o"].shape[-1]))
+
+
+def _gate(w: Tree, name: str, x_BNE: jax.Array) -> jax.Array:
+    """What a gate is made of, [B, N, H, D]."""
+    if name in w:
+        return layers.linear(x_BNE, w[name])
+    return layers.linear(layers.linear(x_BNE, w[f"{name}_down"]), w[f"{name}_up"])
+
+
+# What follows is arithmetic of single elements in float32: cheaper to do again for the gradient than to keep.
+
+
+@jax.checkpoint
+def _convolved(x_BNHD: jax.Array, taps: jax.Array, documents_BN: jax.Array | None) -> jax.Array:
+    """SiLU of a sum over the token and those just before it in its document, each channel by itself; the last tap is the token's."""
+    x, taps, n = x_BNHD.astype(jnp.float32), taps.astype(jnp.float32), x_BNHD.shape[1]
+    total = taps[-1] * x
+    for back in range(1, min(len(taps), n)):
+        earlier = jnp.pad(x[:, :-back], ((0, 0), (back, 0), (0, 0), (0, 0)))
+        if documents_BN is not None:
+            same = documents_BN[:, back:] == documents_BN[:, :-back]
+            earlier = jnp.where(jnp.pad(same, ((0, 0), (back, 0)))[..., None, None], earlier, 0.0)
+        total = total + taps[-1 - back] * earlier
+    return jax.nn.silu(total).astype(x_BNHD.dtype)
+
+
+@functools.partial(jax.checkpoint, static_argnums=1)
+def _unit(x: jax.Array, scale: float) -> jax.Array:
+    x32 = x.astype(jnp.float32)
+    return (x32 * (scale * jax.lax.rsqrt(jnp.sum(x32 * x32, axis=-1, keepdims=True) + 1e-6))).astype(x.dtype)
+
+
+@functools.partial(jax.checkpoint, static_argnums=0)
+def _log_decay(kda: Kda, f_BNHD: jax.Array, a_log_H: jax.Array, bias_HD: jax.Array) -> jax.Array:
+    """At most 0, in float32."""
+    f = f_BNHD.astype(jnp.float32) + bias_HD.astype(jnp.float32)
+    rate = jnp.exp(a_log_H.astype(jnp.float32))[:, None]
+    if kda.gate == "bounded":
+        return kda.lower_bound * jax.nn.sigmoid(rate * f)
+    return -rate * jax.nn.softplus(f)
+
+
+@functools.partial(jax.checkpoint, static_argnums=3)
+def _gated_norm(o_BNHD: jax.Array, weight_D: jax.Array, gate_BNHD: jax.Array, eps: float) -> jax.Array:
+    normed = layers.rms_norm(o_BNHD.astype(jnp.float32), weight_D, eps)
+    return (normed * jax.nn.sigmoid(gate_BNHD.astype(jnp.float32))).astype(o_BNHD.dtype)
+
+
+def _recurrence(kda: Kda, mesh: Mesh | None) -> Any:
+    bounded = kda.gate == "bounded" and kda.lower_bound >= kernel.BOUND
+    attend = functools.partial(kernel.chunked, bounded=bounded)
+    if mesh is None:
+        return attend
+    heads, rows = PartitionSpec(BATCH_AXES, None, "tensor"), PartitionSpec(BATCH_AXES)
+    return jax.shard_map(attend, mesh=mesh, in_specs=(*[heads] * 5, rows), out_specs=heads, check_vma=False)

@@ -1,0 +1,147 @@
+"""The layer against transformers' of Kimi-Linear and Ling 3.0, its start, its documents, and on eight devices."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import BailingHybridConfig, BailingHybridForCausalLM, KimiLinearConfig, KimiLinearForCausalLM
+
+from podwright.models import kda, param
+from podwright.recipe import hybrid, schema
+from podwright.train.mesh import make_mesh
+
+TINY = hybrid.MODELS["almodel-tiny"]
+SOFTPLUS = dataclasses.replace(TINY, kda=hybrid.Kda(2, 32, "softplus", 32))
+BOUNDED = TINY
+BOTH = pytest.mark.parametrize("dims", [SOFTPLUS, BOUNDED], ids=["softplus", "bounded"])
+
+
+def theirs(dims, tmp_path):
+    """A layer of transformers' with random weights, ours as read from its checkpoint, and its names."""
+    common = {
+        "vocab_size": 64,
+        **{f"{x}_token_id": 0 for x in ("pad", "bos", "eos")},
+        "hidden_size": dims.hidden_size,
+        "num_hidden_layers": 2,
+        "layer_types": ["linear_attention", "full_attention"],
+        "linear_num_heads": dims.kda.num_heads,
+        "linear_head_dim": dims.kda.head_dim,
+        "linear_conv_kernel_dim": dims.kda.conv_size,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "intermediate_size": 64,
+        "moe_intermediate_size": 32,
+        "rms_norm_eps": dims.norm_eps,
+    }
+    torch.manual_seed(0)
+    if dims.kda.gate == "softplus":
+        model = KimiLinearForCausalLM(KimiLinearConfig(**common))
+    else:
+        safe = {"kda_safe_gate": True, "kda_lower_bound": dims.kda.lower_bound}
+        model = BailingHybridForCausalLM(BailingHybridConfig(**common, **safe))
+    layer = model.model.layers[0].self_attn
+    for name, p in layer.named_parameters():
+        if "A_log" in name:
+            p.data = torch.empty_like(p).uniform_(1, 4).log()
+        else:
+            p.data = torch.randn_like(p) * 0.3 + (1.0 if "norm" in name else 0.0)
+    model.save_pretrained(tmp_path)
+    stored, names = load_file(tmp_path / "model.safetensors"), kda.HF_NAMES[model.config.model_type]
+    declared = kda.declare(dims)
+    attention = {name for name in stored if name.startswith(("model.layers.0.self_attn.", "model.layers.0.attention."))}
+    assert attention == {f"model.layers.0.{names[name]}" for name in declared}
+    weights = {name: jnp.asarray(kda.from_hf(stored[f"model.layers.0.{names[name]}"].numpy(), p.shape)) for name, p in declared.items()}
+    return layer, weights, {name: theirs.rpartition("attention.")[2].rpartition("attn.")[2] for name, theirs in names.items()}
+
+
+def relative(a, b):
+    return np.linalg.norm(np.asarray(a) - np.asarray(b)) / np.linalg.norm(np.asarray(b))
+
+
+@BOTH
+def test_equals_transformers(dims, tmp_path):
+    layer, weights, names = theirs(dims, tmp_path)
+    rng = np.random.default_rng(0)
+    x, weight = (rng.standard_normal((2, 150, dims.hidden_size)).astype(np.float32) for _ in range(2))
+    x_torch = torch.tensor(x, requires_grad=True)
+    expected = layer(x_torch)
+    (expected * torch.tensor(weight)).sum().backward()
+
+    o, back = jax.vjp(lambda w, x: kda.apply(dims, w, x), weights, jnp.asarray(x))
+    assert relative(o, expected.detach()) < 1e-4
+    grads, d_x = back(jnp.asarray(weight))
+    assert relative(d_x, x_torch.grad) < 1e-4
+    joined = {name.rpartition("forget_gate.")[2]: p.grad.numpy() for name, p in layer.named_parameters()}
+    convolutions = np.split(joined.pop("conv1d.weight"), 3)
+    joined |= {f"{x}_conv1d.weight": part for x, part in zip("qkv", convolutions, strict=True)}
+    joined["dense.weight"] = joined["o_proj.weight"]
+    errors = {name: relative(g, kda.from_hf(joined[names[name]], g.shape)) for name, g in grads.items()}
+    assert max(errors.values()) < 1e-4, errors
+
+
+@BOTH
+def test_the_declaration_has_the_parameters_that_are_counted(dims):
+    declared = kda.declare(dims)
+    assert sum(np.prod(p.shape) for p in declared.values()) == dims.kda.num_params(dims.hidden_size)
+    for name, p in kda.declare(dims, (3, 2)).items():
+        one = declared[name]
+        assert (p.shape, p.axes) == ((3, 2, *one.shape), ("layers", "layers", *one.axes))
+    assert {name for name, p in declared.items() if not p.decays} == {"a_log", "dt_bias", "norm"}
+
+
+def test_rates_and_steps_start_in_their_ranges(one_device):
+    start = param.initialize(kda.declare(SOFTPLUS, (50,)), one_device, 0)
+    rates, steps = np.exp(start["a_log"]), np.logaddexp(0, start["dt_bias"])
+    assert rates.min() > 0.999 and rates.max() < 16.001 and abs(rates.mean() - 8.5) < 1.5
+    assert steps.min() > 0.999e-3 and steps.max() < 0.1001 and abs(np.log10(steps).mean() + 2) < 0.05
+
+
+def made(dims, n, b=1):
+    mesh = make_mesh(schema.Mesh(), jax.devices()[:1])
+    weights = param.initialize(kda.declare(dims), mesh, 0)
+    return weights, jnp.asarray(np.random.default_rng(1).standard_normal((b, n, dims.hidden_size)), jnp.float32)
+
+
+@BOTH
+def test_documents_do_not_see_each_other(dims):
+    """Neither through the state nor through the convolution, whose taps reach three tokens back; ids come again."""
+    weights, x = made(dims, 90)
+    edges = (0, 30, 31, 33, 70, 90)
+    ids = np.repeat(np.arange(5) % 2, np.diff(edges))[None]
+    packed = kda.apply(dims, weights, x, jnp.asarray(ids))
+    for a, b in itertools.pairwise(edges):
+        np.testing.assert_allclose(packed[:, a:b], kda.apply(dims, weights, x[:, a:b]), atol=1e-5 * np.abs(packed).max())
+    assert relative(kda.apply(dims, weights, x), packed) > 1e-3
+
+
+@BOTH
+def test_bfloat16_is_close(dims):
+    weights, x = made(dims, 128)
+    o = kda.apply(dims, weights, x.astype(jnp.bfloat16))
+    assert o.dtype == jnp.bfloat16
+    assert relative(o.astype(jnp.float32), kda.apply(dims, weights, x)) < 0.03
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("shape", [(1, 8, 1), (2, 2, 2)])
+def test_eight_devices_compute_what_one_does(shape, packed):
+    weights, x = made(BOUNDED, 130, b=8)
+    ids = jnp.asarray(np.arange(130) // 50)[None].repeat(8, 0) if packed else None
+    data, fsdp, tensor = shape
+    mesh = make_mesh(schema.Mesh(data=data, fsdp=fsdp, tensor=tensor))
+    declared = kda.declare(BOUNDED)
+    spread = jax.device_put(weights, param.shardings(declared, mesh))
+
+    def total(mesh):
+        return jax.jit(jax.value_and_grad(lambda w, x: (kda.apply(BOUNDED, w, x, ids, mesh) ** 2).sum(), (0, 1)))
+
+    value, grads = total(mesh)(spread, x)
+    expected, right = total(None)(weights, x)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    for a, b in zip(jax.tree.leaves(grads), jax.tree.leaves(right), strict=True):
+        assert relative(a, b) < 1e-4
