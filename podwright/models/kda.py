@@ -41,7 +41,7 @@ _HF_NAMES: dict[str, str] = {
     "norm": "o_norm.weight",
     "o": "o_proj.weight",
 }
-# model_type -> our name -> theirs within a layer, as transformers writes it
+# model_type -> our name -> theirs within a layer, as transformers writes it; Ling's own files call the last one o_proj too
 HF_NAMES: dict[str, dict[str, str]] = {
     "kimi_linear": {ours: f"self_attn.{theirs}" for ours, theirs in _HF_NAMES.items()},
     "bailing_hybrid": {ours: f"attention.{theirs}" for ours, theirs in (_HF_NAMES | {"o": "dense.weight"}).items()},
