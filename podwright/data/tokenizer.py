@@ -1,6 +1,7 @@
 """Text to token ids and back, and questions as chat prompts; read from and written to Hugging Face tokenizer directories.
 
 A tokenizer is its files: loading keeps them as they are and saving writes them out again. Rendering is `chat.py`.
+Documents to train a language model on are ids of plain text between the tokenizer's own begin and end.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from podwright.data import chat
 from podwright.errors import UserError
 
 END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SPECIAL = (END_OF_TEXT, START_OF_TURN, END_OF_TURN)
+BEGIN, PAD = "<|bos|>", "<|pad|>"
 THINK = ("<think>", "</think>")
 """Tokens of their own in Qwen3, but not special ones: decoding keeps them."""
 
@@ -33,8 +35,9 @@ _PIECES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p
 class Tokenizer:
     """The tokenizer that `files` (name -> content of a Hugging Face directory) describe."""
 
-    def __init__(self, files: Mapping[str, bytes]):
+    def __init__(self, files: Mapping[str, bytes], ids_are_bytes: bool = False):
         self._files = dict(files)
+        self._ids_are_bytes = ids_are_bytes  # which Python reads off a text a hundred times as fast as the library finds them
         self._inner = tokenizers.Tokenizer.from_str(self._files["tokenizer.json"].decode())
         self._inner.no_truncation()
         self._inner.no_padding()
@@ -47,6 +50,10 @@ class Tokenizer:
         """ids that end an answer, the end of a turn first"""
         pad = self._inner.token_to_id(self._names.get("pad_token", END_OF_TEXT))
         self.pad_id = self.stop_ids[-1] if pad is None else pad
+        end = self._inner.token_to_id(END_OF_TEXT)
+        end = self._inner.token_to_id(self._names.get("eos_token", "")) if end is None else end
+        self.end_id: int = self.stop_ids[0] if end is None else end
+        """ends a document, which is not always what ends an answer"""
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
@@ -87,6 +94,23 @@ class Tokenizer:
             }
         )
 
+    @classmethod
+    def bytes(cls) -> Tokenizer:
+        """The ids are the 256 bytes, then begin, end and padding: a vocabulary of 259 that needs no training."""
+        special = (BEGIN, END_OF_TEXT, PAD)
+        made = tokenizers.Tokenizer(models.BPE({letter: byte for byte, letter in enumerate(_letters())}, []))
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        made.decoder = decoders.ByteLevel()
+        made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+        made.post_processor = processors.TemplateProcessing(single=f"{BEGIN} $A", special_tokens=[(BEGIN, _NUM_BYTES)])
+        config = json.loads(_config(made, special)) | {"bos_token": BEGIN, "eos_token": END_OF_TEXT, "pad_token": PAD}
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
+        files = {
+            "tokenizer.json": made.to_str(pretty=True).encode(),
+            "tokenizer_config.json": (json.dumps(config, indent=2) + "\n").encode(),
+        }
+        return cls(files, ids_are_bytes=True)
+
     def save(self, path: Path) -> None:
         """Writes the files into the directory `path`; transformers' AutoTokenizer reads them as the same tokenizer."""
         path.mkdir(parents=True, exist_ok=True)
@@ -111,6 +135,22 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; special tokens written in it become their ids, and nothing is added."""
         return self._inner.encode(text, add_special_tokens=False).ids
+
+    def documents(self, texts: Sequence[str]) -> list[list[int]]:
+        """Each text as one document: the begin that the tokenizer puts before every text, if any, its ids, the end.
+
+        A special token written in a text is plain text here: a document ends where it ends.
+        """
+        before = self._inner.encode("").ids[:1]
+        begin = before if before and before[0] == self._inner.token_to_id(self._names.get("bos_token", "")) else []
+        if self._ids_are_bytes:
+            return [[*begin, *text.encode(), self.end_id] for text in texts]
+        self._inner.encode_special_tokens = True
+        try:
+            found = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
+        finally:
+            self._inner.encode_special_tokens = False
+        return [[*begin, *e.ids, self.end_id] for e in found]
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of `ids`; bytes that are no whole character come out as U+FFFD, ids without a token as nothing."""
@@ -142,9 +182,18 @@ def _with_roles(texts: Sequence[str]) -> Iterator[str]:
         yield "assistant\n"
 
 
-def _config(made: tokenizers.Tokenizer) -> bytes:
+def _letters() -> Iterator[str]:
+    """The characters that stand for the bytes 0 to 255 in byte-level vocabularies: printable ones for themselves, others from U+0100 on."""
+    others = iter(range(_NUM_BYTES, 2 * _NUM_BYTES))
+    for byte in range(_NUM_BYTES):
+        printable = 33 <= byte <= 126 or 161 <= byte <= 172 or 174 <= byte <= 255
+        yield chr(byte if printable else next(others))
+
+
+def _config(made: tokenizers.Tokenizer, special: Sequence[str] = SPECIAL) -> bytes:
     plain = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False)
-    added = {str(made.token_to_id(token)): {"content": token, "special": token in SPECIAL, **plain} for token in (*SPECIAL, *THINK)}
+    names = [t for t in dict.fromkeys((*special, *SPECIAL, *THINK)) if made.token_to_id(t) is not None]
+    added = {str(made.token_to_id(token)): {"content": token, "special": token in special, **plain} for token in names}
     config = {
         "add_prefix_space": False,
         "added_tokens_decoder": added,

@@ -1,0 +1,236 @@
+"""Documents of token ids out of any source, read by range: which tokens belong together, wherever they lie.
+
+Files of this machine are memory-mapped, those of a store are asked for range by range; text is tokenized once, into memory.
+What a source looks like from outside is `recipe/corpus.py`; putting documents into rows is `tokens.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from podwright.data import arithmetic
+from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
+from podwright.recipe import corpus
+from podwright.recipe.corpus import Shard
+from podwright.recipe.place import Place, ranges
+
+Ids = np.ndarray[Any, Any]
+PIECE = 1 << 16
+"""Tokens of what stands for a document where nothing says where documents end."""
+_SCAN = 1 << 22  # tokens at a time
+_TEXTS = 256  # documents at a time
+GENERATED = 20_000
+"""documents of `arithmetic` when nobody says how many"""
+_MAX_OPERATIONS, _MAX_NUMBER = 3, 99
+
+
+@dataclasses.dataclass(frozen=True)
+class Documents:
+    parts: tuple[Shard | Ids, ...]
+    """files, or arrays in memory"""
+    part: Ids
+    """[D] the part that each document lies in"""
+    start: Ids
+    """[D] its first token there"""
+    length: Ids
+    """[D] in tokens"""
+    source: str
+    vocab_size: int | None = None
+    """ids below it are good; None: not known, and not looked at"""
+    tokenizer: Tokenizer | None = None
+    mapped: tuple[Ids | None, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        return int(self.length.sum())
+
+    def __len__(self) -> int:
+        return len(self.length)
+
+    def only(self, which: Ids) -> Documents:
+        return dataclasses.replace(self, part=self.part[which], start=self.start[which], length=self.length[which])
+
+    def read(self, pieces: Sequence[tuple[int, int, int]]) -> list[Ids]:
+        """Tokens [start, stop) of documents, for each (document, start, stop); UserError for ids outside the vocabulary."""
+        where = [(int(self.part[d]), int(self.start[d]) + a, int(self.start[d]) + b) for d, a, b in pieces]
+        found: list[Ids] = []
+        there = iter(self._ask([w for w in where if self.mapped[w[0]] is None]))
+        for p, a, b in where:
+            mapped = self.mapped[p]
+            ids = next(there) if mapped is None else mapped[a:b]
+            self._held_to_vocabulary(ids, p, a)
+            found.append(ids)
+        return found
+
+    def _ask(self, wanted: list[tuple[int, int, int]]) -> list[Ids]:
+        if not wanted:
+            return []
+        asked = []
+        for p, a, b in wanted:
+            shard = self.parts[p]
+            assert isinstance(shard, Shard)
+            item = corpus.ITEM_BYTES[shard.dtype]
+            asked.append((shard.place, shard.header + a * item, shard.header + b * item))
+        return [np.frombuffer(raw, _dtype(self.parts[p])) for raw, (p, _, _) in zip(ranges(asked), wanted, strict=True)]
+
+    def _held_to_vocabulary(self, ids: Ids, part: int, start: int) -> None:
+        if self.vocab_size is None or not ids.size or (ids.max() < self.vocab_size and ids.min() >= 0):
+            return
+        shard = self.parts[part]
+        where = shard.place.typed if isinstance(shard, Shard) else self.source
+        at = int(np.flatnonzero((ids >= self.vocab_size) | (ids < 0))[0])
+        raise out_of_range(where, start + at, int(ids[at]), self.vocab_size)
+
+
+def out_of_range(where: str, offset: int, token: int, vocab_size: int) -> UserError:
+    return UserError(
+        f"{where}: token {token:,} at offset {offset:,} is outside the vocabulary of {vocab_size:,}",
+        "tokenize with the model's own tokenizer, or copy the file again",
+    )
+
+
+def load(
+    source: str,
+    *,
+    tokenizer: str = "",
+    eos_id: int | None = None,
+    vocab_size: int | None = None,
+    num_documents: int = 0,
+    seed: int = 0,
+    cwd: Path = Path(),
+) -> Documents:
+    """The documents of a directory of token shards, a .npy file, a .jsonl or .txt file (all also as URLs), or `arithmetic`.
+
+    Files without a word on where documents end are cut at `eos_id`, or into pieces of 65,536 tokens. `vocab_size` is the
+    model's; `num_documents` and `seed` are for `arithmetic`. Raises UserError for whatever is wrong with the source.
+    """
+    made = find_tokenizer(source, tokenizer, cwd)
+    if source == "arithmetic" or Place.of(source, cwd).suffix in TEXT:
+        if made is None:
+            raise UserError(f"{source} is text, and there is no tokenizer for it", "name one: bytes, or a Hugging Face directory")
+        _fits(made.vocab_size, vocab_size, f"the tokenizer {tokenizer}")
+        return _tokenized(texts(source, num_documents, seed, cwd), source, made, vocab_size)
+    files = corpus.look(Place.of(source, cwd))
+    _fits(files.vocab_size, vocab_size, source)
+    ends = [_ends(shard, files.eos_id if eos_id is None else eos_id) for shard in files.shards]
+    mapped = tuple(_mapped(shard) for shard in files.shards)
+    known = vocab_size or files.vocab_size or (made.vocab_size if made else None)
+    return _cut(files.shards, ends, source, known, made, mapped)
+
+
+TEXT = (".jsonl", ".txt")
+
+
+def texts(source: str, num_documents: int = 0, seed: int = 0, cwd: Path = Path()) -> Iterator[str]:
+    """The documents of a source of text. A .txt file is one document."""
+    if source == "arithmetic":
+        problems, _ = arithmetic.generate(num_documents or GENERATED, 1, _MAX_OPERATIONS, _MAX_NUMBER, seed)
+        yield from (f"{p.question}\n{p.solution}" for p in problems)
+        return
+    place = Place.of(source, cwd)
+    if place.suffix == ".txt":
+        yield plain_text(place)
+        return
+    for number, line in enumerate(place.lines(), 1):
+        if line.strip():
+            yield corpus.text_of(f"{place.typed}:{number}", line)
+
+
+def plain_text(place: Place) -> str:
+    try:
+        return place.read().decode()
+    except UnicodeDecodeError as e:
+        raise UserError(f"{place.typed} is not UTF-8 (byte {e.start:,})", "save the file as UTF-8") from e
+
+
+def find_tokenizer(source: str, name: str = "", cwd: Path = Path()) -> Tokenizer | None:
+    """The tokenizer called `name` (bytes, a Hugging Face directory, a tokenizer.json); for "" that which `source` brings along."""
+    if name == "bytes":
+        return Tokenizer.bytes()
+    if name:
+        path = cwd / Path(name).expanduser()
+        return Tokenizer.load(path.parent if path.name == "tokenizer.json" else path)
+    place = None if source == "arithmetic" else Place.of(source, cwd)
+    if place is None or place.suffix in (*TEXT, ".npy") or not (place / corpus.META).exists():
+        return None
+    files = corpus.look(place)
+    if files.tokenizer == "bytes":
+        return Tokenizer.bytes()
+    kept = place / "tokenizer"
+    return Tokenizer({file: (kept / file).read() for file in kept.files()}) if kept.is_dir() else None
+
+
+def tokenized(documents: Iterator[str], tokenizer: Tokenizer) -> Iterator[list[int]]:
+    while some := list(itertools.islice(documents, _TEXTS)):
+        yield from tokenizer.documents(some)
+
+
+def id_dtype(vocab_size: int) -> str:
+    return "uint16" if vocab_size <= 1 << 16 else "uint32"
+
+
+def _tokenized(documents: Iterator[str], source: str, tokenizer: Tokenizer, vocab_size: int | None) -> Documents:
+    held, lengths = [], []
+    for ids in tokenized(documents, tokenizer):
+        held.append(np.array(ids, id_dtype(tokenizer.vocab_size)))
+        lengths.append(len(ids))
+    if not held:
+        raise UserError(f"{source} has no documents", 'give a file with lines such as {"text": "..."}')
+    array = np.concatenate(held)
+    return _cut((array,), [np.cumsum(lengths)], source, vocab_size, tokenizer, (array,))
+
+
+def _cut(parts: tuple[Any, ...], ends: list[Ids], source: str, vocab_size: int | None, made: Tokenizer | None, mapped: Any) -> Documents:
+    starts = [np.concatenate([[0], e[:-1]]) for e in ends]
+    number = np.repeat(np.arange(len(ends), dtype=np.int32), [len(e) for e in ends])
+    start, end = np.concatenate(starts).astype(np.int64), np.concatenate(ends).astype(np.int64)
+    return Documents(parts, number, start, end - start, source, vocab_size, made, mapped)
+
+
+def _ends(shard: Shard, eos_id: int | None) -> Ids:
+    """Where each document of a shard ends."""
+    if shard.documents is not None:
+        try:
+            found: Ids = np.load(io.BytesIO(shard.ends.read()))
+        except ValueError as e:
+            raise UserError(f"{shard.ends.typed} cannot be read", "copy the directory again") from e
+        if len(found) != shard.documents or (len(found) and found[-1] != shard.tokens) or (np.diff(found, prepend=0) <= 0).any():
+            raise UserError(f"{shard.ends.typed} does not fit {shard.place.name}", "copy the directory again")
+        return found
+    if eos_id is None:
+        return np.append(np.arange(PIECE, shard.tokens, PIECE), shard.tokens)
+    at = [np.flatnonzero(ids == eos_id) + offset + 1 for offset, ids in scan(shard)]
+    return np.union1d(np.concatenate(at), [shard.tokens])
+
+
+def scan(shard: Shard) -> Iterator[tuple[int, Ids]]:
+    """(offset, tokens) from the first to the last, some millions at a time."""
+    offset, dtype = 0, _dtype(shard)
+    for raw in shard.place.pieces(shard.header, _SCAN * dtype.itemsize):
+        ids = np.frombuffer(raw, dtype)
+        yield offset, ids
+        offset += len(ids)
+
+
+def _mapped(shard: Shard) -> Ids | None:
+    path = shard.place.local
+    return None if path is None else np.memmap(path, _dtype(shard), "r", shard.header, (shard.tokens,)).view(np.ndarray)
+
+
+def _dtype(shard: Any) -> np.dtype[Any]:
+    return np.dtype(shard.dtype).newbyteorder("<")
+
+
+def _fits(theirs: int | None, vocab_size: int | None, whose: str) -> None:
+    if theirs and vocab_size and theirs > vocab_size:
+        raise UserError(
+            f"{whose} has a vocabulary of {theirs:,}, the model one of {vocab_size:,}", "train a model with a vocabulary as large"
+        )

@@ -1,0 +1,172 @@
+"""What a source of text or tokens holds, told by names, sizes and headers: the layout that `podwright data tokenize` writes.
+
+DIR/meta.json        {format, tokenizer, vocab_size, eos_id, dtype, tokens, documents,
+                      shards: [{file, tokens, documents, bytes, crc32 (of the tokens)}]}
+    00000.npy        1-D, unsigned, one document after another, each with the id that ends it
+    00000.ends.npy   where in the shard each document ends
+    tokenizer/       the tokenizer as a Hugging Face directory, unless it is `bytes`
+Other people's 1-D .npy files are taken without meta.json. Both halves read sources through this file; NumPy is not needed.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.recipe.place import Place
+
+FORMAT = "podwright-tokens-1"
+META = "meta.json"
+ENDS = ".ends.npy"
+DTYPES = {"<u2": "uint16", "<u4": "uint32", "<i4": "int32", "<i8": "int64", "|u1": "uint8"}
+ITEM_BYTES = {"uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "int64": 8}
+_MAGIC = b"\x93NUMPY"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    place: Place
+    tokens: int
+    dtype: str
+    header: int
+    """bytes before the first token"""
+    documents: int | None = None
+    """None: the file says nothing of documents"""
+    crc32: int | None = None
+    """of the tokens"""
+
+    @property
+    def ends(self) -> Place:
+        place = self.place
+        cut = len(".npy")
+        return Place(place.typed[:-cut] + ENDS, place.path[:-cut] + ENDS, place.fs)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenFiles:
+    place: Place
+    shards: tuple[Shard, ...]
+    tokenizer: str = ""
+    """as it was typed for `podwright data tokenize`; "" for other people's files"""
+    vocab_size: int | None = None
+    eos_id: int | None = None
+
+    @property
+    def tokens(self) -> int:
+        return sum(s.tokens for s in self.shards)
+
+    @property
+    def documents(self) -> int | None:
+        found = [s.documents for s in self.shards]
+        return None if None in found else sum(n or 0 for n in found)
+
+
+def look(place: Place) -> TokenFiles:
+    """The token files at `place`, a directory or one .npy file. UserError for what sizes and headers show to be wrong."""
+    if place.suffix == ".npy":
+        return TokenFiles(place, (_plain(place, place.size()),))
+    if not place.is_dir():
+        if place.exists():
+            raise UserError(
+                f"{place.typed} is no source of text or tokens", "give a directory of token shards, a .npy file or a .jsonl file"
+            )
+        raise UserError(f"there is no {place.typed}", "check the path")
+    files = place.files()
+    if META in files:
+        return _described(place, files)
+    shards = [name for name in files if name.endswith(".npy") and not name.endswith(ENDS)]
+    if not shards:
+        raise UserError(
+            f"{place.typed} holds no token shards", "give a directory that podwright data tokenize wrote, or one with .npy files"
+        )
+    return TokenFiles(place, tuple(_plain(place / name, files[name]) for name in shards))
+
+
+def text_of(where: str, line: bytes) -> str:
+    """The text of one line of a .jsonl file; UserError naming the line for whatever is wrong with it."""
+    try:
+        row = json.loads(line)
+    except UnicodeDecodeError as e:
+        raise UserError(f"{where} is not UTF-8", "save the file as UTF-8") from e
+    except ValueError as e:
+        raise UserError(f"{where} is not JSON ({str(e).partition(':')[0]})", "mend that line: one object a line") from e
+    if not isinstance(row, dict) or "text" not in row:
+        found = f"found keys: {', '.join(row)}" if isinstance(row, dict) else f"found a JSON {type(row).__name__}"
+        raise UserError(f"{where} has no 'text'", f'write {{"text": ...}}, {found}')
+    text = row["text"]
+    if not isinstance(text, str):
+        raise UserError(f"{where}: text is {type(text).__name__}, not text", "put it in quotes")
+    return text
+
+
+def _described(place: Place, files: dict[str, int]) -> TokenFiles:
+    meta = _meta(place / META)
+    dtype, shards = meta["dtype"], []
+    for entry in meta["shards"]:
+        name, size = entry["file"], entry["bytes"]
+        here = place / name
+        if name not in files:
+            raise UserError(f"{here.typed} is missing; {META} names it", "copy the whole directory again")
+        if files[name] != size:
+            found = "truncated" if files[name] < size else "another file"
+            raise UserError(f"{here.typed} is {found}: it has {files[name]:,} bytes, {META} says {size:,}", "copy the directory again")
+        header = size - entry["tokens"] * ITEM_BYTES[dtype]
+        if header < len(_MAGIC) or entry["tokens"] < 0:
+            raise UserError(f"{META} says {entry['tokens']:,} tokens of {here.typed}, which has {size:,} bytes", "copy the directory again")
+        shards.append(Shard(here, entry["tokens"], dtype, header, entry["documents"], entry["crc32"]))
+    if not sum(s.tokens for s in shards):
+        raise UserError(f"{place.typed} holds no tokens", "tokenize files that hold some text")
+    return TokenFiles(place, tuple(shards), meta["tokenizer"], meta["vocab_size"], meta["eos_id"])
+
+
+def _meta(place: Place) -> dict[str, Any]:
+    try:
+        meta: dict[str, Any] = json.loads(place.read())
+        if meta["format"] != FORMAT:
+            raise UserError(f"{place.typed} says format {meta['format']!r}, known is {FORMAT!r}", "tokenize again with this Podwright")
+        if meta["dtype"] not in ITEM_BYTES:
+            raise UserError(f"{place.typed} says dtype {meta['dtype']!r}, known are {', '.join(ITEM_BYTES)}", "tokenize again")
+        for key, kind in (("tokenizer", str), ("vocab_size", int), ("eos_id", int), ("shards", list)):
+            if not isinstance(meta[key], kind):
+                raise TypeError(key)
+        for entry in meta["shards"]:
+            _ = entry["file"] + "", entry["tokens"] + entry["documents"] + entry["bytes"] + entry["crc32"]
+    except (ValueError, TypeError, KeyError) as e:
+        raise UserError(f"{place.typed} cannot be read ({type(e).__name__}: {e})", "tokenize again, or copy the directory again") from e
+    return meta
+
+
+def _plain(place: Place, size: int) -> Shard:
+    head = place.read(0, 10)
+    if not head:
+        raise UserError(f"{place.typed} is empty", "copy it again, or remove it")
+    if head[:6] != _MAGIC or len(head) < 10:
+        raise UserError(f"{place.typed} is no .npy file", "write it with numpy.save")
+    wide = head[6] >= 2  # version 1 has two bytes for the length, later ones four
+    start = 12 if wide else 10
+    length = int.from_bytes(place.read(8, start), "little")
+    try:
+        said = ast.literal_eval(place.read(start, start + length).decode("latin1"))
+        shape, kind = said["shape"], said["descr"]
+        dims = [int(n) for n in shape]
+    except (ValueError, SyntaxError, TypeError, KeyError, MemoryError) as e:
+        raise UserError(f"{place.typed} has a header that cannot be read", "copy it again, or write it with numpy.save") from e
+    if len(dims) != 1:
+        raise UserError(f"{place.typed} has the shape {tuple(dims)}, not one dimension", "save the tokens as a 1-D array")
+    if kind not in DTYPES:
+        raise UserError(f"{place.typed} holds {kind!r}, not token ids", f"save it as one of {', '.join(DTYPES.values())}")
+    dtype, header = DTYPES[kind], start + length
+    if size != header + dims[0] * ITEM_BYTES[dtype]:
+        there = max(0, size - header) // ITEM_BYTES[dtype]
+        raise UserError(
+            f"{place.typed} is truncated: its header says {dims[0]:,} tokens, {there:,} are there"
+            if there < dims[0]
+            else f"{place.typed} has {size:,} bytes, more than its header says",
+            "copy it again",
+        )
+    if not dims[0]:
+        raise UserError(f"{place.typed} holds no tokens", "remove it")
+    return Shard(place, dims[0], dtype, header)
