@@ -122,8 +122,13 @@ def orthogonalized(p: Param, x: jax.Array, mesh: Mesh, rules: dict[str, str]) ->
     spec, first = p.spec(rules), len(p.shape) - sum(p.matrix)
     over = [(axis,) if isinstance(axis, str) else axis or () for axis in spec]  # mesh axes of every dim
     parted = {d: axes for d, axes in enumerate(over) if d >= first and size(axes) > 1}
-    copied = tuple(axis for axis in mesh.axis_names if axis not in itertools.chain(*over))
-    parts, copies = math.prod(map(size, parted.values())), size(copied)
+    num = math.prod(p.shape[:first]) // math.prod(map(size, over[:first]))  # matrices that a device has, or has parts of
+    parts = math.prod(map(size, parted.values()))
+    copied: tuple[str, ...] = ()
+    for axis in mesh.axis_names:  # copies that would find no matrix left do the same work twice, which costs no traffic
+        if axis not in itertools.chain(*over) and parts * size((*copied, axis)) <= num:
+            copied = (*copied, axis)
+    copies, turns = size(copied), -(-num // (parts * size(copied)))
 
     def whole(x: jax.Array) -> jax.Array:
         """One matrix out of the parts [parts, ...] of so many."""
@@ -137,8 +142,7 @@ def orthogonalized(p: Param, x: jax.Array, mesh: Mesh, rules: dict[str, str]) ->
         return jax.lax.all_gather(x, copied) if copies > 1 else x[None]
 
     def local(x: jax.Array) -> jax.Array:
-        num, rest = math.prod(x.shape[:first]), x.shape[first:]
-        turns = -(-num // (parts * copies))
+        rest = x.shape[first:]
         padding = [(0, turns * parts * copies - num)] + [(0, 0)] * len(rest)
         stack = jnp.pad(x.reshape(num, *rest), padding).reshape(turns, copies, parts, *rest)
 
