@@ -3,8 +3,8 @@
     python bench/muon_tpu.py [--out bench/results/FILE.json] [--rows N]
 
 Each row is one update with clipping and weight decay, compiled with libtpu in a process of its own, on a machine without a TPU. Memory
-is the compiler's; FLOPs, traffic and the seconds predicted are those of its schedule (podwright/plan/roofline.py). All rows take about
-five minutes of a free core.
+is the compiler's; FLOPs, traffic and the seconds predicted are those of its schedule (podwright/plan/roofline.py). The compiler is ended
+once it has assigned its buffers. All rows take about five minutes of a free core.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ sys.path.insert(0, str(HERE.parent))
 from podwright import slices  # noqa: E402
 from podwright.models.param import RULES, Param  # noqa: E402
 from podwright.plan import costs, dump  # noqa: E402
-from podwright.plan.compile import _TPU_ENV as TPU_ENV  # noqa: E402
+from podwright.plan.compile import _TPU_ENV, _whole  # noqa: E402
 
 ON = "tpu7x-64"
 MESHES = ((1, 64, 1), (1, 16, 4))  # the second is that of the published run
@@ -114,13 +114,17 @@ def row(name: str, mesh: tuple[int, int, int], by: str) -> dict[str, Any]:
     made: dict[str, Any] = {"leaves": name, "mesh": dict(zip(("data", "fsdp", "tensor"), mesh, strict=True)), "by": by}
     with tempfile.TemporaryDirectory() as folder:
         flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_step"
-        env = os.environ | TPU_ENV | {"XLA_FLAGS": flags}
+        env = os.environ | _TPU_ENV | {"XLA_FLAGS": flags}
         argv = [sys.executable, __file__, "--child", json.dumps({"name": name, "mesh": mesh, "by": by})]
         begin = time.monotonic()
-        ran = subprocess.run(argv, capture_output=True, text=True, env=env)
+        with (Path(folder) / "log.txt").open("w") as log, subprocess.Popen(argv, stdout=log, stderr=log, env=env) as child:
+            while child.poll() is None and not _whole(Path(folder)):
+                time.sleep(0.5)
+            child.kill()
         made["compile_s"] = round(time.monotonic() - begin, 1)
-        if ran.returncode:
-            return made | {"error": ran.stderr.strip().splitlines()[-1][:300]}
+        if child.returncode > 0:
+            told = (Path(folder) / "log.txt").read_text().splitlines()
+            return made | {"error": next((at for at in told if "Error" in at), told[-1])[:300]}
         memory = dump.memory(Path(folder))
         cost, notes = costs.read(Path(folder), slices.parse(ON), mesh)
     made |= {"arguments_gib": gib(memory.arguments), "temporaries_gib": gib(memory.temporaries), "notes": notes}
