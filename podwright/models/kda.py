@@ -59,24 +59,27 @@ def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> dict[str, Param]
     kda = _kda(dims)
     e, h, d, r = dims.hidden_size, kda.num_heads, kda.head_dim, kda.gate_rank
 
-    def one(shape: tuple[int, ...], axes: tuple[str | None, ...], init: str = "normal", scale: float = 0.02) -> Param:
-        return Param((*stacked, *shape), ("layers",) * len(stacked) + axes, init, scale)
+    def one(shape: tuple[int, ...], axes: tuple[str | None, ...], init: str = "normal", **more: Any) -> Param:
+        return Param((*stacked, *shape), ("layers",) * len(stacked) + axes, init, **more)
 
     def gate(name: str) -> dict[str, Param]:
         if not r:
-            return {name: one((e, h, d), ("embed", "heads", None))}
-        return {f"{name}_down": one((e, r), ("embed", None)), f"{name}_up": one((r, h, d), (None, "heads", None))}
+            return {name: one((e, h, d), ("embed", "heads", None), matrix=(1, 2))}
+        return {
+            f"{name}_down": one((e, r), ("embed", None), matrix=(1, 1)),
+            f"{name}_up": one((r, h, d), (None, "heads", None), matrix=(1, 2)),
+        }
 
-    params = {name: one((e, h, d), ("embed", "heads", None)) for name in ("q", "k", "v")}
+    params = {name: one((e, h, d), ("embed", "heads", None), matrix=(1, 2)) for name in ("q", "k", "v")}
     taps = (3 * kda.conv_size) ** -0.5  # the spread of a convolution's usual, uniform start
     params |= {f"{x}_conv": one((kda.conv_size, h, d), (None, "heads", None), scale=taps) for x in ("q", "k", "v")}
     params |= gate("decay") | gate("gate")
     return params | {
         "a_log": one((h,), ("heads",), "log_rate"),
         "dt_bias": one((h, d), ("heads", None), "time_step"),
-        "beta": one((e, h), ("embed", "heads")),
+        "beta": one((e, h), ("embed", "heads"), matrix=(1, 1)),
         "norm": one((d,), (None,), "ones"),
-        "o": one((h, d, e), ("heads", None, "embed"), scale=0.02 / (2 * dims.num_layers) ** 0.5),
+        "o": one((h, d, e), ("heads", None, "embed"), scale=0.02 / (2 * dims.num_layers) ** 0.5, matrix=(2, 1)),
     }
 
 

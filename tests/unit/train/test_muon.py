@@ -10,9 +10,10 @@ import optax
 import pytest
 from optax.contrib import MuonDimensionNumbers
 
-from podwright.models import param, qwen3
+from podwright.models import kda, param, qwen3
 from podwright.models.param import RULES, Param
 from podwright.recipe import schema
+from podwright.recipe.hybrid import MODELS as HYBRIDS
 from podwright.recipe.models import MODELS
 from podwright.train import muon, optimizer
 from podwright.train.checkpoint import Checkpoints
@@ -149,6 +150,17 @@ def test_hidden_matrices_of_qwen3_get_muon_and_embeddings_do_not():
         assert {re.findall(r"\w+", path)[-1] for path in chosen} == {"q", "k", "v", "o", "gate", "up", "down"}
     e = MODELS["qwen3-8b"].hidden_size
     assert all(e in muon.sizes(p) for p in chosen.values())
+
+
+@pytest.mark.parametrize("rank", [0, 8])
+def test_projections_and_gates_of_kda_get_muon_and_its_convolutions_do_not(rank):
+    dims = HYBRIDS["almodel-tiny"]
+    dims = dataclasses.replace(dims, kda=dataclasses.replace(dims.kda, gate_rank=rank))
+    chosen = {name: muon.sizes(p) for name, p in kda.declare(dims, (3,)).items() if p.matrix}
+    gates = ["decay_down", "decay_up", "gate_down", "gate_up"] if rank else ["decay", "gate"]
+    assert set(chosen) == {"q", "k", "v", "beta", "o", *gates}
+    assert chosen["q"] == chosen["o"] == (64, 64) and chosen["beta"] == (64, 2)
+    assert sum(a * b for a, b in chosen.values()) == dims.kda.matmul_params(dims.hidden_size)
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 1), (1, 4, 2)], ids=str)
