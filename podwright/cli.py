@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from podwright import show
+from podwright import cli_data, show
+from podwright.ask import ask
 from podwright.errors import UserError, from_os
 from podwright.rundir import RUNS, RunDir
 
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 recipes = typer.Typer(help="List recipes, or show one with the meaning of its values.", rich_markup_mode=None)
 app.add_typer(recipes, name="recipes")
+app.add_typer(cli_data.verbs, name="data")
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe's name, or a YAML file")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="such as training.max_steps=10")]
@@ -216,7 +218,7 @@ def evaluate(
     """Measure the accuracy of a checkpoint."""
     of_run = runs / checkpoint
     place = of_run if of_run.is_dir() else Path(checkpoint)
-    _trainer(["eval", str(place), *(overrides or []), "--data", data, *(["--limit", str(limit)] if limit else [])], as_json)
+    ask(["eval", str(place), *(overrides or []), "--data", data, *(["--limit", str(limit)] if limit else [])], as_json)
 
 
 @app.command()
@@ -227,7 +229,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the trained model as a Hugging Face directory."""
-    _trainer(["export", str(_find(runs, name).path), str(directory)], as_json)
+    ask(["export", str(_find(runs, name).path), str(directory)], as_json)
 
 
 @app.command()
@@ -319,16 +321,3 @@ def _drive(run: RunDir, verb: str, as_json: bool) -> None:
     shown = row(run)
     show.document(shown) if as_json else show.standing(shown)
     raise typer.Exit(0 if ok else 1)
-
-
-def _trainer(arguments: list[str], as_json: bool) -> None:
-    """Let the compute half do it in a process of its own: progress on stderr, one JSON document on stdout."""
-    from podwright.shell import Shell
-
-    code, out = Shell().output([sys.executable, "-m", "podwright.train", *arguments])
-    document = show.parsed(out)
-    if "error" in document:
-        raise UserError(document["error"], document["fix"])
-    if document:
-        show.document(document) if as_json else show.values(document)
-    raise typer.Exit(code)

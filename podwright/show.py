@@ -177,6 +177,12 @@ def values(result: Row) -> None:
             print(f"{key} = {value}")
 
 
+def faults(found: Row) -> None:
+    for fault in found["faults"]:
+        print(f"error: {fault['message']}")
+    values(found)
+
+
 def parsed(out: str) -> Row:
     """The document that a child process printed; {} when it printed something else, which then goes to stderr."""
     try:

@@ -15,13 +15,15 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podwright"
 
 FLOOR = {"recipe", "accelerators", "slices", "rundir", "errors"}
-CONTROL = {"cli", "show", "shell", "plan", "targets", "run", "watch", "report", "track", "__main__", "__init__"}
+CONTROL = {"cli", "show", "shell", "plan", "targets", "run", "watch", "report", "track", "ask", "cli_data", "__main__", "__init__"}
 COMPUTE = {"train", "models", "kernels", "data"}
 
 # part -> the parts it may import, besides itself and the floor; what is not listed imports the floor only
 MAY_IMPORT = {
     "__main__": {"cli"},
-    "cli": {"show", "shell", "plan", "targets", "run", "watch", "report", "track"},
+    "ask": {"show", "shell"},
+    "cli_data": {"show", "ask"},
+    "cli": {"cli_data", "ask", "show", "shell", "plan", "targets", "run", "watch", "report", "track"},
     "plan": {"shell"},
     "targets": {"shell"},
     "watch": {"targets"},

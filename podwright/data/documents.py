@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,6 @@ PIECE = 1 << 16
 """Tokens of what stands for a document where nothing says where documents end."""
 _SCAN = 1 << 22  # tokens at a time
 _TEXTS = 256  # documents at a time
-GENERATED = 20_000
-"""documents of `arithmetic` when nobody says how many"""
 _MAX_OPERATIONS, _MAX_NUMBER = 3, 99
 
 
@@ -113,59 +111,68 @@ def load(
     model's; `num_documents` and `seed` are for `arithmetic`. Raises UserError for whatever is wrong with the source.
     """
     made = find_tokenizer(source, tokenizer, cwd)
-    if source == "arithmetic" or Place.of(source, cwd).suffix in TEXT:
+    if is_text(source):
         if made is None:
             raise UserError(f"{source} is text, and there is no tokenizer for it", "name one: bytes, or a Hugging Face directory")
         _fits(made.vocab_size, vocab_size, f"the tokenizer {tokenizer}")
         return _tokenized(texts(source, num_documents, seed, cwd), source, made, vocab_size)
     files = corpus.look(Place.of(source, cwd))
     _fits(files.vocab_size, vocab_size, source)
-    ends = [_ends(shard, files.eos_id if eos_id is None else eos_id) for shard in files.shards]
+    found = [ends(shard, files.eos_id if eos_id is None else eos_id) for shard in files.shards]
     mapped = tuple(_mapped(shard) for shard in files.shards)
     known = vocab_size or files.vocab_size or (made.vocab_size if made else None)
-    return _cut(files.shards, ends, source, known, made, mapped)
+    return _cut(files.shards, found, source, known, made, mapped)
 
 
 TEXT = (".jsonl", ".txt")
 
 
-def texts(source: str, num_documents: int = 0, seed: int = 0, cwd: Path = Path()) -> Iterator[str]:
-    """The documents of a source of text. A .txt file is one document."""
+def is_text(source: str) -> bool:
+    return source == "arithmetic" or source.endswith(TEXT)
+
+
+def texts(
+    source: str, num_documents: int = 0, seed: int = 0, cwd: Path = Path(), read: Callable[[int], None] = lambda _: None
+) -> Iterator[str]:
+    """The documents of a source of text; `read` is told how many bytes were read. A .txt file is one document."""
     if source == "arithmetic":
-        problems, _ = arithmetic.generate(num_documents or GENERATED, 1, _MAX_OPERATIONS, _MAX_NUMBER, seed)
+        problems, _ = arithmetic.generate(num_documents or corpus.GENERATED, 1, _MAX_OPERATIONS, _MAX_NUMBER, seed)
         yield from (f"{p.question}\n{p.solution}" for p in problems)
         return
     place = Place.of(source, cwd)
     if place.suffix == ".txt":
-        yield plain_text(place)
+        try:
+            yield place.read().decode()
+        except UnicodeDecodeError as e:
+            raise UserError(f"{place.typed} is not UTF-8 (byte {e.start:,})", "save the file as UTF-8") from e
         return
     for number, line in enumerate(place.lines(), 1):
+        read(len(line))
         if line.strip():
             yield corpus.text_of(f"{place.typed}:{number}", line)
 
 
-def plain_text(place: Place) -> str:
-    try:
-        return place.read().decode()
-    except UnicodeDecodeError as e:
-        raise UserError(f"{place.typed} is not UTF-8 (byte {e.start:,})", "save the file as UTF-8") from e
-
-
 def find_tokenizer(source: str, name: str = "", cwd: Path = Path()) -> Tokenizer | None:
     """The tokenizer called `name` (bytes, a Hugging Face directory, a tokenizer.json); for "" that which `source` brings along."""
-    if name == "bytes":
-        return Tokenizer.bytes()
     if name:
-        path = cwd / Path(name).expanduser()
-        return Tokenizer.load(path.parent if path.name == "tokenizer.json" else path)
-    place = None if source == "arithmetic" else Place.of(source, cwd)
-    if place is None or place.suffix in (*TEXT, ".npy") or not (place / corpus.META).exists():
+        return named_tokenizer(name, cwd)
+    if is_text(source) or source.endswith(".npy"):
+        return None
+    place = Place.of(source, cwd)
+    if not (place / corpus.META).exists():
         return None
     files = corpus.look(place)
     if files.tokenizer == "bytes":
         return Tokenizer.bytes()
     kept = place / "tokenizer"
     return Tokenizer({file: (kept / file).read() for file in kept.files()}) if kept.is_dir() else None
+
+
+def named_tokenizer(name: str, cwd: Path = Path()) -> Tokenizer:
+    if name == "bytes":
+        return Tokenizer.bytes()
+    path = cwd / Path(name).expanduser()
+    return Tokenizer.load(path.parent if path.name == "tokenizer.json" else path)
 
 
 def tokenized(documents: Iterator[str], tokenizer: Tokenizer) -> Iterator[list[int]]:
@@ -195,7 +202,7 @@ def _cut(parts: tuple[Any, ...], ends: list[Ids], source: str, vocab_size: int |
     return Documents(parts, number, start, end - start, source, vocab_size, made, mapped)
 
 
-def _ends(shard: Shard, eos_id: int | None) -> Ids:
+def ends(shard: Shard, eos_id: int | None) -> Ids:
     """Where each document of a shard ends."""
     if shard.documents is not None:
         try:

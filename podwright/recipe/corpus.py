@@ -20,6 +20,8 @@ from podwright.recipe.place import Place
 
 FORMAT = "podwright-tokens-1"
 META = "meta.json"
+GENERATED = 20_000
+"""documents of `arithmetic` when nobody says how many"""
 ENDS = ".ends.npy"
 DTYPES = {"<u2": "uint16", "<u4": "uint32", "<i4": "int32", "<i8": "int64", "|u1": "uint8"}
 ITEM_BYTES = {"uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "int64": 8}

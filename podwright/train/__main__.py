@@ -1,6 +1,6 @@
 """`python -m podwright.train RUN_DIR --attempt N`: runs the recipe of a run directory and says how it ended.
 
-Also `eval CHECKPOINT --data SOURCE` and `export RUN_DIR OUT_DIR`, which print one JSON document, and
+Also `eval CHECKPOINT --data SOURCE`, `export RUN_DIR OUT_DIR` and `data VERB`, which print one JSON document, and
 `compile SPEC RECORD` and `measure SPEC RECORD`, which are the plan's.
 """
 
@@ -47,7 +47,8 @@ class _Stopping:
 
 
 def main() -> int:
-    verb = {"eval": _eval, "export": _export, "compile": _compile, "measure": _measure}.get(sys.argv[1] if len(sys.argv) > 1 else "")
+    verbs = {"eval": _eval, "export": _export, "data": _data, "compile": _compile, "measure": _measure}
+    verb = verbs.get(sys.argv[1] if len(sys.argv) > 1 else "")
     if verb is None:
         return _train()
     try:
@@ -157,6 +158,26 @@ def _export(argv: list[str]) -> dict[str, Any]:
     parser.add_argument("out", type=Path)
     args = parser.parse_args(argv)
     return standalone.export(args.run, args.out)
+
+
+def _data(argv: list[str]) -> dict[str, Any]:
+    from podwright.data import faults, shards
+
+    parser = argparse.ArgumentParser(prog="podwright data")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    made = verbs.add_parser("tokenize")
+    made.add_argument("files", nargs="+")
+    made.add_argument("--tokenizer", required=True)
+    made.add_argument("--out", type=Path, required=True)
+    made.add_argument("--shard-tokens", type=int, required=True)
+    for name, option, kind in (("count", "--tokenizer", str), ("check", "--vocab-size", int)):
+        one = verbs.add_parser(name)
+        one.add_argument("source")
+        one.add_argument(option, type=kind)
+    args = parser.parse_args(argv)
+    if args.verb == "tokenize":
+        return shards.tokenize(args.files, args.tokenizer, args.out, args.shard_tokens)
+    return shards.count(args.source, args.tokenizer) if args.verb == "count" else faults.check(args.source, args.vocab_size)
 
 
 def _compile(argv: list[str]) -> dict[str, Any]:

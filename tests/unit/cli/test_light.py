@@ -11,6 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 CONTROL = (
     "cli",
+    "cli_data",
+    "ask",
     "show",
     "shell",
     "errors",

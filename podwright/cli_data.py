@@ -1,0 +1,54 @@
+"""The verbs of `podwright data`: text into token shards, and what a source holds. The compute half does the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from podwright import show
+from podwright.ask import answer, ask
+
+verbs = typer.Typer(help="Tokenize, count and check data to pretrain on.", no_args_is_help=True, rich_markup_mode=None)
+
+Source = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="a directory of token shards, a .npy, .jsonl or .txt file, or the URL of one; arithmetic")
+]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+TOKENIZER = "bytes, or a Hugging Face directory"
+
+
+@verbs.command()
+def tokenize(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help='.jsonl files with a "text" a line, or .txt files; arithmetic')],
+    tokenizer: Annotated[str, typer.Option("--tokenizer", metavar="T", help=TOKENIZER)],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="a new directory")],
+    shard_tokens: Annotated[int, typer.Option("--shard-tokens", metavar="N", help="tokens after which a shard ends")] = 100_000_000,
+    as_json: Json = False,
+) -> None:
+    """Write text as token shards, which start at once and are read from any place."""
+    ask(["data", "tokenize", *files, "--tokenizer", tokenizer, "--out", str(out), "--shard-tokens", str(shard_tokens)], as_json)
+
+
+@verbs.command()
+def count(
+    source: Source,
+    tokenizer: Annotated[str, typer.Option("--tokenizer", metavar="T", help=f"for text: {TOKENIZER}")] = "",
+    as_json: Json = False,
+) -> None:
+    """Count the documents and tokens of a source."""
+    ask(["data", "count", source, *(["--tokenizer", tokenizer] if tokenizer else [])], as_json)
+
+
+@verbs.command()
+def check(
+    source: Source,
+    vocab_size: Annotated[int, typer.Option("--vocab-size", metavar="V", help="of the model; default: what the shards say")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Find everything that is wrong with a source. Exit code 1: something is."""
+    code, document = answer(["data", "check", source, *(["--vocab-size", str(vocab_size)] if vocab_size else [])])
+    if document:
+        show.document(document) if as_json else show.faults(document)
+    raise typer.Exit(code or int(bool(document["num_faults"])))

@@ -1,0 +1,133 @@
+"""What `podwright data tokenize` and `count` do: text into token shards, and how much a source holds.
+
+The shards are there whole or not at all: they are written beside and moved. Their layout is `recipe/corpus.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from podwright.data import documents
+from podwright.data.documents import Ids
+from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
+from podwright.recipe import corpus
+from podwright.recipe.place import Place
+
+Record = dict[str, Any]
+_EVERY_S = 10.0  # a line, where stderr is no terminal
+
+
+def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> Record:
+    """Write the documents of `files` (.jsonl, .txt, `arithmetic`) as token shards into the new directory `out`."""
+    if "://" in str(out) or ":/" in str(out):  # Path makes one slash of two
+        raise UserError(f"--out {out} is not on this machine", "name a new directory here, and copy it to the store afterwards")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"--out {out} is already there", "name a new directory")
+    if shard_tokens < 1:
+        raise UserError(f"--shard-tokens {shard_tokens} makes no shards", "type one such as --shard-tokens 100000000")
+    made = documents.named_tokenizer(tokenizer)
+    total = sum(map(_text_bytes, files))
+    beside = out.absolute().parent / f".{out.name}.{os.getpid()}"
+    try:
+        beside.mkdir(parents=True)
+        if tokenizer != "bytes":
+            made.save(beside / "tokenizer")
+        meta = _written(files, made, beside, shard_tokens, progress(total))
+        meta = {"format": corpus.FORMAT, "tokenizer": tokenizer, **meta}
+        (beside / corpus.META).write_text(json.dumps(meta, indent=1) + "\n")
+        beside.rename(out)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return {"out": str(out), **{k: v for k, v in meta.items() if k not in ("format", "shards")}, "shards": len(meta["shards"])}
+
+
+def count(source: str, tokenizer: str = "") -> Record:
+    """Documents and tokens of a source; a text is tokenized for it."""
+    if not documents.is_text(source):
+        files = corpus.look(Place.of(source))
+        return {"source": source, "documents": files.documents, "tokens": files.tokens, "shards": len(files.shards)}
+    if not tokenizer:
+        raise UserError(f"{source} is text", "say what is to count its tokens: --tokenizer bytes, or --tokenizer DIR")
+    num_documents = num_tokens = num_bytes = 0
+
+    def measured() -> Iterator[str]:
+        nonlocal num_bytes
+        for text in documents.texts(source, read=progress(_text_bytes(source))):
+            num_bytes += len(text.encode())
+            yield text
+
+    for ids in documents.tokenized(measured(), documents.named_tokenizer(tokenizer)):
+        num_documents, num_tokens = num_documents + 1, num_tokens + len(ids)
+    ratio = round(num_bytes / num_tokens, 3) if num_tokens else None
+    return {"source": source, "documents": num_documents, "tokens": num_tokens, "bytes": num_bytes, "bytes_per_token": ratio}
+
+
+def progress(total: int) -> Callable[[int], None]:
+    """Takes the bytes that were read; says on stderr how far, how fast and until when.
+
+    A line that is written over on a terminal, else one every ten seconds.
+    """
+    done, began, said, terminal = 0, time.monotonic(), time.monotonic(), sys.stderr.isatty()
+
+    def on(size: int) -> None:
+        nonlocal done, said
+        done += size
+        now = time.monotonic()
+        if now - said < (0.5 if terminal else _EVERY_S):
+            return
+        said, rate = now, done / (now - began)
+        line = f"{done / max(1, total):.0%} of {total / 1e6:,.0f} MB, {rate / 1e6:,.1f} MB/s, {_clock((total - done) / rate)} left"
+        print(f"\r\033[K{line}" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
+
+    return on
+
+
+def _clock(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{seconds / 60:.0f} min" if seconds > 90 else f"{max(0, seconds):.0f} s"
+
+
+def _text_bytes(source: str) -> int:
+    if source == "arithmetic":
+        return 0
+    if not documents.is_text(source):
+        raise UserError(f"{source} is not text to tokenize", f"give {' or '.join(documents.TEXT)} files, or arithmetic")
+    return Place.of(source).size()
+
+
+def _written(files: list[str], made: Tokenizer, out: Path, shard_tokens: int, read: Callable[[int], None]) -> Record:
+    dtype = documents.id_dtype(made.vocab_size)
+    shards: list[Record] = []
+    held: list[Ids] = []
+    size = 0
+    texts = (text for file in files for text in documents.texts(file, read=read))
+    for ids in documents.tokenized(texts, made):
+        held.append(np.array(ids, dtype))
+        size += len(ids)
+        if size >= shard_tokens:
+            shards.append(_shard(out, len(shards), held))
+            held, size = [], 0
+    if held:
+        shards.append(_shard(out, len(shards), held))
+    if not shards:
+        raise UserError(f"{', '.join(files)} has no documents", 'give files with lines such as {"text": "..."}')
+    totals = {key: sum(s[key] for s in shards) for key in ("tokens", "documents")}
+    return {"vocab_size": made.vocab_size, "eos_id": made.end_id, "dtype": dtype, **totals, "shards": shards}
+
+
+def _shard(out: Path, number: int, held: list[Ids]) -> Record:
+    path = out / f"{number:05d}.npy"
+    ids = np.concatenate(held)
+    np.save(path, ids)
+    np.save(out / f"{number:05d}{corpus.ENDS}", np.cumsum([len(d) for d in held], dtype=np.int64))
+    return {"file": path.name, "tokens": len(ids), "documents": len(held), "bytes": path.stat().st_size, "crc32": zlib.crc32(ids.tobytes())}
