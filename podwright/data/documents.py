@@ -85,14 +85,7 @@ class Documents:
         shard = self.parts[part]
         where = shard.place.typed if isinstance(shard, Shard) else self.source
         at = int(np.flatnonzero((ids >= self.vocab_size) | (ids < 0))[0])
-        raise out_of_range(where, start + at, int(ids[at]), self.vocab_size)
-
-
-def out_of_range(where: str, offset: int, token: int, vocab_size: int) -> UserError:
-    return UserError(
-        f"{where}: token {token:,} at offset {offset:,} is outside the vocabulary of {vocab_size:,}",
-        "tokenize with the model's own tokenizer, or copy the file again",
-    )
+        raise corpus.out_of_range(where, start + at, int(ids[at]), self.vocab_size)
 
 
 def load(
@@ -114,21 +107,18 @@ def load(
     if is_text(source):
         if made is None:
             raise UserError(f"{source} is text, and there is no tokenizer for it", "name one: bytes, or a Hugging Face directory")
-        _fits(made.vocab_size, vocab_size, f"the tokenizer {tokenizer}")
+        corpus.fits(made.vocab_size, vocab_size, f"the tokenizer {tokenizer}")
         return _tokenized(texts(source, num_documents, seed, cwd), source, made, vocab_size)
     files = corpus.look(Place.of(source, cwd))
-    _fits(files.vocab_size, vocab_size, source)
+    corpus.fits(files.vocab_size, vocab_size, source)
     found = [ends(shard, files.eos_id if eos_id is None else eos_id) for shard in files.shards]
     mapped = tuple(_mapped(shard) for shard in files.shards)
     known = vocab_size or files.vocab_size or (made.vocab_size if made else None)
     return _cut(files.shards, found, source, known, made, mapped)
 
 
-TEXT = (".jsonl", ".txt")
-
-
 def is_text(source: str) -> bool:
-    return source == "arithmetic" or source.endswith(TEXT)
+    return source == "arithmetic" or source.endswith(corpus.TEXT)
 
 
 def texts(
@@ -234,10 +224,3 @@ def _mapped(shard: Shard) -> Ids | None:
 
 def _dtype(shard: Any) -> np.dtype[Any]:
     return np.dtype(shard.dtype).newbyteorder("<")
-
-
-def _fits(theirs: int | None, vocab_size: int | None, whose: str) -> None:
-    if theirs and vocab_size and theirs > vocab_size:
-        raise UserError(
-            f"{whose} has a vocabulary of {theirs:,}, the model one of {vocab_size:,}", "train a model with a vocabulary as large"
-        )

@@ -25,7 +25,8 @@ def check(source: str, vocab_size: int | None = None) -> Record:
     """
     place = Place.of(source)
     if documents.is_text(source):
-        faults, lines = [], 0
+        faults: list[Record] = []
+        lines = 0
         on = progress(place.size())
         for number, line in enumerate(place.lines(), 1):
             on(len(line))
@@ -41,7 +42,8 @@ def check(source: str, vocab_size: int | None = None) -> Record:
         return {"source": source, "shards": 0, "valid": 0, **_listed([_fault(source, None, e.what)])}
     known = vocab_size or files.vocab_size
     on = progress(files.tokens * corpus.ITEM_BYTES[files.shards[0].dtype])
-    found, faulty, largest = [], 0, 0
+    found: list[Record] = []
+    faulty = largest = 0
     for shard in files.shards:
         wrong, highest = _shard(shard, known, on)
         found, faulty, largest = found + wrong, faulty + bool(wrong), max(largest, highest)
@@ -73,7 +75,7 @@ def _shard(shard: Shard, vocab_size: int | None, on: Any) -> tuple[list[Record],
             where = where or (offset + int(bad[0]), int(ids[bad[0]]))
             outside += len(bad)
     if where is not None:
-        said = documents.out_of_range(name, *where, limit).what
+        said = corpus.out_of_range(name, *where, limit).what
         found.append(_fault(name, where[0], said + (f", and {outside - 1:,} more" if outside > 1 else "")))
     if shard.crc32 not in (None, checksum):
         found.append(_fault(name, None, f"{name} is not what was written: its checksum differs from {corpus.META}"))

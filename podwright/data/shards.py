@@ -101,7 +101,7 @@ def _text_bytes(source: str) -> int:
     if source == "arithmetic":
         return 0
     if not documents.is_text(source):
-        raise UserError(f"{source} is not text to tokenize", f"give {' or '.join(documents.TEXT)} files, or arithmetic")
+        raise UserError(f"{source} is not text to tokenize", f"give {' or '.join(corpus.TEXT)} files, or arithmetic")
     return Place.of(source).size()
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+Level = Literal["error", "warning", "info"]
+
 
 @dataclass(frozen=True)
 class Finding:
     check: str
-    level: Literal["error", "warning", "info"]
+    level: Level
     message: str
     fix: str = ""

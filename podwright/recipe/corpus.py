@@ -19,6 +19,8 @@ from podwright.errors import UserError
 from podwright.recipe.place import Place
 
 FORMAT = "podwright-tokens-1"
+TEXT = (".jsonl", ".txt")
+"""a document a line, or one document"""
 META = "meta.json"
 GENERATED = 20_000
 """documents of `arithmetic` when nobody says how many"""
@@ -102,6 +104,20 @@ def text_of(where: str, line: bytes) -> str:
     if not isinstance(text, str):
         raise UserError(f"{where}: text is {type(text).__name__}, not text", "put it in quotes")
     return text
+
+
+def fits(theirs: int | None, vocab_size: int | None, whose: str) -> None:
+    if theirs and vocab_size and theirs > vocab_size:
+        raise UserError(
+            f"{whose} has a vocabulary of {theirs:,}, the model one of {vocab_size:,}", "train a model with a vocabulary as large"
+        )
+
+
+def out_of_range(where: str, offset: int, token: int, vocab_size: int) -> UserError:
+    return UserError(
+        f"{where}: token {token:,} at offset {offset:,} is outside the vocabulary of {vocab_size:,}",
+        "tokenize with the model's own tokenizer, or copy the file again",
+    )
 
 
 def _described(place: Place, files: dict[str, int]) -> TokenFiles:
