@@ -80,8 +80,10 @@ def test_help_is_there_at_once() -> None:
     assert best_cpu_s("-m", "podwright", "--help") < max(0.2, 4 * best_cpu_s("-c", "pass"))
 
 
-@pytest.mark.parametrize("word", ["recipes", "plan", "run", "list", "watch", "logs", "stop", "resume", "report", "eval", "export", "ui"])
+@pytest.mark.parametrize(
+    "word", ["recipes", "plan", "run", "list", "watch", "logs", "stop", "resume", "report", "eval", "export", "ui", "data check"]
+)
 def test_every_verb_has_help_and_json(word: str) -> None:
-    verb = ["recipes", "list"] if word == "recipes" else [word]
+    verb = ["recipes", "list"] if word == "recipes" else word.split()
     done = subprocess.run([sys.executable, "-m", "podwright", *verb, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "--json" in done.stdout

@@ -1,0 +1,35 @@
+"""The verbs of `podwright data`, in processes of their own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def call(cwd: Path, *argv: str) -> tuple[int, str, str]:
+    command, env = [sys.executable, "-m", "podwright", "data", *argv], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_from_text_to_shards_that_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    code, out, err = call(tmp_path, "tokenize", "a.jsonl", "--tokenizer", "bytes", "--out", "made", "--shard-tokens", "1", "--json")
+    assert code == 0, err
+    assert json.loads(out) | {"out": "made", "tokens": 10, "documents": 2, "shards": 2, "vocab_size": 259} == json.loads(out)
+    assert sorted(p.name for p in (tmp_path / "made").iterdir())[-1] == "meta.json"
+    assert "tokens = 10\n" in call(tmp_path, "count", "made")[1]
+    code, out, _ = call(tmp_path, "check", "made", "--json")
+    assert code == 0 and json.loads(out)["faults"] == []
+    code, out, _ = call(tmp_path, "check", "made", "--vocab-size", "257")
+    assert code == 1 and out.startswith("error: made/00000.npy: token 257 at offset 4 is outside the vocabulary of 257\n")
+
+
+def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
+    code, out, err = call(tmp_path, "tokenize", "a.jsonl", "--tokenizer", "bytes", "--out", "made")
+    assert (code, out, err) == (2, "", "error: there is no a.jsonl; check the path\n")
+    code, out, _ = call(tmp_path, "check", "none", "--json")
+    assert code == 2 and json.loads(out) == {"error": "there is no none", "fix": "check the path"}

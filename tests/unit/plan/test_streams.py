@@ -1,0 +1,149 @@
+"""What a plan says of data to pretrain on, before anything is started."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+
+from podwright.data import documents, shards, tokens
+from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
+from podwright.plan import streams
+from podwright.plan.findings import Finding
+
+
+def check(source: Any, tokenizer: str = "", **more: Any) -> list[Finding]:
+    asked = {"vocab_size": 300, "sequence_length": 32, "batch_size": 4, "max_steps": 10} | more
+    return streams.check(str(source), tokenizer, **asked)
+
+
+def refused(*says: str, source: Any, tokenizer: str = "", **more: Any) -> None:
+    (found,) = check(source, tokenizer, **more)
+    assert found.level == "error" and found.check == "data" and found.fix
+    said = f"{found.message}; {found.fix}"
+    assert all(word in said for word in says) and "\n" not in said, said
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": f"text {n} " * 5}) + "\n" for n in range(100)))
+    shards.tokenize([str(path)], "bytes", tmp_path / "made", 1000)
+    return tmp_path / "made"
+
+
+def test_shards_are_counted_exactly_and_last_as_long_as_the_trainer_finds(made: Path) -> None:
+    one, two = check(made, num_held=8, max_steps=100)
+    rows, held = tokens.split(documents.load(str(made)), 32, 8, 0)
+    number = documents.load(str(made)).tokens
+    assert f"{made} holds {number:,} tokens in 100 documents: one pass lasts {len(rows) // 4} steps of 128 tokens" in one.message
+    lasts = tokens.batches(rows, 4, max_epochs=1).num_steps
+    assert two.level == "warning" and f"is used up after {lasts} of 100 steps, one pass over it" in two.message
+    assert two.fix == f"type training.max_steps={lasts} or data.num_epochs={-(-400 // len(rows))}, or give more data"
+    assert held is not None and len(check(made, num_held=8, max_steps=100, num_epochs=0)) == 1
+    assert len(check(made, max_steps=lasts)) == 1
+
+
+def test_text_is_estimated_from_its_first_lines(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = made.parent / "a.jsonl"
+    exact = documents.load(str(path), tokenizer="bytes").tokens
+    assert streams.take(str(path), "bytes") == streams.Stock(exact, 100, "", 259)
+    monkeypatch.setattr(streams, "_SAMPLE", 500)
+    found = streams.take(str(path), "bytes")
+    assert found.tokens == pytest.approx(exact, rel=0.1) and found.said == "estimated from its first 0.0 MB"
+    assert check(path, "bytes")[0].message.startswith(f"{path} holds about {found.tokens:,} tokens")
+
+
+def test_other_vocabularies_are_estimated_and_held_against_the_model(tmp_path: Path) -> None:
+    text = "some words and more of them " * 400
+    (tmp_path / "a.txt").write_text(text)
+    made = Tokenizer.train([text], 290)
+    made.save(tmp_path / "t")
+    found = streams.take(str(tmp_path / "a.txt"), str(tmp_path / "t"))
+    assert found.tokens == len(text) / 4 + 1 and "taking 4 bytes for a token; podwright data count counts them" in found.said
+    assert found.vocab_size == made.vocab_size
+    asked = {"source": tmp_path / "a.txt", "tokenizer": str(tmp_path / "t")}
+    refused(f"has a vocabulary of {made.vocab_size}, the model one of 200", **asked, vocab_size=200)
+    (tmp_path / "t/tokenizer.json").write_text("{}")
+    refused("tokenizer.json cannot be read (KeyError)", **asked)
+
+
+def test_the_mean_length_of_a_problem_is_true() -> None:
+    some = documents.load("arithmetic", tokenizer="bytes", num_documents=2000)
+    assert streams.take("arithmetic", "bytes", 2000).tokens == pytest.approx(some.tokens, rel=0.05)
+    assert streams.take("arithmetic", "bytes").documents == 20_000
+
+
+def test_what_is_wrong_is_one_error(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    refused("empty holds no token shards", source=tmp_path / "empty")
+    refused("there is no none; check the path", source="none")
+    refused("a.jsonl is text, and there is no tokenizer for it; type data.tokenizer=bytes", source=tmp_path / "a.jsonl")
+    refused("bites has no tokenizer.json", source="arithmetic", tokenizer="bites")
+    refused("the tokenizer bytes has a vocabulary of 259, the model one of 258", source="arithmetic", tokenizer="bytes", vocab_size=258)
+    refused("has a vocabulary of 259, the model one of 200", source=made, vocab_size=200)
+    number = documents.load(str(made)).tokens
+    refused(f"sequence_length=10,000 is more than all {number:,} tokens", source=made, sequence_length=10_000)
+    rows = -(-number // 32)
+    refused(f"batch_size=400 is more than the {rows} rows of 32 tokens", f"type batch_size={rows}", source=made, batch_size=400)
+    refused("80 rows of 32 tokens held out of", "evaluation.num_batches=1", source=made, num_held=80)
+    cut = (made / "00001.npy").read_bytes()
+    (made / "00001.npy").write_bytes(cut[:-2])
+    refused("00001.npy is truncated: it has", source=made)
+    (made / "00001.npy").unlink()
+    refused("00001.npy is missing", source=made)
+
+
+def test_a_bad_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("")
+    refused("a.jsonl is empty", source=path, tokenizer="bytes")
+    path.write_text("\n\n")
+    refused("a.jsonl has no documents", source=path, tokenizer="bytes")
+    path.write_text('{"text": "a"}\n{"txt": "a"}\n')
+    refused("a.jsonl:2 has no 'text'", "found keys: txt", source=path, tokenizer="bytes")
+    path.write_text('{"text": "a"}\n{"text": \n')
+    refused("a.jsonl:2 is not JSON", source=path, tokenizer="bytes")
+
+
+def test_a_bad_id_is_named(tmp_path: Path) -> None:
+    ids = np.ones(1000, np.int32)
+    np.save(tmp_path / "b.npy", ids)
+    ids[700] = 300
+    np.save(tmp_path / "a.npy", ids)
+    refused(f"{tmp_path}/a.npy: token 300 at offset 700 is outside the vocabulary of 300", source=tmp_path)
+    assert check(tmp_path, vocab_size=301)[0].level == "info"
+    ids[700] = -1
+    np.save(tmp_path / "a.npy", ids)
+    refused("token -1 at offset 700", source=tmp_path)
+
+
+def test_a_plan_looks_at_the_first_ids_of_much_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "a.npy", np.ones(1000, np.uint16))
+    monkeypatch.setattr(streams, "_LOOKED_AT", (300, 100))
+    assert f"of the ids the first 300 were looked at, `podwright data check {tmp_path}` looks at all" in check(tmp_path)[0].message
+
+
+def test_a_store_is_looked_at_as_a_disk_is(made: Path) -> None:
+    fsspec.filesystem("memory").put(str(made), "/plans/made", recursive=True)
+    assert check("memory://plans/made")[0].message == check(made)[0].message.replace(str(made), "memory://plans/made")
+    fsspec.filesystem("memory").mkdir("/plans/empty")
+    refused("memory://plans/empty holds no token shards", source="memory://plans/empty")
+    refused("there is no memory://plans/none", source="memory://plans/none")
+    refused("reading gs://b/x needs the package gcsfs; type pip install 'podwright[gcs]'", source="gs://b/x")
+
+
+def test_data_that_is_too_little_by_an_estimate_only_is_a_warning() -> None:
+    (found,) = check("arithmetic", "bytes", sequence_length=8_000_000)
+    assert found.level == "warning" and "more than all about" in found.message
+
+
+def test_what_the_plan_refuses_the_trainer_refuses_too(made: Path) -> None:
+    for length, held in ((10_000, 0), (32, 80)):
+        with pytest.raises(UserError) as caught:
+            tokens.split(documents.load(str(made)), length, held, 0)
+        (found,) = check(made, sequence_length=length, num_held=held)
+        assert caught.value.what.partition(" in 100")[0] == found.message
