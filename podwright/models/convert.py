@@ -72,7 +72,7 @@ def read(path: Path, dims: Qwen3Dims, mesh: Mesh) -> Tree:
         else:
             layers = (fetch(f"model.layers.{i}.{_LAYER[name]}.weight") for i in range(p.shape[0]))
             value = np.stack([_checked(w, p.shape[1:], name) for w in layers])
-        sharding = NamedSharding(mesh, p.spec())
+        sharding = NamedSharding(mesh, p.spec(mesh))
         return jax.make_array_from_callback(p.shape, sharding, lambda index: value[index])
 
     return jax.tree_util.tree_map_with_path(one, qwen3.declare(dims), is_leaf=param.is_param)

@@ -14,9 +14,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as Spec
 
-from podwright.models.param import BATCH_AXES
+from podwright.models.param import batch_axes
 
-_TOKENS = Spec(BATCH_AXES)
 _HEAD = Spec("tensor", None)
 
 
@@ -55,9 +54,8 @@ def _forward(setting: Setting, hidden: jax.Array, head: jax.Array, targets: jax.
         _, out = jax.lax.scan(chunk, None, (_chunks(hidden, setting.chunk), _chunks(targets, setting.chunk)))
         return tuple(_whole(x, targets.shape) for x in out)
 
-    run = jax.shard_map(
-        local, mesh=setting.mesh, in_specs=(_TOKENS, _HEAD, _TOKENS), out_specs=(_TOKENS, _TOKENS, _TOKENS), check_vma=False
-    )
+    tokens = Spec(batch_axes(setting.mesh))
+    run = jax.shard_map(local, mesh=setting.mesh, in_specs=(tokens, _HEAD, tokens), out_specs=(tokens, tokens, tokens), check_vma=False)
     logps, entropy, lse = run(hidden, head.astype(setting.dtype), targets)
     return (logps, entropy), (hidden, head, targets, lse)
 
@@ -79,14 +77,11 @@ def _backward(setting: Setting, saved: Any, cotangents: tuple[jax.Array, jax.Arr
         args = tuple(_chunks(x, setting.chunk) for x in (hidden, targets, lse, g))
         d_head, d_hidden = jax.lax.scan(chunk, jnp.zeros(head.shape, jnp.float32), args)
         d_hidden = jax.lax.psum(_whole(d_hidden, targets.shape), "tensor")
-        return d_hidden.astype(hidden.dtype), jax.lax.psum(d_head, BATCH_AXES)
+        return d_hidden.astype(hidden.dtype), jax.lax.psum(d_head, batch_axes(setting.mesh))
 
+    tokens = Spec(batch_axes(setting.mesh))
     run = jax.shard_map(
-        local,
-        mesh=setting.mesh,
-        in_specs=(_TOKENS, _HEAD, _TOKENS, _TOKENS, _TOKENS),
-        out_specs=(_TOKENS, _HEAD),
-        check_vma=False,
+        local, mesh=setting.mesh, in_specs=(tokens, _HEAD, tokens, tokens, tokens), out_specs=(tokens, _HEAD), check_vma=False
     )
     d_hidden, d_head = run(hidden, head.astype(setting.dtype), targets, lse, cotangents[0])
     return d_hidden, d_head.astype(head.dtype), None

@@ -17,11 +17,21 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 Tree = Any
 
-# logical axis -> mesh axis; an axis that is not listed is replicated.
-RULES: dict[str, str] = {"embed": "fsdp", "vocab": "tensor", "heads": "tensor", "kv_heads": "tensor", "ffn": "tensor"}
-# While decoding, weights are gathered over fsdp once per rollout instead of once per token.
-DECODE_RULES: dict[str, str] = {k: v for k, v in RULES.items() if v != "fsdp"}
-BATCH_AXES = ("data", "fsdp")
+Rules = dict[str, tuple[str, ...]]
+# logical axis -> mesh axes; an axis that is not listed is replicated.
+RULES: Rules = {
+    "embed": ("fsdp", "expert"),
+    "latent": ("fsdp", "expert"),
+    "experts": ("expert", "fsdp"),
+    "vocab": ("tensor",),
+    "heads": ("tensor",),
+    "kv_heads": ("tensor",),
+    "ffn": ("tensor",),
+}
+# Weights as they are computed with: no two devices that differ in fsdp alone have different ones. Between the groups of
+# the expert axis only experts differ.
+DECODE_RULES: Rules = {**{k: v for k, v in RULES.items() if v == ("tensor",)}, "experts": ("expert",)}
+BATCH_AXES = ("data", "fsdp", "expert")
 
 
 def _log_rate(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -60,8 +70,30 @@ class Param:
         """Weight decay is for matrices, not for the scales of norms nor for rates of decay."""
         return self.init in ("normal", "zeros")
 
-    def spec(self, rules: dict[str, str] = RULES) -> PartitionSpec:
-        return PartitionSpec(*(rules.get(axis or "") for axis in self.axes))
+    def spec(self, mesh: Mesh, rules: Rules = RULES) -> PartitionSpec:
+        """A mesh axis goes to the first dim that asks for it. A dim gets the first axis that it asks for (jax refuses
+        where that does not divide it), and of the others those that divide it further.
+        """
+        taken: list[str] = []
+        entries = []
+        for size, axis in zip(self.shape, self.axes, strict=True):
+            got: tuple[str, ...] = ()
+            for i, name in enumerate(rules.get(axis or "", ())):
+                whole = size % math.prod(mesh.shape[n] for n in (*got, name) if n in mesh.shape) == 0
+                if name in mesh.shape and name not in taken and (i == 0 or whole):
+                    got = (*got, name)
+            taken += got
+            entries.append(got[0] if len(got) == 1 else got or None)
+        return PartitionSpec(*entries)
+
+
+def batch_axes(mesh: Mesh) -> tuple[str, ...]:
+    """The axes of `mesh` that the rows of a batch are shared out over."""
+    return tuple(axis for axis in BATCH_AXES if axis in mesh.shape)
+
+
+def platform(mesh: Mesh) -> str:
+    return str(mesh.devices.flat[0].platform)
 
 
 def is_param(x: Any) -> bool:
@@ -72,12 +104,17 @@ def tree_map(f: Callable[..., Any], params: Tree, *rest: Tree) -> Tree:
     return jax.tree.map(f, params, *rest, is_leaf=is_param)
 
 
-def shardings(params: Tree, mesh: Mesh, rules: dict[str, str] = RULES) -> Tree:
-    return tree_map(lambda p: NamedSharding(mesh, p.spec(rules)), params)
+def stacked(params: Tree, num: int) -> Tree:
+    """The declarations of `num` layers alike, as a scan takes them."""
+    return tree_map(lambda p: dataclasses.replace(p, shape=(num, *p.shape), axes=("layers", *p.axes)), params)
+
+
+def shardings(params: Tree, mesh: Mesh, rules: Rules = RULES) -> Tree:
+    return tree_map(lambda p: NamedSharding(mesh, p.spec(mesh, rules)), params)
 
 
 def abstract(params: Tree, mesh: Mesh, dtype: Any = jnp.float32) -> Tree:
-    return tree_map(lambda p: jax.ShapeDtypeStruct(p.shape, dtype, sharding=NamedSharding(mesh, p.spec())), params)
+    return tree_map(lambda p: jax.ShapeDtypeStruct(p.shape, dtype, sharding=NamedSharding(mesh, p.spec(mesh))), params)
 
 
 def initialize(params: Tree, mesh: Mesh, seed: int) -> Tree:
@@ -95,6 +132,11 @@ def initialize(params: Tree, mesh: Mesh, seed: int) -> Tree:
     return jax.jit(make, out_shardings=shardings(params, mesh))()
 
 
-def constrain(params: Tree, values: Tree, mesh: Mesh, rules: dict[str, str]) -> Tree:
+def constrain(params: Tree, values: Tree, mesh: Mesh, rules: Rules) -> Tree:
     """`values` under the shardings that `rules` give the declarations in `params`."""
-    return tree_map(lambda p, v: jax.lax.with_sharding_constraint(v, NamedSharding(mesh, p.spec(rules))), params, values)
+    return tree_map(lambda p, v: jax.lax.with_sharding_constraint(v, NamedSharding(mesh, p.spec(mesh, rules))), params, values)
+
+
+def gathered(params: Tree, values: Tree, dtype: Any, mesh: Mesh) -> Tree:
+    """`values` as they are computed with: cast first, so that no more than need be travels, and whole but for tensors and experts."""
+    return constrain(params, jax.tree.map(lambda w: w.astype(dtype), values), mesh, DECODE_RULES)

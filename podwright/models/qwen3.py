@@ -70,7 +70,7 @@ def gathered(dims: Qwen3Dims, w: Tree, dtype: Any, mesh: Mesh) -> Tree:
         return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*axes)))
 
     def whole(name: str, x: layers.Weight) -> layers.Weight:
-        axes = declared[name].spec(DECODE_RULES)[1:]
+        axes = declared[name].spec(mesh, DECODE_RULES)[1:]
         if not isinstance(x, layers.Adapted):
             return laid(x, *axes)
         inputs = x.a.ndim - 1

@@ -21,7 +21,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from podwright.accelerators import by_device_kind
 from podwright.errors import UserError
-from podwright.models.param import BATCH_AXES
+from podwright.models.param import batch_axes
 from podwright.recipe import schema
 from podwright.slices import outer_shape
 
@@ -134,11 +134,11 @@ def combined(own: np.ndarray) -> np.ndarray:
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """The leading dim over data and fsdp, everything else replicated."""
-    return NamedSharding(mesh, PartitionSpec(BATCH_AXES))
+    return NamedSharding(mesh, PartitionSpec(batch_axes(mesh)))
 
 
 def num_batch_shards(mesh: Mesh) -> int:
-    return int(np.prod([mesh.shape[axis] for axis in BATCH_AXES]))
+    return int(np.prod([mesh.shape[axis] for axis in batch_axes(mesh)]))
 
 
 def to_device(value: np.ndarray, mesh: Mesh) -> jax.Array:

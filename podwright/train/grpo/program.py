@@ -214,7 +214,7 @@ def _score(setup: Setup, params: Tree) -> Program:
 
 def _micro_batches(setup: Setup, tree: Tree, num: int) -> Tree:
     """Leading dim P -> [num, P / num]; each micro-batch takes every num-th prompt, so that no device sits idle."""
-    spec = NamedSharding(setup.mesh, PartitionSpec(None, param.BATCH_AXES))
+    spec = NamedSharding(setup.mesh, PartitionSpec(None, param.batch_axes(setup.mesh)))
 
     def split(x: jax.Array) -> jax.Array:
         x = x.reshape(x.shape[0] // num, num, *x.shape[1:]).swapaxes(0, 1)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from podwright.models import qwen3
-from podwright.models.param import RULES, is_param
+from podwright.models.param import is_param
 from podwright.plan.check import check, slice_entry
 from podwright.plan.findings import Finding
 from podwright.plan.meshes import divides, legal, mesh, typed
@@ -139,7 +139,7 @@ def test_the_plan_and_jax_agree_on_what_divides() -> None:
     for dims, shape in itertools.product(DIVISIBLE, factorisations(8, 3)):
         devices = jax.sharding.Mesh(np.array(jax.devices()).reshape(shape), ("data", "fsdp", "tensor"))
         params = jax.tree.leaves(qwen3.declare(dims), is_leaf=is_param)
-        theirs = all(divisible(jax.sharding.NamedSharding(devices, p.spec(RULES)), p.shape) for p in params)
+        theirs = all(divisible(jax.sharding.NamedSharding(devices, p.spec(devices)), p.shape) for p in params)
         axes = [f"mesh.{axis}={n}" for axis, n in zip(("data", "fsdp", "tensor"), shape, strict=True)]
         ours = [f for f in mesh(recipe(*axes), dims, parse("cpu-8")) if "does not divide" in f.message]
         assert theirs == (not ours), (dims, shape)
