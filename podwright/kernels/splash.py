@@ -1,7 +1,7 @@
 """Causal attention on TPUs by JAX's splash attention kernel: scores exist for one block at a time, never for a sequence.
 
-The reference is `models.attention`, `causal` and `grouped`. Sizes of blocks follow from the lengths here, by rule.
-Shape suffixes: B batch, T queries, U keys, K key-value heads, R query heads per key-value head, D head_dim.
+The reference is `models.attention`: `causal`, `grouped` and `packed`. Sizes of blocks follow from the lengths here, by rule.
+Shape suffixes: B batch, T queries, U keys, K key-value heads, R query heads per key-value head, D head_dim, V values' head_dim.
 """
 
 from __future__ import annotations
@@ -22,17 +22,23 @@ def supported(platform: str, head_dim: int) -> bool:
 
 
 def causal(
-    q_BTKRD: jax.Array, k_BUKD: jax.Array, v_BUKD: jax.Array, valid_BU: jax.Array | None = None, interpret: bool = False
+    q_BTKRD: jax.Array,
+    k_BUKD: jax.Array,
+    v_BUKV: jax.Array,
+    segments: tuple[jax.Array, jax.Array] | None = None,
+    scale: float | None = None,
+    interpret: bool = False,
 ) -> jax.Array:
-    """Query t sees the keys u <= t + U - T that are valid, itself always among them. -> BTKRD
+    """Query t sees the keys u <= t + U - T of its own segment, itself always among them. -> BTKRV
 
+    `segments` are integers for the queries, [B, T], and for the keys, [B, U]; `scale`, D^-0.5 if None, is that of the scores.
     The arrays are those of one device. `interpret` runs the kernel's program on any device, for tests.
     """
     b, t, k, r, d = q_BTKRD.shape
     u = k_BUKD.shape[1]
     block_t, block_u = _block(t, MOST_QUERIES), _block(u, MOST_KEYS)
-    q_BHTD = jnp.einsum("btkrd->bkrtd", q_BTKRD * jnp.asarray(d**-0.5, q_BTKRD.dtype)).reshape(b, k * r, t, d)
-    q, keys, values = _filled(q_BHTD, 2, block_t), *(_filled(jnp.swapaxes(x, 1, 2), 2, block_u) for x in (k_BUKD, v_BUKD))
+    q_BHTD = jnp.einsum("btkrd->bkrtd", q_BTKRD * jnp.asarray(scale or d**-0.5, q_BTKRD.dtype)).reshape(b, k * r, t, d)
+    q, keys, values = _filled(q_BHTD, 2, block_t), *(_filled(jnp.swapaxes(x, 1, 2), 2, block_u) for x in (k_BUKD, v_BUKV))
     attend = kernel.make_splash_mha(
         masks.MultiHeadMask([masks.CausalMask((q.shape[2], keys.shape[2]), offset=u - t)] * (k * r)),
         block_sizes=_sizes(block_t, block_u),
@@ -40,12 +46,12 @@ def causal(
         q_seq_shards=1,
         interpret=interpret,
     )
-    if valid_BU is None:
+    if segments is None:
         out = jax.vmap(attend)(q, keys, values)
     else:
-        hidden = _filled(jnp.where(valid_BU, 0, 1), 1, block_u)  # a token sees its own segment only, and every query is in 0
-        out = jax.vmap(attend)(q, keys, values, kernel.SegmentIds(jnp.zeros((b, q.shape[2]), hidden.dtype), hidden))
-    return jnp.einsum("bkrtd->btkrd", out[:, :, :t].reshape(b, k, r, t, d))
+        ids = kernel.SegmentIds(_filled(segments[0], 1, block_t), _filled(segments[1], 1, block_u))
+        out = jax.vmap(attend)(q, keys, values, ids)
+    return jnp.einsum("bkrtv->btkrv", out[:, :, :t].reshape(b, k, r, t, -1))
 
 
 def _block(length: int, most: int) -> int:

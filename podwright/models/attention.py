@@ -1,8 +1,9 @@
-"""Attention of grouped completions: G completions of one prompt share that prompt's keys and values.
+"""Attention of packed documents, and of grouped completions: G completions of one prompt share its keys and values.
 
-`causal` and `grouped` are in plain JAX. Whole sequences go through `of_prompts` and `of_groups`, which take the TPU's kernel
-where it is supported. Shape suffixes: P prompts, S prompt tokens, G completions per prompt, T completion tokens (queries),
-U completion tokens (keys), N = S + G*T, K key-value heads, R query heads per key-value head, D head_dim. Scores are float32.
+`causal`, `grouped` and `plain_packed` are in plain JAX. Whole sequences go through `of_prompts`, `of_groups` and `packed`, which
+take the TPU's kernel where it is supported. Shape suffixes: P prompts, S prompt tokens, G completions per prompt, T completion
+tokens (queries), U completion tokens (keys), N = S + G*T, K key-value heads, R query heads per key-value head, D head_dim,
+V the values' head_dim; of documents: B rows, N tokens, H heads. Scores are float32.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from podwright.kernels import splash
-from podwright.models.param import BATCH_AXES
+from podwright.models.param import batch_axes, platform
 
 MASKED = -1e30
+QUERIES = 512  # whose scores the plain form has at one time
 
 
 def of_prompts(mesh: Mesh, q_PSKRD: jax.Array, k_PSKD: jax.Array, v_PSKD: jax.Array) -> jax.Array:
     """Causal attention over prompts, padded on the right. -> PSKRD"""
-    if splash.supported(_platform(mesh), q_PSKRD.shape[-1]):
+    if splash.supported(platform(mesh), q_PSKRD.shape[-1]):
         return _on_each_device(mesh, splash.causal)(q_PSKRD, k_PSKD, v_PSKD)
     return causal(q_PSKRD, k_PSKD, v_PSKD)
 
@@ -32,21 +34,41 @@ def of_groups(mesh: Mesh, q_PNKRD: jax.Array, k_PNKD: jax.Array, v_PNKD: jax.Arr
 
     A prompt is causal in itself; a completion sees the `lengths_P` tokens of its prompt, and itself so far.
     """
-    if splash.supported(_platform(mesh), q_PNKRD.shape[-1]):
+    if splash.supported(platform(mesh), q_PNKRD.shape[-1]):
         return _on_each_device(mesh, functools.partial(splash_groups, s=s, g=g))(q_PNKRD, k_PNKD, v_PNKD, lengths_P)
     return plain_groups(q_PNKRD, k_PNKD, v_PNKD, lengths_P, s=s, g=g)
 
 
-def _platform(mesh: Mesh) -> str:
-    return str(mesh.devices.flat[0].platform)
+def packed(
+    mesh: Mesh, q_BNHD: jax.Array, k_BNHD: jax.Array, v_BNHV: jax.Array, segment_ids_BN: jax.Array | None, scale: float
+) -> jax.Array:
+    """Causal attention within each document of a row; None: a row is one document. `scale` is that of the scores. -> BNHV"""
+    if not splash.supported(platform(mesh), v_BNHV.shape[-1]):
+        return plain_packed(q_BNHD, k_BNHD, v_BNHV, segment_ids_BN, scale=scale)
+    ids = () if segment_ids_BN is None else (segment_ids_BN,)
+    return _on_each_device(mesh, functools.partial(splash_packed, scale=scale))(q_BNHD, k_BNHD, v_BNHV, *ids)
+
+
+def splash_packed(
+    q_BNHD: jax.Array,
+    k_BNHD: jax.Array,
+    v_BNHV: jax.Array,
+    segment_ids_BN: jax.Array | None = None,
+    *,
+    scale: float,
+    interpret: bool = False,
+) -> jax.Array:
+    segments = None if segment_ids_BN is None else (segment_ids_BN, segment_ids_BN)
+    return splash.causal(q_BNHD[:, :, :, None], k_BNHD, v_BNHV, segments, scale, interpret)[:, :, :, 0]
 
 
 def _on_each_device(mesh: Mesh, attend: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """A kernel is not partitioned by the compiler: every device has its own rows and heads, which never meet."""
-    heads = PartitionSpec(BATCH_AXES, None, "tensor")
+    batch = batch_axes(mesh)
+    heads = PartitionSpec(batch, None, "tensor" if "tensor" in mesh.shape else None)
 
     def run(*arrays: jax.Array) -> jax.Array:
-        specs = tuple(heads if x.ndim > 1 else PartitionSpec(BATCH_AXES) for x in arrays)
+        specs = tuple(heads if x.ndim > 2 else PartitionSpec(batch) for x in arrays)
         return jax.shard_map(attend, mesh=mesh, in_specs=specs, out_specs=heads, check_vma=False)(*arrays)
 
     return run
@@ -68,7 +90,8 @@ def splash_groups(
 
     valid = jnp.repeat(jnp.arange(s) < lengths_P[:, None], g, axis=0)
     valid = jnp.pad(valid, ((0, 0), (0, (n - s) // g)), constant_values=True)
-    second = splash.causal(rows(q_PNKRD), keys(k_PNKD), keys(v_PNKD), valid, interpret=interpret)
+    segments = jnp.zeros((p * g, (n - s) // g), jnp.int32), jnp.where(valid, 0, 1)
+    second = splash.causal(rows(q_PNKRD), keys(k_PNKD), keys(v_PNKD), segments, interpret=interpret)
     return jnp.concatenate([first, second.reshape(p, n - s, *second.shape[2:])], axis=1)
 
 
@@ -93,6 +116,29 @@ def causal(q_PSKRD: jax.Array, k_PSKD: jax.Array, v_PSKD: jax.Array) -> jax.Arra
     scores = jnp.where(jnp.tril(jnp.ones((s, s), bool))[:, None], scores, MASKED)
     share = jax.nn.softmax(scores, axis=-1).astype(v_PSKD.dtype).reshape(p, k, s * r, s)
     return jnp.einsum("pksrd->pskrd", jnp.matmul(share, v_PKSD).reshape(p, k, s, r, d))
+
+
+def plain_packed(q_BNHD: jax.Array, k_BNHD: jax.Array, v_BNHV: jax.Array, segment_ids_BN: jax.Array | None, *, scale: float) -> jax.Array:
+    """`packed` in plain JAX: scores exist for QUERIES tokens at a time, and are made again for the gradient."""
+    b, n, h, _ = q_BNHD.shape
+    ids = jnp.zeros((b, n), jnp.int32) if segment_ids_BN is None else segment_ids_BN
+    place = jnp.arange(n)
+
+    def attend(q: jax.Array, own: jax.Array, at: jax.Array) -> jax.Array:
+        scores = jnp.einsum("bqhd,bnhd->bhqn", q, k_BNHD, preferred_element_type=jnp.float32) * scale
+        seen = (own[:, :, None] == ids[:, None]) & (at[:, None] >= place)
+        share = jax.nn.softmax(jnp.where(seen[:, None], scores, MASKED), axis=-1)
+        return jnp.einsum("bhqn,bnhv->bqhv", share.astype(v_BNHV.dtype), v_BNHV)
+
+    if n <= QUERIES:
+        return attend(q_BNHD, ids, place)
+
+    def parts(x: jax.Array, dim: int) -> jax.Array:
+        x = jnp.pad(x, [(0, -n % QUERIES if i == dim else 0) for i in range(x.ndim)])
+        return jnp.moveaxis(x.reshape(*x.shape[:dim], -1, QUERIES, *x.shape[dim + 1 :]), dim, 0)
+
+    out = jax.lax.map(jax.checkpoint(lambda part: attend(*part)), (parts(q_BNHD, 1), parts(ids, 1), parts(place, 0)))
+    return jnp.moveaxis(out, 0, 1).reshape(b, -1, h, v_BNHV.shape[-1])[:, :n]
 
 
 def grouped(
