@@ -1,0 +1,70 @@
+"""Products of rows with the matrix of their group, rows sorted by group: JAX's megablox kernel on TPUs, jax.lax.ragged_dot elsewhere.
+
+What the kernel needs of its tiles is decided here. Shape suffixes: M rows, G groups, I inputs, O outputs.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm, tgmm
+
+LANES = 128
+# Of a tile; more are read less often, but want more scoped VMEM, of which v5p gives 16 MiB. A group's matrix is read once for all
+# of its rows where all its inputs are in one tile. Of the inputs of a weight's gradient, half as many.
+MOST_ROWS, MOST_INPUTS, MOST_OUTPUTS = 512, 2560, 640
+
+
+def supported(platform: str, *widths: int) -> bool:
+    """The kernel is a TPU's, and its tiles have whole lanes."""
+    return platform == "tpu" and all(width % LANES == 0 for width in widths)
+
+
+def matmul(x_MI: jax.Array, weight_GIO: jax.Array, sizes_G: jax.Array) -> jax.Array:
+    """The first sizes[0] rows times weight[0], and so on; rows after the last group are zero. -> MO"""
+    return jax.lax.ragged_dot(x_MI, weight_GIO, sizes_G)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def kernel_matmul(x_MI: jax.Array, weight_GIO: jax.Array, sizes_G: jax.Array, interpret: bool = False) -> jax.Array:
+    """`matmul` by the kernel, for arrays of one device; rows after the last group are not written, nor are their gradients."""
+    x, rows = _filled(x_MI)
+    _, i, o = weight_GIO.shape
+    tiles = (rows, *_tiles(i, o, x.dtype))
+    return gmm(x, weight_GIO, sizes_G, x.dtype, tiles, interpret=interpret)[: len(x_MI)]
+
+
+def _forward(x: jax.Array, weight: jax.Array, sizes: jax.Array, interpret: bool) -> Any:
+    return kernel_matmul(x, weight, sizes, interpret), (x, weight, sizes)
+
+
+def _backward(interpret: bool, saved: Any, g: jax.Array) -> Any:
+    x, weight, sizes = saved
+    (_, i, o), m = weight.shape, len(x)
+    (x, rows), (g, _) = _filled(x), _filled(g)
+    d_x = gmm(g, weight, sizes, x.dtype, (rows, *_tiles(o, i, x.dtype)), transpose_rhs=True, interpret=interpret)
+    tiles = (rows, *_tiles(i, o, x.dtype, MOST_INPUTS // 2))
+    d_weight = tgmm(x.swapaxes(0, 1), g, sizes, weight.dtype, tiles, interpret=interpret)
+    return d_x[:m], d_weight, None
+
+
+kernel_matmul.defvjp(_forward, _backward)
+
+
+def _tiles(inputs: int, outputs: int, dtype: Any, most_inputs: int = MOST_INPUTS) -> tuple[int, int]:
+    return _tile(inputs, most_inputs * 2 // jnp.dtype(dtype).itemsize), _tile(outputs, MOST_OUTPUTS)
+
+
+def _tile(width: int, most: int) -> int:
+    """The widest tile that divides `width`."""
+    return max(n for n in range(LANES, min(width, most) + 1, LANES) if width % n == 0)
+
+
+def _filled(x_MI: jax.Array) -> tuple[jax.Array, int]:
+    """Rows up to a multiple of a tile's, and how many these are."""
+    m = len(x_MI)
+    rows = min(MOST_ROWS, -(-m // LANES) * LANES)
+    return jnp.pad(x_MI, ((0, -m % rows), (0, 0))), rows

@@ -1,0 +1,249 @@
+"""Mixture of experts: who computes what is decided here, and no token is ever dropped (arXiv 2412.19437, section 2.1.2).
+
+Every device routes and sorts its own tokens. Experts' weights are stored in parts and gathered over fsdp while they are used;
+along the expert axis each device has experts of its own instead, sees the tokens of all, and gives back sums.
+Shape suffixes: B rows, N tokens of a row, T tokens, E hidden, X experts, K choices of a token, R = K*T choices, F an expert's width.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+from podwright.kernels import grouped
+from podwright.models import param
+from podwright.models.param import DECODE_RULES, Param
+from podwright.recipe.hybrid import HybridDims, Moe
+
+Tree = dict[str, Any]
+MOST_ROWS = 2**18  # rows of sorted tokens that exist at one time on a device; what is more goes chunk by chunk
+
+# our name -> Hugging Face's, within a layer: kimi_linear, bailing_hybrid and deepseek_v3. Their dims are [out, in], and {} is the
+# expert (our first dim). kimi_linear checkpoints say `block_sparse_moe` for `mlp`.
+NAMES: dict[str, str] = {
+    "router": "mlp.gate",
+    "gate": "mlp.experts.{}.gate_proj",
+    "up": "mlp.experts.{}.up_proj",
+    "down": "mlp.experts.{}.down_proj",
+    "shared_gate": "mlp.shared_experts.gate_proj",
+    "shared_up": "mlp.shared_experts.up_proj",
+    "shared_down": "mlp.shared_experts.down_proj",
+}
+BIAS_NAME = "mlp.gate.e_score_correction_bias"  # whole, without '.weight'
+KIMI_NAMES = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+
+Product = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+def declare(dims: HybridDims) -> Tree:
+    """The weights of one layer (param.stacked makes them those of several). The router's bias is no weight: see `updated_bias`."""
+    m, e = dims.moe, dims.hidden_size
+    x, f = m.num_experts, m.moe_intermediate_size
+    shared = f * m.num_shared_experts
+    out_scale = 0.02 / (2 * dims.num_layers) ** 0.5  # as in models/qwen3.py
+    return {
+        "router": Param((e, x), ("embed", None)),
+        "gate": Param((x, e, f), ("experts", "embed", "ffn")),
+        "up": Param((x, e, f), ("experts", "embed", "ffn")),
+        "down": Param((x, f, e), ("experts", "ffn", "embed"), scale=out_scale),
+        "shared_gate": Param((e, shared), ("embed", "ffn")),
+        "shared_up": Param((e, shared), ("embed", "ffn")),
+        "shared_down": Param((shared, e), ("ffn", "embed"), scale=out_scale),
+    }
+
+
+def apply(dims: HybridDims, weights: Tree, bias_X: jax.Array, x_BNE: jax.Array, mesh: Mesh) -> tuple[jax.Array, jax.Array]:
+    """(output BNE, load BX). `load` counts how many choices of each row fell on each expert, int32.
+
+    `weights` are a layer's as they are stored. Sorted tokens and what experts make of them are computed again for the gradient.
+    """
+    declared = declare(dims)
+    stored = {name: p.spec(mesh) for name, p in declared.items()}
+    used = {name: p.spec(mesh, DECODE_RULES) for name, p in declared.items()}
+    batch = PartitionSpec(param.batch_axes(mesh))
+
+    def local(weights: Tree, bias: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return _layer(dims, {name: _Part(w, stored[name], used[name]) for name, w in weights.items()}, bias, x, mesh)
+
+    run = jax.shard_map(local, mesh=mesh, in_specs=(stored, PartitionSpec(), batch), out_specs=(batch, batch), check_vma=False)
+    return run({name: weights[name] for name in declared}, bias_X, x_BNE)
+
+
+class _Part(NamedTuple):
+    """What a device stores of a weight."""
+
+    value: jax.Array
+    stored: PartitionSpec
+    used: PartitionSpec
+
+    def whole(self, dtype: Any) -> jax.Array:
+        """Cast, and gathered over the axes that the devices which use it do not differ in."""
+        return _gathered(self.value.astype(dtype), self.stored, self.used)
+
+
+def _gathered(x: jax.Array, stored: PartitionSpec, used: PartitionSpec) -> jax.Array:
+    for dim, (parts, kept) in enumerate(zip(stored, used, strict=True)):
+        axes = tuple(axis for axis in _axes(parts) if axis not in _axes(kept))
+        if axes:
+            x = jax.lax.all_gather(x, axes, axis=dim, tiled=True)
+    return x
+
+
+def _axes(entry: Any) -> tuple[str, ...]:
+    return (entry,) if isinstance(entry, str) else entry or ()
+
+
+def _layer(dims: HybridDims, w: dict[str, _Part], bias_X: jax.Array, x_BNE: jax.Array, mesh: Mesh) -> tuple[jax.Array, jax.Array]:
+    """On one device, its own rows."""
+    m, dtype = dims.moe, x_BNE.dtype
+    b, n, e = x_BNE.shape
+    x_TE = x_BNE.reshape(b * n, e)
+    router = w["router"].whole(jnp.float32)
+    logits = jnp.matmul(x_TE.astype(jnp.float32), router, precision=jax.lax.Precision.HIGHEST)
+    chosen_TK, share_TK = route(m, logits, bias_X)
+    load_BX = (chosen_TK.reshape(b, -1, 1) == jnp.arange(m.num_experts)).sum(1, dtype=jnp.int32)
+
+    ranks = mesh.shape.get("expert", 1)
+    num_chunks = _chunks(b * n, ranks * min(m.num_experts_per_tok, m.num_experts // ranks))
+
+    def experts(x: jax.Array, chosen: jax.Array, share: jax.Array) -> jax.Array:
+        # beside each other before they are gathered, so that rows are read once for both
+        gate_up = jnp.concatenate([w["gate"].value.astype(dtype), w["up"].value.astype(dtype)], axis=-1)
+        gate_up = _gathered(gate_up, w["gate"].stored, w["gate"].used)
+        down = w["down"].whole(dtype)
+        product = _product(mesh, e, down.shape[1])
+
+        def chunk(args: tuple[jax.Array, ...]) -> jax.Array:
+            x, chosen, share = args
+            if ranks == 1:
+                return routed(x, chosen, share, gate_up, down, 0, product)
+            x, chosen, share = (jax.lax.all_gather(a, "expert", tiled=True) for a in args)
+            out = routed(x, chosen, share, gate_up, down, jax.lax.axis_index("expert") * down.shape[0], product)
+            return jax.lax.psum_scatter(out, "expert", tiled=True)
+
+        if num_chunks == 1:
+            return chunk((x, chosen, share))
+        parts = (a.reshape(num_chunks, -1, a.shape[-1]) for a in (x, chosen, share))
+        return jax.lax.map(jax.checkpoint(chunk), tuple(parts)).reshape(x.shape)
+
+    out = jax.checkpoint(experts)(x_TE, chosen_TK, share_TK) + jax.checkpoint(functools.partial(_shared, w, dtype))(x_TE)
+    if mesh.shape.get("tensor", 1) > 1:
+        out = jax.lax.psum(out, "tensor")
+    return out.reshape(x_BNE.shape), load_BX
+
+
+def _chunks(tokens: int, rows_per_token: int) -> int:
+    """The fewest equal chunks that have MOST_ROWS rows at most."""
+    return next(c for c in range(1, tokens + 1) if tokens % c == 0 and (tokens // c) * rows_per_token <= max(MOST_ROWS, rows_per_token))
+
+
+def _product(mesh: Mesh, *widths: int) -> Product:
+    return grouped.kernel_matmul if grouped.supported(param.platform(mesh), *widths) else grouped.matmul
+
+
+def _shared(w: dict[str, _Part], dtype: Any, x_TE: jax.Array) -> jax.Array:
+    """The expert that every token meets."""
+    gate, up, down = (w[f"shared_{name}"].whole(dtype) for name in ("gate", "up", "down"))
+    return (jax.nn.silu(x_TE @ gate) * (x_TE @ up)) @ down
+
+
+def route(m: Moe, logits_TX: jax.Array, bias_X: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Experts of each token and their shares, [T, K]. The bias decides who is chosen, and has no part in the shares."""
+    score = jax.nn.sigmoid(logits_TX)
+    wanted = jax.lax.stop_gradient(score) + bias_X
+    if m.n_group > 1:
+        groups = wanted.reshape(len(wanted), m.n_group, -1)
+        best = jax.lax.top_k(jax.lax.top_k(groups, 2)[0].sum(-1), m.topk_group)[1]
+        kept = (best[:, :, None] == jnp.arange(m.n_group)).any(1)
+        wanted = jnp.where(kept[:, :, None], groups, -jnp.inf).reshape(wanted.shape)
+    chosen = jax.lax.top_k(wanted, m.num_experts_per_tok)[1]
+    hit_TKX = chosen[:, :, None] == jnp.arange(m.num_experts)  # in place of a gather, whose gradient would be a scatter
+    share = jnp.where(hit_TKX, score[:, None], 0).sum(-1)
+    return chosen, share / (share.sum(-1, keepdims=True) + 1e-20) * m.routed_scaling_factor
+
+
+def updated_bias(m: Moe, bias_X: jax.Array, load_X: jax.Array) -> jax.Array:
+    """Once an optimizer step, from the load of the whole global batch (section 2.1.2); leading dims are layers."""
+    load = load_X.astype(jnp.float32)
+    return bias_X + m.bias_update_rate * jnp.sign(load.mean(-1, keepdims=True) - load)
+
+
+def routed(
+    x_TE: jax.Array,
+    chosen_TK: jax.Array,
+    share_TK: jax.Array,
+    gate_up: jax.Array,
+    down: jax.Array,
+    first: jax.Array | int,
+    product: Product,
+) -> jax.Array:
+    """What the experts from `first` on, [X, E, 2F] and [X, F, E], make of the tokens that chose them, times the shares. -> TE"""
+    (num, f), k = down.shape[:2], chosen_TK.shape[1]
+    own_R = chosen_TK.T.reshape(-1) - first  # choice by choice, not token by token: sums over choices are then of whole arrays
+    own_R = jnp.where((own_R >= 0) & (own_R < num), own_R, num)
+    sizes = (own_R[:, None] == jnp.arange(num)).sum(0, dtype=jnp.int32)
+    order = jnp.argsort(own_R)  # stable; the other experts' choices come last
+    plan = _Plan(order[: len(x_TE) * min(k, num)], jnp.argsort(order), sizes.sum())
+    z = product(_spread(x_TE, plan), gate_up, sizes)
+    share = _sorted(share_TK.T.reshape(-1), plan)
+    # shares before the second product: the gradient then needs nothing that comes after it
+    hidden = jax.nn.silu(z[:, :f].astype(jnp.float32)) * z[:, f:] * share[:, None]
+    return _collect(product(hidden.astype(x_TE.dtype), down, sizes), len(x_TE), plan)
+
+
+class _Plan(NamedTuple):
+    """How choices are sorted by expert. Rows beyond `num` are no one's here, and may hold anything."""
+
+    order: jax.Array
+    """choice of each row, for as many rows as there can be; choice c is a choice of token c % T"""
+    row: jax.Array
+    """of each choice"""
+    num: jax.Array
+
+
+@jax.custom_vjp
+def _spread(x_TE: jax.Array, plan: _Plan) -> jax.Array:
+    """The token of every row. Its transpose is `_collect`, and both only gather: scattering is slow."""
+    return x_TE[plan.order % len(x_TE)]
+
+
+def _spread_forward(x: jax.Array, plan: _Plan) -> Any:
+    return _spread(x, plan), (plan, len(x))
+
+
+def _spread_backward(saved: Any, g: jax.Array) -> Any:
+    plan, num_tokens = saved
+    return _collect(g, num_tokens, plan), None
+
+
+_spread.defvjp(_spread_forward, _spread_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _collect(y_RE: jax.Array, num_tokens: int, plan: _Plan) -> jax.Array:
+    """Sums of the rows of each token. -> TE"""
+    row = plan.row.reshape(-1, num_tokens)
+    out = jnp.zeros((num_tokens, y_RE.shape[1]), jnp.float32)
+    for choice in row:
+        out += jnp.where((choice < plan.num)[:, None], y_RE[jnp.minimum(choice, len(y_RE) - 1)], 0)
+    return out.astype(y_RE.dtype)
+
+
+_collect.defvjp(lambda y, t, plan: (_collect(y, t, plan), plan), lambda t, plan, g: (_spread(g, plan), None))
+
+
+@jax.custom_vjp
+def _sorted(share: jax.Array, plan: _Plan) -> jax.Array:
+    return share[plan.order]
+
+
+def _sorted_backward(plan: _Plan, g: jax.Array) -> Any:
+    return jnp.where(plan.row < plan.num, g[jnp.minimum(plan.row, len(g) - 1)], 0), None
+
+
+_sorted.defvjp(lambda share, plan: (_sorted(share, plan), plan), _sorted_backward)
