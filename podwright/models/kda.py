@@ -15,7 +15,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from podwright.kernels import kda as kernel
 from podwright.models import layers
-from podwright.models.param import BATCH_AXES, Param
+from podwright.models.param import Param, batch_axes
 from podwright.recipe.hybrid import HybridDims, Kda
 
 Tree = dict[str, Any]
@@ -159,5 +159,6 @@ def _recurrence(kda: Kda, mesh: Mesh | None) -> Any:
     attend = functools.partial(kernel.chunked, bounded=bounded)
     if mesh is None:
         return attend
-    heads, rows = PartitionSpec(BATCH_AXES, None, "tensor"), PartitionSpec(BATCH_AXES)
+    batch = batch_axes(mesh)
+    heads, rows = PartitionSpec(batch, None, "tensor"), PartitionSpec(batch)
     return jax.shard_map(attend, mesh=mesh, in_specs=(*[heads] * 5, rows), out_specs=heads, check_vma=False)

@@ -21,41 +21,47 @@ from podwright.recipe.hybrid import HybridDims, Mla
 Tree = dict[str, Any]
 NORM_EPS = 1e-6  # of the latents' norms; published implementations do not take it from the config
 
-# our name -> Hugging Face's, within a layer: kimi_linear, bailing_hybrid and deepseek_v3 alike. Their dims are [out, in].
-# A bailing_hybrid checkpoint says `attention` for `self_attn`.
-NAMES: dict[str, str] = {
-    "q": "self_attn.q_proj",
-    "q_a": "self_attn.q_a_proj",
-    "q_a_norm": "self_attn.q_a_layernorm",
-    "q_b": "self_attn.q_b_proj",
-    "kv_a": "self_attn.kv_a_proj_with_mqa",
-    "kv_a_norm": "self_attn.kv_a_layernorm",
-    "kv_b": "self_attn.kv_b_proj",
-    "head_gate": "self_attn.g_proj",
-    "o": "self_attn.o_proj",
+# our name -> theirs within a layer's attention, whose matrices are [out, in]
+_HF_NAMES: dict[str, str] = {
+    "q": "q_proj.weight",
+    "q_a": "q_a_proj.weight",
+    "q_a_norm": "q_a_layernorm.weight",
+    "q_b": "q_b_proj.weight",
+    "kv_a": "kv_a_proj_with_mqa.weight",
+    "kv_a_norm": "kv_a_layernorm.weight",
+    "kv_b": "kv_b_proj.weight",
+    "head_gate": "g_proj.weight",
+    "o": "o_proj.weight",
+}
+_SELF_ATTENTION = {ours: f"self_attn.{theirs}" for ours, theirs in _HF_NAMES.items()}
+# model_type -> our name -> theirs within a layer
+HF_NAMES: dict[str, dict[str, str]] = {
+    "kimi_linear": _SELF_ATTENTION,
+    "deepseek_v3": _SELF_ATTENTION,
+    "bailing_hybrid": {ours: f"attention.{theirs}" for ours, theirs in (_HF_NAMES | {"o": "dense.weight"}).items()},
 }
 
 
-def declare(dims: HybridDims) -> Tree:
-    """The weights of one layer (param.stacked makes them those of several)."""
+def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
+    """The weights of one layer, or of as many as `stacked` says, which are then the first dims of each."""
     m, e = dims.mla, dims.hidden_size
     h, d = m.num_heads, m.qk_head_dim
     out_scale = 0.02 / (2 * dims.num_layers) ** 0.5  # as in models/qwen3.py
     params = {
-        "kv_a": Param((e, m.kv_lora_rank + m.qk_rope_head_dim), ("embed", None)),
+        "kv_a": Param((e, m.kv_lora_rank + m.qk_rope_head_dim), ("embed", None), matrix=(1, 1)),
         "kv_a_norm": Param((m.kv_lora_rank,), (None,), "ones"),
-        "kv_b": Param((m.kv_lora_rank, h, m.qk_nope_head_dim + m.v_head_dim), ("latent", "heads", None)),
-        "o": Param((h, m.v_head_dim, e), ("heads", None, "embed"), scale=out_scale),
+        "kv_b": Param((m.kv_lora_rank, h, m.qk_nope_head_dim + m.v_head_dim), ("latent", "heads", None), matrix=(1, 2)),
+        "o": Param((h, m.v_head_dim, e), ("heads", None, "embed"), scale=out_scale, matrix=(2, 1)),
     }
     if m.q_lora_rank:
-        params["q_a"] = Param((e, m.q_lora_rank), ("embed", None))
+        params["q_a"] = Param((e, m.q_lora_rank), ("embed", None), matrix=(1, 1))
         params["q_a_norm"] = Param((m.q_lora_rank,), (None,), "ones")
-        params["q_b"] = Param((m.q_lora_rank, h, d), ("latent", "heads", None))
+        params["q_b"] = Param((m.q_lora_rank, h, d), ("latent", "heads", None), matrix=(1, 2))
     else:
-        params["q"] = Param((e, h, d), ("embed", "heads", None))
+        params["q"] = Param((e, h, d), ("embed", "heads", None), matrix=(1, 2))
     if m.head_gate:
         params["head_gate"] = Param((e, h), ("embed", "heads"))
-    return params
+    return param.stacked(params, stacked)
 
 
 def apply(

@@ -23,38 +23,47 @@ from podwright.recipe.hybrid import HybridDims, Moe
 Tree = dict[str, Any]
 MOST_ROWS = 2**18  # rows of sorted tokens that exist at one time on a device; what is more goes chunk by chunk
 
-# our name -> Hugging Face's, within a layer: kimi_linear, bailing_hybrid and deepseek_v3. Their dims are [out, in], and {} is the
-# expert (our first dim). kimi_linear checkpoints say `block_sparse_moe` for `mlp`.
-NAMES: dict[str, str] = {
-    "router": "mlp.gate",
-    "gate": "mlp.experts.{}.gate_proj",
-    "up": "mlp.experts.{}.up_proj",
-    "down": "mlp.experts.{}.down_proj",
-    "shared_gate": "mlp.shared_experts.gate_proj",
-    "shared_up": "mlp.shared_experts.up_proj",
-    "shared_down": "mlp.shared_experts.down_proj",
+# our name -> theirs within a layer's MLP, whose matrices are [out, in]; {} is the expert, our first dim, and `bias` the router's
+_HF_NAMES: dict[str, str] = {
+    "router": "gate.weight",
+    "bias": "gate.e_score_correction_bias",
+    "gate": "experts.{}.gate_proj.weight",
+    "up": "experts.{}.up_proj.weight",
+    "down": "experts.{}.down_proj.weight",
+    "shared_gate": "shared_experts.gate_proj.weight",
+    "shared_up": "shared_experts.up_proj.weight",
+    "shared_down": "shared_experts.down_proj.weight",
 }
-BIAS_NAME = "mlp.gate.e_score_correction_bias"  # whole, without '.weight'
-KIMI_NAMES = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+_KIMI = {"gate": "experts.{}.w1.weight", "up": "experts.{}.w3.weight", "down": "experts.{}.w2.weight"}
+# model_type -> our name -> theirs within a layer
+HF_NAMES: dict[str, dict[str, str]] = {
+    "deepseek_v3": {ours: f"mlp.{theirs}" for ours, theirs in _HF_NAMES.items()},
+    "bailing_hybrid": {ours: f"mlp.{theirs}" for ours, theirs in (_HF_NAMES | {"bias": "gate.expert_bias"}).items()},
+    "kimi_linear": {ours: f"block_sparse_moe.{theirs}" for ours, theirs in (_HF_NAMES | _KIMI).items()},
+}
 
 Product = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
-def declare(dims: HybridDims) -> Tree:
-    """The weights of one layer (param.stacked makes them those of several). The router's bias is no weight: see `updated_bias`."""
+def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
+    """The weights of one layer, or of as many as `stacked` says, which are then the first dims of each.
+
+    The router's bias is no weight: see `updated_bias`.
+    """
     m, e = dims.moe, dims.hidden_size
     x, f = m.num_experts, m.moe_intermediate_size
     shared = f * m.num_shared_experts
     out_scale = 0.02 / (2 * dims.num_layers) ** 0.5  # as in models/qwen3.py
-    return {
+    params = {
         "router": Param((e, x), ("embed", None)),
-        "gate": Param((x, e, f), ("experts", "embed", "ffn")),
-        "up": Param((x, e, f), ("experts", "embed", "ffn")),
-        "down": Param((x, f, e), ("experts", "ffn", "embed"), scale=out_scale),
-        "shared_gate": Param((e, shared), ("embed", "ffn")),
-        "shared_up": Param((e, shared), ("embed", "ffn")),
-        "shared_down": Param((shared, e), ("ffn", "embed"), scale=out_scale),
+        "gate": Param((x, e, f), ("experts", "embed", "ffn"), matrix=(1, 1)),
+        "up": Param((x, e, f), ("experts", "embed", "ffn"), matrix=(1, 1)),
+        "down": Param((x, f, e), ("experts", "ffn", "embed"), scale=out_scale, matrix=(1, 1)),
+        "shared_gate": Param((e, shared), ("embed", "ffn"), matrix=(1, 1)),
+        "shared_up": Param((e, shared), ("embed", "ffn"), matrix=(1, 1)),
+        "shared_down": Param((shared, e), ("ffn", "embed"), scale=out_scale, matrix=(1, 1)),
     }
+    return param.stacked(params, stacked)
 
 
 def apply(dims: HybridDims, weights: Tree, bias_X: jax.Array, x_BNE: jax.Array, mesh: Mesh) -> tuple[jax.Array, jax.Array]:

@@ -104,9 +104,9 @@ def tree_map(f: Callable[..., Any], params: Tree, *rest: Tree) -> Tree:
     return jax.tree.map(f, params, *rest, is_leaf=is_param)
 
 
-def stacked(params: Tree, num: int) -> Tree:
-    """The declarations of `num` layers alike, as a scan takes them."""
-    return tree_map(lambda p: dataclasses.replace(p, shape=(num, *p.shape), axes=("layers", *p.axes)), params)
+def stacked(params: Tree, nums: tuple[int, ...]) -> Tree:
+    """The declarations of so many layers alike, which are then the first dims of each."""
+    return tree_map(lambda p: dataclasses.replace(p, shape=(*nums, *p.shape), axes=("layers",) * len(nums) + p.axes), params)
 
 
 def shardings(params: Tree, mesh: Mesh, rules: Rules = RULES) -> Tree:

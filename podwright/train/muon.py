@@ -17,7 +17,7 @@ import optax
 from jax.sharding import Mesh
 
 from podwright.models import param
-from podwright.models.param import RULES, Param
+from podwright.models.param import RULES, Param, Rules
 
 Tree = Any
 COEFFICIENTS = (3.4445, -4.775, 2.0315)  # of the quintic that drives singular values to about 1 in so many steps
@@ -44,7 +44,7 @@ def muon(
     adam_weight_decay: float,
     max_grad_norm: float,
     dtype: Any = jnp.bfloat16,
-    rules: dict[str, str] = RULES,
+    rules: Rules = RULES,
 ) -> optax.GradientTransformation:
     """Leaves that are declared with `matrix` get Muon, the others AdamW, whose decay spares what `Param.decays` spares.
 
@@ -67,7 +67,7 @@ def muon(
     )
 
 
-def _scale_by_muon(declared: Tree, mesh: Mesh, rules: dict[str, str], beta: float, dtype: Any) -> optax.GradientTransformation:
+def _scale_by_muon(declared: Tree, mesh: Mesh, rules: Rules, beta: float, dtype: Any) -> optax.GradientTransformation:
     def init(params: Tree) -> State:
         return State(jnp.zeros([], jnp.int32), jax.tree.map(jnp.zeros_like, params))
 
@@ -109,7 +109,7 @@ def newton_schulz(x: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, NUM_STEPS, step, x)
 
 
-def orthogonalized(p: Param, x: jax.Array, mesh: Mesh, rules: dict[str, str]) -> jax.Array:
+def orthogonalized(p: Param, x: jax.Array, mesh: Mesh, rules: Rules) -> jax.Array:
     """Every matrix of the leaf `x` through `newton_schulz`, under the sharding that `rules` give `p`.
 
     Devices that hold parts of the same matrices, or copies of them, share the work: matrix by matrix in turns of one each.
@@ -119,7 +119,7 @@ def orthogonalized(p: Param, x: jax.Array, mesh: Mesh, rules: dict[str, str]) ->
         return math.prod(mesh.shape[axis] for axis in axes)
 
     assert p.matrix
-    spec, first = p.spec(rules), len(p.shape) - sum(p.matrix)
+    spec, first = p.spec(mesh, rules), len(p.shape) - sum(p.matrix)
     over = [(axis,) if isinstance(axis, str) else axis or () for axis in spec]  # mesh axes of every dim
     parted = {d: axes for d, axes in enumerate(over) if d >= first and size(axes) > 1}
     num = math.prod(p.shape[:first]) // math.prod(map(size, over[:first]))  # matrices that a device has, or has parts of

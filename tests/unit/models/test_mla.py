@@ -67,9 +67,9 @@ def rope_parameters(m):
 def ours_of(module, m, value=lambda p: p.detach()):
     """Its weights, or what `value` gives of them, in our layout by the table of names."""
     named = {f"self_attn.{name}": np.asarray(value(p)) for name, p in module.named_parameters()}
-    declared = mla.declare(dims(m))
-    assert {f"{mla.NAMES[name]}.weight" for name in declared} == set(named)
-    return {name: jnp.asarray(named[f"{mla.NAMES[name]}.weight"].T.reshape(p.shape)) for name, p in declared.items()}
+    declared, names = mla.declare(dims(m)), mla.HF_NAMES["deepseek_v3"]
+    assert {names[name] for name in declared} == set(named)
+    return {name: jnp.asarray(named[names[name]].T.reshape(p.shape)) for name, p in declared.items()}
 
 
 def mesh_of(**axes):

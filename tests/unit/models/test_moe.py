@@ -58,12 +58,12 @@ def ours_of(module, m, value=lambda p: p.detach()):
             named |= {f"mlp.experts.{i}.down_proj.weight": array[i] for i in range(m.num_experts)}
         else:
             named[f"mlp.{name}"] = array
-    ours = {}
+    ours, names = {}, moe.HF_NAMES["deepseek_v3"]
     for name, p in moe.declare(dims(m)).items():
         if p.axes[0] == "experts":
-            ours[name] = np.stack([named.pop(f"{moe.NAMES[name].format(i)}.weight").T for i in range(p.shape[0])])
+            ours[name] = np.stack([named.pop(names[name].format(i)).T for i in range(p.shape[0])])
         else:
-            ours[name] = named.pop(f"{moe.NAMES[name]}.weight").T
+            ours[name] = named.pop(names[name]).T
         assert ours[name].shape == p.shape
     assert not named
     return jax.tree.map(jnp.asarray, ours)

@@ -19,7 +19,7 @@ from podwright.train import muon, optimizer
 from podwright.train.checkpoint import Checkpoints
 from podwright.train.mesh import gather, make_mesh
 
-EXPERTS_RULES = RULES | {"experts": "fsdp", "wide": ("fsdp", "tensor")}
+EXPERTS_RULES = RULES | {"experts": ("fsdp",), "wide": ("fsdp", "tensor")}
 RATE = optax.linear_schedule(1e-2, 2e-3, 4)
 SETTINGS = {"momentum": 0.95, "weight_decay": 0.1, "adam_b1": 0.9, "adam_b2": 0.95, "adam_weight_decay": 0.3}
 # Three layers: more turns than one on some meshes, on others fewer matrices than devices
@@ -199,7 +199,7 @@ def gathered(text):
 def compiled(mesh, declared):
     tx = transform(mesh, declared)
     params = param.tree_map(
-        lambda p: jax.ShapeDtypeStruct(p.shape, jnp.float32, sharding=jax.NamedSharding(mesh, p.spec(EXPERTS_RULES))), declared
+        lambda p: jax.ShapeDtypeStruct(p.shape, jnp.float32, sharding=jax.NamedSharding(mesh, p.spec(mesh, EXPERTS_RULES))), declared
     )
     state = optimizer.abstract_state(tx, params, mesh)
     out = jax.tree.map(lambda s: s.sharding, (params, state))
