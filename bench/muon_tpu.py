@@ -30,7 +30,7 @@ from podwright.plan.compile import _TPU_ENV, _whole  # noqa: E402
 
 ON = "tpu7x-64"
 MESHES = ((1, 64, 1), (1, 16, 4))  # the second is that of the published run
-PLACED = RULES | {"experts": "fsdp", "latent": "fsdp"}
+PLACED = RULES | {"experts": ("fsdp",), "latent": ("fsdp",)}
 
 
 def stack(num: int, *dims: tuple[int, str | None], matrix: tuple[int, int] | None = None) -> Param:
@@ -187,7 +187,7 @@ def compile_one(name: str, mesh: list[int], by: str) -> None:
         tx = optax.chain(optax.clip_by_global_norm(1.0), optax.contrib.muon(rate, weight_decay=0.1, muon_weight_dimension_numbers=numbers))
 
     def shape(p: Param) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(p.shape, jnp.float32, sharding=jax.NamedSharding(placed, p.spec(PLACED)))
+        return jax.ShapeDtypeStruct(p.shape, jnp.float32, sharding=jax.NamedSharding(placed, p.spec(placed, PLACED)))
 
     def like(state: Any, leaf: Any) -> Any:
         return jax.tree.map(lambda s: leaf if s.shape == leaf.shape else s, state)

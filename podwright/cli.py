@@ -15,7 +15,7 @@ from podwright.errors import UserError, from_os
 from podwright.rundir import RUNS, RunDir
 
 if TYPE_CHECKING:
-    from podwright.recipe.schema import Recipe
+    from podwright.recipe.kinds import Recipe
 
 app = typer.Typer(
     help="Take an LLM training recipe to a measured, written-up result on the accelerators you have.",

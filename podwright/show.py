@@ -88,7 +88,10 @@ def _step_time(step: Row) -> None:
     """One line for a step, one for the run, and what to know of both."""
     parts = ", ".join(f"{p['name']} {_short(p['seconds'])} by {p['bound']}" for p in step["programs"])
     share = "" if step["mfu"] is None else f", MFU {100 * step['mfu']:.1f} %"
-    print(f"step: {_short(step['step_s'])} s predicted ({parts}); {_short(step['completions_per_s'])} completions/s{share}")
+    done = f"{_short(step['tokens_per_s_per_device'])} tokens/s/device"
+    if "completions_per_s" in step:
+        done = f"{_short(step['completions_per_s'])} completions/s"
+    print(f"step: {_short(step['step_s'])} s predicted ({parts}); {done}{share}")
     run = step["run"]
     tests = f" and {run['evaluations']} evaluations" if run["evaluations"] else ""
     chips = "" if run["chip_hours"] is None else f", {_short(run['chip_hours'])} chip-hours"

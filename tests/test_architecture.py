@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from podwright.recipe import load
-from podwright.recipe.schema import KINDS
+from podwright.recipe.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podwright"

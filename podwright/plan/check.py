@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError, nearest
-from podwright.plan import memory
+from podwright.plan import memory, pretrain
 from podwright.plan.compile import programs
 from podwright.plan.findings import Finding
 from podwright.plan.inputs import data, model
-from podwright.plan.meshes import AXES, legal, mesh, place, resolved
+from podwright.plan.meshes import Dims, axes, legal, mesh, place, resolved, shards
 from podwright.plan.rewards import rewards, thoughts
 from podwright.plan.sufficiency import context, epochs
-from podwright.recipe.schema import Recipe
+from podwright.recipe import hybrid
+from podwright.recipe.kinds import Recipe
+from podwright.recipe.pretrain import PretrainRecipe
+from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice
 
 CHECKS = ("slice", "mesh", "batch", "model", "data", "rewards", "context", "memory", "trackers")
@@ -33,6 +36,8 @@ def only(names: str, findings: list[Finding]) -> list[Finding]:
 
 def check(recipe: Recipe, where: Slice | None, cwd: Path) -> list[Finding]:
     """`where` is None where only the machine itself knows its devices; relative paths start at `cwd`."""
+    if isinstance(recipe, PretrainRecipe):
+        return pretrain.check(recipe, where, cwd)
     findings, dims = model(recipe.model, cwd)
     if where is not None:
         findings = place(where, recipe) + findings
@@ -48,17 +53,27 @@ def check(recipe: Recipe, where: Slice | None, cwd: Path) -> list[Finding]:
 
 def slice_entry(recipe: Recipe, where: Slice, cwd: Path) -> dict[str, Any]:
     """What `podwright plan --json` says about the devices: their numbers, their names, and every mesh of them that works."""
-    shapes = legal(recipe, model(recipe.model, cwd)[1], where)
-    return where.document() | {"meshes": [dict(zip(AXES, shape, strict=True)) for shape in shapes]}
+    shapes = legal(recipe, dimensions(recipe, cwd), where)
+    return where.document() | {"meshes": [dict(zip(axes(recipe), shape, strict=True)) for shape in shapes]}
+
+
+def dimensions(recipe: Recipe, cwd: Path) -> Dims | None:
+    """Of the recipe's model; None where they are not known here."""
+    if isinstance(recipe, GrpoRecipe):
+        return model(recipe.model, cwd)[1]
+    try:
+        return hybrid.find(recipe.model.name, recipe.model.gate)
+    except UserError:
+        return None
 
 
 def estimated(findings: list[Finding], recipe: Recipe, where: Slice | None, cwd: Path) -> list[dict[str, Any]]:
     """What `podwright plan --json` says of memory without a compiler, a program an entry, in GiB per device.
 
-    [] where nothing can be said: no such mesh, unknown dimensions, devices without memory of their own.
+    [] where nothing can be said: no such mesh, unknown dimensions, devices without memory of their own, pretraining.
     """
     unsound = any(f.level == "error" and f.check in ("mesh", "batch", "model") for f in findings)
-    if where is None or not where.accelerator.hbm_bytes or unsound:
+    if where is None or not where.accelerator.hbm_bytes or unsound or not isinstance(recipe, GrpoRecipe):
         return []
     dims = model(recipe.model, cwd)[1]
     if dims is None:
@@ -68,8 +83,7 @@ def estimated(findings: list[Finding], recipe: Recipe, where: Slice | None, cwd:
 
 
 def memory_findings(entries: list[dict[str, Any]], recipe: Recipe, where: Slice) -> list[Finding]:
-    data, fsdp, _ = resolved(recipe, where)
-    return memory.findings(entries, recipe, data * fsdp)
+    return memory.findings(entries, recipe, shards(recipe, resolved(recipe, where))) if isinstance(recipe, GrpoRecipe) else []
 
 
 def document(findings: list[Finding], estimated: list[dict[str, Any]] | None = None) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from typing import Any
 from podwright.accelerators import CPU
 from podwright.errors import UserError
 from podwright.plan import calibrate, costs, dump, environment
-from podwright.plan.meshes import resolved
-from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.schema import Recipe
+from podwright.plan.meshes import Dims, axes, resolved
+from podwright.recipe.kinds import Recipe
+from podwright.recipe.pretrain import PretrainRecipe
 from podwright.shell import Shell
 from podwright.slices import Slice
 
@@ -86,6 +86,8 @@ class Compiled:
 
 def programs(recipe: Recipe) -> list[str]:
     """The programs that a run of the recipe needs, the largest first."""
+    if isinstance(recipe, PretrainRecipe):
+        return ["update", "evaluate"]
     return ["update", *(["score"] if recipe.grpo.num_scores else []), "rollout", "evaluate", *(["warm_start"] if recipe.warm_start else [])]
 
 
@@ -94,7 +96,7 @@ def limit_bytes(where: Slice) -> float | None:
     return where.accelerator.hbm_bytes or None
 
 
-def compile_all(recipe: Recipe, dims: Qwen3Dims, where: Slice, names: list[str], *, full: bool, shop: Workshop) -> list[Compiled]:
+def compile_all(recipe: Recipe, dims: Dims, where: Slice, names: list[str], *, full: bool, shop: Workshop) -> list[Compiled]:
     """The verdict on each program in `names`, one compiler at a time; what is in `shop.cache` already takes no time."""
     _can_compile(where, shop.jax)
     compiler = shop.compiler()
@@ -111,7 +113,7 @@ def compile_all(recipe: Recipe, dims: Qwen3Dims, where: Slice, names: list[str],
                 where.num_devices, recipe.model.compute_dtype, _made_of(compiler), compiler, shop.cache, shop.runner, shop.progress
             )
     folder = shop.cache / _key(spec, where, depth, prices, compiler)
-    found = []
+    found, mesh = [], dict(zip(axes(recipe), resolved(recipe, where), strict=True))
     for name in names:
         kept = folder / f"{name}.json"
         if (known := _read(kept)) is not None:
@@ -120,7 +122,7 @@ def compile_all(recipe: Recipe, dims: Qwen3Dims, where: Slice, names: list[str],
         with _alone(shop, name):
             compiled = _compile(spec | {"program": name}, where, depth, folder / name, shop, compiler)
         if compiled.memory is not None:
-            cost, notes = costs.read(folder / name, where, resolved(recipe, where), compiled.memory.temporaries, prices)
+            cost, notes = costs.read(folder / name, where, mesh, compiled.memory.temporaries, prices)
             compiled = dataclasses.replace(compiled, cost=cost, notes=notes)
         if compiled.verdict != "unknown":
             kept.write_text(json.dumps(dataclasses.asdict(compiled)))

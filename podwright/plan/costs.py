@@ -5,6 +5,7 @@ A program that cannot be counted is no fault of the recipe: it has a note instea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from podwright.accelerators import CPU
 from podwright.errors import UserError
 from podwright.plan import dump, hlo, roofline
 from podwright.plan.calibrate import Prices
-from podwright.plan.meshes import Shape, spanned
+from podwright.plan.meshes import spanned
 from podwright.slices import Slice
 
 
@@ -44,9 +45,9 @@ class ProgramCost:
 
 
 def read(
-    folder: Path, where: Slice, shape: Shape, temporaries: int = 0, prices: Prices | None = None
+    folder: Path, where: Slice, mesh: Mapping[str, int], temporaries: int = 0, prices: Prices | None = None
 ) -> tuple[ProgramCost | None, tuple[str, ...]]:
-    """The cost of the program that was dumped in `folder` for a mesh of `shape`, and what a reader should know of it.
+    """The cost of the program that was dumped in `folder` for `mesh`, {axis: size}, and what a reader should know of it.
 
     `temporaries`: bytes per device that it needs while it runs; `prices`: of this machine, for CPU devices.
     """
@@ -64,13 +65,13 @@ def read(
         return None, (f"no time is predicted: {e.what}",)
     except (ValueError, LookupError, AssertionError) as e:  # the text of a compiler that writes otherwise
         return None, (f"no time is predicted: the compiler's schedule cannot be read ({type(e).__name__}: {e})"[:500],)
-    return _named(found, shape), tuple(found.notes)
+    return _named(found, mesh), tuple(found.notes)
 
 
-def _named(found: roofline.Cost, shape: Shape) -> ProgramCost:
+def _named(found: roofline.Cost, mesh: Mapping[str, int]) -> ProgramCost:
     sent: dict[tuple[str, str], tuple[float, int]] = {}
     for kind, group, size, count in found.collectives:
-        key = (kind, spanned(shape, group))
+        key = (kind, spanned(mesh, group))
         before = sent.get(key, (0.0, 0))
         sent[key] = (before[0] + size, before[1] + count)
     collectives = tuple(Traffic(*key, *value) for key, value in sorted(sent.items()) if key[1])

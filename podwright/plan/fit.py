@@ -19,13 +19,14 @@ from podwright.plan import compile as aot
 from podwright.plan import memory, verdict
 from podwright.plan.compile import programs
 from podwright.plan.inputs import model
-from podwright.plan.meshes import AXES, mappable
+from podwright.plan.meshes import axes, mappable
 from podwright.plan.pace import step_seconds
+from podwright.recipe.kinds import Recipe
 from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.schema import Recipe
+from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice
 
-Plan = Callable[[Recipe, str, bool], dict[str, Any]]
+Plan = Callable[[GrpoRecipe, str, bool], dict[str, Any]]
 """the static plan of a recipe on a slice; whether a compiler will be asked about memory"""
 COMPILED = 3  # meshes that the compiler is asked about
 LISTED = 12
@@ -38,7 +39,7 @@ class Candidate:
     """Settings by their recipe keys, and what they are estimated to need and to take."""
 
     overrides: dict[str, Any]
-    recipe: Recipe
+    recipe: GrpoRecipe
     need_bytes: float
     """of the program that needs most, per device"""
     program: str
@@ -54,6 +55,8 @@ def fitted(plan: Plan, recipe: Recipe, on: str, shop: aot.Workshop, price: float
 
     `on` is a slice, or a generation without a size (`v6e`): then the smallest slice of it that holds the recipe.
     """
+    if not isinstance(recipe, GrpoRecipe):
+        raise UserError(f"--fit searches settings of GRPO, {recipe.name} is of kind {recipe.kind}", "leave --fit out")
     dims = model(recipe.model, Path.cwd())[1]
     if dims is None:
         raise UserError(f"the dimensions of model.source={recipe.model.source} are not known here", "type model.name= one of the table")
@@ -65,7 +68,7 @@ def fitted(plan: Plan, recipe: Recipe, on: str, shop: aot.Workshop, price: float
     return found
 
 
-def _places(on: str, recipe: Recipe, dims: Qwen3Dims) -> Iterator[Slice]:
+def _places(on: str, recipe: GrpoRecipe, dims: Qwen3Dims) -> Iterator[Slice]:
     row = next((row for row in (*TPUS, *GPUS) if row.name == on), None)
     if row is None:
         where = None if on == "local" else slices.parse(on)
@@ -80,7 +83,7 @@ def _places(on: str, recipe: Recipe, dims: Qwen3Dims) -> Iterator[Slice]:
     yield from holding
 
 
-def _searched(plan: Plan, recipe: Recipe, dims: Qwen3Dims, where: Slice, shop: aot.Workshop, price: float | None) -> dict[str, Any]:
+def _searched(plan: Plan, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice, shop: aot.Workshop, price: float | None) -> dict[str, Any]:
     compiling = aot.has_compiler(where, shop.jax)
     static = plan(recipe, where.name, compiling)
     if any(f["level"] == "error" and f["check"] not in _SEARCHED for f in static["findings"]):
@@ -108,7 +111,7 @@ def _searched(plan: Plan, recipe: Recipe, dims: Qwen3Dims, where: Slice, shop: a
     return (tried.get(best) or plan(chosen.recipe, where.name, False)) | {"fit": entry}
 
 
-def candidates(recipe: Recipe, dims: Qwen3Dims, where: Slice) -> list[Candidate]:
+def candidates(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> list[Candidate]:
     """Every setting, those that fit by the estimate first, the fastest of them first."""
     limit = where.accelerator.hbm_bytes
     found = [_measured(dict(overrides), recipe, dims, where) for overrides in _settings(recipe, dims, where)]
@@ -124,7 +127,7 @@ def pareto(found: Iterable[Candidate]) -> list[Candidate]:
     return kept
 
 
-def holding_slices(recipe: Recipe, dims: Qwen3Dims, row: Accelerator) -> Iterator[Slice]:
+def holding_slices(recipe: GrpoRecipe, dims: Qwen3Dims, row: Accelerator) -> Iterator[Slice]:
     """The slices of a generation that some settings fit by the estimate, the smallest first."""
     for where in sold(row):
         if where.num_devices > recipe.batch_size * dims.num_kv_heads:
@@ -148,8 +151,8 @@ def sold(row: Accelerator) -> Iterator[Slice]:
             yield slices.parse(f"{n}x{row.name}")
 
 
-def _settings(recipe: Recipe, dims: Qwen3Dims, where: Slice) -> Iterator[dict[str, Any]]:
-    for shape in mappable(dims, where):
+def _settings(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Iterator[dict[str, Any]]:
+    for shape in mappable(recipe, dims, where):
         shards = shape[0] * shape[1]
         if recipe.warm_start and recipe.warm_start.batch_size % shards:
             continue
@@ -158,14 +161,14 @@ def _settings(recipe: Recipe, dims: Qwen3Dims, where: Slice) -> Iterator[dict[st
                 continue
             for remat in ("none", "layer"):
                 yield {
-                    **{f"mesh.{axis}": n for axis, n in zip(AXES, shape, strict=True)},
+                    **{f"mesh.{axis}": n for axis, n in zip(axes(recipe), shape, strict=True)},
                     "training.gradient_accumulation_steps": parts,
                     "model.remat": remat,
                 }
 
 
-def _measured(overrides: dict[str, Any], recipe: Recipe, dims: Qwen3Dims, where: Slice) -> Candidate:
-    shape = tuple(overrides[f"mesh.{axis}"] for axis in AXES)
+def _measured(overrides: dict[str, Any], recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Candidate:
+    shape = tuple(overrides[f"mesh.{axis}"] for axis in axes(recipe))
     made = changed(recipe, overrides)
     limit, row, shards = where.accelerator.hbm_bytes, where.accelerator, shape[0] * shape[1]
     needs = {e.name: e.total for e in memory.estimates(made, dims, shape, row, programs(made))}
@@ -177,7 +180,7 @@ def _measured(overrides: dict[str, Any], recipe: Recipe, dims: Qwen3Dims, where:
     return Candidate(overrides, made, needs[most], most, sum(step_seconds(made, dims, shape, where).values()))
 
 
-def changed(recipe: Recipe, overrides: dict[str, Any]) -> Recipe:
+def changed(recipe: GrpoRecipe, overrides: dict[str, Any]) -> GrpoRecipe:
     """The recipe with other values; `overrides` has dotted keys one section deep."""
     sections: dict[str, dict[str, Any]] = {}
     for key, value in overrides.items():
@@ -190,7 +193,7 @@ def _of_each_mesh(fits: list[Candidate]) -> list[Candidate]:
     """Of every mesh the fastest; micro-batches beyond those that memory asks for make no candidate of their own."""
     first: dict[tuple[Any, ...], Candidate] = {}
     for one in fits:
-        first.setdefault(tuple(one.overrides[f"mesh.{axis}"] for axis in AXES), one)
+        first.setdefault(tuple(one.overrides[f"mesh.{axis}"] for axis in axes(one.recipe)), one)
     return list(first.values())
 
 
@@ -217,7 +220,7 @@ def _row(one: Candidate, plan: dict[str, Any] | None, chosen: bool, where: Slice
     }
 
 
-def _differing(chosen: Candidate, recipe: Recipe) -> dict[str, Any]:
+def _differing(chosen: Candidate, recipe: GrpoRecipe) -> dict[str, Any]:
     """What to type: the values that are not the recipe's."""
     before = recipe.model_dump()
     kept = {}
@@ -228,7 +231,7 @@ def _differing(chosen: Candidate, recipe: Recipe) -> dict[str, Any]:
     return kept
 
 
-def _nothing(static: dict[str, Any], recipe: Recipe, dims: Qwen3Dims, where: Slice) -> dict[str, Any]:
+def _nothing(static: dict[str, Any], recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> dict[str, Any]:
     larger = next(holding_slices(recipe, dims, where.accelerator), None)
     fix = f"type --on {larger.name}, the smallest that holds it" if larger else _less(recipe)
     message = f"no mesh, number of micro-batches or remat makes {recipe.name} with batch_size={recipe.batch_size} fit {where.name}"
@@ -236,6 +239,6 @@ def _nothing(static: dict[str, Any], recipe: Recipe, dims: Qwen3Dims, where: Sli
     return static | {"ok": False, "findings": [*(f for f in static["findings"] if f["check"] not in _SEARCHED), told]}
 
 
-def _less(recipe: Recipe) -> str:
+def _less(recipe: GrpoRecipe) -> str:
     lora = "" if recipe.model.lora_rank else ", or model.lora_rank=16"
     return f"type a smaller rollout.total_generation_steps or grpo.num_generations{lora}"

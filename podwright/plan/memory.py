@@ -14,7 +14,7 @@ from typing import Any
 from podwright.accelerators import GIB, Accelerator
 from podwright.plan.findings import Finding
 from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.schema import Recipe
+from podwright.recipe.schema import GrpoRecipe
 
 PARTS = {
     "weights": "what is trained, float32, and frozen weights",
@@ -51,7 +51,7 @@ class Estimate:
 class Place:
     """A recipe on a mesh of (data, fsdp, tensor) devices."""
 
-    recipe: Recipe
+    recipe: GrpoRecipe
     dims: Qwen3Dims
     shape: Sequence[int]
     kernel: bool
@@ -91,7 +91,7 @@ def has_kernel(row: Accelerator, dims: Qwen3Dims) -> bool:
     return row.pod is not None and dims.head_dim % LANES == 0
 
 
-def estimates(recipe: Recipe, dims: Qwen3Dims, shape: Sequence[int], row: Accelerator, names: Sequence[str]) -> list[Estimate]:
+def estimates(recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], row: Accelerator, names: Sequence[str]) -> list[Estimate]:
     """Every program in `names` on a mesh of `shape`: (data, fsdp, tensor)."""
     at = Place(recipe, dims, shape, has_kernel(row, dims))
     found = {name: _of(at, name, row) for name in names}
@@ -103,7 +103,7 @@ def entry(one: Estimate, limit_bytes: float) -> dict[str, Any]:
     return {"name": one.name, "estimated_gib": round(one.total / GIB, 4), "limit_gib": round(limit_bytes / GIB, 4), "parts_gib": parts}
 
 
-def findings(entries: list[dict[str, Any]], recipe: Recipe, shards: int) -> list[Finding]:
+def findings(entries: list[dict[str, Any]], recipe: GrpoRecipe, shards: int) -> list[Finding]:
     """What the estimates mean. Within their error of the limit only a compiler can tell."""
     found = []
     for e in entries:
@@ -122,7 +122,7 @@ def findings(entries: list[dict[str, Any]], recipe: Recipe, shards: int) -> list
     return found
 
 
-def smaller(name: str, recipe: Recipe, shards: int) -> str:
+def smaller(name: str, recipe: GrpoRecipe, shards: int) -> str:
     """What to type when program `name` is too large; `shards`: data x fsdp."""
     if name in ("update", "warm_start") and recipe.model.remat == "none":
         return "type model.remat=layer"

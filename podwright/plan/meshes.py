@@ -9,25 +9,19 @@ from dataclasses import replace
 from podwright.accelerators import GIB
 from podwright.plan.findings import Finding
 from podwright.plan.topology import factorisations, refusal
+from podwright.recipe.hybrid import HybridDims
+from podwright.recipe.kinds import Recipe
 from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.schema import Recipe
+from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice, outer_shape
 
-AXES = ("data", "fsdp", "tensor")
-"""in the order of the trainer's mesh: what needs the fastest links stands last"""
+BATCH_AXES = ("data", "fsdp", "expert")
+"""that a batch is split over, where a recipe's mesh has them"""
 
 Shape = tuple[int, ...]
+"""sizes of a mesh's axes, in the recipe's order: what needs the fastest links stands last"""
+Dims = Qwen3Dims | HybridDims
 
-# mesh axis -> the dims that are split over it, as models/param.py has them
-_SPLIT = {
-    "fsdp": {"hidden_size": "a hidden size of {}"},
-    "tensor": {
-        "num_heads": "{} attention heads",
-        "num_kv_heads": "{} key/value heads",
-        "intermediate_size": "an FFN width of {}",
-        "vocab_size": "a vocabulary of {}",
-    },
-}
 _LISTED = 8
 
 
@@ -49,56 +43,106 @@ def place(where: Slice, recipe: Recipe) -> list[Finding]:
     return found
 
 
-def mesh(recipe: Recipe, dims: Qwen3Dims | None, where: Slice | None) -> list[Finding]:
+def axes(recipe: Recipe) -> tuple[str, ...]:
+    """Of the recipe's mesh."""
+    return tuple(type(recipe.mesh).model_fields)
+
+
+def shards(recipe: Recipe, shape: Shape) -> int:
+    """How many parts a batch is split into."""
+    return math.prod(n for axis, n in zip(axes(recipe), shape, strict=True) if axis in BATCH_AXES)
+
+
+def mesh(recipe: Recipe, dims: Dims | None, where: Slice | None) -> list[Finding]:
     """`where` is None when only the machine itself knows its devices; then what depends on their number is left to the trainer."""
-    m = recipe.mesh
-    if m.fsdp < 1 and m.fsdp != -1:
-        return [Finding("mesh", "error", f"mesh.fsdp={m.fsdp} is no number of devices", "type mesh.fsdp=-1 to use all that remain")]
+    fsdp = recipe.mesh.fsdp
+    if fsdp < 1 and fsdp != -1:
+        return [Finding("mesh", "error", f"mesh.fsdp={fsdp} is no number of devices", "type mesh.fsdp=-1 to use all that remain")]
     if where is None:
-        shape: Shape = (m.data, m.fsdp, m.tensor)
-        return _division(recipe, dims, shape, None) or (_batch(recipe, m.data * m.fsdp) if m.fsdp > 0 else [])
-    fixed, shape = m.data * m.tensor, resolved(recipe, where)
+        shape = _asked(recipe)
+        return _division(recipe, dims, shape, None) or (_batch(recipe, shards(recipe, shape)) if fsdp > 0 else [])
+    shape = resolved(recipe, where)
     if math.prod(shape) != where.num_devices:
-        product = (
-            f"mesh.data x mesh.tensor = {fixed} does not divide" if m.fsdp == -1 else f"mesh.data x fsdp x tensor = {math.prod(shape)}, but"
-        )
-        message = f"{product} {'' if m.fsdp == -1 else 'there are '}{where.num_devices} devices"
-        return [Finding("mesh", "error", message, _instead(recipe, dims, where, shape)), *_division(recipe, dims, (1, 1, m.tensor), where)]
+        others = [axis for axis in axes(recipe) if axis != "fsdp"]
+        fixed = math.prod(getattr(recipe.mesh, axis) for axis in others)
+        product = f"{' x '.join(f'mesh.{axis}' for axis in others)} = {fixed} does not divide"
+        if fsdp != -1:
+            product = f"mesh.{' x '.join(axes(recipe))} = {math.prod(shape)}, but there are"
+        message = f"{product} {where.num_devices} devices"
+        apart = (1, 1, *_asked(recipe)[2:])
+        return [Finding("mesh", "error", message, _instead(recipe, dims, where, shape)), *_division(recipe, dims, apart, where)]
     found = _links(recipe, dims, where, shape) + _division(recipe, dims, shape, where)
     # what to do about the batch is a question for a mesh that exists
-    return found if any(f.level == "error" for f in found) else found + _batch(recipe, m.data * shape[1])
+    return found if any(f.level == "error" for f in found) else found + _batch(recipe, shards(recipe, shape))
 
 
-def legal(recipe: Recipe, dims: Qwen3Dims | None, where: Slice) -> list[Shape]:
+def legal(recipe: Recipe, dims: Dims | None, where: Slice) -> list[Shape]:
     """Every mesh over all devices of `where` that the trainer can make and that divides model and batch."""
-    return [s for s in mappable(dims, where) if not _batch(recipe, s[0] * s[1])]
+    return [s for s in mappable(recipe, dims, where) if not _batch(recipe, shards(recipe, s))]
 
 
 def typed(shape: Sequence[int], recipe: Recipe) -> str:
     """The overrides that make this mesh; what is 1 in the recipe and stays 1 is left out."""
-    before = (recipe.mesh.data, recipe.mesh.fsdp, recipe.mesh.tensor)
-    return " ".join(f"mesh.{axis}={n}" for axis, n, old in zip(AXES, shape, before, strict=True) if n != 1 or old != 1)
+    named = zip(axes(recipe), shape, _asked(recipe), strict=True)
+    return " ".join(f"mesh.{axis}={n}" for axis, n, old in named if n != 1 or old != 1)
 
 
 def resolved(recipe: Recipe, where: Slice) -> Shape:
     """The mesh with the number that fsdp=-1 stands for."""
-    m = recipe.mesh
-    return (m.data, where.num_devices // (m.data * m.tensor) if m.fsdp == -1 else m.fsdp, m.tensor)
+    asked = _asked(recipe)
+    others = math.prod(n for axis, n in zip(axes(recipe), asked, strict=True) if axis != "fsdp")
+    return tuple(where.num_devices // others if n == -1 else n for n in asked)
 
 
-def spanned(shape: Shape, devices: Sequence[int]) -> str:
-    """The axes along which `devices` differ, by their numbers in a mesh of `shape`: 'fsdp', or 'data x fsdp'."""
-    along = {"data": shape[1] * shape[2], "fsdp": shape[2], "tensor": 1}
-    return " x ".join(axis for axis, n in zip(AXES, shape, strict=True) if len({d // along[axis] % n for d in devices}) > 1)
+def _asked(recipe: Recipe) -> Shape:
+    return tuple(getattr(recipe.mesh, axis) for axis in axes(recipe))
 
 
-def over_links(where: Slice, shape: Sequence[int]) -> str:
-    """Why the trainer cannot lay a mesh of `shape` over `where`; "" where it can. The product is taken to be right."""
+def spanned(mesh: Mapping[str, int], devices: Sequence[int]) -> str:
+    """The axes of `mesh` along which `devices` differ, by their numbers in it: 'fsdp', or 'data x fsdp'."""
+    along, found = 1, list[str]()
+    for axis, n in reversed(list(mesh.items())):
+        if len({d // along % n for d in devices}) > 1:
+            found.insert(0, axis)
+        along *= n
+    return " x ".join(found)
+
+
+def over_links(where: Slice, mesh: Mapping[str, int]) -> str:
+    """Why the trainer cannot lay `mesh` over `where`; "" where it can. The product is taken to be right."""
+    names, shape = list(mesh), list(mesh.values())
     outer = outer_shape(shape, where.num_granules)
     if outer is None:
-        return f"{AXES[0]} x {AXES[1]} = {shape[0] * shape[1]} cannot be shared out to {where.num_granules} {_granules(where)}"
+        return f"{names[0]} x {names[1]} = {shape[0] * shape[1]} cannot be shared out to {where.num_granules} {_granules(where)}"
     found = refusal(where, [n // o for n, o in zip(shape, outer, strict=True)])
-    return f"{found} (axis {found.axis} is {AXES[found.axis]})" if found else ""
+    return f"{found} (axis {found.axis} is {names[found.axis]})" if found else ""
+
+
+def _split(dims: Dims) -> dict[str, dict[str, int]]:
+    """What is split over each mesh axis, as models/param.py has it: {axis: {words for it, with {} for its size: size}}."""
+    if isinstance(dims, Qwen3Dims):
+        return {
+            "fsdp": {"a hidden size of {}": dims.hidden_size},
+            "tensor": {
+                "{} attention heads": dims.num_heads,
+                "{} key/value heads": dims.num_kv_heads,
+                "an FFN width of {}": dims.intermediate_size,
+                "a vocabulary of {}": dims.vocab_size,
+            },
+        }
+    latents = {"queries' latents of {}": dims.mla.q_lora_rank} if dims.mla.q_lora_rank else {}
+    kda = {"{} KDA heads": dims.kda.num_heads} if dims.kda else {}
+    return {
+        "fsdp": {"a hidden size of {}": dims.hidden_size, **latents, "keys' latents of {}": dims.mla.kv_lora_rank},
+        "expert": {"{} experts": dims.moe.num_experts},
+        "tensor": {
+            "{} MLA heads": dims.mla.num_heads,
+            **kda,
+            "an FFN width of {}": dims.intermediate_size,
+            "experts of width {}": dims.moe.moe_intermediate_size,
+            "a vocabulary of {}": dims.vocab_size,
+        },
+    }
 
 
 def divides(axes: Mapping[str, int], dims: Mapping[str, int]) -> list[Finding]:
@@ -118,13 +162,13 @@ def divides(axes: Mapping[str, int], dims: Mapping[str, int]) -> list[Finding]:
     return [Finding("mesh", "error", f"{product}={parts} does not divide {', '.join(wrong)}", fix)]
 
 
-def _division(recipe: Recipe, dims: Qwen3Dims | None, shape: Shape, where: Slice | None) -> list[Finding]:
+def _division(recipe: Recipe, dims: Dims | None, shape: Shape, where: Slice | None) -> list[Finding]:
     if dims is None:
         return []
-    found = []
-    for axis, size in zip(AXES, shape, strict=True):
-        if size > 0 and axis in _SPLIT:
-            found += divides({axis: size}, {what: getattr(dims, name) for name, what in _SPLIT[axis].items()})
+    found, split = [], _split(dims)
+    for axis, size in zip(axes(recipe), shape, strict=True):
+        if size > 0 and axis in split:
+            found += divides({axis: size}, split[axis])
     return [replace(f, fix=_instead(recipe, dims, where, shape)) for f in found] if where else found
 
 
@@ -132,10 +176,11 @@ def _price(copies: int) -> str:
     return f"each device then holds {copies} times the weights and optimizer state"
 
 
-def _links(recipe: Recipe, dims: Qwen3Dims | None, where: Slice, shape: Shape) -> list[Finding]:
-    why = over_links(where, shape)
+def _links(recipe: Recipe, dims: Dims | None, where: Slice, shape: Shape) -> list[Finding]:
+    named = dict(zip(axes(recipe), shape, strict=True))
+    why = over_links(where, named)
     if why:
-        wanted = " x ".join(f"{axis}={n}" for axis, n in zip(AXES, shape, strict=True))
+        wanted = " x ".join(f"{axis}={n}" for axis, n in named.items())
         return [
             Finding("mesh", "error", f"mesh {wanted} does not fit the links of {where.name}: {why}", _instead(recipe, dims, where, shape))
         ]
@@ -154,24 +199,29 @@ def _granules(where: Slice) -> str:
     return "machines" if where.accelerator.node else "slices"
 
 
-def mappable(dims: Qwen3Dims | None, where: Slice) -> list[Shape]:
-    split = [math.gcd(*(getattr(dims, name) for name in _SPLIT.get(axis, {}))) if dims else 0 for axis in AXES]
-    shapes = factorisations(where.num_devices, len(AXES))
-    return [s for s in shapes if all(most % n == 0 for most, n in zip(split, s, strict=True)) and not over_links(where, s)]
+def mappable(recipe: Recipe, dims: Dims | None, where: Slice) -> list[Shape]:
+    """Every mesh over all devices of `where` that the trainer can make and that divides the model."""
+    names, split = axes(recipe), _split(dims) if dims else {}
+    most = [math.gcd(*split.get(axis, {}).values()) for axis in names]
+    if "expert" in names and not isinstance(dims, HybridDims):
+        most[names.index("expert")] = 1
+    shapes = factorisations(where.num_devices, len(names))
+    fitting = [s for s in shapes if all(m % n == 0 for m, n in zip(most, s, strict=True))]
+    return [s for s in fitting if not over_links(where, dict(zip(names, s, strict=True)))]
 
 
-def _instead(recipe: Recipe, dims: Qwen3Dims | None, where: Slice, wanted: Shape) -> str:
+def _instead(recipe: Recipe, dims: Dims | None, where: Slice, wanted: Shape) -> str:
     """What to type for a mesh that works, the nearest to the wanted one first."""
 
     def far(shape: Shape) -> tuple[float, ...]:
         changed = sum(abs(math.log(n / max(old, 1))) for n, old in zip(shape, wanted, strict=True))
-        return (round(changed, 6), shape[2], shape[0])
+        return (round(changed, 6), *reversed(shape[2:]), shape[0])
 
-    shapes = sorted(mappable(dims, where), key=far)  # never empty: everything over `data` always works
-    good = [s for s in shapes if not _batch(recipe, s[0] * s[1])]
+    shapes = sorted(mappable(recipe, dims, where), key=far)  # never empty: everything over `data` always works
+    good = [s for s in shapes if not _batch(recipe, shards(recipe, s))]
     if not good:
-        larger = _larger(recipe, shapes[0][0] * shapes[0][1])
-        return f"type {typed(shapes[0], recipe)} {' '.join(f'{key}={size}' for key, size in larger.items())}"
+        larger = _larger(recipe, shards(recipe, shapes[0]))
+        return f"type {typed(shapes[0], recipe)} {' '.join(f'{key}={size}' for key, (_, size) in larger.items())}"
     more = f", or {len(good) - _LISTED} more (--json has them)" if len(good) > _LISTED else ""
     copies = good[0][0] // max(wanted[0], 1)
     price = f" ({_price(copies)})" if copies > 1 else ""
@@ -180,21 +230,21 @@ def _instead(recipe: Recipe, dims: Qwen3Dims | None, where: Slice, wanted: Shape
 
 def _batch(recipe: Recipe, shards: int) -> list[Finding]:
     found, micro = [], recipe.training.gradient_accumulation_steps
-    for key, larger in _larger(recipe, shards).items():
+    over = " x ".join(axis for axis in axes(recipe) if axis in BATCH_AXES)
+    for key, (size, larger) in _larger(recipe, shards).items():
         if key == "batch_size":
-            message = f"batch_size={recipe.batch_size} cannot be split over {shards} batch shards (data x fsdp) x {micro} micro-batches"
+            message = f"batch_size={size} cannot be split over {shards} batch shards ({over}) x {micro} micro-batches"
             fix = f"type batch_size={larger}, or another multiple of {shards * micro}"
         else:
-            assert recipe.warm_start
-            message = f"{key}={recipe.warm_start.batch_size} cannot be split over {shards} batch shards (data x fsdp)"
+            message = f"{key}={size} cannot be split over {shards} batch shards ({over})"
             fix = f"type {key}={larger}"
         found.append(Finding("batch", "error", message, fix))
     return found
 
 
-def _larger(recipe: Recipe, shards: int) -> dict[str, int]:
+def _larger(recipe: Recipe, shards: int) -> dict[str, tuple[int, int]]:
     """Batch sizes that `shards` does not divide, and the next ones that it does."""
     parts = {"batch_size": (recipe.batch_size, shards * recipe.training.gradient_accumulation_steps)}
-    if recipe.warm_start:
+    if isinstance(recipe, GrpoRecipe) and recipe.warm_start:
         parts["warm_start.batch_size"] = (recipe.warm_start.batch_size, shards)
-    return {key: -(-size // num) * num for key, (size, num) in parts.items() if size % num}
+    return {key: (size, -(-size // num) * num) for key, (size, num) in parts.items() if size % num}

@@ -15,7 +15,7 @@ from podwright.plan.roofline import EFFICIENCIES, Efficiency, Links
 from podwright.plan.steptime import runs
 from podwright.plan.work import Collective
 from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.schema import Recipe
+from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice
 
 _ELSEWHERE = Efficiency(0.5, 0.4, 0.8, 0.8, 0.8, 25e9, "not calibrated")
@@ -25,7 +25,7 @@ _ALL_REDUCES = {"update": 5, "score": 2}  # of a layer's tokens over `tensor`
 _HOP_S = 3e-6  # a collective of a few bytes, as every decoded token needs two a layer
 
 
-def step_seconds(recipe: Recipe, dims: Qwen3Dims, shape: Sequence[int], where: Slice) -> dict[str, float]:
+def step_seconds(recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], where: Slice) -> dict[str, float]:
     """Seconds of each program in one training step; `shape`: (data, fsdp, tensor)."""
     row = where.accelerator
     at = Place(recipe, dims, shape, has_kernel(row, dims))

@@ -6,25 +6,27 @@ steps before, the tests. Left out: what the host does meanwhile, checkpoints, co
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from podwright.accelerators import CPU
 from podwright.plan.compile import Compiled
 from podwright.plan.costs import ProgramCost
-from podwright.plan.meshes import resolved
+from podwright.plan.meshes import resolved, shards
+from podwright.recipe.kinds import Recipe
 from podwright.recipe.models import Qwen3Dims, step_flops
-from podwright.recipe.schema import Recipe
+from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice
 
 
-def runs(recipe: Recipe) -> dict[str, int]:
+def runs(recipe: GrpoRecipe) -> dict[str, int]:
     """How often a training step runs each program."""
     scores = {"score": recipe.grpo.num_scores} if recipe.grpo.num_scores else {}
     return {"rollout": 1, **scores, "update": recipe.grpo.num_iterations}
 
 
 def document(
-    compiled: list[Compiled], recipe: Recipe, dims: Qwen3Dims, where: Slice, num_test: int | None, price: float | None
+    compiled: list[Compiled], recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice, num_test: int | None, price: float | None
 ) -> dict[str, Any]:
     """The entry `step` of a plan; {} when a program of the step has no predicted time. `num_test`: test questions, if known."""
     costs = {one.name: one.cost for one in compiled if one.cost is not None}
@@ -43,10 +45,15 @@ def document(
         "prompts_per_s": recipe.batch_size / step_s,
         "completions_per_s": completions / step_s,
         "tokens_per_s_per_device": new_tokens / step_s / where.num_devices,
-        "mfu": None if where.accelerator is CPU else flops / step_s / (where.accelerator.bf16_flops * where.num_devices),
+        "mfu": mfu(flops / step_s, where),
         "run": _run(costs, recipe, where, step_s, num_test, price),
-        "notes": [*_notes(costs, recipe, num_test), *_of_programs(compiled, recipe)],
+        "notes": [*_notes(costs, recipe, num_test), *notes_of(compiled, runs(recipe))],
     }
+
+
+def mfu(flops_per_s: float, where: Slice) -> float | None:
+    """Share of the slice's peak; None for a CPU, which has no data sheet to go by."""
+    return None if where.accelerator is CPU else flops_per_s / (where.accelerator.bf16_flops * where.num_devices)
 
 
 def num_evaluations(recipe: Recipe) -> int:
@@ -56,31 +63,32 @@ def num_evaluations(recipe: Recipe) -> int:
 
 
 def _run(
-    costs: dict[str, ProgramCost], recipe: Recipe, where: Slice, step_s: float, num_test: int | None, price: float | None
+    costs: dict[str, ProgramCost], recipe: GrpoRecipe, where: Slice, step_s: float, num_test: int | None, price: float | None
 ) -> dict[str, Any]:
     seconds = {"steps_s": recipe.training.max_steps * step_s, "evaluations_s": None, "warm_start_s": None}
     if num_test and "evaluate" in costs:
-        shape = resolved(recipe, where)
-        shards = shape[0] * shape[1]
-        rows = -(-min(recipe.evaluation.batch_size, num_test) // shards) * shards
+        parts = shards(recipe, resolved(recipe, where))
+        rows = -(-min(recipe.evaluation.batch_size, num_test) // parts) * parts
         batches = -(-num_test // rows)
         seconds["evaluations_s"] = num_evaluations(recipe) * batches * costs["evaluate"].predicted_s
     if recipe.warm_start and "warm_start" in costs:
         seconds["warm_start_s"] = recipe.warm_start.max_steps * costs["warm_start"].predicted_s
-    hours = sum(s for s in seconds.values() if s is not None) / 3600
-    chip_hours = None if where.accelerator is CPU else hours * where.num_chips
     return {
         "steps": recipe.training.max_steps,
         "evaluations": num_evaluations(recipe) if seconds["evaluations_s"] is not None else None,
         **seconds,
-        "hours": hours,
-        "chip_hours": chip_hours,
-        "price": price,
-        "cost": None if price is None or chip_hours is None else chip_hours * price,
+        **bill(sum(s for s in seconds.values() if s is not None) / 3600, where, price),
     }
 
 
-def _notes(costs: dict[str, ProgramCost], recipe: Recipe, num_test: int | None) -> list[str]:
+def bill(hours: float, where: Slice, price: float | None) -> dict[str, Any]:
+    """What so many hours come to; None where there are no chips or no price."""
+    chip_hours = None if where.accelerator is CPU else hours * where.num_chips
+    cost = None if price is None or chip_hours is None else chip_hours * price
+    return {"hours": hours, "chip_hours": chip_hours, "price": price, "cost": cost}
+
+
+def _notes(costs: dict[str, ProgramCost], recipe: GrpoRecipe, num_test: int | None) -> list[str]:
     most = recipe.rollout.total_generation_steps
     notes = [f"every completion is counted with rollout.total_generation_steps={most} tokens, the most; shorter ones take less time"]
     if more := recipe.grpo.dynamic_sampling:
@@ -91,10 +99,10 @@ def _notes(costs: dict[str, ProgramCost], recipe: Recipe, num_test: int | None) 
     return notes
 
 
-def _of_programs(compiled: list[Compiled], recipe: Recipe) -> list[str]:
-    """What the programs of a step leave out, each with the programs that do."""
+def notes_of(compiled: list[Compiled], names: Collection[str]) -> list[str]:
+    """What the programs in `names` leave out, each with the programs that do."""
     said: dict[str, list[str]] = {}
     for one in compiled:
-        for note in one.notes if one.name in runs(recipe) else ():
+        for note in one.notes if one.name in names else ():
             said.setdefault(note, []).append(one.name)
     return [f"{', '.join(names)}: {note}" for note, names in said.items()]

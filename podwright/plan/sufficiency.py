@@ -6,7 +6,7 @@ from pathlib import Path
 
 from podwright.plan.findings import Finding
 from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.schema import Data, Recipe, Rollout
+from podwright.recipe.schema import Data, GrpoRecipe, Rollout
 
 HELD_OUT = 10
 """One question in so many is the test of a file without a test set, as data/gsm8k.py has it."""
@@ -26,7 +26,7 @@ def context(rollout: Rollout, dims: Qwen3Dims) -> list[Finding]:
     ]
 
 
-def epochs(recipe: Recipe, cwd: Path) -> list[Finding]:
+def epochs(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
     """How long the data lasts, where the examples can be counted."""
     num_train = num_train_examples(recipe.data, cwd)
     if num_train is None:
@@ -46,7 +46,7 @@ def epochs(recipe: Recipe, cwd: Path) -> list[Finding]:
     return [Finding("data", "info", _lasting(recipe, num_train))]
 
 
-def _lasting(recipe: Recipe, num_train: int) -> str:
+def _lasting(recipe: GrpoRecipe, num_train: int) -> str:
     """Epochs and the steps of one; a prompt that turns out too long is left out, and makes both a little worse."""
     needed, rounds = recipe.training.max_steps * recipe.batch_size, 1 + recipe.grpo.dynamic_sampling
     seen, steps = f"{needed / num_train:.2g}", f"{num_train // recipe.batch_size:,}"

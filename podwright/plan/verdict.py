@@ -10,13 +10,17 @@ from podwright import slices
 from podwright.accelerators import GIB
 from podwright.errors import UserError
 from podwright.plan import compile as aot
-from podwright.plan import memory, steptime
+from podwright.plan import memory, pretrain, steptime
+from podwright.plan.check import dimensions
 from podwright.plan.compile import Compiled, Workshop
 from podwright.plan.findings import Finding
-from podwright.plan.inputs import model
-from podwright.plan.meshes import resolved
+from podwright.plan.meshes import Dims, resolved, shards
 from podwright.plan.sufficiency import num_test_examples
-from podwright.recipe.schema import Recipe
+from podwright.recipe.hybrid import HybridDims
+from podwright.recipe.kinds import Recipe
+from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.pretrain import PretrainRecipe
+from podwright.slices import Slice
 
 _SHOWN = 3  # allocations named in one line
 
@@ -30,23 +34,29 @@ def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, shop
         raise UserError(f"--compile={depth} is no depth", "type --compile or --compile=full")
     if on == "local":
         raise UserError("what `local` has is known only when a run starts", "type --on cpu-1, or a slice such as --on v6e-16")
-    where, dims = slices.parse(on), model(recipe.model, Path.cwd())[1]
+    where, dims = slices.parse(on), dimensions(recipe, Path.cwd())
     if dims is None:
-        raise UserError(
-            f"the dimensions of model.source={recipe.model.source} are not known here", "type model.name= one that `recipes` lists"
-        )
+        raise UserError(f"the dimensions of {recipe.model.name} are not known here", "type model.name= one that `recipes` lists")
     names = aot.programs(recipe)
     found = aot.compile_all(recipe, dims, where, names, full=depth == "full", shop=shop)
-    limit, (data, fsdp, _) = aot.limit_bytes(where), resolved(recipe, where)
-    told = [asdict(f) for f in findings(found, limit, recipe, data * fsdp)]
+    limit = aot.limit_bytes(where)
+    told = [asdict(f) for f in findings(found, limit, recipe, shards(recipe, resolved(recipe, where)))]
     verdicts = {one.verdict for one in found}
     ok = False if verdicts & {"too large", "failed"} else None if "unknown" in verdicts else document["ok"]
-    step = {} if ok is False else steptime.document(found, recipe, dims, where, num_test_examples(recipe.data, Path.cwd()), price)
+    step = {} if ok is False else _step(found, recipe, dims, where, price)
     return {"ok": ok, "findings": document["findings"] + told, "programs": [entry(one, limit) for one in found], "step": step}
 
 
+def _step(found: list[Compiled], recipe: Recipe, dims: Dims, where: Slice, price: float | None) -> dict[str, Any]:
+    if isinstance(recipe, PretrainRecipe):
+        assert isinstance(dims, HybridDims)
+        return pretrain.step(found, recipe, dims, where, price)
+    assert isinstance(dims, Qwen3Dims)
+    return steptime.document(found, recipe, dims, where, num_test_examples(recipe.data, Path.cwd()), price)
+
+
 def findings(compiled: list[Compiled], limit_bytes: float | None, recipe: Recipe, shards: int) -> list[Finding]:
-    """`shards`: data x fsdp, that a batch is split over."""
+    """`shards`: how many parts a batch is split into."""
     found = [finding for one in compiled for finding in _of(one, limit_bytes, recipe, shards)]
     missing = dict.fromkeys(note for one in compiled if one.verdict == "fits" and one.cost is None for note in one.notes)
     if kernels := sum(one.kernels for one in compiled):
@@ -73,7 +83,13 @@ def _of(one: Compiled, limit_bytes: float | None, recipe: Recipe, shards: int) -
     largest = ", ".join(f"{a.size_bytes / GIB:.2f} GiB {a.shape} by {a.what}" for a in one.memory.largest[:_SHOWN])
     said = f' (the compiler: "{one.error}")' if one.error else ""
     message = f"{one.name} needs {one.hbm_bytes / GIB:.2f} of {limit_bytes / GIB:.2f} GiB per device; its largest: {largest}{said}"
-    return [Finding("compile", "error", message, memory.smaller(one.name, recipe, shards))]
+    return [Finding("compile", "error", message, _smaller(one.name, recipe, shards))]
+
+
+def _smaller(name: str, recipe: Recipe, shards: int) -> str:
+    if isinstance(recipe, PretrainRecipe):
+        return pretrain.smaller(name, recipe, shards)
+    return memory.smaller(name, recipe, shards)
 
 
 def _mend(error: str) -> str:

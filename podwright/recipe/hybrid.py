@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from podwright.errors import UserError, nearest
+
 CHUNK = 64  # tokens that KDA takes at a time
 
 
@@ -174,3 +176,19 @@ MODELS: dict[str, HybridDims] = {
         64, 4, 259, 192, 1, Mla(2, 32, 32, 32, 16, 32, 5e4, Yarn(32, 128, 1.0, 1.0)), Moe(8, 2, 48, 1, 2.827), Kda(2, 32, "bounded", 0), 4
     ),
 }
+
+
+def find(name: str, gate: Literal["", "softplus", "bounded"] = "") -> HybridDims:
+    """The row `name`; `gate` other than "" gives its KDA the decay of that family, of low rank for 'softplus', else full."""
+    if name not in MODELS:
+        guess = nearest(name, list(MODELS))
+        raise UserError(
+            f"model.name={name!r} is not a model we know", f"type model.name={guess}" if guess else f"known: {', '.join(MODELS)}"
+        )
+    dims = MODELS[name]
+    if not gate:
+        return dims
+    if dims.kda is None:
+        raise UserError(f"model.gate={gate}: {name} has no KDA layers", "leave model.gate out")
+    rank = dims.kda.head_dim if gate == "softplus" else 0
+    return dataclasses.replace(dims, kda=dataclasses.replace(dims.kda, gate=gate, gate_rank=rank))

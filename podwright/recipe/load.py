@@ -14,7 +14,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from podwright.errors import UserError, nearest
-from podwright.recipe.schema import KINDS, Recipe
+from podwright.recipe.kinds import KINDS, Recipe
+from podwright.recipe.schema import GrpoRecipe
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = next(d for d in (_PACKAGE / "recipes", _PACKAGE.parent / "recipes") if d.is_dir())  # a wheel, a checkout
@@ -71,11 +72,12 @@ def smoke(recipe: Recipe, steps: int) -> Recipe:
         raise UserError(f"--smoke {steps} is not a smoke run", f"type --smoke {' or --smoke '.join(map(str, SMOKE_STEPS))}")
     raw = recipe.model_dump(mode="json")
     raw["training"]["max_steps"] = steps
-    raw["data"]["num_test"] = min(recipe.data.num_test or 32, 32, _tenth(Path(recipe.data.source).expanduser()))
     raw["evaluation"]["every_n_steps"] = 0
     raw["checkpoint"]["every_n_steps"] = min(recipe.checkpoint.every_n_steps, max(1, steps // 2))
-    if recipe.warm_start:
-        raw["warm_start"]["max_steps"] = min(recipe.warm_start.max_steps, 20)
+    if isinstance(recipe, GrpoRecipe):
+        raw["data"]["num_test"] = min(recipe.data.num_test or 32, 32, _tenth(Path(recipe.data.source).expanduser()))
+        if recipe.warm_start:
+            raw["warm_start"]["max_steps"] = min(recipe.warm_start.max_steps, 20)
     return parse(raw)
 
 
@@ -141,7 +143,7 @@ def _override(raw: dict[str, Any], text: str) -> None:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UserError(f"{text!r} is not an override", "write key.path=value, for example training.max_steps=10")
-    known = list(fields(KINDS.get(raw.get("kind", ""), Recipe)))
+    known = list(fields(KINDS.get(raw.get("kind", ""), GrpoRecipe)))
     sections = {k.rsplit(".", 1)[0] for k in known if "." in k}
     if key not in known and key not in sections:
         raise _unknown(key, known)

@@ -158,7 +158,3 @@ class GrpoRecipe(Section):
         if self.grpo.overlong_buffer >= self.rollout.total_generation_steps:
             raise ValueError("grpo.overlong_buffer must be smaller than rollout.total_generation_steps")
         return self
-
-
-Recipe = GrpoRecipe
-KINDS: dict[str, type[Recipe]] = {"grpo": GrpoRecipe}

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
+from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import parse
-from podwright.recipe.schema import Recipe
 from podwright.rundir import Record, RunDir, read_jsonl
 
 STAGES = ("warm_start", "grpo")

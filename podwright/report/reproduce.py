@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from podwright.errors import UserError
+from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import fields, load, shipped
-from podwright.recipe.schema import Recipe
 from podwright.report.records import Records
 from podwright.rundir import RunDir, flat
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
+from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import fingerprint
-from podwright.recipe.schema import Recipe
 from podwright.run import journal
 from podwright.rundir import RunDir, write_json
 

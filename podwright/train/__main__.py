@@ -21,6 +21,7 @@ from typing import Any
 
 from podwright.errors import UserError, from_os
 from podwright.recipe import load
+from podwright.recipe.pretrain import PretrainRecipe
 from podwright.rundir import Ending, RunDir, write_json
 
 # What is said by the collectives of a CPU and of GPUs when the process at the other end has left.
@@ -110,7 +111,6 @@ def _run(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
     import jax
 
     from podwright.train.emit import Emitter
-    from podwright.train.grpo import loop
 
     lock = run.lock.open("a") if jax.process_index() == 0 else None
     with together():
@@ -120,6 +120,12 @@ def _run(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as e:
             raise UserError(f"another trainer is at work in {run.path}", f"type: podwright watch {run.typed}") from e
+    if isinstance(recipe, PretrainRecipe):
+        from podwright.train.pretrain import loop as pretraining
+
+        return pretraining.train(run, recipe, Emitter(run, attempt), stopping)
+    from podwright.train.grpo import loop
+
     return loop.train(run, recipe, Emitter(run, attempt), stopping)
 
 

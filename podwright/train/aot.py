@@ -19,11 +19,12 @@ from jax.experimental import topologies
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from podwright.recipe import load
+from podwright.recipe import hybrid, load
+from podwright.recipe.kinds import Recipe
 from podwright.recipe.models import Qwen3Dims
-from podwright.train.grpo import program
-from podwright.train.grpo.program import Setup
+from podwright.recipe.pretrain import PretrainRecipe
 from podwright.train.mesh import make_mesh
+from podwright.train.program import Program
 
 STOP_IDS = (0, 1)  # only their number is compiled in
 
@@ -40,8 +41,7 @@ def run(spec: dict[str, Any], record: Path) -> None:
 
     recipe = load.parse(spec["recipe"])
     devices = _devices(spec["topology"])
-    setup = Setup(recipe, Qwen3Dims(**spec["dims"]), make_mesh(recipe.mesh, devices), STOP_IDS, 0)
-    made = program.programs(setup)[spec["program"]]
+    made = _programs(recipe, spec["dims"], make_mesh(recipe.mesh, devices))[spec["program"]]
     tell("lowering", arguments=dict(_sizes(made.arguments)), beside={k: sum(b for _, b in _sizes(v)) for k, v in made.beside.items()})
     traced = made.trace()
     lowered = traced.lower()
@@ -64,6 +64,16 @@ def run(spec: dict[str, Any], record: Path) -> None:
     found = compiled.memory_analysis()
     sizes = ("argument_size", "output_size", "alias_size", "temp_size", "host_temp_size")
     tell("compiled", memory={name: getattr(found, f"{name}_in_bytes") for name in sizes})
+
+
+def _programs(recipe: Recipe, dims: dict[str, Any], mesh: Mesh) -> dict[str, Program]:
+    if isinstance(recipe, PretrainRecipe):
+        from podwright.train.pretrain import program as pretraining
+
+        return pretraining.programs(pretraining.Setup(recipe, hybrid.find(recipe.model.name, recipe.model.gate), mesh))
+    from podwright.train.grpo import program
+
+    return program.programs(program.Setup(recipe, Qwen3Dims(**dims), mesh, STOP_IDS, 0))
 
 
 def _devices(topology: dict[str, Any] | None) -> list[jax.Device]:

@@ -1,14 +1,26 @@
-"""The writer of metrics.jsonl, events.jsonl and samples.jsonl. Only the first process of a run writes."""
+"""The writer of metrics.jsonl, events.jsonl and samples.jsonl, and what a trainer says in the end. Only the first process writes."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from typing import Any
 
 import jax
 
-from podwright.rundir import RunDir, append_jsonl
+from podwright.rundir import Ending, RunDir, append_jsonl, read_jsonl
+from podwright.train.mesh import from_first
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a trainer ended that ended by itself."""
+
+    ending: Ending
+    step: int
+    detail: str = ""
+    fix: str = ""
 
 
 class Emitter:
@@ -30,6 +42,12 @@ class Emitter:
         if self.mine:
             for record in records:
                 append_jsonl(self._run.samples, record)
+
+
+def evaluated(run: RunDir) -> set[tuple[str, int]]:
+    """(when, step) of every evaluation that is written down: a resume comes to the same figures and repeats none."""
+    found = from_first(lambda: [(e["when"], e["step"]) for e in read_jsonl(run.events) if e["event"] == "evaluation"])
+    return {(when, step) for when, step in found}
 
 
 def _plain(value: Any) -> float | int | None:

@@ -20,6 +20,7 @@ import numpy as np
 from podwright.models import lora, param, qwen3
 from podwright.recipe import load
 from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.schema import GrpoRecipe
 from podwright.train.grpo import program
 from podwright.train.grpo.program import Setup
 from podwright.train.mesh import make_mesh
@@ -40,6 +41,7 @@ def run(spec: dict[str, Any], record: Path) -> None:
     timed: list[tuple[dict[str, Any], Callable[[], float], list[Round]]] = []
     for number, job in enumerate(spec["jobs"]):
         recipe = load.parse(job["recipe"])
+        assert isinstance(recipe, GrpoRecipe)
         setup = Setup(recipe, Qwen3Dims(**job["dims"]), make_mesh(recipe.mesh), STOP_IDS, 0)
         weights = param.initialize(qwen3.declare(setup.dims), setup.mesh, recipe.seed)
         made = program.programs(setup)

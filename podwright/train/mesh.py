@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -22,10 +23,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from podwright.accelerators import by_device_kind
 from podwright.errors import UserError
 from podwright.models.param import batch_axes
-from podwright.recipe import schema
+from podwright.recipe import pretrain, schema
 from podwright.slices import outer_shape
 
-AXES = ("data", "fsdp", "tensor")
 HEARTBEAT_TIMEOUT_S = 60  # after which the others give up on a silent process (jax's own choice is 100); signs come twice as often
 
 T = TypeVar("T")
@@ -42,35 +42,36 @@ def start_processes() -> None:
         )
 
 
-def make_mesh(want: schema.Mesh, devices: list[jax.Device] | None = None) -> Mesh:
-    """A (data, fsdp, tensor) mesh over all `devices` (default: every device of every process).
+def make_mesh(want: schema.Mesh | pretrain.Mesh, devices: list[jax.Device] | None = None) -> Mesh:
+    """The recipe's mesh over all `devices` (default: every device of every process), with its axes in the recipe's order.
 
     NotImplementedError, in jax's words, when the links between the chips have no such shape; `podwright plan` says so beforehand.
     """
     devices = devices or jax.devices()
-    others = want.data * want.tensor
-    fsdp = len(devices) // others if want.fsdp == -1 else want.fsdp
-    if fsdp < 1 or others * fsdp != len(devices):
+    asked = {axis: int(getattr(want, axis)) for axis in type(want).model_fields}
+    others = math.prod(n for axis, n in asked.items() if axis != "fsdp")
+    sizes = asked | ({"fsdp": len(devices) // others} if want.fsdp == -1 else {})
+    if sizes["fsdp"] < 1 or math.prod(sizes.values()) != len(devices):
         raise UserError(
-            f"mesh data={want.data} x fsdp={want.fsdp} x tensor={want.tensor} does not cover {len(devices)} device(s)",
+            f"mesh {' x '.join(f'{axis}={n}' for axis, n in asked.items())} does not cover {len(devices)} device(s)",
             "make the product equal to the devices, or type mesh.fsdp=-1",
         )
-    shape = (want.data, fsdp, want.tensor)
-    types = (AxisType.Auto,) * 3
+    names, shape = tuple(sizes), tuple(sizes.values())
+    types = (AxisType.Auto,) * len(shape)
     # what jax.make_mesh counts too, and refuses: TPU slices, or machines with GPUs
     num_slices = len({getattr(d, "slice_index", 0) for d in devices})
     if num_slices == 1:
-        return jax.make_mesh(shape, AXES, axis_types=types, devices=devices)
+        return jax.make_mesh(shape, names, axis_types=types, devices=devices)
     outer = outer_shape(shape, num_slices)
     if outer is None:
         raise UserError(
-            f"mesh data={want.data} x fsdp={fsdp} cannot be shared out to {num_slices} slices",
+            f"mesh data={want.data} x fsdp={sizes['fsdp']} cannot be shared out to {num_slices} slices",
             f"type mesh.data={num_slices} mesh.fsdp=-1 mesh.tensor=1",
         )
     row = by_device_kind(devices[0].device_kind)
     inner = tuple(n // o for n, o in zip(shape, outer, strict=True))
     split = bool(row and row.pod and row.pod.mesh_may_split)
-    return Mesh(create_hybrid_device_mesh(inner, outer, devices, allow_split_physical_axes=split), AXES, axis_types=types)
+    return Mesh(create_hybrid_device_mesh(inner, outer, devices, allow_split_physical_axes=split), names, axis_types=types)
 
 
 def agreed(stopping: Callable[[], bool]) -> Callable[[], bool]:

@@ -14,16 +14,16 @@ from podwright.models import param
 Tree = Any
 
 
-def schedule(peak: float, warmup_ratio: float, max_steps: int) -> optax.Schedule:
-    """Learning rate by step: linear from 0 over the warm-up (none at ratio 0), then a cosine to 0 at `max_steps`.
+def schedule(peak: float, warmup_ratio: float, max_steps: int, final_ratio: float = 0.0) -> optax.Schedule:
+    """Learning rate by step: linear from 0 over the warm-up (none at ratio 0), then a cosine to `final_ratio` x peak at `max_steps`.
 
     With a warm-up the first step has rate 0, as in the peers (transformers' cosine schedule, tunix's recipes): it only fills
     AdamW's moments.
     """
     if not warmup_ratio:
-        return optax.cosine_decay_schedule(peak, max_steps)
+        return optax.cosine_decay_schedule(peak, max_steps, final_ratio)
     warmup = min(max(1, round(warmup_ratio * max_steps)), max_steps)
-    return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, max(max_steps, warmup + 1), 0.0)
+    return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, max(max_steps, warmup + 1), final_ratio * peak)
 
 
 def adamw(

@@ -39,11 +39,14 @@ def figures(dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, lengths_PG:
     """Seconds by phase, sequences/s, generated tokens/s, MFU (null where the peak is not known), peak memory."""
     seconds = clock.total()
     flops = step_flops(dims, recipe, prompt_tokens, int(lengths_PG.sum()))
+    done = {"step_s": seconds, "sequences_per_s": lengths_PG.size / seconds, "tokens_per_s": int(lengths_PG.sum()) / seconds}
+    return clock.seconds | done | rates(flops, seconds)
+
+
+def rates(flops: float, seconds: float) -> dict[str, float | None]:
+    """TFLOP/s a device, MFU (null where the peak is not known), peak memory."""
     chip = by_device_kind(jax.devices()[0].device_kind)
-    return clock.seconds | {
-        "step_s": seconds,
-        "sequences_per_s": lengths_PG.size / seconds,
-        "tokens_per_s": int(lengths_PG.sum()) / seconds,
+    return {
         "tflops_per_device": flops / seconds / jax.device_count() / 1e12,
         "mfu": flops / seconds / (chip.bf16_flops * jax.device_count()) if chip and chip.bf16_flops else None,
         "peak_memory_gib": peak_memory_bytes() / GIB,

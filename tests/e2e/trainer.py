@@ -27,13 +27,16 @@ TINY = [
     "training.max_steps=4",
 ]
 # what a repetition changes: the clock
-TIMES = ("time", "attempt", "_s", "per_s", "mfu", "peak_memory", "tflops")
+TIMES = ("time", "attempt", "_s", "per_s", "per_s_per_device", "mfu", "peak_memory", "tflops")
 
 
-def prepare(path, *overrides):
-    recipe = load.load("qwen3-tiny-arithmetic-grpo", [*TINY, *overrides])
+DEMO = "qwen3-tiny-arithmetic-grpo"
+
+
+def prepare(path, *overrides, recipe=DEMO):
+    """`recipe` with `overrides`; the demo is cut down to TINY first."""
     run = RunDir(path)
-    write_json(run.recipe, recipe.model_dump(mode="json"))
+    write_json(run.recipe, load.load(recipe, [*(TINY if recipe == DEMO else ()), *overrides]).model_dump(mode="json"))
     return run
 
 
@@ -85,8 +88,8 @@ def finish(run, process, attempt=1, timeout=300):
     return record | {"log": run.log(attempt).read_text()}
 
 
-def train(path, *overrides, devices=1):
-    run = prepare(path, *overrides)
+def train(path, *overrides, devices=1, recipe=DEMO):
+    run = prepare(path, *overrides, recipe=recipe)
     return run, finish(run, start(run, devices=devices))
 
 

@@ -14,22 +14,14 @@ from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.models import lora
 from podwright.recipe.schema import GrpoRecipe
-from podwright.rundir import Ending, RunDir, read_jsonl
+from podwright.rundir import Ending, RunDir
 from podwright.train import checkpoint, speed
-from podwright.train.emit import Emitter
+from podwright.train.emit import Emitter, Outcome, evaluated
 from podwright.train.grpo import collect, evaluate, grading, program, prompts, reward, start
 from podwright.train.grpo.collect import Clock, Collector
 from podwright.train.grpo.evaluate import Evaluator
 from podwright.train.grpo.program import Setup, State
 from podwright.train.mesh import agreed, from_first, make_mesh, num_batch_shards, together
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    ending: Ending
-    step: int
-    detail: str = ""
-    fix: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +99,7 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
         return begun
     state, base, cursor = begun
     reference = _reference(job, state, base) if recipe.grpo.beta > 0 else None
-    tested = _tested(job)
+    tested = evaluated(job.run)
     if cursor["step"] == 0 and ("before", 0) not in tested:
         evaluate.report(job.evaluator, lora.policy(state.params, base), job.run, emit, "before", 0)
 
@@ -209,12 +201,6 @@ def _stop(job: Job, checkpoints: checkpoint.Checkpoints, state: State, cursor: d
         checkpoints.save(cursor["step"], state, cursor)
         job.emit.event("checkpoint", step=cursor["step"])
     return Outcome(Ending.STOPPED, cursor["step"], f"stopped after step {cursor['step']}")
-
-
-def _tested(job: Job) -> set[tuple[str, int]]:
-    """(when, step) of every evaluation that is written down: a resume comes to the same figures and repeats none."""
-    found = from_first(lambda: [(e["when"], e["step"]) for e in read_jsonl(job.run.events) if e["event"] == "evaluation"])
-    return {(when, step) for when, step in found}
 
 
 def _compare(job: Job) -> None:

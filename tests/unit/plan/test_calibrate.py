@@ -121,5 +121,5 @@ def test_a_machine_that_cannot_be_calibrated_has_no_times(brief, tmp_path, monke
     assert prices(tmp_path, Counting()) is None
     (log,) = tmp_path.glob("cpu-*/log.txt")
     assert "xla_no_such_flag" in log.read_text() and not list(tmp_path.glob("cpu-*.json"))
-    cost, (note,) = costs.read(tmp_path, slices.parse("cpu-1"), (1, 1, 1))
+    cost, (note,) = costs.read(tmp_path, slices.parse("cpu-1"), {"data": 1, "fsdp": 1, "tensor": 1})
     assert cost is None and "this machine could not be calibrated" in note

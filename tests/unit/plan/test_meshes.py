@@ -16,9 +16,9 @@ from podwright.plan.check import check, slice_entry
 from podwright.plan.findings import Finding
 from podwright.plan.meshes import divides, legal, mesh, typed
 from podwright.plan.topology import factorisations
+from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import load
 from podwright.recipe.models import MODELS, Qwen3Dims, find
-from podwright.recipe.schema import Recipe
 from podwright.slices import parse
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -7,7 +7,7 @@ from podwright.data import gsm8k
 from podwright.plan import dump, steptime
 from podwright.plan.compile import Compiled
 from podwright.plan.costs import ProgramCost, read
-from podwright.plan.meshes import resolved, spanned
+from podwright.plan.meshes import axes, resolved, spanned
 from podwright.plan.sufficiency import num_test_examples
 from podwright.recipe import load
 from podwright.recipe.models import MODELS
@@ -112,7 +112,8 @@ def test_a_step_with_a_program_that_has_no_time_has_none():
     ],
 )
 def test_a_group_is_named_by_the_axes_along_which_it_lies(on, mesh, devices, axis):
-    assert spanned(resolved(recipe(*mesh), slices.parse(on)), devices) == axis
+    made = recipe(*mesh)
+    assert spanned(dict(zip(axes(made), resolved(made, slices.parse(on)), strict=True)), devices) == axis
 
 
 SCHEDULE = """HloModule jit_step, is_scheduled=true, num_partitions=4
@@ -127,7 +128,11 @@ ENTRY %main (x: f32[1000]) -> f32[2000] {
 
 
 def test_a_dump_is_read_whole_or_not_at_all(tmp_path):
-    where, shape, path = slices.parse("v6e-4"), (1, 2, 2), tmp_path / "module_0001.jit_step.after_optimizations.txt"
+    where, shape, path = (
+        slices.parse("v6e-4"),
+        {"data": 1, "fsdp": 2, "tensor": 2},
+        tmp_path / "module_0001.jit_step.after_optimizations.txt",
+    )
     assert read(tmp_path, where, shape) == (None, ("no time is predicted: the compiler left no schedule",))
     path.write_text(SCHEDULE)
     cost, notes = read(tmp_path, where, shape)

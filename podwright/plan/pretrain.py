@@ -1,0 +1,104 @@
+"""What a plan says of pretraining: the model, the sequence; what a step of the compiled programs comes to."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from podwright.accelerators import CPU
+from podwright.errors import UserError
+from podwright.plan import meshes, steptime, streams
+from podwright.plan.compile import Compiled
+from podwright.plan.findings import Finding
+from podwright.recipe import hybrid
+from podwright.recipe.hybrid import CHUNK, HybridDims
+from podwright.recipe.pretrain import PretrainRecipe
+from podwright.slices import Slice
+
+
+def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
+    findings = meshes.place(where, recipe) if where else []
+    try:
+        dims: HybridDims | None = hybrid.find(recipe.model.name, recipe.model.gate)
+    except UserError as e:
+        dims = None
+        findings.append(Finding("model", "error", e.what, e.fix))
+    if dims:
+        total, active = dims.num_params(), dims.num_active_params()
+        said = f"{recipe.model.name} has {total / 1e6:,.1f} M parameters, {active / 1e6:,.1f} M of them active for a token"
+        findings.append(Finding("model", "info", said))
+        findings += _sequence(recipe, dims)
+    findings += _stream(recipe, dims, where, cwd)
+    return findings + meshes.mesh(recipe, dims, where)
+
+
+def _stream(recipe: PretrainRecipe, dims: HybridDims | None, where: Slice | None, cwd: Path) -> list[Finding]:
+    data = recipe.data
+    found = streams.check(
+        data.source,
+        data.tokenizer,
+        data.num_documents,
+        vocab_size=dims.vocab_size if dims else None,
+        sequence_length=recipe.sequence_length,
+        batch_size=recipe.batch_size,
+        max_steps=recipe.training.max_steps,
+        num_epochs=data.num_epochs,
+        num_held=recipe.evaluation.num_batches * recipe.batch_size,
+        cwd=cwd,
+    )
+    if where is None or where.accelerator is CPU or "://" not in data.source:
+        return found
+    # a store may be out of reach from here and not from there
+    return [dataclasses.replace(f, level="warning") if f.level == "error" else f for f in found]
+
+
+def _sequence(recipe: PretrainRecipe, dims: HybridDims) -> list[Finding]:
+    n = recipe.sequence_length
+    if n > dims.max_positions:
+        message = f"sequence_length={n} is more than the {dims.max_positions} positions of {recipe.model.name}"
+        return [Finding("context", "error", message, f"type sequence_length={dims.max_positions} or less")]
+    if dims.kda and n % CHUNK:
+        message = f"sequence_length={n} is no multiple of {CHUNK}, the tokens that KDA takes at a time"
+        return [Finding("context", "error", message, f"type sequence_length={max(CHUNK, round(n / CHUNK) * CHUNK)}")]
+    return []
+
+
+def step(compiled: list[Compiled], recipe: PretrainRecipe, dims: HybridDims, where: Slice, price: float | None) -> dict[str, Any]:
+    """The entry `step` of a plan; {} when the update has no predicted time."""
+    costs = {one.name: one.cost for one in compiled if one.cost is not None}
+    if "update" not in costs:
+        return {}
+    step_s, tokens = costs["update"].predicted_s, recipe.batch_size * recipe.sequence_length
+    # a token sees half of its sequence in the mean; a backward pass counts twice its forward pass
+    flops = 3 * dims.forward_flops(tokens, recipe.sequence_length / 2)
+    evaluations_s = None
+    if "evaluate" in costs:
+        evaluations_s = steptime.num_evaluations(recipe) * recipe.evaluation.num_batches * costs["evaluate"].predicted_s
+    hours = (recipe.training.max_steps * step_s + (evaluations_s or 0)) / 3600
+    return {
+        "programs": [{"name": "update", "runs": 1, "seconds": step_s, "bound": costs["update"].bound}],
+        "step_s": step_s,
+        "tokens_per_s_per_device": tokens / step_s / where.num_devices,
+        "tflops_per_device": flops / step_s / where.num_devices / 1e12,
+        "mfu": steptime.mfu(flops / step_s, where),
+        "run": {
+            "steps": recipe.training.max_steps,
+            "evaluations": steptime.num_evaluations(recipe) if evaluations_s is not None else None,
+            "steps_s": recipe.training.max_steps * step_s,
+            "evaluations_s": evaluations_s,
+            **steptime.bill(hours, where, price),
+        },
+        "notes": steptime.notes_of(compiled, ["update"]),
+    }
+
+
+def smaller(name: str, recipe: PretrainRecipe, shards: int) -> str:
+    """What to type when program `name` is too large; `shards`: of a batch."""
+    if name == "update" and recipe.model.remat != "layer":
+        return "type model.remat=layer"
+    parts = recipe.training.gradient_accumulation_steps
+    larger = next((n for n in range(parts + 1, recipe.batch_size + 1) if recipe.batch_size % (n * shards) == 0), None)
+    if name == "update" and larger:
+        return f"type training.gradient_accumulation_steps={larger}, or take a larger slice"
+    return "type a smaller batch_size or sequence_length, or take a larger slice"

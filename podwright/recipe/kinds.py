@@ -1,0 +1,9 @@
+"""The kinds of recipe, each run by one trainer."""
+
+from __future__ import annotations
+
+from podwright.recipe.pretrain import PretrainRecipe
+from podwright.recipe.schema import GrpoRecipe
+
+Recipe = GrpoRecipe | PretrainRecipe
+KINDS: dict[str, type[Recipe]] = {"grpo": GrpoRecipe, "pretrain": PretrainRecipe}

@@ -1,0 +1,82 @@
+"""The typed recipe of pretraining: next-token prediction on a stream of tokens, from random weights."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from podwright.recipe.schema import Checkpoint, Count, Expect, Fraction, PositiveInt, Section
+
+
+class Model(Section):
+    name: str = Field(description="dimensions: a row of podwright.recipe.hybrid")
+    compute_dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="dtype of matrix products; weights are float32")
+    remat: Literal["none", "layer", "attention"] = Field(
+        "layer", description="what the backward pass computes again: nothing, whole layers, or layers but for their attention's output"
+    )
+    gate: Literal["", "softplus", "bounded"] = Field(
+        "", description="KDA's decay: of Kimi-Linear (low rank) or of Ling 3.0 (full rank); empty for the model's own"
+    )
+
+
+class Data(Section):
+    source: str = Field(description="'arithmetic' (made here), a directory of token shards (`podwright data tokenize`), or a .jsonl file")
+    tokenizer: str = Field("", description="of text: 'bytes' or a Hugging Face tokenizer; token shards bring their own")
+    num_documents: Count = Field(0, description="arithmetic only: how many documents to make")
+    num_epochs: Count = Field(1, description="how often the data may be seen before it counts as used up; 0: without end")
+
+
+class Mesh(Section):
+    data: PositiveInt = Field(1, description="replicas of the whole model; over slices of a multi-slice first")
+    fsdp: int = Field(-1, description="devices that weights and batch are sharded over; -1 takes all that remain")
+    expert: PositiveInt = Field(1, description="devices that experts are split over and tokens are sent between")
+    tensor: PositiveInt = Field(1, description="devices that heads, FFN widths and vocabulary are sharded over")
+
+
+class Optimizer(Section):
+    name: Literal["muon", "adamw"] = Field("muon", description="for hidden matrices; embeddings, norms and gates get AdamW with either")
+    learning_rate: Annotated[float, Field(gt=0)] = Field(5e-4, description="peak learning rate")
+    warmup_ratio: Fraction = Field(0.1, description="share of the steps spent warming up linearly from 0")
+    final_ratio: Fraction = Field(0.1, description="learning rate at the end of the cosine, as a share of the peak")
+    momentum: Fraction = Field(0.95, description="Muon's")
+    muon_weight_decay: Annotated[float, Field(ge=0)] = Field(0.1, description="Muon's weight decay")
+    b1: Fraction = Field(0.9, description="AdamW's first decay rate")
+    b2: Fraction = Field(0.95, description="AdamW's second decay rate")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(0.1, description="AdamW's weight decay (not on norms and gates)")
+    max_grad_norm: Annotated[float, Field(gt=0)] = Field(1.0, description="gradients are clipped to this global norm")
+
+
+class Training(Section):
+    max_steps: PositiveInt = Field(description="optimizer steps")
+    gradient_accumulation_steps: PositiveInt = Field(1, description="micro-batches a step is split into")
+
+
+class Evaluation(Section):
+    every_n_steps: Count = Field(0, description="loss on held-out documents every N steps besides before and after; 0: only those two")
+    num_batches: PositiveInt = Field(8, description="batches of it, of documents that are never trained on")
+
+
+class PretrainRecipe(Section):
+    kind: Literal["pretrain"] = Field(description="which trainer runs this recipe")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="model-task-hardware")
+    description: str = Field(description="one sentence for `podwright recipes list`")
+    expect: Expect
+    model: Model
+    data: Data
+    batch_size: PositiveInt = Field(description="sequences per step, over all devices")
+    sequence_length: PositiveInt = Field(description="tokens of a sequence; documents are packed into it")
+    mesh: Mesh = Mesh()
+    optimizer: Optimizer = Optimizer()
+    training: Training
+    evaluation: Evaluation = Evaluation()
+    checkpoint: Checkpoint = Checkpoint()
+    trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
+    seed: int = Field(0, ge=0, description="seed of weights and data order")
+
+    @model_validator(mode="after")
+    def _whole(self) -> PretrainRecipe:
+        parts = self.training.gradient_accumulation_steps
+        if self.batch_size % parts:
+            raise ValueError(f"training.gradient_accumulation_steps={parts} must divide batch_size={self.batch_size}")
+        return self

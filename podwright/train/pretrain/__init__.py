@@ -1,0 +1,1 @@
+"""Pretraining: next-token prediction on packed documents, one program a step."""

@@ -1,0 +1,76 @@
+"""The recipe's stream of tokens as batches on the devices: each process reads its own rows, and a resume needs only the step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from podwright.data import documents, tokens
+from podwright.data.tokens import Row, Rows
+from podwright.recipe.pretrain import PretrainRecipe
+from podwright.train.mesh import batch_sharding
+from podwright.train.pretrain.program import Batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Feed:
+    recipe: PretrainRecipe
+    mesh: Mesh
+    training: Rows
+    held: Rows | None
+    about: dict[str, Any]
+    """of the training data: source, tokens, documents, rows an epoch"""
+
+    def batches(self, start_step: int) -> tokens.Batches:
+        """Rows of this process, from step `start_step` on."""
+        epochs = self.recipe.data.num_epochs or None
+        return tokens.batches(self.training, self.recipe.batch_size, start_step, _own(self.recipe.batch_size, self.mesh), epochs)
+
+    def held_out(self) -> Iterator[Row]:
+        """The held-out rows, once."""
+        if self.held is None:
+            return iter(())
+        return tokens.batches(self.held, self.recipe.batch_size, 0, _own(self.recipe.batch_size, self.mesh), 1)
+
+    def on_devices(self, own: Row) -> Batch:
+        """Global arrays out of the rows of every process; a target that does not count is -1."""
+        first = _own(self.recipe.batch_size, self.mesh).start
+        shape = (self.recipe.batch_size, self.recipe.sequence_length)
+        named = own | {"targets": np.where(own["loss_mask"], own["targets"], -1)}
+
+        def laid(value: np.ndarray[Any, Any]) -> jax.Array:
+            def part(index: Any) -> np.ndarray[Any, Any]:
+                start, stop, _ = index[0].indices(shape[0])
+                return value[start - first : stop - first]
+
+            return jax.make_array_from_callback(shape, batch_sharding(self.mesh), part)
+
+        return Batch(*(laid(named[name]) for name in ("tokens", "targets", "positions", "segment_ids")))
+
+
+def open_(recipe: PretrainRecipe, vocab_size: int, mesh: Mesh) -> Feed:
+    """UserError for whatever is wrong with the data."""
+    data = recipe.data
+    found = documents.load(data.source, tokenizer=data.tokenizer, vocab_size=vocab_size, num_documents=data.num_documents, seed=recipe.seed)
+    holdout = recipe.evaluation.num_batches * recipe.batch_size
+    training, held = tokens.split(found, recipe.sequence_length, holdout, recipe.seed)
+    about = {
+        "source": data.source,
+        "tokens": training.documents.tokens,
+        "documents": len(training.documents),
+        "rows": len(training),
+        "held_out_documents": len(held.documents) if held else 0,
+    }
+    return Feed(recipe, mesh, training, held, about)
+
+
+def _own(batch_size: int, mesh: Mesh) -> slice:
+    """The rows of a batch that lie on this process's devices."""
+    indices = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
+    spans = [index[0].indices(batch_size) for index in indices if index]
+    return slice(min(start for start, _, _ in spans), max(stop for _, stop, _ in spans))

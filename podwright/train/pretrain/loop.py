@@ -1,0 +1,164 @@
+"""A pretraining run from first to last: weights, test, steps, test. Every decision here is replayed by a resume."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+import time
+from collections.abc import Callable
+from typing import Any
+
+from podwright.data.tokens import Row
+from podwright.errors import UserError
+from podwright.recipe import hybrid
+from podwright.recipe.pretrain import PretrainRecipe
+from podwright.rundir import Ending, RunDir
+from podwright.train import checkpoint, speed
+from podwright.train.emit import Emitter, Outcome, evaluated
+from podwright.train.mesh import agreed, make_mesh, num_batch_shards, together
+from podwright.train.pretrain import feed, program
+from podwright.train.pretrain.program import Setup, State
+from podwright.train.program import Program
+
+STAGE = "pretrain"
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Everything a run needs that does not change while it runs."""
+
+    run: RunDir
+    recipe: PretrainRecipe
+    emit: Emitter
+    setup: Setup
+    programs: dict[str, Program]
+    feed: feed.Feed
+    stopping: Callable[[], bool]
+
+
+def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callable[[], bool]) -> Job:
+    """Reads the data and builds the programs; every fault of the user's input shows up here."""
+    emit.event("phase", phase="loading")
+    with together():
+        dims = hybrid.find(recipe.model.name, recipe.model.gate)
+        mesh = make_mesh(recipe.mesh)
+        micro = recipe.batch_size // recipe.training.gradient_accumulation_steps
+        if micro % num_batch_shards(mesh):
+            shards = num_batch_shards(mesh)
+            raise UserError(
+                f"batch_size={micro} (a micro-batch) is not divisible by {shards} batch shards", f"make it a multiple of {shards}"
+            )
+        setup = Setup(recipe, dims, mesh)
+        fed = feed.open_(recipe, dims.vocab_size, mesh)
+    emit.event(
+        "environment", **speed.environment(), num_params=dims.num_params(), num_active_params=dims.num_active_params(), data=fed.about
+    )
+    return Job(run, recipe, emit, setup, program.programs(setup), fed, stopping)
+
+
+def train(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callable[[], bool]) -> Outcome:
+    """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
+    job = prepare(run, recipe, emit, agreed(stopping))
+    with checkpoint.Checkpoints(run.checkpoints, checkpoint.KEPT) as checkpoints:
+        return _train(job, checkpoints)
+
+
+def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
+    recipe, emit = job.recipe, job.emit
+    state, number = _begin(job, checkpoints)
+    tested = evaluated(job.run)
+    if number == 0 and ("before", 0) not in tested:
+        evaluate(job, state, "before", 0)
+    emit.event("phase", phase=STAGE)
+    batches = job.feed.batches(number)
+    while number < recipe.training.max_steps:
+        every = recipe.evaluation.every_n_steps
+        if number and every and number % every == 0 and ("during", number) not in tested:
+            evaluate(job, state, "during", number)
+            emit.event("phase", phase=STAGE)
+        if job.stopping():
+            return _stop(job, checkpoints, state, number)
+        begin = time.perf_counter()
+        batch = next(batches, None)
+        if batch is None:
+            return _out_of_data(job, checkpoints, state, number)
+        state, figures = step(job, state, batch, number)
+        number += 1
+        emit.metrics(STAGE, number, figures | {"data_wait_s": batches.waited_s, "step_s": time.perf_counter() - begin})
+        if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
+            return _not_finite(job, checkpoints, number, figures)
+        if number % recipe.checkpoint.every_n_steps == 0 or number == recipe.training.max_steps:
+            _save(job, checkpoints, state, number)
+    if ("after", number) not in tested:
+        evaluate(job, state, "after", number)
+    return Outcome(Ending.FINISHED, number)
+
+
+def _begin(job: Job, checkpoints: checkpoint.Checkpoints) -> tuple[State, int]:
+    if checkpoints.latest() is None:
+        return program.new_state(job.setup), 0
+    found = checkpoints.restore(program.abstract_state(job.setup))
+    for damaged in found.damaged:
+        message = f"the checkpoint of step {damaged} is damaged and was put aside; this goes on from step {found.step}"
+        job.emit.event("notice", message=message)
+    job.emit.event("resumed", step=found.step, stage=STAGE)
+    return found.state, found.step
+
+
+def step(job: Job, state: State, rows: Row, number: int) -> tuple[State, dict[str, Any]]:
+    """One optimizer step, waited for: what is measured is the step and not its dispatch. `number`: steps before it."""
+    begin = time.perf_counter()
+    state, measured = job.programs["update"](state, job.feed.on_devices(rows))
+    figures: dict[str, Any] = {name: float(x) for name, x in measured.items()}
+    seconds = time.perf_counter() - begin
+    recipe, devices = job.recipe, job.setup.mesh.size
+    tokens = recipe.batch_size * recipe.sequence_length
+    figures["dead_experts"] = int(figures["dead_experts"])
+    figures["learning_rate"] = float(program.schedule(recipe)(number))
+    figures["tokens_per_s_per_device"] = tokens / seconds / devices
+    figures["tokens"] = (number + 1) * tokens
+    # a token of a packed row sees the tokens of its own document so far; 3 x a forward pass, recomputation not counted
+    context = float(rows["positions"].mean()) + 1
+    return state, figures | speed.rates(3 * job.setup.dims.forward_flops(tokens, context), seconds)
+
+
+def evaluate(job: Job, state: State, when: str, number: int) -> None:
+    """Mean loss on held-out documents, in nats a token; nothing where none are held out."""
+    begin, total, count = time.perf_counter(), 0.0, 0
+    job.emit.event("phase", phase=f"evaluation {when}")
+    for rows in job.feed.held_out():
+        one, counted = job.programs["evaluate"](state.params, state.bias_LX, job.feed.on_devices(rows))
+        total, count = total + float(one), count + int(counted)
+    if count:
+        job.emit.event("evaluation", when=when, step=number, num=count, loss=total / count, seconds=time.perf_counter() - begin)
+
+
+def _save(job: Job, checkpoints: checkpoint.Checkpoints, state: State, number: int) -> None:
+    checkpoints.save(number, state, {"step": number})
+    job.emit.event("checkpoint", step=number)
+
+
+def _stop(job: Job, checkpoints: checkpoint.Checkpoints, state: State, number: int) -> Outcome:
+    job.emit.event("phase", phase="saving")
+    if number:
+        _save(job, checkpoints, state, number)
+    return Outcome(Ending.STOPPED, number, f"stopped after step {number}")
+
+
+def _out_of_data(job: Job, checkpoints: checkpoint.Checkpoints, state: State, number: int) -> Outcome:
+    recipe = job.recipe
+    if number:
+        _save(job, checkpoints, state, number)
+    wrong = f"data.source={recipe.data.source} is used up after {number} of {recipe.training.max_steps} steps; the last one is kept"
+    fix = f"give more data and type: podwright resume {job.run.typed}"
+    return Outcome(Ending.OUT_OF_DATA, number, wrong, fix + ", or run it with data.num_epochs=0, training.max_steps=" + str(number))
+
+
+def _not_finite(job: Job, checkpoints: checkpoint.Checkpoints, number: int, figures: dict[str, Any]) -> Outcome:
+    """Nothing is saved: the newest checkpoint is from before. The advice names the resolved recipe: what ran, whatever was typed."""
+    good = checkpoints.latest() or 0
+    wrong = f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}; the weights of step {good} are kept"
+    lower = f"{job.recipe.optimizer.learning_rate / 3:.1g}"
+    again = f"type: podwright run {shlex.quote(str(job.run.recipe))} optimizer.learning_rate={lower}"
+    return Outcome(Ending.NOT_FINITE, good, wrong, again)

@@ -1,0 +1,191 @@
+"""The programs of pretraining: one optimizer step, and the loss on held-out documents; each built here and nowhere else.
+
+Shape suffixes: B rows, N tokens, L layers with experts, X experts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from podwright.models import hybrid, logits, moe, param
+from podwright.recipe.hybrid import HybridDims
+from podwright.recipe.pretrain import PretrainRecipe
+from podwright.train import muon, optimizer
+from podwright.train.mesh import batch_sharding
+from podwright.train.program import Program
+
+Tree = Any
+LOGITS_CHUNK = 512  # tokens per device whose logits exist at one time
+
+
+class State(NamedTuple):
+    """What training changes, and all that a checkpoint holds on the device."""
+
+    params: Tree
+    opt_state: Tree
+    bias_LX: Any
+    """the routers'; moved by the load of the experts, not by a gradient"""
+
+
+class Batch(NamedTuple):
+    """Packed rows. The loss counts a token's target where it is of the same document, and not where it is -1."""
+
+    tokens_BN: Any
+    targets_BN: Any
+    positions_BN: Any
+    segment_ids_BN: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """A recipe on a mesh: what every program is built from."""
+
+    recipe: PretrainRecipe
+    dims: HybridDims
+    mesh: Mesh
+
+    @property
+    def declared(self) -> Tree:
+        return hybrid.declare(self.dims)
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        o, rate = self.recipe.optimizer, schedule(self.recipe)
+        if o.name == "adamw":
+            return optimizer.adamw(self.declared, rate, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm)
+        return muon.muon(
+            self.declared,
+            self.mesh,
+            rate,
+            momentum=o.momentum,
+            weight_decay=o.muon_weight_decay,
+            adam_b1=o.b1,
+            adam_b2=o.b2,
+            adam_weight_decay=o.weight_decay,
+            max_grad_norm=o.max_grad_norm,
+            dtype=jnp.dtype(self.recipe.model.compute_dtype),
+        )
+
+
+def schedule(recipe: PretrainRecipe) -> optax.Schedule:
+    o = recipe.optimizer
+    return optimizer.schedule(o.learning_rate, o.warmup_ratio, recipe.training.max_steps, o.final_ratio)
+
+
+def programs(setup: Setup) -> dict[str, Program]:
+    """Every program the recipe runs, by name."""
+    state = abstract_state(setup)
+    rows = setup.recipe.batch_size
+    return {
+        "update": Program("update", _update(setup), (state, abstract_batch(setup, rows))),
+        "evaluate": Program(
+            "evaluate",
+            _evaluate(setup),
+            (state.params, state.bias_LX, abstract_batch(setup, rows)),
+            {"optimizer": state.opt_state},
+        ),
+    }
+
+
+def abstract_state(setup: Setup) -> State:
+    params = param.abstract(setup.declared, setup.mesh)
+    bias = jax.eval_shape(lambda: hybrid.new_bias(setup.dims))
+    everywhere = NamedSharding(setup.mesh, PartitionSpec())
+    return State(
+        params,
+        optimizer.abstract_state(setup.optimizer, params, setup.mesh),
+        jax.ShapeDtypeStruct(bias.shape, bias.dtype, sharding=everywhere),
+    )
+
+
+def new_state(setup: Setup) -> State:
+    params = param.initialize(setup.declared, setup.mesh, setup.recipe.seed)
+    shardings = jax.tree.map(lambda x: x.sharding, abstract_state(setup))
+
+    def make(params: Tree) -> State:
+        return State(params, setup.optimizer.init(params), hybrid.new_bias(setup.dims))
+
+    return jax.jit(make, out_shardings=shardings)(params)
+
+
+def abstract_batch(setup: Setup, rows: int) -> Batch:
+    shape = (rows, setup.recipe.sequence_length)
+    return Batch(*(jax.ShapeDtypeStruct(shape, jnp.int32, sharding=batch_sharding(setup.mesh)) for _ in Batch._fields))
+
+
+def _loss(setup: Setup, params: Tree, bias_LX: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """(sum of the negative log-probabilities of the targets that count, load [L, X])."""
+    recipe = setup.recipe
+    dtype = jnp.dtype(recipe.model.compute_dtype)
+    x, load = hybrid.hidden(
+        setup.dims, params, bias_LX, batch.tokens_BN, batch.positions_BN, batch.segment_ids_BN, dtype, recipe.model.remat, setup.mesh
+    )
+    setting = logits.Setting(setup.mesh, dtype, LOGITS_CHUNK, 1.0)
+    logps, _ = logits.token_logprobs(setting, x, params["lm_head"], batch.targets_BN)
+    return -jnp.where(batch.targets_BN >= 0, logps, 0.0).sum(), load
+
+
+def _update(setup: Setup) -> Any:
+    parts = setup.recipe.training.gradient_accumulation_steps
+    shardings = jax.tree.map(lambda x: x.sharding, abstract_state(setup))
+    tx = setup.optimizer
+
+    def step(state: State, batch: Batch) -> tuple[State, dict[str, jax.Array]]:
+        counted = (batch.targets_BN >= 0).sum()
+
+        def loss(params: Tree, micro: Batch) -> tuple[jax.Array, jax.Array]:
+            total, load = _loss(setup, params, state.bias_LX, micro)
+            return total / counted, load
+
+        def one(micro: Batch) -> tuple[Any, Tree]:
+            return jax.value_and_grad(loss, has_aux=True)(state.params, micro)
+
+        if parts == 1:
+            (value, load), grads = one(batch)
+        else:
+
+            def add(sums: Any, micro: Batch) -> tuple[Any, None]:
+                return jax.tree.map(jnp.add, sums, one(micro)), None
+
+            micro = _micro_batches(setup, batch, parts)
+            shapes = jax.eval_shape(one, jax.tree.map(lambda x: x[0], micro))
+            zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+            ((value, load), grads), _ = jax.lax.scan(add, zero, micro)
+        params, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
+        share = load / load.mean(-1, keepdims=True)
+        figures = {
+            "loss": value,
+            "grad_norm": norm,
+            "expert_load_max": share.max(),
+            "dead_experts": (load == 0).sum(),
+            "target_tokens": counted,
+        }
+        return State(params, opt_state, moe.updated_bias(setup.dims.moe, state.bias_LX, load)), figures
+
+    return jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
+
+
+def _micro_batches(setup: Setup, batch: Batch, parts: int) -> Batch:
+    """Leading dim B -> [parts, B / parts]; each micro-batch takes every parts-th row, so that no device sits idle."""
+    spec = NamedSharding(setup.mesh, PartitionSpec(None, param.batch_axes(setup.mesh)))
+
+    def split(x: jax.Array) -> jax.Array:
+        x = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
+        return jax.lax.with_sharding_constraint(x, spec)
+
+    return jax.tree.map(split, batch)
+
+
+def _evaluate(setup: Setup) -> Any:
+    """(sum of negative log-probabilities, how many targets count)."""
+
+    def step(params: Tree, bias_LX: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        return _loss(setup, params, bias_LX, batch)[0], (batch.targets_BN >= 0).sum()
+
+    return jax.jit(step)

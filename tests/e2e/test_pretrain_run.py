@@ -1,0 +1,113 @@
+"""Pretraining, really run: to its end, killed and resumed bit for bit, in two processes, out of data, into infinity."""
+
+import json
+import signal
+import time
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from podwright.rundir import read_jsonl, read_metrics
+from tests.e2e.trainer import figures, finish, finish_several, logs, prepare, start, start_several, train
+
+RECIPE = "almodel-tiny"
+SMALL = (
+    "data.num_documents=2000",
+    "batch_size=8",
+    "sequence_length=64",
+    "training.max_steps=6",
+    "evaluation.every_n_steps=4",
+    "evaluation.num_batches=1",
+    "checkpoint.every_n_steps=2",
+    "optimizer.learning_rate=0.01",
+)
+
+
+def state(run, step):
+    """Every array of a checkpoint as bytes."""
+    path, reader = run.checkpoints / str(step) / "state", ocp.PyTreeCheckpointer()
+    leaves = reader.metadata(path).item_metadata.tree
+    found = reader.restore(path, restore_args=jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), leaves))
+    return {jax.tree_util.keystr(key): np.asarray(x).tobytes() for key, x in jax.tree_util.tree_leaves_with_path(found)}
+
+
+def evaluations(run):
+    return [(e["when"], e["step"], e["num"], e["loss"]) for e in read_jsonl(run.events) if e["event"] == "evaluation"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    run, end = train(tmp_path_factory.mktemp("whole") / "run", *SMALL, recipe=RECIPE)
+    assert end["ending"] == "FINISHED", end
+    return run
+
+
+def test_a_whole_run_leaves_every_record_and_learns(whole):
+    steps = read_metrics(whole.metrics)["pretrain"]
+    assert [r["step"] for r in steps] == [1, 2, 3, 4, 5, 6]
+    promised = (
+        "loss grad_norm learning_rate expert_load_max dead_experts target_tokens tokens tokens_per_s_per_device tflops_per_device mfu"
+    )
+    assert set(f"{promised} peak_memory_gib data_wait_s step_s".split()) <= set(steps[0])
+    assert [r["tokens"] for r in steps] == [512 * n for n in range(1, 7)] and steps[-1]["loss"] < steps[0]["loss"] - 0.5
+    assert [test[:2] for test in evaluations(whole)] == [("before", 0), ("during", 4), ("after", 6)]
+    before, _, after = (test[3] for test in evaluations(whole))
+    assert before == pytest.approx(np.log(259), abs=0.1) and after < before - 0.5
+    (seen,) = [e for e in read_jsonl(whole.events) if e["event"] == "environment"]
+    assert seen["num_params"] == 414118 and seen["data"]["held_out_documents"] > 0 and seen["data"]["tokens"] > 10000
+
+
+def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
+    run = prepare(tmp_path / "run", *SMALL, recipe=RECIPE)
+    process, deadline = start(run), time.time() + 240
+    while not (run.checkpoints / "2").is_dir() or len(figures(run).get("pretrain", [])) < 3:
+        assert process.poll() is None and time.time() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    end = finish(run, start(run, attempt=2), attempt=2)
+    assert end["ending"] == "FINISHED" and next(e["step"] for e in read_jsonl(run.events) if e["event"] == "resumed") in (2, 4)
+    assert figures(run) == figures(whole) and state(run, 6) == state(whole, 6)
+    assert sorted(set(evaluations(run))) == sorted(evaluations(whole))
+
+
+@pytest.mark.long
+def test_two_processes_equal_one_of_as_many_devices(tmp_path):
+    meshed = (*SMALL, "mesh.fsdp=4", "mesh.expert=2")
+    one, end = train(tmp_path / "one", *meshed, devices=8, recipe=RECIPE)
+    assert end["ending"] == "FINISHED", end
+    run = prepare(tmp_path / "two" / "run", *meshed, recipe=RECIPE)
+    codes, end = finish_several(run, start_several(run, devices=4))
+    assert codes == [0, 0] and end["ending"] == "FINISHED", logs(run)
+    for a, b in zip(figures(one)["pretrain"], figures(run)["pretrain"], strict=True):
+        names = sorted(a.keys() - {"stage"})
+        np.testing.assert_allclose([a[k] for k in names], [b[k] for k in names], rtol=2e-3, err_msg=str(names))
+
+
+def test_data_that_is_used_up_is_an_ending_of_its_own_that_keeps_the_last_step(tmp_path):
+    run, end = train(
+        tmp_path / "run", *SMALL, "data.num_documents=60", "training.max_steps=500", "checkpoint.every_n_steps=400", recipe=RECIPE
+    )
+    assert end["ending"] == "OUT_OF_DATA" and 1 <= end["step"] < 500, end
+    assert f"is used up after {end['step']} of 500 steps; the last one is kept" in end["detail"] and "data.num_epochs" in end["fix"]
+    assert state(run, end["step"])
+
+
+@pytest.mark.long
+def test_a_loss_that_is_not_finite_ends_the_run_and_names_a_rate(tmp_path):
+    _, end = train(tmp_path / "run", *SMALL, "optimizer.learning_rate=1e30", "optimizer.warmup_ratio=0.0", recipe=RECIPE)
+    assert end["ending"] == "NOT_FINITE" and "optimizer.learning_rate=3e+29" in end["fix"], end
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["data.source=nowhere"], "nowhere"),
+        (["evaluation.num_batches=1000"], "held out"),
+    ],
+)
+def test_what_is_wrong_with_the_data_ends_the_run_before_it_begins(tmp_path, overrides, said):
+    _, end = train(tmp_path / "run", *SMALL, *overrides, recipe=RECIPE)
+    assert end["ending"] == "BAD_INPUT" and said in end["detail"] and end["fix"], json.dumps(end)

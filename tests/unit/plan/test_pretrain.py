@@ -1,0 +1,90 @@
+"""Plans of pretraining: what is refused before anything starts, in one line that says what to type."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from podwright.cli import main
+from podwright.errors import UserError
+from podwright.plan import pretrain
+from podwright.plan.check import check
+from podwright.plan.compile import Compiled, programs
+from podwright.plan.costs import ProgramCost
+from podwright.recipe import hybrid, load
+from podwright.slices import parse
+
+
+def findings(name, on, *overrides, level="error"):
+    found = check(load.load(name, overrides), parse(on), Path())
+    return [f for f in found if f.level == level]
+
+
+@pytest.mark.parametrize(
+    ("name", "on"), [("almodel-tiny", "cpu-1"), ("almodel-8b-tpu7x-64", "tpu7x-64"), ("almodel-8b-source", "tpu7x-64")]
+)
+def test_the_shipped_recipes_stand(name, on):
+    assert not findings(name, on)
+    (said,) = [f.message for f in findings(name, on, level="info") if f.check == "model"]
+    assert said.startswith("almodel-tiny has 0.4 M" if "tiny" in name else "almodel-8b has 19,058.2 M parameters, 3,243.5 M of them active")
+
+
+@pytest.mark.parametrize(
+    ("on", "overrides", "said", "fix"),
+    [
+        ("cpu-1", ["sequence_length=100"], "sequence_length=100 is no multiple of 64, the tokens that KDA", "type sequence_length=128"),
+        ("cpu-1", ["sequence_length=20"], "sequence_length=20 is no multiple of 64", "type sequence_length=64"),
+        ("cpu-1", ["sequence_length=131136"], "more than the 131072 positions", "type sequence_length=131072 or less"),
+        ("cpu-4", ["mesh.fsdp=-1", "batch_size=6"], "batch_size=6 cannot be split over 4 batch shards", "type batch_size=8"),
+        ("cpu-3", ["mesh.fsdp=1", "mesh.expert=3"], "mesh.expert=3 does not divide 8 experts", "type mesh.data=3"),
+        ("cpu-4", ["mesh.fsdp=1", "mesh.tensor=4"], "mesh.tensor=4 does not divide 2 MLA heads, 2 KDA heads", "type mesh."),
+        ("cpu-1", ["model.name=almodel-9b"], "model.name='almodel-9b' is not a model we know", "type model.name=almodel-8b"),
+        ("cpu-1", ["model.name=deepseek-v3", "model.gate=bounded"], "deepseek-v3 has no KDA layers", "leave model.gate out"),
+    ],
+)
+def test_what_cannot_run_is_refused(on, overrides, said, fix):
+    found = findings("almodel-tiny", on, *overrides)
+    (one,) = [f for f in found if said in f.message]
+    assert fix in one.fix and "\n" not in one.message + one.fix
+
+
+def test_latents_limit_fsdp_beyond_the_hidden_size():
+    """671 B on 512 devices: 512 keys' latents can be split, 1536 and 7168 too; 1024 devices cannot."""
+    overrides = ["model.name=deepseek-v3", "sequence_length=4096", "mesh.fsdp=-1"]
+    assert not findings("almodel-tiny", "tpu7x-512", *overrides, "batch_size=512")
+    (refused,) = [f for f in findings("almodel-tiny", "tpu7x-1024", *overrides, "batch_size=1024") if f.check == "mesh"]
+    assert refused.message.startswith("mesh.fsdp=1024 does not divide") and "keys' latents of 512" in refused.message
+    assert "mesh.data=2 mesh.fsdp=512" in refused.fix
+
+
+def test_micro_batches_must_divide_the_batch():
+    with pytest.raises(UserError, match="gradient_accumulation_steps=3 must divide batch_size=16"):
+        load.load("almodel-tiny", ["training.gradient_accumulation_steps=3"])
+
+
+def test_what_only_grpo_has_is_refused_in_one_line(capsys):
+    assert main(["plan", "almodel-8b-tpu7x-64", "--on", "tpu7x-64", "--fit"]) == 2
+    assert "--fit searches settings of GRPO, almodel-8b-tpu7x-64 is of kind pretrain; leave --fit out" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"unknown key grpo\.beta"):
+        load.load("almodel-tiny", ["grpo.beta=0"])
+
+
+def test_a_step_of_pretraining_in_tokens_and_share_of_peak():
+    recipe, where = load.load("almodel-8b-tpu7x-64"), parse("tpu7x-64")
+    dims = hybrid.find("almodel-8b")
+    cost = ProgramCost(1.0, 1.0, 0.0, 0.0, 2.0, "ici", ())
+    found = pretrain.step([Compiled(name, "fits", 1.0, cost=cost) for name in programs(recipe)], recipe, dims, where, 10.0)
+    assert found["tokens_per_s_per_device"] == 4 * 8192 / 2.0
+    assert found["mfu"] == pytest.approx(20.72e9 * 16384 / 1153.5e12, rel=1e-3)  # research: 20.72 GFLOP a token
+    hours = (10000 * 2.0 + 11 * 8 * 2.0) / 3600
+    assert found["run"]["chip_hours"] == pytest.approx(32 * hours) and found["run"]["cost"] == pytest.approx(320 * hours)
+    assert pretrain.step([], recipe, dims, where, None) == {}
+
+
+def test_the_json_of_a_plan_has_meshes_of_four_axes(capsys):
+    assert main(["plan", "almodel-8b-tpu7x-64", "--on", "tpu7x-64", "--json"]) == 0
+    meshes = json.loads(capsys.readouterr().out)["slice"]["meshes"]
+    assert {"data": 1, "fsdp": 64, "expert": 1, "tensor": 1} in meshes and all(
+        m["data"] * m["fsdp"] * m["expert"] * m["tensor"] == 64 for m in meshes
+    )
+    assert all(m["tensor"] in (1, 2, 4) and 64 % m["expert"] == 0 for m in meshes)

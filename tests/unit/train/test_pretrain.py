@@ -1,0 +1,145 @@
+"""One step of pretraining: sharded equals unsharded, micro-batches equal the whole, documents of a row are strangers to each other."""
+
+import functools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from podwright.models import hybrid
+from podwright.recipe import load, pretrain
+from podwright.recipe.hybrid import HybridDims, Kda, Mla, Moe, Yarn
+from podwright.train.mesh import gather, make_mesh, to_device
+from podwright.train.pretrain import program
+from podwright.train.pretrain.program import Batch, Setup
+
+# two groups: one written out, with a dense layer, and one scanned
+DIMS = HybridDims(
+    32, 4, 96, 64, 1, Mla(4, 16, 16, 16, 8, 16, 5e4, Yarn(4, 32, 1.0, 1.0)), Moe(8, 2, 32, 1, 2.827), Kda(4, 16, "bounded", 0), 2
+)
+SMALL = ["batch_size=8", "sequence_length=64", "optimizer.warmup_ratio=0.0", "optimizer.learning_rate=0.01", "training.max_steps=10"]
+
+
+def setup(*overrides, mesh=(1, 1, 1, 1), dims=DIMS):
+    devices = jax.devices()[: math.prod(mesh)]
+    want = pretrain.Mesh(**dict(zip(pretrain.Mesh.model_fields, mesh, strict=True)))
+    return Setup(load.load("almodel-tiny", [*SMALL, *overrides]), dims, make_mesh(want, devices))
+
+
+def rows(s, seed=0):
+    """Random tokens in documents of random lengths, the last of each row padded."""
+    rng = np.random.default_rng(seed)
+    b, n = s.recipe.batch_size, s.recipe.sequence_length
+    tokens = rng.integers(0, s.dims.vocab_size, (b, n + 1)).astype(np.int32)
+    starts = rng.random((b, n + 1)) < 0.06
+    starts[:, 0] = True
+    segments = starts.cumsum(1).astype(np.int32)
+    segments[:, -7:] = 0
+    first = np.maximum.accumulate(np.where(starts, np.arange(n + 1), 0), 1)
+    positions = (np.arange(n + 1) - first).astype(np.int32)
+    counts = (segments[:, 1:] == segments[:, :-1]) & (segments[:, :-1] > 0)
+    return tokens[:, :-1], np.where(counts, tokens[:, 1:], -1), positions[:, :-1], segments[:, :-1]
+
+
+def batch(s, seed=0):
+    return Batch(*(to_device(np.ascontiguousarray(x), s.mesh) for x in rows(s, seed)))
+
+
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}  # to compile; what is computed is the same
+
+
+@functools.cache
+def programs(s):
+    """Compiled once for all tests, when first called."""
+    return {name: functools.cache(lambda one=one: one.lower().compile(compiler_options=QUICK)) for name, one in program.programs(s).items()}
+
+
+def run(s, steps=2):
+    made, state, trace = programs(s), program.new_state(s), []
+    for i in range(steps):
+        state, figures = made["update"]()(state, batch(s, i))
+        trace.append([float(figures[name]) for name in ("loss", "grad_norm", "expert_load_max", "target_tokens")])
+    return np.array(trace), jax.tree.map(lambda x: gather(x, s.mesh), (state.params, state.bias_LX))
+
+
+def alike(params, others):
+    """Leaf by leaf; of a weight that has hardly any gradient Adam takes little but the sign, so single ones may differ."""
+
+    def one(a, b):
+        assert np.linalg.norm(a - b) <= 1e-3 * np.linalg.norm(b), np.linalg.norm(a - b) / np.linalg.norm(b)
+
+    jax.tree.map(one, params, others)
+
+
+@pytest.fixture(scope="module")
+def unsharded():
+    return run(setup())
+
+
+@pytest.mark.parametrize(("mesh", "remat"), [((1, 8, 1, 1), "layer"), ((2, 2, 1, 2), "attention"), ((1, 2, 4, 1), "none")], ids=str)
+def test_sharded_and_recomputed_equals_unsharded(unsharded, mesh, remat):
+    trace, (params, bias) = run(setup(f"model.remat={remat}", mesh=mesh))
+    np.testing.assert_allclose(trace, unsharded[0], rtol=1e-3)
+    np.testing.assert_array_equal(bias, unsharded[1][1])
+    alike(params, unsharded[1][0])
+
+
+def test_micro_batches_equal_the_whole(unsharded):
+    trace, (params, bias) = run(setup("training.gradient_accumulation_steps=4", mesh=(1, 2, 1, 1)))
+    np.testing.assert_allclose(trace, unsharded[0], rtol=1e-3)
+    np.testing.assert_array_equal(bias, unsharded[1][1])
+    alike(params, unsharded[1][0])
+
+
+def test_a_model_begins_at_the_entropy_of_its_vocabulary_and_learns_what_it_sees_again():
+    s = setup()
+    made, state = programs(s), program.new_state(s)
+    losses = []
+    for _ in range(8):
+        state, figures = made["update"]()(state, batch(s))
+        losses.append(float(figures["loss"]))
+    assert losses[0] == pytest.approx(math.log(DIMS.vocab_size), abs=0.1) and losses[-1] < losses[0] - 0.5
+    total, count = made["evaluate"]()(state.params, state.bias_LX, batch(s))
+    assert int(count) == int(figures["target_tokens"]) and float(total) / int(count) < losses[-1] + 0.1
+
+
+def test_the_declared_weights_are_those_that_are_counted():
+    for dims in (DIMS, setup().dims, load_dims("almodel-tiny")):
+        leaves = jax.tree.leaves(hybrid.declare(dims), is_leaf=lambda x: hasattr(x, "axes"))
+        assert sum(math.prod(p.shape) for p in leaves) == dims.num_params()
+
+
+def load_dims(name):
+    from podwright.recipe.hybrid import find
+
+    return find(name)
+
+
+def test_documents_of_a_row_are_strangers_and_the_past_does_not_see_the_future():
+    s = setup()
+    params, bias = program.new_state(s).params, hybrid.new_bias(s.dims)
+    tokens, _, positions, segments = rows(s)
+
+    @jax.jit
+    def hidden(tokens):
+        return hybrid.hidden(s.dims, params, bias, tokens, positions, segments, np.float32, "none", s.mesh)[0]
+
+    before = hidden(tokens)
+    changed = tokens.copy()
+    changed[:, 30] = (changed[:, 30] + 1) % s.dims.vocab_size
+    moved = np.abs(np.asarray(hidden(changed) - before)).max(-1) > 1e-6
+    same = (segments == segments[:, 30:31]) & (np.arange(64) >= 30)
+    assert not moved[~same].any() and moved[same].mean() > 0.9
+
+
+def test_the_bias_goes_against_the_load():
+    s = setup()
+    state, _ = programs(s)["update"]()(program.new_state(s), batch(s))
+    moved = np.asarray(state.bias_LX)
+    assert set(np.unique(np.round(np.abs(moved), 6))) <= {0.0, np.float32(0.001).round(6)} and (moved != 0).mean() > 0.8
+
+
+def test_adamw_trains_too():
+    trace, _ = run(setup("optimizer.name=adamw", "optimizer.learning_rate=0.003"))
+    assert np.isfinite(trace).all() and trace[1, 0] < math.log(DIMS.vocab_size) + 0.2
