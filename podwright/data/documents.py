@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import grain
 import numpy as np
 
 from podwright.data import arithmetic
@@ -98,7 +99,8 @@ def load(
     seed: int = 0,
     cwd: Path = Path(),
 ) -> Documents:
-    """The documents of a directory of token shards, a .npy file, a .jsonl or .txt file (all also as URLs), or `arithmetic`.
+    """The documents of a directory of token shards, a .npy file, a .jsonl or .txt file (all also as URLs), `arithmetic`,
+    or a directory of .array_record files.
 
     Files without a word on where documents end are cut at `eos_id`, or into pieces of 65,536 tokens. `vocab_size` is the
     model's; `num_documents` and `seed` are for `arithmetic`. Raises UserError for whatever is wrong with the source.
@@ -109,6 +111,8 @@ def load(
             raise UserError(f"{source} is text, and there is no tokenizer for it", "name one: bytes, or a Hugging Face directory")
         corpus.fits(made.vocab_size, vocab_size, f"the tokenizer {tokenizer}")
         return _tokenized(texts(source, num_documents, seed, cwd), source, made, vocab_size)
+    if records := corpus.records(Place.of(source, cwd)):
+        return _recorded(records, source, made, vocab_size)
     files = corpus.look(Place.of(source, cwd))
     corpus.fits(files.vocab_size, vocab_size, source)
     found = [ends(shard, files.eos_id if eos_id is None else eos_id) for shard in files.shards]
@@ -170,19 +174,39 @@ def tokenized(documents: Iterator[str], tokenizer: Tokenizer) -> Iterator[list[i
         yield from tokenizer.documents(some)
 
 
-def id_dtype(vocab_size: int) -> str:
-    return "uint16" if vocab_size <= 1 << 16 else "uint32"
-
-
 def _tokenized(documents: Iterator[str], source: str, tokenizer: Tokenizer, vocab_size: int | None) -> Documents:
     held, lengths = [], []
     for ids in tokenized(documents, tokenizer):
-        held.append(np.array(ids, id_dtype(tokenizer.vocab_size)))
+        held.append(np.array(ids, corpus.id_dtype(tokenizer.vocab_size)))
         lengths.append(len(ids))
     if not held:
         raise UserError(f"{source} has no documents", 'give a file with lines such as {"text": "..."}')
     array = np.concatenate(held)
     return _cut((array,), [np.cumsum(lengths)], source, vocab_size, tokenizer, (array,))
+
+
+def _recorded(files: list[Place], source: str, made: Tokenizer | None, vocab_size: int | None) -> Documents:
+    """Each record a document of little-endian ids, all of them in memory: records do not say how long they are."""
+    if vocab_size is None:
+        raise UserError(f"{source} does not say how wide its ids are", "name the vocabulary they are of")
+    dtype = np.dtype(corpus.id_dtype(vocab_size)).newbyteorder("<")
+    parts = []
+    for file in files:
+        try:
+            records = grain.sources.ArrayRecordDataSource([file.path])
+            found = [records[i] for i in range(len(records))]
+        except (RuntimeError, ValueError) as e:  # of the library's C++ side
+            raise UserError(f"{file.typed} cannot be read as array_record", "copy it again") from e
+        for number, raw in enumerate(found):
+            if len(raw) % dtype.itemsize:
+                raise UserError(
+                    f"{file.typed}: record {number} has {len(raw):,} bytes, which are no {dtype.name} ids", "write ids of that width"
+                )
+        parts.append([np.frombuffer(raw, dtype) for raw in found if raw])
+    if not any(parts):
+        raise UserError(f"{source} has no documents", "give files with records")
+    arrays = tuple(np.concatenate(part) for part in parts if part)
+    return _cut(arrays, [np.cumsum([len(d) for d in part]) for part in parts if part], source, vocab_size, made, arrays)
 
 
 def _cut(parts: tuple[Any, ...], ends: list[Ids], source: str, vocab_size: int | None, made: Tokenizer | None, mapped: Any) -> Documents:

@@ -106,7 +106,7 @@ def _text_bytes(source: str) -> int:
 
 
 def _written(files: list[str], made: Tokenizer, out: Path, shard_tokens: int, read: Callable[[int], None]) -> Record:
-    dtype = documents.id_dtype(made.vocab_size)
+    dtype = corpus.id_dtype(made.vocab_size)
     shards: list[Record] = []
     held: list[Ids] = []
     size = 0

@@ -82,6 +82,9 @@ def take(source: str, tokenizer: str = "", num_documents: int = 0, vocab_size: i
         corpus.fits(theirs, vocab_size, f"the tokenizer {tokenizer}")
         found = _generated(tokenizer, num_documents) if source == "arithmetic" else _text(Place.of(source, cwd), tokenizer)
         return dataclasses.replace(found, vocab_size=theirs)
+    if records := corpus.records(Place.of(source, cwd)):
+        item = corpus.ITEM_BYTES[corpus.id_dtype(vocab_size or 1)]
+        return Stock(sum(r.size() for r in records) // item, None, "by the size of its files, which may be packed closer or wider")
     files = corpus.look(Place.of(source, cwd))
     corpus.fits(files.vocab_size, vocab_size, source)
     known = vocab_size or files.vocab_size

@@ -19,6 +19,7 @@ from podwright.errors import UserError
 from podwright.recipe.place import Place
 
 FORMAT = "podwright-tokens-1"
+RECORDS = ".array_record"
 TEXT = (".jsonl", ".txt")
 """a document a line, or one document"""
 META = "meta.json"
@@ -87,6 +88,22 @@ def look(place: Place) -> TokenFiles:
             f"{place.typed} holds no token shards", "give a directory that podwright data tokenize wrote, or one with .npy files"
         )
     return TokenFiles(place, tuple(_plain(place / name, files[name]) for name in shards))
+
+
+def records(place: Place) -> list[Place]:
+    """The array_record files of a directory; [] where it holds token shards or neither."""
+    if place.suffix in (".npy", *TEXT) or not place.is_dir():
+        return []
+    files = place.files()
+    found = [place / name for name in files if name.endswith(RECORDS)]
+    if found and place.local is None:
+        raise UserError(f"{place.typed} holds {RECORDS} files, which are read from this machine only", "copy the directory here")
+    return [] if META in files else found
+
+
+def id_dtype(vocab_size: int) -> str:
+    """Of the ids of a vocabulary, in shards and in records."""
+    return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
 def text_of(where: str, line: bytes) -> str:

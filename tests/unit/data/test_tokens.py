@@ -8,6 +8,7 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
+from array_record.python.array_record_module import ArrayRecordWriter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -166,6 +167,27 @@ def test_other_peoples_files(tmp_path: Path) -> None:
     assert documents.load(str(tmp_path / "b.npy")).length.tolist() == [5], "nothing says where its documents end"
     np.save(tmp_path / "long.npy", np.zeros(2 * documents.PIECE + 1, np.uint32))
     assert documents.load(str(tmp_path / "long.npy")).length.tolist() == [documents.PIECE, documents.PIECE, 1]
+
+
+def recorded(path: Path, *records: bytes) -> Path:
+    writer = ArrayRecordWriter(str(path), "group_size:1")
+    for record in records:
+        writer.write(record)
+    writer.close()
+    return path
+
+
+def test_array_records(tmp_path: Path) -> None:
+    recorded(tmp_path / "a.array_record", np.arange(5, dtype="<u2").tobytes(), b"", np.arange(3, dtype="<u2").tobytes())
+    recorded(tmp_path / "b.array_record", np.arange(7, dtype="<u2").tobytes())
+    some = documents.load(str(tmp_path), vocab_size=7)
+    assert [ids.tolist() for ids in some.read([(d, 0, int(n)) for d, n in enumerate(some.length)])] == [[*range(n)] for n in (5, 3, 7)]
+    refused("record 0 has 10 bytes, which are no uint32 ids", source=tmp_path, vocab_size=70_000)
+    refused("does not say how wide its ids are", source=tmp_path)
+    fsspec.filesystem("memory").put(str(tmp_path), "/records", recursive=True)
+    refused("are read from this machine only; copy the directory here", source="memory://records", vocab_size=7)
+    (tmp_path / "b.array_record").write_bytes((tmp_path / "b.array_record").read_bytes()[:-20])
+    refused("b.array_record cannot be read as array_record", source=tmp_path, vocab_size=7)
 
 
 def test_files_in_a_store_are_read_as_those_of_a_disk(tmp_path: Path) -> None:

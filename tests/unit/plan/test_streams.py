@@ -147,3 +147,8 @@ def test_what_the_plan_refuses_the_trainer_refuses_too(made: Path) -> None:
             tokens.split(documents.load(str(made)), length, held, 0)
         (found,) = check(made, sequence_length=length, num_held=held)
         assert caught.value.what.partition(" in 100")[0] == found.message
+
+
+def test_array_records_are_judged_by_their_size(tmp_path: Path) -> None:
+    (tmp_path / "a.array_record").write_bytes(bytes(100_000))
+    assert check(tmp_path)[0].message.startswith(f"{tmp_path} holds about 50,000 tokens (by the size of its files")
