@@ -148,6 +148,11 @@ def flat(values: Record, keys: Collection[str] = (), prefix: str = "") -> Record
     return found
 
 
+def main_stage(recipe: Record) -> str:
+    """The stage whose steps are the steps of the run; it is named like the kind of its recipe."""
+    return str(recipe.get("kind") or "grpo")
+
+
 def read_metrics(path: Path) -> dict[str, list[Record]]:
     """Records by stage, ordered by step; a step that was run again after a resume counts once, the last time."""
     stages: dict[str, dict[int, Record]] = {}

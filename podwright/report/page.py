@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podwright.errors import UserError, from_os
-from podwright.report import markdown, plots, readme, records, reproduce, style, timing, wording
-from podwright.report.result import Result, of_records
+from podwright.report import kinds, markdown, plots, readme, records, reproduce, style, wording
+from podwright.report.records import Result
+from podwright.report.result import of_records
 from podwright.rundir import Record, RunDir, write_json
 
 if TYPE_CHECKING:
@@ -46,18 +47,23 @@ def write(run: RunDir, readme_file: Path | None = None) -> Result:
 
 
 def _context(read: records.Records, result: Result, drawn: list[plots.Plot]) -> dict[str, Any]:
-    settings = reproduce.settings(read.recipe)
+    settings, kind = reproduce.settings(read.recipe), kinds.of(result)
+    inside = result["wall_time"][f"inside_{read.main}_s"]
     return {
         "r": result,
+        "kind": kinds.name(result),
+        "step": kind.STEP,
+        "said": kind.say(result),
+        "also": kind.also(result),
         "plots": drawn,
         "changed": [s for s in settings if s.changed],
         "defaults": [s for s in settings if not s.changed],
         "samples": pairs(read.samples)[:MOST_SAMPLES],
         "num_samples": len(pairs(read.samples)),
         "phases": _shares(result["wall_time"]["phases_s"]),
-        "parts": _shares({k: v for k, v in result["wall_time"]["inside_grpo_s"].items() if v}),
-        "speeds": [(words, result["steady_state"][name], unit) for name, (words, unit) in timing.STEADY.items()],
-        "log": _log(read.steps("grpo")),
+        "parts": _shares({k: v for k, v in inside.items() if v}),
+        "speeds": [(words, result["steady_state"][name], unit) for name, (words, unit) in kind.STEADY.items()],
+        "log": _log(read.steps()),
         "light": style.variables(0),
         "dark": style.variables(1),
     }
@@ -131,7 +137,7 @@ def _markdown() -> Environment:
 def _with_filters(made: Environment) -> Environment:
     words = (
         wording.percent, wording.interval, wording.points, wording.figure, wording.duration, wording.date, wording.setting,
-        wording.visible, wording.headline, wording.paired, wording.how_it_ended, wording.verdict, wording.parameters, wording.chance,
+        wording.visible, wording.how_it_ended, wording.verdict, wording.parameters, wording.chance,
         wording.capitalize_first,
     )  # fmt: skip
     made.filters |= {w.__name__: w for w in words}

@@ -14,9 +14,11 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import parse
-from podwright.rundir import Record, RunDir, read_jsonl
+from podwright.rundir import Record, RunDir, main_stage, read_jsonl
 
-STAGES = ("warm_start", "grpo")
+Result = dict[str, Any]
+"""what result.json holds"""
+BEFORE = "warm_start"  # the stage that comes before the main one, where there is one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +43,14 @@ class Records:
     journal: list[Record]
     attempts: list[Attempt]
 
-    def steps(self, stage: str) -> list[Record]:
-        return self.stages.get(stage, [])
+    @property
+    def main(self) -> str:
+        """The stage whose steps are the steps of the run."""
+        return main_stage(self.raw)
+
+    def steps(self, stage: str = "") -> list[Record]:
+        """Of the main stage, if none is named."""
+        return self.stages.get(stage or self.main, [])
 
     def named(self, event: str) -> list[Record]:
         return [e for e in self.events if e["event"] == event]
@@ -55,14 +63,15 @@ def read(run: RunDir) -> Records:
     if not run.recipe.is_file():
         raise UserError(f"{run.path} is not a run", "`podwright list` shows the runs")
     raw = _json(run.recipe) or {}
+    main = main_stage(raw)
     metrics = _whole(run.metrics, "stage", "step")
     events = _whole(run.events, "event")
     return Records(
         name=run.path.resolve().name,
         raw=raw,
         recipe=_typed(raw),
-        stages={stage: _that_count(metrics, events, stage) for stage in STAGES},
-        events=_without_undone_tests(events),
+        stages={stage: _that_count(metrics, events, stage, main) for stage in (BEFORE, main)},
+        events=_without_undone_tests(events, main),
         samples=_whole(run.samples, "when", "question"),
         journal=_whole(run.journal),
         attempts=_attempts(run, metrics + events),
@@ -115,10 +124,10 @@ def _whole(path: Path, *keys: str) -> list[Record]:
     return [r for r in read_jsonl(path) if isinstance(r, dict) and all(k in r for k in keys)]
 
 
-def _that_count(metrics: list[Record], events: list[Record], stage: str) -> list[Record]:
+def _that_count(metrics: list[Record], events: list[Record], stage: str, main: str) -> list[Record]:
     """The steps of `stage` in order, without those that a later attempt ran again or went back behind."""
     mine = [r for r in metrics if r["stage"] == stage and isinstance(r["step"], int)]
-    back = _went_back(events, stage)
+    back = _went_back(events, stage, main)
     firsts: dict[int, int] = {}
     for r in mine:
         firsts.setdefault(_attempt_of(r), r["step"])
@@ -127,18 +136,18 @@ def _that_count(metrics: list[Record], events: list[Record], stage: str) -> list
     return [steps[n] for n in sorted(steps)]
 
 
-def _without_undone_tests(events: list[Record]) -> list[Record]:
-    back = _went_back(events, "grpo")
+def _without_undone_tests(events: list[Record], main: str) -> list[Record]:
+    back = _went_back(events, main, main)
     return [e for e in events if e["event"] != "evaluation" or not _undone(e, e.get("step"), back)]
 
 
-def _went_back(events: list[Record], stage: str) -> list[tuple[int, int]]:
-    """(attempt, step of `stage` that it went on from) of every resume; back in the warm start, GRPO has not begun."""
+def _went_back(events: list[Record], stage: str, main: str) -> list[tuple[int, int]]:
+    """(attempt, step of `stage` that it went on from) of every resume; back in the warm start, the main stage has not begun."""
     found = []
     for e in events:
         if e["event"] == "resumed" and isinstance(e.get("step"), int):
-            place = e.get("stage", "grpo")
-            if place == stage or place == "warm_start":
+            place = e.get("stage", main)
+            if place in (stage, BEFORE):
                 found.append((_attempt_of(e), e["step"] if place == stage else 0))
     return found
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from podwright.recipe.load import fingerprint
+from podwright.report import kinds, reproduce, timing
 from podwright.report import records as reading
-from podwright.report import reproduce, timing
-from podwright.report.records import Records, number
+from podwright.report.records import Records, Result, number
 from podwright.run.journal import RunState, fold
 from podwright.run.states import advice
 from podwright.rundir import Ending, Record, RunDir
-
-Result = dict[str, Any]
 
 
 def result(run: RunDir) -> Result:
@@ -24,26 +22,21 @@ def result(run: RunDir) -> Result:
 
 
 def of_records(run: RunDir, records: Records) -> Result:
-    steps = records.steps("grpo")
-    measured = evaluations(records)
+    steps, kind = records.steps(), kinds.of(records.raw)
+    measured = evaluations(records, kind.TESTED)
     figures: Result = {
         "name": records.name,
+        "kind": records.main,
         "recipe": records.raw.get("name"),
         "description": records.raw.get("description"),
         "fingerprint": fingerprint(records.recipe) if records.recipe else None,
         **ending(records),
         "steps": steps[-1]["step"] if steps else 0,
         "steps_planned": _inner(records.raw, "training", "max_steps"),
-        "warm_start_steps": len(records.steps("warm_start")),
-        **_accuracy(measured),
+        **kind.figures(records, measured),
         "evaluations": measured,
-        "paired_test": _paired(records),
-        "steady_state": timing.steady_state(records),
-        "reward": timing.trend(steps, "reward") | {"unit": "weighted sum, mean over completions"},
-        "kl_last": timing.last(steps, "kl"),
-        "loss_last": timing.last(steps, "loss"),
-        "warm_start_loss": timing.trend(records.steps("warm_start"), "loss"),
-        "wall_time": timing.wall_time(records),
+        "steady_state": kind.speed(records),
+        "wall_time": timing.wall_time(records) | {f"inside_{records.main}_s": kind.inside(records)},
         "environment": _environment(records),
         "attempts": [_attempt(a) for a in records.attempts],
         "resumed_at": [e.get("step") for e in records.named("resumed")],
@@ -55,7 +48,7 @@ def of_records(run: RunDir, records: Records) -> Result:
     return clean
 
 
-def evaluations(records: Records) -> list[Record]:
+def evaluations(records: Records, found_in_each: tuple[str, ...]) -> list[Record]:
     """The tests in the order of their steps; one that was run again after a resume counts once, the last time."""
     found: dict[tuple[Any, int], Record] = {}
     for event in records.named("evaluation"):
@@ -63,7 +56,7 @@ def evaluations(records: Records) -> list[Record]:
         found[event.get("when"), step if isinstance(step, int) else 0] = event
     order = {"before": 0, "during": 1, "after": 2}
     keys = sorted(found, key=lambda k: (order.get(k[0], 1), k[1]))
-    names = ("when", "step", "num", "strict", "flexible", "truncated", "mean_tokens", "seconds")
+    names = ("when", "step", "num", *found_in_each, "seconds")
     return [{name: found[k].get(name) for name in names} for k in keys]
 
 
@@ -123,36 +116,6 @@ def _verdict(value: float | None, difference: float | None, tolerance: float) ->
     if difference is None:
         return "not measured"
     return "within tolerance" if abs(difference) <= tolerance + 1e-12 else "outside tolerance"
-
-
-def _accuracy(measured: list[Record]) -> dict[str, Any]:
-    """Strict and flexible accuracy before and after, and the gain in strict accuracy."""
-    found: dict[str, Any] = {}
-    for when in ("before", "after"):
-        test = next((e for e in reversed(measured) if e["when"] == when), {})
-        strict, flexible = _graded(test, "strict"), _graded(test, "flexible")
-        found[f"accuracy_{when}"] = strict["accuracy"]
-        found[f"accuracy_{when}_interval"] = [strict["low"], strict["high"]]
-        found[f"accuracy_{when}_flexible"] = flexible["accuracy"]
-        found[f"accuracy_{when}_flexible_interval"] = [flexible["low"], flexible["high"]]
-        found[f"truncated_{when}"] = number(test.get("truncated"))
-        found[f"num_test_{when}"] = test.get("num")
-    before, after = found["accuracy_before"], found["accuracy_after"]
-    found["accuracy_gain"] = None if before is None or after is None else after - before
-    found["accuracy_unit"] = "fraction of the test questions, greedy pass@1, strict; intervals are 95 % Wilson"
-    return found
-
-
-def _graded(test: Record, grading: str) -> dict[str, float | None]:
-    value = test.get(grading)
-    return {k: number(value.get(k) if isinstance(value, dict) else None) for k in ("accuracy", "low", "high")}
-
-
-def _paired(records: Records) -> dict[str, Any] | None:
-    test = records.last("comparison")
-    if not test:
-        return None
-    return {"gained": test.get("gained"), "lost": test.get("lost"), "p_value": number(test.get("p_value")), "test": "exact McNemar"}
 
 
 def _environment(records: Records) -> dict[str, Any]:

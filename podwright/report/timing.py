@@ -11,46 +11,38 @@ from podwright.rundir import Record
 
 COLD_STEPS = 2  # a process compiles in its first steps: once for the first batch, once more when the shapes settle
 
-# figure of a step -> (its name in words, unit of its median)
-STEADY = {
-    "step_s": ("whole step", "s"),
-    "rollout_s": ("rollout: sampling", "s"),
-    "score_s": ("score: log-probabilities", "s"),
-    "update_s": ("update: gradients", "s"),
-    "sequences_per_s": ("sequences", "sequences/s"),
-    "tokens_per_s": ("tokens", "tokens/s"),
-    "tokens_per_s_per_device": ("tokens per device", "tokens/s"),
-    "mfu": ("model FLOPs utilisation", "fraction of peak"),
-    "peak_memory_gib": ("peak memory per device", "GiB"),
-}
+Steady = dict[str, tuple[str, str]]
+"""figure of a step -> (its name in words, unit of its median)"""
 
 
 def cold_steps(records: Records) -> set[int]:
-    """GRPO steps that a process ran first: at the start of the run and after every resume."""
-    steps = [s["step"] for s in records.steps("grpo")]
+    """Steps of the main stage that a process ran first: at the start of the run and after every resume."""
+    steps = [s["step"] for s in records.steps()]
     starts = {steps[0] - 1} if steps else set()
-    starts |= {e["step"] for e in records.named("resumed") if isinstance(e.get("step"), int) and e.get("stage", "grpo") == "grpo"}
+    resumes = [e for e in records.named("resumed") if e.get("stage", records.main) == records.main]
+    starts |= {e["step"] for e in resumes if isinstance(e.get("step"), int)}
     by_attempt: dict[Any, int] = {}
-    for s in records.steps("grpo"):
+    for s in records.steps():
         by_attempt.setdefault(s.get("attempt"), s["step"])
     starts |= {first - 1 for first in by_attempt.values()}
     return {start + k for start in starts for k in range(1, COLD_STEPS + 1)}
 
 
-def steady_state(records: Records) -> dict[str, Any]:
-    """Medians over the GRPO steps that were not cold; None where no such step knows the figure."""
+def warm_steps(records: Records) -> list[Record]:
+    """Steps of the main stage that were not cold."""
     cold = cold_steps(records)
-    every = records.steps("grpo")
-    steps = [s for s in every if s["step"] not in cold]
+    return [s for s in records.steps() if s["step"] not in cold]
+
+
+def steady_state(records: Records, names: Steady) -> dict[str, Any]:
+    """Medians over the warm steps; None where no such step knows the figure."""
+    steps = warm_steps(records)
     figures: dict[str, Any] = {}
-    for name in STEADY:
+    for name in names:
         values = known(steps, name)
         figures[name] = statistics.median(values) if values else None
-    devices = number(records.last("environment").get("devices"))
-    rate = figures["tokens_per_s"]
-    figures["tokens_per_s_per_device"] = rate / devices if rate is not None and devices else None
-    units = {name: unit for name, (_, unit) in STEADY.items()}
-    return figures | {"num_steps": len(steps), "num_left_out": len(every) - len(steps), "units": units}
+    units = {name: unit for name, (_, unit) in names.items()}
+    return figures | {"num_steps": len(steps), "num_left_out": len(records.steps()) - len(steps), "units": units}
 
 
 def wall_time(records: Records) -> dict[str, Any]:
@@ -68,7 +60,6 @@ def wall_time(records: Records) -> dict[str, Any]:
         "pauses_s": max(ends) - min(starts) - sum(spans) if spans else None,
         "started": min(starts, default=None),
         "ended": max(ends, default=None),
-        "inside_grpo_s": {part: sum(known(records.steps("grpo"), f"{part}_s")) for part in ("rollout", "score", "update")},
     }
 
 

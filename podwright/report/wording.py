@@ -1,4 +1,4 @@
-"""Figures in words: how numbers are rounded, and the sentences that say what a run came to."""
+"""Figures in words: how numbers are rounded, the sentences that are true of any run, and what a GRPO run came to."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import json
 import re
 from typing import Any
 
-from podwright.report.records import number
-from podwright.report.result import Result
+from podwright.report.records import Result, number
 
 DASH = "–"
 SIGNIFICANT = 0.05
@@ -98,18 +97,19 @@ def visible(text: Any) -> str:
 
 
 def headline(result: Result) -> str:
-    """What the run came to, in a sentence or two."""
+    """What a GRPO run came to, in a sentence or two."""
     if result["accuracy_after"] is not None:
         return _after(result)
+    far = how_far(result, "GRPO step")
     if not result["steps"] and not result["warm_start_steps"]:
-        return f"{_how_far(result)} No training step was completed."
+        return f"{far} No training step was completed."
     tests = [t for t in result["evaluations"] if t.get("strict")]
     if not tests:
-        return f"{_how_far(result)} Its accuracy was not tested."
+        return f"{far} Its accuracy was not tested."
     last = tests[-1]
     when = "before GRPO" if last["when"] == "before" else f"at step {last['step']}"
     share = percent(last["strict"].get("accuracy"))
-    return f"{_how_far(result)} The last test, {when}, found {share} of {_asked(last['num'])} answered correctly."
+    return f"{far} The last test, {when}, found {share} of {_asked(last['num'])} answered correctly."
 
 
 def paired(result: Result) -> str:
@@ -133,9 +133,11 @@ def how_it_ended(result: Result) -> str:
 
 
 def parameters(result: Result) -> str:
-    """The model's parameters, and what is trained if it is not they (LoRA)."""
+    """The model's parameters, how many a token meets (experts), or what is trained if it is not they (LoRA)."""
     environment = result["environment"]
     total, trained = environment["num_params"], number(environment["num_trained_params"])
+    if (active := result.get("num_active_params")) is not None:
+        return f"{figure(total)}, {figure(active)} of them active for a token"
     return figure(total) if trained is None or trained == total else f"{figure(total)} frozen, {figure(int(trained))} trained in adapters"
 
 
@@ -168,11 +170,12 @@ def _asked(num: Any) -> str:
     return f"{num:,} test questions" if isinstance(num, int) else "the test questions"
 
 
-def _how_far(result: Result) -> str:
+def how_far(result: Result, step: str) -> str:
+    """How many steps of how many; `step` is what one is called."""
     planned = f" of {result['steps_planned']}" if result["steps_planned"] else ""
-    where = f" after {result['steps']}{planned} GRPO steps" if result["steps"] else " before the first GRPO step"
+    where = f" after {result['steps']}{planned} {step}s" if result["steps"] else f" before the first {step}"
     if result["ending"] is None:
-        return f"The run stands{where}." if result["steps"] else "The run has not reached its first GRPO step."
+        return f"The run stands{where}." if result["steps"] else f"The run has not reached its first {step}."
     return f"{_ended(result['ending'])}{where}."
 
 

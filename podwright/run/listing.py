@@ -95,7 +95,7 @@ def row(run: RunDir) -> dict[str, Any]:
         "target": state.target,
         **_standing(run, state),
         "stage": progress.stage,
-        "step": progress.step_of("grpo"),
+        "step": progress.step_of(progress.main),
         "max_steps": recipe["training"]["max_steps"],
         "attempt": state.attempt,
         "created": state.created,

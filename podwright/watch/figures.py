@@ -9,7 +9,9 @@ _SHOWN = (
     ("loss", "loss", "{:.4f}"),
     ("kl", "KL", "{:.4f}"),
     ("completion_length", "length", "{:.0f}"),
+    ("expert_load_max", "expert load", "{:.2f}"),
     ("tokens_per_s", "tokens/s", "{:,.0f}"),
+    ("tokens_per_s_per_device", "tokens/s/device", "{:,.0f}"),
     ("step_s", "s/step", "{:.2f}"),
 )
 
@@ -17,6 +19,14 @@ _SHOWN = (
 def of_step(record: Record) -> list[str]:
     """The few figures of a step that are looked at while it runs; one that is not known is left out."""
     return [f"{label} {form.format(record[key])}" for key, label, form in _SHOWN if record.get(key) is not None]
+
+
+def of_test(event: Record) -> str:
+    """What an evaluation found: answers where they are tested, else the loss."""
+    graded, loss = event.get("strict"), event.get("loss")
+    if graded:
+        return f"accuracy {event['when']}: {percent(graded['accuracy'])} of {event['num']}"
+    return f"held-out loss {event['when']}: " + ("not known" if loss is None else f"{loss:.4f}")
 
 
 def duration(seconds: float) -> str:

@@ -55,9 +55,10 @@ class LiveView:
         rows: list[RenderableType] = [Text.assemble((self._name, "bold"), f"  {standing}  {p.phase}  attempt {attempt}")]
         if p.stage:
             rows += [self._bar(), Text("  ".join(of_step(p.latest)))]
-        before, latest = p.accuracy(first=True), p.accuracy(first=False)
-        if before is not None and latest is not None:
-            rows.append(Text(f"accuracy {percent(before)} before, {percent(latest)} latest"))
+        for name, tested, form in (("accuracy", p.accuracy, percent), ("held-out loss", p.held_out_loss, "{:.4f}".format)):
+            first, latest = tested(first=True), tested(first=False)
+            if first is not None and latest is not None:
+                rows.append(Text(f"{name} {form(first)} before, {form(latest)} latest"))
         rows += [Text(line, style="yellow") for line in (p.notices + self._said)[-3:]]
         return Group(*rows)
 

@@ -8,7 +8,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from podwright.rundir import Record, RunDir
+from podwright.rundir import Record, RunDir, main_stage
 
 _RECENT = 20  # steps that the time left is estimated from
 
@@ -46,7 +46,9 @@ class Progress:
         self._metrics = Tail(run.metrics)
         self._events = Tail(run.events)
         warm_start = recipe.get("warm_start") or {}
-        self._max_steps = {"warm_start": warm_start.get("max_steps", 0), "grpo": recipe["training"]["max_steps"]}
+        self.main = main_stage(recipe)
+        """the stage whose steps are the steps of the run"""
+        self._max_steps = {"warm_start": warm_start.get("max_steps", 0), self.main: recipe["training"]["max_steps"]}
         self._steps: dict[str, dict[int, Record]] = {}
         self.stage = ""
         """stage of the newest step"""
@@ -76,7 +78,7 @@ class Progress:
             self.evaluations.append(event)
         elif kind == "resumed":
             # What came after that checkpoint will be run again, and until then has not happened.
-            stage = event.get("stage", "grpo")
+            stage = event.get("stage", self.main)
             self._steps[stage] = {n: r for n, r in self._steps.get(stage, {}).items() if n <= event["step"]}
 
     @property
@@ -109,6 +111,15 @@ class Progress:
         return left * statistics.median(times) if times and left > 0 else None
 
     def accuracy(self, first: bool) -> float | None:
-        """Strict accuracy of the first or of the newest evaluation."""
+        """Strict accuracy of the first or of the newest evaluation; None where answers are not what is tested."""
+        accuracy: float | None = (self._test(first).get("strict") or {}).get("accuracy")
+        return accuracy
+
+    def held_out_loss(self, first: bool) -> float | None:
+        """Loss of the first or of the newest evaluation; None where it is not what is tested."""
+        loss: float | None = self._test(first).get("loss")
+        return loss
+
+    def _test(self, first: bool) -> Record:
         chosen = self.evaluations[:1] if first else self.evaluations[-1:]
-        return chosen[0]["strict"]["accuracy"] if chosen else None
+        return chosen[0] if chosen else {}

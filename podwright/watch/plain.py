@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TextIO
 
 from podwright.rundir import Record
-from podwright.watch.figures import duration, of_step, percent
+from podwright.watch.figures import duration, of_step, of_test
 from podwright.watch.metrics import Progress
 
 _LINES_PER_STAGE = 20
@@ -56,7 +56,7 @@ class PlainView:
         elif event["event"] == "notice":
             self._line(f"notice: {event['message']}")
         elif event["event"] == "evaluation":
-            self._line(f"accuracy {event['when']}: {percent(event['strict']['accuracy'])} of {event['num']}")
+            self._line(of_test(event))
         elif event["event"] == "resumed":
             self._line(f"goes on from step {event['step']}")
 

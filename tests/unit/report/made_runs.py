@@ -19,6 +19,7 @@ ENVIRONMENT = {
     "num_params": 853_248,
     "versions": {"python": "3.11.9", "jax": "0.10.2", "podwright": "0.1.0"},
 }
+DATA = {"tokens": 2_000_000, "documents": 19_600, "tokenizer": "bytes", "vocab_size": 259, "fingerprint": "0123456789ab"}
 HOSTILE = (
     '<script>alert(1)</script> <img src="https://example.com/x.png"> ```\n</pre></td>\n| a | **b** |\n<!-- podwright:made end -->\n#### 7'
 )
@@ -34,6 +35,8 @@ class Made:
         self.attempt = 1
         self.cold = 2  # steps that still compile
         self.model = load(recipe, list(overrides))
+        pretrains = self.model.kind == "pretrain"
+        self.environment = ENVIRONMENT | ({"num_active_params": 402_816, "data": DATA} if pretrains else {})
         write_json(self.run.recipe, self.model.model_dump(mode="json"))
 
     def event(self, event: str, takes: float = 0.0, **values: Any) -> Made:
@@ -43,7 +46,7 @@ class Made:
 
     def start(self) -> Made:
         self.run.attempt(self.attempt).mkdir(parents=True, exist_ok=True)
-        return self.event("phase", 3.0, phase="loading").event("environment", **ENVIRONMENT)
+        return self.event("phase", 3.0, phase="loading").event("environment", **self.environment)
 
     def warm_start(self, steps: int) -> Made:
         self.event("phase", phase="warm_start")
@@ -90,6 +93,27 @@ class Made:
             {"stage": stage, "step": step, "time": self.clock, "attempt": self.attempt, "step_s": step_s, **figures},
         )
         return self
+
+    def pretrain(self, first: int, last: int, of: int, floor: float = 1.1, begin: float = 5.56) -> Made:
+        """Steps whose loss falls from `begin` (the guess of 259 bytes) to `floor`."""
+        self.event("phase", phase="pretrain")
+        for step in range(first, last + 1):
+            loss = floor + (begin - floor) * math.exp(-6 * step / of) + self.noise(0.02)
+            self.pretrain_step(step, loss, 0.5 + self.noise(0.02) + (8.0 if self.cold > 0 else 0.0))
+            self.cold -= 1
+        return self
+
+    def pretrain_step(self, step: int, loss: float, step_s: float, tokens: int = 16 * 256, **figures: Any) -> Made:
+        return self.metric("pretrain", step, step_s, **{
+            "loss": loss, "grad_norm": 0.4 + 2 / step + abs(self.noise(0.03)), "learning_rate": 3e-3 * min(1.0, step / 20),
+            "expert_load_max": 1.3 + 2 / step + abs(self.noise(0.05)), "dead_experts": 3 if step < 5 else 0, "target_tokens": tokens - 40,
+            "tokens": step * tokens, "data_wait_s": 0.01, "tokens_per_s_per_device": tokens / 2 / step_s, "mfu": None,
+            "tflops_per_device": 6 * 402_816 * tokens / 2 / step_s / 1e12, "peak_memory_gib": 0.9,
+        } | figures)  # fmt: skip
+
+    def held_out(self, when: str, step: int, loss: float) -> Made:
+        self.event("phase", 4.0, phase=f"evaluation {when}")
+        return self.event("evaluation", when=when, step=step, num=16_000, loss=loss, seconds=4.0)
 
     def evaluation(self, when: str, step: int, correct: int, num: int = 500) -> Made:
         self.event("phase", 6.0, phase="evaluation")
@@ -197,3 +221,39 @@ def hostile(path: Path) -> RunDir:
     made.sample("after", f"How many? {HOSTILE}", "7", "数学 ünï 🧮 \u202e\u2028 \x00\x1b[31m" + HOSTILE + "x" * 9000, True)
     made.event("notice", message=HOSTILE)
     return made.end("CRASHED", HOSTILE, HOSTILE, 12).run
+
+
+def pretrained(path: Path, steps: int = 200, seed: int = 0, **kwargs: Any) -> RunDir:
+    """A whole pretraining run, resumed once after a loss of its machine."""
+    made = Made(path, seed=seed, **{"recipe": "almodel-tiny"} | kwargs).start().held_out("before", 0, 5.58)
+    half, lost = steps // 2, steps * 6 // 10
+    made.pretrain(1, half, steps).event("checkpoint", step=half).held_out("during", half, 1.41).pretrain(half + 1, lost, steps)
+    made.attempt, made.cold, made.clock = 2, 2, made.clock + 120
+    made.start().event("resumed", step=half, stage="pretrain").pretrain(half + 1, steps, steps)
+    made.event("checkpoint", step=steps).held_out("after", steps, 1.18)
+    return made.end(detail="", step=steps).run
+
+
+def pretrain_stopped(path: Path) -> RunDir:
+    made = Made(path, "almodel-tiny").start().held_out("before", 0, 5.58).pretrain(1, 50, 200)
+    made.held_out("during", 50, 2.4).pretrain(51, 73, 200)
+    return made.end("STOPPED", "stopped after step 73", "", 73).run
+
+
+def pretrain_empty(path: Path) -> RunDir:
+    return Made(path, "almodel-tiny").run
+
+
+def out_of_data(path: Path) -> RunDir:
+    """The run of the source: seven of ten steps on 448 rows, then none were left."""
+    made = Made(path, "almodel-8b-source")
+    made.environment |= {"devices": 64, "device_kind": "TPU7x", "data": DATA | {"tokens": 7 * 64 * 4096, "vocab_size": 163_840}}
+    made.start().event("phase", phase="pretrain")
+    losses = (12.153, 12.154, 8.509, 5.272, 2.599, 0.695, 0.213)
+    for step, (loss, seconds) in enumerate(zip(losses, (485.0, 67.3, 7.5, 7.954, 7.45, 7.462, 7.534), strict=True), 1):
+        rate = 64 * 4096 / seconds / 64
+        made.pretrain_step(
+            step, loss, seconds, 64 * 4096, tokens_per_s_per_device=rate, tflops_per_device=0.0583 * rate, peak_memory_gib=63.9
+        )
+    wrong = "data.source=gs://bucket/tokens is used up after 7 of 10 steps; the last one is kept"
+    return made.end("OUT_OF_DATA", wrong, "give more data", 7).run

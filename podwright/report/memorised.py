@@ -1,0 +1,88 @@
+"""Whether a training curve looks memorised or leaked instead of learned: by the curve alone, and against held-out documents.
+
+Each rule is one that no healthy run meets: language of a large vocabulary is not learned in a few dozen steps, and
+documents that are seen once are as new to the model as held-out ones.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+from podwright.report.records import known, number
+from podwright.rundir import Record
+
+LARGE = math.log(8192)  # nats: a loss at or above this is the guess of a model of that vocabulary or a larger one
+KNOWN_BY_HEART = 1.0  # nats a token: far below what the best models reach on text with such a vocabulary (about 2)
+FEW_STEPS = 30  # from a guess to that; a warm-up alone takes longer
+AS_GOOD_AS_NEW = 4.0  # passes over the data that still teach (arXiv 2305.16264)
+GAP = 0.5  # nats between training and held-out loss
+RISE = 0.1  # nats that the held-out loss rises from its lowest while the training loss goes on falling
+
+
+def suspicions(steps: list[Record], tests: list[Record], epochs: float | None) -> list[str]:
+    """A sentence for each thing about the curve that no healthy run has. `epochs`: passes over the data, at most; None if nobody knows."""
+    losses = [(s["step"], loss) for s in steps if (loss := number(s.get("loss"))) is not None]
+    if not losses:
+        return []
+    found = [_fast(losses), _by_heart(losses, tests, epochs), _apart(steps, tests, epochs)]
+    return [one for one in found if one]
+
+
+def _fast(losses: list[tuple[int, float]]) -> str:
+    begin, first = losses[0]
+    early = [(step, loss) for step, loss in losses if step - begin < FEW_STEPS]
+    if first < LARGE or min(loss for _, loss in early) >= KNOWN_BY_HEART:
+        return ""
+    step, last = early[-1]
+    return (
+        f"The training loss fell from {first:.2f} to {last:.2f} nats in {step - begin + 1} steps. No model learns language that fast: "
+        "it has memorised the data (too little of it, or the same rows again), or the targets leak into the input."
+    )
+
+
+def _by_heart(losses: list[tuple[int, float]], tests: list[Record], epochs: float | None) -> str:
+    """Where held-out documents cannot tell: many passes, and a loss that text of such a vocabulary does not have."""
+    last = statistics.fmean(loss for _, loss in losses[-max(1, len(losses) // 10) :])
+    if _later(tests) or epochs is None or epochs <= AS_GOOD_AS_NEW or losses[0][1] < LARGE or last >= KNOWN_BY_HEART:
+        return ""
+    return (
+        f"The training loss is {last:.2f} nats after {epochs:.1f} passes over the data, and no held-out loss says that more than "
+        "the data itself was learned: it has probably been memorised."
+    )
+
+
+def _apart(steps: list[Record], tests: list[Record], epochs: float | None) -> str:
+    """Training loss far below held-out loss, or held-out loss that rises, when documents were seen more than once."""
+    later = _later(tests)
+    if not later or (epochs is not None and epochs <= 1.0):
+        return ""
+    step, held_out = later[-1]
+    trained = _around(steps, step)
+    if trained is None:
+        return ""
+    passes = "" if epochs is None else f" after {epochs:.1f} passes over the data"
+    if held_out - trained > GAP:
+        return (
+            f"The training loss ({trained:.2f} nats) is far below the held-out loss ({held_out:.2f}){passes}: "
+            "the model repeats its data more than it has learned from it."
+        )
+    best_step, best = min(later, key=lambda one: one[1])
+    then = _around(steps, best_step)
+    if then is not None and held_out - best > RISE and then - trained > RISE:
+        return (
+            f"The held-out loss rises (from {best:.2f} nats at step {best_step} to {held_out:.2f}) while the training loss still falls"
+            f"{passes}: from there on the model memorises. More data or fewer steps would do better."
+        )
+    return ""
+
+
+def _later(tests: list[Record]) -> list[tuple[int, float]]:
+    """(step, loss) of each test but that of the random weights."""
+    return [(t["step"], loss) for t in tests if t["step"] and (loss := number(t.get("loss"))) is not None]
+
+
+def _around(steps: list[Record], step: int) -> float | None:
+    """Mean training loss over the tenth of the steps that led up to `step`."""
+    values = known([s for s in steps if s["step"] <= step], "loss")
+    return statistics.fmean(values[-max(1, len(values) // 10) :]) if values else None

@@ -1,0 +1,218 @@
+"""What a report says of a pretraining run: its figures, its speeds, its plots and what a reader needs to know to read them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.recipe import hybrid
+from podwright.report import style, timing
+from podwright.report.drawing import Draw, Plot, in_percent, one_line, raw_and_smooth
+from podwright.report.memorised import suspicions
+from podwright.report.records import Records, Result, known, number
+from podwright.report.series import line, note
+from podwright.report.wording import figure, how_far, percent
+from podwright.rundir import Record
+
+STEP = "step"
+STEADY = {
+    "step_s": ("whole step", "s"),
+    "data_wait_s": ("waiting for data", "s"),
+    "tokens_per_s_per_device": ("tokens per device", "tokens/s"),
+    "tflops_per_device": ("model FLOPs per device", "TFLOP/s"),
+    "mfu": ("model FLOPs utilisation", "fraction of peak"),
+    "peak_memory_gib": ("peak memory per device", "GiB"),
+}
+TESTED = ("loss",)
+MUCH_WAITING = 0.05
+UNITS = {
+    "loss": "nats/token",
+    "loss_before": "nats/token, held-out documents",
+    "loss_after": "nats/token, held-out documents",
+    "loss_drop": "nats/token, held-out documents",
+    "perplexity": "exp(loss)",
+    "expert_load_max": "load of the fullest expert / mean load",
+    "dead_experts": "experts that no token of a step went to, over all layers",
+    "data_wait_share": "fraction of the steps' time",
+    "tokens": "tokens",
+    "peak_memory_gib": "GiB",
+}
+
+
+def figures(records: Records, tests: list[Record]) -> Result:
+    steps, environment = records.steps(), records.last("environment")
+    before, after = _tested(tests, "before"), _tested(tests, "after")
+    tokens = timing.last(steps, "tokens")
+    epochs = _epochs(environment, tokens)
+    dead = known(steps, "dead_experts")
+    return {
+        "loss": timing.trend(steps, "loss"),
+        "loss_before": before,
+        "loss_after": after,
+        "loss_drop": None if before is None or after is None else before - after,
+        "perplexity_before": _perplexity(before),
+        "perplexity_after": _perplexity(after),
+        "num_tokens_tested": next((t["num"] for t in reversed(tests) if t["num"] is not None), None),
+        "tokens": None if tokens is None else int(tokens),
+        "epochs": epochs,
+        "vocab_size": vocab_size(records.raw),
+        "expert_load_max": timing.trend(steps, "expert_load_max"),
+        "dead_experts": int(dead[-1]) if dead else None,
+        "dead_experts_most": int(max(dead)) if dead else None,
+        "grad_norm": timing.trend(steps, "grad_norm"),
+        "data_wait_share": _share_waited(timing.warm_steps(records)),
+        "peak_memory_gib": max(known(steps, "peak_memory_gib"), default=None),
+        "num_active_params": environment.get("num_active_params"),
+        "data": environment.get("data"),
+        "warnings": suspicions(steps, tests, _at_most(records.raw) if epochs is None else epochs),
+        "units": UNITS,
+    }
+
+
+def speed(records: Records) -> Result:
+    """Medians of the steps in steady state."""
+    return timing.steady_state(records, STEADY)
+
+
+def inside(records: Records) -> dict[str, float]:
+    """Seconds of each part of all steps."""
+    waited, whole = (sum(known(records.steps(), name)) for name in ("data_wait_s", "step_s"))
+    return {"waiting for data": waited, "computing": max(0.0, whole - waited)} if whole else {}
+
+
+def vocab_size(recipe: dict[str, Any]) -> int | None:
+    """Of the recipe's model; None when the model is none of ours."""
+    model = recipe.get("model")
+    try:
+        return hybrid.find(str(model.get("name")) if isinstance(model, dict) else "").vocab_size
+    except UserError:
+        return None
+
+
+def say(result: Result) -> str:
+    """What the run came to, in a sentence or two."""
+    far = how_far(result, STEP)
+    if not result["steps"]:
+        return f"{far} No training step was completed."
+    before, after, trained = result["loss_before"], result["loss_after"], result["loss"]["last"]
+    seen = "" if result["tokens"] is None else f" and {figure(result['tokens'])} tokens"
+    if after is not None:
+        text = f"After {result['steps']} steps{seen} the loss on held-out documents is {figure(after)} nats a token"
+        return f"{text}; it was not measured before." if before is None else f"{text}; before it was {figure(before)}."
+    if trained is None:
+        return f"{far} Its loss is not known."
+    tests = [t for t in result["evaluations"] if t["when"] == "during" and t["loss"] is not None]
+    held_out = f"; on held-out documents it was {figure(tests[-1]['loss'])} at step {tests[-1]['step']}" if tests else ""
+    return f"{far} The training loss went from {figure(result['loss']['first'])} to {figure(trained)} nats a token{held_out}."
+
+
+def also(result: Result) -> str:
+    share, dead = result["data_wait_share"], result["dead_experts"]
+    waited = f"The devices waited for data {percent(share)} of the time." if share is not None and share > MUCH_WAITING else ""
+    unused = f"In the last step {dead} expert{'' if dead == 1 else 's'} got no token." if dead else ""
+    return f"{waited} {unused}".strip()
+
+
+def _tested(tests: list[Record], when: str) -> float | None:
+    return next((number(t.get("loss")) for t in reversed(tests) if t["when"] == when), None)
+
+
+def _perplexity(loss: float | None) -> float | None:
+    return None if loss is None or loss > 700 else math.exp(loss)
+
+
+def _epochs(environment: Record, tokens: float | None) -> float | None:
+    """Passes over the training documents, where the run says how many tokens they have."""
+    data = environment.get("data")
+    size = number(data.get("tokens")) if isinstance(data, dict) else None
+    return tokens / size if tokens is not None and size else None
+
+
+def _at_most(recipe: dict[str, Any]) -> float | None:
+    """Passes over the data that the recipe allows; None for any number, or more than one."""
+    data = recipe.get("data")
+    return 1.0 if isinstance(data, dict) and data.get("num_epochs", 1) == 1 else None
+
+
+def _share_waited(steps: list[Record]) -> float | None:
+    both = [(w, s) for r in steps if (w := number(r.get("data_wait_s"))) is not None and (s := number(r.get("step_s"))) is not None]
+    whole = sum(s for _, s in both)
+    return sum(w for w, _ in both) / whole if whole else None
+
+
+def loss(records: Records, result: Result) -> Plot | None:
+    raw = line(records.steps(), "loss")
+    tests = [(t["step"], t["loss"]) for t in result["evaluations"] if number(t["loss"]) is not None]
+    if not raw and not tests:
+        return None
+    fig, (ax,) = style.figure("nats per token", x="step")
+    if raw:
+        raw_and_smooth(ax, raw, "blue", "training")
+    if tests:
+        ax.plot(*zip(*tests, strict=True), color=style.color("orange"), marker="o", markersize=4.5, linewidth=1.2, label="held-out")
+    ax.set_ylim(bottom=0)
+    style.legend(fig, ax)
+    seen = "; the points are the loss on documents that training never sees" if tests else ""
+    caption = f"Cross-entropy of each step's batch (faint) and its smoothed course{seen}." + note(raw)
+    return Plot("loss", "Loss", caption, style.to_svg(fig, "Loss over steps"))
+
+
+def rate(records: Records, result: Result) -> Plot | None:
+    steps = records.steps()
+    norm, learning_rate = line(steps, "grad_norm"), line(steps, "learning_rate")
+    if not norm or not learning_rate:
+        return None
+    fig, (ax, below) = style.figure("learning rate", "gradient norm before clipping", x="step")
+    ax.plot(learning_rate.steps, learning_rate.values, color=style.color("purple"))
+    ax.set_ylim(bottom=0)
+    raw_and_smooth(below, norm, "teal")
+    below.set_ylim(bottom=0)
+    caption = "The schedule, and the global norm of the gradient before it is clipped." + note(norm)
+    return Plot("learning-rate", "Learning rate and gradient", caption, style.to_svg(fig, "Learning rate and gradient norm over steps"))
+
+
+def experts(records: Records, result: Result) -> Plot | None:
+    steps = records.steps()
+    load, dead = line(steps, "expert_load_max"), line(steps, "dead_experts")
+    if not load:
+        return None
+    fig, (ax, *below) = style.figure("fullest expert's load, in mean loads", *(["dead experts"] if dead else []), x="step")
+    raw_and_smooth(ax, load, "orange")
+    ax.set_ylim(bottom=0)
+    for low in below:
+        low.plot(dead.steps, dead.values, color=style.color("red"), linewidth=1.4)
+        low.set_ylim(0, max(1.0, 1.15 * max(known(steps, "dead_experts"))))
+    caption = "1 is an even load; an expert is dead in a step when no token of it goes there, over all layers." + note(load)
+    return Plot("experts", "Load of the experts", caption, style.to_svg(fig, "Load of the experts over steps"))
+
+
+def throughput(records: Records, result: Result) -> Plot | None:
+    steps = timing.warm_steps(records) or records.steps()
+    caption = "Tokens trained a second, without the first steps of a process, which compile."
+    title = "Tokens per second and device"
+    return one_line(steps, "tokens_per_s_per_device", title, "tokens/s", "teal", caption, 0.0, name="tokens-per-s", x="step")
+
+
+def waiting(records: Records, result: Result) -> Plot | None:
+    steps = [
+        s | {"share": w / t}
+        for s in timing.warm_steps(records)
+        if (w := number(s.get("data_wait_s"))) is not None and (t := number(s.get("step_s")))
+    ]
+    raw = line(steps, "share")
+    if not raw:
+        return None
+    fig, (ax,) = style.figure("share of a step spent waiting for data", x="step")
+    raw_and_smooth(ax, raw, "red")
+    ax.set_ylim(0, max(0.02, 1.1 * max(known(steps, "share"))))
+    in_percent(ax)
+    return Plot(
+        "data-wait",
+        "Waiting for data",
+        "Near zero, the data keeps up with the devices." + note(raw),
+        style.to_svg(fig, "Share of time waiting for data"),
+    )
+
+
+PLOTS: tuple[Draw, ...] = (loss, rate, experts, throughput, waiting)
