@@ -193,15 +193,29 @@ def resume(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
 
 @app.command()
 def report(
-    name: RunName,
+    names: Annotated[list[str], typer.Argument(metavar="RUN...", help="the name of a run, or its directory")],
     readme: Annotated[Path | None, typer.Option("--readme", metavar="FILE", help="add the results to this README")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="set several runs side by side, and say what is not comparable")] = False,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="write the comparison there, with curves")] = None,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Write what a run measured as Markdown, HTML and JSON."""
+    """Write what a run measured as Markdown, HTML and JSON; with --compare, set runs side by side."""
+    if compare:
+        from podwright.report import sidebyside
+
+        if readme:
+            raise UserError("--readme takes the results of one run", "leave --compare or --readme out")
+        found = sidebyside.write([_find(runs, name) for name in names], out)
+        show.document(found) if as_json else show.text(sidebyside.text(found))
+        return
     from podwright.report import page
 
-    result = page.write(_find(runs, name), readme)
+    if len(names) > 1:
+        raise UserError(f"{len(names)} runs are no one report", f"type podwright report --compare {' '.join(names)}")
+    if out:
+        raise UserError(f"--out {out} is for a comparison; the report of a run lies in its directory", "leave --out out")
+    result = page.write(_find(runs, names[0]), readme)
     show.document(result) if as_json else show.values(result)
 
 

@@ -6,6 +6,7 @@ import statistics
 from typing import Any
 
 from podwright.report import style, timing
+from podwright.report.comparable import Curve, Figure
 from podwright.report.drawing import Draw, Plot, in_percent, one_line, raw_and_smooth
 from podwright.report.records import Records, Result, known, number
 from podwright.report.series import line, note, smooth
@@ -207,3 +208,25 @@ def _bound(test: Record, side: str, otherwise: float) -> float:
 
 
 PLOTS: tuple[Draw, ...] = (accuracy, reward, kl, completion_length, step_time, loss, warm_start, entropy)
+
+_PACE = ("model", "length", "hardware")
+COMPARED = (
+    Figure("accuracy_before", "accuracy before", "fraction of the questions", ("data",), "difference"),
+    Figure("accuracy_after", "accuracy after", "fraction of the questions", ("data", "training"), "difference"),
+    Figure("accuracy_gain", "gain", "fraction of the questions", ("data", "training"), "difference"),
+    Figure("reward.last", "reward at the end", "weighted sum", ("data", "rewards", "training"), "difference"),
+    Figure("kl_last", "KL to the reference", "nats/token", ("model", "data", "training"), "difference"),
+    Figure("steady_state.step_s", "time of a step", "s", (*_PACE, "work", "devices")),
+    Figure("steady_state.sequences_per_s", "sequences", "sequences/s", (*_PACE, "devices")),
+    Figure("steady_state.tokens_per_s_per_device", "tokens per device", "tokens/s", _PACE),
+    Figure("steady_state.mfu", "model FLOPs utilisation", "fraction of peak", (), "difference"),
+    Figure("steady_state.peak_memory_gib", "peak memory per device", "GiB", ("model", "hardware")),
+    Figure("wall_time.total_s", "time of the run", "s", (*_PACE, "work", "devices", "training")),
+)
+CURVES = (
+    Curve("", "Accuracy", "correct answers in the test", ("data",), tested="strict.accuracy"),
+    Curve("reward", "Reward", "per completion", ("data", "rewards")),
+    Curve("kl", "KL to the reference", "nats per token", ("model", "data")),
+    Curve("completion_length", "Completion length", "tokens", ("data",)),
+    Curve("step_s", "Time per step", "seconds", (*_PACE, "work", "devices"), warm=True),
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from podwright.report import grpo, pretraining
+from podwright.report.comparable import Curve, Figure
 from podwright.report.drawing import Draw
 from podwright.report.records import Records, Result
 from podwright.report.timing import Steady
@@ -20,6 +21,8 @@ class Kind(Protocol):
     TESTED: tuple[str, ...]
     """what an evaluation found, besides when and of how much"""
     PLOTS: tuple[Draw, ...]
+    COMPARED: tuple[Figure, ...]
+    CURVES: tuple[Curve, ...]
 
     def figures(self, records: Records, tests: list[Record], /) -> Result:
         """Its own figures of result.json."""

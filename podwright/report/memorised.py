@@ -21,12 +21,15 @@ RISE = 0.1  # nats that the held-out loss rises from its lowest while the traini
 
 
 def suspicions(steps: list[Record], tests: list[Record], epochs: float | None) -> list[str]:
-    """A sentence for each thing about the curve that no healthy run has. `epochs`: passes over the data, at most; None if nobody knows."""
+    """What about the curve no healthy run has, in a sentence; [] when there is nothing.
+
+    `epochs`: passes over the data, at most; None if nobody knows.
+    """
     losses = [(s["step"], loss) for s in steps if (loss := number(s.get("loss"))) is not None]
     if not losses:
         return []
-    found = [_fast(losses), _by_heart(losses, tests, epochs), _apart(steps, tests, epochs)]
-    return [one for one in found if one]
+    said = _fast(losses) or _apart(steps, tests, epochs) or _by_heart(losses, tests, epochs)
+    return [said] if said else []
 
 
 def _fast(losses: list[tuple[int, float]]) -> str:

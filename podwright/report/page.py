@@ -34,12 +34,12 @@ def write(run: RunDir, readme_file: Path | None = None) -> Result:
         _remove_old_plots(run.report, drawn)
         for name, text in plots.files(drawn):
             readme.replace_file(run.report / name, text.encode())
-        readme.replace_file(run.report / "report.md", _markdown().get_template("report.md.j2").render(context).encode())
-        readme.replace_file(run.report / "report.html", _html().get_template("report.html.j2").render(context).encode())
+        readme.replace_file(run.report / "report.md", markdown_templates().get_template("report.md.j2").render(context).encode())
+        readme.replace_file(run.report / "report.html", html_templates().get_template("report.html.j2").render(context).encode())
         write_json(run.report / "result.json", result)
         if readme_file is not None:
             link = Path(os.path.relpath(run.report / "report.md", readme_file.resolve().parent)).as_posix()
-            section = _markdown().get_template("section.md.j2").render(context, link=link)
+            section = markdown_templates().get_template("section.md.j2").render(context, link=link)
             readme.put(readme_file, read.name, section, _title(read))
     except OSError as e:
         raise from_os(e) or UserError(f"the report cannot be written: {e}", "give a place that can be written") from e
@@ -105,7 +105,7 @@ def _remove_old_plots(folder: Path, drawn: list[plots.Plot]) -> None:
             path.unlink()
 
 
-def _html() -> Environment:
+def html_templates() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -123,7 +123,7 @@ def _code_spans(text: Any) -> str:
     return Markup("").join(Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts))
 
 
-def _markdown() -> Environment:
+def markdown_templates() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(

@@ -8,6 +8,7 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.recipe import hybrid
 from podwright.report import style, timing
+from podwright.report.comparable import Curve, Figure
 from podwright.report.drawing import Draw, Plot, in_percent, one_line, raw_and_smooth
 from podwright.report.memorised import suspicions
 from podwright.report.records import Records, Result, known, number
@@ -216,3 +217,28 @@ def waiting(records: Records, result: Result) -> Plot | None:
 
 
 PLOTS: tuple[Draw, ...] = (loss, rate, experts, throughput, waiting)
+
+_TEXT = ("vocabulary", "data", "length")
+_PACE = ("model", "length", "hardware")
+COMPARED = (
+    Figure("loss_before", "held-out loss before", "nats/token", _TEXT, "difference"),
+    Figure("loss_after", "held-out loss after", "nats/token", (*_TEXT, "training"), "difference"),
+    Figure("loss_drop", "drop of the held-out loss", "nats/token", (*_TEXT, "training"), "difference"),
+    Figure("loss.last", "training loss at the end", "nats/token", (*_TEXT, "training"), "difference"),
+    Figure("tokens", "tokens seen", "tokens", ("vocabulary",)),
+    Figure("steady_state.step_s", "time of a step", "s", (*_PACE, "work", "devices")),
+    Figure("steady_state.tokens_per_s_per_device", "tokens per device", "tokens/s", _PACE),
+    Figure("steady_state.tflops_per_device", "model FLOPs per device", "TFLOP/s", ("hardware",)),
+    Figure("steady_state.mfu", "model FLOPs utilisation", "fraction of peak", (), "difference"),
+    Figure("data_wait_share", "waiting for data", "fraction of the time", (), "difference"),
+    Figure("steady_state.peak_memory_gib", "peak memory per device", "GiB", ("model", "hardware")),
+    Figure("expert_load_max.last", "load of the fullest expert", "mean loads", ("model", "data"), "difference"),
+    Figure("dead_experts", "dead experts in the last step", "experts", ("model", "work"), "difference"),
+    Figure("wall_time.total_s", "time of the run", "s", (*_PACE, "work", "devices", "training")),
+)
+CURVES = (
+    Curve("loss", "Loss", "nats per token", _TEXT, tested="loss"),
+    Curve("tokens_per_s_per_device", "Tokens per second and device", "tokens/s", _PACE, warm=True),
+    Curve("expert_load_max", "Load of the fullest expert", "mean loads", ("model", "data")),
+    Curve("grad_norm", "Gradient norm", "before clipping", ("model", "data", "vocabulary")),
+)

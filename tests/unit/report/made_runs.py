@@ -19,7 +19,7 @@ ENVIRONMENT = {
     "num_params": 853_248,
     "versions": {"python": "3.11.9", "jax": "0.10.2", "podwright": "0.1.0"},
 }
-DATA = {"tokens": 2_000_000, "documents": 19_600, "tokenizer": "bytes", "vocab_size": 259, "fingerprint": "0123456789ab"}
+DATA = {"source": "arithmetic", "tokens": 2_000_000, "documents": 19_936, "rows": 7_812, "held_out_documents": 64}
 HOSTILE = (
     '<script>alert(1)</script> <img src="https://example.com/x.png"> ```\n</pre></td>\n| a | **b** |\n<!-- podwright:made end -->\n#### 7'
 )
@@ -247,7 +247,7 @@ def pretrain_empty(path: Path) -> RunDir:
 def out_of_data(path: Path) -> RunDir:
     """The run of the source: seven of ten steps on 448 rows, then none were left."""
     made = Made(path, "almodel-8b-source")
-    made.environment |= {"devices": 64, "device_kind": "TPU7x", "data": DATA | {"tokens": 7 * 64 * 4096, "vocab_size": 163_840}}
+    made.environment |= {"devices": 64, "device_kind": "TPU7x", "data": DATA | {"tokens": 7 * 64 * 4096, "source": "gs://bucket/tokens"}}
     made.start().event("phase", phase="pretrain")
     losses = (12.153, 12.154, 8.509, 5.272, 2.599, 0.695, 0.213)
     for step, (loss, seconds) in enumerate(zip(losses, (485.0, 67.3, 7.5, 7.954, 7.45, 7.462, 7.534), strict=True), 1):

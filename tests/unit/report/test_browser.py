@@ -11,7 +11,7 @@ from types import ModuleType
 import made_runs
 import pytest
 
-from podwright.report import page
+from podwright.report import page, sidebyside
 
 
 def _load(path: Path) -> ModuleType:
@@ -44,14 +44,30 @@ f.onload = () => {{
 def test_nothing_sticks_out(tmp_path: Path, make, width: int) -> None:
     run = make(tmp_path / "made")
     page.write(run)
-    frame = tmp_path / "frame.html"
-    frame.write_text(MEASURE.format(page=html.escape((run.report / "report.html").read_text()), width=width))
+    scroll, wide, flat, plots = _measured(run.report / "report.html", width)
+    assert scroll <= width and (wide, flat) == (0, 0)
+    assert plots == (8 if make is made_runs.finished else 7)
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_sticks_out_of_pretraining_and_of_a_comparison(tmp_path: Path, width: int) -> None:
+    runs = [made_runs.out_of_data(tmp_path / "one"), made_runs.pretrained(tmp_path / "two"), made_runs.pretrain_stopped(tmp_path / "three")]
+    page.write(runs[0])
+    sidebyside.write(runs[1:] + runs[:1], tmp_path / "compared")
+    for file, num in ((runs[0].report / "report.html", 5), (tmp_path / "compared" / "compare.html", 4)):
+        scroll, wide, flat, plots = _measured(file, width)
+        assert scroll <= width and (wide, flat, plots) == (0, 0, num), file
+
+
+def _measured(file: Path, width: int) -> tuple[int, int, int, int]:
+    """How far the page scrolls, how much sticks out, plots that are flat, plots."""
+    frame = file.with_name("frame.html")
+    frame.write_text(MEASURE.format(page=html.escape(file.read_text()), width=width))
     dom = shooting.chromium(frame, "--dump-dom", f"--window-size={max(width, 800)},1000")
     found = re.search(r"scroll=(\d+) wide=(\d+) flat=(\d+) plots=(\d+)", dom.rsplit("<p id", 1)[1])
     assert found is not None
     scroll, wide, flat, plots = map(int, found.groups())
-    assert scroll <= width and (wide, flat) == (0, 0)
-    assert plots == (8 if make is made_runs.finished else 7)
+    return scroll, wide, flat, plots
 
 
 def test_a_picture_of_it(tmp_path: Path) -> None:

@@ -77,6 +77,19 @@ def test_rows_carry_the_last_figures_of_a_step_and_leave_out_what_is_not_known(t
     assert (test.stage, test.step, test.figures["strict/accuracy"]) == ("evaluation", 0, 0.2)
 
 
+def test_rows_of_a_pretraining_run(tmp_path: Path) -> None:
+    run = made_runs.pretrained(tmp_path / "made", steps=8)
+    rows = batch.pending(run, "tensorboard").rows
+    steps = [row for row in rows if row.stage == "pretrain"]
+    assert [row.step for row in steps] == list(range(1, 9))
+    assert {"loss", "grad_norm", "expert_load_max", "tokens_per_s_per_device", "data_wait_s"} <= set(steps[0].figures)
+    assert "mfu" not in steps[0].figures
+    tests = [(row.step, row.figures["loss"]) for row in rows if row.stage == "evaluation"]
+    assert tests == [(0, 5.58), (4, 1.41), (8, 1.18)]
+    assert track.mirror(run, ["tensorboard", "mlflow"]) == []
+    assert batch.pending(run, "mlflow").empty
+
+
 def test_the_page_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"was mirrored to MLflow; start one with trackers=\[mlflow\]"):
         track.ui_argv(tmp_path)

@@ -51,6 +51,16 @@ def test_stages_are_counted_apart(tmp_path: Path) -> None:
     assert (progress.stage, progress.step) == ("grpo", 1)
 
 
+def test_the_main_stage_is_named_like_the_kind(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    progress = Progress(run, {"kind": "pretrain", "training": {"max_steps": 10}})
+    write(run.metrics, *(step(n, float(n), "pretrain") for n in range(1, 8)))
+    write(run.events, {"event": "resumed", "step": 5, "stage": "pretrain", "time": 10.0, "attempt": 2})
+    progress.update()
+    assert (progress.main, progress.stage, progress.step_of(progress.main), progress.max_steps) == ("pretrain", "pretrain", 5, 10)
+    assert progress.accuracy(first=True) is None and progress.held_out_loss(first=True) is None
+
+
 def test_steps_lost_by_a_kill_have_not_happened_until_they_are_run_again(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     write(run.metrics, *(step(n, float(n)) for n in range(1, 8)))

@@ -59,6 +59,37 @@ def test_the_live_view_shows_bar_figures_accuracy_and_warnings(tmp_path: Path) -
         assert piece in shown, piece
 
 
+def test_a_run_that_pretrains_shows_loss_and_held_out_loss(tmp_path: Path) -> None:
+    run, out = measured(tmp_path), Terminal()
+    run.recipe.write_text('{"kind": "pretrain", "training": {"max_steps": 100}}')
+    live = view(run, out)
+    assert isinstance(live, LiveView)
+    figures = {"loss": 2.25, "expert_load_max": 1.5, "tokens_per_s_per_device": 4321.0, "mfu": None}
+    write(run.metrics, step(1, 0.0, "pretrain"), step(40, 30.0, "pretrain", **figures))
+    write(run.events, {"event": "evaluation", "when": "before", "step": 0, "loss": 5.5, "num": 64, "time": 0.5})
+    write(run.events, {"event": "evaluation", "when": "during", "step": 20, "loss": 3.125, "num": 64, "time": 1.0})
+    live.refresh("running", 1)
+    live.close()
+    shown = out.getvalue()
+    for piece in ("40/100", "loss 2.2500", "expert load 1.50", "tokens/s/device 4,321", "held-out loss 5.5000 before, 3.1250 latest"):
+        assert piece in shown, piece
+    assert "accuracy" not in shown
+
+
+def test_plain_lines_of_a_run_that_pretrains(tmp_path: Path) -> None:
+    run, out = measured(tmp_path), io.StringIO()
+    plain = PlainView("r", Progress(run, RECIPE | {"kind": "pretrain"}), out)
+    write(run.events, {"event": "evaluation", "when": "before", "step": 0, "loss": 5.5, "num": 64, "time": 0.0})
+    write(run.metrics, step(1, 1.0, "pretrain", loss=None, step_s=2.0))
+    write(run.events, {"event": "evaluation", "when": "after", "step": 1, "loss": None, "num": 0, "time": 2.0})
+    plain.refresh("running", 1)
+    assert out.getvalue().splitlines()[:3] == [
+        "r: held-out loss before: 5.5000",
+        "r: pretrain 1/100  s/step 2.00",
+        "r: held-out loss after: not known",
+    ]
+
+
 def test_without_a_terminal_the_view_is_plain(tmp_path: Path) -> None:
     assert isinstance(view(measured(tmp_path), io.StringIO()), PlainView)
 

@@ -1,0 +1,104 @@
+"""What has to be equal between two runs before a figure of one can be held against the other's, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from podwright.report.records import Result
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    key: str
+    """dotted path in result.json"""
+    words: str
+    unit: str
+    needs: tuple[str, ...]
+    """names of CONDITIONS, besides the kind"""
+    change: str = "ratio"
+    """how it is held against the first run's: "ratio" or "difference" """
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    figure: str
+    """of a step of the main stage"""
+    title: str
+    unit: str
+    needs: tuple[str, ...]
+    tested: str = ""
+    """dotted path in an evaluation, whose values are drawn as points"""
+    warm: bool = False
+    """without the steps that compile"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    words: str
+    why: str
+    """why figures that need it are not compared where it differs"""
+    of: Callable[[Result, Result], Any]
+    """its value by recipe.json and result.json; None where it is not known"""
+
+
+def inner(value: Any, path: str) -> Any:
+    """What lies at a dotted path; None where nothing does."""
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _model(recipe: Result, result: Result) -> Any:
+    name, count = inner(recipe, "model.name"), inner(result, "environment.num_params")
+    return None if name is None else f"{name}, {count:,} parameters" if isinstance(count, int) else name
+
+
+def _vocabulary(recipe: Result, result: Result) -> Any:
+    tokenizer = inner(result, "data.tokenizer") or inner(recipe, "data.tokenizer")
+    size = inner(result, "data.vocab_size") or result.get("vocab_size")
+    return None if tokenizer is None or size is None else f"{tokenizer}, {size:,} rows"
+
+
+def _data(recipe: Result, _: Result) -> Any:
+    names = ("source", "num_documents", "num_test", "max_operations", "instruction")
+    found = [inner(recipe, f"data.{name}") for name in names]
+    said = [str(found[0]), *(f"{name}={value}" for name, value in zip(names[1:], found[1:], strict=True) if value)]
+    return None if found[0] is None else ", ".join(said)
+
+
+def _length(recipe: Result, _: Result) -> Any:
+    if (length := recipe.get("sequence_length")) is not None:
+        return length
+    return inner(recipe, "rollout.total_generation_steps")
+
+
+def _work(recipe: Result, _: Result) -> Any:
+    batch, length = recipe.get("batch_size"), recipe.get("sequence_length")
+    if batch is None:
+        return None
+    if length is not None:
+        return f"{batch * length:,} tokens"
+    return f"{batch * (inner(recipe, 'grpo.num_generations') or 1):,} completions"
+
+
+def _training(_: Result, result: Result) -> Any:
+    tokens, steps = result.get("tokens"), result["steps"]
+    return f"{steps:,} steps" + (f", {tokens:,} tokens" if tokens is not None else "")
+
+
+CONDITIONS = {
+    "kind": Condition("kind of run", "they measure different things", lambda recipe, result: result["kind"]),
+    "model": Condition("model", "another model does other work for each token, in other memory", _model),
+    "vocabulary": Condition("vocabulary", "a token of one stands for more text than a token of the other", _vocabulary),
+    "data": Condition("data", "a figure on other data says nothing about which run is better", _data),
+    "length": Condition("sequence length", "a longer sequence gives a token more context and costs more attention", _length),
+    "work": Condition("work of a step", "a step of one holds more than a step of the other", _work),
+    "training": Condition("amount of training", "the one that trained longer is further; compare the curves", _training),
+    "hardware": Condition(
+        "hardware", "it would compare machines, not settings", lambda _, result: inner(result, "environment.device_kind")
+    ),
+    "devices": Condition("number of devices", "more devices share the work", lambda _, result: inner(result, "environment.devices")),
+    "rewards": Condition("rewards", "each is a sum of its own", lambda recipe, _: recipe.get("rewards")),
+}

@@ -1,0 +1,169 @@
+"""Runs side by side: what differs, what changed, and what is refused because it is not comparable."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import made_runs
+import pytest
+from test_page import Page
+
+from podwright.errors import UserError
+from podwright.report import compare, sidebyside
+from podwright.report.comparable import CONDITIONS
+from podwright.report.kinds import KINDS
+from podwright.rundir import RunDir
+
+
+def pretrained(path: Path, *overrides: str, steps: int = 40, seed: int = 0, **environment: Any) -> RunDir:
+    made = made_runs.Made(path, "almodel-tiny", overrides, seed)
+    made.environment |= environment
+    made.start().held_out("before", 0, 5.58).pretrain(1, steps, steps).held_out("after", steps, 1.18 + seed / 10)
+    return made.end(step=steps).run
+
+
+def figure(document: dict[str, Any], key: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(f for f in document["figures"] if f["figure"] == key)
+    return found
+
+
+def apart(document: dict[str, Any]) -> set[str]:
+    return {one["what"] for one in document["not_comparable"]}
+
+
+def test_two_runs_that_differ_in_one_setting(tmp_path: Path) -> None:
+    runs = [pretrained(tmp_path / "muon"), pretrained(tmp_path / "adamw", "optimizer.name=adamw", seed=1)]
+    got = sidebyside.write(runs, tmp_path / "out")
+    assert got["settings"] == [{"key": "optimizer.name", "values": ["muon", "adamw"]}]
+    assert got["not_comparable"] == []
+    assert figure(got, "loss_after")["changes"] == [None, pytest.approx(0.1)]
+    assert figure(got, "steady_state.step_s")["changes"][1] == pytest.approx(1.0, rel=0.05)
+    assert not [f for f in got["figures"] if f["figure"] == "steady_state.mfu"], "what no run measured is left out"
+    names = {p.name for p in (tmp_path / "out").iterdir()}
+    assert {"compare.md", "compare.html", "compare.json", "compare-loss.svg", "compare-tokens-per-s-per-device.svg"} <= names
+    loss = (tmp_path / "out" / "compare-loss.svg").read_text()
+    ET.fromstring(loss)
+    assert ">muon<" in loss and ">adamw<" in loss and "nan" not in loss.lower()
+    assert json.loads((tmp_path / "out" / "compare.json").read_text()) == got
+
+
+@pytest.mark.parametrize(
+    ("overrides", "environment", "what", "key", "compared"),
+    [
+        (("data.tokenizer=other",), {}, "vocabulary", "loss_after", "steady_state.step_s"),
+        (("data.source=elsewhere",), {}, "data", "loss_after", "steady_state.step_s"),
+        (("sequence_length=512",), {}, "sequence length", "loss_before", "steady_state.tflops_per_device"),
+        ((), {"device_kind": "TPU v6 lite"}, "hardware", "steady_state.tokens_per_s_per_device", "loss_after"),
+        ((), {"devices": 8}, "number of devices", "steady_state.step_s", "steady_state.tokens_per_s_per_device"),
+        (("batch_size=32",), {}, "work of a step", "steady_state.step_s", "loss_before"),
+        (("model.name=almodel-8b",), {}, "model", "steady_state.peak_memory_gib", "data_wait_share"),
+    ],
+)
+def test_what_differs_is_said_and_not_compared(
+    tmp_path: Path, overrides: tuple[str, ...], environment: dict[str, Any], what: str, key: str, compared: str
+) -> None:
+    got = compare.document(compare.read([pretrained(tmp_path / "a"), pretrained(tmp_path / "b", *overrides, **environment)]))
+    assert what in apart(got)
+    row = figure(got, key)
+    assert (row["comparable"], row["changes"]) == ([True, False], [None, None])
+    assert row["words"] in next(one["figures"] for one in got["not_comparable"] if one["what"] == what)
+    assert figure(got, compared)["comparable"][1]
+    shown = sidebyside.text(got)
+    assert f"not comparable: {what} (a: " in shown and "†" in shown
+
+
+def test_unequal_training_and_hardware_that_nobody_wrote_down(tmp_path: Path) -> None:
+    runs = [pretrained(tmp_path / "a"), pretrained(tmp_path / "b", steps=60)]
+    got = compare.document(compare.read(runs))
+    assert apart(got) == {"amount of training"}
+    assert figure(got, "tokens")["changes"] == [None, 1.5]
+    unknown = [pretrained(tmp_path / name, device_kind=None) for name in ("c", "d")]
+    assert "hardware (c: not known; d: not known)" in sidebyside.text(compare.document(compare.read(unknown)))
+
+
+def test_the_two_runs_of_the_source(tmp_path: Path) -> None:
+    """8 devices against 64: another sequence, another number of devices; losses of memorised data."""
+    small = made_runs.Made(tmp_path / "small", "almodel-8b-source", ("sequence_length=2048", "batch_size=8", "mesh.fsdp=2"))
+    small.environment |= {"devices": 8, "device_kind": "TPU7x"}
+    small.start()
+    for step in range(1, 11):
+        small.pretrain_step(step, 12.6 / step**3, 220.0, 8 * 2048, tflops_per_device=0.53, peak_memory_gib=52.73)
+    got = sidebyside.write([small.end(step=10).run, made_runs.out_of_data(tmp_path / "large")], tmp_path / "out")
+    assert {"sequence length", "number of devices", "work of a step", "amount of training"} <= apart(got)
+    assert figure(got, "steady_state.tflops_per_device")["changes"][1] == pytest.approx(60, rel=0.01)
+    assert figure(got, "steady_state.peak_memory_gib")["changes"][1] == pytest.approx(63.9 / 52.73)
+    assert figure(got, "steady_state.step_s")["changes"] == [None, None], "not 29 times faster: a step holds 16 times as many tokens"
+    assert "warning: large: The training loss fell from 12.15 to 0.21" in sidebyside.text(got)
+    assert not (tmp_path / "out" / "compare-loss.svg").exists()
+    assert "> **Warning:** `large`: The training loss fell" in (tmp_path / "out" / "compare.md").read_text()
+
+
+def test_runs_of_two_kinds_share_a_page_but_no_figure(tmp_path: Path) -> None:
+    runs = [pretrained(tmp_path / "a"), made_runs.finished(tmp_path / "b", steps=8)]
+    got = sidebyside.write(runs, tmp_path / "out")
+    (one,) = got["not_comparable"]
+    assert (one["what"], one["values"]) == ("kind of run", ["pretrain", "grpo"])
+    assert not any(f["comparable"][1] for f in got["figures"])
+    assert not list((tmp_path / "out").glob("*.svg"))
+    assert {"optimizer.learning_rate", "model.name"} <= {s["key"] for s in got["settings"]}
+
+
+def test_grpo_runs(tmp_path: Path) -> None:
+    runs = [made_runs.finished(tmp_path / "a", 20), made_runs.finished(tmp_path / "b", 20, seed=1, overrides=("grpo.beta=0.2",))]
+    got = sidebyside.write([*runs, made_runs.stopped(tmp_path / "c")], tmp_path / "out")
+    assert [s["key"] for s in got["settings"]] == ["grpo.beta"]
+    assert figure(got, "accuracy_after")["values"] == [0.782, 0.782, None]
+    assert figure(got, "reward.last")["comparable"] == [True, True, False]
+    assert {p.name for p in (tmp_path / "out").glob("*.svg")} >= {"compare-strict-accuracy.svg", "compare-reward.svg"}
+
+
+@pytest.mark.parametrize("make", [made_runs.pretrain_empty, made_runs.hostile, made_runs.not_finite, made_runs.warm_only])
+def test_any_run_can_stand_beside_any_other(tmp_path: Path, make) -> None:
+    for order in (0, 1):
+        runs = [pretrained(tmp_path / f"a{order}"), make(tmp_path / f"<b>{order}")]
+        out = tmp_path / f"out{order}"
+        got = sidebyside.write(runs if order else runs[::-1], out)
+        json.dumps(got, allow_nan=False)
+        parsed = Page((out / "compare.html").read_text())
+        assert not {"script", "img", "b"} & set(parsed.tags)
+        assert "None" not in "".join(parsed.text).split()
+        assert "None" not in sidebyside.text(got).split()
+
+
+def test_batches_of_two_sizes_are_drawn_over_tokens(tmp_path: Path) -> None:
+    runs = [pretrained(tmp_path / "a"), pretrained(tmp_path / "b", "batch_size=32")]
+    (loss, *_) = sidebyside.curves(compare.read(runs))
+    assert "tokens seen" in loss.svg
+    (same, *_) = sidebyside.curves(compare.read([runs[0], pretrained(tmp_path / "c")]))
+    assert "tokens seen" not in same.svg and ">step<" in same.svg
+
+
+def test_names_that_two_runs_share(tmp_path: Path) -> None:
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+    got = compare.document(compare.read([pretrained(tmp_path / folder / "run") for folder in ("x", "y")]))
+    assert [run["label"] for run in got["runs"]] == ["run (1)", "run (2)"]
+
+
+def test_what_cannot_be_compared_at_all(tmp_path: Path) -> None:
+    run = pretrained(tmp_path / "a")
+    with pytest.raises(UserError, match="nothing to compare one run with; name two or more: podwright report --compare RUN RUN"):
+        compare.read([run])
+    with pytest.raises(UserError, match="a is named twice; name each run once"):
+        compare.read([run, RunDir(tmp_path / "a")])
+    with pytest.raises(UserError, match="13 runs do not fit side by side; name 12 at most"):
+        compare.read([run] * 13)
+    with pytest.raises(UserError, match="is not a run"):
+        compare.read([run, RunDir(tmp_path / "nothing")])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError):
+        sidebyside.write([run, pretrained(tmp_path / "b")], tmp_path / "file")
+
+
+def test_figures_and_curves_need_conditions_that_there_are() -> None:
+    for kind in KINDS.values():
+        for one in (*kind.COMPARED, *kind.CURVES):
+            assert set(one.needs) <= set(CONDITIONS), one
