@@ -15,7 +15,7 @@ from podwright.report.wording import headline, paired
 from podwright.rundir import Record
 
 STEP = "GRPO step"
-STEADY = {
+STEADY: timing.Steady = {
     "step_s": ("whole step", "s"),
     "rollout_s": ("rollout: sampling", "s"),
     "score_s": ("score: log-probabilities", "s"),
@@ -26,7 +26,7 @@ STEADY = {
     "mfu": ("model FLOPs utilisation", "fraction of peak"),
     "peak_memory_gib": ("peak memory per device", "GiB"),
 }
-TESTED = ("strict", "flexible", "truncated", "mean_tokens")
+TESTED: tuple[str, ...] = ("strict", "flexible", "truncated", "mean_tokens")
 
 say = headline
 also = paired
@@ -210,7 +210,7 @@ def _bound(test: Record, side: str, otherwise: float) -> float:
 PLOTS: tuple[Draw, ...] = (accuracy, reward, kl, completion_length, step_time, loss, warm_start, entropy)
 
 _PACE = ("model", "length", "hardware")
-COMPARED = (
+COMPARED: tuple[Figure, ...] = (
     Figure("accuracy_before", "accuracy before", "fraction of the questions", ("data",), "difference"),
     Figure("accuracy_after", "accuracy after", "fraction of the questions", ("data", "training"), "difference"),
     Figure("accuracy_gain", "gain", "fraction of the questions", ("data", "training"), "difference"),
@@ -223,7 +223,7 @@ COMPARED = (
     Figure("steady_state.peak_memory_gib", "peak memory per device", "GiB", ("model", "hardware")),
     Figure("wall_time.total_s", "time of the run", "s", (*_PACE, "work", "devices", "training")),
 )
-CURVES = (
+CURVES: tuple[Curve, ...] = (
     Curve("", "Accuracy", "correct answers in the test", ("data",), tested="strict.accuracy"),
     Curve("reward", "Reward", "per completion", ("data", "rewards")),
     Curve("kl", "KL to the reference", "nats per token", ("model", "data")),

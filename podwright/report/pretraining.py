@@ -17,7 +17,7 @@ from podwright.report.wording import figure, how_far, percent
 from podwright.rundir import Record
 
 STEP = "step"
-STEADY = {
+STEADY: timing.Steady = {
     "step_s": ("whole step", "s"),
     "data_wait_s": ("waiting for data", "s"),
     "tokens_per_s_per_device": ("tokens per device", "tokens/s"),
@@ -25,7 +25,7 @@ STEADY = {
     "mfu": ("model FLOPs utilisation", "fraction of peak"),
     "peak_memory_gib": ("peak memory per device", "GiB"),
 }
-TESTED = ("loss",)
+TESTED: tuple[str, ...] = ("loss",)
 MUCH_WAITING = 0.05
 UNITS = {
     "loss": "nats/token",
@@ -220,7 +220,7 @@ PLOTS: tuple[Draw, ...] = (loss, rate, experts, throughput, waiting)
 
 _TEXT = ("vocabulary", "data", "length")
 _PACE = ("model", "length", "hardware")
-COMPARED = (
+COMPARED: tuple[Figure, ...] = (
     Figure("loss_before", "held-out loss before", "nats/token", _TEXT, "difference"),
     Figure("loss_after", "held-out loss after", "nats/token", (*_TEXT, "training"), "difference"),
     Figure("loss_drop", "drop of the held-out loss", "nats/token", (*_TEXT, "training"), "difference"),
@@ -236,7 +236,7 @@ COMPARED = (
     Figure("dead_experts", "dead experts in the last step", "experts", ("model", "work"), "difference"),
     Figure("wall_time.total_s", "time of the run", "s", (*_PACE, "work", "devices", "training")),
 )
-CURVES = (
+CURVES: tuple[Curve, ...] = (
     Curve("loss", "Loss", "nats per token", _TEXT, tested="loss"),
     Curve("tokens_per_s_per_device", "Tokens per second and device", "tokens/s", _PACE, warm=True),
     Curve("expert_load_max", "Load of the fullest expert", "mean loads", ("model", "data")),

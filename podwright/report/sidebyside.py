@@ -17,6 +17,7 @@ from podwright.report.wording import DASH, duration, figure, setting, visible
 from podwright.rundir import RunDir, write_json
 
 OTHER = "†"
+WHOLE = "wall_time.total_s"  # told in hours and minutes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +66,7 @@ def tables(document: dict[str, Any]) -> list[Table]:
     if len(set(kinds_of)) > 1:
         heads.insert(0, ("kind", kinds_of))
     settings = [(row["key"], [DASH if v is None else visible(setting(v)) for v in row["values"]]) for row in document["settings"]]
-    figures = [(f"{f['words']} ({f['unit']})", [_cell(f, i) for i in range(len(runs))]) for f in document["figures"]]
+    figures = [(_named(f), [_cell(f, i) for i in range(len(runs))]) for f in document["figures"]]
     marked = any(OTHER in cell for _, cells in figures for cell in cells)
     note = "In brackets: against the first run." + (f" {OTHER}: not comparable with it, see below." if marked else "")
     found = [Table("Runs", heads), Table("Settings that differ", settings), Table("Results", figures, note)]
@@ -93,11 +94,15 @@ def text(document: dict[str, Any]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _named(row: dict[str, Any]) -> str:
+    return row["words"] if row["figure"] == WHOLE else f"{row['words']} ({row['unit']})"
+
+
 def _cell(row: dict[str, Any], run: int) -> str:
     value, change = row["values"][run], row["changes"][run]
     if value is None:
         return DASH
-    shown = duration(value) if row["figure"] == "wall_time.total_s" else figure(int(value) if value == int(value) else value)
+    shown = duration(value) if row["figure"] == WHOLE else figure(int(value) if value == int(value) else value)
     if not row["comparable"][run]:
         return f"{shown} {OTHER}"
     if change is None:
@@ -140,8 +145,10 @@ def _curve(curve: Curve, found: compare.Read, conditions: dict[str, list[Any]]) 
         if lines[i]:
             ax.plot(lines[i].steps, smooth(lines[i]).values, dashes, color=color, linewidth=1.6, label=labels[i])
         if tests[i]:
-            name = "_" if lines[i] else labels[i]
-            ax.plot(*zip(*tests[i], strict=True), dashes, color=color, marker="o", markersize=4, linewidth=0.7, label=name)
+            label, width = ("_", 0.0) if lines[i] else (labels[i], 1.6)
+            ax.plot(*zip(*tests[i], strict=True), dashes, color=color, marker="o", markersize=4, label=label, linewidth=width)
+    if curve.warm:
+        ax.set_ylim(bottom=0)
     style.legend(fig, ax)
     left_out = [labels[i] for i in range(len(found)) if i not in have]
     caption = ("Smoothed." if curve.figure else "") + (" Points: the evaluations." if any(tests[i] for i in have) else "")

@@ -12,6 +12,7 @@ from podwright.cli import main
 from podwright.data import gsm8k
 from podwright.recipe.load import load, smoke
 from podwright.run import create, journal
+from podwright.rundir import append_jsonl
 from podwright.shell import Shell
 
 RECIPE = "qwen3-tiny-arithmetic-grpo"
@@ -89,6 +90,11 @@ def test_a_dry_run_shows_all_and_creates_nothing(call: Any, folder: Path) -> Non
         (["stop", "zzz"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
         (["logs", "taken"], "run taken has no log: nothing was started yet", "`podwright resume taken` starts it"),
         (["report", "zzz"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
+        (["report", "taken", "--compare"], "there is nothing to compare one run with", "podwright report --compare RUN RUN"),
+        (["report", "taken", "zzz", "--compare"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
+        (["report", "taken", "other"], "2 runs are no one report", "type podwright report --compare taken other"),
+        (["report", "taken", "--out", "x"], "--out x is for a comparison", "leave --out out"),
+        (["report", "taken", "b", "--compare", "--readme", "R.md"], "--readme takes the results of one run", "leave --compare or --readme"),
         (["export", "zzz", "out"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
     ],
 )
@@ -101,6 +107,27 @@ def test_an_error_is_one_line_and_says_what_to_type(call: Any, folder: Path, arg
     code, out, _ = call(*argv, "--json")
     document = json.loads(out)
     assert code == 2 and what in document["error"] and fix in document["fix"]
+
+
+def test_runs_side_by_side(call: Any, folder: Path) -> None:
+    for name, recipe, overrides in (("a", "almodel-tiny", []), ("b", "almodel-tiny", ["seed=1"]), ("c", RECIPE, [])):
+        create.create(folder / "runs" / name, load(recipe, overrides), "local", {})
+    code, out, err = call("report", "--compare", "a", "b")
+    assert (code, err) == (0, "")
+    assert "Settings that differ  a  b" in out and "seed                  0  1" in out
+    assert call("report", "a", "runs/c", "--compare", "--out", "side")[0] == 0
+    assert (folder / "side" / "compare.html").is_file()
+    document = json.loads(call("report", "--compare", "a", "c", "--json")[1])
+    assert [one["what"] for one in document["not_comparable"]] == ["kind of run"]
+    assert not (folder / "runs" / "a" / "report").exists(), "a comparison changes no run"
+
+
+def test_the_list_knows_the_steps_of_every_kind(call: Any, folder: Path) -> None:
+    run = create.create(folder / "runs" / "a", load("almodel-tiny"), "local", {})
+    append_jsonl(run.metrics, {"stage": "pretrain", "step": 7, "time": 1.0, "attempt": 1, "loss": 3.0})
+    (row,) = json.loads(call("list", "--json")[1])
+    assert (row["stage"], row["step"], row["max_steps"]) == ("pretrain", 7, 200)
+    assert "7/200" in call("list")[1]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def steps(*losses: float) -> list[dict[str, Any]]:
     return [{"step": n, "loss": loss} for n, loss in enumerate(losses, 1)]
 
 
-def tested(*found: tuple[int, float]) -> list[dict[str, Any]]:
+def _tested(*found: tuple[int, float]) -> list[dict[str, Any]]:
     return [{"when": "before" if step == 0 else "during", "step": step, "loss": loss} for step, loss in found]
 
 
@@ -37,7 +37,7 @@ def test_the_curves_of_the_source_are_called_what_they_are(losses: tuple[float, 
 
 def test_a_fast_fall_is_seen_when_the_run_goes_on_and_when_held_out_documents_leak_too() -> None:
     curve = steps(*SOURCE_64_DEVICES, *[0.05] * 200)
-    assert "in 30 steps" in suspicions(curve, tested((0, 12.1), (207, 0.05)), 1.0)[0]
+    assert "in 30 steps" in suspicions(curve, _tested((0, 12.1), (207, 0.05)), 1.0)[0]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -56,12 +56,12 @@ def test_healthy_curves_are_left_alone(first: float, floor: float, num: int, fas
     noise = random.Random(seed)
     held_out = [(n, curve[max(0, n - 1)]["loss"] + noise.gauss(0.02, 0.04)) for n in range(0, num + 1, max(1, num // 8))]
     for epochs in (None, 0.5, 1.0, 3.5):
-        assert suspicions(curve, tested(*held_out), epochs) == []
+        assert suspicions(curve, _tested(*held_out), epochs) == []
         assert suspicions(curve, [], epochs) == []
 
 
 def test_training_loss_far_below_held_out_loss_after_several_passes() -> None:
-    curve, held_out = falling(12.0, 1.6, 1000, 12.0), tested((0, 12.0), (500, 3.3), (1000, 3.4))
+    curve, held_out = falling(12.0, 1.6, 1000, 12.0), _tested((0, 12.0), (500, 3.3), (1000, 3.4))
     (said,) = suspicions(curve, held_out, 6.0)
     assert "far below the held-out loss (3.40) after 6.0 passes over the data" in said
     assert "far below" in suspicions(curve, held_out, None)[0]
@@ -70,21 +70,21 @@ def test_training_loss_far_below_held_out_loss_after_several_passes() -> None:
 
 def test_held_out_loss_that_rises_while_training_goes_on() -> None:
     curve = steps(*(4.0 - 0.002 * n for n in range(500)))
-    (said,) = suspicions(curve, tested((0, 4.0), (250, 3.15), (500, 3.3)), 3.0)
+    (said,) = suspicions(curve, _tested((0, 4.0), (250, 3.15), (500, 3.3)), 3.0)
     assert "rises (from 3.15 nats at step 250 to 3.30) while the training loss still falls after 3.0 passes" in said
     flat = steps(*([3.2] * 500))
-    assert suspicions(flat, tested((250, 3.15), (500, 3.3)), 3.0) == [], "both may rise for another reason"
+    assert suspicions(flat, _tested((250, 3.15), (500, 3.3)), 3.0) == [], "both may rise for another reason"
 
 
 def test_many_passes_without_held_out_documents() -> None:
     curve = falling(12.0, 0.5, 400, 9.0)
     (said,) = suspicions(curve, [], 40.0)
     assert "after 40.0 passes over the data, and no held-out loss" in said
-    assert suspicions(curve, tested((400, 0.52)), 40.0) == [], "held-out documents say that it learned"
+    assert suspicions(curve, _tested((400, 0.52)), 40.0) == [], "held-out documents say that it learned"
     assert suspicions(curve, [], 3.9) == []
 
 
 def test_curves_with_holes() -> None:
     assert suspicions([], [], None) == []
-    assert suspicions([{"step": 1, "loss": None}, {"step": 2}], tested((2, math.nan)), None) == []
+    assert suspicions([{"step": 1, "loss": None}, {"step": 2}], _tested((2, math.nan)), None) == []
     assert suspicions([{"step": 1, "loss": math.nan}, {"step": 2, "loss": 12.0}], [{"step": 2}], 9.0) == []
