@@ -67,7 +67,8 @@ def chunked(
     that do nothing. For the backward pass the inputs and the state at each chunk are kept; the rest is computed again.
     """
     b, n, h, _ = q_BNHK.shape
-    chunks, most = -(-n // CHUNK), max(1, MOST_AT_ONCE // (b * h))
+    # At least two: a loop over one is unrolled, and then XLA's CPU compiler (jaxlib 0.10.2) may multiply with a wrong first state.
+    chunks, most = max(2, -(-n // CHUNK)), max(1, MOST_AT_ONCE // (b * h))
     groups = -(-chunks // (1 << most.bit_length() - 1))  # by a power of two, as most sequences are
     room = -(-chunks // groups) * CHUNK * groups - n
 

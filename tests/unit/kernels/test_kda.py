@@ -133,7 +133,7 @@ def test_no_state_crosses_from_one_document_to_the_next(begins, bounded):
 
 def test_packed_documents_are_as_if_each_was_alone():
     values, edges = inputs("bounded"), (0, 100, N)
-    forward = functools.partial(kda.chunked, bounded=True)
+    forward = jax.jit(functools.partial(kda.chunked, bounded=True))
     packed = forward(*values, jnp.asarray(np.arange(N) >= 100, int)[None])
     apart = [forward(*(x[:, a:b] for x in values)) for a, b in itertools.pairwise(edges)]
     np.testing.assert_allclose(packed, np.concatenate(apart, 1), atol=1e-6)
@@ -152,6 +152,13 @@ def test_nothing_sees_a_later_token(bounded):
             # the middle of a bounded block is the reference of all its decays, which rounds those before it differently
             assert difference[:t].max(initial=0) <= (1e-6 if bounded and NAMES[number + 1] == "g" else 0)
             assert difference[t] > 1e-4 or (t == 0 and NAMES[number + 1] == "g")  # nothing is there to decay before the first
+
+
+@pytest.mark.parametrize("n", [1, 64])
+def test_one_chunk(n):
+    values = inputs("start", n=n)
+    o = jax.jit(functools.partial(kda.chunked, bounded=False))(*values)
+    np.testing.assert_allclose(o, exact(*values, weights(values))["o"], atol=1e-6)
 
 
 def test_groups_of_chunks_one_after_the_other_are_the_same(monkeypatch):
