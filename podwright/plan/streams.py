@@ -14,7 +14,7 @@ from podwright.errors import UserError
 from podwright.plan.findings import Finding, Level
 from podwright.recipe import corpus
 from podwright.recipe.corpus import Shard
-from podwright.recipe.place import Place
+from podwright.recipe.place import Place, Unreachable
 
 _SAMPLE = 4 << 20  # bytes of a text
 _LOOKED_AT = 1 << 23, 1 << 18  # tokens, of this machine's files and of a store's: a fraction of a second
@@ -56,6 +56,8 @@ def check(
     """
     try:
         stock = take(source, tokenizer, num_documents, vocab_size, cwd)
+    except Unreachable as e:  # the machine that trains may well reach it
+        return [Finding("data", "warning", f"how long the data lasts is not known: {e.what}", e.fix)]
     except UserError as e:
         return [Finding("data", "error", e.what, e.fix)]
     held = num_held * sequence_length + 1 if num_held else 0

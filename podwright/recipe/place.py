@@ -13,6 +13,11 @@ from typing import Any
 
 from podwright.errors import UserError
 
+
+class Unreachable(UserError):
+    """A store that cannot be asked from this machine: its package, its credentials or the network are missing."""
+
+
 _INSTALL = {"gs": "podwright[gcs]", "gcs": "podwright[gcs]", "s3": "s3fs", "az": "adlfs", "abfs": "adlfs"}
 _PIECE = 1 << 22
 
@@ -27,7 +32,7 @@ class Place:
 
     @classmethod
     def of(cls, typed: str, cwd: Path = Path()) -> Place:
-        """UserError when the URL's kind is unknown or needs a package that is not installed."""
+        """UserError when the URL's kind is unknown; Unreachable when it needs a package that is not installed."""
         protocol, found, rest = typed.partition("://")
         if not found:
             return cls(typed, str(cwd / Path(typed).expanduser()))
@@ -38,7 +43,7 @@ class Place:
 
             return cls(typed.rstrip("/"), *reversed(fsspec.core.url_to_fs(typed)))
         except ImportError as e:
-            raise UserError(
+            raise Unreachable(
                 f"reading {typed} needs the package {_package(e)}", f"type pip install '{_INSTALL.get(protocol, 'fsspec')}'"
             ) from e
         except ValueError as e:
@@ -46,7 +51,7 @@ class Place:
                 f"{typed} is no place that can be read ({_first(e)})", "give a path, or a URL such as gs://bucket/directory"
             ) from e
         except Exception as e:  # clients look for credentials as soon as they are made, and raise dozens of types
-            raise UserError(f"{typed} cannot be read ({type(e).__name__}: {_first(e)})", "check the URL and your credentials") from e
+            raise Unreachable(f"{typed} cannot be read ({type(e).__name__}: {_first(e)})", "check the URL and your credentials") from e
 
     @property
     def local(self) -> Path | None:
@@ -116,7 +121,9 @@ class Place:
             if self.fs is None and not isinstance(e, OSError):
                 raise
             reason = e.strerror if isinstance(e, OSError) and e.strerror else f"{type(e).__name__}: {_first(e)}"
-            raise UserError(f"{self.typed} cannot be read ({reason})", "check the path and your rights to it") from e
+            raise (Unreachable if self.fs else UserError)(
+                f"{self.typed} cannot be read ({reason})", "check the path and your rights to it"
+            ) from e
 
 
 def ranges(wanted: Sequence[tuple[Place, int, int]]) -> list[bytes]:

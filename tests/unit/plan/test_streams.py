@@ -133,7 +133,12 @@ def test_a_store_is_looked_at_as_a_disk_is(made: Path) -> None:
     fsspec.filesystem("memory").mkdir("/plans/empty")
     refused("memory://plans/empty holds no token shards", source="memory://plans/empty")
     refused("there is no memory://plans/none", source="memory://plans/none")
-    refused("reading gs://b/x needs the package gcsfs; type pip install 'podwright[gcs]'", source="gs://b/x")
+
+
+def test_a_store_that_this_machine_cannot_ask_is_a_warning() -> None:
+    (found,) = check("gs://b/x")
+    assert (found.level, found.fix) == ("warning", "type pip install 'podwright[gcs]'")
+    assert found.message == "how long the data lasts is not known: reading gs://b/x needs the package gcsfs"
 
 
 def test_data_that_is_too_little_by_an_estimate_only_is_a_warning() -> None:
