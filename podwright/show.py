@@ -61,6 +61,8 @@ def findings(plan: Row) -> None:
         print(_finding(f))
     for p in plan["programs"]:
         print(_program(p))
+        if p.get("parts"):
+            print(f"{'':<10} {_where_time_goes(p['parts'])}")
     if plan["step"]:
         _step_time(plan["step"])
     if plan["memory"] and not plan["programs"]:
@@ -82,6 +84,21 @@ def _program(p: Row) -> str:
     limit = f" of {p['limit_gib']:.2f}" if p["limit_gib"] else ""
     time = f"  {_short(p['predicted_s'])} s by {p['bound']}" if "predicted_s" in p else ""
     return f"{p['name']:<10} {bar:.<{BAR}} {p['hbm_gib']:6.2f}{limit} GiB  {p['verdict']}{time}"
+
+
+def _where_time_goes(parts: list[Row]) -> str:
+    """Seconds by the parts of the model, the largest first, and how much of each is computed again."""
+    totals: dict[str, float] = {}
+    for p in parts:
+        totals[p["part"]] = totals.get(p["part"], 0.0) + p["seconds"]
+    again = {p["part"]: p["seconds"] for p in parts if p["phase"] == "again"}
+    whole = sum(totals.values())
+    said = []
+    for part, seconds in sorted(totals.items(), key=lambda item: -item[1]):
+        if seconds >= 0.01 * whole:
+            twice = f" ({_short(again[part])} again)" if again.get(part, 0.0) >= 0.01 * whole else ""
+            said.append(f"{part} {_short(seconds)} s{twice}")
+    return ", ".join(said)
 
 
 def _step_time(step: Row) -> None:

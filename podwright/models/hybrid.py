@@ -83,19 +83,22 @@ def hidden(
     batch = NamedSharding(mesh, PartitionSpec(param.batch_axes(mesh)))
 
     def layer(x: jax.Array, w: Tree, bias_X: jax.Array | None, i: int) -> tuple[jax.Array, jax.Array | None]:
-        y = layers.rms_norm(x, w["attention_norm"], dims.norm_eps)
-        if isinstance(dims.attention(i), Kda):
-            out = kda.apply(dims, w["attention"], y, segment_ids_BN, mesh)
-        else:
-            out = mla.apply(dims, w["attention"], y, positions_BN, segment_ids_BN, mesh)
-        x = jax.lax.with_sharding_constraint(x + checkpoint_name(out, KEPT), batch)
-        y = layers.rms_norm(x, w["mlp_norm"], dims.norm_eps)
-        if bias_X is None:
-            out, load = _mlp(dims, w["mlp"], y, mesh), None
-        else:
-            out, load_BX = moe.apply(dims, w["mlp"], bias_X, y, mesh)
-            load = load_BX.sum(0)
-        return jax.lax.with_sharding_constraint(x + out, batch), load
+        linear = isinstance(dims.attention(i), Kda)
+        with jax.named_scope("kda" if linear else "mla"):
+            y = layers.rms_norm(x, w["attention_norm"], dims.norm_eps)
+            if linear:
+                out = kda.apply(dims, w["attention"], y, segment_ids_BN, mesh)
+            else:
+                out = mla.apply(dims, w["attention"], y, positions_BN, segment_ids_BN, mesh)
+            x = jax.lax.with_sharding_constraint(x + checkpoint_name(out, KEPT), batch)
+        with jax.named_scope("mlp" if bias_X is None else "experts"):
+            y = layers.rms_norm(x, w["mlp_norm"], dims.norm_eps)
+            if bias_X is None:
+                out, load = _mlp(dims, w["mlp"], y, mesh), None
+            else:
+                out, load_BX = moe.apply(dims, w["mlp"], bias_X, y, mesh)
+                load = load_BX.sum(0)
+            return jax.lax.with_sharding_constraint(x + out, batch), load
 
     def again(x: jax.Array, w: Tree, bias_X: jax.Array | None, i: int) -> tuple[jax.Array, jax.Array | None]:
         def run(x: jax.Array, w: Tree, bias_X: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
@@ -106,7 +109,8 @@ def hidden(
         policy = jax.checkpoint_policies.save_only_these_names(KEPT) if remat == "attention" else None
         return jax.checkpoint(run, policy=policy)(x, w, bias_X)
 
-    x = jax.lax.with_sharding_constraint(params["embed"].astype(dtype)[tokens_BN], batch)
+    with jax.named_scope("embedding"):
+        x = jax.lax.with_sharding_constraint(params["embed"].astype(dtype)[tokens_BN], batch)
     first, dense, loads = len(params["first"]), dims.num_dense_layers, []
     for i in range(first):
         x, load = again(x, params["first"][str(i)], bias_LX[i - dense] if i >= dense else None, i)

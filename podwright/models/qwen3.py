@@ -82,15 +82,17 @@ def gathered(dims: Qwen3Dims, w: Tree, dtype: Any, mesh: Mesh) -> Tree:
 def _layer(dims: Qwen3Dims, w: Tree, x_BNE: jax.Array, cos: jax.Array, sin: jax.Array, attend: Attend) -> jax.Array:
     """One pre-norm block. `attend(q BNKRD, k BNKD, v BNKD) -> BNKRD` decides who sees whom."""
     b, num, _ = x_BNE.shape
-    y = layers.rms_norm(x_BNE, w["attention_norm"], dims.norm_eps)
-    q, k, v = _project(dims, w, y)
-    q = layers.rotate(layers.rms_norm(q, w["q_norm"], dims.norm_eps), cos, sin)
-    k = layers.rotate(layers.rms_norm(k, w["k_norm"], dims.norm_eps), cos, sin)
-    out = attend(q.reshape(b, num, dims.num_kv_heads, -1, dims.head_dim), k, v)
-    x_BNE = x_BNE + layers.linear(out.reshape(b, num, -1), jax.tree.map(lambda m: m.reshape(-1, m.shape[-1]), w["o"]))
-    y = layers.rms_norm(x_BNE, w["mlp_norm"], dims.norm_eps)
-    gate, up = _gate_and_up(w, y)
-    return x_BNE + layers.linear(jax.nn.silu(gate) * up, w["down"])
+    with jax.named_scope("attention"):
+        y = layers.rms_norm(x_BNE, w["attention_norm"], dims.norm_eps)
+        q, k, v = _project(dims, w, y)
+        q = layers.rotate(layers.rms_norm(q, w["q_norm"], dims.norm_eps), cos, sin)
+        k = layers.rotate(layers.rms_norm(k, w["k_norm"], dims.norm_eps), cos, sin)
+        out = attend(q.reshape(b, num, dims.num_kv_heads, -1, dims.head_dim), k, v)
+        x_BNE = x_BNE + layers.linear(out.reshape(b, num, -1), jax.tree.map(lambda m: m.reshape(-1, m.shape[-1]), w["o"]))
+    with jax.named_scope("mlp"):
+        y = layers.rms_norm(x_BNE, w["mlp_norm"], dims.norm_eps)
+        gate, up = _gate_and_up(w, y)
+        return x_BNE + layers.linear(jax.nn.silu(gate) * up, w["down"])
 
 
 def _project(dims: Qwen3Dims, w: Tree, y_BNE: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

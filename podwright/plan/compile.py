@@ -155,7 +155,8 @@ def _read(path: Path) -> Compiled | None:
     if memory:
         memory = dump.Memory(**memory | {"largest": tuple(dump.Allocation(**a) for a in memory["largest"])})
     if cost:
-        cost = costs.ProgramCost(**cost | {"collectives": tuple(costs.Traffic(**t) for t in cost["collectives"])})
+        parts = tuple((part, phase, seconds) for part, phase, seconds in cost["parts"])
+        cost = costs.ProgramCost(**cost | {"collectives": tuple(costs.Traffic(**t) for t in cost["collectives"]), "parts": parts})
     return Compiled(**value | {"memory": memory, "cost": cost, "notes": tuple(value["notes"]), "cached": True})
 
 

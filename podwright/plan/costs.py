@@ -42,6 +42,8 @@ class ProgramCost:
     bound: str
     """what most of that time is spent waiting for: 'compute', 'hbm', 'ici', 'dcn' or 'host'; of a CPU one of calibrate.RESOURCES"""
     collectives: tuple[Traffic, ...]
+    parts: tuple[tuple[str, str, float], ...] = ()
+    """part of the model, phase (roofline.PHASES) and seconds, the longest first"""
 
 
 def read(
@@ -75,4 +77,5 @@ def _named(found: roofline.Cost, mesh: Mapping[str, int]) -> ProgramCost:
         before = sent.get(key, (0.0, 0))
         sent[key] = (before[0] + size, before[1] + count)
     collectives = tuple(Traffic(*key, *value) for key, value in sorted(sent.items()) if key[1])
-    return ProgramCost(found.flops, found.hbm_bytes, found.host_bytes, found.dcn_bytes, found.predicted_s, found.bound, collectives)
+    parts = tuple(sorted(((*of, seconds) for of, seconds in found.parts.items()), key=lambda part: -part[2]))
+    return ProgramCost(found.flops, found.hbm_bytes, found.host_bytes, found.dcn_bytes, found.predicted_s, found.bound, collectives, parts)

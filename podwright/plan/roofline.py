@@ -8,6 +8,7 @@ out: the cost of starting an instruction, vector arithmetic, sorting; programs o
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,9 +16,14 @@ from podwright.accelerators import Accelerator
 from podwright.errors import UserError
 from podwright.plan import loops
 from podwright.plan.hlo import Computation, Instruction, Module
-from podwright.plan.work import COLLECTIVES, Collective, Work, base, called, kernel_flops, moved, moves_nothing, target
+from podwright.plan.work import COLLECTIVES, Collective, Work, base, called, is_grouped, kernel_flops, moved, moves_nothing, target
 
 RESOURCES = ("compute", "hbm", "ici", "dcn", "host")
+PARTS = ("embedding", "attention", "kda", "mla", "mlp", "experts", "head", "optimizer")
+"""the named scopes of the models and trainers (jax.named_scope)"""
+PHASES = ("forward", "again", "backward")
+"""'again': what the backward pass computes a second time instead of having kept it"""
+_SCOPE = re.compile(rf"(?<![^/(])({'|'.join(PARTS)})(?![^/)])")
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class Efficiency:
 
     matmul: float
     kernel: float
-    """attention kernels: heads of 128 fill half the width of a matrix unit of 256"""
+    """attention kernels: heads of 128 fill half the width of a matrix unit of 256. Products of groups of rows count as any product."""
     hbm: float
     ici: float
     dcn: float
@@ -67,6 +73,8 @@ class Cost:
     """kind, the devices of one group, bytes each device sends, how often"""
     seconds: dict[str, float] = field(default_factory=dict)
     """how long each resource is busy"""
+    parts: dict[tuple[str, str], float] = field(default_factory=dict)
+    """the predicted time, divided among the parts of the model (PARTS, or 'other') and the phases (PHASES)"""
     limits: dict[str, float] = field(default_factory=dict)
     """the predicted time, divided among what it was spent waiting for"""
     predicted_s: float = 0.0
@@ -132,6 +140,7 @@ class _Walk:
         self.queues: dict[str, _Queue] = {}
         self.pending: dict[str, tuple[str, float]] = {}
         self.times = 1.0
+        self.part = ("other", "forward")
 
     def result(self) -> Cost:
         self.cost.predicted_s = sum(self.cost.limits.values())
@@ -147,7 +156,8 @@ class _Walk:
         self.times = outer
 
     def instruction(self, inside: Computation, at: Instruction) -> None:
-        kind = base(at.opcode)
+        kind, outer = base(at.opcode), self.part
+        self.part = part_of(at.op_name) or outer
         if at.opcode == "while":
             self.loop(inside, at)
         elif at.opcode == "conditional":
@@ -169,6 +179,7 @@ class _Walk:
             pass
         else:
             self.compute(inside, at)
+        self.part = outer
 
     def loop(self, inside: Computation, at: Instruction) -> None:
         found = loops.trips(self.module, at, inside)
@@ -255,6 +266,10 @@ class _Walk:
         size = self.work.hbm_bytes(inside, at)
         if at.opcode == "custom-call" and target(at) == "tpu_custom_call" and kernel_flops(inside, at) is None:
             self.cost.notes.append(f"the kernel {at.name.split('.')[0]} is counted by its bytes alone")
+        if is_grouped(at):
+            self.cost.notes.append(
+                "products of experts are taken to reach the share of the peak that others do; no published run was compared"
+            )
         if at.opcode == "sort":
             self.cost.notes.append(f"sorting {math.prod(at.shapes[0].dims)} numbers is counted by its bytes alone")
         self.cost.starts += self.times
@@ -300,8 +315,17 @@ class _Walk:
     def pass_time(self, seconds: float, spent_on: str, busy: Mapping[str, float]) -> None:
         """The clock goes on; queues work with what the instruction leaves of their resource."""
         self.cost.limits[spent_on] += seconds * self.times
+        self.cost.parts[self.part] = self.cost.parts.get(self.part, 0.0) + seconds * self.times
         for name, queue in self.queues.items():
             queue.run(seconds - busy.get(name.split()[0], 0.0))
+
+
+def part_of(op_name: str) -> tuple[str, str] | None:
+    """The part and the phase that an operation belongs to by its name, such as 'jit(step)/transpose(jvp(kda))/mul'; None for no part."""
+    found = _SCOPE.findall(op_name)
+    if not found:
+        return None
+    return found[-1], "again" if "rematted_computation" in op_name else "backward" if "transpose(" in op_name else "forward"
 
 
 class Links:

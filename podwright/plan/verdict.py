@@ -116,6 +116,7 @@ def entry(one: Compiled, limit_bytes: float | None) -> dict[str, Any]:
     if one.cost is not None:
         for name in ("flops", "hbm_bytes", "host_bytes", "dcn_bytes", "predicted_s", "bound"):
             said[name] = getattr(one.cost, name)
+        said["parts"] = [{"part": part, "phase": phase, "seconds": seconds} for part, phase, seconds in one.cost.parts]
         said["collectives"] = [
             {"kind": t.kind, "axis": t.axis, "gib_sent": _gib(t.sent_bytes), "count": t.count} for t in one.cost.collectives
         ]

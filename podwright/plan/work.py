@@ -35,6 +35,7 @@ FREE = (
     "add-dependency",
 )
 """instructions that move nothing"""
+ROWS_OF_A_TILE = 512  # kernels/grouped.py has the same; a test holds them together
 _SLICES = ("slice", "dynamic-slice", "gather")
 _NO_WORK = ("AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound", "AsyncCollectiveStart", "AsyncCollectiveDone", "Sharding")
 
@@ -86,13 +87,14 @@ class Work:
         self._of_computation: dict[str, tuple[float, float]] = {}
 
     def flops(self, inside: Computation, at: Instruction) -> tuple[float, float]:
-        """Operations of products and of kernels."""
+        """Operations of products, those of groups of rows among them, and of attention kernels."""
         if at.opcode == "dot":
             return _dot(inside, at), 0.0
         if at.opcode == "convolution":
             return _convolution(inside, at), 0.0
         if at.opcode == "custom-call":
-            return 0.0, kernel_flops(inside, at) or 0.0
+            found = kernel_flops(inside, at) or 0.0
+            return (found, 0.0) if is_grouped(at) else (0.0, found)
         body = called(self.module, at)
         if body is None:
             return 0.0, 0.0
@@ -188,9 +190,9 @@ def kernel_flops(inside: Computation, at: Instruction) -> float | None:
     if target(at) != "tpu_custom_call":
         return None
     given = [s for name in at.operands for s in inside.by_name[name].shapes[:1] if s.dtype.startswith(("bf", "f"))]
-    if re.search(r"gmm|ragged_dot", at.name) and given:
+    if is_grouped(at) and given:
         matrices = [s for s in given if len(s.dims) >= 2]
-        return 2.0 * math.prod(matrices[0].dims) * at.shapes[0].dims[-1] if matrices else None
+        return 2.0 * math.prod(matrices[0].dims) * at.shapes[0].dims[-1] * _shared_tiles([*matrices, at.shapes[0]]) if matrices else None
     if not re.search(r"splash|flash", at.name):
         return None
     arrays = [s for s in given if len(s.dims) >= 3]
@@ -199,6 +201,18 @@ def kernel_flops(inside: Computation, at: Instruction) -> float | None:
     q, k = arrays[0].dims, arrays[1].dims
     scores = math.prod(q[:-1]) * k[-2] * _visited(at, q[-2], k[-2])
     return 2.0 * scores * q[-1] * _products(at)
+
+
+def is_grouped(at: Instruction) -> bool:
+    """A kernel that multiplies groups of rows, each with a matrix of its own."""
+    return target(at) == "tpu_custom_call" and bool(re.search(r"gmm|ragged_dot", at.name))
+
+
+def _shared_tiles(shapes: list[Shape]) -> float:
+    """How much more is multiplied because a tile of rows that two groups share is worked off for each of them."""
+    groups = next((s.dims[0] for s in shapes if len(s.dims) == 3), 1)
+    flat = [set(s.dims) for s in shapes if len(s.dims) == 2]
+    return 1 + ROWS_OF_A_TILE * (groups - 1) / max(set.intersection(*flat), default=math.inf) if flat else 1.0
 
 
 def _products(at: Instruction) -> int:

@@ -51,5 +51,6 @@ def abstract_state(tx: optax.GradientTransformation, params: Tree, mesh: Mesh) -
 
 def apply(tx: optax.GradientTransformation, grads: Tree, opt_state: Tree, params: Tree) -> tuple[Tree, Tree, jax.Array]:
     """New parameters, new state, and the global norm of the gradient before clipping."""
-    updates, opt_state = tx.update(grads, opt_state, params)
-    return optax.apply_updates(params, updates), opt_state, optax.global_norm(grads).astype(jnp.float32)
+    with jax.named_scope("optimizer"):
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state, optax.global_norm(grads).astype(jnp.float32)

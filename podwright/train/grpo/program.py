@@ -85,7 +85,8 @@ class Setup:
         hidden = qwen3.group_hidden(self.dims, params, group, self.dtype, remat, batch_sharding(self.mesh))
         setting = logits.Setting(self.mesh, self.dtype, LOGITS_CHUNK, temperature)
         flat = hidden.reshape(p, g * t, -1)
-        out = logits.token_logprobs(setting, flat, qwen3.head(params), group.completions_PGT.reshape(p, g * t))
+        with jax.named_scope("head"):
+            out = logits.token_logprobs(setting, flat, qwen3.head(params), group.completions_PGT.reshape(p, g * t))
         return out[0].reshape(p, g, t), out[1].reshape(p, g, t)
 
 

@@ -169,6 +169,7 @@ def generate(
     weights = param.constrain(qwen3.declare(dims), qwen3.cast(params, dtype), mesh, param.DECODE_RULES)
     stops = jnp.asarray(stop_ids)
 
+    @jax.named_scope("head")
     def draw(hidden_PGE: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array]:
         logits = jnp.einsum("pge,ve->pgv", hidden_PGE, qwen3.head(weights), preferred_element_type=jnp.float32)
         uniform = jax.random.uniform(jax.random.fold_in(key, t), (p, g))

@@ -21,7 +21,7 @@ from podwright.train.mesh import batch_sharding
 from podwright.train.program import Program
 
 Tree = Any
-LOGITS_CHUNK = 512  # tokens per device whose logits exist at one time
+LOGITS_CHUNK = 2048  # tokens per device whose logits exist at one time; each chunk reads the head and its gradient once more
 
 
 class State(NamedTuple):
@@ -127,7 +127,8 @@ def _loss(setup: Setup, params: Tree, bias_LX: jax.Array, batch: Batch) -> tuple
         setup.dims, params, bias_LX, batch.tokens_BN, batch.positions_BN, batch.segment_ids_BN, dtype, recipe.model.remat, setup.mesh
     )
     setting = logits.Setting(setup.mesh, dtype, LOGITS_CHUNK, 1.0)
-    logps, _ = logits.token_logprobs(setting, x, params["lm_head"], batch.targets_BN)
+    with jax.named_scope("head"):
+        logps, _ = logits.token_logprobs(setting, x, params["lm_head"], batch.targets_BN)
     return -jnp.where(batch.targets_BN >= 0, logps, 0.0).sum(), load
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from podwright import show, slices
 from podwright.accelerators import GIB
-from podwright.kernels import splash
-from podwright.plan import memory, meshes, pace
+from podwright.kernels import grouped, splash
+from podwright.plan import memory, meshes, pace, work
 from podwright.plan.compile import programs
 from podwright.recipe import load
 from podwright.recipe.models import MODELS, find
@@ -49,6 +49,7 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(rank):
 
 def test_the_chunk_of_logits_is_the_trainers():
     assert memory.LOGITS_CHUNK == program.LOGITS_CHUNK and memory.LANES == splash.LANES
+    assert work.ROWS_OF_A_TILE == grouped.MOST_ROWS
 
 
 @pytest.mark.parametrize("most", [16, 512, 700, 1024, 2048, 3000])

@@ -475,10 +475,28 @@ def test_kernels_are_counted_by_their_shapes() -> None:
     prefixed = kernel("splash_mha_fwd_segmented", queries, [queries, keys, keys], block_q=512, block_kv=768)
     assert prefixed.flops == 2 * 2 * (3 * 32 * 2048 * 2304 * 9 / 12) * 128  # 1, 2, 3 and 3 of 3 blocks
     experts = kernel("gmm.1", "bf16[4096,768]{1,0}", ["s32[129]{0}", "bf16[4096,2048]{1,0}", "bf16[128,2048,768]{2,1,0}"])
-    assert experts.flops == 2 * 4096 * 2048 * 768
+    assert experts.flops == 2 * (4096 + 127 * 512) * 2048 * 768 and experts.kernel_flops == 0  # tiles that two groups share count twice
+    assert experts.seconds["compute"] == pytest.approx(experts.flops / 1e9)
+    gradient = kernel("tgmm.1", "bf16[128,2048,768]{2,1,0}", ["s32[129]{0}", "bf16[4096,2048]{0,1}", "bf16[4096,768]{1,0}"])
+    assert gradient.flops == experts.flops
+    (told,) = experts.notes
+    assert "products of experts are taken to reach the share of the peak that others do" in told
     other = kernel("page_table.2", "f32[8]{0}", ["f32[8]{0}"])
     assert other.flops == 0 and other.hbm_bytes == 64
     assert other.notes == ["the kernel page_table is counted by its bytes alone"]
+
+
+def test_time_is_divided_among_parts_and_phases() -> None:
+    def pass_over(i: int, name: str, scope: str) -> str:
+        return f'%{name} = f32[1000]{{0}} negate(%p{i}), metadata={{op_name="jit(step)/{scope}/neg"}}'
+
+    scopes = ("jvp(kda)", "transpose(jvp(kda))", "transpose(jvp(checkpoint))/rematted_computation/kda/while/body", "optimizer/kdas")
+    lines = [f"%p{i} = f32[1000]{{0}} parameter({i})" for i in range(len(scopes))]
+    c = cost("\n".join([*lines, *(pass_over(i, f"n{i}", scope) for i, scope in enumerate(scopes)), "ROOT %t = f32[1000]{0} negate(%p0)"]))
+    one = 8000 / 1e6
+    expected = {("kda", "forward"): one, ("kda", "backward"): one, ("kda", "again"): one, ("optimizer", "forward"): one}
+    assert c.parts == pytest.approx(expected | {("other", "forward"): one})
+    assert sum(c.parts.values()) == pytest.approx(c.predicted_s)
 
 
 def test_sorting_is_said_to_be_left_out() -> None:
