@@ -18,7 +18,7 @@ from podwright.models.param import Param
 from podwright.recipe.hybrid import HybridDims, Kda
 
 Tree = dict[str, Any]
-KEPT = "attention"  # what remat='attention' keeps of a layer
+KEPT = {"attention": ("attention",), "products": ("attention", kda.KEPT, moe.KEPT)}  # of a layer, by `remat`
 
 
 def declare(dims: HybridDims) -> Tree:
@@ -90,7 +90,7 @@ def hidden(
                 out = kda.apply(dims, w["attention"], y, segment_ids_BN, mesh)
             else:
                 out = mla.apply(dims, w["attention"], y, positions_BN, segment_ids_BN, mesh)
-            x = jax.lax.with_sharding_constraint(x + checkpoint_name(out, KEPT), batch)
+            x = jax.lax.with_sharding_constraint(x + checkpoint_name(out, "attention"), batch)
         with jax.named_scope("mlp" if bias_X is None else "experts"):
             y = layers.rms_norm(x, w["mlp_norm"], dims.norm_eps)
             if bias_X is None:
@@ -106,8 +106,7 @@ def hidden(
 
         if remat == "none":
             return run(x, w, bias_X)
-        policy = jax.checkpoint_policies.save_only_these_names(KEPT) if remat == "attention" else None
-        return jax.checkpoint(run, policy=policy)(x, w, bias_X)
+        return jax.checkpoint(run, policy=jax.checkpoint_policies.save_only_these_names(*KEPT.get(remat, ())))(x, w, bias_X)
 
     with jax.named_scope("embedding"):
         x = jax.lax.with_sharding_constraint(params["embed"].astype(dtype)[tokens_BN], batch)

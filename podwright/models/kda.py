@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, PartitionSpec
 
 from podwright.kernels import kda as kernel
@@ -19,6 +20,7 @@ from podwright.models.param import Param, batch_axes
 from podwright.recipe.hybrid import HybridDims, Kda
 
 Tree = dict[str, Any]
+KEPT = "projections"  # the name of what the layer's products gave, its last one aside
 FLOAT32 = ("a_log", "dt_bias")  # not to be cast to the dtype of the products
 
 # our name -> theirs within a layer's attention
@@ -97,7 +99,7 @@ def apply(dims: HybridDims, w: Tree, x_BNE: jax.Array, segment_ids_BN: jax.Array
     kda = _kda(dims)
     w = {name: x if name in FLOAT32 else x.astype(x_BNE.dtype) for name, x in w.items()}
     documents = None if segment_ids_BN is None else kernel.documents(segment_ids_BN)
-    q, k, v = (layers.linear(x_BNE, w[name]) for name in ("q", "k", "v"))
+    q, k, v = (checkpoint_name(layers.linear(x_BNE, w[name]), KEPT) for name in ("q", "k", "v"))
     q = _unit(_convolved(q, w["q_conv"], documents), kda.head_dim**-0.5)
     k = _unit(_convolved(k, w["k_conv"], documents), 1.0)
     v = _convolved(v, w["v_conv"], documents)
@@ -111,8 +113,8 @@ def apply(dims: HybridDims, w: Tree, x_BNE: jax.Array, segment_ids_BN: jax.Array
 def _gate(w: Tree, name: str, x_BNE: jax.Array) -> jax.Array:
     """What a gate is made of, [B, N, H, D]."""
     if name in w:
-        return layers.linear(x_BNE, w[name])
-    return layers.linear(layers.linear(x_BNE, w[f"{name}_down"]), w[f"{name}_up"])
+        return checkpoint_name(layers.linear(x_BNE, w[name]), KEPT)
+    return checkpoint_name(layers.linear(layers.linear(x_BNE, w[f"{name}_down"]), w[f"{name}_up"]), KEPT)
 
 
 # What follows is arithmetic of single elements in float32: cheaper to do again for the gradient than to keep. Where a layer is computed

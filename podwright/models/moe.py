@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, PartitionSpec
 
 from podwright.kernels import grouped
@@ -42,6 +43,7 @@ HF_NAMES: dict[str, dict[str, str]] = {
     "kimi_linear": {ours: f"block_sparse_moe.{theirs}" for ours, theirs in (_HF_NAMES | _KIMI).items()},
 }
 
+KEPT = "experts"  # the name of what experts' first products gave
 Product = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
@@ -198,7 +200,7 @@ def routed(
     sizes = (own_R[:, None] == jnp.arange(num)).sum(0, dtype=jnp.int32)
     order = jnp.argsort(own_R)  # stable; the other experts' choices come last
     plan = _Plan(order[: len(x_TE) * min(k, num)], jnp.argsort(order), sizes.sum())
-    z = product(_spread(x_TE, plan), gate_up, sizes)
+    z = checkpoint_name(product(_spread(x_TE, plan), gate_up, sizes), KEPT)
     share = _sorted(share_TK.T.reshape(-1), plan)
     # shares before the second product: the gradient then needs nothing that comes after it
     hidden = jax.nn.silu(z[:, :f].astype(jnp.float32)) * z[:, f:] * share[:, None]

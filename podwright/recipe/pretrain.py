@@ -12,8 +12,10 @@ from podwright.recipe.schema import Checkpoint, Count, Expect, Fraction, Positiv
 class Model(Section):
     name: str = Field(description="dimensions: a row of podwright.recipe.hybrid")
     compute_dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="dtype of matrix products; weights are float32")
-    remat: Literal["none", "layer", "attention"] = Field(
-        "layer", description="what the backward pass computes again: nothing, whole layers, or layers but for their attention's output"
+    remat: Literal["none", "layer", "attention", "products"] = Field(
+        "layer",
+        description="what the backward pass computes again: nothing, whole layers, layers but for their attention's output, or but for "
+        "that and the products of KDA and of experts",
     )
     gate: Literal["", "softplus", "bounded"] = Field(
         "", description="KDA's decay: of Kimi-Linear (low rank) or of Ling 3.0 (full rank); empty for the model's own"
