@@ -36,7 +36,9 @@ COMPILED_IN = ("train", "models", "kernels", "recipe", *(f"plan/{name}.py" for n
 IRRELEVANT = {"name", "description", "expect", "rewards", "data", "checkpoint", "trackers"}
 LIMIT_S = {"quick": 600, "full": 3600}
 _TPU_ENV = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "JAX_PLATFORMS": "cpu"}
-_DUMPED = "*after_optimizations_after_buffer_assignment.txt"
+_ASSIGNED = "*.after_optimizations-memory-usage-report.txt"
+_DUMPED = "*.jit_step.*debug_options"  # written after every stage, and last once buffers are assigned
+_REFUSED = "*oom_intermediate_module.txt"  # they do not fit, as the compiler is about to say itself
 _SCOPED = re.compile(r"Scoped allocation with size ([\d.]+)([KMG]) and limit \S+ exceeded scoped vmem limit by [\d.]+\w")
 _POLL_S = 0.1
 
@@ -220,11 +222,8 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 def _whole(folder: Path) -> bool:
     """Whether the compiler has dumped its buffer assignment and gone on."""
-    for path in folder.glob(_DUMPED):
-        size = path.stat().st_size
-        time.sleep(_POLL_S)
-        return size > 0 and path.stat().st_size == size
-    return False
+    assigned, dumped = (max((p.stat().st_mtime_ns for p in folder.glob(what)), default=0) for what in (_ASSIGNED, _DUMPED))
+    return 0 < assigned < dumped and not any(folder.glob(_REFUSED))
 
 
 def _cut_short(ended: int | None, seconds: float, limit_s: float) -> str:
