@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
-from podwright.accelerators import CPU
 from podwright.errors import UserError
 from podwright.plan import meshes, steptime, streams
 from podwright.plan.compile import Compiled
@@ -29,13 +27,16 @@ def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Findin
         said = f"{recipe.model.name} has {total / 1e6:,.1f} M parameters, {active / 1e6:,.1f} M of them active for a token"
         findings.append(Finding("model", "info", said))
         findings += _sequence(recipe, dims)
-    findings += _stream(recipe, dims, where, cwd)
+    findings += _stream(recipe, dims, cwd)
     return findings + meshes.mesh(recipe, dims, where)
 
 
-def _stream(recipe: PretrainRecipe, dims: HybridDims | None, where: Slice | None, cwd: Path) -> list[Finding]:
+def _stream(recipe: PretrainRecipe, dims: HybridDims | None, cwd: Path) -> list[Finding]:
     data = recipe.data
-    found = streams.check(
+    if dims and data.eos_id is not None and data.eos_id >= dims.vocab_size:
+        message = f"data.eos_id={data.eos_id:,} is outside the vocabulary of {dims.vocab_size:,}"
+        return [Finding("data", "error", message, "type the id of the token that ends documents")]
+    return streams.check(
         data.source,
         data.tokenizer,
         data.num_documents,
@@ -47,10 +48,6 @@ def _stream(recipe: PretrainRecipe, dims: HybridDims | None, where: Slice | None
         num_held=recipe.evaluation.num_batches * recipe.batch_size,
         cwd=cwd,
     )
-    if where is None or where.accelerator is CPU or "://" not in data.source:
-        return found
-    # a store may be out of reach from here and not from there
-    return [dataclasses.replace(f, level="warning") if f.level == "error" else f for f in found]
 
 
 def _sequence(recipe: PretrainRecipe, dims: HybridDims) -> list[Finding]:

@@ -143,7 +143,8 @@ def _override(raw: dict[str, Any], text: str) -> None:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UserError(f"{text!r} is not an override", "write key.path=value, for example training.max_steps=10")
-    known = list(fields(KINDS.get(raw.get("kind", ""), GrpoRecipe)))
+    model = KINDS.get(raw.get("kind", ""), GrpoRecipe)
+    known = list(fields(model))
     sections = {k.rsplit(".", 1)[0] for k in known if "." in k}
     if key not in known and key not in sections:
         raise _unknown(key, known)
@@ -157,7 +158,15 @@ def _override(raw: dict[str, Any], text: str) -> None:
         if not isinstance(here.get(part), dict):
             here[part] = {}
         here = here[part]
-    here[last] = parsed
+    here[last] = "" if parsed is None and _is_text(model, key) else parsed
+
+
+def _is_text(model: type[BaseModel], key: str) -> bool:
+    """Whether nothing after the equals sign is an empty text, and not the absence of a value."""
+    *path, last = key.split(".")
+    for part in path:
+        model = _section(model.model_fields[part].annotation) or model
+    return last in model.model_fields and model.model_fields[last].annotation is str
 
 
 def _unknown(key: str, known: list[str]) -> UserError:

@@ -25,6 +25,9 @@ class Model(Section):
 class Data(Section):
     source: str = Field(description="'arithmetic' (made here), a directory of token shards (`podwright data tokenize`), or a .jsonl file")
     tokenizer: str = Field("", description="of text: 'bytes' or a Hugging Face tokenizer; token shards bring their own")
+    eos_id: Count | None = Field(
+        None, description="token that ends a document, for files that do not say it; without it they are cut every 65,536 tokens"
+    )
     num_documents: Count = Field(0, description="arithmetic only: how many documents to make")
     num_epochs: Count = Field(1, description="how often the data may be seen before it counts as used up; 0: without end")
 

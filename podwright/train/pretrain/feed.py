@@ -56,7 +56,14 @@ class Feed:
 def open_(recipe: PretrainRecipe, vocab_size: int, mesh: Mesh) -> Feed:
     """UserError for whatever is wrong with the data."""
     data = recipe.data
-    found = documents.load(data.source, tokenizer=data.tokenizer, vocab_size=vocab_size, num_documents=data.num_documents, seed=recipe.seed)
+    found = documents.load(
+        data.source,
+        tokenizer=data.tokenizer,
+        eos_id=data.eos_id,
+        vocab_size=vocab_size,
+        num_documents=data.num_documents,
+        seed=recipe.seed,
+    )
     holdout = recipe.evaluation.num_batches * recipe.batch_size
     training, held = tokens.split(found, recipe.sequence_length, holdout, recipe.seed)
     about = {

@@ -38,6 +38,7 @@ def test_the_shipped_recipes_stand(name, on):
         ("cpu-4", ["mesh.fsdp=-1", "batch_size=6"], "batch_size=6 cannot be split over 4 batch shards", "type batch_size=8"),
         ("cpu-3", ["mesh.fsdp=1", "mesh.expert=3"], "mesh.expert=3 does not divide 8 experts", "type mesh.data=3"),
         ("cpu-4", ["mesh.fsdp=1", "mesh.tensor=4"], "mesh.tensor=4 does not divide 2 MLA heads, 2 KDA heads", "type mesh."),
+        ("cpu-1", ["data.eos_id=259"], "data.eos_id=259 is outside the vocabulary of 259", "type the id of the token that ends documents"),
         ("cpu-1", ["model.name=almodel-9b"], "model.name='almodel-9b' is not a model we know", "type model.name=almodel-8b"),
         ("cpu-1", ["model.name=deepseek-v3", "model.gate=bounded"], "deepseek-v3 has no KDA layers", "leave model.gate out"),
     ],
