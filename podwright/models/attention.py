@@ -62,6 +62,22 @@ def splash_packed(
     return splash.causal(q_BNHD[:, :, :, None], k_BNHD, v_BNHV, segments, scale, interpret)[:, :, :, 0]
 
 
+def packed_groups(
+    mesh: Mesh, q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKD: jax.Array, segment_ids_BN: jax.Array | None, interpret: bool = False
+) -> jax.Array:
+    """`packed` where R query heads share the keys and values of one. -> BNKRD"""
+    b, n, k, r, d = q_BNKRD.shape
+    if interpret or splash.supported(platform(mesh), d):
+
+        def attend(q: jax.Array, k: jax.Array, v: jax.Array, ids: jax.Array | None = None) -> jax.Array:
+            return splash.causal(q, k, v, None if ids is None else (ids, ids), interpret=interpret)
+
+        return _on_each_device(mesh, attend)(q_BNKRD, k_BNKD, v_BNKD, *(() if segment_ids_BN is None else (segment_ids_BN,)))
+    keys, values = (jnp.repeat(x, r, axis=2) for x in (k_BNKD, v_BNKD))
+    out = plain_packed(q_BNKRD.reshape(b, n, k * r, d), keys, values, segment_ids_BN, scale=d**-0.5)
+    return out.reshape(b, n, k, r, d)
+
+
 def _on_each_device(mesh: Mesh, attend: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """A kernel is not partitioned by the compiler: every device has its own rows and heads, which never meet."""
     batch = batch_axes(mesh)

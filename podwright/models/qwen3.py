@@ -12,14 +12,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.models import attention, layers
-from podwright.models.param import DECODE_RULES, Param
+from podwright.models.param import DECODE_RULES, Param, batch_axes
 from podwright.recipe.models import Qwen3Dims
 
 Tree = dict[str, Any]
 UNROLLED_LAYERS = 8  # so few compile quickly side by side, and their activations need no common buffer
+KEPT = "attention"  # the name of what attention gave
 Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
@@ -87,7 +89,7 @@ def _layer(dims: Qwen3Dims, w: Tree, x_BNE: jax.Array, cos: jax.Array, sin: jax.
         q, k, v = _project(dims, w, y)
         q = layers.rotate(layers.rms_norm(q, w["q_norm"], dims.norm_eps), cos, sin)
         k = layers.rotate(layers.rms_norm(k, w["k_norm"], dims.norm_eps), cos, sin)
-        out = attend(q.reshape(b, num, dims.num_kv_heads, -1, dims.head_dim), k, v)
+        out = checkpoint_name(attend(q.reshape(b, num, dims.num_kv_heads, -1, dims.head_dim), k, v), KEPT)
         x_BNE = x_BNE + layers.linear(out.reshape(b, num, -1), jax.tree.map(lambda m: m.reshape(-1, m.shape[-1]), w["o"]))
     with jax.named_scope("mlp"):
         y = layers.rms_norm(x_BNE, w["mlp_norm"], dims.norm_eps)
@@ -119,7 +121,7 @@ class Group(NamedTuple):
     completions_PGT: jax.Array
 
 
-def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat: bool, batch: NamedSharding) -> jax.Array:
+def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat: str, batch: NamedSharding) -> jax.Array:
     """Final hidden states [P, G, T, E] whose logits predict completions_PGT, token by token.
 
     Each prompt goes through the layers once, whatever G is; gradients of all its completions meet in it.
@@ -137,17 +139,59 @@ def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat:
     def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
         return attention.of_groups(mesh, q, k, v, group.lengths_P, s, g)
 
-    def block(x: jax.Array, w: Tree) -> tuple[jax.Array, None]:
-        return jax.lax.with_sharding_constraint(_layer(dims, gathered(dims, w, dtype, mesh), x, cos, sin, attend), batch), None
-
-    x = jax.lax.with_sharding_constraint(params["embed"].astype(dtype)[tokens], batch)
-    few = dims.num_layers <= UNROLLED_LAYERS
-    x, _ = jax.lax.scan(jax.checkpoint(block) if remat else block, x, params["layers"], unroll=few)
+    x = _through_layers(dims, params, tokens, cos, sin, attend, dtype, remat, batch)
     last_PE = jnp.take_along_axis(x[:, :s], group.lengths_P[:, None, None] - 1, axis=1)
     before_PGTE = jnp.concatenate(
         [jnp.broadcast_to(last_PE[:, None], (p, g, 1, x.shape[-1])), x[:, s:].reshape(p, g, t, -1)[:, :, :-1]], axis=2
     )
     return layers.rms_norm(before_PGTE, params["norm"], dims.norm_eps)
+
+
+def packed_hidden(
+    dims: Qwen3Dims,
+    params: Tree,
+    tokens_BN: jax.Array,
+    positions_BN: jax.Array,
+    segment_ids_BN: jax.Array | None,
+    dtype: Any,
+    remat: str,
+    mesh: Mesh,
+) -> jax.Array:
+    """Final hidden states [B, N, E] of rows of documents, which see nothing of each other. `remat`: see recipe/pretrain.py."""
+    batch = NamedSharding(mesh, PartitionSpec(batch_axes(mesh)))
+    cos, sin = layers.rope_angles(positions_BN, dims.head_dim, dims.rope_theta)
+
+    def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        return attention.packed_groups(mesh, q, k, v, segment_ids_BN)
+
+    x = _through_layers(dims, params, tokens_BN, cos, sin, attend, dtype, remat, batch)
+    return layers.rms_norm(x, params["norm"], dims.norm_eps)
+
+
+def _through_layers(
+    dims: Qwen3Dims,
+    params: Tree,
+    tokens_BN: jax.Array,
+    cos: jax.Array,
+    sin: jax.Array,
+    attend: Attend,
+    dtype: Any,
+    remat: str,
+    batch: NamedSharding,
+) -> jax.Array:
+    """What the last layer gives, before the norm. For the gradient `remat` 'none' keeps all, 'layer' nothing, others attention's output."""
+    mesh = batch.mesh
+    assert isinstance(mesh, Mesh)
+
+    def block(x: jax.Array, w: Tree) -> tuple[jax.Array, None]:
+        return jax.lax.with_sharding_constraint(_layer(dims, gathered(dims, w, dtype, mesh), x, cos, sin, attend), batch), None
+
+    if remat != "none":
+        kept = () if remat == "layer" else (KEPT,)
+        block = jax.checkpoint(block, policy=jax.checkpoint_policies.save_only_these_names(*kept))
+    with jax.named_scope("embedding"):
+        x = jax.lax.with_sharding_constraint(params["embed"].astype(dtype)[tokens_BN], batch)
+    return jax.lax.scan(block, x, params["layers"], unroll=dims.num_layers <= UNROLLED_LAYERS)[0]
 
 
 def hidden(dims: Qwen3Dims, params: Tree, tokens_BN: jax.Array, dtype: Any, mesh: Mesh) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:

@@ -11,10 +11,10 @@ from podwright.plan import memory, pretrain
 from podwright.plan.compile import programs
 from podwright.plan.findings import Finding
 from podwright.plan.inputs import data, model
-from podwright.plan.meshes import Dims, axes, legal, mesh, place, resolved, shards
+from podwright.plan.meshes import axes, legal, mesh, place, resolved, shards
 from podwright.plan.rewards import rewards, thoughts
 from podwright.plan.sufficiency import context, epochs
-from podwright.recipe import hybrid
+from podwright.recipe.dimensions import Dims, find
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
@@ -62,7 +62,7 @@ def dimensions(recipe: Recipe, cwd: Path) -> Dims | None:
     if isinstance(recipe, GrpoRecipe):
         return model(recipe.model, cwd)[1]
     try:
-        return hybrid.find(recipe.model.name, recipe.model.gate)
+        return find(recipe.model.name, recipe.model.gate)
     except UserError:
         return None
 

@@ -24,7 +24,8 @@ from typing import Any
 from podwright.accelerators import CPU
 from podwright.errors import UserError
 from podwright.plan import calibrate, costs, dump, environment
-from podwright.plan.meshes import Dims, axes, resolved
+from podwright.plan.meshes import axes, resolved
+from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.shell import Shell

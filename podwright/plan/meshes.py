@@ -9,7 +9,7 @@ from dataclasses import replace
 from podwright.accelerators import GIB
 from podwright.plan.findings import Finding
 from podwright.plan.topology import factorisations, refusal
-from podwright.recipe.hybrid import HybridDims
+from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
@@ -20,7 +20,6 @@ BATCH_AXES = ("data", "fsdp", "expert")
 
 Shape = tuple[int, ...]
 """sizes of a mesh's axes, in the recipe's order: what needs the fastest links stands last"""
-Dims = Qwen3Dims | HybridDims
 
 _LISTED = 8
 
@@ -123,6 +122,7 @@ def _split(dims: Dims) -> dict[str, dict[str, int]]:
     if isinstance(dims, Qwen3Dims):
         return {
             "fsdp": {"a hidden size of {}": dims.hidden_size},
+            "expert": {"the {} MLP of a dense layer": 1},
             "tensor": {
                 "{} attention heads": dims.num_heads,
                 "{} key/value heads": dims.num_kv_heads,
@@ -203,8 +203,6 @@ def mappable(recipe: Recipe, dims: Dims | None, where: Slice) -> list[Shape]:
     """Every mesh over all devices of `where` that the trainer can make and that divides the model."""
     names, split = axes(recipe), _split(dims) if dims else {}
     most = [math.gcd(*split.get(axis, {}).values()) for axis in names]
-    if "expert" in names and not isinstance(dims, HybridDims):
-        most[names.index("expert")] = 1
     shapes = factorisations(where.num_devices, len(names))
     fitting = [s for s in shapes if all(m % n == 0 for m, n in zip(most, s, strict=True))]
     return [s for s in fitting if not over_links(where, dict(zip(names, s, strict=True)))]

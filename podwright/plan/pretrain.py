@@ -9,7 +9,7 @@ from podwright.errors import UserError
 from podwright.plan import meshes, steptime, streams
 from podwright.plan.compile import Compiled
 from podwright.plan.findings import Finding
-from podwright.recipe import hybrid
+from podwright.recipe.dimensions import Dims, find
 from podwright.recipe.hybrid import CHUNK, HybridDims
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.slices import Slice
@@ -18,20 +18,22 @@ from podwright.slices import Slice
 def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
     findings = meshes.place(where, recipe) if where else []
     try:
-        dims: HybridDims | None = hybrid.find(recipe.model.name, recipe.model.gate)
+        dims: Dims | None = find(recipe.model.name, recipe.model.gate)
     except UserError as e:
         dims = None
         findings.append(Finding("model", "error", e.what, e.fix))
     if dims:
         total, active = dims.num_params(), dims.num_active_params()
-        said = f"{recipe.model.name} has {total / 1e6:,.1f} M parameters, {active / 1e6:,.1f} M of them active for a token"
+        said = f"{recipe.model.name} has {total / 1e6:,.1f} M parameters"
+        if isinstance(dims, HybridDims):
+            said += f", {active / 1e6:,.1f} M of them active for a token"
         findings.append(Finding("model", "info", said))
         findings += _sequence(recipe, dims)
     findings += _stream(recipe, dims, cwd)
     return findings + meshes.mesh(recipe, dims, where)
 
 
-def _stream(recipe: PretrainRecipe, dims: HybridDims | None, cwd: Path) -> list[Finding]:
+def _stream(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> list[Finding]:
     data = recipe.data
     if dims and data.eos_id is not None and data.eos_id >= dims.vocab_size:
         message = f"data.eos_id={data.eos_id:,} is outside the vocabulary of {dims.vocab_size:,}"
@@ -50,18 +52,18 @@ def _stream(recipe: PretrainRecipe, dims: HybridDims | None, cwd: Path) -> list[
     )
 
 
-def _sequence(recipe: PretrainRecipe, dims: HybridDims) -> list[Finding]:
+def _sequence(recipe: PretrainRecipe, dims: Dims) -> list[Finding]:
     n = recipe.sequence_length
     if n > dims.max_positions:
         message = f"sequence_length={n} is more than the {dims.max_positions} positions of {recipe.model.name}"
         return [Finding("context", "error", message, f"type sequence_length={dims.max_positions} or less")]
-    if dims.kda and n % CHUNK:
+    if isinstance(dims, HybridDims) and dims.kda and n % CHUNK:
         message = f"sequence_length={n} is no multiple of {CHUNK}, the tokens that KDA takes at a time"
         return [Finding("context", "error", message, f"type sequence_length={max(CHUNK, round(n / CHUNK) * CHUNK)}")]
     return []
 
 
-def step(compiled: list[Compiled], recipe: PretrainRecipe, dims: HybridDims, where: Slice, price: float | None) -> dict[str, Any]:
+def step(compiled: list[Compiled], recipe: PretrainRecipe, dims: Dims, where: Slice, price: float | None) -> dict[str, Any]:
     """The entry `step` of a plan; {} when the update has no predicted time."""
     costs = {one.name: one.cost for one in compiled if one.cost is not None}
     if "update" not in costs:

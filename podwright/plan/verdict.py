@@ -14,9 +14,9 @@ from podwright.plan import memory, pretrain, steptime
 from podwright.plan.check import dimensions
 from podwright.plan.compile import Compiled, Workshop
 from podwright.plan.findings import Finding
-from podwright.plan.meshes import Dims, resolved, shards
+from podwright.plan.meshes import resolved, shards
 from podwright.plan.sufficiency import num_test_examples
-from podwright.recipe.hybrid import HybridDims
+from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.pretrain import PretrainRecipe
@@ -49,7 +49,6 @@ def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, shop
 
 def _step(found: list[Compiled], recipe: Recipe, dims: Dims, where: Slice, price: float | None) -> dict[str, Any]:
     if isinstance(recipe, PretrainRecipe):
-        assert isinstance(dims, HybridDims)
         return pretrain.step(found, recipe, dims, where, price)
     assert isinstance(dims, Qwen3Dims)
     return steptime.document(found, recipe, dims, where, num_test_examples(recipe.data, Path.cwd()), price)

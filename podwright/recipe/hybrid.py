@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from podwright.errors import UserError, nearest
+from podwright.errors import UserError
 
 CHUNK = 64  # tokens that KDA takes at a time
 
@@ -180,11 +180,6 @@ MODELS: dict[str, HybridDims] = {
 
 def find(name: str, gate: Literal["", "softplus", "bounded"] = "") -> HybridDims:
     """The row `name`; `gate` other than "" gives its KDA the decay of that family, of low rank for 'softplus', else full."""
-    if name not in MODELS:
-        guess = nearest(name, list(MODELS))
-        raise UserError(
-            f"model.name={name!r} is not a model we know", f"type model.name={guess}" if guess else f"known: {', '.join(MODELS)}"
-        )
     dims = MODELS[name]
     if not gate:
         return dims

@@ -41,11 +41,16 @@ class Qwen3Dims:
         ends = 2 * (self.hidden_size + queries) + 2 * (self.hidden_size + keys) + 3 * (self.hidden_size + self.intermediate_size)
         return self.num_layers * rank * ends
 
-    def forward_flops(self, tokens: int, context: float, logits_tokens: int) -> float:
+    def num_active_params(self) -> int:
+        """Weights that a token is multiplied with, the output embedding's among them."""
+        return self.num_layers * self.layer_matmul_params() + self.vocab_size * self.hidden_size
+
+    def forward_flops(self, tokens: int, context: float, logits_tokens: int | None = None) -> float:
         """FLOPs of a forward pass: 2 per weight and token, 4 x context x q-width per token for attention.
 
-        `context` is the mean number of keys a token attends to; `logits_tokens` of the `tokens` get logits.
+        `context` is the mean number of keys a token attends to; `logits_tokens` of the `tokens` get logits, all if None.
         """
+        logits_tokens = tokens if logits_tokens is None else logits_tokens
         matmul = 2 * self.num_layers * self.layer_matmul_params() * tokens
         attention = 4 * self.num_layers * self.num_heads * self.head_dim * context * tokens
         return matmul + attention + 2 * self.hidden_size * self.vocab_size * logits_tokens

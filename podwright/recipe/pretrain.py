@@ -10,7 +10,7 @@ from podwright.recipe.schema import Checkpoint, Count, Expect, Fraction, Positiv
 
 
 class Model(Section):
-    name: str = Field(description="dimensions: a row of podwright.recipe.hybrid")
+    name: str = Field(description="dimensions: a row of podwright.recipe.hybrid, or a dense Qwen3 of podwright.recipe.models")
     compute_dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="dtype of matrix products; weights are float32")
     remat: Literal["none", "layer", "attention", "products"] = Field(
         "layer",

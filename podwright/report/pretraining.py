@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe import hybrid
+from podwright.recipe import dimensions
 from podwright.report import style, timing
 from podwright.report.comparable import Curve, Figure
 from podwright.report.drawing import Draw, Plot, in_percent, one_line, raw_and_smooth
@@ -86,7 +86,7 @@ def vocab_size(recipe: dict[str, Any]) -> int | None:
     """Of the recipe's model; None when the model is none of ours."""
     model = recipe.get("model")
     try:
-        return hybrid.find(str(model.get("name")) if isinstance(model, dict) else "").vocab_size
+        return dimensions.find(str(model.get("name")) if isinstance(model, dict) else "").vocab_size
     except UserError:
         return None
 

@@ -19,7 +19,7 @@ from jax.experimental import topologies
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from podwright.recipe import hybrid, load
+from podwright.recipe import dimensions, load
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.pretrain import PretrainRecipe
@@ -70,7 +70,7 @@ def _programs(recipe: Recipe, dims: dict[str, Any], mesh: Mesh) -> dict[str, Pro
     if isinstance(recipe, PretrainRecipe):
         from podwright.train.pretrain import program as pretraining
 
-        return pretraining.programs(pretraining.Setup(recipe, hybrid.find(recipe.model.name, recipe.model.gate), mesh))
+        return pretraining.programs(pretraining.Setup(recipe, dimensions.find(recipe.model.name, recipe.model.gate), mesh))
     from podwright.train.grpo import program
 
     return program.programs(program.Setup(recipe, Qwen3Dims(**dims), mesh, STOP_IDS, 0))

@@ -81,8 +81,7 @@ class Setup:
         """(log-probability, entropy) of every completion token, [P, G, T], under a weight tree or a `lora.Policy`."""
         params = lora.adapt(weights, self.lora_scale)
         p, g, t = group.completions_PGT.shape
-        remat = self.recipe.model.remat == "layer"
-        hidden = qwen3.group_hidden(self.dims, params, group, self.dtype, remat, batch_sharding(self.mesh))
+        hidden = qwen3.group_hidden(self.dims, params, group, self.dtype, self.recipe.model.remat, batch_sharding(self.mesh))
         setting = logits.Setting(self.mesh, self.dtype, LOGITS_CHUNK, temperature)
         flat = hidden.reshape(p, g * t, -1)
         with jax.named_scope("head"):

@@ -11,7 +11,7 @@ from typing import Any
 
 from podwright.data.tokens import Row
 from podwright.errors import UserError
-from podwright.recipe import hybrid
+from podwright.recipe import dimensions
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.rundir import Ending, RunDir
 from podwright.train import checkpoint, speed
@@ -41,7 +41,7 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
     """Reads the data and builds the programs; every fault of the user's input shows up here."""
     emit.event("phase", phase="loading")
     with together():
-        dims = hybrid.find(recipe.model.name, recipe.model.gate)
+        dims = dimensions.find(recipe.model.name, recipe.model.gate)
         mesh = make_mesh(recipe.mesh)
         micro = recipe.batch_size // recipe.training.gradient_accumulation_steps
         if micro % num_batch_shards(mesh):
@@ -114,7 +114,8 @@ def step(job: Job, state: State, rows: Row, number: int) -> tuple[State, dict[st
     seconds = time.perf_counter() - begin
     recipe, devices = job.recipe, job.setup.mesh.size
     tokens = recipe.batch_size * recipe.sequence_length
-    figures["dead_experts"] = int(figures["dead_experts"])
+    if "dead_experts" in figures:
+        figures["dead_experts"] = int(figures["dead_experts"])
     figures["learning_rate"] = float(program.schedule(recipe)(number))
     figures["tokens_per_s_per_device"] = tokens / seconds / devices
     figures["tokens"] = (number + 1) * tokens

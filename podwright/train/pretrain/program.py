@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from podwright.models import hybrid, logits, moe, param
+from podwright.models import hybrid, logits, moe, param, qwen3
+from podwright.recipe.dimensions import Dims
 from podwright.recipe.hybrid import HybridDims
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.train import muon, optimizer
@@ -30,7 +31,7 @@ class State(NamedTuple):
     params: Tree
     opt_state: Tree
     bias_LX: Any
-    """the routers'; moved by the load of the experts, not by a gradient"""
+    """the routers'; moved by the load of the experts, not by a gradient. None where there are no experts"""
 
 
 class Batch(NamedTuple):
@@ -47,12 +48,15 @@ class Setup:
     """A recipe on a mesh: what every program is built from."""
 
     recipe: PretrainRecipe
-    dims: HybridDims
+    dims: Dims
     mesh: Mesh
 
     @property
     def declared(self) -> Tree:
-        return hybrid.declare(self.dims)
+        return hybrid.declare(self.dims) if isinstance(self.dims, HybridDims) else qwen3.declare(self.dims)
+
+    def new_bias(self) -> jax.Array | None:
+        return hybrid.new_bias(self.dims) if isinstance(self.dims, HybridDims) else None
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
@@ -95,13 +99,9 @@ def programs(setup: Setup) -> dict[str, Program]:
 
 def abstract_state(setup: Setup) -> State:
     params = param.abstract(setup.declared, setup.mesh)
-    bias = jax.eval_shape(lambda: hybrid.new_bias(setup.dims))
     everywhere = NamedSharding(setup.mesh, PartitionSpec())
-    return State(
-        params,
-        optimizer.abstract_state(setup.optimizer, params, setup.mesh),
-        jax.ShapeDtypeStruct(bias.shape, bias.dtype, sharding=everywhere),
-    )
+    bias = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere), jax.eval_shape(setup.new_bias))
+    return State(params, optimizer.abstract_state(setup.optimizer, params, setup.mesh), bias)
 
 
 def new_state(setup: Setup) -> State:
@@ -109,7 +109,7 @@ def new_state(setup: Setup) -> State:
     shardings = jax.tree.map(lambda x: x.sharding, abstract_state(setup))
 
     def make(params: Tree) -> State:
-        return State(params, setup.optimizer.init(params), hybrid.new_bias(setup.dims))
+        return State(params, setup.optimizer.init(params), setup.new_bias())
 
     return jax.jit(make, out_shardings=shardings)(params)
 
@@ -119,16 +119,20 @@ def abstract_batch(setup: Setup, rows: int) -> Batch:
     return Batch(*(jax.ShapeDtypeStruct(shape, jnp.int32, sharding=batch_sharding(setup.mesh)) for _ in Batch._fields))
 
 
-def _loss(setup: Setup, params: Tree, bias_LX: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
-    """(sum of the negative log-probabilities of the targets that count, load [L, X])."""
-    recipe = setup.recipe
-    dtype = jnp.dtype(recipe.model.compute_dtype)
-    x, load = hybrid.hidden(
-        setup.dims, params, bias_LX, batch.tokens_BN, batch.positions_BN, batch.segment_ids_BN, dtype, recipe.model.remat, setup.mesh
-    )
+def _loss(setup: Setup, params: Tree, bias_LX: jax.Array | None, batch: Batch) -> tuple[jax.Array, jax.Array | None]:
+    """(sum of the negative log-probabilities of the targets that count, load [L, X] where there are experts)."""
+    dims, model = setup.dims, setup.recipe.model
+    dtype = jnp.dtype(model.compute_dtype)
+    rows = batch.tokens_BN, batch.positions_BN, batch.segment_ids_BN, dtype, model.remat, setup.mesh
+    load = None
+    if isinstance(dims, HybridDims):
+        assert bias_LX is not None
+        x, load = hybrid.hidden(dims, params, bias_LX, *rows)
+    else:
+        x = qwen3.packed_hidden(dims, params, *rows)
     setting = logits.Setting(setup.mesh, dtype, LOGITS_CHUNK, 1.0)
     with jax.named_scope("head"):
-        logps, _ = logits.token_logprobs(setting, x, params["lm_head"], batch.targets_BN)
+        logps, _ = logits.token_logprobs(setting, x, qwen3.head(params), batch.targets_BN)
     return -jnp.where(batch.targets_BN >= 0, logps, 0.0).sum(), load
 
 
@@ -140,7 +144,7 @@ def _update(setup: Setup) -> Any:
     def step(state: State, batch: Batch) -> tuple[State, dict[str, jax.Array]]:
         counted = (batch.targets_BN >= 0).sum()
 
-        def loss(params: Tree, micro: Batch) -> tuple[jax.Array, jax.Array]:
+        def loss(params: Tree, micro: Batch) -> tuple[jax.Array, jax.Array | None]:
             total, load = _loss(setup, params, state.bias_LX, micro)
             return total / counted, load
 
@@ -159,15 +163,12 @@ def _update(setup: Setup) -> Any:
             zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
             ((value, load), grads), _ = jax.lax.scan(add, zero, micro)
         params, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
-        share = load / load.mean(-1, keepdims=True)
-        figures = {
-            "loss": value,
-            "grad_norm": norm,
-            "expert_load_max": share.max(),
-            "dead_experts": (load == 0).sum(),
-            "target_tokens": counted,
-        }
-        return State(params, opt_state, moe.updated_bias(setup.dims.moe, state.bias_LX, load)), figures
+        figures, bias = {"loss": value, "grad_norm": norm, "target_tokens": counted}, None
+        if isinstance(setup.dims, HybridDims):
+            share = load / load.mean(-1, keepdims=True)
+            figures |= {"expert_load_max": share.max(), "dead_experts": (load == 0).sum()}
+            bias = moe.updated_bias(setup.dims.moe, state.bias_LX, load)
+        return State(params, opt_state, bias), figures
 
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
 
@@ -186,7 +187,7 @@ def _micro_batches(setup: Setup, batch: Batch, parts: int) -> Batch:
 def _evaluate(setup: Setup) -> Any:
     """(sum of negative log-probabilities, how many targets count)."""
 
-    def step(params: Tree, bias_LX: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    def step(params: Tree, bias_LX: jax.Array | None, batch: Batch) -> tuple[jax.Array, jax.Array]:
         return _loss(setup, params, bias_LX, batch)[0], (batch.targets_BN >= 0).sum()
 
     return jax.jit(step)

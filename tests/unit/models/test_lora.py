@@ -23,7 +23,7 @@ def logits(mesh, weights):
     rng = np.random.default_rng(0)
     group = qwen3.Group(jnp.asarray(rng.integers(0, 61, (2, 5))), jnp.asarray([5, 3]), jnp.asarray(rng.integers(0, 61, (2, 3, 4))))
     batch = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    return qwen3.group_hidden(DIMS, weights, group, jnp.float32, False, batch) @ qwen3.head(weights).T
+    return qwen3.group_hidden(DIMS, weights, group, jnp.float32, "none", batch) @ qwen3.head(weights).T
 
 
 def test_adapters_that_add_nothing_leave_the_base_exactly(one_device, policy):

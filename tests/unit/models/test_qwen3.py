@@ -11,7 +11,7 @@ import transformers
 from safetensors import safe_open
 
 from podwright.errors import UserError
-from podwright.models import convert, param, qwen3
+from podwright.models import attention, convert, param, qwen3
 from podwright.recipe.models import Qwen3Dims, from_hf_config
 from podwright.train.grpo import rollout
 from tests.unit.models import reference
@@ -40,13 +40,42 @@ def test_completions_of_a_group_equal_separate_sequences(tmp_path, one_device):
     prompts, lengths, completions = rng.integers(0, 97, (2, 7)), np.array([7, 4]), rng.integers(0, 97, (2, 3, 5))
     batch = jax.sharding.NamedSharding(one_device, jax.sharding.PartitionSpec())
     group = qwen3.Group(jnp.asarray(prompts), jnp.asarray(lengths), jnp.asarray(completions))
-    logits = qwen3.group_hidden(dims, params, group, jnp.float32, True, batch) @ qwen3.head(params).T
+    logits = qwen3.group_hidden(dims, params, group, jnp.float32, "layer", batch) @ qwen3.head(params).T
     for p in range(2):
         for g in range(3):
             sequence = np.concatenate([prompts[p, : lengths[p]], completions[p, g]])
             with torch.no_grad():
                 expected = theirs(torch.tensor(sequence[None])).logits[0].numpy()[lengths[p] - 1 : -1]
             np.testing.assert_allclose(logits[p, g], expected, atol=1e-4)
+
+
+def test_documents_of_a_row_equal_separate_sequences(tmp_path, one_device):
+    """Values and gradients, in plain JAX and by the kernel's program; recomputed or not."""
+    theirs = reference.checkpoint(tmp_path)
+    dims = convert.read_config(tmp_path)
+    params = convert.read(tmp_path, dims, one_device)
+    tokens, lengths = np.random.default_rng(3).integers(0, 97, 24), (9, 4, 11)
+    with torch.no_grad():
+        apart = [theirs(torch.tensor(part[None])).logits[0].numpy() for part in np.split(tokens, np.cumsum(lengths)[:-1])]
+    positions, ids = np.concatenate([np.arange(n) for n in lengths])[None], np.repeat([1, 2, 3], lengths)[None]
+
+    def total(params, remat):
+        hidden = qwen3.packed_hidden(dims, params, jnp.asarray(tokens[None]), positions, jnp.asarray(ids), jnp.float32, remat, one_device)
+        logits = hidden @ qwen3.head(params).T
+        return (logits**2).sum(), logits
+
+    (_, logits), gradient = jax.value_and_grad(total, has_aux=True)(params, "none")
+    np.testing.assert_allclose(logits[0], np.concatenate(apart), atol=1e-4)
+    again = jax.grad(lambda p: total(p, "attention")[0])(params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3), gradient, again)
+
+
+def test_the_kernel_of_packed_documents_equals_the_plain_form(one_device):
+    rng = np.random.default_rng(0)
+    q, k, v = (jnp.asarray(rng.standard_normal((2, 200, 2, *heads, 128)), jnp.float32) for heads in ((3,), (), ()))
+    ids = jnp.asarray(np.repeat([0, 1, 2], (50, 90, 60))[None].repeat(2, 0))
+    plain, kernel = (attention.packed_groups(one_device, q, k, v, ids, interpret=interpret) for interpret in (False, True))
+    np.testing.assert_allclose(kernel, plain, atol=2e-5)
 
 
 @pytest.mark.parametrize(("tied", "kv_heads"), GQA)

@@ -1,0 +1,26 @@
+"""The dimensions of every model that pretraining knows, by name: those of hybrid.py and the dense ones of models.py."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from podwright.errors import UserError, nearest
+from podwright.recipe import hybrid, models
+from podwright.recipe.hybrid import HybridDims
+from podwright.recipe.models import Qwen3Dims
+
+Dims = HybridDims | Qwen3Dims
+
+
+def find(name: str, gate: Literal["", "softplus", "bounded"] = "") -> Dims:
+    """The row `name` of either table; for `gate` see hybrid.find. UserError for another name, and for a gate where there is no KDA."""
+    if name in hybrid.MODELS:
+        return hybrid.find(name, gate)
+    if name not in models.MODELS:
+        names = [*hybrid.MODELS, *models.MODELS]
+        guess = nearest(name, names)
+        fix = f"type model.name={guess}" if guess else f"known: {', '.join(names)}"
+        raise UserError(f"model.name={name!r} is not a model we know", fix)
+    if gate:
+        raise UserError(f"model.gate={gate}: {name} has no KDA layers", "leave model.gate out")
+    return models.MODELS[name]
