@@ -18,6 +18,7 @@ import typer.main
 from podwright.accelerators import GIB, GPUS, TPUS, Accelerator
 from podwright.cli import app
 from podwright.plan import memory
+from podwright.plan.roofline import PHASES
 from podwright.recipe import load
 from podwright.recipe.schema import GrpoRecipe
 from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, Budget
@@ -200,6 +201,34 @@ def sizes() -> str:
     return _table(("model", "smallest slice", "chips", "fastest settings", "GiB, estimated", "a step, s", "by the compiler"), rows)
 
 
+def pretraining() -> str:
+    """What bench/plan_pretrain.py found last: memory, time and what the compiler took, of what is not refused."""
+    rows = []
+    for r in _kept("plan_pretrain")["rows"]:
+        if not r["programs"]:
+            continue
+        update, step = r["programs"][0], r["step"]
+        found = (f"{update['hbm_gib']:.2f} of {update['limit_gib']:.2f}", f"{step['step_s']:.2f}", f"{step['tflops_per_device']:.0f}")
+        settings = f"`{r['overrides']}`" if r["overrides"] else "as shipped"
+        rows.append((r["recipe"], r["on"], settings, *found, f"{step['mfu']:.1%}", f"{r['wall_s']:.0f} s, {r['resident_gib']:.1f} GiB"))
+    return _table(("recipe", "slice", "settings", "GiB", "a step, s", "TFLOP/s/device", "of peak", "verdict after"), rows)
+
+
+def time_of_parts() -> str:
+    """Where the time of the first row's update goes."""
+    parts = _kept("plan_pretrain")["rows"][0]["programs"][0]["parts"]
+    found: dict[str, dict[str, float]] = {}
+    for p in parts:
+        found.setdefault(p["part"], {})[p["phase"]] = p["seconds"]
+    whole = sum(p["seconds"] for p in parts)
+    rows = []
+    for part, phases in sorted(found.items(), key=lambda item: -sum(item[1].values())):
+        seconds = [phases.get(phase, 0.0) for phase in PHASES]
+        told = (f"{x:.3f}" if x >= 0.0005 else "" for x in seconds)
+        rows.append((part, *told, f"{sum(seconds) / whole:.1%}"))
+    return _table(("part", *(f"{phase}, s" for phase in PHASES), "share"), rows)
+
+
 def _kept(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(sorted((DOCS.parent / "bench/results").glob(f"{name}-*.json"))[-1].read_text())
     return found
@@ -220,6 +249,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "memory-parts": memory_parts,
     "estimates": estimates,
     "sizes": sizes,
+    "pretraining": pretraining,
+    "time-of-parts": time_of_parts,
 }
 
 

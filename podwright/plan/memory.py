@@ -31,7 +31,6 @@ PARTS = {
 ERROR = 0.15  # how far from the compiler's total an estimate may be (docs/plan.md)
 ON_CHIP = 0.1 * GIB  # what a TPU's compiler finds room for beside the HBM, where arrays are small enough: heads narrower than the lanes
 OPERAND = 2  # bytes of a number that enters a product: a TPU rounds float32 to bfloat16 there, and what is only multiplied is kept so
-LOGITS_CHUNK = 512  # train/grpo/program.py has the same; a test holds them together
 LANES = 128  # kernels/splash.py takes heads that fill a TPU's lanes; a test holds them together
 
 
@@ -84,6 +83,11 @@ class Place:
     @property
     def kv_heads(self) -> float:
         return self.dims.num_kv_heads * self.dims.head_dim / self.tensor
+
+
+def logits_chunk(vocab_size: int) -> int:
+    """Tokens whose logits exist at one time: models/logits.py has the same; a test holds them together."""
+    return 2048 if vocab_size >= 1 << 15 else 512
 
 
 def has_kernel(row: Accelerator, dims: Qwen3Dims) -> bool:
@@ -222,7 +226,7 @@ def _score(at: Place) -> dict[str, float]:
     tokens, _ = token_counts(at, at.rows)
     # sums over `tensor` come and go in buffers of their own
     layer = tokens * OPERAND * (2 * f + (3 * e if at.tensor > 1 else 0)) + 4 * _scores(at, at.rows)
-    chunk = 4 * LOGITS_CHUNK * at.dims.vocab_size / at.tensor
+    chunk = 4 * logits_chunk(at.dims.vocab_size) * at.dims.vocab_size / at.tensor
     return _larger(at, layer, tokens * e * at.width, chunk) | {"batch": 4 * tokens}
 
 
@@ -253,7 +257,7 @@ def _update(at: Place) -> dict[str, float]:
         saved = tokens * (half * at.width + 4 * (4 * e + 2 * at.heads + 2 * at.kv_heads)) + 4 * _scores(at, at.rows / parts)
         layer = tokens * (2 * f + 2 * e) * at.width
     hidden = tokens * e * (at.width + 4)
-    chunk = 8 * LOGITS_CHUNK * at.dims.vocab_size / at.tensor
+    chunk = 8 * logits_chunk(at.dims.vocab_size) * at.dims.vocab_size / at.tensor
     head = 0 if r.model.lora_rank else 4 * _head(at)
     inside = _larger(at, layer, hidden, chunk)
     return inside | {

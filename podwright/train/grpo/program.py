@@ -23,7 +23,6 @@ from podwright.train.mesh import batch_sharding
 from podwright.train.program import Program
 
 Tree = Any
-LOGITS_CHUNK = 512  # tokens per device whose logits exist at one time
 
 
 class State(NamedTuple):
@@ -82,7 +81,7 @@ class Setup:
         params = lora.adapt(weights, self.lora_scale)
         p, g, t = group.completions_PGT.shape
         hidden = qwen3.group_hidden(self.dims, params, group, self.dtype, self.recipe.model.remat, batch_sharding(self.mesh))
-        setting = logits.Setting(self.mesh, self.dtype, LOGITS_CHUNK, temperature)
+        setting = logits.Setting(self.mesh, self.dtype, logits.chunk_size(self.dims.vocab_size), temperature)
         flat = hidden.reshape(p, g * t, -1)
         with jax.named_scope("head"):
             out = logits.token_logprobs(setting, flat, qwen3.head(params), group.completions_PGT.reshape(p, g * t))

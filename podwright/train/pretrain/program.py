@@ -22,7 +22,6 @@ from podwright.train.mesh import batch_sharding
 from podwright.train.program import Program
 
 Tree = Any
-LOGITS_CHUNK = 2048  # tokens per device whose logits exist at one time; each chunk reads the head and its gradient once more
 
 
 class State(NamedTuple):
@@ -130,7 +129,7 @@ def _loss(setup: Setup, params: Tree, bias_LX: jax.Array | None, batch: Batch) -
         x, load = hybrid.hidden(dims, params, bias_LX, *rows)
     else:
         x = qwen3.packed_hidden(dims, params, *rows)
-    setting = logits.Setting(setup.mesh, dtype, LOGITS_CHUNK, 1.0)
+    setting = logits.Setting(setup.mesh, dtype, logits.chunk_size(dims.vocab_size), 1.0)
     with jax.named_scope("head"):
         logps, _ = logits.token_logprobs(setting, x, qwen3.head(params), batch.targets_BN)
     return -jnp.where(batch.targets_BN >= 0, logps, 0.0).sum(), load

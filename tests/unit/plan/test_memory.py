@@ -9,6 +9,7 @@ import pytest
 from podwright import show, slices
 from podwright.accelerators import GIB
 from podwright.kernels import grouped, splash
+from podwright.models import logits
 from podwright.plan import memory, meshes, pace, work
 from podwright.plan.compile import programs
 from podwright.recipe import load
@@ -47,8 +48,9 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(rank):
     assert found.parts.get("reference", 0) == pytest.approx(size(beside.get("reference", ())), rel=0.02)
 
 
-def test_the_chunk_of_logits_is_the_trainers():
-    assert memory.LOGITS_CHUNK == program.LOGITS_CHUNK and memory.LANES == splash.LANES
+def test_what_a_plan_knows_of_programs_is_true_of_them():
+    assert [memory.logits_chunk(v) for v in (512, 32768, 151936)] == [logits.chunk_size(v) for v in (512, 32768, 151936)]
+    assert memory.LANES == splash.LANES
     assert work.ROWS_OF_A_TILE == grouped.MOST_ROWS
 
 

@@ -21,5 +21,5 @@ def test_every_part_is_named_in_a_program():
     mixed = parts(program.programs(setup)["update"].lower())
     assert mixed == set(PARTS) - {"attention"}
     dense = small.program.programs(small.setup())
-    assert parts(dense["update"].lower()) == {"attention", "mlp", "head", "optimizer"}
+    assert parts(dense["update"].lower()) == {"embedding", "attention", "mlp", "head", "optimizer"}
     assert parts(dense["rollout"].lower()) == {"attention", "mlp", "head"}
