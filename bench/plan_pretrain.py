@@ -24,7 +24,7 @@ import psutil
 HERE = Path(__file__).resolve().parent
 ROWS = (
     ("almodel-8b-tpu7x-64", "tpu7x-64", []),
-    ("almodel-8b-tpu7x-64", "tpu7x-64", ["model.remat=attention"]),
+    ("almodel-8b-tpu7x-64", "tpu7x-64", ["model.remat=products"]),
     ("almodel-8b-source", "tpu7x-64", []),
     ("deepseek-v3-tpu7x-256", "tpu7x-4x4x8", []),
     ("deepseek-v3-tpu7x-256", "tpu7x-8x8x8", ["mesh.fsdp=1024", "batch_size=1024"]),
