@@ -25,7 +25,7 @@ STEADY: timing.Steady = {
     "mfu": ("model FLOPs utilisation", "fraction of peak"),
     "peak_memory_gib": ("peak memory per device", "GiB"),
 }
-TESTED: tuple[str, ...] = ("loss",)
+TESTED: tuple[str, ...] = ("loss", "unigram_entropy")
 MUCH_WAITING = 0.05
 UNITS = {
     "loss": "nats/token",
@@ -33,6 +33,7 @@ UNITS = {
     "loss_after": "nats/token, held-out documents",
     "loss_drop": "nats/token, held-out documents",
     "perplexity": "exp(loss)",
+    "unigram_entropy": "nats/token, held-out documents: the least loss without any context",
     "expert_load_max": "load of the fullest expert / mean load",
     "dead_experts": "experts that no token of a step went to, over all layers",
     "data_wait_share": "fraction of the steps' time",
@@ -52,6 +53,7 @@ def figures(records: Records, tests: list[Record]) -> Result:
         "loss_before": before,
         "loss_after": after,
         "loss_drop": None if before is None or after is None else before - after,
+        "unigram_entropy": _unigram_entropy(tests),
         "perplexity_before": _perplexity(before),
         "perplexity_after": _perplexity(after),
         "num_tokens_tested": next((t["num"] for t in reversed(tests) if t["num"] is not None), None),
@@ -119,6 +121,10 @@ def _tested(tests: list[Record], when: str) -> float | None:
     return next((number(t.get("loss")) for t in reversed(tests) if t["when"] == when), None)
 
 
+def _unigram_entropy(tests: list[Record]) -> float | None:
+    return next((found for t in tests if (found := number(t.get("unigram_entropy"))) is not None), None)
+
+
 def _perplexity(loss: float | None) -> float | None:
     return None if loss is None or loss > 700 else math.exp(loss)
 
@@ -152,9 +158,12 @@ def loss(records: Records, result: Result) -> Plot | None:
         raw_and_smooth(ax, raw, "blue", "training")
     if tests:
         ax.plot(*zip(*tests, strict=True), color=style.color("orange"), marker="o", markersize=4.5, linewidth=1.2, label="held-out")
+    if (unigram := result["unigram_entropy"]) is not None:
+        ax.axhline(unigram, color=style.color("grey"), linestyle="--", linewidth=1.0, label="unigram entropy")
     ax.set_ylim(bottom=0)
     style.legend(fig, ax)
     seen = "; the points are the loss on documents that training never sees" if tests else ""
+    seen += "" if unigram is None else ", and below the dashed line it has learned more than how frequent each token is"
     caption = f"Cross-entropy of each step's batch (faint) and its smoothed course{seen}." + note(raw)
     return Plot("loss", "Loss", caption, style.to_svg(fig, "Loss over steps"))
 

@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from podwright.data import documents, tokens
+from podwright.data.documents import Ids
 from podwright.data.tokens import Row, Rows
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.train.mesh import batch_sharding
@@ -74,6 +75,13 @@ def open_(recipe: PretrainRecipe, vocab_size: int, mesh: Mesh) -> Feed:
         "held_out_documents": len(held.documents) if held else 0,
     }
     return Feed(recipe, mesh, training, held, about)
+
+
+def unigram_entropy(targets: list[Ids]) -> float:
+    """Nats a token: the least loss that a model reaches on these targets if it knows how frequent each is, and no context."""
+    counts = np.unique(np.concatenate(targets), return_counts=True)[1]
+    share = counts / counts.sum()
+    return float(-(share * np.log(share)).sum())
 
 
 def _own(batch_size: int, mesh: Mesh) -> slice:

@@ -125,14 +125,16 @@ def step(job: Job, state: State, rows: Row, number: int) -> tuple[State, dict[st
 
 
 def evaluate(job: Job, state: State, when: str, number: int) -> None:
-    """Mean loss on held-out documents, in nats a token; nothing where none are held out."""
-    begin, total, count = time.perf_counter(), 0.0, 0
+    """Mean loss on held-out documents, in nats a token, and what it is without context; nothing where none are held out."""
+    begin, total, count, targets = time.perf_counter(), 0.0, 0, []
     job.emit.event("phase", phase=f"evaluation {when}")
     for rows in job.feed.held_out():
         one, counted = job.programs["evaluate"](state.params, state.bias_LX, job.feed.on_devices(rows))
         total, count = total + float(one), count + int(counted)
+        targets.append(rows["targets"][rows["loss_mask"]])
     if count:
-        job.emit.event("evaluation", when=when, step=number, num=count, loss=total / count, seconds=time.perf_counter() - begin)
+        found = {"loss": total / count, "unigram_entropy": feed.unigram_entropy(targets)}
+        job.emit.event("evaluation", when=when, step=number, num=count, **found, seconds=time.perf_counter() - begin)
 
 
 def _save(job: Job, checkpoints: checkpoint.Checkpoints, state: State, number: int) -> None:

@@ -113,7 +113,7 @@ class Made:
 
     def held_out(self, when: str, step: int, loss: float) -> Made:
         self.event("phase", 4.0, phase=f"evaluation {when}")
-        return self.event("evaluation", when=when, step=step, num=16_000, loss=loss, seconds=4.0)
+        return self.event("evaluation", when=when, step=step, num=16_000, loss=loss, unigram_entropy=2.71, seconds=4.0)
 
     def evaluation(self, when: str, step: int, correct: int, num: int = 500) -> Made:
         self.event("phase", 6.0, phase="evaluation")

@@ -28,7 +28,7 @@ def test_a_finished_run(tmp_path: Path) -> None:
     got = result(made_runs.pretrained(tmp_path / "made"))
     assert (got["kind"], got["steps"], got["steps_planned"], got["ending"]) == ("pretrain", 200, 200, "FINISHED")
     assert (got["loss_before"], got["loss_after"], got["loss_drop"]) == (5.58, 1.18, pytest.approx(4.4))
-    assert got["perplexity_after"] == pytest.approx(math.exp(1.18))
+    assert got["perplexity_after"] == pytest.approx(math.exp(1.18)) and got["unigram_entropy"] == 2.71
     assert (got["loss"]["n"], got["loss"]["last"]) == (20, pytest.approx(1.11, abs=0.02))
     assert (got["tokens"], got["epochs"], got["vocab_size"]) == (819_200, pytest.approx(0.4096), 259)
     assert (got["dead_experts"], got["dead_experts_most"]) == (0, 3)
@@ -57,6 +57,12 @@ def test_steady_state_leaves_out_what_compiles_and_waits_count(tmp_path: Path) -
     assert got["data_wait_share"] == pytest.approx(2.5 / 15)
     assert "waited for data 16.7 % of the time" in pretraining.also(got)
     assert got["wall_time"]["inside_pretrain_s"] == {"waiting for data": 124.5, "computing": 170.5}
+
+
+def test_the_loss_stands_beside_what_it_is_without_context(tmp_path: Path) -> None:
+    with_it, without = draw(made_runs.pretrained(tmp_path / "made")), draw(made_runs.out_of_data(tmp_path / "untested"))
+    assert "unigram entropy" in with_it[0].svg and "below the dashed line" in with_it[0].caption
+    assert "unigram entropy" not in without[0].svg and "dashed" not in without[0].caption
 
 
 @pytest.mark.parametrize("make", MAKERS)

@@ -13,7 +13,7 @@ from podwright.recipe.hybrid import HybridDims, Kda, Mla, Moe, Yarn
 from podwright.recipe.models import Qwen3Dims
 from podwright.train import checkpoint
 from podwright.train.mesh import gather, make_mesh, to_device
-from podwright.train.pretrain import program
+from podwright.train.pretrain import feed, program
 from podwright.train.pretrain.program import Batch, Setup
 
 # two groups: one written out, with a dense layer, and one scanned
@@ -133,6 +133,11 @@ def test_the_declared_weights_are_those_that_are_counted():
     for dims in (DIMS, setup().dims, load_dims("almodel-tiny")):
         leaves = jax.tree.leaves(hybrid.declare(dims), is_leaf=lambda x: hasattr(x, "axes"))
         assert sum(math.prod(p.shape) for p in leaves) == dims.num_params()
+
+
+def test_the_loss_without_context_is_the_entropy_of_frequencies():
+    half, quarter = math.log(2) / 2, math.log(4) / 4
+    assert feed.unigram_entropy([np.array([5, 7]), np.array([5, 300])]) == pytest.approx(half + 2 * quarter)
 
 
 def load_dims(name):
