@@ -1,6 +1,7 @@
-"""Products of rows with the matrix of their group, rows sorted by group: JAX's megablox kernel on TPUs, jax.lax.ragged_dot elsewhere.
+"""Products of rows with the matrix of their group, rows sorted by group: JAX's megablox kernel on TPUs, whole blocks of rows on CPUs,
+jax.lax.ragged_dot elsewhere.
 
-What the kernel needs of its tiles is decided here. Shape suffixes: M rows, G groups, I inputs, O outputs.
+What the kernel needs of its tiles is decided here. Shape suffixes: M rows, G groups, I inputs, O outputs, N blocks of R rows.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ LANES = 128
 # Of a tile; more are read less often, but want more scoped VMEM, of which v5p gives 16 MiB. A group's matrix is read once for all
 # of its rows where all its inputs are in one tile. Of the inputs of a weight's gradient, half as many.
 MOST_ROWS, MOST_INPUTS, MOST_OUTPUTS = 512, 2560, 640
+BLOCK = 64  # rows of `matmul_of_blocks`: fewer fill groups up with less, more make larger products
 
 
 def supported(platform: str, *widths: int) -> bool:
@@ -26,6 +28,17 @@ def supported(platform: str, *widths: int) -> bool:
 def matmul(x_MI: jax.Array, weight_GIO: jax.Array, sizes_G: jax.Array) -> jax.Array:
     """The first sizes[0] rows times weight[0], and so on; rows after the last group are zero. -> MO"""
     return jax.lax.ragged_dot(x_MI, weight_GIO, sizes_G)
+
+
+def matmul_of_blocks(x_MI: jax.Array, weight_GIO: jax.Array, sizes_G: jax.Array) -> jax.Array:
+    """`matmul` where all sizes are multiples of BLOCK. XLA's CPU compiler makes of a ragged product one of all rows with every group."""
+    groups, i, o = weight_GIO.shape
+    x_NRI = x_MI.reshape(-1, BLOCK, i)
+    ends_G = jnp.cumsum(sizes_G // BLOCK)
+    group_N = (jnp.arange(len(x_NRI))[:, None] >= ends_G).sum(1)
+    hit_NG = (group_N[:, None] == jnp.arange(groups)).astype(weight_GIO.dtype)  # a product, for its gradient would be a scatter
+    weight_NIO = (hit_NG @ weight_GIO.reshape(groups, -1)).reshape(-1, i, o)
+    return jnp.matmul(x_NRI, weight_NIO).reshape(-1, o)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))

@@ -44,7 +44,13 @@ HF_NAMES: dict[str, dict[str, str]] = {
 }
 
 KEPT = "experts"  # the name of what experts' first products gave
-Product = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+class Product(NamedTuple):
+    multiply: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+    """see kernels/grouped.py"""
+    block: int = 1
+    """rows of an expert are a multiple of so many"""
 
 
 def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
@@ -154,7 +160,10 @@ def _chunks(tokens: int, rows_per_token: int) -> int:
 
 
 def _product(mesh: Mesh, *widths: int) -> Product:
-    return grouped.kernel_matmul if grouped.supported(param.platform(mesh), *widths) else grouped.matmul
+    platform = param.platform(mesh)
+    if grouped.supported(platform, *widths):
+        return Product(grouped.kernel_matmul)
+    return Product(grouped.matmul_of_blocks, grouped.BLOCK) if platform == "cpu" else Product(grouped.matmul)
 
 
 def _shared(w: dict[str, _Part], dtype: Any, x_TE: jax.Array) -> jax.Array:
@@ -200,21 +209,36 @@ def routed(
     sizes = (own_R[:, None] == jnp.arange(num)).sum(0, dtype=jnp.int32)
     order = jnp.argsort(own_R)  # stable; the other experts' choices come last
     plan = _Plan(order[: len(x_TE) * min(k, num)], jnp.argsort(order), sizes.sum())
-    z = checkpoint_name(product(_spread(x_TE, plan), gate_up, sizes), KEPT)
+    if product.block > 1:
+        plan, sizes = _filled(plan, own_R, sizes, product.block)
+    z = checkpoint_name(product.multiply(_spread(x_TE, plan), gate_up, sizes), KEPT)
     share = _sorted(share_TK.T.reshape(-1), plan)
     # shares before the second product: the gradient then needs nothing that comes after it
     hidden = jax.nn.silu(z[:, :f].astype(jnp.float32)) * z[:, f:] * share[:, None]
-    return _collect(product(hidden.astype(x_TE.dtype), down, sizes), len(x_TE), plan)
+    return _collect(product.multiply(hidden.astype(x_TE.dtype), down, sizes), len(x_TE), plan)
 
 
 class _Plan(NamedTuple):
     """How choices are sorted by expert. Rows beyond `num` are no one's here, and may hold anything."""
 
     order: jax.Array
-    """choice of each row, for as many rows as there can be; choice c is a choice of token c % T"""
+    """choice of each row, for as many rows as there can be; choice c is a choice of token c % T, and R is none"""
     row: jax.Array
     """of each choice"""
     num: jax.Array
+
+
+def _filled(plan: _Plan, own_R: jax.Array, sizes: jax.Array, block: int) -> tuple[_Plan, jax.Array]:
+    """The same with every expert's rows up to a multiple of `block`, and how many these are. What fills them has a share of 0."""
+    whole = -(-sizes // block) * block
+    ends, whole_ends = (jnp.append(jnp.cumsum(x), 0) for x in (sizes, whole))
+    num_rows = (-(-len(plan.order) // block) + len(sizes)) * block
+    moved = jnp.append(whole_ends[:-1] - whole - ends[:-1] + sizes, num_rows)  # rows of others go beyond all
+    at = jnp.arange(num_rows)
+    expert = (at[:, None] >= whole_ends[:-1]).sum(1)
+    before = at - moved[expert]
+    order = jnp.where(before < ends[expert], plan.order[jnp.clip(before, 0, len(plan.order) - 1)], len(own_R))
+    return _Plan(order, plan.row + moved[own_R], whole_ends[-2]), whole
 
 
 @jax.custom_vjp
@@ -250,7 +274,7 @@ _collect.defvjp(lambda y, t, plan: (_collect(y, t, plan), plan), lambda t, plan,
 
 @jax.custom_vjp
 def _sorted(share: jax.Array, plan: _Plan) -> jax.Array:
-    return share[plan.order]
+    return share.at[plan.order].get(mode="fill", fill_value=0)
 
 
 def _sorted_backward(plan: _Plan, g: jax.Array) -> Any:
