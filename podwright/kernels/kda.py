@@ -313,12 +313,40 @@ def _joined(a: jax.Array, b: jax.Array, dtype: Any) -> jax.Array:
 
 
 def _inverse(strictly_lower: jax.Array) -> jax.Array:
-    """(1 + A)^-1. From the inverses of two halves that of the whole, from 1 token up: no power of A grows, as in a Neumann series."""
-    inverse = jnp.eye(CHUNK, dtype=jnp.float32) - jnp.where(_halves(1), strictly_lower, 0.0)
-    for m in (2**n for n in range(1, CHUNK.bit_length() - 1)):
-        below = _mm(inverse, jnp.where(_halves(m), strictly_lower, 0.0), jnp.float32)
+    """(1 + A)^-1. A CPU, for which a product of zeros is work like any other, takes blocks; others few large products."""
+    return jax.lax.platform_dependent(strictly_lower, cpu=_inverse_by_blocks, default=_inverse_by_halves)
+
+
+def _inverse_by_halves(strictly_lower: jax.Array) -> jax.Array:
+    """From the inverses of two halves that of the whole, from 1 token up: no power of A grows, as in a Neumann series."""
+    size = strictly_lower.shape[-1]
+
+    def part(m: int) -> jax.Array:
+        return jnp.where(_halves(m)[:size, :size], strictly_lower, 0.0)
+
+    inverse = jnp.eye(size, dtype=jnp.float32) - part(1)
+    for m in (2**n for n in range(1, size.bit_length() - 1)):
+        below = _mm(inverse, part(m), jnp.float32)
         inverse = inverse - _mm(below, inverse, jnp.float32)
     return inverse
+
+
+def _inverse_by_blocks(strictly_lower: jax.Array) -> jax.Array:
+    """The same; blocks of more than BLOCK tokens are multiplied without the zeros around them."""
+
+    def blocks(size: int, row: int, step: int) -> jax.Array:
+        """Of so many tokens, `row` below the diagonal, every `step` tokens: [..., blocks, size, size]"""
+        starts = range(0, CHUNK - row, step)
+        return jnp.stack([strictly_lower[..., i + row : i + row + size, i : i + size] for i in starts], axis=-3)
+
+    inverse, size = _inverse_by_halves(blocks(BLOCK, 0, BLOCK)), BLOCK
+    while size < CHUNK:
+        first, second = inverse[..., 0::2, :, :], inverse[..., 1::2, :, :]
+        below = _mm(second, _mm(blocks(size, size, 2 * size), first, jnp.float32), jnp.float32)
+        above = jnp.concatenate([first, jnp.zeros_like(first)], axis=-1)
+        inverse = jnp.concatenate([above, jnp.concatenate([-below, second], axis=-1)], axis=-2)
+        size *= 2
+    return inverse[..., 0, :, :]
 
 
 def _group_backward(parts: tuple[Any, ...], c: _Chunks, before: jax.Array, d_o: jax.Array, d_state: jax.Array) -> tuple[jax.Array, Arrays]:
