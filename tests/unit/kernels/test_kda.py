@@ -185,3 +185,10 @@ def test_what_is_kept_for_the_gradient_are_the_inputs_and_a_state_a_chunk():
     _, back = jax.vjp(functools.partial(kda.chunked, bounded=True), *values)
     kept = sum(x.nbytes for x in jax.tree.leaves(back))
     assert kept <= sum(x.nbytes for x in values) + 512 // 64 * H * K * V * 4
+
+
+@pytest.mark.parametrize("inverse", [kda._inverse_by_blocks, kda._inverse_by_halves])
+def test_the_inverse_on_every_platform(inverse):
+    """Keys that are alike: powers of the matrix have entries of 1e17, its inverse none above 1."""
+    a = np.tril(1 - 1e-3 * np.random.default_rng(0).random((3, 2, kda.CHUNK, kda.CHUNK)), -1).astype(np.float32)
+    np.testing.assert_allclose(inverse(jnp.asarray(a)), np.linalg.inv(np.eye(kda.CHUNK) + a.astype(np.float64)), atol=1e-5)
