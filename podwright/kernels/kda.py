@@ -1,4 +1,5 @@
 """Kimi Delta Attention (arXiv 2510.26692) in plain JAX: `chunked`, for training on any device, and `recurrent`, its definition.
+`across` is `chunked` for sequences of which every device has a part.
 
 A head's state S [K, V] is zero where a document begins; token t makes S <- (I - beta k k^T) diag(exp g) S + beta k v^T and reads S^T q.
 `chunked` takes 64 tokens at a time (the paper's WY form) and is safe for any decay g <= 0: no exponent is positive unless decays are
@@ -66,7 +67,55 @@ def chunked(
     `bounded` promises g >= BOUND. g and beta are float32. Any number of tokens: the rest of the last chunk is filled with tokens
     that do nothing. For the backward pass the inputs and the state at each chunk are kept; the rest is computed again.
     """
-    b, n, h, _ = q_BNHK.shape
+    start = jnp.zeros((*q_BNHK.shape[::2], q_BNHK.shape[3], v_BNHV.shape[3]), jnp.float32)
+    return _from(start, (q_BNHK, k_BNHK, v_BNHV, g_BNHK, beta_BNH), segment_ids_BN, bounded)[0]
+
+
+def across(
+    q_BNHK: jax.Array,
+    k_BNHK: jax.Array,
+    v_BNHV: jax.Array,
+    g_BNHK: jax.Array,
+    beta_BNH: jax.Array,
+    segment_ids_BN: jax.Array | None = None,
+    *,
+    bounded: bool,
+    axis: str,
+) -> jax.Array:
+    """`chunked` under shard_map, where each device along the mesh axis `axis` has the next N tokens of every row. -> BNHV
+
+    Tokens of a part take the state S before it to A S + B. All parts are done at once, in one pass: the columns of the identity,
+    as more columns of a state without values, end as A, and what tokens read of them times S is what they read of S.
+    A and B travel, [K, K + V] float32 a head. A is zero where a document ends between S and them.
+    """
+    (b, _, h, k_dim), v_dim, num = q_BNHK.shape, v_BNHV.shape[-1], jax.lax.axis_size(axis)
+    identity = jnp.broadcast_to(jnp.eye(k_dim, dtype=jnp.float32), (b, h, k_dim, k_dim))
+    start = jnp.pad(identity, ((0, 0), (0, 0), (0, 0), (v_dim, 0)))
+    values = jnp.pad(v_BNHV, ((0, 0), (0, 0), (0, 0), (0, k_dim)))
+    out, end = _from(start, (q_BNHK, k_BNHK, values, g_BNHK, beta_BNH), segment_ids_BN, bounded)
+    (own, reads), (added, kept) = jnp.split(out, [v_dim], axis=-1), jnp.split(end, [v_dim], axis=-1)
+    goes_on = jnp.ones((b, 1, 1, 1), bool)
+    if segment_ids_BN is not None:
+        goes_on = (segment_ids_BN[:, 0] == from_left(segment_ids_BN, 1, axis)[:, 0])[:, None, None, None]
+    added, kept = jax.lax.all_gather((added, jnp.where(goes_on, kept, 0.0)), axis)
+    state = jnp.zeros((b, h, k_dim, v_dim), jnp.float32)
+    for part in range(num - 1):
+        after = added[part] + _mm(kept[part], state, jnp.float32)
+        state = jnp.where(part < jax.lax.axis_index(axis), after, state)
+    state = jnp.where(goes_on, state, 0.0)
+    from_before = jnp.einsum("bnhk,bhkv->bnhv", reads, state.astype(reads.dtype), preferred_element_type=jnp.float32)
+    return (own.astype(jnp.float32) + from_before).astype(own.dtype)
+
+
+def from_left(x_BN: jax.Array, num: int, axis: str) -> jax.Array:
+    """The last `num` tokens of the device before this one along mesh axis `axis`; zeros for the first device."""
+    last = x_BN[:, x_BN.shape[1] - num :]
+    return jax.lax.ppermute(last, axis, [(i, i + 1) for i in range(jax.lax.axis_size(axis) - 1)])
+
+
+def _from(start: jax.Array, inputs: Arrays, segment_ids_BN: jax.Array | None, bounded: bool) -> tuple[jax.Array, jax.Array]:
+    """Output and last state of tokens that find the state `start`, in a document that goes on with the first one."""
+    b, n, h, _ = inputs[0].shape
     # At least two: a loop over one is unrolled, and then XLA's CPU compiler (jaxlib 0.10.2) may multiply with a wrong first state.
     chunks, most = max(2, -(-n // CHUNK)), max(1, MOST_AT_ONCE // (b * h))
     groups = -(-chunks // (1 << most.bit_length() - 1))  # by a power of two, as most sequences are
@@ -76,7 +125,8 @@ def chunked(
         return jnp.pad(x, [(0, 0), (0, room)] + [(0, 0)] * (x.ndim - 2)) if room else x
 
     runs = None if segment_ids_BN is None else jnp.pad(documents(segment_ids_BN), ((0, 0), (0, room)), mode="edge")
-    return _chunked(bounded, groups, *map(filled, (q_BNHK, k_BNHK, v_BNHV, g_BNHK, beta_BNH)), runs)[:, :n]
+    out, end = _chunked(bounded, groups, start, *map(filled, inputs), runs)
+    return out[:, :n], end
 
 
 def documents(segment_ids_BN: jax.Array) -> jax.Array:
@@ -85,22 +135,20 @@ def documents(segment_ids_BN: jax.Array) -> jax.Array:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _chunked(bounded: bool, groups: int, *inputs: Any) -> jax.Array:
-    return _forward(bounded, groups, inputs, keep=False)[0]
+def _chunked(bounded: bool, groups: int, start: jax.Array, *inputs: Any) -> tuple[jax.Array, jax.Array]:
+    return _forward(bounded, groups, start, inputs, keep=False)[0]
 
 
-def _chunked_forward(bounded: bool, groups: int, *inputs: Any) -> tuple[jax.Array, tuple[Any, jax.Array]]:
-    out, states = _forward(bounded, groups, inputs, keep=True)
-    return out, (inputs, states)
+def _chunked_forward(bounded: bool, groups: int, start: jax.Array, *inputs: Any) -> tuple[Any, tuple[Any, jax.Array]]:
+    found, states = _forward(bounded, groups, start, inputs, keep=True)
+    return found, (inputs, states)
 
 
-def _forward(bounded: bool, groups: int, inputs: Any, keep: bool) -> tuple[jax.Array, jax.Array]:
-    """The output BNHV and, where they are to be kept, the states before each chunk."""
+def _forward(bounded: bool, groups: int, start: jax.Array, inputs: Any, keep: bool) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+    """The output BNHV with the last state, and, where they are to be kept, the states before each chunk."""
     q, _, v, *_ = inputs
-    dtype = q.dtype
-    b, n, h, k_dim = q.shape
+    dtype, n = q.dtype, q.shape[1]
     size = n // CHUNK // groups
-    state_shape = (b, h, k_dim, v.shape[-1])
 
     def one(i: jax.Array, carry: Arrays) -> Arrays:
         state, out, states = carry
@@ -116,14 +164,13 @@ def _forward(bounded: bool, groups: int, inputs: Any, keep: bool) -> tuple[jax.A
         states = jax.lax.dynamic_update_slice_in_dim(states, before, i * size, 0) if keep else states
         return state, _put(out, o, i), states
 
-    states = jnp.zeros((n // CHUNK if keep else 0, *state_shape), dtype)
-    start = (jnp.zeros(state_shape, jnp.float32), jnp.zeros_like(v), states)
-    _, out, states = jax.lax.fori_loop(0, groups, one, start)
-    return out, states
+    states = jnp.zeros((n // CHUNK if keep else 0, *start.shape), dtype)
+    end, out, states = jax.lax.fori_loop(0, groups, one, (start, jnp.zeros_like(v), states))
+    return (out, end), states
 
 
-def _chunked_backward(bounded: bool, groups: int, saved: tuple[Any, jax.Array], d_out: jax.Array) -> tuple[Any, ...]:
-    inputs, states = saved
+def _chunked_backward(bounded: bool, groups: int, saved: tuple[Any, jax.Array], cotangents: Any) -> tuple[Any, ...]:
+    (inputs, states), (d_out, d_end) = saved, cotangents
     size = d_out.shape[1] // CHUNK // groups
 
     def one(j: jax.Array, carry: tuple[jax.Array, Arrays]) -> tuple[jax.Array, Arrays]:
@@ -134,8 +181,8 @@ def _chunked_backward(bounded: bool, groups: int, saved: tuple[Any, jax.Array], 
         d_state, ours = _group_backward(parts, _within_chunks(bounded, *parts), before, _rows(d_out, i, size), d_state)
         return d_state, tuple(_put(whole, x, i) for whole, x in zip(grads, ours, strict=True))
 
-    start = jnp.zeros(states.shape[1:], jnp.float32), tuple(jnp.zeros_like(x) for x in inputs[:5])
-    return *jax.lax.fori_loop(0, groups, one, start)[1], None
+    d_start, grads = jax.lax.fori_loop(0, groups, one, (d_end, tuple(jnp.zeros_like(x) for x in inputs[:5])))
+    return d_start, *grads, None
 
 
 _chunked.defvjp(_chunked_forward, _chunked_backward)

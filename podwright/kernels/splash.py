@@ -6,8 +6,11 @@ Shape suffixes: B batch, T queries, U keys, K key-value heads, R query heads per
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
@@ -28,30 +31,41 @@ def causal(
     segments: tuple[jax.Array, jax.Array] | None = None,
     scale: float | None = None,
     interpret: bool = False,
+    attend: Any = None,
 ) -> jax.Array:
     """Query t sees the keys u <= t + U - T of its own segment, itself always among them. -> BTKRV
 
     `segments` are integers for the queries, [B, T], and for the keys, [B, U]; `scale`, D^-0.5 if None, is that of the scores.
-    The arrays are those of one device. `interpret` runs the kernel's program on any device, for tests.
+    The arrays are those of one device. `interpret` runs the kernel's program on any device, for tests. `attend` is this device's
+    part of what `made` gives for queries of which every device has a part; else these are all.
     """
     b, t, k, r, d = q_BTKRD.shape
     u = k_BUKD.shape[1]
     block_t, block_u = _block(t, MOST_QUERIES), _block(u, MOST_KEYS)
     q_BHTD = jnp.einsum("btkrd->bkrtd", q_BTKRD * jnp.asarray(scale or d**-0.5, q_BTKRD.dtype)).reshape(b, k * r, t, d)
     q, keys, values = _filled(q_BHTD, 2, block_t), *(_filled(jnp.swapaxes(x, 1, 2), 2, block_u) for x in (k_BUKD, v_BUKV))
-    attend = kernel.make_splash_mha(
-        masks.MultiHeadMask([masks.CausalMask((q.shape[2], keys.shape[2]), offset=u - t)] * (k * r)),
-        block_sizes=_sizes(block_t, block_u),
-        head_shards=1,
-        q_seq_shards=1,
-        interpret=interpret,
-    )
+    attend = attend or made(t, u, k * r, interpret=interpret)
     if segments is None:
         out = jax.vmap(attend)(q, keys, values)
     else:
         ids = kernel.SegmentIds(_filled(segments[0], 1, block_t), _filled(segments[1], 1, block_u))
         out = jax.vmap(attend)(q, keys, values, ids)
     return jnp.einsum("bkrtv->btkrv", out[:, :, :t].reshape(b, k, r, t, -1))
+
+
+def made(t: int, u: int, heads: int, parts: int = 1, interpret: bool = False) -> Any:
+    """The kernel for so many parts of `t` queries each, the last of which ends with the `u` keys."""
+    block_t, block_u = _block(t, MOST_QUERIES), _block(u, MOST_KEYS)
+    room = t + -t % block_t
+    mask, row = masks.CausalMask((parts * room, u + -u % block_u), offset=u - parts * t), np.arange(parts * room, dtype=np.int32)
+    mask.q_sequence = row // room * t + row % room
+    return kernel.make_splash_mha(
+        masks.MultiHeadMask([mask] * heads),
+        block_sizes=_sizes(block_t, block_u),
+        head_shards=1,
+        q_seq_shards=parts,
+        interpret=interpret,
+    )
 
 
 def _block(length: int, most: int) -> int:

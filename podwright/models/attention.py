@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.kernels import splash
-from podwright.models.param import batch_axes, platform
+from podwright.models.param import batch_axes, parts_of_rows, platform, tokens
 
 MASKED = -1e30
 QUERIES = 512  # whose scores the plain form has at one time
@@ -47,6 +48,41 @@ def packed(
         return plain_packed(q_BNHD, k_BNHD, v_BNHV, segment_ids_BN, scale=scale)
     ids = () if segment_ids_BN is None else (segment_ids_BN,)
     return _on_each_device(mesh, functools.partial(splash_packed, scale=scale))(q_BNHD, k_BNHD, v_BNHV, *ids)
+
+
+def packed_across(
+    mesh: Mesh,
+    q_BNHD: jax.Array,
+    latents: tuple[jax.Array, ...],
+    weight: jax.Array,
+    expand: Callable[..., tuple[jax.Array, jax.Array]],
+    segment_ids_BN: jax.Array | None,
+    scale: float,
+    v_dim: int,
+) -> jax.Array:
+    """`packed` where a row's tokens lie over context: each device's queries see the keys of all devices. -> BNHV
+
+    What is gathered is the `latents`, each [B, N, ...]; `expand(*latents, weight)` makes keys and values of a device's heads of them,
+    `weight`'s second dim. So is the gradient: keys and values never travel, but the last device has the most of them to look at.
+    """
+    parts, tensor = parts_of_rows(mesh), mesh.shape.get("tensor", 1)
+    heads, rows = tokens(mesh, "tensor" if "tensor" in mesh.shape else None), tokens(mesh)
+    kernel, kernel_spec = None, None
+    if splash.supported(platform(mesh), v_dim):
+        kernel = splash.made(q_BNHD.shape[1] // parts, q_BNHD.shape[1], q_BNHD.shape[2] // tensor, parts)
+        kernel_spec = kernel.manual_sharding_spec(NamedSharding(mesh, PartitionSpec(None, "context")))
+
+    def local(q: jax.Array, latents: Any, weight: jax.Array, ids: jax.Array | None, attend: Any) -> jax.Array:
+        latents, all_ids = jax.lax.all_gather((latents, ids), "context", axis=1, tiled=True)
+        k, v = expand(*latents, weight)
+        if attend is None:
+            return plain_packed(q, k, v, all_ids, scale=scale, first=jax.lax.axis_index("context") * q.shape[1])
+        segments = None if ids is None else (ids, all_ids)
+        return splash.causal(q[:, :, :, None], k, v, segments, scale, attend=attend)[:, :, :, 0]
+
+    specs = (heads, tuple(rows for _ in latents), PartitionSpec(None, *heads[2:]), rows, kernel_spec)
+    run = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=heads, check_vma=False)
+    return run(q_BNHD, latents, weight, segment_ids_BN, kernel)
 
 
 def splash_packed(
@@ -134,27 +170,39 @@ def causal(q_PSKRD: jax.Array, k_PSKD: jax.Array, v_PSKD: jax.Array) -> jax.Arra
     return jnp.einsum("pksrd->pskrd", jnp.matmul(share, v_PKSD).reshape(p, k, s, r, d))
 
 
-def plain_packed(q_BNHD: jax.Array, k_BNHD: jax.Array, v_BNHV: jax.Array, segment_ids_BN: jax.Array | None, *, scale: float) -> jax.Array:
-    """`packed` in plain JAX: scores exist for QUERIES tokens at a time, and are made again for the gradient."""
+def plain_packed(
+    q_BNHD: jax.Array,
+    k_BUHD: jax.Array,
+    v_BUHV: jax.Array,
+    segment_ids_BU: jax.Array | None,
+    *,
+    scale: float,
+    first: jax.Array | int = 0,
+) -> jax.Array:
+    """`packed` in plain JAX: scores exist for QUERIES tokens at a time, and are made again for the gradient.
+
+    The queries may be those of a part of the U tokens, from number `first` on.
+    """
     b, n, h, _ = q_BNHD.shape
-    ids = jnp.zeros((b, n), jnp.int32) if segment_ids_BN is None else segment_ids_BN
-    place = jnp.arange(n)
+    place = jnp.arange(k_BUHD.shape[1])
+    ids = jnp.zeros((b, len(place)), jnp.int32) if segment_ids_BU is None else segment_ids_BU
+    own_ids, own_place = jax.lax.dynamic_slice_in_dim(ids, first, n, 1), first + jnp.arange(n)
 
     def attend(q: jax.Array, own: jax.Array, at: jax.Array) -> jax.Array:
-        scores = jnp.einsum("bqhd,bnhd->bhqn", q, k_BNHD, preferred_element_type=jnp.float32) * scale
+        scores = jnp.einsum("bqhd,buhd->bhqu", q, k_BUHD, preferred_element_type=jnp.float32) * scale
         seen = (own[:, :, None] == ids[:, None]) & (at[:, None] >= place)
         share = jax.nn.softmax(jnp.where(seen[:, None], scores, MASKED), axis=-1)
-        return jnp.einsum("bhqn,bnhv->bqhv", share.astype(v_BNHV.dtype), v_BNHV)
+        return jnp.einsum("bhqu,buhv->bqhv", share.astype(v_BUHV.dtype), v_BUHV)
 
     if n <= QUERIES:
-        return attend(q_BNHD, ids, place)
+        return attend(q_BNHD, own_ids, own_place)
 
     def parts(x: jax.Array, dim: int) -> jax.Array:
         x = jnp.pad(x, [(0, -n % QUERIES if i == dim else 0) for i in range(x.ndim)])
         return jnp.moveaxis(x.reshape(*x.shape[:dim], -1, QUERIES, *x.shape[dim + 1 :]), dim, 0)
 
-    out = jax.lax.map(jax.checkpoint(lambda part: attend(*part)), (parts(q_BNHD, 1), parts(ids, 1), parts(place, 0)))
-    return jnp.moveaxis(out, 0, 1).reshape(b, -1, h, v_BNHV.shape[-1])[:, :n]
+    out = jax.lax.map(jax.checkpoint(lambda part: attend(*part)), (parts(q_BNHD, 1), parts(own_ids, 1), parts(own_place, 0)))
+    return jnp.moveaxis(out, 0, 1).reshape(b, -1, h, v_BUHV.shape[-1])[:, :n]
 
 
 def grouped(

@@ -6,6 +6,7 @@ one group is compiled however many there are. Shape suffixes: B rows, N tokens, 
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -80,7 +81,7 @@ def hidden(
 
     Documents of a row are told apart by `segment_ids_BN`, and see nothing of each other; None: a row is one document.
     """
-    batch = NamedSharding(mesh, PartitionSpec(param.batch_axes(mesh)))
+    batch = NamedSharding(mesh, param.tokens(mesh))
 
     def layer(x: jax.Array, w: Tree, bias_X: jax.Array | None, i: int) -> tuple[jax.Array, jax.Array | None]:
         linear = isinstance(dims.attention(i), Kda)
@@ -109,7 +110,7 @@ def hidden(
         return jax.checkpoint(run, policy=jax.checkpoint_policies.save_only_these_names(*KEPT.get(remat, ())))(x, w, bias_X)
 
     with jax.named_scope("embedding"):
-        x = jax.lax.with_sharding_constraint(params["embed"].astype(dtype)[tokens_BN], batch)
+        x = jax.lax.with_sharding_constraint(_embedded(params["embed"].astype(dtype), tokens_BN, mesh), batch)
     first, dense, loads = len(params["first"]), dims.num_dense_layers, []
     for i in range(first):
         x, load = again(x, params["first"][str(i)], bias_LX[i - dense] if i >= dense else None, i)
@@ -130,6 +131,19 @@ def hidden(
     return layers.rms_norm(x, params["norm"], dims.norm_eps), jnp.concatenate(loads)
 
 
+def _embedded(embed_VE: jax.Array, tokens_BN: jax.Array, mesh: Mesh) -> jax.Array:
+    """Every device looks up its part of E for all tokens, and the parts are exchanged for tokens. -> BNE
+
+    With parts of rows in two steps, context first: the compiler knows no way to do both at once but to gather everything.
+    """
+    x_BNE = embed_VE[tokens_BN]
+    if param.parts_of_rows(mesh) == 1:
+        return x_BNE
+    others = tuple(axis for axis in param.batch_axes(mesh) if axis != "data")
+    return jax.lax.with_sharding_constraint(x_BNE, NamedSharding(mesh, PartitionSpec("data", "context", others)))
+
+
 def _mlp(dims: HybridDims, weights: Tree, x_BNE: jax.Array, mesh: Mesh) -> jax.Array:
     w = param.gathered(_declare_mlp(dims), weights, x_BNE.dtype, mesh)
-    return layers.linear(jax.nn.silu(layers.linear(x_BNE, w["gate"])) * layers.linear(x_BNE, w["up"]), w["down"])
+    linear = functools.partial(layers.linear, apart=param.parts_of_rows(mesh) > 1)
+    return linear(jax.nn.silu(linear(x_BNE, w["gate"])) * linear(x_BNE, w["up"]), w["down"])

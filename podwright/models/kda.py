@@ -16,7 +16,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from podwright.kernels import kda as kernel
 from podwright.models import layers
-from podwright.models.param import Param, batch_axes
+from podwright.models.param import Param, parts_of_rows, tokens
 from podwright.recipe.hybrid import HybridDims, Kda
 
 Tree = dict[str, Any]
@@ -94,27 +94,23 @@ def apply(dims: HybridDims, w: Tree, x_BNE: jax.Array, segment_ids_BN: jax.Array
     """What one layer's attention adds to the residual stream, without the norm before it. -> BNE
 
     Weights are those of one layer; products are in x's dtype. Tokens of another segment id are not seen, nor those beyond them.
-    On a `mesh`, rows are shared out to data and fsdp, heads to tensor, and the recurrence runs on each device by itself.
+    On a `mesh`, rows and their parts are shared out as batches are, heads to tensor, and each device goes along its own tokens.
     """
-    kda = _kda(dims)
+    kda, linear = _kda(dims), functools.partial(layers.linear, apart=parts_of_rows(mesh) > 1)
     w = {name: x if name in FLOAT32 else x.astype(x_BNE.dtype) for name, x in w.items()}
-    documents = None if segment_ids_BN is None else kernel.documents(segment_ids_BN)
-    q, k, v = (checkpoint_name(layers.linear(x_BNE, w[name]), KEPT) for name in ("q", "k", "v"))
-    q = _unit(_convolved(q, w["q_conv"], documents), kda.head_dim**-0.5)
-    k = _unit(_convolved(k, w["k_conv"], documents), 1.0)
-    v = _convolved(v, w["v_conv"], documents)
-    g = _log_decay(kda, _gate(w, "decay", x_BNE), w["a_log"], w["dt_bias"])
-    beta = jax.nn.sigmoid(layers.linear(x_BNE, w["beta"]).astype(jnp.float32))
-    o = _recurrence(kda, mesh)(q, k, v, g, beta, documents)
-    o = _gated_norm(o, w["norm"], _gate(w, "gate", x_BNE), dims.norm_eps)
-    return layers.linear(o.reshape(*o.shape[:2], -1), w["o"].reshape(-1, w["o"].shape[-1]))
+    q, k, v = (checkpoint_name(linear(x_BNE, w[name]), KEPT) for name in ("q", "k", "v"))
+    g = _log_decay(kda, _gate(linear, w, "decay", x_BNE), w["a_log"], w["dt_bias"])
+    beta = jax.nn.sigmoid(linear(x_BNE, w["beta"]).astype(jnp.float32))
+    o = _along(kda, mesh)(q, k, v, g, beta, *(w[f"{name}_conv"] for name in ("q", "k", "v")), segment_ids_BN)
+    o = _gated_norm(o, w["norm"], _gate(linear, w, "gate", x_BNE), dims.norm_eps)
+    return linear(o.reshape(*o.shape[:2], -1), w["o"].reshape(-1, w["o"].shape[-1]))
 
 
-def _gate(w: Tree, name: str, x_BNE: jax.Array) -> jax.Array:
+def _gate(linear: Any, w: Tree, name: str, x_BNE: jax.Array) -> jax.Array:
     """What a gate is made of, [B, N, H, D]."""
     if name in w:
-        return checkpoint_name(layers.linear(x_BNE, w[name]), KEPT)
-    return checkpoint_name(layers.linear(layers.linear(x_BNE, w[f"{name}_down"]), w[f"{name}_up"]), KEPT)
+        return checkpoint_name(linear(x_BNE, w[name]), KEPT)
+    return checkpoint_name(linear(linear(x_BNE, w[f"{name}_down"]), w[f"{name}_up"]), KEPT)
 
 
 # What follows is arithmetic of single elements in float32: cheaper to do again for the gradient than to keep. Where a layer is computed
@@ -189,11 +185,27 @@ def _gated_norm(o_BNHD: jax.Array, weight_D: jax.Array, gate_BNHD: jax.Array, ep
     return (normed * jax.nn.sigmoid(gate_BNHD.astype(jnp.float32))).astype(o_BNHD.dtype)
 
 
-def _recurrence(kda: Kda, mesh: Mesh | None) -> Any:
+def _along(kda: Kda, mesh: Mesh | None) -> Any:
+    """What mixes tokens: convolutions and the recurrence, of a device's own rows and heads."""
     bounded = kda.gate == "bounded" and kda.lower_bound >= kernel.BOUND
-    attend = functools.partial(kernel.chunked, bounded=bounded)
+    split = parts_of_rows(mesh) > 1
+    attend = functools.partial(kernel.across, axis="context") if split else kernel.chunked
+    reach = kda.conv_size - 1
+
+    def convolved(x: jax.Array, taps: jax.Array, documents: jax.Array | None) -> jax.Array:
+        if not split:
+            return _convolved(x, taps, documents)
+        return _convolved(jnp.concatenate([kernel.from_left(x, reach, "context"), x], 1), taps, documents)[:, reach:]
+
+    def along(*arrays: Any) -> jax.Array:
+        *qkv, g, beta = arrays[:5]
+        *taps, ids_BN = arrays[5:]
+        longer = jnp.concatenate([kernel.from_left(ids_BN, reach, "context"), ids_BN], 1) if split and ids_BN is not None else ids_BN
+        documents = None if longer is None else kernel.documents(longer)
+        q, k, v = (convolved(x, tap, documents) for x, tap in zip(qkv, taps, strict=True))
+        return attend(_unit(q, kda.head_dim**-0.5), _unit(k, 1.0), v, g, beta, ids_BN, bounded=bounded)
+
     if mesh is None:
-        return attend
-    batch = batch_axes(mesh)
-    heads, rows = PartitionSpec(batch, None, "tensor"), PartitionSpec(batch)
-    return jax.shard_map(attend, mesh=mesh, in_specs=(*[heads] * 5, rows), out_specs=heads, check_vma=False)
+        return along
+    heads, taps = tokens(mesh, "tensor"), PartitionSpec(None, "tensor")
+    return jax.shard_map(along, mesh=mesh, in_specs=(*[heads] * 5, *[taps] * 3, tokens(mesh)), out_specs=heads, check_vma=False)

@@ -19,8 +19,14 @@ class Adapted(NamedTuple):
 Weight = jax.Array | Adapted
 
 
-def linear(x: jax.Array, weight: Weight) -> jax.Array:
-    """x [..., E] times weight [E, ...] -> [..., ...]."""
+def linear(x: jax.Array, weight: Weight, apart: bool = False) -> jax.Array:
+    """x [..., E] times weight [E, ...] -> [..., ...].
+
+    `apart`: dims of x before E are each sharded, over axes of their own. The gradient of `_product` joins them, for which whole
+    rows would be gathered.
+    """
+    if apart and not isinstance(weight, Adapted):
+        return jnp.tensordot(x, weight, 1)
     if isinstance(weight, Adapted):
         return _product(x, weight.weight) + _product(_product(x, weight.a), weight.b)
     return _product(x, weight)

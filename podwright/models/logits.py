@@ -1,7 +1,7 @@
 """Log-probability and entropy of given tokens, chunk by chunk: the logits of a whole batch never exist.
 
-Vocabulary may be sharded over 'tensor' and tokens over 'data' and 'fsdp'; the gradient of the output embedding is summed
-over devices once, not once a chunk. Shape suffixes: B batch, N tokens, E hidden, V vocabulary, C chunk.
+Vocabulary may be sharded over 'tensor', rows over 'data' and 'fsdp', and their tokens over 'context'; the gradient of the output
+embedding is summed over devices once, not once a chunk. Shape suffixes: B batch, N tokens, E hidden, V vocabulary, C chunk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as Spec
 
-from podwright.models.param import batch_axes
+from podwright.models import param
 
 _HEAD = Spec("tensor", None)
 
@@ -59,7 +59,7 @@ def _forward(setting: Setting, hidden: jax.Array, head: jax.Array, targets: jax.
         _, out = jax.lax.scan(chunk, None, (_chunks(hidden, setting.chunk), _chunks(targets, setting.chunk)))
         return tuple(_whole(x, targets.shape) for x in out)
 
-    tokens = Spec(batch_axes(setting.mesh))
+    tokens = param.tokens(setting.mesh)
     run = jax.shard_map(local, mesh=setting.mesh, in_specs=(tokens, _HEAD, tokens), out_specs=(tokens, tokens, tokens), check_vma=False)
     logps, entropy, lse = run(hidden, head.astype(setting.dtype), targets)
     return (logps, entropy), (hidden, head, targets, lse)
@@ -82,9 +82,9 @@ def _backward(setting: Setting, saved: Any, cotangents: tuple[jax.Array, jax.Arr
         args = tuple(_chunks(x, setting.chunk) for x in (hidden, targets, lse, g))
         d_head, d_hidden = jax.lax.scan(chunk, jnp.zeros(head.shape, jnp.float32), args)
         d_hidden = jax.lax.psum(_whole(d_hidden, targets.shape), "tensor")
-        return d_hidden.astype(hidden.dtype), jax.lax.psum(d_head, batch_axes(setting.mesh))
+        return d_hidden.astype(hidden.dtype), jax.lax.psum(d_head, param.token_axes(setting.mesh))
 
-    tokens = Spec(batch_axes(setting.mesh))
+    tokens = param.tokens(setting.mesh)
     run = jax.shard_map(
         local, mesh=setting.mesh, in_specs=(tokens, _HEAD, tokens, tokens, tokens), out_specs=(tokens, _HEAD), check_vma=False
     )

@@ -6,6 +6,7 @@ with), V the values' head_dim. Norms before it and the residual around it are th
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -71,30 +72,39 @@ def apply(
 
     `weights` are a layer's as they are stored; they are gathered here, in the dtype of `x_BNE`.
     """
-    m = dims.mla
+    m, parts = dims.mla, param.parts_of_rows(mesh)
+    linear = functools.partial(layers.linear, apart=parts > 1)
     w = param.gathered(declare(dims), weights, x_BNE.dtype, mesh)
-    q, kv_a = _queries(m, w, x_BNE), layers.linear(x_BNE, _in_halves(m, w["kv_a"]))
+    q, kv_a = _queries(m, w, x_BNE, linear), linear(x_BNE, _in_halves(m, w["kv_a"]))
     latent, k_rope = kv_a[..., : m.kv_lora_rank], kv_a[..., None, m.kv_lora_rank :]
-    kv = layers.linear(layers.rms_norm(latent, w["kv_a_norm"], NORM_EPS), w["kv_b"])
-    k_nope, v = kv[..., : m.qk_nope_head_dim], kv[..., m.qk_nope_head_dim :]
+    latent = layers.rms_norm(latent, w["kv_a_norm"], NORM_EPS)
     if m.rope_theta is not None:
         angle = positions_BN.astype(jnp.float32)[..., None] * frequencies(m)
         cos, sin = jnp.cos(angle), jnp.sin(angle)
         q = jnp.concatenate([q[..., : m.qk_nope_head_dim], layers.rotate(q[..., m.qk_nope_head_dim :], cos, sin)], axis=-1)
         k_rope = layers.rotate(k_rope, cos, sin)
-    k = jnp.concatenate([k_nope, jnp.broadcast_to(k_rope, (*k_nope.shape[:-1], m.qk_rope_head_dim))], axis=-1)
-    out_BNHV = attention.packed(mesh, q, k, v, segment_ids_BN, softmax_scale(m))
+
+    def keys_and_values(latent: jax.Array, k_rope: jax.Array, kv_b: jax.Array) -> tuple[jax.Array, jax.Array]:
+        kv = layers.linear(latent, kv_b)
+        k_nope, v = kv[..., : m.qk_nope_head_dim], kv[..., m.qk_nope_head_dim :]
+        return jnp.concatenate([k_nope, jnp.broadcast_to(k_rope, (*k_nope.shape[:-1], m.qk_rope_head_dim))], axis=-1), v
+
+    if parts > 1:
+        made_of = (latent, k_rope), w["kv_b"], keys_and_values
+        out_BNHV = attention.packed_across(mesh, q, *made_of, segment_ids_BN, softmax_scale(m), m.v_head_dim)
+    else:
+        out_BNHV = attention.packed(mesh, q, *keys_and_values(latent, k_rope, w["kv_b"]), segment_ids_BN, softmax_scale(m))
     if m.head_gate:
-        gate_BNH = jax.nn.sigmoid(layers.linear(x_BNE, w["head_gate"]).astype(jnp.float32))
+        gate_BNH = jax.nn.sigmoid(linear(x_BNE, w["head_gate"]).astype(jnp.float32))
         out_BNHV *= gate_BNH[..., None].astype(out_BNHV.dtype)
-    return layers.linear(out_BNHV.reshape(*x_BNE.shape[:-1], -1), w["o"].reshape(-1, dims.hidden_size))
+    return linear(out_BNHV.reshape(*x_BNE.shape[:-1], -1), w["o"].reshape(-1, dims.hidden_size))
 
 
-def _queries(m: Mla, w: Tree, x_BNE: jax.Array) -> jax.Array:
+def _queries(m: Mla, w: Tree, x_BNE: jax.Array, linear: Any) -> jax.Array:
     if not m.q_lora_rank:
-        return layers.linear(x_BNE, _in_halves(m, w["q"]))
-    latent = layers.rms_norm(layers.linear(x_BNE, w["q_a"]), w["q_a_norm"], NORM_EPS)
-    return layers.linear(latent, _in_halves(m, w["q_b"]))
+        return linear(x_BNE, _in_halves(m, w["q"]))
+    latent = layers.rms_norm(linear(x_BNE, w["q_a"]), w["q_a_norm"], NORM_EPS)
+    return linear(latent, _in_halves(m, w["q_b"]))
 
 
 def _in_halves(m: Mla, weight: jax.Array) -> jax.Array:

@@ -82,12 +82,12 @@ def apply(dims: HybridDims, weights: Tree, bias_X: jax.Array, x_BNE: jax.Array, 
     declared = declare(dims)
     stored = {name: p.spec(mesh) for name, p in declared.items()}
     used = {name: p.spec(mesh, DECODE_RULES) for name, p in declared.items()}
-    batch = PartitionSpec(param.batch_axes(mesh))
+    tokens, rows = param.tokens(mesh), PartitionSpec(param.batch_axes(mesh))
 
     def local(weights: Tree, bias: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return _layer(dims, {name: _Part(w, stored[name], used[name]) for name, w in weights.items()}, bias, x, mesh)
 
-    run = jax.shard_map(local, mesh=mesh, in_specs=(stored, PartitionSpec(), batch), out_specs=(batch, batch), check_vma=False)
+    run = jax.shard_map(local, mesh=mesh, in_specs=(stored, PartitionSpec(), tokens), out_specs=(tokens, rows), check_vma=False)
     return run({name: weights[name] for name in declared}, bias_X, x_BNE)
 
 
@@ -116,7 +116,7 @@ def _axes(entry: Any) -> tuple[str, ...]:
 
 
 def _layer(dims: HybridDims, w: dict[str, _Part], bias_X: jax.Array, x_BNE: jax.Array, mesh: Mesh) -> tuple[jax.Array, jax.Array]:
-    """On one device, its own rows."""
+    """On one device, its own tokens."""
     m, dtype = dims.moe, x_BNE.dtype
     b, n, e = x_BNE.shape
     x_TE = x_BNE.reshape(b * n, e)
@@ -124,6 +124,8 @@ def _layer(dims: HybridDims, w: dict[str, _Part], bias_X: jax.Array, x_BNE: jax.
     logits = jnp.matmul(x_TE.astype(jnp.float32), router, precision=jax.lax.Precision.HIGHEST)
     chosen_TK, share_TK = route(m, logits, bias_X)
     load_BX = (chosen_TK.reshape(b, -1, 1) == jnp.arange(m.num_experts)).sum(1, dtype=jnp.int32)
+    if param.parts_of_rows(mesh) > 1:
+        load_BX = jax.lax.psum(load_BX, "context")
 
     ranks = mesh.shape.get("expert", 1)
     num_chunks = _chunks(b * n, ranks * min(m.num_experts_per_tok, m.num_experts // ranks))

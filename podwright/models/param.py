@@ -20,15 +20,15 @@ Tree = Any
 Rules = dict[str, tuple[str, ...]]
 # logical axis -> mesh axes; an axis that is not listed is replicated.
 RULES: Rules = {
-    "embed": ("fsdp", "expert"),
-    "latent": ("fsdp", "expert"),
-    "experts": ("expert", "fsdp"),
+    "embed": ("fsdp", "expert", "context"),
+    "latent": ("fsdp", "expert", "context"),
+    "experts": ("expert", "fsdp", "context"),
     "vocab": ("tensor",),
     "heads": ("tensor",),
     "kv_heads": ("tensor",),
     "ffn": ("tensor",),
 }
-# Weights as they are computed with: no two devices that differ in fsdp alone have different ones. Between the groups of
+# Weights as they are computed with: no two devices that differ in fsdp or context alone have different ones. Between the groups of
 # the expert axis only experts differ.
 DECODE_RULES: Rules = {**{k: v for k, v in RULES.items() if v == ("tensor",)}, "experts": ("expert",)}
 BATCH_AXES = ("data", "fsdp", "expert")
@@ -90,6 +90,21 @@ class Param:
 def batch_axes(mesh: Mesh) -> tuple[str, ...]:
     """The axes of `mesh` that the rows of a batch are shared out over."""
     return tuple(axis for axis in BATCH_AXES if axis in mesh.shape)
+
+
+def tokens(mesh: Mesh, *more: str | None) -> PartitionSpec:
+    """Of arrays [B, N, ...]: rows over the batch axes, the tokens of a row over context; `more` for the dims after them."""
+    return PartitionSpec(batch_axes(mesh), "context" if "context" in mesh.shape else None, *more)
+
+
+def parts_of_rows(mesh: Mesh | None) -> int:
+    """How many devices have a part each of the same tokens."""
+    return 1 if mesh is None else mesh.shape.get("context", 1)
+
+
+def token_axes(mesh: Mesh) -> tuple[str, ...]:
+    """The axes that `tokens` shares out over."""
+    return (*batch_axes(mesh), *(axis for axis in ("context",) if axis in mesh.shape))
 
 
 def platform(mesh: Mesh) -> str:

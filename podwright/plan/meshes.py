@@ -10,8 +10,10 @@ from podwright.accelerators import GIB
 from podwright.plan.findings import Finding
 from podwright.plan.topology import factorisations, refusal
 from podwright.recipe.dimensions import Dims
+from podwright.recipe.hybrid import CHUNK, HybridDims
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice, outer_shape
 
@@ -117,11 +119,12 @@ def over_links(where: Slice, mesh: Mapping[str, int]) -> str:
     return f"{found} (axis {found.axis} is {names[found.axis]})" if found else ""
 
 
-def _split(dims: Dims) -> dict[str, dict[str, int]]:
+def _split(recipe: Recipe, dims: Dims) -> dict[str, dict[str, int]]:
     """What is split over each mesh axis, as models/param.py has it: {axis: {words for it, with {} for its size: size}}."""
     if isinstance(dims, Qwen3Dims):
         return {
             "fsdp": {"a hidden size of {}": dims.hidden_size},
+            "context": {"the {} part that a dense model's sequences have": 1},
             "expert": {"the {} MLP of a dense layer": 1},
             "tensor": {
                 "{} attention heads": dims.num_heads,
@@ -134,6 +137,7 @@ def _split(dims: Dims) -> dict[str, dict[str, int]]:
     kda = {"{} KDA heads": dims.kda.num_heads} if dims.kda else {}
     return {
         "fsdp": {"a hidden size of {}": dims.hidden_size, **latents, "keys' latents of {}": dims.mla.kv_lora_rank},
+        "context": _parts(recipe, dims),
         "expert": {"{} experts": dims.moe.num_experts},
         "tensor": {
             "{} MLA heads": dims.mla.num_heads,
@@ -143,6 +147,14 @@ def _split(dims: Dims) -> dict[str, dict[str, int]]:
             "a vocabulary of {}": dims.vocab_size,
         },
     }
+
+
+def _parts(recipe: Recipe, dims: HybridDims) -> dict[str, int]:
+    """What a sequence consists of, none of which two devices can share."""
+    if not isinstance(recipe, PretrainRecipe):
+        return {}
+    n = recipe.sequence_length
+    return {f"the {{}} chunks of {CHUNK} tokens in sequence_length={n}": n // CHUNK} if dims.kda else {"sequence_length={}": n}
 
 
 def divides(axes: Mapping[str, int], dims: Mapping[str, int]) -> list[Finding]:
@@ -165,7 +177,7 @@ def divides(axes: Mapping[str, int], dims: Mapping[str, int]) -> list[Finding]:
 def _division(recipe: Recipe, dims: Dims | None, shape: Shape, where: Slice | None) -> list[Finding]:
     if dims is None:
         return []
-    found, split = [], _split(dims)
+    found, split = [], _split(recipe, dims)
     for axis, size in zip(axes(recipe), shape, strict=True):
         if size > 0 and axis in split:
             found += divides({axis: size}, split[axis])
@@ -201,7 +213,7 @@ def _granules(where: Slice) -> str:
 
 def mappable(recipe: Recipe, dims: Dims | None, where: Slice) -> list[Shape]:
     """Every mesh over all devices of `where` that the trainer can make and that divides the model."""
-    names, split = axes(recipe), _split(dims) if dims else {}
+    names, split = axes(recipe), _split(recipe, dims) if dims else {}
     most = [math.gcd(*split.get(axis, {}).values()) for axis in names]
     shapes = factorisations(where.num_devices, len(names))
     fitting = [s for s in shapes if all(m % n == 0 for m, n in zip(most, s, strict=True))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from podwright.accelerators import GIB
 from podwright.errors import UserError
 from podwright.plan import meshes, steptime, streams
 from podwright.plan.compile import Compiled
@@ -12,7 +13,7 @@ from podwright.plan.findings import Finding
 from podwright.recipe.dimensions import Dims, find
 from podwright.recipe.hybrid import CHUNK, HybridDims
 from podwright.recipe.pretrain import PretrainRecipe
-from podwright.slices import Slice
+from podwright.slices import Slice, outer_shape
 
 
 def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
@@ -30,7 +31,27 @@ def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Findin
         findings.append(Finding("model", "info", said))
         findings += _sequence(recipe, dims)
     findings += _stream(recipe, dims, cwd)
-    return findings + meshes.mesh(recipe, dims, where)
+    found = meshes.mesh(recipe, dims, where)
+    if dims and where and all(f.level != "error" for f in found):
+        found += _between(recipe, dims, where)
+    return findings + found
+
+
+def _between(recipe: PretrainRecipe, dims: Dims, where: Slice) -> list[Finding]:
+    """What replicas on several slices send each other."""
+    shape = meshes.resolved(recipe, where)
+    copies = (outer_shape(shape, where.num_granules) or shape)[0]
+    if where.num_granules == 1 or copies == 1:
+        return []
+    row, parts = where.accelerator, recipe.training.gradient_accumulation_steps
+    gradients = dims.num_params() * (2 if recipe.model.compute_dtype == "bfloat16" else 4) * shape[0] / where.num_devices
+    seconds = parts * 2 * (copies - 1) / copies * gradients * row.devices_per_chip / row.dcn_bandwidth
+    message = (
+        f"mesh.data={shape[0]} lies over {copies} slices: for every micro-batch, {parts} a step, each device's gradients of "
+        f"{gradients / GIB:.2f} GiB cross a network of {row.dcn_bandwidth / 1e9:.3g} GB/s a chip, "
+        f"{seconds:.2g} s a step if nothing hides it"
+    )
+    return [Finding("mesh", "info", message)]
 
 
 def _stream(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> list[Finding]:

@@ -35,6 +35,7 @@ class Data(Section):
 class Mesh(Section):
     data: PositiveInt = Field(1, description="replicas of the whole model; over slices of a multi-slice first")
     fsdp: int = Field(-1, description="devices that weights and batch are sharded over; -1 takes all that remain")
+    context: PositiveInt = Field(1, description="devices that a sequence is split over; they share weights as fsdp's do")
     expert: PositiveInt = Field(1, description="devices that experts are split over and tokens are sent between")
     tensor: PositiveInt = Field(1, description="devices that heads, FFN widths and vocabulary are sharded over")
 

@@ -22,7 +22,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from podwright.accelerators import by_device_kind
 from podwright.errors import UserError
-from podwright.models.param import batch_axes
+from podwright.models.param import batch_axes, tokens
 from podwright.recipe import pretrain, schema
 from podwright.slices import outer_shape
 
@@ -136,6 +136,11 @@ def combined(own: np.ndarray) -> np.ndarray:
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """The leading dim over data and fsdp, everything else replicated."""
     return NamedSharding(mesh, PartitionSpec(batch_axes(mesh)))
+
+
+def token_sharding(mesh: Mesh) -> NamedSharding:
+    """Of [B, N, ...]: rows as `batch_sharding` has them, and the tokens of a row over context."""
+    return NamedSharding(mesh, tokens(mesh))
 
 
 def num_batch_shards(mesh: Mesh) -> int:

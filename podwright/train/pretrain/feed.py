@@ -14,7 +14,7 @@ from podwright.data import documents, tokens
 from podwright.data.documents import Ids
 from podwright.data.tokens import Row, Rows
 from podwright.recipe.pretrain import PretrainRecipe
-from podwright.train.mesh import batch_sharding
+from podwright.train.mesh import batch_sharding, token_sharding
 from podwright.train.pretrain.program import Batch
 
 
@@ -47,9 +47,9 @@ class Feed:
         def laid(value: np.ndarray[Any, Any]) -> jax.Array:
             def part(index: Any) -> np.ndarray[Any, Any]:
                 start, stop, _ = index[0].indices(shape[0])
-                return value[start - first : stop - first]
+                return value[start - first : stop - first, index[1]]
 
-            return jax.make_array_from_callback(shape, batch_sharding(self.mesh), part)
+            return jax.make_array_from_callback(shape, token_sharding(self.mesh), part)
 
         return Batch(*(laid(named[name]) for name in ("tokens", "targets", "positions", "segment_ids")))
 

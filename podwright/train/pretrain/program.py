@@ -18,7 +18,7 @@ from podwright.recipe.dimensions import Dims
 from podwright.recipe.hybrid import HybridDims
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.train import muon, optimizer
-from podwright.train.mesh import batch_sharding
+from podwright.train.mesh import token_sharding
 from podwright.train.program import Program
 
 Tree = Any
@@ -115,7 +115,7 @@ def new_state(setup: Setup) -> State:
 
 def abstract_batch(setup: Setup, rows: int) -> Batch:
     shape = (rows, setup.recipe.sequence_length)
-    return Batch(*(jax.ShapeDtypeStruct(shape, jnp.int32, sharding=batch_sharding(setup.mesh)) for _ in Batch._fields))
+    return Batch(*(jax.ShapeDtypeStruct(shape, jnp.int32, sharding=token_sharding(setup.mesh)) for _ in Batch._fields))
 
 
 def _loss(setup: Setup, params: Tree, bias_LX: jax.Array | None, batch: Batch) -> tuple[jax.Array, jax.Array | None]:
@@ -174,7 +174,7 @@ def _update(setup: Setup) -> Any:
 
 def _micro_batches(setup: Setup, batch: Batch, parts: int) -> Batch:
     """Leading dim B -> [parts, B / parts]; each micro-batch takes every parts-th row, so that no device sits idle."""
-    spec = NamedSharding(setup.mesh, PartitionSpec(None, param.batch_axes(setup.mesh)))
+    spec = NamedSharding(setup.mesh, PartitionSpec(None, *param.tokens(setup.mesh)))
 
     def split(x: jax.Array) -> jax.Array:
         x = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, PartitionSpec
 
 from podwright.kernels import kda
 
@@ -137,6 +138,21 @@ def test_packed_documents_are_as_if_each_was_alone():
     packed = forward(*values, jnp.asarray(np.arange(N) >= 100, int)[None])
     apart = [forward(*(x[:, a:b] for x in values)) for a, b in itertools.pairwise(edges)]
     np.testing.assert_allclose(packed, np.concatenate(apart, 1), atol=1e-6)
+
+
+def test_parts_of_rows_on_four_devices_are_the_whole():
+    """Documents end inside a part and at the edge between two; ids come again, and one row goes on over all parts."""
+    values, mesh = inputs("bounded", b=2), jax.make_mesh((4,), ("parts",), axis_types=(AxisType.Auto,), devices=jax.devices()[:4])
+    ids = jnp.asarray([np.searchsorted((50, 100, 130, 133), np.arange(N), "right") % 2, np.zeros(N)], jnp.int32)
+    spec = PartitionSpec(None, "parts")
+    across = jax.shard_map(
+        functools.partial(kda.across, bounded=True, axis="parts"), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
+    )
+    o, back = jax.vjp(jax.jit(lambda *x: across(*x, ids)), *values)
+    whole = run(values, True, ids)
+    for name, part in zip(NAMES, (o, *back(jnp.asarray(weights(values)))), strict=True):
+        assert error(part, whole[name]) < 1e-5, name
+    assert error(o, run(values, True)["o"]) > 1e-3, "documents make no difference here"
 
 
 @pytest.mark.parametrize("bounded", [False, True])

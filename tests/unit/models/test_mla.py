@@ -179,7 +179,10 @@ def test_scores_of_a_long_row_never_exist_whole():
     assert compiled.memory_analysis().temp_size_in_bytes < h * long * long * 4
 
 
-@pytest.mark.parametrize("axes", [{"fsdp": 8}, {"data": 2, "fsdp": 2, "tensor": 2}, {"fsdp": 2, "expert": 4}], ids=str)
+MESHES = [{"fsdp": 8}, {"data": 2, "fsdp": 2, "tensor": 2}, {"fsdp": 2, "expert": 4}, {"fsdp": 2, "context": 4}]
+
+
+@pytest.mark.parametrize("axes", MESHES, ids=str)
 def test_on_many_devices_it_is_the_same(axes):
     d, (x, cotangent), mesh = dims(dataclasses.replace(DEEPSEEK, head_gate=True)), inputs(8), mesh_of(**axes)
     ids = np.repeat([[0, 1]], 8, axis=0).repeat(N // 2, axis=1)
@@ -188,8 +191,9 @@ def test_on_many_devices_it_is_the_same(axes):
     close(there, run(d, random_weights(d), x, cotangent, ids), 1e-5)
 
 
-def test_the_tpu_kernel_says_the_same(monkeypatch):
-    """Interpreted: with heads whose keys and values differ in width, more than one block, and documents."""
+@pytest.mark.parametrize("parts", [1, 2])
+def test_the_tpu_kernel_says_the_same(monkeypatch, parts):
+    """Interpreted: with heads whose keys and values differ in width, more than one block, and documents; parts do not fill blocks."""
     m = Mla(2, 32, 24, 128, 64, 128, 5e4, Yarn(32, 64, 1.0, 1.0))
     d, mesh = dims(m), mesh_of(fsdp=2, tensor=2)
     w, (x, cotangent) = random_weights(d, mesh, 5.0), inputs(2, 300)
@@ -198,9 +202,10 @@ def test_the_tpu_kernel_says_the_same(monkeypatch):
     monkeypatch.setattr(splash, "MOST_QUERIES", 128)
     monkeypatch.setattr(splash, "MOST_KEYS", 128)
     monkeypatch.setattr(splash, "supported", lambda platform, head_dim: head_dim == m.v_head_dim)
-    of_a_tpu = attention.splash_packed
-    monkeypatch.setattr(attention, "splash_packed", lambda *a, **k: of_a_tpu(*a, **k, interpret=True))
-    ours = run(d, w, x, cotangent, ids, mesh=mesh)
+    of_a_tpu = splash.made
+    monkeypatch.setattr(splash, "made", lambda *shape, interpret=True: of_a_tpu(*shape, interpret=True))
+    mesh = mesh_of(fsdp=2, context=parts, tensor=2)
+    ours = run(d, random_weights(d, mesh, 5.0), x, cotangent, ids, mesh=mesh)
     assert not np.array_equal(ours["out"], plain["out"])  # another form did run
     close(ours, plain, 2e-5)
 

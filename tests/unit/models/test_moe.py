@@ -147,6 +147,7 @@ MESHES = [
     {"data": 2, "fsdp": 2, "tensor": 2},
     {"expert": 8},
     {"fsdp": 2, "expert": 2, "tensor": 2},
+    {"fsdp": 2, "context": 2, "expert": 2},
 ]
 
 

@@ -1,6 +1,7 @@
 """Plans of pretraining: what is refused before anything starts, in one line that says what to type."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,12 @@ def test_the_shipped_recipes_stand(name, on):
         ("cpu-4", ["mesh.fsdp=-1", "batch_size=6"], "batch_size=6 cannot be split over 4 batch shards", "type batch_size=8"),
         ("cpu-3", ["mesh.fsdp=1", "mesh.expert=3"], "mesh.expert=3 does not divide 8 experts", "type mesh.data=3"),
         ("cpu-4", ["mesh.fsdp=1", "mesh.tensor=4"], "mesh.tensor=4 does not divide 2 MLA heads, 2 KDA heads", "type mesh."),
+        (
+            "cpu-8",
+            ["mesh.context=8"],
+            "mesh.context=8 does not divide the 4 chunks of 64 tokens in sequence_length=256",
+            "type mesh.fsdp=2 mesh.context=4",
+        ),
         ("cpu-1", ["data.eos_id=259"], "data.eos_id=259 is outside the vocabulary of 259", "type the id of the token that ends documents"),
         ("cpu-1", ["model.name=almodel-9b"], "model.name='almodel-9b' is not a model we know", "type model.name=almodel-8b"),
         ("cpu-1", ["model.name=deepseek-v3", "model.gate=bounded"], "deepseek-v3 has no KDA layers", "leave model.gate out"),
@@ -85,7 +92,23 @@ def test_a_step_of_pretraining_in_tokens_and_share_of_peak():
 def test_the_json_of_a_plan_has_meshes_of_four_axes(capsys):
     assert main(["plan", "almodel-8b-tpu7x-64", "--on", "tpu7x-64", "--json"]) == 0
     meshes = json.loads(capsys.readouterr().out)["slice"]["meshes"]
-    assert {"data": 1, "fsdp": 64, "expert": 1, "tensor": 1} in meshes and all(
-        m["data"] * m["fsdp"] * m["expert"] * m["tensor"] == 64 for m in meshes
-    )
-    assert all(m["tensor"] in (1, 2, 4) and 64 % m["expert"] == 0 for m in meshes)
+    assert {"data": 1, "fsdp": 64, "context": 1, "expert": 1, "tensor": 1} in meshes and all(math.prod(m.values()) == 64 for m in meshes)
+    assert all(m["tensor"] in (1, 2, 4) and 64 % m["expert"] == 0 for m in meshes) and {m["context"] for m in meshes} >= {1, 2, 4, 32, 64}
+
+
+def test_the_mesh_that_the_source_typed_is_refused_in_jax_s_words(capsys):
+    overrides = ["mesh.fsdp=8", "mesh.tensor=4", "mesh.context=2"]
+    assert main(["plan", "almodel-8b-tpu7x-64", *overrides, "--on", "tpu7x-64"]) == 1
+    (refused,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("error: ") and "mesh" in line]
+    assert "Failed to find assignment for logical_axis_index 2 of size 2 with remaining assignable mesh [0, 4, 4, 0]" in refused
+    assert "type mesh.fsdp=16 mesh.context=2 mesh.tensor=2, or mesh.fsdp=8 mesh.context=4 mesh.tensor=2, or " in refused
+    assert not findings("almodel-8b-tpu7x-64", "tpu7x-64", "mesh.fsdp=16", "mesh.context=2", "mesh.tensor=2")
+
+
+def test_replicas_on_two_slices_say_what_crosses_between_them():
+    assert not findings("almodel-8b-tpu7x-64", "2x tpu7x-64", "mesh.data=2")
+    (said,) = [f for f in findings("almodel-8b-tpu7x-64", "2x tpu7x-64", "mesh.data=2", level="info") if f.check == "mesh"]
+    gib = 19058.2e6 * 2 / 64 / 2**30
+    assert "mesh.data=2 lies over 2 slices" in said.message and f"gradients of {gib:.2f} GiB" in said.message
+    (slow,) = [f for f in findings("almodel-8b-tpu7x-64", "2x tpu7x-64", level="warning") if f.check == "mesh"]
+    assert "mesh.fsdp=128 reaches over 2 slices" in slow.message and "type mesh.data=2" in slow.fix

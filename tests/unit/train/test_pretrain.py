@@ -12,7 +12,7 @@ from podwright.recipe import load, pretrain
 from podwright.recipe.hybrid import HybridDims, Kda, Mla, Moe, Yarn
 from podwright.recipe.models import Qwen3Dims
 from podwright.train import checkpoint
-from podwright.train.mesh import gather, make_mesh, to_device
+from podwright.train.mesh import gather, make_mesh, token_sharding
 from podwright.train.pretrain import feed, program
 from podwright.train.pretrain.program import Batch, Setup
 
@@ -23,7 +23,7 @@ DIMS = HybridDims(
 SMALL = ["batch_size=8", "sequence_length=64", "optimizer.warmup_ratio=0.0", "optimizer.learning_rate=0.01", "training.max_steps=10"]
 
 
-def setup(*overrides, mesh=(1, 1, 1, 1), dims=DIMS):
+def setup(*overrides, mesh=(1, 1, 1, 1, 1), dims=DIMS):
     devices = jax.devices()[: math.prod(mesh)]
     want = pretrain.Mesh(**dict(zip(pretrain.Mesh.model_fields, mesh, strict=True)))
     return Setup(load.load("almodel-tiny", [*SMALL, *overrides]), dims, make_mesh(want, devices))
@@ -36,6 +36,8 @@ def rows(s, seed=0):
     tokens = rng.integers(0, s.dims.vocab_size, (b, n + 1)).astype(np.int32)
     starts = rng.random((b, n + 1)) < 0.06
     starts[:, 0] = True
+    starts[::2, n // 2] = True  # where parts of a row meet
+    starts[1::2, n // 4 - 1 : 3 * n // 4] = False
     segments = starts.cumsum(1).astype(np.int32)
     segments[:, -7:] = 0
     first = np.maximum.accumulate(np.where(starts, np.arange(n + 1), 0), 1)
@@ -45,7 +47,7 @@ def rows(s, seed=0):
 
 
 def batch(s, seed=0):
-    return Batch(*(to_device(np.ascontiguousarray(x), s.mesh) for x in rows(s, seed)))
+    return Batch(*(jax.device_put(np.ascontiguousarray(x), token_sharding(s.mesh)) for x in rows(s, seed)))
 
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}  # to compile; what is computed is the same
@@ -79,7 +81,16 @@ def unsharded():
     return run(setup())
 
 
-@pytest.mark.parametrize(("mesh", "remat"), [((1, 8, 1, 1), "layer"), ((2, 2, 1, 2), "products"), ((1, 2, 4, 1), "none")], ids=str)
+MESHES = [
+    ((1, 8, 1, 1, 1), "layer"),
+    ((2, 2, 1, 1, 2), "products"),
+    ((1, 2, 1, 4, 1), "none"),
+    ((1, 2, 4, 1, 1), "layer"),
+    pytest.param((1, 1, 2, 2, 2), "products", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize(("mesh", "remat"), MESHES, ids=str)
 def test_sharded_and_recomputed_equals_unsharded(unsharded, mesh, remat):
     trace, (params, bias) = run(setup(f"model.remat={remat}", mesh=mesh))
     np.testing.assert_allclose(trace, unsharded[0], rtol=1e-3)
@@ -88,7 +99,7 @@ def test_sharded_and_recomputed_equals_unsharded(unsharded, mesh, remat):
 
 
 def test_micro_batches_equal_the_whole(unsharded):
-    trace, (params, bias) = run(setup("training.gradient_accumulation_steps=4", mesh=(1, 2, 1, 1)))
+    trace, (params, bias) = run(setup("training.gradient_accumulation_steps=4", mesh=(1, 2, 1, 1, 1)))
     np.testing.assert_allclose(trace, unsharded[0], rtol=1e-3)
     np.testing.assert_array_equal(bias, unsharded[1][1])
     alike(params, unsharded[1][0])
@@ -100,14 +111,14 @@ def test_a_dense_model_sharded_and_in_micro_batches_equals_unsharded(optimizer):
     name = f"optimizer.name={optimizer}"
     trace, (params, bias) = run(setup(name, dims=dims))
     overrides = (name, "model.remat=products", "training.gradient_accumulation_steps=2")
-    sharded = run(setup(*overrides, mesh=(2, 2, 1, 2), dims=dims))
+    sharded = run(setup(*overrides, mesh=(2, 2, 1, 1, 2), dims=dims))
     np.testing.assert_allclose(sharded[0], trace, rtol=1e-3)
     alike(sharded[1][0], params)
     assert bias is None and trace[1, 1] < trace[0, 1]  # grad_norm, loss, target_tokens
 
 
 def test_a_state_without_experts_is_kept_and_found_again(tmp_path):
-    s = setup(dims=Qwen3Dims(32, 64, 2, 4, 2, 16, 96, True), mesh=(1, 2, 1, 1))
+    s = setup(dims=Qwen3Dims(32, 64, 2, 4, 2, 16, 96, True), mesh=(1, 2, 1, 1, 1))
     state = program.new_state(s)
     with checkpoint.Checkpoints(tmp_path, 1) as kept:
         kept.save(3, state, {"step": 3})
