@@ -42,6 +42,7 @@ Jax = Annotated[str, typer.Option("--jax", metavar="VERSION", help="compile with
 Price = Annotated[float | None, typer.Option("--price", metavar="X", help="money per chip-hour: say what the run costs (with --compile)")]
 Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="draw what each program needs of the memory")]
 Smoke = Annotated[int, typer.Option("--smoke", metavar="3|10", help="only so many steps, on little data")]
+Profile = Annotated[str, typer.Option("--profile", metavar="N[-M]", help="have jax's profiler trace these steps, such as 10-12")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 CACHE = Path("~/.cache/podwright")
@@ -122,6 +123,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be started, create nothing")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="start it and return; `podwright watch` follows it")] = False,
     force: Annotated[bool, typer.Option("--force", help="start even if the plan found an error")] = False,
+    profile: Profile = "",
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
@@ -132,6 +134,7 @@ def run(
 
     targets.devices(on)
     resolved = _recipe(recipe, overrides, smoke)
+    profiled = create.steps(profile, resolved) if profile else []
     document = _plan(resolved, on)
     path = runs / create.choose_name(runs, resolved.name, name)
     if dry_run:
@@ -143,7 +146,7 @@ def run(
     if not force:
         refuse(document)
     show.problems(document)
-    _drive(create.create(path, resolved, on, document), "submit" if detach else "follow", as_json)
+    _drive(create.create(path, resolved, on, document, profiled), "submit" if detach else "follow", as_json)
 
 
 @app.command("list")

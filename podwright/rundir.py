@@ -6,6 +6,8 @@ NAME/recipe.json      the resolved recipe                          launcher, onc
      attempts/N/      log.txt, pid.json, alive.lock,
                       exit.json (how it ended)                     never overwritten
                       exit-K.json (the fault of process K > 0)     trainer
+     profile.json     the steps to trace, if any                   launcher, once
+     profile/step-N/  jax's traces of them                         trainer
      metrics.jsonl    {stage, step, time, attempt, figures ...}    trainer
      events.jsonl     {event, time, attempt, ...}: evaluations, checkpoints, notices
      samples.jsonl    {when, question, answer, completion, extracted, correct}
@@ -58,6 +60,8 @@ class RunDir:
         self.name = self.path.name
         self.recipe = self.path / "recipe.json"
         self.plan = self.path / "plan.json"
+        self.profiled = self.path / "profile.json"
+        self.profile = self.path / "profile"
         self.journal = self.path / "journal.jsonl"
         self.lock = self.path / "trainer.lock"
         self.launcher_lock = self.path / "launcher.lock"

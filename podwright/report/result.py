@@ -5,6 +5,7 @@ A run that was stopped at any moment has a result. How it looks is decided in `p
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from podwright.recipe.load import fingerprint
@@ -36,6 +37,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         **kind.figures(records, measured),
         "evaluations": measured,
         "steady_state": kind.speed(records),
+        "profile": _profile(run, steps),
         "wall_time": timing.wall_time(records) | {f"inside_{records.main}_s": kind.inside(records)},
         "environment": _environment(records),
         "attempts": [_attempt(a) for a in records.attempts],
@@ -46,6 +48,12 @@ def of_records(run: RunDir, records: Records) -> Result:
     figures["expected"] = expected(records.raw.get("expect"), figures)
     clean: Result = reading.finite(figures)
     return clean
+
+
+def _profile(run: RunDir, steps: list[Record]) -> dict[str, Any] | None:
+    """Which steps were traced, and what opens the traces; None without any."""
+    traced = [s["step"] for s in steps if s.get("profiled")]
+    return {"steps": traced, "command": f"xprof --logdir {shlex.quote(str(run.profile))}"} if traced else None
 
 
 def evaluations(records: Records, found_in_each: tuple[str, ...]) -> list[Record]:

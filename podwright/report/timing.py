@@ -29,9 +29,9 @@ def cold_steps(records: Records) -> set[int]:
 
 
 def warm_steps(records: Records) -> list[Record]:
-    """Steps of the main stage that were not cold."""
+    """Steps of the main stage that were neither cold nor traced by a profiler."""
     cold = cold_steps(records)
-    return [s for s in records.steps() if s["step"] not in cold]
+    return [s for s in records.steps() if s["step"] not in cold and not s.get("profiled")]
 
 
 def steady_state(records: Records, names: Steady) -> dict[str, Any]:
@@ -42,7 +42,9 @@ def steady_state(records: Records, names: Steady) -> dict[str, Any]:
         values = known(steps, name)
         figures[name] = statistics.median(values) if values else None
     units = {name: unit for name, (_, unit) in names.items()}
-    return figures | {"num_steps": len(steps), "num_left_out": len(records.steps()) - len(steps), "units": units}
+    cold = cold_steps(records)
+    left_out = sum(s["step"] in cold for s in records.steps())
+    return figures | {"num_steps": len(steps), "num_left_out": left_out, "units": units}
 
 
 def wall_time(records: Records) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,26 @@ def choose_name(runs: Path, recipe: str, wanted: str | None) -> str:
     return wanted
 
 
-def create(path: Path, recipe: Recipe, target: str, plan: dict[str, Any]) -> RunDir:
+def steps(text: str, recipe: Recipe) -> list[int]:
+    """The steps that `--profile TEXT` names."""
+    found = re.fullmatch(r"([1-9]\d{0,8})(?:-([1-9]\d{0,8}))?", text)
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    if first > last:
+        raise UserError(f"--profile {text!r} names no steps", "type --profile 10, or --profile 10-12")
+    most = recipe.training.max_steps
+    if last > most:
+        raise UserError(f"--profile {text}: there is no step {last}, training.max_steps={most}", f"type --profile {most} or less")
+    return list(range(first, last + 1))
+
+
+def create(path: Path, recipe: Recipe, target: str, plan: dict[str, Any], profiled: Sequence[int] = ()) -> RunDir:
     """Written beside `path` and renamed to it, so that a run directory is never half made."""
     part = RunDir(path.with_name(f".{path.name}.{os.getpid()}.part"))
     try:
         write_json(part.recipe, recipe.model_dump(mode="json"))
         write_json(part.plan, plan)
+        if profiled:
+            write_json(part.profiled, profiled)
         journal.append(part, "created", recipe=recipe.name, fingerprint=fingerprint(recipe), target=target, cwd=str(Path.cwd()))
         part.path.rename(path)
     except OSError:

@@ -18,7 +18,7 @@ from tests.e2e.trainer import ROOT, environment, figures, finish, finish_several
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Four uninterrupted steps."""
-    run, end = train(tmp_path_factory.mktemp("whole") / "run")
+    run, end = train(tmp_path_factory.mktemp("whole") / "run", profiled=[3])
     assert end["ending"] == "FINISHED", end
     return run
 
@@ -37,6 +37,7 @@ def test_a_whole_run_leaves_every_record(whole):
     }
     assert set(" ".join(promised).split()) | {"reward/check_answer", "epoch"} <= set(steps["grpo"][0])
     assert len({s["question"] for s in read_jsonl(whole.samples)}) == 8
+    assert [r["step"] for r in steps["grpo"] if r.get("profiled")] == [3] and list((whole.profile / "step-3").rglob("*.xplane.pb"))
 
 
 def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+from podwright.report.result import result
 from podwright.rundir import read_jsonl, read_metrics
 from tests.e2e.trainer import figures, finish, finish_several, logs, prepare, start, start_several, train
 
@@ -39,7 +40,7 @@ def evaluations(run):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    run, end = train(tmp_path_factory.mktemp("whole") / "run", *SMALL, recipe=RECIPE)
+    run, end = train(tmp_path_factory.mktemp("whole") / "run", *SMALL, recipe=RECIPE, profiled=[4, 5])
     assert end["ending"] == "FINISHED", end
     return run
 
@@ -59,6 +60,15 @@ def test_a_whole_run_leaves_every_record_and_learns(whole):
     assert seen["num_params"] == 414118 and seen["data"]["held_out_documents"] > 0 and seen["data"]["tokens"] > 10000
 
 
+def test_chosen_steps_leave_traces_and_are_marked(whole):
+    assert [r["step"] for r in read_metrics(whole.metrics)["pretrain"] if r.get("profiled")] == [4, 5]
+    traces = sorted(path.relative_to(whole.profile).parts[0] for path in whole.profile.rglob("*.xplane.pb") if path.stat().st_size > 1000)
+    assert traces == ["step-4", "step-5"]
+    found = result(whole)
+    assert found["profile"]["steps"] == [4, 5] and str(whole.profile) in found["profile"]["command"]
+    assert (found["steady_state"]["num_steps"], found["steady_state"]["num_left_out"]) == (2, 2)
+
+
 def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
     run = prepare(tmp_path / "run", *SMALL, recipe=RECIPE)
     process, deadline = start(run), time.time() + 240
@@ -75,15 +85,19 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
 
 @pytest.mark.long
 def test_two_processes_equal_one_of_as_many_devices(tmp_path):
-    meshed = (*SMALL, "mesh.fsdp=4", "mesh.expert=2")
+    """Each has its part of every sequence, and of the experts."""
+    meshed = (*SMALL, "sequence_length=256", "batch_size=2", "mesh.fsdp=1", "mesh.context=4", "mesh.expert=2")
     one, end = train(tmp_path / "one", *meshed, devices=8, recipe=RECIPE)
     assert end["ending"] == "FINISHED", end
     run = prepare(tmp_path / "two" / "run", *meshed, recipe=RECIPE)
-    codes, end = finish_several(run, start_several(run, devices=4))
+    codes, end = finish_several(run, start_several(run, devices=4, module="tests.e2e.bias_of_each"))
     assert codes == [0, 0] and end["ending"] == "FINISHED", logs(run)
     for a, b in zip(figures(one)["pretrain"], figures(run)["pretrain"], strict=True):
         names = sorted(a.keys() - {"stage"})
         np.testing.assert_allclose([a[k] for k in names], [b[k] for k in names], rtol=2e-3, err_msg=str(names))
+    for step in (2, 4, 6):
+        first, *others = (np.load(path) for path in sorted(run.path.parent.glob(f"bias-{step}-*.npy")))
+        assert len(others) == 7 and first.any() and all(np.array_equal(first, other) for other in others)
 
 
 def test_data_that_is_used_up_is_an_ending_of_its_own_that_keeps_the_last_step(tmp_path):

@@ -26,8 +26,8 @@ TINY = [
     "checkpoint.every_n_steps=2",
     "training.max_steps=4",
 ]
-# what a repetition changes: the clock
-TIMES = ("time", "attempt", "_s", "per_s", "per_s_per_device", "mfu", "peak_memory", "tflops")
+# what a repetition changes: the clock, and whether a step was traced
+TIMES = ("profiled", "time", "attempt", "_s", "per_s", "per_s_per_device", "mfu", "peak_memory", "tflops")
 
 
 DEMO = "qwen3-tiny-arithmetic-grpo"
@@ -60,10 +60,10 @@ def joined(processes):
     return [fixed | {"JAX_PROCESS_ID": str(number)} for number in range(processes)]
 
 
-def start_several(run, attempt=1, processes=2, devices=4, **more):
+def start_several(run, attempt=1, processes=2, devices=4, module="podwright.train", **more):
     """One trainer in several processes; the log of process N is N.txt beside the run."""
     run.attempt(attempt).mkdir(parents=True, exist_ok=True)
-    argv = [sys.executable, "-m", "podwright.train", str(run.path), "--attempt", str(attempt)]
+    argv = [sys.executable, "-m", module, str(run.path), "--attempt", str(attempt)]
     started = []
     for number, names in enumerate(joined(processes)):
         with (run.path.parent / f"{number}.txt").open("w") as log:
@@ -88,8 +88,10 @@ def finish(run, process, attempt=1, timeout=300):
     return record | {"log": run.log(attempt).read_text()}
 
 
-def train(path, *overrides, devices=1, recipe=DEMO):
+def train(path, *overrides, devices=1, recipe=DEMO, profiled=()):
     run = prepare(path, *overrides, recipe=recipe)
+    if profiled:
+        write_json(run.profiled, profiled)
     return run, finish(run, start(run, devices=devices))
 
 

@@ -15,7 +15,7 @@ from podwright.errors import UserError
 from podwright.models import lora
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Ending, RunDir
-from podwright.train import checkpoint, speed
+from podwright.train import checkpoint, profile, speed
 from podwright.train.emit import Emitter, Outcome, evaluated
 from podwright.train.grpo import collect, evaluate, grading, program, prompts, reward, start
 from podwright.train.grpo.collect import Clock, Collector
@@ -104,6 +104,7 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
         evaluate.report(job.evaluator, lora.policy(state.params, base), job.run, emit, "before", 0)
 
     emit.event("phase", phase="grpo")
+    traced = profile.of(job.run)
     while (number := cursor["step"]) < recipe.training.max_steps:
         every = recipe.evaluation.every_n_steps
         if number and every and number % every == 0 and ("during", number) not in tested:
@@ -111,9 +112,10 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
             emit.event("phase", phase="grpo")
         if job.stopping():
             return _stop(job, checkpoints, state, cursor)
-        state, cursor, figures = step(job.collector, state, reference, cursor, base)
+        with traced.step(number + 1) as marks:
+            state, cursor, figures = step(job.collector, state, reference, cursor, base)
         number = cursor["step"]
-        emit.metrics("grpo", number, figures)
+        emit.metrics("grpo", number, figures | marks)
         if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
             return _not_finite(job, checkpoints, number, figures)
         if number % recipe.checkpoint.every_n_steps == 0 or number == recipe.training.max_steps:

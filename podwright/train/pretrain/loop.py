@@ -14,7 +14,7 @@ from podwright.errors import UserError
 from podwright.recipe import dimensions
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.rundir import Ending, RunDir
-from podwright.train import checkpoint, speed
+from podwright.train import checkpoint, profile, speed
 from podwright.train.emit import Emitter, Outcome, evaluated
 from podwright.train.mesh import agreed, make_mesh, num_batch_shards, together
 from podwright.train.pretrain import feed, program
@@ -71,7 +71,7 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
     if number == 0 and ("before", 0) not in tested:
         evaluate(job, state, "before", 0)
     emit.event("phase", phase=STAGE)
-    batches = job.feed.batches(number)
+    batches, traced = job.feed.batches(number), profile.of(job.run)
     while number < recipe.training.max_steps:
         every = recipe.evaluation.every_n_steps
         if number and every and number % every == 0 and ("during", number) not in tested:
@@ -83,9 +83,10 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
         batch = next(batches, None)
         if batch is None:
             return _out_of_data(job, checkpoints, state, number)
-        state, figures = step(job, state, batch, number)
+        with traced.step(number + 1) as marks:
+            state, figures = step(job, state, batch, number)
         number += 1
-        emit.metrics(STAGE, number, figures | {"data_wait_s": batches.waited_s, "step_s": time.perf_counter() - begin})
+        emit.metrics(STAGE, number, figures | marks | {"data_wait_s": batches.waited_s, "step_s": time.perf_counter() - begin})
         if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
             return _not_finite(job, checkpoints, number, figures)
         if number % recipe.checkpoint.every_n_steps == 0 or number == recipe.training.max_steps:

@@ -86,6 +86,8 @@ def test_a_dry_run_shows_all_and_creates_nothing(call: Any, folder: Path) -> Non
         (["run", *GOOD, "data.source=none.jsonl"], "data.source=none.jsonl is not there", "check the path"),
         (["run", *GOOD, "--name", "a/b"], "--name 'a/b' cannot be the name of a directory", "use letters"),
         (["run", *GOOD, "--name", "taken"], "run name 'taken' is in use", "type `podwright resume taken`"),
+        (["run", *GOOD, "--profile", "3-2"], "--profile '3-2' names no steps", "type --profile 10, or --profile 10-12"),
+        (["run", *GOOD, "--profile", "1-2000"], "there is no step 2000, training.max_steps=", "type --profile "),
         (["watch", "takn"], "there is no run 'takn' in runs", "did you mean taken?"),
         (["stop", "zzz"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
         (["logs", "taken"], "run taken has no log: nothing was started yet", "`podwright resume taken` starts it"),

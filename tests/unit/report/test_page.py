@@ -125,6 +125,17 @@ def test_a_run_without_a_step_says_so(tmp_path: Path) -> None:
     assert "No training step was completed." in html_of(run)
 
 
+def test_where_traces_are_and_what_opens_them(tmp_path: Path) -> None:
+    made = made_runs.Made(tmp_path / "made", "almodel-tiny").start()
+    made.pretrain_step(3, 5.0, 1.0)
+    page.write(made.run)
+    assert "xprof" not in html_of(made.run) + (made.run.report / "report.md").read_text()
+    made.pretrain_step(4, 5.0, 9.0, profiled=True).pretrain_step(5, 5.0, 9.0, profiled=True)
+    page.write(made.run)
+    for text in (html_of(made.run), (made.run.report / "report.md").read_text()):
+        assert "Traces of steps 4, 5" in text and f"xprof --logdir {made.run.profile}" in text
+
+
 def test_how_it_ended_with_advice(tmp_path: Path) -> None:
     run = made_runs.stopped(tmp_path / "made")
     page.write(run)

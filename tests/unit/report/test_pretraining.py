@@ -49,6 +49,8 @@ def test_steady_state_leaves_out_what_compiles_and_waits_count(tmp_path: Path) -
     made.start().event("resumed", step=4, stage="pretrain")
     for step, seconds in ((5, 60.0), (6, 50.0), (7, 3.0), (8, 9.0)):
         made.pretrain_step(step, 5.0, seconds, data_wait_s=1.0)
+    assert result(made.run)["profile"] is None
+    made.pretrain_step(9, 5.0, 700.0, profiled=True)
     got = result(made.run)
     steady = got["steady_state"]
     assert (steady["step_s"], steady["num_steps"], steady["num_left_out"]) == (2.5, 4, 4)
@@ -56,7 +58,7 @@ def test_steady_state_leaves_out_what_compiles_and_waits_count(tmp_path: Path) -
     assert steady["units"]["tflops_per_device"] == "TFLOP/s"
     assert got["data_wait_share"] == pytest.approx(2.5 / 15)
     assert "waited for data 16.7 % of the time" in pretraining.also(got)
-    assert got["wall_time"]["inside_pretrain_s"] == {"waiting for data": 124.5, "computing": 170.5}
+    assert got["wall_time"]["inside_pretrain_s"] == {"waiting for data": 124.51, "computing": pytest.approx(870.49)}
 
 
 def test_the_loss_stands_beside_what_it_is_without_context(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import errno
+import json
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,13 @@ def test_a_name_in_use_says_what_to_type(tmp_path: Path) -> None:
 def test_a_name_must_be_one_of_a_directory(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match="cannot be the name of a directory; use letters"):
         create.choose_name(tmp_path, "a", name)
+
+
+def test_the_steps_to_trace_travel_with_the_run(tmp_path: Path) -> None:
+    assert create.steps("7", RECIPE) == [7]
+    run = create.create(tmp_path / "r", RECIPE, "local", {}, create.steps("7-9", RECIPE))
+    assert json.loads(run.profiled.read_text()) == [7, 8, 9]
+    assert not create.create(tmp_path / "s", RECIPE, "local", {}).profiled.exists()
 
 
 def test_a_name_taken_meanwhile_is_left_alone(tmp_path: Path) -> None:
