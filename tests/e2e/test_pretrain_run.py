@@ -125,3 +125,11 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_a_rate(tmp_path):
 def test_what_is_wrong_with_the_data_ends_the_run_before_it_begins(tmp_path, overrides, said):
     _, end = train(tmp_path / "run", *SMALL, *overrides, recipe=RECIPE)
     assert end["ending"] == "BAD_INPUT" and said in end["detail"] and end["fix"], json.dumps(end)
+
+
+@pytest.mark.long
+def test_a_short_run_learns_more_than_how_frequent_each_token_is(tmp_path):
+    run, end = train(tmp_path / "run", *SMALL, "training.max_steps=60", recipe=RECIPE)
+    assert end["ending"] == "FINISHED", end
+    (last,) = [e for e in read_jsonl(run.events) if e["event"] == "evaluation" and e["when"] == "after"]
+    assert 3.3 < last["unigram_entropy"] < 3.6 and last["loss"] < 0.75 * last["unigram_entropy"]
