@@ -28,11 +28,6 @@ class Setting(NamedTuple):
     temperature: float
 
 
-def chunk_size(vocab_size: int) -> int:
-    """Tokens per device whose logits exist at one time. Every chunk reads the head once more, and its gradient; caches like small ones."""
-    return 2048 if vocab_size >= 1 << 15 else 512
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def token_logprobs(setting: Setting, hidden_BNE: jax.Array, head_VE: jax.Array, targets_BN: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(log p(target), entropy) of softmax(hidden @ head.T / temperature), each [B, N] float32.

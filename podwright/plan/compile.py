@@ -42,6 +42,7 @@ _DUMPED = "*.jit_step.*debug_options"  # written after every stage, and last onc
 _REFUSED = "*oom_intermediate_module.txt"  # they do not fit, as the compiler is about to say itself
 _SCOPED = re.compile(r"Scoped allocation with size ([\d.]+)([KMG]) and limit \S+ exceeded scoped vmem limit by [\d.]+\w")
 _POLL_S = 0.1
+_SETTLED_S = 5.0
 
 Progress = Callable[[str, str, float], None]
 """program, phase, seconds since its child was started"""
@@ -222,9 +223,11 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 
 def _whole(folder: Path) -> bool:
-    """Whether the compiler has dumped its buffer assignment and gone on."""
+    """Whether the compiler has dumped its buffer assignment and gone on: by the order of its files, or where a clock of coarse ticks
+    does not tell it, by the time that has passed without a refusal."""
     assigned, dumped = (max((p.stat().st_mtime_ns for p in folder.glob(what)), default=0) for what in (_ASSIGNED, _DUMPED))
-    return 0 < assigned < dumped and not any(folder.glob(_REFUSED))
+    gone_on = assigned < dumped or time.time_ns() - assigned > _SETTLED_S * 1e9
+    return assigned > 0 and gone_on and not any(folder.glob(_REFUSED))
 
 
 def _cut_short(ended: int | None, seconds: float, limit_s: float) -> str:

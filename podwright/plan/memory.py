@@ -13,7 +13,7 @@ from typing import Any
 
 from podwright.accelerators import GIB, Accelerator
 from podwright.plan.findings import Finding
-from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.models import Qwen3Dims, logits_chunk
 from podwright.recipe.schema import GrpoRecipe
 
 PARTS = {
@@ -83,11 +83,6 @@ class Place:
     @property
     def kv_heads(self) -> float:
         return self.dims.num_kv_heads * self.dims.head_dim / self.tensor
-
-
-def logits_chunk(vocab_size: int) -> int:
-    """Tokens whose logits exist at one time: models/logits.py has the same; a test holds them together."""
-    return 2048 if vocab_size >= 1 << 15 else 512
 
 
 def has_kernel(row: Accelerator, dims: Qwen3Dims) -> bool:
@@ -257,7 +252,7 @@ def _update(at: Place) -> dict[str, float]:
         saved = tokens * (half * at.width + 4 * (4 * e + 2 * at.heads + 2 * at.kv_heads)) + 4 * _scores(at, at.rows / parts)
         layer = tokens * (2 * f + 2 * e) * at.width
     hidden = tokens * e * (at.width + 4)
-    chunk = 8 * logits_chunk(at.dims.vocab_size) * at.dims.vocab_size / at.tensor
+    chunk = (4 + at.width) * logits_chunk(at.dims.vocab_size) * at.dims.vocab_size / at.tensor  # logits, and their gradient
     head = 0 if r.model.lora_rank else 4 * _head(at)
     inside = _larger(at, layer, hidden, chunk)
     return inside | {

@@ -56,6 +56,11 @@ class Qwen3Dims:
         return matmul + attention + 2 * self.hidden_size * self.vocab_size * logits_tokens
 
 
+def logits_chunk(vocab_size: int) -> int:
+    """Tokens per device whose logits exist at one time. Every chunk reads the head once more, and its gradient; caches like small ones."""
+    return 2048 if vocab_size >= 1 << 15 else 512
+
+
 def step_flops(dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, new_tokens: int) -> float:
     """Useful FLOPs of a GRPO step on so many tokens: sampling, scores, forward and backward; padding and recomputation not counted.
 

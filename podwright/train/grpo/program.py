@@ -15,7 +15,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.models import logits, lora, param, qwen3
-from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.models import Qwen3Dims, logits_chunk
 from podwright.recipe.schema import GrpoRecipe
 from podwright.train import optimizer
 from podwright.train.grpo import loss, rollout
@@ -81,7 +81,7 @@ class Setup:
         params = lora.adapt(weights, self.lora_scale)
         p, g, t = group.completions_PGT.shape
         hidden = qwen3.group_hidden(self.dims, params, group, self.dtype, self.recipe.model.remat, batch_sharding(self.mesh))
-        setting = logits.Setting(self.mesh, self.dtype, logits.chunk_size(self.dims.vocab_size), temperature)
+        setting = logits.Setting(self.mesh, self.dtype, logits_chunk(self.dims.vocab_size), temperature)
         flat = hidden.reshape(p, g * t, -1)
         with jax.named_scope("head"):
             out = logits.token_logprobs(setting, flat, qwen3.head(params), group.completions_PGT.reshape(p, g * t))

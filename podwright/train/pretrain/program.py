@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from podwright.models import hybrid, logits, moe, param, qwen3
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.hybrid import HybridDims
+from podwright.recipe.models import logits_chunk
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.train import muon, optimizer
 from podwright.train.mesh import token_sharding
@@ -129,7 +130,7 @@ def _loss(setup: Setup, params: Tree, bias_LX: jax.Array | None, batch: Batch) -
         x, load = hybrid.hidden(dims, params, bias_LX, *rows)
     else:
         x = qwen3.packed_hidden(dims, params, *rows)
-    setting = logits.Setting(setup.mesh, dtype, logits.chunk_size(dims.vocab_size), 1.0)
+    setting = logits.Setting(setup.mesh, dtype, logits_chunk(dims.vocab_size), 1.0)
     with jax.named_scope("head"):
         logps, _ = logits.token_logprobs(setting, x, qwen3.head(params), batch.targets_BN)
     return -jnp.where(batch.targets_BN >= 0, logps, 0.0).sum(), load

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -194,3 +195,24 @@ def test_a_compiler_that_is_killed_has_no_verdict_and_none_is_kept(tmp_path):
     (found,) = aot.compile_all(recipe, MODELS["qwen3-tiny"], V6E_8, ["update"], full=False, shop=aot.Workshop(tmp_path, kill))
     assert phases and found.verdict == "unknown" and "the compiler was killed (signal 9)" in found.error
     assert not list(tmp_path.rglob("update.json"))
+
+
+@pytest.mark.parametrize(
+    ("written", "whole"),
+    [
+        ([("debug_options", 2)], False),
+        ([("debug_options", 2), ("report", 1)], False),
+        ([("report", 1), ("debug_options", 1)], False),  # within a tick of the clock: it may be about to refuse
+        ([("report", 9), ("debug_options", 9)], True),
+        ([("report", 2), ("debug_options", 1)], True),
+        ([("report", 2), ("oom", 2), ("debug_options", 1)], False),
+    ],
+)
+def test_a_dump_is_whole_when_the_compiler_went_on_after_the_assignment(tmp_path, written, whole):
+    names = {"report": "after_optimizations-memory-usage-report.txt", "oom": "oom_intermediate_module.txt"}
+    for name, seconds_ago in written:
+        path = tmp_path / f"module_0046.jit_step.cl_1.{names.get(name, name)}"
+        path.write_text("")
+        at = 1_000_000_000 * (time.time_ns() // 1_000_000_000 - seconds_ago)
+        os.utime(path, ns=(at, at))
+    assert aot._whole(tmp_path) is whole
