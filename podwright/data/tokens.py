@@ -1,12 +1,14 @@
 """Rows of packed tokens to train a language model on: which token stands in which row of which epoch, and who reads which row.
 
 Documents come in an order drawn by (seed, epoch), one after another, and the stream is cut every `sequence_length` tokens, so that no
-token is lost or seen twice in an epoch and every epoch has as many rows. The rows come in an order of their own, or the pieces
+token is lost or seen twice in an epoch and every epoch has as many rows; documents may be told to begin at multiples of a
+number of tokens, with nothing before them. The rows come in an order of their own, or the pieces
 of a long document would stand in one batch. Row i is a function of the sources, the seed and i alone: a resume needs only the step.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Iterator
@@ -32,9 +34,10 @@ class Rows:
     and 0 where nothing stands; positions int32, from 0 in each document; loss_mask bool, where the target belongs to the same document.
     """
 
-    def __init__(self, documents: Documents, sequence_length: int, *, seed: int = 0, limit: int | None = None):
+    def __init__(self, documents: Documents, sequence_length: int, *, seed: int = 0, limit: int | None = None, multiple_of: int = 1):
         self.documents, self.sequence_length, self.seed = documents, sequence_length, seed
-        self._tokens = documents.tokens
+        self._room = _room(documents, multiple_of)
+        self._tokens = int(self._room.sum())
         self._rows = -(-self._tokens // sequence_length)
         self._limit = limit or self._rows
         self._orders: dict[int, tuple[Ids, Ids, Ids]] = {}
@@ -53,13 +56,15 @@ class Rows:
         first = int(turns[turn]) * self.sequence_length
         last = min(first + self.sequence_length + 1, self._tokens)
         at = int(np.searchsorted(ends, first, "right"))
-        pieces, here = [], first
+        pieces, starts, here = [], [], first
         while here < last:
-            begin = int(ends[at - 1]) if at else 0
-            stop = min(last, int(ends[at]))
-            pieces.append((int(order[at]), here - begin, stop - begin))
-            here, at = stop, at + 1
-        return _packed(self.documents.read(pieces), self.sequence_length)
+            begin, number = int(ends[at - 1]) if at else 0, int(order[at])
+            size = int(self.documents.length[number])
+            if here - begin < size:
+                pieces.append((number, here - begin, min(last - begin, size)))
+                starts.append(here - first)
+            here, at = min(last, int(ends[at])), at + 1
+        return _packed(self.documents.read(pieces), starts, self.sequence_length)
 
     def _order(self, epoch: int) -> tuple[Ids, Ids, Ids]:
         """The documents in the order of an epoch, where each ends in the stream, and the order of the rows."""
@@ -68,7 +73,7 @@ class Rows:
                 order = _drawn(len(self.documents), self.seed, epoch, 0)
                 turns = _drawn(self._rows, self.seed, epoch, 1) if self._limit >= self._rows else np.arange(self._limit)
                 self._orders = dict([*self._orders.items()][1 - _KEPT :])
-                self._orders[epoch] = (order, np.cumsum(self.documents.length[order]), turns)
+                self._orders[epoch] = (order, np.cumsum(self._room[order]), turns)
             return self._orders[epoch]
 
 
@@ -77,13 +82,16 @@ def _drawn(size: int, *seed: int) -> Ids:
     return np.argsort(np.random.PCG64(list(seed)).random_raw(size), kind="stable")
 
 
-def _packed(pieces: list[Ids], length: int) -> Row:
+def _room(documents: Documents, multiple_of: int) -> Ids:
+    """Tokens that each document takes in the stream."""
+    return -(-documents.length // multiple_of) * multiple_of
+
+
+def _packed(pieces: list[Ids], starts: list[int], length: int) -> Row:
     ids, segments, positions = (np.zeros(length + 1, np.int32) for _ in range(3))
-    here = 0
-    for number, piece in enumerate(pieces, 1):
+    for number, (here, piece) in enumerate(zip(starts, pieces, strict=True), 1):
         stop = here + len(piece)
         ids[here:stop], segments[here:stop], positions[here:stop] = piece, number, np.arange(len(piece))
-        here = stop
     mask = (segments[:-1] > 0) & (segments[:-1] == segments[1:])
     return {
         "tokens": ids[:-1],
@@ -94,7 +102,7 @@ def _packed(pieces: list[Ids], length: int) -> Row:
     }
 
 
-def split(documents: Documents, sequence_length: int, holdout: int = 0, seed: int = 0) -> tuple[Rows, Rows | None]:
+def split(documents: Documents, sequence_length: int, holdout: int = 0, seed: int = 0, multiple_of: int = 1) -> tuple[Rows, Rows | None]:
     """(training, held out): documents drawn by `seed` that fill `holdout` rows are never trained on; None when holdout is 0."""
     if documents.tokens <= sequence_length:
         raise UserError(
@@ -102,10 +110,10 @@ def split(documents: Documents, sequence_length: int, holdout: int = 0, seed: in
             f"type a sequence_length of {max(1, documents.tokens // 10):,} or less, or give more data",
         )
     if not holdout:
-        return Rows(documents, sequence_length, seed=seed), None
+        return Rows(documents, sequence_length, seed=seed, multiple_of=multiple_of), None
     order = _drawn(len(documents), seed, _HOLDOUT)
     wanted = holdout * sequence_length + 1
-    count = int(np.searchsorted(np.cumsum(documents.length[order]), wanted)) + 1
+    count = int(np.searchsorted(np.cumsum(_room(documents, multiple_of)[order]), wanted)) + 1
     held = documents.only(np.sort(order[:count]))
     if count >= len(documents) or held.tokens > documents.tokens // 2:
         raise UserError(
@@ -114,7 +122,8 @@ def split(documents: Documents, sequence_length: int, holdout: int = 0, seed: in
             "hold out fewer rows, or give more data",
         )
     rest = documents.only(np.sort(order[count:]))
-    return Rows(rest, sequence_length, seed=seed), Rows(held, sequence_length, seed=seed, limit=holdout)
+    made = functools.partial(Rows, sequence_length=sequence_length, seed=seed, multiple_of=multiple_of)
+    return made(rest), made(held, limit=holdout)
 
 
 class Batches:

@@ -14,7 +14,9 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, PartitionSpec
 
+from podwright.errors import UserError
 from podwright.kernels import kda as kernel
+from podwright.kernels import kda_tokamax
 from podwright.models import layers
 from podwright.models.param import Param, parts_of_rows, tokens
 from podwright.recipe.hybrid import HybridDims, Kda
@@ -185,11 +187,24 @@ def _gated_norm(o_BNHD: jax.Array, weight_D: jax.Array, gate_BNHD: jax.Array, ep
     return (normed * jax.nn.sigmoid(gate_BNHD.astype(jnp.float32))).astype(o_BNHD.dtype)
 
 
+def check(kda: Kda, mesh: Mesh) -> None:
+    """UserError where what is to run it cannot run on the devices of `mesh`, or is not installed."""
+    platform = mesh.devices.flat[0].platform
+    if kda.kernel == "tokamax":
+        if platform != "tpu":
+            raise UserError(f"model.kda=tokamax is a kernel for TPUs, and these devices are of {platform}", "type model.kda=chunked")
+        kda_tokamax.library()
+
+
 def _along(kda: Kda, mesh: Mesh | None) -> Any:
     """What mixes tokens: convolutions and the recurrence, of a device's own rows and heads."""
     bounded = kda.gate == "bounded" and kda.lower_bound >= kernel.BOUND
     split = parts_of_rows(mesh) > 1
-    attend = functools.partial(kernel.across, axis="context") if split else kernel.chunked
+    attend: Any = functools.partial(kernel.across, axis="context") if split else kernel.chunked
+    attend = functools.partial(attend, bounded=bounded)
+    if kda.kernel == "tokamax":
+        assert bounded and not split, "a plan refuses it"
+        attend = kda_tokamax.chunked
     reach = kda.conv_size - 1
 
     def convolved(x: jax.Array, taps: jax.Array, documents: jax.Array | None) -> jax.Array:
@@ -203,7 +218,7 @@ def _along(kda: Kda, mesh: Mesh | None) -> Any:
         longer = jnp.concatenate([kernel.from_left(ids_BN, reach, "context"), ids_BN], 1) if split and ids_BN is not None else ids_BN
         documents = None if longer is None else kernel.documents(longer)
         q, k, v = (convolved(x, tap, documents) for x, tap in zip(qkv, taps, strict=True))
-        return attend(_unit(q, kda.head_dim**-0.5), _unit(k, 1.0), v, g, beta, ids_BN, bounded=bounded)
+        return attend(_unit(q, kda.head_dim**-0.5), _unit(k, 1.0), v, g, beta, ids_BN)
 
     if mesh is None:
         return along

@@ -58,9 +58,9 @@ class Workshop:
     """its version; "" for the one that is installed"""
     runner: Shell = dataclasses.field(default_factory=Shell)
 
-    def compiler(self) -> environment.Compiler:
+    def compiler(self, more: str = "") -> environment.Compiler:
         with _alone(self, "compiler"):
-            return environment.find(self.jax, self.cache, self.runner, self.progress)
+            return environment.find(self.jax, self.cache, self.runner, self.progress, more)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +103,7 @@ def limit_bytes(where: Slice) -> float | None:
 def compile_all(recipe: Recipe, dims: Dims, where: Slice, names: list[str], *, full: bool, shop: Workshop) -> list[Compiled]:
     """The verdict on each program in `names`, one compiler at a time; what is in `shop.cache` already takes no time."""
     _can_compile(where, shop.jax)
-    compiler = shop.compiler()
+    compiler = shop.compiler("tokamax" if isinstance(recipe, PretrainRecipe) and recipe.model.kda == "tokamax" else "")
     depth = "full" if full or where.libtpu is None else "quick"
     spec = {
         "recipe": recipe.model_dump(mode="json"),

@@ -20,11 +20,16 @@ from podwright.errors import UserError
 from podwright.shell import Shell
 
 PACKAGE = Path(__file__).resolve().parents[1]
-PACKAGES = ("jax", "jaxlib", "libtpu", "optax")
+PACKAGES = ("jax", "jaxlib", "libtpu", "optax", "tokamax")
 """whose versions a verdict holds for"""
+MORE = {"tokamax": "tokamax>=0.0.17"}
+"""what a recipe may ask for besides"""
 LIMIT_S = 1800
 _POLL_S = 0.2
-_SAY_VERSIONS = f"import json; from importlib.metadata import version; print(json.dumps({{n: version(n) for n in {PACKAGES!r}}}))"
+_SAY_VERSIONS = (
+    "import json; from importlib.metadata import distributions; found = {d.name: d.version for d in distributions()}; "
+    f"print(json.dumps({{n: found.get(n, '') for n in {PACKAGES!r}}}))"
+)
 
 Progress = Callable[[str, str, float], None]
 
@@ -41,27 +46,27 @@ def here() -> Compiler:
     return Compiler(sys.executable, {}, {name: _version(name) for name in PACKAGES})
 
 
-def find(jax: str, cache: Path, runner: Shell, progress: Progress) -> Compiler:
-    """The compiler with this version of jax, "" for what is installed; UserError when none can be made."""
+def find(jax: str, cache: Path, runner: Shell, progress: Progress, more: str = "") -> Compiler:
+    """The compiler with this version of jax, "" for what is installed, and the library `more`; UserError when none can be made."""
     own = here()
-    if jax in ("", own.versions["jax"]):
+    if jax in ("", own.versions["jax"]) and (not more or own.versions[more] or not jax):
         return own
     if not re.fullmatch(r"\d+(\.\d+){1,2}", jax):
         raise UserError(f"--jax {jax} is no version", "type one such as --jax 0.11.2")
-    folder = cache / f"jax-{jax}"
+    folder = cache / "-".join(filter(None, ("jax", jax, more)))
     if not (folder / "made.json").exists():
-        _make(jax, folder, runner, progress)
+        _make(jax, folder, runner, progress, [MORE[more]] if more else [])
     versions = json.loads((folder / "made.json").read_text())
     return Compiler(str(folder / "bin" / "python"), {"PYTHONPATH": str(folder / "source")}, versions)
 
 
-def _make(jax: str, folder: Path, runner: Shell, progress: Progress) -> None:
+def _make(jax: str, folder: Path, runner: Shell, progress: Progress, more: list[str]) -> None:
     log, said = folder.with_name(f"{folder.name}.log"), ""
     log.unlink(missing_ok=True)
     for python in _interpreters():
         shutil.rmtree(folder, ignore_errors=True)
         begin = time.monotonic()
-        wanted = [f"jax[tpu]=={jax}", *_requirements()]
+        wanted = [f"jax[tpu]=={jax}", *_requirements(), *more]
         made = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted]
         if all(_ran(argv, log, begin, jax, runner, progress) for argv in ([python, "-m", "venv", str(folder)], made)):
             (folder / "source").mkdir()

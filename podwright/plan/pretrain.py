@@ -15,11 +15,13 @@ from podwright.recipe.hybrid import CHUNK, HybridDims
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.slices import Slice, outer_shape
 
+TOKAMAX_ON = ("v6e", "tpu7x")
+
 
 def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
     findings = meshes.place(where, recipe) if where else []
     try:
-        dims: Dims | None = find(recipe.model.name, recipe.model.gate)
+        dims: Dims | None = find(recipe.model.name, recipe.model.gate, recipe.model.kda)
     except UserError as e:
         dims = None
         findings.append(Finding("model", "error", e.what, e.fix))
@@ -30,6 +32,12 @@ def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Findin
             said += f", {active / 1e6:,.1f} M of them active for a token"
         findings.append(Finding("model", "info", said))
         findings += _sequence(recipe, dims)
+    if recipe.model.kda == "tokamax" and where and where.accelerator.name not in TOKAMAX_ON:
+        message = f"model.kda=tokamax is a kernel for {' and '.join(TOKAMAX_ON)}, not for {where.name}"
+        findings.append(Finding("model", "error", message, "type model.kda=chunked"))
+    if recipe.model.kda == "tokamax" and recipe.mesh.context > 1:
+        message = f"model.kda=tokamax needs whole sequences, and mesh.context={recipe.mesh.context} splits them"
+        findings.append(Finding("model", "error", message, "type mesh.context=1 or model.kda=chunked"))
     findings += _stream(recipe, dims, cwd)
     found = meshes.mesh(recipe, dims, where)
     if dims and where and all(f.level != "error" for f in found):
@@ -69,6 +77,7 @@ def _stream(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> list[Findin
         max_steps=recipe.training.max_steps,
         num_epochs=data.num_epochs,
         num_held=recipe.evaluation.num_batches * recipe.batch_size,
+        multiple_of=recipe.model.document_multiple,
         cwd=cwd,
     )
 

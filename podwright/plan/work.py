@@ -132,7 +132,7 @@ class Work:
             kind = base(inner.opcode)
             if kind == "all-reduce" and any(i.opcode == "dynamic-slice" for i in body.instructions):
                 kind = "reduce-scatter"
-            elif kind == "all-reduce" and at.opcode == "async-start" and self._placed(inside, at.operands[0]):
+            elif kind == "all-reduce" and at.opcode == "async-start" and self._placed(inside, at):
                 kind = "all-gather"
             found.append((self._collective(body, inner, kind), inner))
         return found
@@ -145,9 +145,12 @@ class Work:
         found = [(body, i) for i in body.instructions if base(i.opcode) in COLLECTIVES and not i.opcode.endswith("-done")]
         return found + [deeper for i in body.instructions if i.opcode == "call" for deeper in self._inside(i)]
 
-    def _placed(self, inside: Computation, name: str) -> bool:
-        """Whether an array is a device's own part put into the room for the whole: all there is to reduce is to gather."""
-        made = inside.by_name[name]
+    def _placed(self, inside: Computation, at: Instruction) -> bool:
+        """Whether the first array is a device's own part put into the room for the whole: all there is to reduce is to gather."""
+        given = at.operands or next((i.operands[1:] for i in inside.instructions if at.name in i.operands[:1]), ())
+        made = inside.by_name[given[0]]
+        while made.opcode in ("copy-start", "copy-done"):
+            made = inside.by_name[made.operands[0]]
         body = called(self.module, made)
         return (body.root if body else made).opcode == "dynamic-update-slice"
 

@@ -12,15 +12,15 @@ from podwright.recipe.models import Qwen3Dims
 Dims = HybridDims | Qwen3Dims
 
 
-def find(name: str, gate: Literal["", "softplus", "bounded"] = "") -> Dims:
-    """The row `name` of either table; for `gate` see hybrid.find. UserError for another name, and for a gate where there is no KDA."""
+def find(name: str, gate: Literal["", "softplus", "bounded"] = "", kernel: Literal["chunked", "tokamax"] = "chunked") -> Dims:
+    """The row `name` of either table; for the rest see hybrid.find. UserError for another name, and for settings of KDA without KDA."""
     if name in hybrid.MODELS:
-        return hybrid.find(name, gate)
+        return hybrid.find(name, gate, kernel)
     if name not in models.MODELS:
         names = [*hybrid.MODELS, *models.MODELS]
         guess = nearest(name, names)
         fix = f"type model.name={guess}" if guess else f"known: {', '.join(names)}"
         raise UserError(f"model.name={name!r} is not a model we know", fix)
-    if gate:
-        raise UserError(f"model.gate={gate}: {name} has no KDA layers", "leave model.gate out")
+    if gate or kernel != "chunked":
+        raise hybrid.no_kda(name, gate, kernel)
     return models.MODELS[name]

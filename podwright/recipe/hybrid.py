@@ -11,6 +11,7 @@ from typing import Literal
 from podwright.errors import UserError
 
 CHUNK = 64  # tokens that KDA takes at a time
+BLOCK = 16  # tokens of them over which the gradients of tokamax's kernel multiply decays up
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Kda:
     """of the two products that make f and the output gate; 0: one full product each"""
     conv_size: int = 4
     lower_bound: float = -5.0
+    kernel: Literal["chunked", "tokamax"] = "chunked"
+    """what runs it: plain JAX, or the Pallas kernel of the library tokamax"""
 
     @property
     def width(self) -> int:
@@ -178,12 +181,21 @@ MODELS: dict[str, HybridDims] = {
 }
 
 
-def find(name: str, gate: Literal["", "softplus", "bounded"] = "") -> HybridDims:
+def find(name: str, gate: Literal["", "softplus", "bounded"] = "", kernel: Literal["chunked", "tokamax"] = "chunked") -> HybridDims:
     """The row `name`; `gate` other than "" gives its KDA the decay of that family, of low rank for 'softplus', else full."""
     dims = MODELS[name]
-    if not gate:
+    if not gate and kernel == "chunked":
         return dims
     if dims.kda is None:
-        raise UserError(f"model.gate={gate}: {name} has no KDA layers", "leave model.gate out")
-    rank = dims.kda.head_dim if gate == "softplus" else 0
-    return dataclasses.replace(dims, kda=dataclasses.replace(dims.kda, gate=gate, gate_rank=rank))
+        raise no_kda(name, gate, kernel)
+    kda = dataclasses.replace(dims.kda, kernel=kernel)
+    if gate:
+        kda = dataclasses.replace(kda, gate=gate, gate_rank=kda.head_dim if gate == "softplus" else 0)
+    if kernel == "tokamax" and kda.gate == "softplus":
+        raise UserError("model.kda=tokamax is for bounded decays alone, and those of softplus may be any", "type model.kda=chunked")
+    return dataclasses.replace(dims, kda=kda)
+
+
+def no_kda(name: str, gate: str, kernel: str) -> UserError:
+    key, value = ("gate", gate) if gate else ("kda", kernel)
+    return UserError(f"model.{key}={value}: {name} has no KDA layers", f"leave model.{key} out")

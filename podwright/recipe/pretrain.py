@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from podwright.recipe.hybrid import BLOCK
 from podwright.recipe.schema import Checkpoint, Count, Expect, Fraction, PositiveInt, Section
 
 
@@ -20,6 +21,14 @@ class Model(Section):
     gate: Literal["", "softplus", "bounded"] = Field(
         "", description="KDA's decay: of Kimi-Linear (low rank) or of Ling 3.0 (full rank); empty for the model's own"
     )
+    kda: Literal["chunked", "tokamax"] = Field(
+        "chunked", description="what runs KDA: plain JAX, or the Pallas kernel of the library tokamax (TPUs from v6e on, bounded decays)"
+    )
+
+    @property
+    def document_multiple(self) -> int:
+        """Documents begin at multiples of so many tokens."""
+        return BLOCK if self.kda == "tokamax" else 1
 
 
 class Data(Section):

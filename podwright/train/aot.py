@@ -70,7 +70,8 @@ def _programs(recipe: Recipe, dims: dict[str, Any], mesh: Mesh) -> dict[str, Pro
     if isinstance(recipe, PretrainRecipe):
         from podwright.train.pretrain import program as pretraining
 
-        return pretraining.programs(pretraining.Setup(recipe, dimensions.find(recipe.model.name, recipe.model.gate), mesh))
+        found = dimensions.find(recipe.model.name, recipe.model.gate, recipe.model.kda)
+        return pretraining.programs(pretraining.Setup(recipe, found, mesh))
     from podwright.train.grpo import program
 
     return program.programs(program.Setup(recipe, Qwen3Dims(**dims), mesh, STOP_IDS, 0))

@@ -66,7 +66,7 @@ def open_(recipe: PretrainRecipe, vocab_size: int, mesh: Mesh) -> Feed:
         seed=recipe.seed,
     )
     holdout = recipe.evaluation.num_batches * recipe.batch_size
-    training, held = tokens.split(found, recipe.sequence_length, holdout, recipe.seed)
+    training, held = tokens.split(found, recipe.sequence_length, holdout, recipe.seed, recipe.model.document_multiple)
     about = {
         "source": data.source,
         "tokens": training.documents.tokens,

@@ -41,7 +41,7 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
     """Reads the data and builds the programs; every fault of the user's input shows up here."""
     emit.event("phase", phase="loading")
     with together():
-        dims = dimensions.find(recipe.model.name, recipe.model.gate)
+        dims = dimensions.find(recipe.model.name, recipe.model.gate, recipe.model.kda)
         mesh = make_mesh(recipe.mesh)
         micro = recipe.batch_size // recipe.training.gradient_accumulation_steps
         if micro % num_batch_shards(mesh):
@@ -50,11 +50,12 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
                 f"batch_size={micro} (a micro-batch) is not divisible by {shards} batch shards", f"make it a multiple of {shards}"
             )
         setup = Setup(recipe, dims, mesh)
+        built = program.programs(setup)
         fed = feed.open_(recipe, dims.vocab_size, mesh)
     emit.event(
         "environment", **speed.environment(), num_params=dims.num_params(), num_active_params=dims.num_active_params(), data=fed.about
     )
-    return Job(run, recipe, emit, setup, program.programs(setup), fed, stopping)
+    return Job(run, recipe, emit, setup, built, fed, stopping)
 
 
 def train(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callable[[], bool]) -> Outcome:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from podwright.models import hybrid, logits, moe, param, qwen3
+from podwright.models import hybrid, kda, logits, moe, param, qwen3
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.hybrid import HybridDims
 from podwright.recipe.models import logits_chunk
@@ -83,7 +83,9 @@ def schedule(recipe: PretrainRecipe) -> optax.Schedule:
 
 
 def programs(setup: Setup) -> dict[str, Program]:
-    """Every program the recipe runs, by name."""
+    """Every program the recipe runs, by name; UserError where one of its kernels cannot run on these devices."""
+    if isinstance(setup.dims, HybridDims) and setup.dims.kda:
+        kda.check(setup.dims.kda, setup.mesh)
     state = abstract_state(setup)
     rows = setup.recipe.batch_size
     return {

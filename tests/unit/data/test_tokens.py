@@ -33,13 +33,29 @@ LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 
 
 @settings(max_examples=150, deadline=None)
-@given(LENGTHS, st.integers(1, 50), st.integers(0, 9), st.integers(0, 3))
-def test_every_token_stands_once_in_an_epoch(lengths: list[int], sequence_length: int, seed: int, epoch: int) -> None:
-    rows = Rows(made(lengths), sequence_length, seed=seed)
+@given(LENGTHS, st.integers(1, 50), st.integers(0, 9), st.integers(0, 3), st.sampled_from([1, 1, 4, 16]))
+def test_every_token_stands_once_in_an_epoch(lengths: list[int], sequence_length: int, seed: int, epoch: int, multiple_of: int) -> None:
+    rows = Rows(made(lengths), sequence_length, seed=seed, multiple_of=multiple_of)
     found = [rows[epoch * len(rows) + i] for i in range(len(rows))]
     there = np.concatenate([r["tokens"][r["segment_ids"] > 0] for r in found])
     assert np.array_equal(np.sort(there), np.arange(sum(lengths)))
-    assert sum(len(r["tokens"]) for r in found) - len(there) < sequence_length
+    room = sum(-(-n // multiple_of) * multiple_of for n in lengths)
+    assert 0 <= sum(len(r["tokens"]) for r in found) - room < sequence_length
+
+
+@settings(max_examples=150, deadline=None)
+@given(LENGTHS, st.integers(1, 4), st.integers(0, 9))
+def test_documents_begin_where_they_are_told_to(lengths: list[int], blocks: int, seed: int) -> None:
+    close, apart = (Rows(made(lengths), 8 * blocks, seed=seed, multiple_of=m) for m in (1, 8))
+    learnt = []
+    for row in apart:
+        begins = np.flatnonzero(np.diff(row["segment_ids"], prepend=0) > 0)
+        assert not (begins % 8).any() and not row["positions"][begins].any()
+        assert not row["tokens"][row["segment_ids"] == 0].any() and not row["loss_mask"][row["segment_ids"] == 0].any()
+        targets = row["targets"][row["loss_mask"]]
+        assert np.array_equal(targets, row["tokens"][row["loss_mask"]] + 1)
+        learnt += targets.tolist()
+    assert sorted(learnt) == sorted(t for row in close for t in row["targets"][row["loss_mask"]].tolist())
 
 
 @settings(max_examples=150, deadline=None)

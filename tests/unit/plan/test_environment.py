@@ -67,6 +67,15 @@ def test_an_environment_is_made_once_and_one_that_was_cut_short_again(tmp_path, 
     assert found.python == str(made / "bin" / "python") and found.versions == {"jax": "9.9.9"} and not seen
 
 
+def test_a_library_that_a_recipe_asks_for_has_an_environment_of_its_own(tmp_path):
+    own = environment.here()
+    for name, more in (("jax-9.9.9", ""), ("jax-9.9.9-tokamax", "tokamax")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "made.json").write_text(json.dumps({"jax": "9.9.9", "tokamax": more and "0.0.17"}))
+        assert environment.find("9.9.9", tmp_path, Shell(), lambda *told: None, more).python == str(tmp_path / name / "bin" / "python")
+    assert environment.find("", tmp_path, Shell(), lambda *told: None, "tokamax") == own, "it says itself what it lacks"
+
+
 @pytest.mark.long
 @pytest.mark.skipif(not (shutil.which("python3.12") or shutil.which("python3.13")), reason="no newer Python beside this one")
 def test_a_plan_compiles_with_another_jax_and_a_newer_python(tmp_path):

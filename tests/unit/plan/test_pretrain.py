@@ -47,6 +47,11 @@ def test_the_shipped_recipes_stand(name, on):
         ),
         ("cpu-1", ["data.eos_id=259"], "data.eos_id=259 is outside the vocabulary of 259", "type the id of the token that ends documents"),
         ("cpu-1", ["model.name=almodel-9b"], "model.name='almodel-9b' is not a model we know", "type model.name=almodel-8b"),
+        ("cpu-1", ["model.kda=tokamax"], "is a kernel for v6e and tpu7x, not for cpu-1", "type model.kda=chunked"),
+        ("v6e-4", ["model.kda=tokamax", "mesh.context=2"], "model.kda=tokamax needs whole sequences", "type mesh.context=1"),
+        ("v5e-1", ["model.kda=tokamax"], "is a kernel for v6e and tpu7x, not for v5e-1", "type model.kda=chunked"),
+        ("v6e-1", ["model.kda=tokamax", "model.gate=softplus"], "model.kda=tokamax is for bounded decays", "type model.kda=chunked"),
+        ("v6e-1", ["model.kda=tokamax", "model.name=qwen3-0.6b"], "qwen3-0.6b has no KDA layers", "leave model.kda out"),
         ("cpu-1", ["model.name=deepseek-v3", "model.gate=bounded"], "deepseek-v3 has no KDA layers", "leave model.gate out"),
     ],
 )
