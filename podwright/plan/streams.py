@@ -8,6 +8,8 @@ from __future__ import annotations
 import array
 import dataclasses
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from podwright.errors import UserError
@@ -22,6 +24,7 @@ _CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "int32": "i", "int64": "q"
 _BYTES_PER_TOKEN = 4.0
 """of English text with a vocabulary of 50,000 or more"""
 _BYTE_VOCABULARY = 259
+_PATIENCE_S = 20.0
 _GENERATED_BYTES = 120
 """of a made-up problem, in the mean"""
 
@@ -57,7 +60,7 @@ def check(
     Documents that begin at multiples of `multiple_of` tokens are reckoned to take half of one more each.
     """
     try:
-        stock = take(source, tokenizer, num_documents, vocab_size, cwd)
+        stock = _soon(source, lambda: take(source, tokenizer, num_documents, vocab_size, cwd))
     except Unreachable as e:  # the machine that trains may well reach it
         return [Finding("data", "warning", f"how long the data lasts is not known: {e.what}", e.fix)]
     except UserError as e:
@@ -99,6 +102,28 @@ def take(source: str, tokenizer: str = "", num_documents: int = 0, vocab_size: i
         if seen < files.tokens:
             return Stock(files.tokens, files.documents, "", files.vocab_size, seen)
     return Stock(files.tokens, files.documents, "", files.vocab_size)
+
+
+def _soon(source: str, ask: Callable[[], Stock]) -> Stock:
+    """What `ask` finds; the client of a store that does not answer tries again for minutes, which no plan waits for."""
+    if "://" not in source:
+        return ask()
+    found: list[Stock | Exception] = []
+
+    def asking() -> None:
+        try:
+            found.append(ask())
+        except Exception as e:
+            found.append(e)
+
+    thread = threading.Thread(target=asking, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE_S)
+    if not found:
+        raise Unreachable(f"{source} has not answered within {_PATIENCE_S:.0f} s", "check the path, your credentials and the network")
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
 
 
 def _lasting(

@@ -207,8 +207,9 @@ def kernel_flops(inside: Computation, at: Instruction) -> float | None:
 
 
 def is_grouped(at: Instruction) -> bool:
-    """A kernel that multiplies groups of rows, each with a matrix of its own."""
-    return target(at) == "tpu_custom_call" and bool(re.search(r"gmm|ragged_dot", at.name))
+    """A kernel that multiplies groups of rows, each with a matrix of its own; newer jax names it after where it is called."""
+    named = re.search(r"gmm|ragged_dot", at.name) or any("group_metadata" in name for name in at.operands)
+    return target(at) == "tpu_custom_call" and bool(named)
 
 
 def _shared_tiles(shapes: list[Shape]) -> float:

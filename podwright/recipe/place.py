@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -41,7 +42,9 @@ class Place:
         try:
             import fsspec
 
-            return cls(typed.rstrip("/"), *reversed(fsspec.core.url_to_fs(typed)))
+            fs, path = fsspec.core.url_to_fs(typed)
+            logging.getLogger(type(fs).__module__.partition(".")[0]).setLevel(logging.CRITICAL)  # it logs what it raises, with tracebacks
+            return cls(typed.rstrip("/"), path, fs)
         except ImportError as e:
             raise Unreachable(
                 f"reading {typed} needs the package {_package(e)}", f"type pip install '{_INSTALL.get(protocol, 'fsspec')}'"

@@ -292,7 +292,6 @@ def test_too_little_data_is_one_line() -> None:
 
 
 def test_a_store_without_its_package_says_what_to_install() -> None:
-    refused("needs the package gcsfs; type pip install 'podwright[gcs]'", source="gs://bucket/tokens")
     refused("nosuch://bucket is no place that can be read", source="nosuch://bucket")
 
 

@@ -463,9 +463,9 @@ def test_transfers_between_slices_go_through_the_hosts_network() -> None:
     assert c.predicted_s == pytest.approx(4000 / 1e6)
 
 
-def kernel(name: str, outputs: str, operands: list[str], block_q: int = 2048, block_kv: int = 2048) -> roofline.Cost:
-    lines = [f"%o{i} = {shape} parameter({i})" for i, shape in enumerate(operands)]
-    names = ", ".join(f"%o{i}" for i in range(len(operands)))
+def kernel(name: str, outputs: str, operands: list[str], block_q: int = 2048, block_kv: int = 2048, o: str = "o") -> roofline.Cost:
+    lines = [f"%{o}{i} = {shape} parameter({i})" for i, shape in enumerate(operands)]
+    names = ", ".join(f"%{o}{i}" for i in range(len(operands)))
     metadata = f'"{{\\"block_q\\": {block_q}, \\"block_kv\\": {block_kv}}}"'
     call = f'ROOT %{name} = {outputs} custom-call({names}), custom_call_target="tpu_custom_call", frontend_attributes={{x={metadata}}}'
     return cost("\n".join([*lines, call]))
@@ -485,7 +485,9 @@ def test_kernels_are_counted_by_their_shapes() -> None:
     queries, keys = HEADS.replace("8192", "2048"), HEADS.replace("8192", "2304").replace("32", "8")
     prefixed = kernel("splash_mha_fwd_segmented", queries, [queries, keys, keys], block_q=512, block_kv=768)
     assert prefixed.flops == 2 * 2 * (3 * 32 * 2048 * 2304 * 9 / 12) * 128  # 1, 2, 3 and 3 of 3 blocks
-    experts = kernel("gmm.1", "bf16[4096,768]{1,0}", ["s32[129]{0}", "bf16[4096,2048]{1,0}", "bf16[128,2048,768]{2,1,0}"])
+    made_of = ("bf16[4096,768]{1,0}", ["s32[129]{0}", "bf16[4096,2048]{1,0}", "bf16[128,2048,768]{2,1,0}"])
+    experts = kernel("gmm.1", *made_of)
+    assert kernel("shard_map.7", *made_of, o="group_metadata_").flops == experts.flops, "as jax 0.11 names it"
     assert experts.flops == 2 * (4096 + 127 * 512) * 2048 * 768 and experts.kernel_flops == 0  # tiles that two groups share count twice
     assert experts.seconds["compute"] == pytest.approx(experts.flops / 1e9)
     gradient = kernel("tgmm.1", "bf16[128,2048,768]{2,1,0}", ["s32[129]{0}", "bf16[4096,2048]{0,1}", "bf16[4096,768]{1,0}"])

@@ -1,6 +1,7 @@
 """What a plan says of data to pretrain on, before anything is started."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,9 @@ def test_a_store_is_looked_at_as_a_disk_is(made: Path) -> None:
     refused("there is no memory://plans/none", source="memory://plans/none")
 
 
-def test_a_store_that_this_machine_cannot_ask_is_a_warning() -> None:
+def test_a_store_that_this_machine_cannot_ask_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "gs", raising=False)
     (found,) = check("gs://b/x")
     assert (found.level, found.fix) == ("warning", "type pip install 'podwright[gcs]'")
     assert found.message == "how long the data lasts is not known: reading gs://b/x needs the package gcsfs"
