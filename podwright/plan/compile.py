@@ -103,7 +103,12 @@ def limit_bytes(where: Slice) -> float | None:
 def compile_all(recipe: Recipe, dims: Dims, where: Slice, names: list[str], *, full: bool, shop: Workshop) -> list[Compiled]:
     """The verdict on each program in `names`, one compiler at a time; what is in `shop.cache` already takes no time."""
     _can_compile(where, shop.jax)
-    compiler = shop.compiler("tokamax" if isinstance(recipe, PretrainRecipe) and recipe.model.kda == "tokamax" else "")
+    more = "tokamax" if isinstance(recipe, PretrainRecipe) and recipe.model.kda == "tokamax" else ""
+    compiler = shop.compiler(more)
+    if more and not compiler.versions[more]:
+        raise UserError(
+            f"model.kda={more}: that library is not installed here", "type --jax 0.11.2, and the plan makes an environment with it"
+        )
     depth = "full" if full or where.libtpu is None else "quick"
     spec = {
         "recipe": recipe.model_dump(mode="json"),

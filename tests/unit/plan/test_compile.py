@@ -12,9 +12,10 @@ import time
 import pytest
 
 from podwright import slices
-from podwright.plan import calibrate, dump, verdict
+from podwright.errors import UserError
+from podwright.plan import calibrate, dump, environment, verdict
 from podwright.plan import compile as aot
-from podwright.recipe import load
+from podwright.recipe import dimensions, load
 from podwright.recipe.models import MODELS
 from podwright.shell import Shell
 
@@ -215,3 +216,12 @@ def test_a_dump_is_whole_when_the_compiler_went_on_after_the_assignment(tmp_path
         path.write_text("")
         os.utime(path, (time.time() - seconds_ago,) * 2)
     assert aot._whole(tmp_path) is whole
+
+
+@needs_libtpu
+def test_a_kernel_whose_library_is_missing_is_said_before_anything_starts(tmp_path):
+    if environment.here().versions["tokamax"]:
+        pytest.skip("tokamax is installed")
+    recipe = load.load("almodel-tiny", ["model.kda=tokamax", "mesh.fsdp=-1"])
+    with pytest.raises(UserError, match=r"tokamax: that library is not installed here; type --jax 0\.11\.2"):
+        aot.compile_all(recipe, dimensions.find("almodel-tiny"), V6E_8, ["update"], full=False, shop=aot.Workshop(tmp_path, print))
