@@ -22,6 +22,7 @@ from podwright.plan.roofline import PHASES
 from podwright.recipe import load
 from podwright.recipe.schema import GrpoRecipe
 from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, Budget
+from podwright.watch.rules import RULES
 
 DOCS = Path(__file__).resolve().parent
 WIDTH = 100
@@ -127,6 +128,11 @@ def endings() -> str:
 
 def _advice(text: str) -> str:
     return text.replace("{name}", "NAME")
+
+
+def diagnosis() -> str:
+    rows = [(f"`{rule.name}`", f"`{rule.ending}`", rule.cause, rule.remedy) for rule in RULES]
+    return _table(("failure", "ending", "why", "what to do"), rows)
 
 
 def budgets() -> str:
@@ -242,6 +248,7 @@ def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "recipe-keys": recipe_keys,
     "endings": endings,
+    "diagnosis": diagnosis,
     "budgets": budgets,
     "transitions": transitions,
     "accelerators": accelerators,

@@ -183,6 +183,23 @@ def logs(
 
 
 @app.command()
+def diagnose(
+    source: Annotated[str, typer.Argument(metavar="LOG|RUN", help="a log file, - for what is piped in, or a run")],
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Say which known failures a log tells of, why they come about, and what to do; exit code 1 when it knows none."""
+    from podwright.watch import explain
+
+    if source == "-":
+        matches = explain.lines(sys.stdin)
+    else:
+        matches = explain.file(Path(source)) if Path(source).is_file() else explain.run(_find(runs, source))
+    show.document({"matches": matches}) if as_json else show.explained(matches)
+    raise typer.Exit(0 if matches else 1)
+
+
+@app.command()
 def stop(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
     """Let a run save and stop; it can be resumed."""
     _drive(_find(runs, name), "stop", as_json)

@@ -197,6 +197,14 @@ def values(result: Row) -> None:
             print(f"{key} = {value}")
 
 
+def explained(matches: Sequence[Row]) -> None:
+    if not matches:
+        text("nothing that is known: read the end of the log; docs/diagnosis.md lists what is known\n")
+    for match in matches:
+        where = f" ({match['file']})" if "file" in match else ""
+        text(f"{match['rule']}: {match['cause']}{where}\n  said: {match['evidence']}\n  do:   {match['remedy']}\n")
+
+
 def faults(found: Row) -> None:
     for fault in found["faults"]:
         print(f"error: {fault['message']}")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 from dataclasses import dataclass
 from typing import Any
 
 from podwright.rundir import Ending, RunDir
+from podwright.watch import explain
 
 _TAIL_BYTES = 16_384
-_DISK_FULL = re.compile(r"No space left on device|disk quota exceeded", re.IGNORECASE)  # tensorstore calls this RESOURCE_EXHAUSTED too
-_OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|MemoryError|std::bad_alloc", re.IGNORECASE)
-# What jax says before it ends a process because another one of the run no longer answers.
-_PEER_GONE = re.compile(r"JAX distributed service detected fatal errors|stopped sending heartbeats")
 
 
 @dataclass(frozen=True)
@@ -26,7 +22,7 @@ class Outcome:
 
 
 def outcome(run: RunDir, attempt: int, returncode: int | None, stop_wanted: bool) -> Outcome:
-    return _written(run, attempt) or _dead(_log_tail(run, attempt), returncode, stop_wanted)
+    return _written(run, attempt) or _dead(run, _log_tail(run, attempt), returncode, stop_wanted)
 
 
 def _written(run: RunDir, attempt: int) -> Outcome | None:
@@ -38,20 +34,15 @@ def _written(run: RunDir, attempt: int) -> Outcome | None:
         return None
 
 
-def _dead(log: str, returncode: int | None, stop_wanted: bool) -> Outcome:
+def _dead(run: RunDir, log: str, returncode: int | None, stop_wanted: bool) -> Outcome:
     """An attempt whose trainer wrote no exit.json."""
     last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
     how = _how(returncode)
-    disk_full = [line.strip() for line in log.splitlines() if _DISK_FULL.search(line)]
-    out_of_memory = [line.strip() for line in log.splitlines() if _OUT_OF_MEMORY.search(line) and not _DISK_FULL.search(line)]
     if stop_wanted and returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
         return Outcome(Ending.STOPPED, f"stopped before the trainer could save ({how})")
-    if disk_full:
-        return Outcome(Ending.CRASHED, f"a disk is full: {disk_full[-1][-200:]}", "free some space, then resume the run")
-    if out_of_memory:
-        return Outcome(Ending.OUT_OF_MEMORY, out_of_memory[-1])
-    if _PEER_GONE.search(log):
-        return Outcome(Ending.CRASHED, f"another process of the run is gone or no longer answers ({how})")
+    for match in explain.lines(log.splitlines())[:1]:
+        told = explain.typed(match, run)
+        return Outcome(Ending(told["ending"]), f"{told['cause']}: {told['evidence']} ({how})", told["remedy"])
     if returncode == -signal.SIGKILL:
         return Outcome(
             Ending.UNKNOWN,

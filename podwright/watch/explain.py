@@ -1,0 +1,58 @@
+"""`podwright diagnose`: which known failures the logs of a run, or any log, tell of, the likeliest cause first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.rundir import Record, RunDir
+from podwright.watch.rules import RULES, Rule
+
+_LINE = 2_000  # characters of a line that are looked at
+_SHOWN = 300
+
+
+def lines(text: Iterable[str]) -> list[Record]:
+    """One match for each rule that a line meets, with the first such line as evidence: causes before what follows from them,
+    each in the order in which they were said."""
+    found: dict[str, tuple[Rule, str]] = {}
+    for line in text:
+        rule = next((r for r in RULES if r.pattern.search(line[:_LINE])), None)
+        if rule is not None and rule.name not in found:
+            found[rule.name] = (rule, line.strip()[:_SHOWN])
+    ranked = sorted(found.values(), key=lambda match: match[0].follows)
+    return [
+        {"rule": rule.name, "ending": str(rule.ending), "cause": rule.cause, "remedy": rule.remedy, "evidence": evidence}
+        for rule, evidence in ranked
+    ]
+
+
+def file(path: Path) -> list[Record]:
+    """Of a log on disk, however large and whatever bytes it holds."""
+    try:
+        with path.open(errors="replace") as f:
+            return lines(f)
+    except OSError as e:
+        raise UserError(f"{path} cannot be read ({e.strerror})", "give a log file, or the name of a run") from e
+
+
+def run(found: RunDir) -> list[Record]:
+    """Of all that the last attempt wrote down, each match with the file that it stands in."""
+    attempts = sorted(int(p.name) for p in (found.path / "attempts").glob("*") if p.name.isdigit())
+    if not attempts:
+        raise UserError(f"{found.name} has not started yet: there is no log", f"type podwright watch {found.typed}")
+    newest = found.attempt(attempts[-1])
+    matches = [match | {"file": str(path)} for path in sorted(newest.rglob("*")) if _is_log(path) for match in file(path)]
+    follows = {rule.name: rule.follows for rule in RULES}
+    return [typed(match, found) for match in sorted(matches, key=lambda match: follows[match["rule"]])]
+
+
+def typed(match: Record, found: RunDir) -> Record:
+    """With what to type for this run."""
+    return match | {"remedy": re.sub(r"\bRUN\b", found.typed, match["remedy"])}
+
+
+def _is_log(path: Path) -> bool:
+    return path.is_file() and path.suffix in (".txt", ".log", ".out", ".err")

@@ -1,0 +1,92 @@
+"""Each rule against a log that says so, and what a user gets to read of it."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from podwright import cli
+from podwright.errors import UserError
+from podwright.rundir import Ending, RunDir
+from podwright.watch import explain
+from podwright.watch.rules import RULES
+
+LOGS = Path(__file__).parents[2] / "logs"
+
+
+@pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda path: path.stem)
+def test_the_log_of_a_failure_is_explained_by_its_rule_first(log: Path) -> None:
+    found = explain.file(log)
+    assert found and found[0]["rule"] == log.stem, [match["rule"] for match in found]
+    assert found[0]["evidence"] in log.read_text()
+
+
+def test_every_rule_has_a_log_and_says_what_to_do() -> None:
+    assert {rule.name for rule in RULES} == {path.stem for path in LOGS.glob("*.log")}
+    for rule in RULES:
+        assert rule.cause and rule.remedy and rule.remedy[0].islower() and "\n" not in rule.cause + rule.remedy
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step 12/1000 loss 0.31 grad_norm 0.2",
+        "inf",
+        "loaded nanotron weights: loss 3.2",
+        "finance: information about gradients",
+        "eval loss: 0.91 (best 0.88)",
+        "INFO memory 12.1 GiB of 80 GiB",
+    ],
+)
+def test_good_news_is_no_failure(line: str) -> None:
+    assert explain.lines([line]) == []
+
+
+def test_a_cause_comes_before_what_follows_from_it() -> None:
+    text = (LOGS / "peer-gone.log").read_text() + (LOGS / "gloo-timeout.log").read_text() + (LOGS / "cuda-out-of-memory.log").read_text()
+    assert [match["rule"] for match in explain.lines(text.splitlines())] == ["cuda-out-of-memory", "peer-gone", "gloo-timeout"]
+
+
+def attempted(folder: Path, **logs: str) -> RunDir:
+    run = RunDir(folder / "cats")
+    run.attempt(1).mkdir(parents=True)
+    for name, text in logs.items():
+        (run.attempt(1) / f"{name}.txt").write_text(text)
+    return run
+
+
+def test_all_logs_of_the_last_attempt_are_read(tmp_path: Path) -> None:
+    run = attempted(tmp_path, log="step 1\nConnection closed by peer\n")
+    (run.attempt(10)).mkdir(parents=True)
+    (run.attempt(10) / "log.txt").write_text("RuntimeError: Connection closed by peer [10.0.0.4]\n")
+    (run.attempt(10) / "log-1.txt").write_text("OSError: [Errno 28] No space left on device\n\xff\n")
+    found = explain.run(run)
+    assert [(match["rule"], Path(match["file"]).name) for match in found] == [("disk-full", "log-1.txt"), ("peer-gone", "log.txt")]
+    assert f"podwright resume {run.typed}" in found[0]["remedy"]
+    with pytest.raises(UserError, match="has not started yet"):
+        explain.run(RunDir(tmp_path / "dogs"))
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def said(*argv: str) -> tuple[int, str]:
+        code = cli.main(["diagnose", *argv])
+        return code, capsys.readouterr().out
+
+    log = LOGS / "missing-keys.log"
+    code, text = said(str(log), "--json")
+    (match,) = json.loads(text)["matches"]
+    assert (code, match["rule"], match["ending"]) == (0, "missing-keys", Ending.BAD_INPUT)
+    assert set(match) == {"rule", "ending", "cause", "remedy", "evidence"}
+    code, text = said(str(log))
+    assert code == 0 and "missing-keys" in text and match["cause"] in text and match["remedy"] in text
+    (tmp_path / "fine.log").write_text("step 1\nstep 2\n")
+    code, text = said(str(tmp_path / "fine.log"))
+    assert code == 1 and "nothing that is known" in text
+    monkeypatch.setattr("sys.stdin", io.StringIO("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-21 DUE TO TIME LIMIT ***\n"))
+    assert json.loads(said("-", "--json")[1])["matches"][0]["rule"] == "slurm-time"
+    assert said("no-such-run")[0] == 2
+    run = attempted(tmp_path, log="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n")
+    run.journal.write_text("")
+    code, text = said(str(run.path), "--json")
+    assert json.loads(text)["matches"][0]["rule"] == "cuda-out-of-memory"
