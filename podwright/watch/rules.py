@@ -23,7 +23,7 @@ class Rule:
 
 
 def _rule(name: str, pattern: str, ending: Ending, cause: str, remedy: str, follows: bool = False) -> Rule:
-    return Rule(name, re.compile(pattern, re.IGNORECASE), ending, cause, remedy, follows)
+    return Rule(name, re.compile(pattern), ending, cause, remedy, follows)
 
 
 _LESS = "a smaller batch (per_device_batch_size, batch_size), a larger training.gradient_accumulation_steps"
@@ -61,7 +61,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "host-out-of-memory",
-        r"can't allocate memory|std::bad_alloc|MemoryError|Cannot allocate memory|\boom-kill\b|out of memory",
+        r"can't allocate memory|std::bad_alloc|MemoryError|Cannot allocate memory|\boom-kill\b|[Oo]ut of memory",
         Ending.OUT_OF_MEMORY,
         "the machine's own memory is full",
         f"type a smaller data.num_workers or {_LESS}, or use a machine with more memory",
@@ -69,7 +69,7 @@ RULES: tuple[Rule, ...] = (
     # files
     _rule(
         "disk-full",
-        r"No space left on device|disk quota exceeded|file system is full",
+        r"No space left on device|[Dd]isk quota exceeded|[Ff]ile system is full",
         Ending.CRASHED,
         "a disk is full, or your share of it",
         f"free some space (checkpoints of old runs), {_RESUME}",
@@ -127,7 +127,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "address-in-use",
-        r"EADDRINUSE|Address already in use",
+        r"EADDRINUSE|[Aa]ddress already in use",
         Ending.CRASHED,
         "another process listens on the port where the processes of this run meet, often one left of an earlier run",
         "end that process (ss -ltnp names it), or take another port",
@@ -210,7 +210,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "not-finite",
-        r"^NOT_FINITE|\b(loss|grad_norm|gradients?)\b\W+(is |are |= ?|: ?)?(nan|inf|not finite)\b",
+        r"^NOT_FINITE|\b(loss|grad_norm|gradients?)\b\W+(is |are |= ?|: ?)?([Nn]a[Nn]|[Ii]nf|not finite)\b",
         Ending.NOT_FINITE,
         "the loss or its gradient is no number any more",
         "go on from the last checkpoint with a smaller optimizer.learning_rate, or bf16 in place of fp16",
@@ -246,7 +246,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "slurm-partition",
-        r"invalid partition|Invalid (account|qos)",
+        r"[Ii]nvalid (partition|account|qos)",
         Ending.BAD_INPUT,
         "the cluster has no such partition, account or qos, or you may not use it",
         "sinfo -s and sacctmgr show assoc user=$USER name yours; correct the target's file",
