@@ -105,7 +105,7 @@ def keep(name: str, said: str) -> None:
     """Without the places of this machine and the frames of libraries."""
     said = "".join(line for line in said.splitlines(keepends=True) if not line.startswith("frame #"))
     said = re.sub(r"\S*/(?=(?:site-packages|lib/python3|dist-packages)/)", "/opt/venv/", said)
-    said = re.sub(r"/tmp/tmp\w+", "/mnt/run", said)
+    said = re.sub(r"/tmp/tmp\w+", "/shared/run", said)
     said = re.sub(rf"{re.escape(os.uname().nodename)}", "node-1", said)
     (HERE / f"{name}.log").write_text(said)
     print(f"{name}: {len(said.splitlines())} lines, the last: {(said.strip().splitlines() or ['nothing'])[-1][:150]}", flush=True)
