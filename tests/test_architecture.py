@@ -177,7 +177,8 @@ def test_no_module_state_changes_after_import() -> None:
         shared = {t.id for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) for t in targets_of(node)}
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-                wrong += [where(path, n) for n in ast.walk(node) if changed_name(n) in shared - names_bound_in(node)]
+                others = shared - names_bound_in(node)
+                wrong += [where(path, n) for n in ast.walk(node) if changed_name(n) in others]
     assert not wrong
 
 

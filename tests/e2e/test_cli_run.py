@@ -38,7 +38,13 @@ def test_the_demo_in_three_steps(tmp_path):
 
 @pytest.mark.skipif(not GSM8K.is_dir(), reason="the GSM8K files are not beside this checkout")
 def test_the_real_gsm8k_files_go_the_same_way(tmp_path):
-    overrides = [f"data.source={GSM8K}", "batch_size=4", "grpo.num_generations=4"]
-    standing, result = run_and_report(tmp_path, "qwen3-tiny-gsm8k-grpo", "--smoke", "10", *overrides)
-    assert standing["step"] == 10
+    overrides = [
+        f"data.source={GSM8K}",
+        "batch_size=4",
+        "grpo.num_generations=4",
+        "model.name=qwen3-micro",
+        "rollout.total_generation_steps=64",
+    ]
+    standing, result = run_and_report(tmp_path, "qwen3-tiny-gsm8k-grpo", "--smoke", "3", *overrides)
+    assert standing["step"] == 3
     assert result["steady_state"]["step_s"] > 0
