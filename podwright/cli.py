@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from podwright import cli_data, show
+from podwright import cli_data, cli_target, show
 from podwright.ask import ask
 from podwright.errors import UserError, from_os
 from podwright.rundir import RUNS, RunDir
@@ -27,12 +27,13 @@ app = typer.Typer(
 recipes = typer.Typer(help="List recipes, or show one with the meaning of its values.", rich_markup_mode=None)
 app.add_typer(recipes, name="recipes")
 app.add_typer(cli_data.verbs, name="data")
+app.add_typer(cli_target.verbs, name="target")
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe's name, or a YAML file")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="such as training.max_steps=10")]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="the name of a run, or its directory")]
 Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_RUNS", help="where runs are kept")]
-On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, or cpu-N for N CPU devices on this machine")]
+On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, cpu-N for N CPU devices here, or a target of yours")]
 OnSlice = Annotated[str, typer.Option("--on", metavar="TARGET|SLICE", help="a target, or a slice such as v6e-16, tpu7x-4x4x8, 8xH100-80GB")]
 Compile = Annotated[str, typer.Option("--compile", metavar="[=full]", help="compile every program for it; =full generates code too")]
 Only = Annotated[str, typer.Option("--only", metavar="CHECK,...", help="only these checks, such as mesh,memory")]
@@ -90,10 +91,13 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Say whether a recipe will run on a target or a slice, before anything is started. Exit code 2: nobody can tell."""
+    from podwright import targets
     from podwright.plan.compile import Workshop
 
     _compiles(compile_ or fit, price=price, jax=jax)
     resolved = _recipe(recipe, overrides, smoke)
+    if (compile_ or fit) and (where := targets.place(on)):
+        on = where.name  # of a target of the user's own, the devices in it
     shop = Workshop(cache.expanduser(), show.compiling, jax)
     if fit:
         from podwright.plan.fit import fitted
@@ -133,10 +137,11 @@ def run(
     from podwright.run import create
 
     targets.devices(on)
+    shared = targets.runs(on) if runs == RUNS else None
     resolved = _recipe(recipe, overrides, smoke)
     profiled = create.steps(profile, resolved) if profile else []
     document = _plan(resolved, on)
-    path = runs / create.choose_name(runs, resolved.name, name)
+    path = (shared or runs) / create.choose_name([runs, *([shared] if shared else [])], resolved.name, name)
     if dry_run:
         from podwright.run.drive import preview
 
@@ -146,7 +151,8 @@ def run(
     if not force:
         refuse(document)
     show.problems(document)
-    _drive(create.create(path, resolved, on, document, profiled), "submit" if detach else "follow", as_json)
+    made = create.create(path, resolved, on, document, profiled)
+    _drive(create.linked(made, runs) if shared else made, "submit" if detach else "follow", as_json)
 
 
 @app.command("list")
@@ -168,13 +174,14 @@ def watch(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
 def logs(
     name: RunName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until the attempt has ended")] = False,
+    process: Annotated[int, typer.Option("--process", metavar="K", min=0, help="of a run in several processes")] = 0,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
     """What the newest attempt of a run has printed."""
     from podwright.run.listing import log
 
-    pieces = log(_find(runs, name), follow)
+    pieces = log(_find(runs, name), follow, process)
     if as_json:
         show.document({"name": name, "lines": "".join(pieces).splitlines()})
         return
@@ -325,15 +332,16 @@ def _compiles(whether: object, price: float | None, jax: str) -> None:
 
 def _plan(recipe: Recipe, on: str, compiling: bool = False, only: str = "") -> dict[str, Any]:
     """The static plan. Who compiles is told what the compiler says of memory, not what an estimate does."""
-    from podwright import slices, track
+    from podwright import targets, track
     from podwright.plan import check as static
     from podwright.plan.findings import Finding
 
-    where = None if on == "local" else slices.parse(on)
+    where = targets.place(on)
     findings = static.check(recipe, where, Path.cwd())
     memory = static.estimated(findings, recipe, where, Path.cwd())
     if where is not None and not compiling:
         findings += static.memory_findings(memory, recipe, where)
+    findings += [Finding("target", r.level, r.what, r.fix) for r in targets.check(on)]
     findings += [Finding("trackers", "warning", e.what, e.fix) for e in track.check(recipe.trackers)]
     slice_ = where and static.slice_entry(recipe, where, Path.cwd())
     return {"recipe": recipe.name, "target": on, "slice": slice_, **static.document(static.only(only, findings), memory)}

@@ -3,9 +3,12 @@
 NAME/recipe.json      the resolved recipe                          launcher, once
      plan.json        what the plan found and chose                launcher, once
      journal.jsonl    decisions: one event a line                  launcher
-     attempts/N/      log.txt, pid.json, alive.lock,
+     attempts/N/      log.txt, log-K.txt (of process K > 0),
+                      pid.json, alive.lock, job.sh, task.sh,
+                      starts/M/ (each time that SLURM started it),
                       exit.json (how it ended)                     never overwritten
                       exit-K.json (the fault of process K > 0)     trainer
+     latest           link to the newest attempt on a cluster
      profile.json     the steps to trace, if any                   launcher, once
      profile/step-N/  jax's traces of them                         trainer
      metrics.jsonl    {stage, step, time, attempt, figures ...}    trainer
@@ -87,8 +90,18 @@ class RunDir:
         """Which questions an evaluation answered rightly, one boolean each, for the paired test."""
         return self.path / "evaluations" / f"{when}.json"
 
-    def log(self, number: int) -> Path:
-        return self.attempt(number) / "log.txt"
+    def log(self, number: int, process: int = 0) -> Path:
+        return self.attempt(number) / (f"log-{process}.txt" if process else "log.txt")
+
+    def log_since(self, number: int, since: int, process: int = 0) -> tuple[str, int]:
+        """The log from byte `since` on, and where to go on from."""
+        path = self.log(number, process)
+        if not path.exists():
+            return "", since
+        with path.open("rb") as f:
+            f.seek(since)
+            new = f.read()
+        return new.decode(errors="replace"), since + len(new)
 
     def pid(self, number: int) -> Path:
         return self.attempt(number) / "pid.json"

@@ -44,6 +44,10 @@ class Shell:
         child = self._children.get(pid)
         return child.poll() if child else None
 
+    def wait(self, pid: int) -> int:
+        """Exit code of a child of ours, which is waited for."""
+        return self._children[pid].wait()
+
     def kill(self, pid: int) -> None:
         """End a child of ours and whatever it started, at once; harmless when it has ended."""
         child = self._children[pid]
@@ -61,6 +65,21 @@ class Shell:
         """Run `argv` to its end: exit code and stdout. Its stderr goes to ours."""
         done = subprocess.run(argv, env=_with(env or {}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
         return done.returncode, done.stdout
+
+    def ask(self, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str, str]:
+        """Run `argv` to its end, at most so long: exit code, stdout, stderr. FileNotFoundError: there is no such command here."""
+        try:
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return 124, "", f"{argv[0]} has not answered for {seconds:.0f} s"
+        return done.returncode, done.stdout, done.stderr
+
+
+def targets_file() -> Path:
+    """Where the user keeps the settings of targets."""
+    if "PODWRIGHT_TARGETS" in os.environ:
+        return Path(os.environ["PODWRIGHT_TARGETS"]).expanduser()
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "podwright" / "targets.yaml"
 
 
 def become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:

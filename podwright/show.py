@@ -164,6 +164,22 @@ def preview(shown: Row) -> None:
     findings(shown)
     print(f"would create {shown['run_dir']} and start there, in {shown['cwd']}:")
     print("  " + " ".join([*(f"{k}={v}" for k, v in shown["env"].items()), *shown["argv"]]))
+    for path, content in shown["files"].items():
+        print(f"\n{path}:\n{content}", end="")
+
+
+def targets(rows: Sequence[Row]) -> None:
+    if not rows:
+        print("no targets of yours; `podwright target add NAME kind=slurm` writes one")
+    for r in rows:
+        said = "  ".join(f"{key}={value}" for key, value in r.items() if key not in ("name", "fault"))
+        print(f"{r['name']}  {said}{r['fault']}")
+
+
+def checked(document: Row) -> None:
+    for f in document["findings"]:
+        print(_finding(f))
+    print(f"{document['target']}: {'takes such a job' if document['ok'] else 'will not run it'}")
 
 
 def runs(rows: Sequence[Row]) -> None:
@@ -171,7 +187,7 @@ def runs(rows: Sequence[Row]) -> None:
         print("no runs here; `podwright run RECIPE` starts one, --runs DIR looks elsewhere")
         return
     table = [("NAME", "TARGET", "STATE", "ENDING", "STEP")]
-    table += [(r["name"], r["target"] or "", r["state"], r["ending"] or "", _step(r)) for r in rows]
+    table += [(r["name"], r["target"] or "", _state(r), r["ending"] or "", _step(r)) for r in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
@@ -181,7 +197,8 @@ def standing(r: Row) -> None:
     """How a run stands, and what to type next."""
     if r["ending"] is None:
         typed = RunDir(Path(r["run_dir"])).typed
-        print(f"{r['name']} is {r['state']} at step {r['step']}/{r['max_steps']}; `podwright watch {typed}` follows it")
+        why = f" ({r['detail']})" if r["detail"] else ""
+        print(f"{r['name']} is {r['state']}{why} at step {r['step']}/{r['max_steps']}; `podwright watch {typed}` follows it")
         return
     said = f": {r['detail']}" if r["detail"] else ""
     print(f"{r['name']} {r['ending']} at step {r['step']}/{r['max_steps']}{said}")
@@ -221,6 +238,11 @@ def parsed(out: str) -> Row:
         return value
     sys.stderr.write(out)
     return {}
+
+
+def _state(r: Row) -> str:
+    """With why it waits, in a word."""
+    return f"waiting ({r['detail'].partition(':')[0]})" if r["state"] == "waiting" else str(r["state"])
 
 
 def _step(r: Row) -> str:

@@ -12,11 +12,12 @@ from typing import Any
 from podwright.cli import main
 from podwright.run import decide, drive, journal
 from podwright.rundir import RunDir
-from podwright.targets import local
+from podwright.targets import local, slurm
 
 local.TRAINER = (sys.executable, str(Path(__file__).with_name("standin.py")))
 
 drive.POLL_S = 0.05
+slurm.ASK_EVERY_S = 0.2
 decide.START_GRACE_S = 1.0
 
 append = journal.append

@@ -34,7 +34,8 @@ def leave(ending: str, step: int, detail: str = "", fix: str = "") -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if do == "deaf" else stop)
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN if do == "deaf" else stop)
     lock = (run / "trainer.lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -15,7 +15,22 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podwright"
 
 FLOOR = {"recipe", "accelerators", "slices", "rundir", "errors"}
-CONTROL = {"cli", "show", "shell", "plan", "targets", "run", "watch", "report", "track", "ask", "cli_data", "__main__", "__init__"}
+CONTROL = {
+    "cli",
+    "show",
+    "shell",
+    "plan",
+    "targets",
+    "run",
+    "watch",
+    "report",
+    "track",
+    "ask",
+    "cli_data",
+    "cli_target",
+    "__main__",
+    "__init__",
+}
 COMPUTE = {"train", "models", "kernels", "data"}
 
 # part -> the parts it may import, besides itself and the floor; what is not listed imports the floor only
@@ -23,7 +38,8 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "ask": {"show", "shell"},
     "cli_data": {"show", "ask"},
-    "cli": {"cli_data", "ask", "show", "shell", "plan", "targets", "run", "watch", "report", "track"},
+    "cli_target": {"show", "shell", "targets"},
+    "cli": {"cli_data", "cli_target", "ask", "show", "shell", "plan", "targets", "run", "watch", "report", "track"},
     "plan": {"shell"},
     "targets": {"shell"},
     "watch": {"targets"},
@@ -39,7 +55,7 @@ EXCEPTIONS = {("run/finish.py", "report"), ("run/finish.py", "track")}
 FLOOR_ORDER = ("errors", "accelerators", "slices", "rundir", "recipe")
 HEAVY = {"jax", "jaxlib", "numpy", "flax", "optax", "orbax", "torch", "transformers", "tokenizers", "datasets"}
 READS_ENVIRONMENT = {"train/__main__.py", "train/mesh.py", "shell.py", "cli.py"}
-TARGET_SHARED = {"__init__", "base", "detached"}
+TARGET_SHARED = {"__init__", "base", "detached", "alive", "settings", "slurm_states"}
 BANNED_WORDS = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 MUTATORS = {"append", "add", "clear", "extend", "insert", "pop", "popitem", "remove", "setdefault", "sort", "update", "discard"}
 

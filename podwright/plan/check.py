@@ -20,7 +20,7 @@ from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice
 
-CHECKS = ("slice", "mesh", "batch", "model", "data", "rewards", "context", "memory", "trackers")
+CHECKS = ("slice", "mesh", "batch", "model", "data", "rewards", "context", "memory", "target", "trackers")
 """the parts of a static plan, as findings and `--only` name them"""
 
 

@@ -26,8 +26,8 @@ def attend(run: RunDir, verb: str, out: TextIO) -> bool:
 
 
 def _carry_out(run: RunDir, verb: str, looking: View) -> RunState:
-    def observe(state: RunState) -> None:
-        looking.refresh(str(state.ending or state.phase), state.attempt)
+    def observe(state: RunState, waiting: str) -> None:
+        looking.refresh(str(state.ending or (f"waiting ({waiting})" if waiting else state.phase)), state.attempt)
 
     def warn(message: str) -> None:
         looking.say(f"warning: {message}")

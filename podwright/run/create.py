@@ -19,16 +19,17 @@ from podwright.rundir import RunDir, write_json
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def choose_name(runs: Path, recipe: str, wanted: str | None) -> str:
-    """`wanted` if it can be a name and is free; without it, the recipe's name and the time, made unique."""
+def choose_name(folders: Sequence[Path], recipe: str, wanted: str | None) -> str:
+    """`wanted` if it can be a name and is free in all `folders`; without it, the recipe's name and the time, made unique."""
     if wanted is None:
         base = f"{recipe}-{time.strftime('%m%d-%H%M%S')}"
         names = [base, *(f"{base}-{n}" for n in range(2, 100))]
-        return next(name for name in names if not (runs / name).exists())
+        return next(name for name in names if not any((folder / name).exists() for folder in folders))
     if not _NAME.fullmatch(wanted):
         raise UserError(f"--name {wanted!r} cannot be the name of a directory", "use letters, digits, '.', '_' and '-'")
-    if (runs / wanted).exists():
-        raise _in_use(runs / wanted)
+    for folder in folders:
+        if (folder / wanted).exists():
+            raise _in_use(folder / wanted)
     return wanted
 
 
@@ -60,6 +61,13 @@ def create(path: Path, recipe: Recipe, target: str, plan: dict[str, Any], profil
             raise _in_use(path) from None
         raise
     return RunDir(path)
+
+
+def linked(run: RunDir, runs: Path) -> RunDir:
+    """`run` under its name in `runs`, so that every verb finds it where runs are looked for."""
+    runs.mkdir(parents=True, exist_ok=True)
+    (runs / run.name).symlink_to(run.path.resolve())
+    return RunDir(runs / run.name)
 
 
 def _in_use(path: Path) -> UserError:

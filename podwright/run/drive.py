@@ -29,7 +29,8 @@ from podwright.watch.diagnose import Outcome, outcome
 POLL_S = 0.5
 LOCK_WAIT_S = 60.0
 
-Observe = Callable[[RunState], None]
+Observe = Callable[[RunState, str], None]
+"""of how the run stands, and why it waits if it does"""
 Warn = Callable[[str], None]
 
 
@@ -44,6 +45,7 @@ class Driver:
         self._target = target or targets.find(journal.read(run).target)
         self._mirror = Mirror(run, warn)
         self._locked_out_since: float | None = None
+        self._waiting = ""
         self._acts: dict[Act, Callable[[RunState, Polled], None]] = {
             Act.SUBMIT: self._submit,
             Act.ADOPT: lambda state, _: self._journal("submitted", state, handle=state.handle),
@@ -58,6 +60,7 @@ class Driver:
     def look(self) -> tuple[RunState, Polled]:
         state = journal.read(self.run)
         polled = self._target.poll(state.handle) if state.handle else Polled(Process.ABSENT)
+        self._waiting = polled.waiting
         return state, polled
 
     def step(self) -> Act:
@@ -78,7 +81,7 @@ class Driver:
             if interrupts and interrupts.stop:
                 ask_to_stop(self.run)
             act = self.step()
-            self._observe(journal.read(self.run))
+            self._observe(journal.read(self.run), self._waiting)
             if act in (Act.WAIT, Act.SIGNAL, Act.KILL):
                 self._mirror()
                 time.sleep(POLL_S)
@@ -92,7 +95,7 @@ class Driver:
             if past and polled.process is not Process.RUNNING:
                 return state
             if self.step() is Act.WAIT:
-                self._observe(state)
+                self._observe(state, self._waiting)
                 time.sleep(POLL_S)
 
     def submit(self) -> RunState:
@@ -113,7 +116,7 @@ class Driver:
         journal.append(self.run, event, attempt=state.attempt, **fields)
 
     def _submit(self, state: RunState, _: Polled) -> None:
-        job = Job(self.run.path.resolve(), state.attempt + 1, Path(state.cwd))
+        job = Job(self.run.path.resolve(), state.attempt + 1, Path(state.cwd), state.created)
         if not job.cwd.is_dir():
             raise UserError(f"{job.cwd}, where run {self.run.name} was started, is gone", "bring it back: the recipe's paths start there")
         rendered = self._target.render(job)
@@ -129,7 +132,7 @@ class Driver:
         if state.attempt == state.ended_attempt:
             found = Outcome(Ending.STOPPED, "stopped before an attempt was started")
         else:
-            found = outcome(self.run, state.attempt, polled.returncode, state.stop_wanted)
+            found = outcome(self.run, state.attempt, polled, state.stop_wanted)
         self._journal("ended", state, **asdict(found))
 
     def _release(self, state: RunState, _: Polled) -> None:
@@ -190,4 +193,5 @@ def stop(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
 def preview(path: Path, target: str) -> dict[str, Any]:
     """What submitting the first attempt would start, as plain JSON."""
     rendered = targets.find(target).render(Job(path.resolve(), 1, Path.cwd()))
-    return {"argv": list(rendered.argv), "env": rendered.env, "cwd": str(rendered.cwd)}
+    files = {str(path): text for path, text in rendered.files.items()}
+    return {"argv": list(rendered.argv), "env": rendered.env, "cwd": str(rendered.cwd), "files": files}

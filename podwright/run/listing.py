@@ -50,12 +50,12 @@ def find(runs: Path, name: str) -> RunDir:
     )
 
 
-def log(run: RunDir, follow: bool) -> Iterator[str]:
-    """The log of the newest attempt in pieces; with `follow`, until it has ended."""
+def log(run: RunDir, follow: bool, process: int = 0) -> Iterator[str]:
+    """The log of a process of the newest attempt in pieces; with `follow`, until it has ended."""
     state = journal.read(run)
     if not state.handle:
         raise UserError(f"run {run.name} has no log: nothing was started yet", f"`podwright resume {run.typed}` starts it")
-    return logs.read(targets.find(state.target), state.handle, follow)
+    return logs.read(targets.find(state.target), state.handle, follow, process)
 
 
 def found(runs: Path) -> list[RunDir]:
@@ -107,11 +107,13 @@ def row(run: RunDir) -> dict[str, Any]:
 def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
     """State and ending; of a trainer that died while nobody followed it, as the next launcher will find it."""
     ending, detail, fix = state.ending, state.detail, state.fix
-    phase = state.phase
+    phase: str = state.phase
     if phase in (Phase.RUNNING, Phase.STOPPING) and state.handle and state.attempt > state.ended_attempt:
         polled = targets.find(state.target).poll(state.handle)
-        if polled.process is not Process.RUNNING:
-            seen = outcome(run, state.attempt, polled.returncode, state.stop_wanted)
+        if polled.waiting:
+            phase, detail = "waiting", polled.waiting
+        elif polled.process is not Process.RUNNING:
+            seen = outcome(run, state.attempt, polled, state.stop_wanted)
             phase, ending, detail, fix = Phase.ENDED, seen.ending, seen.detail, seen.fix
     return {
         "state": str(phase),

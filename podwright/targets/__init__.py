@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from podwright import slices
-from podwright.errors import UserError
+from podwright.errors import UserError, nearest
 from podwright.slices import Slice
-from podwright.targets.base import Target
+from podwright.targets.base import Remark, Target
+
+if TYPE_CHECKING:
+    from podwright.targets.settings import SlurmSettings
+
+
+def place(name: str) -> Slice | None:
+    """The devices that a plan for target or slice `name` is made for; None where only the machines themselves know them."""
+    if name == "local":
+        return None
+    if own := _settings(name):
+        return own.devices()
+    try:
+        return slices.parse(name)
+    except UserError:
+        from podwright.targets import settings
+
+        if guess := nearest(name, settings.names()):
+            raise UserError(f"there is no target {name!r}", f"did you mean {guess}? `podwright target list` shows all") from None
+        raise
 
 
 def devices(name: str) -> Slice | None:
-    """The devices that jax will see on target `name`; None where only the machine itself knows them."""
-    if name == "local":
-        return None
-    where = slices.parse(name)
-    if where.accelerator.pod or where.accelerator.node:
+    """The devices that jax will see on target `name`; None where only the machines themselves know them."""
+    where = place(name)
+    if where and (where.accelerator.pod or where.accelerator.node) and not _settings(name):
         raise UserError(f"{where.name} is a slice, not a target: plans take it, runs do not yet", "type --on local or --on cpu-8")
     return where
 
@@ -21,6 +41,36 @@ def devices(name: str) -> Slice | None:
 def find(name: str) -> Target:
     where = devices(name)
     from podwright.shell import Shell
+
+    if own := _settings(name):
+        from podwright.targets.slurm import Slurm
+
+        return Slurm(Shell(), name, own)
     from podwright.targets.local import Local
 
     return Local(Shell(), cpu_devices=where.num_devices if where else None)
+
+
+def check(name: str) -> list[Remark]:
+    """What stands in the way of runs on target `name` as it is now; it may ask other machines."""
+    own = _settings(name)
+    if own is None:
+        return []
+    from podwright.shell import Shell
+    from podwright.targets.slurm import Slurm
+
+    return Slurm(Shell(), name, own).check()
+
+
+def runs(name: str) -> Path | None:
+    """Where target `name` wants the directories of runs; None where any place will do."""
+    own = _settings(name)
+    return Path(own.runs) if own and own.runs else None
+
+
+def _settings(name: str) -> SlurmSettings | None:
+    if name == "local":
+        return None
+    from podwright.targets import settings
+
+    return settings.find(name)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+from podwright.rundir import Ending
 
 Handle = dict[str, Any]
 """Plain JSON by which any process can find what was submitted."""
@@ -22,6 +24,8 @@ class Job:
     attempt: int
     cwd: Path
     """where relative paths of the recipe start"""
+    created: float = 0.0
+    """when the run was: tells it from an earlier one in the same place"""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Rendered:
     """known before anything is created, so that it can be written down first"""
     env: dict[str, str] = field(default_factory=dict)
     """additions to the environment"""
+    files: dict[Path, str] = field(default_factory=dict)
+    """what submit writes first"""
 
 
 class Process(enum.Enum):
@@ -47,6 +53,21 @@ class Polled:
     process: Process
     returncode: int | None = None
     """exit code, negative for a signal; None while running or when nobody can know it"""
+    waiting: str = ""
+    """why a submitted attempt is not at work, as `Reason: what it means`"""
+    ending: Ending | None = None
+    """of an ended one: what whoever schedules the machines says that happened to them, if they did not just do their work"""
+    detail: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What stands in the way of runs on a target, or is good to know of it."""
+
+    level: Literal["error", "warning", "info"]
+    what: str
+    fix: str = ""
 
 
 class Target(Protocol):
@@ -56,8 +77,8 @@ class Target(Protocol):
 
     def poll(self, handle: Handle) -> Polled: ...
 
-    def logs(self, handle: Handle, since: int) -> tuple[str, int]:
-        """The log from byte `since` on, and where to go on from."""
+    def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
+        """The log of a process from byte `since` on, and where to go on from."""
         ...
 
     def stop(self, handle: Handle, *, force: bool = False) -> None:

@@ -7,7 +7,6 @@ exists a lock that the process inherits from the launcher, which the kernel drop
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -19,6 +18,7 @@ import psutil
 
 from podwright.rundir import RunDir
 from podwright.shell import Shell
+from podwright.targets import alive
 from podwright.targets.base import Handle, Job, Polled, Process, Rendered
 
 TRAINER: tuple[str, ...] = (sys.executable, "-m", "podwright.train")
@@ -46,26 +46,20 @@ class Local:
         run.attempt(number).mkdir(parents=True)
         # -P: the folder of detached.py is not a place to import from.
         argv = [sys.executable, "-P", str(_DETACHED), str(run.pid(number)), *rendered.argv]
-        with run.alive(number).open("w") as alive:
-            fcntl.flock(alive, fcntl.LOCK_EX)
-            self._shell.start(argv, cwd=rendered.cwd, env=rendered.env, log=run.log(number), keep_open=(alive.fileno(),))
+        with alive.held(run.alive(number)) as lock:
+            self._shell.start(argv, cwd=rendered.cwd, env=rendered.env, log=run.log(number), keep_open=(lock,))
         return rendered.handle
 
     def poll(self, handle: Handle) -> Polled:
         found = _identity(handle)
         if found is None:
-            return Polled(Process.RUNNING if _held(handle) else Process.ABSENT)
+            lock = RunDir(Path(handle["run_dir"])).alive(handle["attempt"])
+            return Polled(Process.RUNNING if alive.is_held(lock) else Process.ABSENT)
         returncode = self._shell.returncode(found[0])  # reaps our own child, which would else stay a zombie
         return Polled(Process.RUNNING) if _process(found) else Polled(Process.ENDED, returncode)
 
-    def logs(self, handle: Handle, since: int) -> tuple[str, int]:
-        path = RunDir(Path(handle["run_dir"])).log(handle["attempt"])
-        if not path.exists():
-            return "", since
-        with path.open("rb") as f:
-            f.seek(since)
-            new = f.read()
-        return new.decode(errors="replace"), since + len(new)
+    def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
+        return RunDir(Path(handle["run_dir"])).log_since(handle["attempt"], since, process)
 
     def stop(self, handle: Handle, *, force: bool = False) -> None:
         found = _identity(handle)
@@ -122,16 +116,3 @@ def _session(pid: int) -> int | None:
         return os.getsid(pid)
     except (ProcessLookupError, PermissionError):
         return None
-
-
-def _held(handle: Handle) -> bool:
-    """Whether somebody still holds the lock that the process inherits: a submit under way, or the process itself."""
-    path = RunDir(Path(handle["run_dir"])).alive(handle["attempt"])
-    if not path.exists():
-        return False
-    with path.open("r") as f:
-        try:
-            fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False

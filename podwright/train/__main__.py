@@ -30,14 +30,14 @@ STATUS = {Ending.FINISHED: 0, Ending.STOPPED: 3}
 
 
 class _Stopping:
-    """True after SIGTERM or SIGINT: the loop then finishes its step and saves."""
+    """True after SIGTERM, SIGINT or SIGUSR1 (SLURM's warning): the loop then finishes its step and saves."""
 
     def __init__(self) -> None:
         self.asked = False
         self.listen()
 
     def listen(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, self._ask)
 
     def _ask(self, *_: Any) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from podwright.rundir import Ending, RunDir
+from podwright.targets.base import Polled
 from podwright.watch import explain
 
 _TAIL_BYTES = 16_384
@@ -21,8 +22,15 @@ class Outcome:
     step: int | None = None
 
 
-def outcome(run: RunDir, attempt: int, returncode: int | None, stop_wanted: bool) -> Outcome:
-    return _written(run, attempt) or _dead(run, _log_tail(run, attempt), returncode, stop_wanted)
+def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Outcome:
+    """The trainer's own last word counts, unless it only tells what the machines did to it."""
+    written = _written(run, attempt)
+    if polled.ending is None:
+        return written or _dead(run, _log_tail(run, attempt), polled.returncode, stop_wanted)
+    if written is None:
+        return Outcome(polled.ending, polled.detail, polled.fix)
+    theirs = written.ending is Ending.CRASHED or (written.ending is Ending.STOPPED and not stop_wanted)
+    return replace(written, ending=polled.ending, detail=polled.detail, fix=polled.fix) if theirs else written
 
 
 def _written(run: RunDir, attempt: int) -> Outcome | None:

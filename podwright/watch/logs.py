@@ -10,13 +10,13 @@ from podwright.targets.base import Handle, Process, Target
 _POLL_S = 0.3
 
 
-def read(target: Target, handle: Handle, follow: bool = False) -> Iterator[str]:
+def read(target: Target, handle: Handle, follow: bool = False, process: int = 0) -> Iterator[str]:
     """Pieces of text; with `follow`, until the attempt has ended."""
     since = 0
     while True:
         # The process is looked at first: what it wrote before its end is then in the text.
         alive = follow and target.poll(handle).process is Process.RUNNING
-        text, since = target.logs(handle, since)
+        text, since = target.logs(handle, since, process)
         if text:
             yield text
         if not alive:

@@ -4,14 +4,12 @@ import json
 import signal
 import time
 
-import jax
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
 from podwright.report.result import result
 from podwright.rundir import read_jsonl, read_metrics
-from tests.e2e.trainer import figures, finish, finish_several, logs, prepare, start, start_several, train
+from tests.e2e.trainer import figures, finish, finish_several, logs, prepare, start, start_several, state, train
 
 RECIPE = "almodel-tiny"
 SMALL = (
@@ -24,14 +22,6 @@ SMALL = (
     "checkpoint.every_n_steps=2",
     "optimizer.learning_rate=0.01",
 )
-
-
-def state(run, step):
-    """Every array of a checkpoint as bytes."""
-    path, reader = run.checkpoints / str(step) / "state", ocp.PyTreeCheckpointer()
-    leaves = reader.metadata(path).item_metadata.tree
-    found = reader.restore(path, restore_args=jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), leaves))
-    return {jax.tree_util.keystr(key): np.asarray(x).tobytes() for key, x in jax.tree_util.tree_leaves_with_path(found)}
 
 
 def evaluations(run):

@@ -7,16 +7,13 @@ import subprocess
 import sys
 import time
 
-import jax
-import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
 from podwright.rundir import Ending, RunDir, read_jsonl
 from podwright.train.mesh import HEARTBEAT_TIMEOUT_S
 from podwright.watch.diagnose import outcome
 from tests.e2e.conftest import wait_for
-from tests.e2e.trainer import ROOT, environment, figures, finish_several, joined, logs, prepare, start_several
+from tests.e2e.trainer import ROOT, environment, figures, finish_several, joined, logs, prepare, start_several, state
 
 # Slow enough that a signal comes in the middle of the run.
 REWARD = """
@@ -59,14 +56,6 @@ def wait_for_steps(run, processes, number):
     while len(figures(run).get("grpo", [])) < number:
         assert time.time() < end and all(p.poll() is None for p in processes), logs(run)
         time.sleep(0.02)
-
-
-def state(run, step):
-    """Every array of a checkpoint, weights and optimizer, as bytes."""
-    path, reader = run.checkpoints / str(step) / "state", ocp.PyTreeCheckpointer()
-    leaves = reader.metadata(path).item_metadata.tree
-    found = reader.restore(path, restore_args=jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), leaves))
-    return {jax.tree_util.keystr(key): np.asarray(x).tobytes() for key, x in jax.tree_util.tree_leaves_with_path(found)}
 
 
 def saved(run):

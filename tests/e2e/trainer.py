@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
 from podwright.recipe import load
 from podwright.rundir import RunDir, read_metrics, write_json
 
@@ -101,6 +105,14 @@ def figures(run):
         stage: [{k: v for k, v in r.items() if not any(k.endswith(t) or k.startswith(t) for t in TIMES)} for r in records]
         for stage, records in read_metrics(run.metrics).items()
     }
+
+
+def state(run, step):
+    """Every array of a checkpoint, weights and optimizer, as bytes."""
+    path, reader = run.checkpoints / str(step) / "state", ocp.PyTreeCheckpointer()
+    leaves = reader.metadata(path).item_metadata.tree
+    found = reader.restore(path, restore_args=jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), leaves))
+    return {jax.tree_util.keystr(key): np.asarray(x).tobytes() for key, x in jax.tree_util.tree_leaves_with_path(found)}
 
 
 def weights(run):

@@ -13,22 +13,22 @@ RECIPE = load("qwen3-tiny-arithmetic-grpo")
 
 
 def test_names_are_unique_by_themselves(tmp_path: Path) -> None:
-    first = create.choose_name(tmp_path, "a", None)
+    first = create.choose_name([tmp_path], "a", None)
     (tmp_path / first).mkdir()
-    second = create.choose_name(tmp_path, "a", None)
+    second = create.choose_name([tmp_path], "a", None)
     assert first.startswith("a-") and second != first
 
 
 def test_a_name_in_use_says_what_to_type(tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
     with pytest.raises(UserError, match=r"run name 'r' is in use; type `podwright resume .*/r`"):
-        create.choose_name(tmp_path, "a", "r")
+        create.choose_name([tmp_path], "a", "r")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden", "a b"])
 def test_a_name_must_be_one_of_a_directory(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match="cannot be the name of a directory; use letters"):
-        create.choose_name(tmp_path, "a", name)
+        create.choose_name([tmp_path], "a", name)
 
 
 def test_the_steps_to_trace_travel_with_the_run(tmp_path: Path) -> None:

@@ -1,0 +1,202 @@
+"""The user's own file of targets: what is true of a cluster and of nobody's recipe. Reads, checks and adds entries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from podwright import slices
+from podwright.errors import UserError, nearest
+from podwright.shell import targets_file
+from podwright.slices import Slice
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+
+
+def seconds(time: str) -> float:
+    """Of a time as SLURM writes it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S. ValueError for anything else."""
+    if time.lower() in ("infinite", "unlimited"):
+        return float("inf")
+    found = _TIME.fullmatch(time)
+    if not found:
+        raise ValueError(time)
+    days, a, b, c = (int(part or 0) for part in found.groups())
+    if found[1] is not None:
+        return days * 86400 + a * 3600 + b * 60 + c
+    return a * 3600 + b * 60 + c if found[4] is not None else a * 60 + b
+
+
+class SlurmSettings(BaseModel):
+    """A SLURM cluster, as one user uses it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["slurm"]
+    partition: str = Field("", description="default: the cluster's own")
+    account: str = ""
+    qos: str = ""
+    constraint: str = Field("", description="features that the nodes must have")
+    nodes: int = Field(1, ge=1)
+    gpus_per_node: int = Field(0, ge=0, description="0: the trainer uses the CPUs")
+    accelerator: str = Field("", description="what each GPU is, such as H100-80GB: a plan then knows its memory and the mesh")
+    tasks_per_node: int = Field(1, ge=1, description="processes on each node; with GPUs 1, or one for each of them")
+    cpus_per_task: int = Field(1, ge=1)
+    mem: str = Field("", description="memory of a node, such as 200G; 0: all of it")
+    time: str = Field("", description="limit of one job, such as 24:00:00; a run goes on over many")
+    setup: tuple[str, ...] = Field((), description="lines of shell before the trainer, such as module load cuda")
+    python: str = Field("", description="of an environment with podwright on the nodes; default: the one that runs this")
+    runs: str = Field("", description="a folder that the nodes share, for the directories of runs; default: --runs")
+    warn_s: int = Field(120, ge=1, description="seconds before the time limit at which the trainer saves and the job is queued again")
+    sbatch: tuple[str, ...] = Field((), description="further options of sbatch, such as --exclusive")
+
+    @field_validator("time")
+    @classmethod
+    def _is_a_time(cls, value: str) -> str:
+        if value:
+            try:
+                seconds(value)
+            except ValueError:
+                raise ValueError("is no time of SLURM's; write it like 30, 24:00:00 or 2-00:00:00") from None
+        return value
+
+    @field_validator("sbatch")
+    @classmethod
+    def _are_options(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := next((v for v in value if not v.startswith("-") or "\n" in v), None):
+            raise ValueError(f"has {wrong!r}, which is no option; write it like [--exclusive, --mail-type=END]")
+        return value
+
+    @field_validator("runs", "python")
+    @classmethod
+    def _is_absolute(cls, value: str) -> str:
+        if value and not Path(value).expanduser().is_absolute():
+            raise ValueError("must be an absolute path: it is used on other machines")
+        return str(Path(value).expanduser()) if value else value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> SlurmSettings:
+        if self.gpus_per_node and self.tasks_per_node not in (1, self.gpus_per_node):
+            raise ValueError(f"tasks_per_node={self.tasks_per_node}: write 1, or one for each GPU ({self.gpus_per_node})")
+        if self.time and seconds(self.time) <= self.warn_s:
+            raise ValueError(f"time={self.time} is not longer than warn_s={self.warn_s}; write a longer time, or a smaller warn_s")
+        self.devices()
+        return self
+
+    @property
+    def num_tasks(self) -> int:
+        return self.nodes * self.tasks_per_node
+
+    def devices(self) -> Slice | None:
+        """What jax will see; None where the kind of the GPUs is not said."""
+        if not self.gpus_per_node:
+            return slices.parse(f"cpu-{self.num_tasks}")
+        if not self.accelerator:
+            return None
+        try:
+            return slices.parse(f"{self.nodes * self.gpus_per_node}x{self.accelerator}")
+        except UserError as e:
+            raise ValueError(f"accelerator={self.accelerator}: {e.what}; {e.fix}") from None
+
+
+KINDS: dict[str, type[SlurmSettings]] = {"slurm": SlurmSettings}
+
+
+def names() -> list[str]:
+    return list(_entries())
+
+
+def find(name: str) -> SlurmSettings | None:
+    """The target called `name`; None when there is none. UserError when its entry is wrong."""
+    entries = _entries()
+    return _parse(name, entries[name], str(targets_file())) if name in entries else None
+
+
+def require(name: str) -> SlurmSettings:
+    found = find(name)
+    if found is not None:
+        return found
+    known = names()
+    guess = nearest(name, known)
+    there = f"did you mean {guess}?" if guess else f"there are {', '.join(known)}" if known else "there is none yet"
+    raise UserError(f"there is no target {name!r} in {targets_file()}", f"{there}; `podwright target add NAME kind=slurm` adds one")
+
+
+def add(name: str, pairs: Sequence[str]) -> SlurmSettings:
+    """Write a new entry at the end of the file; what stands there stays as it is."""
+    path = targets_file()
+    if not _NAME.fullmatch(name) or name == "local" or _is_slice(name):
+        raise UserError(f"{name!r} cannot be the name of a target", "use letters, digits, '.', '_' and '-', and no name of a slice")
+    if name in _entries():
+        raise UserError(f"there is a target {name!r} already", f"change it in {path}, or take another name")
+    entry: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UserError(f"{pair!r} sets nothing", "write KEY=VALUE, for example partition=gpu")
+        try:
+            entry[key] = yaml.load(value, yaml.BaseLoader)
+        except yaml.YAMLError:
+            entry[key] = value
+    found = _parse(name, entry, "what was typed")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.read_text() if path.exists() else ""
+    gap = "" if not before or before.endswith("\n") else "\n"
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(before + gap + yaml.safe_dump({name: entry}, sort_keys=False, allow_unicode=True))
+    part.replace(path)
+    return found
+
+
+def _is_slice(name: str) -> bool:
+    try:
+        slices.parse(name)
+    except UserError:
+        return False
+    return True
+
+
+def _entries() -> dict[str, Any]:
+    """Every entry as it stands, all values as text: YAML takes 24:00:00 for a number."""
+    path = targets_file()
+    try:
+        found = yaml.load(path.read_text(), yaml.BaseLoader)
+    except FileNotFoundError:
+        return {}
+    except yaml.YAMLError as e:
+        mark = getattr(e, "problem_mark", None)
+        raise UserError(
+            f"{path}{f' line {mark.line + 1}' if mark else ''} is not YAML: {getattr(e, 'problem', e)}", "mend that line"
+        ) from e
+    if found in (None, ""):
+        return {}
+    if not isinstance(found, dict):
+        raise UserError(f"{path} holds no mapping of names", "write NAME:, and indented below it kind: slurm")
+    return found
+
+
+def _parse(name: str, entry: Any, where: str) -> SlurmSettings:
+    if not isinstance(entry, dict) or entry.get("kind") not in KINDS:
+        said = f"kind={entry['kind']!r}" if isinstance(entry, dict) and "kind" in entry else "no kind"
+        raise UserError(f"target {name!r} in {where} has {said}", f"known: kind={', kind='.join(KINDS)}")
+    model = KINDS[entry["kind"]]
+    try:
+        return model.model_validate(entry)
+    except ValidationError as e:
+        first = e.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            guess = nearest(key, list(model.model_fields))
+            raise UserError(f"target {name!r} has no key {key!r}", f"did you mean {guess}?" if guess else _known(model)) from e
+        said = first["msg"].removeprefix("Value error, ")
+        given = f"{key}={first['input']} " if key and isinstance(first["input"], str) else f"{key}: " if key else ""
+        raise UserError(f"target {name!r}: {given}{said[0].lower()}{said[1:]}", f"mend it in {where}") from e
+
+
+def _known(model: type[BaseModel]) -> str:
+    return f"known: {', '.join(model.model_fields)}"

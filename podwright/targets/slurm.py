@@ -1,0 +1,315 @@
+"""A SLURM cluster from one of its login nodes: an attempt is a job, which SLURM itself may start several times.
+
+A job is found by its name, which is made before it is: so a launcher that dies before sbatch has answered loses nothing. What the
+job writes into its attempt (see templates/job.sh) stands in where SLURM has forgotten it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+import time
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from podwright.errors import UserError
+from podwright.rundir import Ending, RunDir
+from podwright.shell import Shell
+from podwright.targets import alive, slurm_states
+from podwright.targets.base import Handle, Job, Polled, Process, Remark, Rendered
+from podwright.targets.settings import SlurmSettings, seconds
+
+ASK_EVERY_S = 5.0  # the controller serves everybody
+_TEMPLATES = Path(__file__).with_name("templates")
+_ACCEPTED = re.compile(r"^(\d+)(?:;\S+)?$", re.MULTILINE)  # what --parsable prints
+_GPUS = re.compile(r"\bgpu:(?:[^:,()]+:)?(\d+)")
+
+
+@dataclass(frozen=True)
+class _Job:
+    number: str
+    state: str
+    reason: str
+
+
+class Slurm:
+    def __init__(self, shell: Shell, name: str, settings: SlurmSettings):
+        self._shell = shell
+        self._name = name
+        self._settings = settings
+        self._asked: tuple[str, float, Polled] | None = None
+
+    def render(self, job: Job) -> Rendered:
+        run, own = RunDir(job.run_dir), self._settings
+        folder = run.attempt(job.attempt)
+        tag = zlib.crc32(f"{job.run_dir} {job.created}".encode())
+        name = f"{run.name}.{job.attempt}-{tag:08x}"
+        where = [f"--job-name={name}", f"--chdir={job.cwd}", f"--output={str(run.log(job.attempt)).replace('%', '%%')}"]
+        python = own.python or sys.executable
+        values = {
+            "options": [shlex.quote(option) for option in (*where, *_options(own))],
+            "number": job.attempt,
+            "name": run.name,
+            "run": shlex.quote(str(job.run_dir)),
+            "attempt": shlex.quote(str(folder)),
+            "setup": own.setup,
+            "nodes": own.nodes,
+            "tasks": own.num_tasks,
+            "per_node": own.tasks_per_node,
+            "cpus": own.cpus_per_task,
+            "several": own.num_tasks > 1,
+            "gpus": own.gpus_per_node,
+            "trainer": shlex.join([python, "-m", "podwright.train", str(job.run_dir), "--attempt", str(job.attempt)]),
+        }
+        files = {folder / script: _filled(script, values) for script in ("job.sh", "task.sh")}
+        handle = {"run_dir": str(job.run_dir), "attempt": job.attempt, "job_name": name}
+        return Rendered(("sbatch", "--parsable", str(folder / "job.sh")), job.cwd, handle, files=files)
+
+    def submit(self, rendered: Rendered) -> Handle:
+        self._asked = None
+        run, number = _place(rendered.handle)
+        folder = run.attempt(number)
+        folder.mkdir(parents=True)  # the log's too: a job whose log has no folder fails without a word
+        for path, text in rendered.files.items():
+            path.write_text(text)
+        with alive.held(run.alive(number)) as lock:
+            try:
+                child = self._shell.start(rendered.argv, cwd=rendered.cwd, env=rendered.env, log=folder / "sbatch.txt", keep_open=(lock,))
+            except FileNotFoundError:
+                (folder / "sbatch.txt").write_text("sbatch is not on this machine")
+                return rendered.handle
+        self._shell.wait(child)
+        return rendered.handle
+
+    def poll(self, handle: Handle) -> Polled:
+        name = handle["job_name"]
+        if self._asked and self._asked[0] == name and time.monotonic() - self._asked[1] < ASK_EVERY_S:
+            return self._asked[2]
+        polled = self._poll(handle)
+        self._asked = (name, time.monotonic(), polled) if polled.process is Process.RUNNING else None
+        return polled
+
+    def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
+        run, number = _place(handle)
+        if process >= self._settings.num_tasks:
+            raise UserError(f"--process {process}: the run has {self._settings.num_tasks}", f"type 0 to {self._settings.num_tasks - 1}")
+        return run.log_since(number, since, process)
+
+    def stop(self, handle: Handle, *, force: bool = False) -> None:
+        run, number = _place(handle)
+        self._asked = None
+        if run.attempt(number).is_dir():
+            (run.attempt(number) / "stop").touch()  # by which the job knows that it is not to come back
+        job, _ = self._job(handle)
+        if job is None or job.state in slurm_states.ENDED:
+            return
+        if force or job.state != "RUNNING":
+            self._ask("scancel", job.number)
+        else:
+            self._ask("scancel", "--signal=TERM", job.number)
+
+    def release(self, handle: Handle) -> None:
+        """Cancel a job that came to be after its attempt was given up."""
+        job, _ = self._job(handle)
+        if job and job.state not in slurm_states.ENDED:
+            self._ask("scancel", job.number)
+
+    def check(self) -> list[Remark]:
+        """What stands in the way of a job on the cluster as it is now."""
+        return [*self._partition(), *self._tried(), *self._places()]
+
+    def _poll(self, handle: Handle) -> Polled:
+        run, number = _place(handle)
+        if alive.is_held(run.alive(number)):
+            return Polled(Process.RUNNING, waiting="Submitting: sbatch has not answered yet")
+        said = _text(run.attempt(number) / "sbatch.txt")
+        accepted = _ACCEPTED.search(said)
+        if said and not accepted:
+            what = " ".join(said.replace("sbatch: error: ", "").split())
+            detail, fix = f"sbatch refused the job: {what}", slurm_states.remedy(said)
+            return Polled(Process.ENDED, ending=Ending.BAD_INPUT, detail=detail, fix=fix)
+        job, trouble = self._job(handle)
+        if trouble:
+            return Polled(Process.RUNNING, waiting=f"Unreachable: {trouble}")
+        if job is None:
+            return _forgotten(run, number, accepted)
+        if job.state not in slurm_states.ENDED:
+            return Polled(Process.RUNNING, waiting=slurm_states.waiting(job.state, job.reason))
+        return _ended(run, number, job)
+
+    def _job(self, handle: Handle) -> tuple[_Job | None, str]:
+        """The job as SLURM knows it, or None; and why that cannot be told, or ""."""
+        name = handle["job_name"]
+        code, out, err = self._ask("squeue", "--noheader", "--states=all", f"--name={name}", "--format=%A|%T|%r")
+        if code:
+            return None, " ".join(err.split()) or f"squeue ended with exit code {code}"
+        if not out.strip():  # SLURM forgets a job some minutes after its end; its accounting, where there is one, does not
+            fields = ("--noheader", "--parsable2", "--allocations", "--starttime=now-90days", "--format=JobIDRaw,State,Reason")
+            code, out, err = self._ask("sacct", f"--name={name}", *fields)
+        rows = [line.split("|") for line in out.splitlines() if line.count("|") == 2] if not code else []
+        if not rows:
+            return None, ""
+        number, state, reason = max(rows, key=lambda row: int(row[0]))
+        return _Job(number, state.split()[0], reason), ""
+
+    def _ask(self, *argv: str) -> tuple[int, str, str]:
+        try:
+            return self._shell.ask(argv)
+        except FileNotFoundError:
+            raise UserError(f"{argv[0]} is not on this machine", f"type it on a login node of {self._name}") from None
+
+    def _partition(self) -> list[Remark]:
+        own = self._settings
+        code, out, err = self._ask("sinfo", "--noheader", "--exact", "--format=%P|%a|%l|%D|%c|%G|%t")
+        if code:
+            return [Remark("error", f"the cluster does not answer: {' '.join(err.split())}", "try again later")]
+        rows = [line.split("|") for line in out.splitlines()]
+        default = next((row[0].rstrip("*") for row in rows if row[0].endswith("*")), "")
+        wanted = own.partition or default
+        mine = [row for row in rows if row[0].rstrip("*") == wanted]
+        if not mine:
+            known = sorted({row[0].rstrip("*") for row in rows})
+            said = f"partition={wanted}: there is no such partition" if wanted else "the cluster has no default partition"
+            return [Remark("error", said, f"set partition to one of {', '.join(known)}")]
+        found = []
+        _, up, limit, *_ = mine[0]
+        if up != "up":
+            found.append(Remark("error", f"partition {wanted} takes no jobs now (it is {up})", "take another partition, or wait"))
+        if own.time and seconds(own.time) > seconds(limit):
+            found.append(
+                Remark("error", f"time={own.time}: partition {wanted} allows {limit}", f"set time={limit}; a run goes on over many jobs")
+            )
+        able = [row for row in mine if int(row[4]) >= own.cpus_per_task * own.tasks_per_node and _gpus(row[5]) >= own.gpus_per_node]
+        there = sum(int(row[3]) for row in able)
+        each = f"{own.cpus_per_task * own.tasks_per_node} CPUs" + (f" and {own.gpus_per_node} GPUs" if own.gpus_per_node else "")
+        if there < own.nodes:
+            said = f"nodes={own.nodes}: partition {wanted} has {there} node(s) with {each}, and {sum(int(row[3]) for row in mine)} in all"
+            found.append(Remark("error", said, "lower nodes, gpus_per_node, tasks_per_node or cpus_per_task"))
+        elif own.nodes > (left := sum(int(row[3]) for row in able if not row[6].startswith(("down", "drain", "drng", "fail", "boot")))):
+            said = f"nodes={own.nodes}: only {left} of the {there} node(s) with {each} in partition {wanted} are in service"
+            found.append(Remark("warning", said, "a job waits until more are; `sinfo -R` says why they are not"))
+        return found
+
+    def _tried(self) -> list[Remark]:
+        code, out, err = self._ask("sbatch", "--test-only", *_options(self._settings), "--wrap=true")
+        said = " ".join(f"{err} {out}".replace("sbatch: error: ", "").split())
+        if code:
+            return [Remark("error", f"sbatch refuses such a job: {said}", slurm_states.remedy(said))]
+        return [Remark("info", said.removeprefix("sbatch: "))]
+
+    def _places(self) -> list[Remark]:
+        own, found = self._settings, []
+        if own.python and not Path(own.python).exists():
+            found.append(
+                Remark("error", f"python={own.python}: there is no such file here", "make an environment that the nodes share")
+            )
+        if own.runs and not Path(own.runs).is_dir():
+            found.append(
+                Remark("error", f"runs={own.runs}: there is no such folder", f"type `mkdir -p {shlex.quote(own.runs)}`, or mend runs")
+            )
+        return found
+
+
+def _options(own: SlurmSettings) -> list[str]:
+    """Of sbatch, but for where a job is and what it is called."""
+    named = {
+        "partition": own.partition,
+        "account": own.account,
+        "qos": own.qos,
+        "constraint": own.constraint,
+        "nodes": own.nodes,
+        "ntasks": own.num_tasks,
+        "ntasks-per-node": own.tasks_per_node,
+        "cpus-per-task": own.cpus_per_task,
+        "gpus-per-node": own.gpus_per_node,
+        "mem": own.mem,
+        "time": own.time,
+        "signal": f"USR1@{own.warn_s}",  # to the trainer, not to the script
+    }
+    return [*(f"--{key}={value}" for key, value in named.items() if value), "--requeue", "--open-mode=append", *own.sbatch]
+
+
+def _filled(name: str, values: dict[str, Any]) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False
+    )
+    environment.filters["failed"] = _failed
+    return environment.get_template(name).render(values)
+
+
+def _failed(line: str) -> str:
+    """Detail and fix, as words of shell, for when a line of setup fails."""
+    texts = (f"a line of the target's setup failed on the cluster: {line}", "mend setup of the target, then resume the run")
+    return shlex.join(json.dumps(text)[1:-1] for text in texts)
+
+
+def _place(handle: Handle) -> tuple[RunDir, int]:
+    return RunDir(Path(handle["run_dir"])), handle["attempt"]
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def _gpus(gres: str) -> int:
+    return sum(map(int, _GPUS.findall(gres)))
+
+
+def _record(run: RunDir, number: int) -> dict[str, Any] | None:
+    """What the newest start of the job wrote at its end; {} when it wrote nothing, None when there was no start."""
+    starts = sorted((run.attempt(number) / "starts").glob("*"), key=lambda path: int(path.name))
+    if not starts:
+        return None
+    try:
+        found: dict[str, Any] = json.loads(_text(starts[-1] / "ended.json"))
+    except ValueError:
+        return {}
+    return found
+
+
+def _returncode(record: dict[str, Any] | None) -> int | None:
+    """Of the trainer: a shell says 128 and the signal's number of one that was killed."""
+    code: int | None = (record or {}).get("code")
+    return 128 - code if code is not None and code > 128 else code
+
+
+_WHY = {
+    "fruitless": Polled(
+        Process.ENDED,
+        ending=Ending.TIMED_OUT,
+        detail="three starts came to no checkpoint that the last one had not, so the job was not queued again",
+        fix="raise time of the target, or lower checkpoint.every_n_steps, then resume the run",
+    ),
+    "refused": Polled(
+        Process.ENDED, ending=Ending.TIMED_OUT, detail="the trainer saved and left as it was warned to; SLURM would not queue the job again"
+    ),
+}
+
+
+def _ended(run: RunDir, number: int, job: _Job) -> Polled:
+    record = _record(run, number)
+    if job.state == "FAILED" and record is None:
+        meaning = slurm_states.LAUNCH_FAILED
+    else:
+        meaning = slurm_states.ENDED[job.state]
+    if meaning.ending is None and (why := (record or {}).get("why")) in _WHY:
+        return _WHY[why]
+    detail = f"job {job.number}, {job.state}: {meaning.detail}" if meaning.ending else ""
+    return Polled(Process.ENDED, _returncode(record), ending=meaning.ending, detail=detail, fix=meaning.fix)
+
+
+def _forgotten(run: RunDir, number: int, accepted: re.Match[str] | None) -> Polled:
+    """SLURM knows of no such job: it never came to be, or it ended a while ago."""
+    record = _record(run, number)
+    if record is not None:
+        return replace(_WHY.get(record.get("why", ""), Polled(Process.ENDED)), returncode=_returncode(record))
+    if accepted is None:
+        return Polled(Process.ABSENT)
+    detail = f"job {accepted[1]} was never started, and SLURM has forgotten it: somebody may have cancelled it"
+    return Polled(Process.ENDED, ending=Ending.STOPPED, detail=detail)

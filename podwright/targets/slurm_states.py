@@ -1,0 +1,101 @@
+"""SLURM's words as data: what the states of an ended job mean for a run, why a job waits, what sbatch refuses and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from podwright.rundir import Ending
+
+
+@dataclass(frozen=True)
+class Meaning:
+    ending: Ending | None
+    """None: the trainer's own last word decides"""
+    detail: str = ""
+    fix: str = ""
+
+
+ENDED: dict[str, Meaning] = {
+    "COMPLETED": Meaning(None),
+    "FAILED": Meaning(None),
+    "CANCELLED": Meaning(Ending.STOPPED, "the job was cancelled"),
+    "TIMEOUT": Meaning(
+        Ending.TIMED_OUT,
+        "the time limit of the job came before the trainer could save and leave",
+        "raise warn_s of the target above the time of a step and a checkpoint, then resume the run",
+    ),
+    "DEADLINE": Meaning(Ending.TIMED_OUT, "the deadline of the job has passed"),
+    "PREEMPTED": Meaning(Ending.PREEMPTED, "another job took the nodes"),
+    "NODE_FAIL": Meaning(Ending.NODE_LOST, "a node of the job failed"),
+    "BOOT_FAIL": Meaning(Ending.NODE_LOST, "a node of the job could not be booted"),
+    "OUT_OF_MEMORY": Meaning(
+        Ending.OUT_OF_MEMORY,
+        "a process of the job wanted more memory than it may have",
+        "raise mem of the target, then resume the run",
+    ),
+    "REVOKED": Meaning(Ending.STOPPED, "another cluster of the federation took the job"),
+}
+"""Every state in which a job stays; in all others it is queued, at work or about to be."""
+
+LAUNCH_FAILED = Meaning(
+    Ending.CRASHED,
+    "SLURM could not start the job on its nodes (JobLaunchFailure): mostly, the folder of its log is not there",
+    "put the run on a folder that the nodes share (`runs` of the target), then resume it",
+)
+
+WAITING: dict[str, str] = {
+    "Resources": "the nodes it needs are busy",
+    "Priority": "jobs of a higher priority are before it",
+    "None": "SLURM has not looked at it yet",
+    "BeginTime": "a job that was queued again is held for two minutes",
+    "Dependency": "it waits for another job",
+    "DependencyNeverSatisfied": "the job it waits for has failed; stop the run",
+    "PartitionTimeLimit": "the target's time is more than the partition allows, so it never starts; lower time, stop and resume the run",
+    "PartitionNodeLimit": "the target's nodes are more than the partition allows, so it never starts; lower nodes, stop and resume the run",
+    "PartitionDown": "the partition takes no jobs now; another one may",
+    "PartitionInactive": "the partition takes no jobs now; another one may",
+    "PartitionConfig": "the partition does not allow such a job; `podwright target check` says more",
+    "ReqNodeNotAvail": "nodes that it needs are down or reserved; `sinfo -R` says why",
+    "Reservation": "the nodes are reserved for others",
+    "NodeDown": "a node that it needs is down; `sinfo -R` says why",
+    "BadConstraints": "no node has what the target asks for, so it never starts; `podwright target check` says more",
+    "Licenses": "a licence that it asks for is in use",
+    "JobHeldUser": "somebody holds it; `scontrol release` lets it go",
+    "JobHeldAdmin": "an administrator holds it; ask them",
+    "InvalidAccount": "the target's account may not use the cluster",
+    "InvalidQOS": "the target's qos is not allowed for its account",
+    "QOSMaxJobsPerUserLimit": "you have as many jobs as the qos allows",
+    "QOSMaxWallDurationPerJobLimit": "the target's time is more than the qos allows, so it never starts",
+    "QOSMaxGRESPerUser": "you use as many GPUs as the qos allows",
+    "AssocGrpGRES": "your account uses as many GPUs as it may",
+    "AssocMaxJobsLimit": "your account has as many jobs as it may",
+    "Cleaning": "its nodes are being cleaned up after the last start",
+    "launch_failed_requeued_held": "it could not be started and is held; `scontrol release` lets it go, `scontrol show job` says more",
+}
+
+
+def waiting(state: str, reason: str) -> str:
+    """Why a job that has not ended is not at work; "" when it is."""
+    if state in ("RUNNING", "COMPLETING", "STAGE_OUT"):
+        return ""
+    if state == "PENDING":
+        code = reason.partition(",")[0].strip()
+        return f"{code}: {WAITING.get(code, 'see JOB REASON CODES in `man squeue`')}"
+    return f"{state.capitalize()}: SLURM holds the job in that state"
+
+
+REFUSED: dict[str, str] = {
+    "invalid partition": "`sinfo -s` lists the partitions; set partition of the target",
+    "invalid account": "`sacctmgr show assoc user=$USER` lists yours; set account and partition of the target",
+    "invalid qos": "`sacctmgr show assoc user=$USER format=qos` lists yours; set qos of the target",
+    "invalid feature": "`sinfo -o '%N %f'` lists the features of the nodes; set constraint of the target",
+    "generic resource": "`sinfo -o '%N %G'` lists the GPUs of the nodes; set gpus_per_node of the target",
+    "node configuration is not available": "no nodes have all that: lower nodes, gpus_per_node, cpus_per_task or mem of the target",
+    "time limit": "`sinfo -o '%R %l'` lists the limits; lower time of the target",
+    "unable to contact": "the controller of the cluster does not answer; try again later",
+    "connection refused": "the controller of the cluster does not answer; try again later",
+}
+
+
+def remedy(said: str) -> str:
+    return next((fix for sign, fix in REFUSED.items() if sign in said.lower()), "change the target, then resume the run")

@@ -1,0 +1,293 @@
+"""Runs on a real SLURM of two nodes: begun, watched, stopped, warned, preempted, their nodes and launchers lost, and taken up again.
+
+The stand-in trains where only the life of a run matters; the last tests train for real, in a process on each node.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright.rundir import RunDir
+from tests import cluster
+from tests.e2e.conftest import LAUNCH, Bench, wait_for
+from tests.e2e.trainer import figures, state
+
+pytestmark = pytest.mark.skipif(bool(cluster.missing()), reason=cluster.missing() or "there is one")
+
+# Takes the place of Python on the nodes: of several processes only the first is the stand-in.
+PYTHON = f"""#!/bin/sh
+[ "$SLURM_PROCID" = 0 ] || {{ echo "process $RANK of $WORLD_SIZE"; exit 0; }}
+shift 2
+exec {sys.executable} {LAUNCH.with_name("standin.py")} "$@"
+"""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[cluster.Cluster]:
+    with cluster.Cluster() as made:
+        yield made
+
+
+class Farm(Bench):
+    """A bench whose target `lab` is the cluster."""
+
+    def __init__(self, folder: Path, lab: cluster.Cluster):
+        super().__init__(folder)
+        self.lab = lab
+        python = folder / "python"
+        python.write_text(PYTHON)
+        python.chmod(0o755)
+        self.target(python=python, nodes=2)
+
+    def target(self, name: str = "lab", **settings: object) -> None:
+        lines = [f"  {key}: {json.dumps(str(value) if not isinstance(value, list) else value)}" for key, value in settings.items()]
+        with (self.folder / "targets.yaml").open("a") as f:
+            f.write("\n".join([f"{name}:", "  kind: slurm", *lines, ""]))
+
+    def start(self, *argv: str, **env: str):
+        return super().start(*argv, PODWRIGHT_TARGETS=str(self.folder / "targets.yaml"), **self.lab.env, **env)
+
+    def job(self, attempt: int = 1) -> str:
+        """The number of the job of an attempt."""
+        path = self.path(f"attempts/{attempt}/sbatch.txt")
+        wait_for(lambda: path.exists() and path.read_text().strip().isdigit())
+        return path.read_text().strip()
+
+    def submitted(self) -> int:
+        """How many jobs there have been in the folder of the runs."""
+        return self.lab.call("squeue", "-h", "-t", "all", "-o", "%Z").splitlines().count(str(self.folder))
+
+    def last_words(self, start: int, attempt: int = 1) -> dict[str, Any]:
+        return json.loads(self.path(f"attempts/{attempt}/starts/{start}/ended.json").read_text())
+
+    def wait_for_step(self, number: int) -> None:
+        wait_for(lambda: number in self.steps(), 60)
+
+    def ended(self) -> list[str]:
+        return [r["ending"] for r in self.records("journal.jsonl") if r["event"] == "ended"]
+
+
+@pytest.fixture
+def farm(tmp_path: Path, lab: cluster.Cluster) -> Iterator[Farm]:
+    made = Farm(tmp_path, lab)
+    yield made
+    if made.path("journal.jsonl").exists():
+        made.call("stop", "r")
+    for process in made.started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def test_a_run_goes_through_and_says_where_it_was(farm: Farm) -> None:
+    code, out, err = farm.run(3, "--on", "lab")
+    assert code == 0, (out, err)
+    assert farm.ended() == ["FINISHED"] and farm.steps() == [1, 2, 3]
+    assert farm.path("latest").resolve() == farm.path("attempts/1").resolve()
+    _, log, _ = farm.call("logs", "r")
+    _, other, _ = farm.call("logs", "r", "--process", "1")
+    assert "start 1, on n[1-2]" in log and "process 0 of 2 on n1" in log and "step 3 done" in log
+    assert "process 1 of 2 on n2" in other and "process 1 of 2\n" in other and "step" not in other
+
+
+@pytest.mark.parametrize("dies", ["before:submitting", "after:submitting", "before:submitted", "after:submitted", "before:ended"])
+def test_a_launcher_that_dies_leaves_a_run_that_is_taken_up_and_submits_nothing_twice(farm: Farm, dies: str) -> None:
+    code, *_ = farm.run(2, "--on", "lab", LAUNCH_DIES=dies)
+    assert code == -signal.SIGKILL
+    code, out, err = farm.call("resume", "r")
+    assert code == 0, (out, err)
+    assert farm.ended()[-1] == "FINISHED" and farm.steps() == [1, 2] and farm.submitted() == 1
+
+
+def test_a_launcher_that_dies_while_sbatch_is_at_work_finds_its_job(farm: Farm) -> None:
+    slow = farm.folder / "bin" / "sbatch"
+    slow.parent.mkdir()
+    slow.write_text(
+        f'#!/bin/sh\ncase "$*" in *test-only*) ;; *) touch {farm.folder}/asked; sleep 3 ;; esac\nexec {shutil.which("sbatch")} "$@"\n'
+    )
+    slow.chmod(0o755)
+    launcher = farm.start_run(2, "--on", "lab", PATH=f"{slow.parent}:{os.environ['PATH']}")
+    wait_for((farm.folder / "asked").exists)
+    launcher.kill()
+    launcher.wait()
+    assert farm.submitted() == 0 and farm.standing()["state"] == "submitting"
+    code, out, err = farm.call("resume", "r")
+    assert code == 0, (out, err)
+    assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
+
+
+def test_a_warned_run_saves_and_comes_back_by_itself_with_nobody_at_it(farm: Farm) -> None:
+    assert farm.run(12, "--on", "lab", "--detach", STANDIN_STEP_S="0.4")[0] == 0
+    farm.wait_for_step(2)
+    farm.lab.call("scancel", "--signal=USR1", farm.job())
+    farm.lab.wait(lambda: farm.lab.state(farm.job()) == "PENDING")
+    row = farm.standing()
+    assert (row["state"], row["detail"]) == ("waiting", "BeginTime: a job that was queued again is held for two minutes")
+    _, table, _ = farm.call("list")
+    assert "waiting (BeginTime)" in table
+    watching = farm.start("watch", "r")
+    farm.lab.hurry(farm.job())
+    out, _ = watching.communicate(timeout=60)
+    assert watching.returncode == 0 and "waiting (BeginTime: " in out and "goes on from step" in out
+    assert farm.steps() == list(range(1, 13)) and farm.ended() == ["FINISHED"] and farm.submitted() == 1
+    assert json.loads(farm.path("attempts/1/starts/1/exit.json").read_text())["ending"] == "STOPPED"
+    assert [farm.last_words(n)["why"] for n in (1, 2)] == ["requeued", "done"]
+    assert farm.path("attempts/1/log.txt").read_text().count("podwright: process 0 of 2") == 2
+
+
+def test_a_run_that_never_gets_to_a_new_checkpoint_is_not_queued_for_ever(farm: Farm) -> None:
+    assert farm.run(500, "--on", "lab", "--detach", STANDIN_STEP_S="0.3")[0] == 0
+    for start in (1, 2, 3):  # the stand-in keeps its checkpoint elsewhere
+        wait_for(lambda start=start: farm.path(f"attempts/1/starts/{start}/begun.json").exists(), 60)
+        farm.wait_for_step(2 * start)
+        farm.lab.call("scancel", "--signal=USR1", farm.job())
+        if start < 3:
+            farm.lab.hurry(farm.job())
+    farm.lab.wait(lambda: farm.lab.state(farm.job()) == "COMPLETED")
+    row = farm.standing()
+    assert (row["ending"], row["state"]) == ("TIMED_OUT", "ended") and row["detail"].startswith("three starts came to no checkpoint"), row
+
+
+def test_stop_saves_and_the_job_stays_away_until_resume(farm: Farm) -> None:
+    assert farm.run(30, "--on", "lab", "--detach", STANDIN_STEP_S="0.2")[0] == 0
+    farm.wait_for_step(2)
+    assert farm.call("stop", "r")[0] == 0
+    assert farm.ended() == ["STOPPED"] and farm.last_words(1)["why"] == "done"
+    assert farm.lab.state(farm.job()) == "COMPLETED"
+    last = max(farm.steps())
+    assert farm.call("resume", "r", STANDIN_STEP_S="0.01")[0] == 0
+    assert farm.ended() == ["STOPPED", "FINISHED"] and farm.steps()[last] == last + 1 and farm.submitted() == 2
+    assert farm.path("latest").resolve().name == "2"
+
+
+def test_a_job_that_somebody_cancels_stays_away(farm: Farm) -> None:
+    assert farm.run(300, "--on", "lab", "--detach", STANDIN_STEP_S="0.2")[0] == 0
+    farm.wait_for_step(2)
+    farm.lab.call("scancel", farm.job())
+    farm.lab.wait(lambda: farm.lab.state(farm.job()) == "CANCELLED")
+    row = farm.standing()
+    assert row["ending"] == "STOPPED" and "the job was cancelled" in row["detail"], row
+
+
+def test_a_lost_node_is_not_the_end(farm: Farm) -> None:
+    assert farm.run(12, "--on", "lab", "--detach", STANDIN_STEP_S="0.4")[0] == 0
+    farm.wait_for_step(3)
+    farm.lab.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
+    try:
+        farm.lab.wait(lambda: farm.lab.state(farm.job()) == "PENDING")
+    finally:
+        farm.lab.call("scontrol", "update", "NodeName=n2", "State=RESUME", check=False)  # it may be back by itself
+    farm.lab.hurry(farm.job())
+    assert farm.call("watch", "r")[0] == 0
+    assert farm.ended() == ["FINISHED"] and sorted(set(farm.steps())) == list(range(1, 13)) and farm.submitted() == 1
+
+
+def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
+    wanted = {
+        "nope": ({"partition": "nope"}, "partition=nope: there is no such partition", "set partition to one of gpu, one, shut"),
+        "shut": ({"partition": "shut"}, "partition shut takes no jobs now (it is down)", "another partition"),
+        "long": ({"time": "4:00:00"}, "time=4:00:00: partition gpu allows 2:00:00", "set time=2:00:00"),
+        "many": ({"nodes": 5}, "nodes=5: partition gpu has 2 node(s) with 1 CPUs, and 2 in all", "lower nodes"),
+        "gpus": ({"gpus_per_node": 8}, "nodes=1: partition gpu has 0 node(s) with 1 CPUs and 8 GPUs", "lower nodes, gpus_per_node"),
+        "mem": ({"mem": "9999G"}, "sbatch refuses such a job: ", "mem of the target"),
+        "python": ({"python": "/no/python"}, "python=/no/python: there is no such file here", "an environment that the nodes share"),
+        "runs": ({"runs": "/no/runs"}, "runs=/no/runs: there is no such folder", "mkdir -p /no/runs"),
+    }
+    for name, (settings, what, fix) in wanted.items():
+        farm.target(name, **settings)
+        code, out, _ = farm.call("target", "check", name, "--json")
+        first = next(f for f in json.loads(out)["findings"] if f["level"] == "error")
+        assert code == 1 and first["message"].startswith(what) and fix in first["fix"], (name, first)
+    code, out, _ = farm.call("plan", "qwen3-tiny-arithmetic-grpo", "--on", "nope")
+    assert code == 1 and "error: partition=nope: there is no such partition; set partition" in out
+    code, _, err = farm.call("run", "qwen3-tiny-arithmetic-grpo", "--on", "nope")
+    assert code == 2 and "partition=nope" in err and not (farm.folder / "runs").exists()
+    code, out, _ = farm.call("target", "check", "lab")
+    assert code == 0 and "lab: takes such a job" in out and "Job" in out
+
+
+def test_what_the_cluster_refuses_or_never_starts_is_said_after(farm: Farm) -> None:
+    farm.target("nope", partition="nope")
+    code, out, _ = farm.run(2, "--on", "nope")
+    assert code == 1 and farm.ended() == ["BAD_INPUT"]
+    assert "sbatch refused the job: invalid partition specified: nope" in out and "`sinfo -s` lists the partitions" in out, out
+    shutil.rmtree(farm.path())
+    farm.target("long", time="4:00:00")
+    assert farm.run(2, "--on", "long", "--detach")[0] == 0
+    farm.lab.wait(lambda: "PartitionTimeLimit" in farm.standing()["detail"])
+    assert "lower time" in farm.standing()["detail"]
+    assert farm.call("stop", "r")[0] == 0
+    assert farm.ended() == ["STOPPED"] and farm.lab.state(farm.job()) == "CANCELLED"
+
+
+def test_setup_that_fails_is_said(farm: Farm) -> None:
+    farm.target("bad", setup=["module load 'no such'"], python=farm.folder / "python")
+    code, out, _ = farm.run(2, "--on", "bad")
+    assert code == 1 and farm.ended() == ["BAD_INPUT"]
+    assert "a line of the target's setup failed on the cluster: module load 'no such'" in out and "mend setup" in out, out
+
+
+def test_runs_go_where_the_nodes_see_them_and_are_found_from_here(farm: Farm) -> None:
+    shared = farm.folder / "shared"
+    shared.mkdir()
+    farm.target("far", runs=shared, python=farm.folder / "python")
+    assert farm.run(2, "--on", "far")[0] == 0
+    assert farm.path().is_symlink() and (shared / "r" / "exit.json").parent.is_dir()
+    assert farm.standing()["ending"] == "FINISHED" and farm.path("attempts/1/job.sh").resolve() == shared / "r/attempts/1/job.sh"
+    code, _, err = farm.run(2, "--on", "far")
+    assert code == 2 and "in use" in err
+
+
+TRAINED = (
+    *("almodel-tiny", "mesh.fsdp=2", "data.num_documents=2000", "batch_size=8", "sequence_length=64", "training.max_steps=30"),
+    *("evaluation.every_n_steps=0", "evaluation.num_batches=1", "checkpoint.every_n_steps=8"),
+)
+
+
+def trained(farm: Farm, *argv: str) -> tuple[int, str, str]:
+    farm.target("real", python=sys.executable, nodes=2)
+    return farm.call("run", *TRAINED, "--name", "r", "--on", "real", *argv)
+
+
+@pytest.fixture(scope="module")
+def whole(lab: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """An uninterrupted run, a process on each node."""
+    farm = Farm(tmp_path_factory.mktemp("whole"), lab)
+    code, out, err = trained(farm)
+    assert code == 0, (out, err)
+    assert "process 1 of 2 on n2" in farm.path("attempts/1/log-1.txt").read_text()
+    return RunDir(farm.path())
+
+
+def test_a_warned_training_on_two_nodes_ends_with_the_weights_of_an_uninterrupted_one(farm: Farm, whole: RunDir) -> None:
+    code, out, err = trained(farm, "--detach")
+    assert code == 0, (out, err)
+    farm.wait_for_step(3)
+    farm.lab.call("scancel", "--signal=USR1", farm.job())
+    farm.lab.hurry(farm.job())
+    assert farm.call("watch", "r")[0] == 0
+    assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
+    (begun,) = [e["step"] for e in farm.records("events.jsonl") if e["event"] == "resumed"]
+    assert 3 <= begun < 30 and json.loads(farm.path("attempts/1/starts/1/exit.json").read_text())["step"] == begun
+    run = RunDir(farm.path())
+    assert figures(run) == figures(whole) and state(run, 30) == state(whole, 30)
+
+
+def test_a_training_that_loses_a_node_ends_with_the_weights_of_an_uninterrupted_one(farm: Farm, whole: RunDir) -> None:
+    assert trained(farm, "--detach")[0] == 0
+    farm.lab.wait((farm.path("checkpoints") / "8").is_dir)
+    farm.lab.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
+    farm.lab.wait(lambda: farm.lab.state(farm.job()) == "PENDING")
+    farm.lab.call("scontrol", "update", "NodeName=n2", "State=RESUME", check=False)
+    farm.lab.hurry(farm.job())
+    assert farm.call("watch", "r")[0] == 0
+    assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
+    run = RunDir(farm.path())
+    assert figures(run) == figures(whole) and state(run, 30) == state(whole, 30)
