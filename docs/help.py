@@ -23,6 +23,7 @@ from podwright.recipe import load
 from podwright.recipe.schema import GrpoRecipe
 from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, Budget
 from podwright.watch.rules import RULES
+from podwright.targets.settings import SlurmSettings
 
 DOCS = Path(__file__).resolve().parent
 WIDTH = 100
@@ -245,6 +246,14 @@ def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
 
 
+def slurm_keys() -> str:
+    rows = []
+    for name, field in SlurmSettings.model_fields.items():
+        default = "required" if field.is_required() else _code(field.default) if field.default not in ("", ()) else ""
+        rows.append((f"`{name}`", default, field.description or f"as `sbatch --{name.replace('_', '-')}`"))
+    return _table(("key", "default", "meaning"), rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "recipe-keys": recipe_keys,
     "endings": endings,
@@ -258,6 +267,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "sizes": sizes,
     "pretraining": pretraining,
     "time-of-parts": time_of_parts,
+    "slurm-keys": slurm_keys,
 }
 
 

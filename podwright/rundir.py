@@ -3,12 +3,10 @@
 NAME/recipe.json      the resolved recipe                          launcher, once
      plan.json        what the plan found and chose                launcher, once
      journal.jsonl    decisions: one event a line                  launcher
-     attempts/N/      log.txt, log-K.txt (of process K > 0),
-                      pid.json, alive.lock, job.sh, task.sh,
-                      starts/M/ (each time that SLURM started it),
+     attempts/N/      log.txt, log-K.txt, pid.json, alive.lock,
                       exit.json (how it ended)                     never overwritten
                       exit-K.json (the fault of process K > 0)     trainer
-     latest           link to the newest attempt on a cluster
+     latest           link to the newest attempt on a cluster      its job
      profile.json     the steps to trace, if any                   launcher, once
      profile/step-N/  jax's traces of them                         trainer
      metrics.jsonl    {stage, step, time, attempt, figures ...}    trainer

@@ -17,7 +17,8 @@ from pathlib import Path
 
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo", "unshare", "flock")
 NODES = ("n1", "n2")
-PARTITIONS = """PartitionName=gpu Nodes=ALL Default=YES MaxTime=2:00:00 State=UP
+PARTITIONS = """PartitionName=gpu Nodes=ALL Default=YES MaxTime=2:00:00 State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=5
+PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=9 PreemptMode=OFF
 PartitionName=one Nodes=n1 MaxTime=INFINITE State=UP
 PartitionName=shut Nodes=ALL State=DOWN
 """
@@ -48,6 +49,8 @@ ReturnToService=2
 SlurmdTimeout=30
 MessageTimeout=20
 KillWait=5
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 SlurmdParameters=config_overrides
 {nodes}
 {partitions}"""

@@ -96,6 +96,15 @@ def test_commands_are_found() -> None:
     assert len(COMMANDS) > 40
 
 
+@pytest.fixture
+def own_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that the pages show."""
+    file = tmp_path / "targets.yaml"
+    file.write_text("".join(blocks(ROOT / "docs" / "slurm.md", "yaml")))
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(file))
+
+
+@pytest.mark.usefixtures("own_targets")
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_commands_parse(page: str, command: str) -> None:
     words = cli.words(shlex.split(command)[1:])

@@ -37,7 +37,7 @@ class SlurmSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["slurm"]
+    kind: Literal["slurm"] = Field(description="what sort of target it is")
     partition: str = Field("", description="default: the cluster's own")
     account: str = ""
     qos: str = ""

@@ -98,7 +98,7 @@ class Slurm:
     def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
         run, number = _place(handle)
         if process >= self._settings.num_tasks:
-            raise UserError(f"--process {process}: the run has {self._settings.num_tasks}", f"type 0 to {self._settings.num_tasks - 1}")
+            raise UserError(f"--process {process}: there are {self._settings.num_tasks}", f"type 0 to {self._settings.num_tasks - 1}")
         return run.log_since(number, since, process)
 
     def stop(self, handle: Handle, *, force: bool = False) -> None:
@@ -122,7 +122,10 @@ class Slurm:
 
     def check(self) -> list[Remark]:
         """What stands in the way of a job on the cluster as it is now."""
-        return [*self._partition(), *self._tried(), *self._places()]
+        try:
+            return [*self._partition(), *self._tried(), *self._places()]
+        except UserError as e:
+            return [Remark("error", e.what, e.fix)]
 
     def _poll(self, handle: Handle) -> Polled:
         run, number = _place(handle)
@@ -206,9 +209,7 @@ class Slurm:
     def _places(self) -> list[Remark]:
         own, found = self._settings, []
         if own.python and not Path(own.python).exists():
-            found.append(
-                Remark("error", f"python={own.python}: there is no such file here", "make an environment that the nodes share")
-            )
+            found.append(Remark("error", f"python={own.python}: there is no such file here", "make an environment that the nodes share"))
         if own.runs and not Path(own.runs).is_dir():
             found.append(
                 Remark("error", f"runs={own.runs}: there is no such folder", f"type `mkdir -p {shlex.quote(own.runs)}`, or mend runs")

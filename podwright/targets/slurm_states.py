@@ -46,7 +46,7 @@ LAUNCH_FAILED = Meaning(
 WAITING: dict[str, str] = {
     "Resources": "the nodes it needs are busy",
     "Priority": "jobs of a higher priority are before it",
-    "None": "SLURM has not looked at it yet",
+    "Queued": "SLURM has not looked at it yet",
     "BeginTime": "a job that was queued again is held for two minutes",
     "Dependency": "it waits for another job",
     "DependencyNeverSatisfied": "the job it waits for has failed; stop the run",
@@ -79,7 +79,7 @@ def waiting(state: str, reason: str) -> str:
     if state in ("RUNNING", "COMPLETING", "STAGE_OUT"):
         return ""
     if state == "PENDING":
-        code = reason.partition(",")[0].strip()
+        code = reason.partition(",")[0].strip().replace("None", "Queued")
         return f"{code}: {WAITING.get(code, 'see JOB REASON CODES in `man squeue`')}"
     return f"{state.capitalize()}: SLURM holds the job in that state"
 

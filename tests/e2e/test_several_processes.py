@@ -10,6 +10,7 @@ import time
 import pytest
 
 from podwright.rundir import Ending, RunDir, read_jsonl
+from podwright.targets.base import Polled, Process
 from podwright.train.mesh import HEARTBEAT_TIMEOUT_S
 from podwright.watch.diagnose import outcome
 from tests.e2e.conftest import wait_for
@@ -66,7 +67,7 @@ def ended(run, survivor):
     """The survivor leaves by itself, and the launcher can tell why the run ended."""
     assert survivor.wait(HEARTBEAT_TIMEOUT_S + 60) != 0, logs(run)
     run.log(1).write_text((run.path.parent / "0.txt").read_text())
-    found = outcome(run, 1, survivor.returncode, False)
+    found = outcome(run, 1, Polled(Process.ENDED, survivor.returncode), False)
     assert found.ending is Ending.CRASHED and found.detail.startswith("another process of the run is gone"), (found, logs(run))
 
 

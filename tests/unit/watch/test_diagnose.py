@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from podwright.rundir import Ending, RunDir
+from podwright.targets.base import Polled, Process
 from podwright.watch.diagnose import outcome
 
 # As tensorstore says it through orbax.
@@ -26,7 +27,7 @@ def attempt(folder: Path, log: str, exit_text: str | None = None) -> RunDir:
 
 def test_what_the_trainer_wrote_last_counts(tmp_path: Path) -> None:
     text = json.dumps({"ending": "NOT_FINITE", "detail": "loss is nan", "fix": "smaller lr", "step": 7})
-    found = outcome(attempt(tmp_path, "Killed", text), 1, -9, False)
+    found = outcome(attempt(tmp_path, "Killed", text), 1, Polled(Process.ENDED, -9), False)
     assert (found.ending, found.detail, found.fix, found.step) == (Ending.NOT_FINITE, "loss is nan", "smaller lr", 7)
 
 
@@ -59,26 +60,26 @@ def test_what_the_trainer_wrote_last_counts(tmp_path: Path) -> None:
 def test_else_how_it_died_and_its_log(
     tmp_path: Path, log: str, returncode: int | None, stop_wanted: bool, ending: Ending, says: str
 ) -> None:
-    found = outcome(attempt(tmp_path, log), 1, returncode, stop_wanted)
+    found = outcome(attempt(tmp_path, log), 1, Polled(Process.ENDED, returncode), stop_wanted)
     assert found.ending is ending
     assert says in found.detail
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"ending": "SOMETHING", "detail": ""}', '{"detail": ""}'])
 def test_a_last_word_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
-    assert outcome(attempt(tmp_path, "step 1", text), 1, -9, False).ending is Ending.UNKNOWN
+    assert outcome(attempt(tmp_path, "step 1", text), 1, Polled(Process.ENDED, -9), False).ending is Ending.UNKNOWN
 
 
 def test_the_fault_of_another_process_counts_when_the_first_left_no_word(tmp_path: Path) -> None:
     run = attempt(tmp_path, "F1 Terminating process because the JAX distributed service detected fatal errors.\n")
     run.exit(1, 2).write_text(json.dumps({"ending": "OUT_OF_MEMORY", "detail": "no room", "fix": "smaller", "step": None}))
-    found = outcome(run, 1, -6, False)
+    found = outcome(run, 1, Polled(Process.ENDED, -6), False)
     assert (found.ending, found.detail, found.fix) == (Ending.OUT_OF_MEMORY, "no room (in process 2)", "smaller")
     run.exit(1, 2).write_text("[]")
-    assert outcome(run, 1, -6, False).ending is Ending.CRASHED
+    assert outcome(run, 1, Polled(Process.ENDED, -6), False).ending is Ending.CRASHED
     run.exit(1).write_text(json.dumps({"ending": "FINISHED", "detail": ""}))
-    assert outcome(run, 1, 0, False).ending is Ending.FINISHED
+    assert outcome(run, 1, Polled(Process.ENDED, 0), False).ending is Ending.FINISHED
 
 
 def test_no_log_at_all(tmp_path: Path) -> None:
-    assert outcome(RunDir(tmp_path), 1, None, False).ending is Ending.UNKNOWN
+    assert outcome(RunDir(tmp_path), 1, Polled(Process.ENDED, None), False).ending is Ending.UNKNOWN

@@ -1,0 +1,20 @@
+#!/bin/bash
+# One process of the trainer; SLURM says which. The first one's output is the job's own.
+attempt=/shared/runs/r/attempts/1
+[ "$SLURM_PROCID" = 0 ] || exec >> "$attempt/log-$SLURM_PROCID.txt" 2>&1
+echo "podwright: process $SLURM_PROCID of $SLURM_NTASKS on $(hostname), job $SLURM_JOB_ID"
+export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=8
+export JAX_COORDINATOR_ADDRESS=$MASTER_ADDR:$MASTER_PORT JAX_NUM_PROCESSES=$SLURM_NTASKS JAX_PROCESS_ID=$SLURM_PROCID
+# Without it jax takes the number of the process on its node for the one GPU that it is to use.
+export JAX_LOCAL_DEVICE_IDS=$SLURM_LOCALID
+export JAX_PLATFORMS=${JAX_PLATFORMS:-cuda,cpu}
+export PYTHONUNBUFFERED=1
+
+trap : USR1 TERM # for the trainer to act on
+/shared/venv/bin/python -m podwright.train /shared/runs/r --attempt 1
+code=$?
+case $code in
+  # Saved and left, or left before there was anything to save: no fault, for which srun would end the other processes.
+  3 | $((128 + $(kill -l USR1))) | $((128 + $(kill -l TERM)))) exit 0 ;;
+esac
+exit $code

@@ -1,0 +1,17 @@
+#!/bin/bash
+# One process of the trainer; SLURM says which. The first one's output is the job's own.
+attempt='/my runs/50%/r/attempts/1'
+[ "$SLURM_PROCID" = 0 ] || exec >> "$attempt/log-$SLURM_PROCID.txt" 2>&1
+echo "podwright: process $SLURM_PROCID of $SLURM_NTASKS on $(hostname), job $SLURM_JOB_ID"
+export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=1
+export JAX_PLATFORMS=cpu XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=1"
+export PYTHONUNBUFFERED=1
+
+trap : USR1 TERM # for the trainer to act on
+/usr/bin/python3 -m podwright.train '/my runs/50%/r' --attempt 1
+code=$?
+case $code in
+  # Saved and left, or left before there was anything to save: no fault, for which srun would end the other processes.
+  3 | $((128 + $(kill -l USR1))) | $((128 + $(kill -l TERM)))) exit 0 ;;
+esac
+exit $code

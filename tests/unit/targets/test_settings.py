@@ -1,0 +1,130 @@
+"""The user's file of targets: what is read, what is refused in one line, what is added."""
+
+from pathlib import Path
+
+import pytest
+
+from podwright import targets
+from podwright.errors import UserError
+from podwright.targets import settings
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "config" / "targets.yaml"
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(path))
+    return path
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+
+
+def test_a_target_is_what_its_entry_says(file: Path) -> None:
+    write(
+        file,
+        "a:\n  kind: slurm\n  nodes: 2\n  gpus_per_node: 8\n  accelerator: H100-80GB\n"
+        "  time: 24:00:00\n  mem: 0\n  setup: [module load x]\n",
+    )
+    found = settings.require("a")
+    assert (found.nodes, found.time, found.mem, found.setup, found.warn_s) == (2, "24:00:00", "0", ("module load x",), 120)
+    where = targets.devices("a")
+    assert where and where.name == "16xH100-80GB" and settings.names() == ["a"]
+
+
+def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known(file: Path) -> None:
+    write(file, "a: {kind: slurm, nodes: 2, tasks_per_node: 2}\nb: {kind: slurm, gpus_per_node: 8}\n")
+    where = targets.devices("a")
+    assert where and where.name == "cpu-4" and targets.devices("b") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "fix"),
+    [
+        ("a: {kind: slurm\nb", "line 2 is not YAML", "mend that line"),
+        ("- a", "holds no mapping of names", "write NAME:"),
+        ("a: {nodes: 2}", "target 'a' in .+ has no kind", "known: kind=slurm"),
+        ("a: {kind: pbs}", "has kind='pbs'", "known: kind=slurm"),
+        ("a: 3", "has no kind", "known: kind=slurm"),
+        ("a: {kind: slurm, partion: x}", "target 'a' has no key 'partion'", "did you mean partition"),
+        ("a: {kind: slurm, zzzzzz: x}", "has no key 'zzzzzz'", "known: kind, partition"),
+        ("a: {kind: slurm, nodes: 0}", "nodes=0 input should be greater", "mend it in"),
+        ("a: {kind: slurm, nodes: two}", "nodes=two input should be a valid integer", "mend it in"),
+        ("a: {kind: slurm, time: tomorrow}", "time=tomorrow is no time of SLURM's; write it like", "mend it in"),
+        ("a: {kind: slurm, time: 2}", "time=2 is not longer than warn_s=120", "mend it in"),
+        ("a: {kind: slurm, runs: here}", "runs=here must be an absolute path", "mend it in"),
+        ("a: {kind: slurm, sbatch: [exclusive]}", "has 'exclusive', which is no option", "mend it in"),
+        ("a: {kind: slurm, gpus_per_node: 8, tasks_per_node: 3}", "tasks_per_node=3: write 1, or one for each GPU", "mend it in"),
+        ("a: {kind: slurm, gpus_per_node: 8, accelerator: H1000}", "accelerator=H1000: ", "mend it in"),
+    ],
+)
+def test_what_is_wrong_with_an_entry_is_one_line(file: Path, text: str, what: str, fix: str) -> None:
+    write(file, text)
+    with pytest.raises(UserError, match=what) as found:
+        settings.require("a")
+    assert fix in found.value.fix and "\n" not in str(found.value), found.value
+
+
+def test_a_name_that_nobody_knows_is_refused_with_the_nearest(file: Path) -> None:
+    with pytest.raises(UserError, match="there is no target 'a'") as found:
+        settings.require("a")
+    assert "there is none yet" in found.value.fix
+    write(file, "cluster: {kind: slurm}\n")
+    with pytest.raises(UserError, match="there is no target 'clutser'; did you mean cluster"):
+        targets.devices("clutser")
+    with pytest.raises(UserError, match="did you mean cluster"):
+        settings.require("clustr")
+    with pytest.raises(UserError, match="v6e-16 is a slice, not a target"):
+        targets.devices("v6e-16")
+
+
+def test_add_keeps_what_stands_in_the_file(file: Path) -> None:
+    write(file, "# mine\nb: {kind: slurm} # b")
+    settings.add("a", ["kind=slurm", "time=24:00:00", "setup=[module load x, 'export A=1']", "nodes=2"])
+    text = file.read_text()
+    assert text.startswith("# mine\nb: {kind: slurm} # b\na:\n") and settings.names() == ["b", "a"]
+    found = settings.require("a")
+    assert (found.time, found.setup, found.nodes) == ("24:00:00", ("module load x", "export A=1"), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs", "what"),
+    [
+        ("local", ["kind=slurm"], "'local' cannot be the name of a target"),
+        ("v6e-16", ["kind=slurm"], "'v6e-16' cannot be"),
+        ("cpu-8", ["kind=slurm"], "'cpu-8' cannot be"),
+        ("a b", ["kind=slurm"], "'a b' cannot be"),
+        ("there", ["kind=slurm"], "there is a target 'there' already"),
+        ("a", ["slurm"], "'slurm' sets nothing"),
+        ("a", ["nodes=2"], "target 'a' in what was typed has no kind"),
+    ],
+)
+def test_what_cannot_be_added_is_refused_and_changes_nothing(file: Path, name: str, pairs: list[str], what: str) -> None:
+    write(file, "there: {kind: slurm}\n")
+    with pytest.raises(UserError, match=what):
+        settings.add(name, pairs)
+    assert file.read_text() == "there: {kind: slurm}\n"
+
+
+def test_the_place_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PODWRIGHT_TARGETS")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    settings.add("a", ["kind=slurm"])
+    assert (tmp_path / "podwright" / "targets.yaml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30", 1800),
+        ("30:15", 1815),
+        ("2:00:00", 7200),
+        ("1-0", 86400),
+        ("1-12:30", 131400),
+        ("1-12:30:10", 131410),
+        ("infinite", float("inf")),
+    ],
+)
+def test_times_of_slurm(text: str, seconds: float) -> None:
+    assert settings.seconds(text) == seconds

@@ -1,0 +1,215 @@
+"""What a SLURM job is rendered to, and what is made of each answer that SLURM, or its silence, can give."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from podwright.errors import UserError
+from podwright.rundir import Ending, RunDir
+from podwright.shell import Shell
+from podwright.targets import slurm, slurm_states
+from podwright.targets.base import Handle, Job, Process
+from podwright.targets.settings import SlurmSettings
+from podwright.watch.diagnose import outcome
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "slurm"
+TWO_NODES = SlurmSettings(
+    kind="slurm",
+    partition="gpu",
+    account="lab",
+    qos="normal",
+    constraint="h100",
+    nodes=2,
+    gpus_per_node=8,
+    cpus_per_task=16,
+    mem="0",
+    time="24:00:00",
+    setup=("module load cuda/12.4", "export WHERE='a \"b\"'"),
+    python="/shared/venv/bin/python",
+    sbatch=("--exclusive", "--mail-type=END"),
+)
+RENDERED = {
+    "two-nodes": (TWO_NODES, Job(Path("/shared/runs/r"), 2, Path("/shared/work"), 1.0)),
+    "each-gpu": (
+        TWO_NODES.model_copy(update={"tasks_per_node": 8, "setup": ()}),
+        Job(Path("/shared/runs/r"), 1, Path("/shared/work"), 1.0),
+    ),
+    "one-cpu": (SlurmSettings(kind="slurm", python="/usr/bin/python3"), Job(Path("/my runs/50%/r"), 1, Path("/my runs"), 1.0)),
+}
+
+
+def target(settings: SlurmSettings = TWO_NODES) -> slurm.Slurm:
+    return slurm.Slurm(Shell(), "lab", settings)
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_rendered_as_in_the_golden_files(name: str) -> None:
+    settings, job = RENDERED[name]
+    rendered = target(settings).render(job)
+    for path, text in rendered.files.items():
+        golden = GOLDEN / f"{name}-{path.name}"
+        if os.environ.get("REMAKE_GOLDEN"):
+            golden.write_text(text)
+        assert text == golden.read_text(), f"look at it, then type REMAKE_GOLDEN=1 pytest {Path(__file__).name}"
+        assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+    assert rendered.argv == ("sbatch", "--parsable", str(job.run_dir / f"attempts/{job.attempt}/job.sh"))
+
+
+def test_the_name_of_a_job_is_of_its_run_its_attempt_and_its_time() -> None:
+    first = target().render(Job(Path("/runs/r"), 1, Path("/"), 1.0)).handle
+    assert first == target().render(Job(Path("/runs/r"), 1, Path("/"), 1.0)).handle
+    others = [Job(Path("/runs/r"), 2, Path("/"), 1.0), Job(Path("/other/r"), 1, Path("/"), 1.0), Job(Path("/runs/r"), 1, Path("/"), 2.0)]
+    names = {first["job_name"], *(target().render(job).handle["job_name"] for job in others)}
+    assert len(names) == 4 and first["job_name"].startswith("r.1-")
+
+
+class Answers(Shell):
+    """SLURM's commands with fixed answers, for the states that a small cluster cannot be brought into."""
+
+    def __init__(self, **answers: tuple[int, str, str]):
+        super().__init__()
+        self.answers = answers
+        self.asked: list[tuple[str, ...]] = []
+
+    def ask(self, argv, seconds=60.0):
+        self.asked.append(tuple(argv))
+        if argv[0] not in self.answers:
+            raise FileNotFoundError(argv[0])
+        return self.answers[argv[0]]
+
+
+NO_ACCOUNTING = (1, "", "Slurm accounting storage is disabled")
+
+
+def attempt(folder: Path, sbatch: str = "12\n", starts: int = 0, **ended: object) -> Handle:
+    run = RunDir(folder)
+    run.attempt(1).mkdir()
+    (run.attempt(1) / "sbatch.txt").write_text(sbatch)
+    for start in range(1, starts + 1):
+        (run.attempt(1) / "starts" / str(start)).mkdir(parents=True)
+    if ended:
+        (run.attempt(1) / "starts" / str(starts) / "ended.json").write_text(json.dumps(ended))
+    return {"run_dir": str(folder), "attempt": 1, "job_name": "r.1-0"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "r" / "attempts").mkdir(parents=True)
+    return tmp_path / "r"
+
+
+def polled(handle: Handle, **answers: tuple[int, str, str]):
+    return slurm.Slurm(Answers(**answers), "lab", TWO_NODES).poll(handle)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "waiting"),
+    [
+        ("PENDING", "Resources", "Resources: the nodes it needs are busy"),
+        ("PENDING", "ReqNodeNotAvail, UnavailableNodes:n[1-2]", "ReqNodeNotAvail: nodes that it needs are down"),
+        ("PENDING", "SomethingNew", "SomethingNew: see JOB REASON CODES"),
+        ("REQUEUE_HOLD", "x", "Requeue_hold: "),
+        ("RUNNING", "None", ""),
+        ("COMPLETING", "None", ""),
+    ],
+)
+def test_a_job_that_has_not_ended_runs_or_says_why_it_waits(folder: Path, state: str, reason: str, waiting: str) -> None:
+    found = polled(attempt(folder), squeue=(0, f"12|{state}|{reason}\n", ""))
+    assert found.process is Process.RUNNING and found.waiting.startswith(waiting) and bool(found.waiting) == bool(waiting)
+
+
+@pytest.mark.parametrize(
+    ("state", "last_word", "stop_wanted", "ending", "says"),
+    [
+        ("COMPLETED", "FINISHED", False, Ending.FINISHED, "x"),
+        ("TIMEOUT", "STOPPED", False, Ending.TIMED_OUT, "job 12, TIMEOUT: the time limit"),
+        ("TIMEOUT", None, False, Ending.TIMED_OUT, "before the trainer could save"),
+        ("PREEMPTED", "STOPPED", False, Ending.PREEMPTED, "another job took the nodes"),
+        ("NODE_FAIL", "CRASHED", False, Ending.NODE_LOST, "a node of the job failed"),
+        ("BOOT_FAIL", None, False, Ending.NODE_LOST, "could not be booted"),
+        ("OUT_OF_MEMORY", None, False, Ending.OUT_OF_MEMORY, "wanted more memory"),
+        ("OUT_OF_MEMORY", "CRASHED", False, Ending.OUT_OF_MEMORY, "wanted more memory"),
+        ("CANCELLED", "STOPPED", True, Ending.STOPPED, "x"),
+        ("CANCELLED", None, False, Ending.STOPPED, "the job was cancelled"),
+        ("FAILED", "BAD_INPUT", False, Ending.BAD_INPUT, "x"),
+        ("NODE_FAIL", "BAD_INPUT", False, Ending.BAD_INPUT, "x"),
+    ],
+)
+def test_how_a_job_ended_and_what_the_trainer_said_last(folder, state, last_word, stop_wanted, ending, says) -> None:
+    handle = attempt(folder, starts=1)
+    if last_word:
+        RunDir(folder).exit(1).write_text(json.dumps({"ending": last_word, "detail": "x", "step": 7}))
+    found = outcome(RunDir(folder), 1, polled(handle, squeue=(0, f"12|{state}|x\n", "")), stop_wanted)
+    assert found.ending is ending and says in found.detail and found.step == (7 if last_word else None)
+
+
+def test_every_state_in_which_a_job_stays_has_a_meaning() -> None:
+    # man squeue, without those that pass
+    states = "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED REVOKED TIMEOUT"
+    assert sorted(slurm_states.ENDED) == states.split()
+
+
+def test_a_job_that_could_not_be_started_is_told_from_one_that_failed(folder: Path) -> None:
+    found = polled(attempt(folder), squeue=(0, "12|FAILED|JobLaunchFailure\n", ""))
+    assert found.ending is Ending.CRASHED and "JobLaunchFailure" in found.detail and "nodes share" in found.fix
+
+
+def test_the_exit_code_of_the_trainer_is_what_the_job_wrote_down(folder: Path) -> None:
+    found = polled(attempt(folder, starts=2, code=137, why="done"), squeue=(0, "12|FAILED|NonZeroExitCode\n", ""))
+    assert (found.process, found.returncode) == (Process.ENDED, -9)
+
+
+def test_the_accounting_knows_a_job_that_the_controller_has_forgotten(folder: Path) -> None:
+    handle, rows = attempt(folder, starts=1), "11|FAILED|x\n12|CANCELLED by 1000|None\n"
+    found = polled(handle, squeue=(0, "", ""), sacct=(0, rows, ""))
+    assert found.ending is Ending.STOPPED and "job 12, CANCELLED" in found.detail
+
+
+def test_a_job_that_nobody_remembers_is_read_from_what_it_wrote(folder: Path) -> None:
+    forgot = {"squeue": (0, "", ""), "sacct": NO_ACCOUNTING}
+    handle = attempt(folder, starts=2, code=0, why="refused")
+    assert polled(handle, **forgot).ending is Ending.TIMED_OUT
+    (folder / "attempts/1/starts/2/ended.json").unlink()
+    assert polled(handle, **forgot).process is Process.ENDED
+    (folder / "attempts/1/starts/2").rmdir()
+    (folder / "attempts/1/starts/1").rmdir()
+    found = polled(handle, **forgot)
+    assert found.ending is Ending.STOPPED and "job 12 was never started" in found.detail
+    (folder / "attempts/1/sbatch.txt").write_text("")
+    assert polled(handle, **forgot).process is Process.ABSENT
+
+
+def test_a_controller_that_does_not_answer_is_no_end(folder: Path) -> None:
+    found = polled(attempt(folder), squeue=(1, "", "slurm_load_jobs error: Unable to contact slurm controller\n"))
+    assert found.process is Process.RUNNING and found.waiting.startswith("Unreachable: slurm_load_jobs error")
+
+
+def test_what_sbatch_refused_is_the_end_whoever_asks(folder: Path) -> None:
+    said = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified\n"
+    found = polled(attempt(folder, sbatch=said))
+    assert found.ending is Ending.BAD_INPUT and "Invalid account" in found.detail and "sacctmgr" in found.fix
+
+
+def test_the_controller_is_not_asked_all_the_time(folder: Path) -> None:
+    shell = Answers(squeue=(0, "12|RUNNING|None\n", ""), scancel=(0, "", ""))
+    one, handle = slurm.Slurm(shell, "lab", TWO_NODES), attempt(folder)
+    assert [one.poll(handle).process for _ in range(5)] == [Process.RUNNING] * 5 and len(shell.asked) == 1
+    one.stop(handle)
+    assert shell.asked[-1] == ("scancel", "--signal=TERM", "12")
+    one.poll(handle)
+    assert shell.asked[-1][0] == "squeue" and len(shell.asked) == 4
+
+
+def test_a_machine_that_is_not_of_the_cluster_is_one_line(folder: Path) -> None:
+    with pytest.raises(UserError, match="squeue is not on this machine; type it on a login node of lab"):
+        polled(attempt(folder))
+    (remark,) = slurm.Slurm(Answers(), "lab", TWO_NODES).check()
+    assert (remark.level, remark.what) == ("error", "sinfo is not on this machine")
+
+
+def test_a_process_that_the_run_does_not_have_is_one_line(folder: Path) -> None:
+    with pytest.raises(UserError, match="--process 2: there are 2; type 0 to 1"):
+        target().logs(attempt(folder), 0, 2)
