@@ -22,8 +22,8 @@ from podwright.plan.roofline import PHASES
 from podwright.recipe import load
 from podwright.recipe.schema import GrpoRecipe
 from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, Budget
-from podwright.watch.rules import RULES
 from podwright.targets.settings import SlurmSettings
+from podwright.watch.rules import RULES
 
 DOCS = Path(__file__).resolve().parent
 WIDTH = 100
