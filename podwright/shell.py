@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -23,13 +24,15 @@ class Shell:
     def __init__(self) -> None:
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
-    def start(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path, keep_open: Sequence[int] = ()) -> int:
-        """Start `argv` in a session of its own, output appended to `log`; its pid."""
+    def start(
+        self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path, keep_open: Sequence[int] = (), without: str = "(?!)"
+    ) -> int:
+        """Start `argv` in a session of its own, output appended to `log`; its pid. It inherits no variable whose name matches `without`."""
         with log.open("ab") as out:
             child = subprocess.Popen(
                 argv,
                 cwd=cwd,
-                env=_with(env),
+                env={name: value for name, value in _with(env).items() if not re.fullmatch(without, name)},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

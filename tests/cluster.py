@@ -51,6 +51,7 @@ MessageTimeout=20
 KillWait=5
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
+GresTypes=gpu
 SlurmdParameters=config_overrides
 {nodes}
 {partitions}"""
@@ -175,11 +176,15 @@ class Cluster:
         hosts = "".join(f"{address} {node}\n" for node, address in addresses.items())
         (root / "hosts").write_text(Path("/etc/hosts").read_text() + hosts)
         nodes = "\n".join(
-            f"NodeName={node} NodeHostname={node} NodeAddr={addresses[node]} Port={port} CPUs=4 RealMemory=4000 State=UNKNOWN"
+            f"NodeName={node} NodeHostname={node} NodeAddr={addresses[node]} Port={port} CPUs=4 RealMemory=4000 "
+            "Gres=gpu:h100:2 State=UNKNOWN"
             for node, port in zip(NODES, ports, strict=True)
         )
         host = socket.gethostname().split(".")[0]
         (root / "slurm.conf").write_text(CONF.format(root=root, host=host, control=control, nodes=nodes, partitions=PARTITIONS))
+        for number in range(2):  # GPUs are files of devices; these are as good as /dev/null
+            os.mknod(root / f"gpu{number}", 0o020666, os.makedev(1, 3))
+        (root / "gres.conf").write_text(f"NodeName=n[1-2] Name=gpu Type=h100 File={root}/gpu[0-1]\n")
         (root / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")  # read, never used
         places = (f"--socket={root}/munge.sock", f"--key-file={key}", f"--pid-file={root}/munged.pid")
         self._daemon("munged", "--foreground", "--force", *places, f"--log-file={root}/munged.log", f"--seed-file={root}/munged.seed")

@@ -28,6 +28,7 @@ from podwright.targets.settings import SlurmSettings, seconds
 ASK_EVERY_S = 5.0  # the controller serves everybody
 _TEMPLATES = Path(__file__).with_name("templates")
 _ACCEPTED = re.compile(r"^(\d+)(?:;\S+)?$", re.MULTILINE)  # what --parsable prints
+_OF_ANOTHER_JOB = "SLURM_(?!CONF$).*"  # of a session of salloc that this is typed in: srun would take them for its own
 _GPUS = re.compile(r"\bgpu:(?:[^:,()]+:)?(\d+)")
 
 
@@ -80,7 +81,10 @@ class Slurm:
             path.write_text(text)
         with alive.held(run.alive(number)) as lock:
             try:
-                child = self._shell.start(rendered.argv, cwd=rendered.cwd, env=rendered.env, log=folder / "sbatch.txt", keep_open=(lock,))
+                log = folder / "sbatch.txt"
+                child = self._shell.start(
+                    rendered.argv, cwd=rendered.cwd, env=rendered.env, log=log, keep_open=(lock,), without=_OF_ANOTHER_JOB
+                )
             except FileNotFoundError:
                 (folder / "sbatch.txt").write_text("sbatch is not on this machine")
                 return rendered.handle
@@ -149,7 +153,7 @@ class Slurm:
     def _job(self, handle: Handle) -> tuple[_Job | None, str]:
         """The job as SLURM knows it, or None; and why that cannot be told, or ""."""
         name = handle["job_name"]
-        code, out, err = self._ask("squeue", "--noheader", "--states=all", f"--name={name}", "--format=%A|%T|%r")
+        code, out, err = self._ask("squeue", "--noheader", "--all", "--states=all", f"--name={name}", "--format=%A|%T|%r")
         if code:
             return None, " ".join(err.split()) or f"squeue ended with exit code {code}"
         if not out.strip():  # SLURM forgets a job some minutes after its end; its accounting, where there is one, does not
@@ -169,7 +173,7 @@ class Slurm:
 
     def _partition(self) -> list[Remark]:
         own = self._settings
-        code, out, err = self._ask("sinfo", "--noheader", "--exact", "--format=%P|%a|%l|%D|%c|%G|%t")
+        code, out, err = self._ask("sinfo", "--noheader", "--all", "--exact", "--format=%P|%a|%l|%D|%c|%G|%t")
         if code:
             return [Remark("error", f"the cluster does not answer: {' '.join(err.split())}", "try again later")]
         rows = [line.split("|") for line in out.splitlines()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from podwright.rundir import Ending, RunDir
@@ -76,9 +77,12 @@ def _how(returncode: int | None) -> str:
 
 
 def _log_tail(run: RunDir, attempt: int) -> str:
-    path = run.log(attempt)
-    if not path.exists():
-        return ""
+    """Of every process, the first one last."""
+    first = run.log(attempt)
+    return "\n".join(_tail(path) for path in (*sorted(first.parent.glob("log-*.txt")), first) if path.exists())
+
+
+def _tail(path: Path) -> str:
     with path.open("rb") as f:
         f.seek(max(0, path.stat().st_size - _TAIL_BYTES))
         return f.read().decode(errors="replace")

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(bool(cluster.missing()), reason=cluster.missing(
 
 # Takes the place of Python on the nodes: of several processes only the first is the stand-in.
 PYTHON = f"""#!/bin/sh
-[ "$SLURM_PROCID" = 0 ] || {{ echo "process $RANK of $WORLD_SIZE"; exit 0; }}
+[ "$SLURM_PROCID" = 0 ] || {{ env | grep -E '^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER|JAX_|CUDA_VIS)' | sort; exit 0; }}
 shift 2
 exec {sys.executable} {LAUNCH.with_name("standin.py")} "$@"
 """
@@ -87,14 +87,28 @@ def farm(tmp_path: Path, lab: cluster.Cluster) -> Iterator[Farm]:
 
 
 def test_a_run_goes_through_and_says_where_it_was(farm: Farm) -> None:
-    code, out, err = farm.run(3, "--on", "lab")
+    code, out, err = farm.run(
+        3, "--on", "lab", SLURM_MEM_PER_NODE="1", SLURM_MEM_PER_CPU="1", SLURM_NTASKS="9"
+    )  # as in a session of salloc
     assert code == 0, (out, err)
     assert farm.ended() == ["FINISHED"] and farm.steps() == [1, 2, 3]
     assert farm.path("latest").resolve() == farm.path("attempts/1").resolve()
     _, log, _ = farm.call("logs", "r")
     _, other, _ = farm.call("logs", "r", "--process", "1")
     assert "start 1, on n[1-2]" in log and "process 0 of 2 on n1" in log and "step 3 done" in log
-    assert "process 1 of 2 on n2" in other and "process 1 of 2\n" in other and "step" not in other
+    job, shown = int(farm.job()), dict(line.split("=", 1) for line in other.splitlines() if "=" in line)
+    assert "process 1 of 2 on n2" in other and "step" not in other
+    address = {"MASTER_ADDR": "n1", "MASTER_PORT": str(12000 + job), "JAX_COORDINATOR_ADDRESS": f"n1:{12000 + job}"}
+    ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "2"}
+    assert (address | ranks | {"JAX_PLATFORMS": "cpu"}).items() <= shown.items(), shown
+
+
+def test_gpus_are_asked_for_and_every_process_sees_those_of_its_node(farm: Farm) -> None:
+    farm.target("gpus", python=farm.folder / "python", nodes=2, gpus_per_node=2)
+    code, out, err = farm.run(2, "--on", "gpus", JAX_PLATFORMS="cuda")
+    assert code == 0, (out, err)
+    shown = dict(line.split("=", 1) for line in farm.path("attempts/1/log-1.txt").read_text().splitlines() if "=" in line)
+    assert (shown["CUDA_VISIBLE_DEVICES"], shown["JAX_LOCAL_DEVICE_IDS"], shown["JAX_PLATFORMS"]) == ("0,1", "0,1", "cuda")
 
 
 @pytest.mark.parametrize("dies", ["after:submitting", "before:submitted", "before:ended"])

@@ -38,7 +38,7 @@ code=$?
 
 # It left because SLURM asked it to, not a person, and not because it was done.
 if [ "$code" = 0 ] && [ ! -e "$attempt/stop" ] && { [ ! -e "$attempt/exit.json" ] || grep -q '"ending": "STOPPED"' "$attempt/exit.json"; }; then
-  if [ "$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)" != RUNNING ]; then
+  if [ "$(squeue --noheader --all --jobs="$SLURM_JOB_ID" --format=%T)" != RUNNING ]; then
     ended cancelled
   elif [ "$start" -ge 3 ] && [ "$(saved)" = "$(cat "$attempt/starts/$((start - 2))/saved")" ]; then
     ended fruitless

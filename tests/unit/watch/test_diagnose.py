@@ -25,6 +25,12 @@ def attempt(folder: Path, log: str, exit_text: str | None = None) -> RunDir:
     return run
 
 
+def test_the_log_of_another_process_tells_too(tmp_path: Path) -> None:
+    run = attempt(tmp_path, "step 1")
+    run.log(1, 1).write_text("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes\n")
+    assert outcome(run, 1, Polled(Process.ENDED, 137), False).ending is Ending.OUT_OF_MEMORY
+
+
 def test_what_the_trainer_wrote_last_counts(tmp_path: Path) -> None:
     text = json.dumps({"ending": "NOT_FINITE", "detail": "loss is nan", "fix": "smaller lr", "step": 7})
     found = outcome(attempt(tmp_path, "Killed", text), 1, Polled(Process.ENDED, -9), False)
