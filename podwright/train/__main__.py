@@ -1,7 +1,7 @@
 """`python -m podwright.train RUN_DIR --attempt N`: runs the recipe of a run directory and says how it ended.
 
 Also `eval CHECKPOINT --data SOURCE`, `export RUN_DIR OUT_DIR` and `data VERB`, which print one JSON document, and
-`compile SPEC RECORD` and `measure SPEC RECORD`, which are the plan's.
+`compile SPEC RECORD`, `measure SPEC RECORD` and `facts`, which are the plan's.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Stopping:
 
 
 def main() -> int:
-    verbs = {"eval": _eval, "export": _export, "data": _data, "compile": _compile, "measure": _measure}
+    verbs = {"eval": _eval, "export": _export, "data": _data, "compile": _compile, "measure": _measure, "facts": _facts}
     verb = verbs.get(sys.argv[1] if len(sys.argv) > 1 else "")
     if verb is None:
         return _train()
@@ -192,6 +192,16 @@ def _compile(argv: list[str]) -> dict[str, Any]:
     spec, record = map(Path, argv)
     aot.run(json.loads(spec.read_text()), record)
     return {}
+
+
+def _facts(argv: list[str]) -> dict[str, Any]:
+    from podwright.train import facts
+
+    parser = argparse.ArgumentParser(prog="python -m podwright.train facts")
+    for name in ("--folder", "--peer", "--file"):
+        parser.add_argument(name, action="append", default=[])
+    args = parser.parse_args(argv)
+    return facts.gather(args.folder, args.peer, args.file)
 
 
 def _measure(argv: list[str]) -> dict[str, Any]:

@@ -1,0 +1,89 @@
+"""`python -m podwright.train facts`: what this machine is, as one JSON document. It judges nothing; plan/doctor.py does.
+
+No framework is loaded for it: versions are those of the installed packages, GPUs are asked for through NVIDIA's own library.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import socket
+import tempfile
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+Facts = dict[str, Any]
+_NVIDIA = [f"{name}-cu{cuda}" for cuda in (12, 13) for name in ("nvidia-cudnn", "nvidia-nccl")] + ["jax-cuda12-plugin", "jax-cuda13-plugin"]
+PACKAGES = ("podwright", "jax", "jaxlib", "libtpu", "torch", "transformers", "peft", *_NVIDIA)
+
+
+def gather(folders: list[str], peers: list[str], files: list[str]) -> Facts:
+    """Of this machine; whether `folders` can be written, `peers` have an address here, and `files` are here."""
+    installed = {name: d.version for d in metadata.distributions() if (name := (d.metadata["Name"] or "").lower()) in PACKAGES}
+    gpus, fault, driver = _gpus()
+    return {
+        "host": socket.gethostname(),
+        "time": time.time(),
+        "python": platform.python_version(),
+        "versions": {name: installed[name] for name in PACKAGES if name in installed},
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "available_bytes": psutil.virtual_memory().available,
+        "shm_bytes": _free("/dev/shm"),
+        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "driver": driver,
+        "gpus": gpus,
+        "gpus_fault": fault,
+        "folders": {folder: _folder(Path(folder)) for folder in folders},
+        "peers": {peer: _address(peer) for peer in peers},
+        "files": {file: Path(file).exists() for file in files},
+    }
+
+
+def _gpus() -> tuple[list[Facts], str, str]:
+    """Each GPU, why none could be looked at, and the driver's version."""
+    try:
+        import pynvml
+    except ImportError:
+        return [], "the package nvidia-ml-py is not installed" if Path("/proc/driver/nvidia").exists() else "", ""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as e:
+        return [], str(e) if Path("/proc/driver/nvidia").exists() else "", ""
+    found = []
+    for i in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(i)
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        found.append({"name": pynvml.nvmlDeviceGetName(handle), "memory_bytes": memory.total, "used_bytes": memory.used})
+    return found, "", str(pynvml.nvmlSystemGetDriverVersion())
+
+
+def _folder(path: Path) -> Facts:
+    """Of `path`, or of the nearest folder above it that is there; written to, for permissions alone do not tell."""
+    there = next(p for p in (path, *path.absolute().parents) if p.is_dir())
+    fault = ""
+    try:
+        with tempfile.NamedTemporaryFile(dir=there):
+            pass
+    except OSError as e:
+        fault = e.strerror or str(e)
+    return {"there": str(there), "fault": fault, "free_bytes": _free(str(there))}
+
+
+def _free(path: str) -> int | None:
+    try:
+        return psutil.disk_usage(path).free
+    except OSError:
+        return None
+
+
+def _address(name: str) -> str | None:
+    try:
+        return socket.gethostbyname(name)
+    except OSError:
+        return None

@@ -1,0 +1,106 @@
+"""What a doctor says of machines, from what they told; and what this machine tells."""
+
+import copy
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright.accelerators import GIB
+from podwright.plan.doctor import findings
+from podwright.train import facts
+
+NODE: dict[str, Any] = {
+    "host": "n1",
+    "time": 0.0,
+    "python": "3.11.7",
+    "versions": {"jax": "0.10.2", "torch": "2.13.0", "transformers": "5.23.0", "peft": "0.21.2"},
+    "cores": 64,
+    "memory_bytes": 512 * GIB,
+    "available_bytes": 500 * GIB,
+    "shm_bytes": 200 * GIB,
+    "open_files": 65536,
+    "driver": "570.86",
+    "gpus": [{"name": "NVIDIA A100-SXM4-40GB", "memory_bytes": 40 * GIB, "used_bytes": 0}] * 4,
+    "gpus_fault": "",
+    "folders": {"/shared/runs": {"there": "/shared/runs", "fault": "", "free_bytes": 900 * GIB}},
+    "peers": {"n1": "10.0.0.1", "n2": "10.0.0.2"},
+    "files": {"/shared/data/train.jsonl": True},
+}
+
+
+def nodes(number: int = 3, **second: Any) -> list[dict[str, Any]]:
+    """Machines alike but for what is said of the second."""
+    made = [copy.deepcopy(NODE) | {"host": f"n{i + 1}"} for i in range(number)]
+    made[1] |= second
+    return made
+
+
+def told(some: list[dict[str, Any]], **more: Any) -> list[str]:
+    return [f"{f.level} {f.check}: {f.message}; {f.fix}" for f in findings(some, **more) if f.level != "info"]
+
+
+def test_good_machines_are_only_introduced() -> None:
+    assert told(nodes(), kind="multimodal", gpus_wanted=4) == []
+    (one, *_) = findings(nodes())
+    assert one.message == "n1: 64 cores, 512 GiB, 4 x NVIDIA A100-SXM4-40GB (driver 570.86), Python 3.11.7"
+
+
+@pytest.mark.parametrize(
+    ("second", "says"),
+    [
+        ({"python": "3.12.1"}, "warning python: Python: 2 of 3 have 3.11.7, n2 has 3.12.1; use one environment"),
+        ({"versions": NODE["versions"] | {"torch": "2.12.0"}}, "error packages: torch: 2 of 3 have 2.13.0, n2 has 2.12.0"),
+        ({"versions": {"torch": "2.13.0"}}, "error packages: n2 lacks transformers, peft; type there: pip install 'podwright[torch]'"),
+        ({"gpus": NODE["gpus"][:3]}, "error gpus: n2 has 3 GPUs, and 4 are wanted; lower gpus_per_node"),
+        ({"driver": "535.1"}, "error gpus: the NVIDIA driver: 2 of 3 have 570.86, n2 has 535.1"),
+        (
+            {"gpus": [], "gpus_fault": "the package nvidia-ml-py is not installed"},
+            "warning gpus: n2: its GPUs cannot be looked at (the package nvidia-ml-py is not installed); type there: pip install",
+        ),
+        (
+            {"gpus": [*NODE["gpus"][:3], NODE["gpus"][0] | {"used_bytes": 20 * GIB}]},
+            "warning gpus: n2: others hold up to 20.0 GiB of GPU 3; nvidia-smi there names them",
+        ),
+        (
+            {"folders": {"/shared/runs": {"there": "/shared", "fault": "Read-only file system", "free_bytes": GIB}}},
+            "error disk: n2: /shared/runs cannot be written (Read-only file system); make /shared writable there",
+        ),
+        (
+            {"folders": {"/shared/runs": {"there": "/shared/runs", "fault": "", "free_bytes": GIB}}},
+            "warning disk: n2: 1.0 GiB are free for /shared/runs; free some",
+        ),
+        ({"shm_bytes": 64 << 20}, "warning memory: n2: /dev/shm has 0.06 GiB"),
+        ({"open_files": 1024}, "warning limits: n2: a process may open 1024 files; type `ulimit -n 65536`"),
+        ({"peers": {"n1": None, "n3": "10.0.0.3"}}, "error names: n2 finds no address of n1; mend DNS or /etc/hosts there"),
+        ({"files": {"/shared/data/train.jsonl": False}}, "error files: n2 does not see /shared/data/train.jsonl; put it on a file system"),
+        ({"skew_s": -40.0}, "warning clock: the clock of n2 is 40 s off; have it follow an NTP server there"),
+    ],
+)
+def test_the_machine_that_is_not_as_it_should_be_is_named(second: dict[str, Any], says: str) -> None:
+    found = told(nodes(**second), kind="multimodal", gpus_wanted=4)
+    assert any(line.startswith(says) for line in found), found
+    assert not any("n3" in line.partition(";")[0] for line in found)
+
+
+def test_what_this_machine_tells(tmp_path: Path) -> None:
+    (tmp_path / "shut").mkdir()
+    found = facts.gather([str(tmp_path / "runs" / "deep"), "/proc"], ["localhost", "no-such-node.invalid"], [str(tmp_path), "/no/such"])
+    assert found["host"] == socket.gethostname() and found["versions"]["jax"] and found["memory_bytes"] > GIB
+    assert found["peers"] == {"localhost": "127.0.0.1", "no-such-node.invalid": None}
+    assert found["files"] == {str(tmp_path): True, "/no/such": False}
+    deep = found["folders"][str(tmp_path / "runs" / "deep")]
+    assert deep["there"] == str(tmp_path) and not deep["fault"] and deep["free_bytes"] > 0
+    assert found["folders"]["/proc"]["fault"]
+
+
+def test_telling_loads_no_framework() -> None:
+    code = (
+        "import sys; from podwright.train import facts; facts.gather([], [], []); print([m for m in ('jax', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ), check=True)
+    assert done.stdout.strip() == "[]"
