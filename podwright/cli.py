@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from podwright import cli_data, cli_target, show
+from podwright import cli_data, cli_doctor, cli_target, show
 from podwright.ask import ask
 from podwright.errors import UserError, from_os
 from podwright.rundir import RUNS, RunDir
@@ -28,6 +28,7 @@ recipes = typer.Typer(help="List recipes, or show one with the meaning of its va
 app.add_typer(recipes, name="recipes")
 app.add_typer(cli_data.verbs, name="data")
 app.add_typer(cli_target.verbs, name="target")
+app.command()(cli_doctor.doctor)
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe's name, or a YAML file")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="such as training.max_steps=10")]

@@ -179,7 +179,7 @@ def targets(rows: Sequence[Row]) -> None:
 def checked(document: Row) -> None:
     for f in document["findings"]:
         print(_finding(f))
-    print(f"{document['target']}: {'takes such a job' if document['ok'] else 'will not run it'}")
+    print(f"{document['target']}: {'nothing stands in the way' if document['ok'] else 'will not run it'}")
 
 
 def runs(rows: Sequence[Row]) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from podwright.accelerators import GIB
 from podwright.plan.findings import Finding
+from podwright.recipe.kinds import Recipe
 
 Facts = dict[str, Any]
 CHECKS = ("python", "packages", "gpus", "memory", "disk", "names", "clock", "files", "limits")
 
-_SKEW_S = 5.0  # checkpoints and logs of several machines are ordered by their clocks
+_SKEW_S = 10.0  # checkpoints and logs of several machines are ordered by their clocks
 _LEAST_FREE = 10 * GIB
 _LEAST_SHM = 1 * GIB
 _LEAST_FILES = 4096
@@ -20,6 +23,15 @@ _USED = 1 * GIB  # of a GPU's memory that others may hold
 
 # kind of recipe -> packages without which it does not start
 NEEDS = {"grpo": ("jax", "transformers"), "pretrain": ("jax",), "multimodal": ("torch", "transformers", "peft")}
+
+
+def files(recipe: Recipe) -> list[str]:
+    """Of the recipe's sources those that are paths, as far as their look says."""
+    sections = [getattr(recipe, name, None) for name in ("model", "data", "aligner", "encoders")]
+    values = [
+        v for section in sections if section for key, v in section if isinstance(v, str) and (key == "source" or key.endswith("_weights"))
+    ]
+    return [v for v in values if v.startswith(("/", "./", "../", "~")) or (v and "://" not in v and Path(v).exists())]
 
 
 def findings(nodes: Sequence[Facts], kind: str = "", gpus_wanted: int = 0) -> list[Finding]:
@@ -120,8 +132,9 @@ def _alike(nodes: Sequence[Facts], check: str, what: str, of: Callable[[Facts], 
 
 
 def _clock(nodes: Sequence[Facts]) -> list[Finding]:
-    """`skew_s`: how far a machine's clock was from the asking one's, beyond what the question took."""
-    late = [(abs(node.get("skew_s", 0.0)), node["host"]) for node in nodes]
+    """They are asked together, so that what tells them apart is their clocks, but for seconds of starting."""
+    usual = statistics.median_low([node["time"] for node in nodes])
+    late = [(abs(node["time"] - usual), node["host"]) for node in nodes]
     return [
         Finding("clock", "warning", f"the clock of {host} is {skew:.0f} s off", "have it follow an NTP server there")
         for skew, host in late

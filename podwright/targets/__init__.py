@@ -68,6 +68,12 @@ def runs(name: str) -> Path | None:
     return Path(own.runs) if own and own.runs else None
 
 
+def gpus_per_node(name: str) -> int:
+    """That target `name` is to have; 0 where it says nothing of it."""
+    own = _settings(name)
+    return own.gpus_per_node if own else 0
+
+
 def _settings(name: str) -> SlurmSettings | None:
     if name == "local":
         return None

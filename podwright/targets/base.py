@@ -5,12 +5,14 @@ How a run ended is not decided here: a target knows processes and machines, not 
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from podwright.rundir import Ending
+from podwright.rundir import Ending, Record
 
 Handle = dict[str, Any]
 """Plain JSON by which any process can find what was submitted."""
@@ -70,6 +72,16 @@ class Remark:
     fix: str = ""
 
 
+def facts_in(out: str) -> list[Record]:
+    """Of machines that print them as a line each, between whatever else is printed."""
+    found = []
+    for line in out.splitlines():
+        with contextlib.suppress(ValueError):
+            if isinstance(value := json.loads(line), dict) and "host" in value:
+                found.append(value)
+    return found
+
+
 class Target(Protocol):
     def render(self, job: Job) -> Rendered: ...
 
@@ -87,4 +99,8 @@ class Target(Protocol):
 
     def release(self, handle: Handle) -> None:
         """Give back whatever an ended attempt still holds. Harmless when it holds nothing."""
+        ...
+
+    def examine(self, arguments: list[str]) -> list[Record]:
+        """What `podwright.train facts ARGUMENTS` tells on each machine, which are asked together; UserError when they cannot be."""
         ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -16,10 +17,11 @@ from pathlib import Path
 
 import psutil
 
-from podwright.rundir import RunDir
+from podwright.errors import UserError
+from podwright.rundir import Record, RunDir
 from podwright.shell import Shell
 from podwright.targets import alive
-from podwright.targets.base import Handle, Job, Polled, Process, Rendered
+from podwright.targets.base import Handle, Job, Polled, Process, Rendered, facts_in
 
 TRAINER: tuple[str, ...] = (sys.executable, "-m", "podwright.train")
 _DETACHED = Path(__file__).with_name("detached.py")
@@ -70,6 +72,12 @@ class Local:
                 os.killpg(process.pid, signal.SIGKILL)  # the trainer leads its own group
             else:
                 process.terminate()
+
+    def examine(self, arguments: list[str]) -> list[Record]:
+        code, out = self._shell.output([*TRAINER, "facts", *arguments])
+        if code:
+            raise UserError(f"the trainer cannot be asked (exit code {code})", f"type: {shlex.join(TRAINER)} facts")
+        return facts_in(out)
 
     def release(self, handle: Handle) -> None:
         """End what an ended trainer left running in its session."""

@@ -19,12 +19,14 @@ from typing import Any
 import jinja2
 
 from podwright.errors import UserError
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, Record, RunDir
 from podwright.shell import Shell
 from podwright.targets import alive, slurm_states
-from podwright.targets.base import Handle, Job, Polled, Process, Remark, Rendered
+from podwright.targets.base import Handle, Job, Polled, Process, Remark, Rendered, facts_in
 from podwright.targets.settings import SlurmSettings, seconds
 
+_CHOOSING = ("--partition=", "--account=", "--qos=", "--constraint=", "--nodes=", "--gpus-per-node=")
+_PATIENCE_S = 600  # for free nodes
 ASK_EVERY_S = 5.0  # the controller serves everybody
 _TEMPLATES = Path(__file__).with_name("templates")
 _ACCEPTED = re.compile(r"^(\d+)(?:;\S+)?$", re.MULTILINE)  # what --parsable prints
@@ -124,6 +126,22 @@ class Slurm:
         if job and job.state not in slurm_states.ENDED:
             self._ask("scancel", job.number)
 
+    def examine(self, arguments: list[str]) -> list[Record]:
+        own = self._settings
+        tell = shlex.join([own.python or sys.executable, "-m", "podwright.train", "facts", *arguments])
+        names = '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/^/--peer /")'
+        script = "\n".join([*(f"{line} >&2 || exit 1" for line in own.setup), f"exec {tell} {names}"])
+        where = [option for option in _options(own) if option.startswith(_CHOOSING)]
+        argv = ["srun", "--job-name=podwright-doctor", "--time=5", f"--immediate={_PATIENCE_S}", *where, "--ntasks-per-node=1", *own.sbatch]
+        code, out, err = self._ask(*argv, "bash", "-c", script, seconds=_PATIENCE_S + 300)
+        told = facts_in(out)
+        if len(told) < own.nodes:
+            said = " ".join(err.split())[-300:] or f"srun ended with exit code {code}"
+            raise UserError(
+                f"{len(told)} of {own.nodes} machines of {self._name} have answered: {said}", f"type: podwright target check {self._name}"
+            )
+        return told
+
     def check(self) -> list[Remark]:
         """What stands in the way of a job on the cluster as it is now."""
         try:
@@ -165,9 +183,9 @@ class Slurm:
         number, state, reason = max(rows, key=lambda row: int(row[0]))
         return _Job(number, state.split()[0], reason), ""
 
-    def _ask(self, *argv: str) -> tuple[int, str, str]:
+    def _ask(self, *argv: str, seconds: float = 60.0) -> tuple[int, str, str]:
         try:
-            return self._shell.ask(argv)
+            return self._shell.ask(argv, seconds)
         except FileNotFoundError:
             raise UserError(f"{argv[0]} is not on this machine", f"type it on a login node of {self._name}") from None
 

@@ -227,7 +227,22 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
     assert code == 0 and "#SBATCH --nodes=2" in out and "srun --nodes=2 --ntasks=2" in out and "podwright.train" in out
     assert not (farm.folder / "runs").exists()
     code, out, _ = farm.call("target", "check", "lab")
-    assert code == 0 and "lab: takes such a job" in out and "Job" in out
+    assert code == 0 and "lab: nothing stands in the way" in out and "Job" in out
+
+
+def test_a_doctor_looks_at_every_node(farm: Farm) -> None:
+    farm.target("real", nodes=2, runs=farm.folder)
+    code, out, err = farm.call("doctor", "almodel-tiny", "--on", "real", "--json")
+    told = json.loads(out)
+    assert code == 0 and told["ok"], (out, err)
+    assert sorted(machine["host"] for machine in told["machines"]) == ["n1", "n2"]
+    assert all(set(machine["peers"]) == {"n1", "n2"} and all(machine["peers"].values()) for machine in told["machines"])
+    farm.target("broken", nodes=2, setup=["module load 'no such'"])
+    code, _, err = farm.call("doctor", "--on", "broken")
+    assert code == 2 and "0 of 2 machines of broken have answered" in err and "module" in err and "podwright target check broken" in err
+    farm.target("many", nodes=5)
+    code, out, _ = farm.call("doctor", "--on", "many")
+    assert code == 1 and "error: nodes=5: partition gpu has 2 node(s)" in out and "many: will not run it" in out
 
 
 def test_what_the_cluster_refuses_or_never_starts_is_said_after(farm: Farm) -> None:

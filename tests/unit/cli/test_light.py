@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[3]
 CONTROL = (
     "cli",
     "cli_data",
+    "cli_doctor",
     "cli_target",
     "ask",
     "show",

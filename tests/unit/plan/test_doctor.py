@@ -78,7 +78,7 @@ def test_good_machines_are_only_introduced() -> None:
         ({"open_files": 1024}, "warning limits: n2: a process may open 1024 files; type `ulimit -n 65536`"),
         ({"peers": {"n1": None, "n3": "10.0.0.3"}}, "error names: n2 finds no address of n1; mend DNS or /etc/hosts there"),
         ({"files": {"/shared/data/train.jsonl": False}}, "error files: n2 does not see /shared/data/train.jsonl; put it on a file system"),
-        ({"skew_s": -40.0}, "warning clock: the clock of n2 is 40 s off; have it follow an NTP server there"),
+        ({"time": -40.0}, "warning clock: the clock of n2 is 40 s off; have it follow an NTP server there"),
     ],
 )
 def test_the_machine_that_is_not_as_it_should_be_is_named(second: dict[str, Any], says: str) -> None:

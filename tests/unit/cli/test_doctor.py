@@ -1,0 +1,34 @@
+"""`podwright doctor` of this machine, in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def call(cwd: Path, *argv: str) -> tuple[int, str, str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PODWRIGHT_TARGETS": str(cwd / "targets.yaml")}
+    done = subprocess.run(
+        [sys.executable, "-m", "podwright", "doctor", *argv], cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_this_machine(tmp_path: Path) -> None:
+    code, out, err = call(tmp_path, "almodel-tiny", "--json")
+    told = json.loads(out)
+    assert code == 0 and told["ok"] and len(told["machines"]) == 1, err
+    assert told["findings"][0]["check"] == "machines" and not any(f["level"] == "error" for f in told["findings"])
+    (tmp_path / "file").write_text("")
+    code, out, _ = call(tmp_path, "almodel-tiny", "data.source=./none", "--runs", "file/runs")
+    assert code == 1 and f"does not see {tmp_path}/none; put it on" in out and "file/runs cannot be written" in out
+    assert out.endswith("local: will not run it\n")
+
+
+def test_what_is_wrong_with_what_was_typed_is_one_line(tmp_path: Path) -> None:
+    assert call(tmp_path, "--on", "v6e-16")[0] == 2
+    code, out, err = call(tmp_path, "almodel-tyni", "--json")
+    assert code == 2 and "did you mean almodel-tiny" in json.loads(out)["fix"] and err.count("\n") == 1
