@@ -190,6 +190,16 @@ def test_a_job_that_somebody_cancels_stays_away(farm: Farm) -> None:
     assert row["ending"] == "STOPPED" and "the job was cancelled" in row["detail"], row
 
 
+@pytest.mark.parametrize(
+    ("does", "ending", "says"),
+    [("killed", "UNKNOWN", "killed by SIGKILL"), ("crash", "CRASHED", "RuntimeError: the stand-in was told to crash (exit code 1)")],
+)
+def test_a_trainer_that_dies_is_the_end_of_its_job(farm: Farm, does: str, ending: str, says: str) -> None:
+    code, out, _ = farm.run(5, "--on", "lab", STANDIN_DO=does)
+    assert code == 1 and farm.ended() == [ending] and says in out and farm.submitted() == 1, out
+    assert farm.lab.state(farm.job()) == "FAILED" and farm.last_words(1)["why"] == "done"
+
+
 def test_a_lost_node_is_not_the_end(farm: Farm) -> None:
     assert farm.run(12, "--on", "lab", "--detach", STANDIN_STEP_S="0.4")[0] == 0
     farm.wait_for_step(3)
