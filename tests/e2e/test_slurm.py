@@ -17,7 +17,7 @@ import pytest
 from podwright.rundir import RunDir
 from tests import cluster
 from tests.e2e.conftest import LAUNCH, Bench, wait_for
-from tests.e2e.trainer import figures, state
+from tests.e2e.trainer import DEMO, TINY, figures, state
 
 pytestmark = pytest.mark.skipif(bool(cluster.missing()), reason=cluster.missing() or "there is one")
 
@@ -376,3 +376,17 @@ def test_a_training_that_loses_a_node_ends_with_the_weights_of_an_uninterrupted_
     assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
     run = RunDir(farm.path())
     assert figures(run) == figures(whole) and state(run, 12) == state(whole, 12)
+
+
+@pytest.mark.long
+def test_grpo_on_two_nodes_goes_on_after_a_warning(farm: Farm) -> None:
+    farm.target("real", python=sys.executable, nodes=2)
+    code, out, err = farm.call("run", DEMO, *TINY, "mesh.fsdp=2", "training.max_steps=8", "--name", "r", "--on", "real", "--detach")
+    assert code == 0, (out, err)
+    farm.lab.wait(lambda: any(r["stage"] == "grpo" and r["step"] == 2 for r in farm.records("metrics.jsonl")), 300)
+    farm.lab.call("scancel", "--signal=USR1", farm.job())
+    farm.lab.hurry(farm.job())
+    farm.lab.wait(lambda: farm.lab.state(farm.job()) == "COMPLETED", 300)
+    assert farm.call("resume", "r")[0] == 0
+    assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
+    assert [e["step"] for e in farm.records("events.jsonl") if e["event"] == "resumed"][-1] >= 2
