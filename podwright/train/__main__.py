@@ -17,11 +17,13 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from podwright.errors import UserError, from_os
 from podwright.recipe import load
+from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
+from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Ending, RunDir, write_json
 
 # What is said by the collectives of a CPU and of GPUs when the process at the other end has left.
@@ -74,7 +76,7 @@ def _train() -> int:
     parser.add_argument("--attempt", type=int, default=1)
     args = parser.parse_args()
     run = RunDir(args.run)
-    number = int(os.environ.get("JAX_PROCESS_ID", "0"))
+    number = int(os.environ.get("JAX_PROCESS_ID", os.environ.get("RANK", "0")))
     record, fault, own = _guarded(run, args.attempt, _Stopping())
     print(f"{record['ending']}: {record['detail']}; {record['fix']}".rstrip("; "), flush=True)
     if number == 0 or (fault and own):  # the first process may not live to tell the fault of another
@@ -83,7 +85,7 @@ def _train() -> int:
         except OSError as e:
             print(f"exit.json cannot be written: {e}", flush=True)
     status = STATUS.get(Ending(record["ending"]), 1)
-    if fault and "JAX_COORDINATOR_ADDRESS" in os.environ:
+    if fault and ("JAX_COORDINATOR_ADDRESS" in os.environ or "MASTER_ADDR" in os.environ):
         os._exit(status)  # an orderly exit waits for the other processes, and they may be waiting for this one
     return status
 
@@ -104,6 +106,37 @@ def _guarded(run: RunDir, attempt: int, stopping: _Stopping) -> tuple[dict[str, 
 
 
 def _run(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
+    recipe = load.parse(json.loads(run.recipe.read_text()))
+    run_kind = _run_torch if isinstance(recipe, MultimodalRecipe) else _run_jax
+    return run_kind(run, attempt, stopping)
+
+
+def _run_torch(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
+    from podwright.train.emit import Emitter
+    from podwright.train.multimodal import loop, world
+
+    joined = world.join(os.environ)
+    recipe = load.parse(json.loads(run.recipe.read_text()))
+    assert isinstance(recipe, MultimodalRecipe)
+    locks: list[TextIO] = []
+    joined.from_first(lambda: locks.append(_locked(run)))
+    outcome = loop.train(run, recipe, Emitter(run, attempt, joined.rank == 0), stopping, joined)
+    for lock in locks:
+        lock.close()
+    return outcome
+
+
+def _locked(run: RunDir) -> TextIO:
+    """One trainer at a time; the kernel lets go when the process ends, however it does."""
+    lock = run.lock.open("a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as e:
+        raise UserError(f"another trainer is at work in {run.path}", f"type: podwright watch {run.typed}") from e
+    return lock
+
+
+def _run_jax(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
     from podwright.train.mesh import start_processes, together
 
     start_processes()
@@ -112,21 +145,23 @@ def _run(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
 
     from podwright.train.emit import Emitter
 
-    lock = run.lock.open("a") if jax.process_index() == 0 else None
+    first = jax.process_index() == 0
     with together():
         recipe = load.parse(json.loads(run.recipe.read_text()))
-        try:
-            if lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as e:
-            raise UserError(f"another trainer is at work in {run.path}", f"type: podwright watch {run.typed}") from e
+        lock = _locked(run) if first else None
+    emit = Emitter(run, attempt, first)
     if isinstance(recipe, PretrainRecipe):
         from podwright.train.pretrain import loop as pretraining
 
-        return pretraining.train(run, recipe, Emitter(run, attempt), stopping)
-    from podwright.train.grpo import loop
+        outcome = pretraining.train(run, recipe, emit, stopping)
+    else:
+        assert isinstance(recipe, GrpoRecipe)
+        from podwright.train.grpo import loop
 
-    return loop.train(run, recipe, Emitter(run, attempt), stopping)
+        outcome = loop.train(run, recipe, emit, stopping)
+    if lock:
+        lock.close()
+    return outcome
 
 
 def _explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:

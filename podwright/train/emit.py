@@ -7,10 +7,7 @@ import math
 import time
 from typing import Any
 
-import jax
-
 from podwright.rundir import Ending, RunDir, append_jsonl, read_jsonl
-from podwright.train.mesh import from_first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,10 +21,11 @@ class Outcome:
 
 
 class Emitter:
-    def __init__(self, run: RunDir, attempt: int):
+    def __init__(self, run: RunDir, attempt: int, mine: bool):
+        """`mine`: whether this is the first process."""
         self._run = run
         self._attempt = attempt
-        self.mine = jax.process_index() == 0
+        self.mine = mine
 
     def metrics(self, stage: str, step: int, figures: dict[str, Any]) -> None:
         if self.mine:
@@ -44,10 +42,16 @@ class Emitter:
                 append_jsonl(self._run.samples, record)
 
 
-def evaluated(run: RunDir) -> set[tuple[str, int]]:
+def evaluations(run: RunDir) -> set[tuple[str, int]]:
     """(when, step) of every evaluation that is written down: a resume comes to the same figures and repeats none."""
-    found = from_first(lambda: [(e["when"], e["step"]) for e in read_jsonl(run.events) if e["event"] == "evaluation"])
-    return {(when, step) for when, step in found}
+    return {(e["when"], e["step"]) for e in read_jsonl(run.events) if e["event"] == "evaluation"}
+
+
+def evaluated(run: RunDir) -> set[tuple[str, int]]:
+    """The same in every process of jax, which is not there where PyTorch trains."""
+    from podwright.train.mesh import from_first
+
+    return {(when, step) for when, step in from_first(lambda: sorted(evaluations(run)))}
 
 
 def _plain(value: Any) -> float | int | None:

@@ -1,0 +1,170 @@
+"""Annotated lines, each an instruction, its answer and what it is about: read, checked, mended.
+
+What an answer may hold is decided in recipe/ethogram.py, what a file holds in media.py.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from podwright.data import media
+from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
+from podwright.recipe import ethogram
+from podwright.rundir import write_json
+
+Record = dict[str, Any]
+LISTED = 100
+_NO_MEDIA = "PIL and av, which decode files, are not installed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A valid line."""
+
+    line: int
+    instruction: str
+    answer: dict[str, Any]
+    """dotted fields in the order in which they are written"""
+    paths: dict[str, Path]
+    """of image, audio or video"""
+
+
+Budget = Callable[[Example], tuple[int, int]]
+"""tokens of prompt and of response"""
+
+
+def is_annotated(path: Path) -> bool:
+    """Whether a .jsonl file holds such lines, by the first that is an object."""
+    if path.suffix != ".jsonl" or not path.is_file():
+        return False
+    for _, parsed, _ in _lines(path):
+        if isinstance(parsed, dict):
+            return "text" not in parsed and bool({"instruction", "response", *ethogram.MEDIA} & parsed.keys())
+    return False
+
+
+def read(path: Path) -> tuple[list[Example], list[Record]]:
+    """The valid lines of a file and the faults of the others; media are not opened."""
+    good, faults = [], []
+    for number, parsed, wrong in _lines(path):
+        found = [(None, wrong)] if wrong else list(ethogram.line_faults(parsed))
+        if found:
+            faults += [_fault(number, field, message) for field, message in found]
+        else:
+            good.append(_example(path.parent, number, parsed))
+    return good, faults
+
+
+def check(path: Path, budget: Budget | None = None, max_text_length: int = 0) -> tuple[Record, list[int]]:
+    """{lines, valid, num_faults, faults, classes}, and the numbers of the good lines."""
+    if not path.is_file():
+        raise UserError(f"there is no {path}", "check the path")
+    good, faults = read(path)
+    whole: list[Example] = []
+    seen: dict[tuple[str, ...], Example] = {}
+    for one in good:
+        found = [*_media(one), *_repeated(one, seen)]
+        if budget is not None and sum(lengths := budget(one)) > max_text_length:
+            said = f"prompt and response need {lengths[0]} + {lengths[1]} tokens, max_text_length={max_text_length}"
+            found.append(("response", said))
+        faults += [_fault(one.line, field, message) for field, message in found]
+        if not found:
+            whole.append(one)
+    faults.sort(key=lambda f: f["line"])
+    lines = len({f["line"] for f in faults} | {one.line for one in good})
+    balance = {field: _counts(one.answer[field] for one in whole) for field in ethogram.FIELDS}
+    if not lines:
+        faults.append(_fault(0, None, f"{path} holds no lines"))
+    found_record = {"source": str(path), "lines": lines, "valid": len(whole), "num_faults": len(faults), "faults": faults[:LISTED]}
+    return found_record | {"classes": balance, "warnings": list(_one_sided(balance, len(whole)))}, [one.line for one in whole]
+
+
+def fix(path: Path, good: Sequence[int]) -> Path:
+    """The good lines as they are, in a file beside `path`: what they name is found from there."""
+    out = path.with_name(f"{path.stem}.good.jsonl")
+    wanted = set(good)
+    part = out.with_name(out.name + ".part")
+    with path.open("rb") as f, part.open("wb") as g:
+        g.writelines(line if line.endswith(b"\n") else line + b"\n" for number, line in enumerate(f, 1) if number in wanted)
+    part.replace(out)
+    return out
+
+
+def budget(tokenizer: Tokenizer, system_prompt: str) -> Budget:
+    return lambda one: (len(prompt_ids(tokenizer, system_prompt, one.instruction)), len(response_ids(tokenizer, one.answer)))
+
+
+def prompt_ids(tokenizer: Tokenizer, system_prompt: str, instruction: str) -> list[int]:
+    """In the tokenizer's own chat format, the assistant to speak next."""
+    system = [{"role": "system", "content": system_prompt}] if system_prompt else []
+    messages = [*system, {"role": "user", "content": instruction}]
+    return tokenizer.encode(tokenizer.render(messages, add_generation_prompt=True, enable_thinking=True))
+
+
+def response_ids(tokenizer: Tokenizer, answer: dict[str, Any]) -> list[int]:
+    """In the pieces in which decoding writes it, so that a value is the same tokens wherever it is written; then the end of the turn."""
+    found = [i for _, text in ethogram.pieces(answer) for i in tokenizer.encode(text)]
+    return [*found, tokenizer.stop_ids[0]]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Any, str]]:
+    """Number, value and what is wrong with it, of every line that is not empty."""
+    with path.open("rb") as f:
+        for number, line in enumerate(f, 1):
+            if not line.strip():
+                continue
+            try:
+                yield number, json.loads(line), ""
+            except UnicodeDecodeError:
+                yield number, None, f"{ethogram.shown(line[:40])} is not UTF-8"
+            except (ValueError, RecursionError) as e:
+                yield number, None, f"{ethogram.shown(line[:40].decode(errors='replace'))} is not JSON ({str(e)[:60]})"
+
+
+def _example(folder: Path, number: int, line: Record) -> Example:
+    paths = {name: folder / line[name] for name in ethogram.MEDIA if name in line}
+    return Example(number, line["instruction"], ethogram.flattened(json.loads(line["response"])), paths)
+
+
+def _media(one: Example) -> Iterator[ethogram.Found]:
+    for field, path in one.paths.items():
+        try:
+            wrong = media.check(field, path)
+        except ImportError as e:
+            raise UserError(_NO_MEDIA, "type pip install 'podwright[torch]'") from e
+        if wrong:
+            yield field, f"{ethogram.shown(str(path))}: {wrong}"
+
+
+def _repeated(one: Example, seen: dict[tuple[str, ...], Example]) -> Iterator[ethogram.Found]:
+    key = (one.instruction, *(f"{name} {path}" for name, path in one.paths.items()))
+    before = seen.setdefault(key, one)
+    if before is not one:
+        same = before.answer == one.answer
+        yield "line", f"repeats line {before.line}" if same else f"asks what line {before.line} asks, and has another response"
+
+
+def _counts(values: Iterator[Any]) -> dict[str, int]:
+    return dict(sorted(collections.Counter(map(str, values)).items()))
+
+
+def _one_sided(balance: dict[str, dict[str, int]], lines: int) -> Iterator[str]:
+    for field, counts in balance.items():
+        value, most = max(counts.items(), key=lambda item: item[1], default=("", 0))
+        if lines >= 20 and most > 0.9 * lines:
+            yield f"{field} is {value} in {most} of {lines} lines: there is little to learn about it"
+
+
+def _fault(line: int, field: str | None, message: str) -> Record:
+    said = f"line {line}: {field} {message}" if field else f"line {line}: {message}"
+    return {"line": line, "field": field, "message": said}
+
+
+def save_list(path: Path, faults: list[Record]) -> None:
+    write_json(path, faults)

@@ -1,0 +1,169 @@
+"""Made-up cats: pictures drawn and sounds synthesised here, whose answers need both. A pure function of its arguments.
+
+Ears, tail and posture are to be seen, the voice is to be heard; what the cat is up to follows from the two together.
+What a line leaves out is at rest in its answer: a cat that nobody hears is silent.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import wave
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from podwright.data.media import SAMPLE_RATE
+from podwright.recipe import ethogram
+from podwright.recipe.ethogram import CHOICES, CLASSIFICATION, MARKERS, RISK
+
+if TYPE_CHECKING:
+    from PIL import ImageDraw
+
+SIDE = 64
+SECONDS = 0.64
+INSTRUCTION = "What is this cat up to?"
+LEFT_OUT = 0.1  # of the lines have no picture, and as many no sound
+_AT_REST = {f"{MARKERS}.ears": "forward", f"{MARKERS}.tail": "neutral", f"{MARKERS}.posture": "relaxed", f"{MARKERS}.vocalization": "silent"}
+_STRAIN = {"sideways": 1, "flattened": 2, "alert": 1, "tucked": 1, "lashing": 2, "puffed": 2, "crouched": 1, "arched": 2, "tense": 2}
+_VOICES = {"purr": "soft", "chirp": "soft", "trill": "soft", "meow": "plain", "silent": "plain", "hiss": "harsh", "growl": "harsh"}
+# how strained it looks, how it sounds -> group, state, arousal, risk
+_MEANINGS = {
+    ("calm", "soft"): ("social_affiliative", "content", "low", 1),
+    ("calm", "plain"): ("maintenance", "neutral", "low", 1),
+    ("calm", "harsh"): ("agonistic", "distressed", "medium", 4),
+    ("wary", "soft"): ("social_affiliative", "playful", "medium", 2),
+    ("wary", "plain"): ("predatory", "anxious", "medium", 3),
+    ("wary", "harsh"): ("agonistic", "anxious", "high", 4),
+    ("strained", "soft"): ("predatory", "playful", "high", 2),
+    ("strained", "plain"): ("maintenance", "anxious", "high", 3),
+    ("strained", "harsh"): ("agonistic", "aggressive", "high", 5),
+}
+_SUMMARIES = {"calm": "The cat is at ease", "wary": "The cat is on its guard", "strained": "The cat is under strain"}
+_ADVICE = {1: "可以轻轻抚摸", 2: "可以陪它玩", 3: "先观察", 4: "保持距离", 5: "立即远离"}
+
+
+def write(folder: Path, num_train: int, num_test: int, seed: int) -> None:
+    """train.jsonl and val.jsonl with what they name; a folder that has been written is left as it is."""
+    if (folder / "val.jsonl").exists() and (folder / "train.jsonl").exists():
+        return
+    for part, count in (("train", num_train), ("val", num_test)):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        lines = [_line(folder, part, n, random.Random(f"drawn {seed} {part} {n}")) for n in range(count)]
+        unfinished = folder / f"{part}.jsonl.part"
+        unfinished.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        unfinished.replace(folder / f"{part}.jsonl")
+
+
+def answer(markers: dict[str, str]) -> dict[str, Any]:
+    """The true answer to what is to be seen and heard, as dotted fields."""
+    strain = sum(_STRAIN.get(markers[f"{MARKERS}.{name}"], 0) for name in ("ears", "tail", "posture"))
+    look = "calm" if strain <= 1 else "wary" if strain <= 3 else "strained"
+    voice = markers[f"{MARKERS}.vocalization"]
+    group, state, arousal, risk = _MEANINGS[look, _VOICES[voice]]
+    classes = dict(zip(("ethogram_group", "affective_state", "arousal_level"), (group, state, arousal), strict=True))
+    texts = {
+        "behavioral_summary": f"{_SUMMARIES[look]} and {'says nothing' if voice == 'silent' else f'lets out a {voice}'}.",
+        "human_actionable_insight": f"{_ADVICE[risk]}。",
+    }
+    return {**markers, **{f"{CLASSIFICATION}.{k}": v for k, v in classes.items()}, RISK: risk, **texts}
+
+
+def _line(folder: Path, part: str, number: int, rng: random.Random) -> dict[str, Any]:
+    markers = {field: rng.choice(CHOICES[field]) for field in _AT_REST}
+    chance, line = rng.random(), {"instruction": INSTRUCTION}
+    if part == "train" and chance < LEFT_OUT:
+        markers |= {f: v for f, v in _AT_REST.items() if not f.endswith("vocalization")}
+    else:
+        line["image"] = f"{part}/{number:05}.png"
+        _draw(markers, rng, folder / line["image"])
+    if part == "train" and chance > 1 - LEFT_OUT:
+        markers[f"{MARKERS}.vocalization"] = "silent"
+    else:
+        line["audio"] = f"{part}/{number:05}.wav"
+        _save_sound(_voice(markers[f"{MARKERS}.vocalization"], rng), folder / line["audio"])
+    return line | {"response": json.dumps(ethogram.nested(answer(markers)), ensure_ascii=False)}
+
+
+def _draw(markers: dict[str, str], rng: random.Random, path: Path) -> None:
+    from PIL import Image, ImageDraw
+
+    wall = tuple(rng.randint(150, 220) for _ in range(3))
+    fur = tuple(rng.randint(20, 90) for _ in range(3))
+    made = Image.new("RGB", (SIDE, SIDE), wall)
+    pen = ImageDraw.Draw(made)
+    x, y = rng.randint(-2, 2), rng.randint(-2, 2)
+    top = _body(pen, markers[f"{MARKERS}.posture"], x, y, fur)
+    _tail(pen, markers[f"{MARKERS}.tail"], x + 46, top + 8, fur)
+    pen.ellipse((x + 6, top - 6, x + 22, top + 10), fill=fur)
+    _ears(pen, markers[f"{MARKERS}.ears"], x + 14, top - 4, fur)
+    noise = np.random.default_rng(rng.getrandbits(32)).normal(0, 6, (SIDE, SIDE, 3))
+    Image.fromarray(np.clip(np.asarray(made) + noise, 0, 255).astype(np.uint8)).save(path)
+
+
+def _body(pen: ImageDraw.ImageDraw, posture: str, x: int, y: int, fur: Any) -> int:
+    """Draws it; the height of its back."""
+    if posture == "arched":
+        pen.chord((x + 14, y + 22, x + 48, y + 74), 180, 360, fill=fur)
+        return y + 30
+    if posture == "tense":
+        pen.rectangle((x + 16, y + 34, x + 46, y + 44), fill=fur)
+        for leg in (18, 26, 36, 43):
+            pen.rectangle((x + leg, y + 44, x + leg + 2, y + 58), fill=fur)
+        return y + 34
+    top, bottom, left = {"relaxed": (34, 58, 20), "crouched": (44, 58, 14), "lateral_recumbent": (50, 58, 6)}[posture]
+    pen.ellipse((x + left, y + top, x + 50, y + bottom), fill=fur)
+    return y + top
+
+
+def _tail(pen: ImageDraw.ImageDraw, tail: str, x: int, y: int, fur: Any) -> None:
+    if tail == "neutral":
+        pen.line((x, y, x + 14, y + 2), fill=fur, width=3)
+    elif tail == "tucked":
+        pen.line((x - 2, y, x + 6, y + 12, x - 12, y + 13), fill=fur, width=3)
+    elif tail == "lashing":
+        pen.line((x, y, x + 5, y - 7, x + 8, y + 4, x + 12, y - 9, x + 15, y + 2), fill=fur, width=2)
+    elif tail == "upright":
+        pen.line((x + 2, y, x + 3, y - 22), fill=fur, width=3)
+    else:
+        pen.ellipse((x - 1, y - 20, x + 13, y + 2), fill=fur)
+
+
+def _ears(pen: ImageDraw.ImageDraw, ears: str, x: int, y: int, fur: Any) -> None:
+    for side in (-1, 1):
+        base = x + side * 5
+        if ears == "forward":
+            pen.polygon((base - 3, y, base + 3, y, base, y - 7), fill=fur)
+        elif ears == "alert":
+            pen.polygon((base - 2, y, base + 2, y, base, y - 14), fill=fur)
+        elif ears == "sideways":
+            pen.polygon((base, y - 2, base, y + 4, base + side * 11, y - 2), fill=fur)
+        else:
+            pen.polygon((base, y + 3, base, y + 9, base + side * 9, y + 10), fill=fur)
+
+
+def _voice(vocalization: str, rng: random.Random) -> np.ndarray[Any, Any]:
+    t = np.arange(int(SECONDS * SAMPLE_RATE)) / SAMPLE_RATE
+    noise = np.random.default_rng(rng.getrandbits(32)).normal(0, 1, t.size)
+    pitch, share = rng.uniform(0.9, 1.1), t / SECONDS
+    harmonics = lambda hz, n: sum(np.sin(2 * math.pi * k * np.cumsum(np.broadcast_to(hz, t.shape)) / SAMPLE_RATE) / k for k in range(1, n))  # noqa: E731
+    made = {
+        "purr": lambda: harmonics(110 * pitch, 4) * (0.5 + 0.5 * np.sin(2 * math.pi * 26 * pitch * t)),
+        "hiss": lambda: np.diff(noise, prepend=0.0) * 0.7,
+        "growl": lambda: harmonics(75 * pitch, 12) * (1 + 0.4 * noise),
+        "chirp": lambda: np.sin(2 * math.pi * np.cumsum(1200 * pitch + 1500 * share) / SAMPLE_RATE) * (share % 0.5 < 0.25),
+        "meow": lambda: harmonics(pitch * (500 + 350 * np.sin(math.pi * share)), 5),
+        "trill": lambda: harmonics(pitch * (700 + 90 * np.sin(2 * math.pi * 22 * t)), 3),
+        "silent": lambda: 0.0 * t,
+    }[vocalization]()
+    return (made * rng.uniform(0.15, 0.3) + 0.004 * noise).astype(np.float32)
+
+
+def _save_sound(samples: np.ndarray[Any, Any], path: Path) -> None:
+    with wave.open(str(path), "wb") as f:
+        f.setnchannels(1)
+        f.setsampwidth(2)
+        f.setframerate(SAMPLE_RATE)
+        f.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())

@@ -1,0 +1,108 @@
+"""The typed recipe of multimodal training: aligned features of pictures and sounds as soft tokens before a language model's prompt."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from podwright.recipe.schema import Count, Expect, Fraction, PositiveInt, Section
+
+Positive = Annotated[float, Field(gt=0)]
+Module = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+class Model(Section):
+    name: str = Field(description="dimensions of random weights: a row of podwright.recipe.llm; of a checkpoint its config.json decides")
+    source: str = Field(description="weights: 'random', a Hugging Face directory, or a hub id")
+    lora_rank: Count = Field(16, description="train adapters of this rank and freeze the weights (LoRA); 0: train all parameters")
+    lora_alpha: Positive = Field(32.0, description="what adapters add is scaled by lora_alpha / lora_rank")
+    lora_dropout: Fraction = Field(0.1, description="share of an adapter's inputs that are left out in training")
+    lora_target_modules: tuple[Module, ...] = Field(
+        ("q_proj", "k_proj", "v_proj", "o_proj"), min_length=1, description="the products that get adapters"
+    )
+    gradient_checkpointing: bool = Field(False, description="compute layers again in the backward pass instead of keeping their activations")
+    mixed_precision: Literal["no", "bf16", "fp16"] = Field(
+        "bf16", description="dtype of matrix products and frozen weights; fp16 scales the loss; trained weights are float32"
+    )
+
+
+class Encoders(Section):
+    """What turns a file into features, before the aligner. Never trained, so each file is looked at once and remembered."""
+
+    image: str = Field("mobilenetv4_conv_small", description="'tiny', or a model of timm")
+    image_weights: str = Field("random", description="'random', 'pretrained' (timm fetches them), or a file")
+    image_size: PositiveInt = Field(224, description="pixels of each side that a picture is scaled to")
+    audio: Literal["tiny", "cnn14"] = Field("cnn14", description="'tiny', or PANNs' CNN14 on log-mel")
+    audio_weights: str = Field("random", description="'random', or a file such as Cnn14_16k_mAP=0.438.pth")
+    audio_seconds: Positive = Field(10.24, description="a sound is cut or padded to this length")
+
+
+class Aligner(Section):
+    source: str = Field(description="'random', or the aligner.pt of Phase 1")
+    dim: PositiveInt = Field(512, description="size of the space that all modalities share")
+
+
+class Projector(Section):
+    hidden_size: PositiveInt = Field(2048, description="width of the projector's hidden layer")
+    num_soft_tokens: PositiveInt = Field(4, description="soft tokens of a modality")
+
+
+class Data(Section):
+    source: str = Field(description="'drawn' (made here), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file")
+    num_train: Count = Field(0, description="use the first N training lines (0: all; drawn: how many to make)")
+    num_test: Count = Field(0, description="hold N lines out where there is no val.jsonl (0: a tenth, at most 200; drawn: how many to make)")
+    system_prompt: str = Field("", description="what stands before every instruction")
+    max_text_length: PositiveInt = Field(512, description="tokens of prompt and response; a line that needs more is refused, never cut")
+    num_workers: PositiveInt = Field(4, description="threads that decode files")
+
+
+class Optimizer(Section):
+    learning_rate: Positive = Field(2e-4, description="AdamW's peak learning rate, before the factors below; decays to 0 by a cosine")
+    projector_factor: Positive = Field(5.0, description="learning rate of the projector, as a multiple")
+    lora_factor: Positive = Field(0.5, description="learning rate of adapters, as a multiple")
+    scale_with_devices: bool = Field(True, description="multiply the learning rate by the number of devices, as the batch is")
+    warmup_steps: Count = Field(500, description="steps spent warming up linearly from 0; at most a tenth of all")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(0.01, description="AdamW's weight decay (not on vectors)")
+    max_grad_norm: Positive = Field(1.0, description="gradients are clipped to this global norm")
+
+
+class Training(Section):
+    num_epochs: PositiveInt = Field(1, description="passes over the training lines, where max_steps does not say")
+    max_steps: Count = Field(0, description="optimizer steps; 0: as num_epochs says")
+    gradient_accumulation_steps: PositiveInt = Field(1, description="batches of per_device_batch_size that a step adds up")
+
+
+class Evaluation(Section):
+    every_n_steps: Count = Field(0, description="answers to held-out lines every N steps besides before and after; 0: only those two")
+    batch_size: PositiveInt = Field(64, description="lines answered at a time")
+    max_new_tokens: PositiveInt = Field(96, description="most tokens of each free text in an answer")
+
+
+class Checkpoint(Section):
+    every_n_steps: Count = Field(0, description="save a checkpoint every N steps; 0: at the end of every epoch")
+
+
+class MultimodalRecipe(Section):
+    kind: Literal["multimodal"] = Field(description="which trainer runs this recipe")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="task-model-hardware")
+    description: str = Field(description="one sentence for `podwright recipes list`")
+    expect: Expect
+    model: Model
+    encoders: Encoders = Encoders()
+    aligner: Aligner
+    projector: Projector = Projector()
+    data: Data
+    per_device_batch_size: PositiveInt = Field(description="lines that a device holds at a time")
+    optimizer: Optimizer = Optimizer()
+    training: Training = Training()
+    evaluation: Evaluation = Evaluation()
+    checkpoint: Checkpoint = Checkpoint()
+    trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
+    seed: int = Field(0, ge=0, description="seed of weights, data order and dropout")
+
+    @model_validator(mode="after")
+    def _whole(self) -> MultimodalRecipe:
+        if self.data.source == "drawn" and not (self.data.num_train and self.data.num_test):
+            raise ValueError("data.source=drawn needs data.num_train and data.num_test: how many lines to make")
+        return self

@@ -1,0 +1,108 @@
+"""One optimizer step: groups of learning rates, warm-up and cosine, accumulation, clipping after unscaling; and its whole state."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from podwright.recipe.multimodal import MultimodalRecipe, Optimizer
+from podwright.train.multimodal.model import Batch, Phase2
+from podwright.train.multimodal.world import World
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclasses.dataclass
+class Learner:
+    model: Phase2
+    wrapped: nn.Module
+    """the model, or what adds up its gradients over processes"""
+    optimizer: torch.optim.AdamW
+    scaler: torch.amp.GradScaler
+    recipe: MultimodalRecipe
+    world: World
+    max_steps: int
+
+    def state(self) -> dict[str, Any]:
+        return {"model": self.model.trained(), "optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.model.load_trained(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+
+
+def learner(model: Phase2, recipe: MultimodalRecipe, world: World, max_steps: int) -> Learner:
+    model.to(world.device).train()
+    wrapped: nn.Module = model
+    if world.size > 1:
+        on_gpu = world.device.type == "cuda"
+        wrapped = nn.parallel.DistributedDataParallel(model, device_ids=[world.device.index] if on_gpu else None, broadcast_buffers=False)
+    fp16 = recipe.model.mixed_precision == "fp16"
+    scaler = torch.amp.GradScaler(world.device.type, enabled=fp16)
+    optimizer = torch.optim.AdamW(groups(model, recipe.optimizer, world.size), weight_decay=0.0, fused=world.device.type == "cuda")
+    return Learner(model, wrapped, optimizer, scaler, recipe, world, max_steps)
+
+
+def groups(model: Phase2, asked: Optimizer, devices: int) -> list[dict[str, Any]]:
+    """The projector learns faster and adapters slower than the rest; vectors do not decay."""
+    base = asked.learning_rate * (devices if asked.scale_with_devices else 1)
+    factors = {"projector": asked.projector_factor, "lora": asked.lora_factor, "llm": 1.0}
+    found: dict[tuple[str, bool], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            part = "projector" if name.startswith("projector.") else "lora" if "lora_" in name else "llm"
+            found.setdefault((part, parameter.ndim > 1), []).append(parameter)
+    return [
+        {"params": members, "lr": base * factors[part], "peak": base * factors[part], "part": part, "weight_decay": asked.weight_decay * decays}
+        for (part, decays), members in found.items()
+    ]
+
+
+def share(step: int, max_steps: int, warmup_steps: int) -> float:
+    """Of the peak learning rate in step `step`, counted from 0."""
+    warmup = min(warmup_steps, max_steps // 10)
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, max_steps - warmup)))
+
+
+def autocast(recipe: MultimodalRecipe, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    dtype = DTYPES.get(recipe.model.mixed_precision)
+    return torch.autocast(device.type, dtype) if dtype else contextlib.nullcontext()
+
+
+def update(learner: Learner, micro: Sequence[Batch], num_targets: int, step: int) -> dict[str, Any]:
+    """One step over this process's `micro`-batches; `num_targets`: labelled tokens of the whole batch, whose mean the loss is.
+
+    Dropout depends on the seed, the step and the process alone, so that a resume draws what would have been drawn.
+    """
+    world, recipe = learner.world, learner.recipe
+    torch.manual_seed((recipe.seed * 1_000_003 + step) * 4099 + world.rank)
+    rate = share(step, learner.max_steps, recipe.optimizer.warmup_steps)
+    for group in learner.optimizer.param_groups:
+        group["lr"] = group["peak"] * rate
+    total = torch.zeros((), device=world.device)
+    for n, batch in enumerate(micro):
+        last = n == len(micro) - 1
+        with contextlib.nullcontext() if last or world.size == 1 else learner.wrapped.no_sync():  # type: ignore[operator]
+            with autocast(recipe, world.device):
+                loss = learner.wrapped(batch) / num_targets
+            # gradients are averaged over processes, and this is a share of one mean
+            learner.scaler.scale(loss * world.size).backward()
+        total += loss.detach()
+    learner.scaler.unscale_(learner.optimizer)
+    norm = nn.utils.clip_grad_norm_(learner.model.trained().values(), recipe.optimizer.max_grad_norm)
+    scale = learner.scaler.get_scale()
+    learner.scaler.step(learner.optimizer)
+    learner.scaler.update()
+    learner.optimizer.zero_grad(set_to_none=True)
+    skipped = learner.scaler.get_scale() < scale
+    figures = {"loss": float(world.summed(total)), "grad_norm": float(norm), "learning_rate": learner.optimizer.param_groups[0]["lr"]}
+    return figures | ({"skipped": skipped} if learner.scaler.is_enabled() else {})

@@ -1,0 +1,70 @@
+"""The processes of a run and what they agree on: one, or as many as torchrun started, over NCCL or on CPUs over gloo."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+T = TypeVar("T")
+_TIMEOUT = datetime.timedelta(minutes=10)  # after which a silent process is given up
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    rank: int = 0
+    size: int = 1
+    device: torch.device = torch.device("cpu")  # noqa: RUF009
+
+    def barrier(self) -> None:
+        if self.size > 1:
+            dist.barrier()
+
+    def from_first(self, make: Callable[[], T]) -> T:
+        """What the first process makes of it, in every process; its error in every process too."""
+        if self.size == 1:
+            return make()
+        told: list[Any] = [None, None]
+        if self.rank == 0:
+            try:
+                told[0] = make()
+            except Exception as e:
+                told[1] = e
+        dist.broadcast_object_list(told, device=self.device if self.device.type == "cuda" else None)
+        if told[1] is not None:
+            raise told[1]
+        found: T = told[0]
+        return found
+
+    def gathered(self, value: T) -> list[T]:
+        """The value of every process."""
+        if self.size == 1:
+            return [value]
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, value)
+        return found
+
+    def summed(self, value: Tensor) -> Tensor:
+        if self.size > 1:
+            dist.all_reduce(value)
+        return value
+
+    def any(self, flag: bool) -> bool:
+        return bool(self.summed(torch.tensor(float(flag), device=self.device)))
+
+
+def join(environment: Mapping[str, str]) -> World:
+    """The world that torchrun's variables describe; a world of one without them."""
+    local, size = int(environment.get("LOCAL_RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda", local) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        torch.cuda.set_device(device)
+    if size > 1:
+        dist.init_process_group("nccl" if on_gpu else "gloo", timeout=_TIMEOUT)
+    return World(int(environment.get("RANK", "0")), size, device)
