@@ -26,7 +26,12 @@ SIDE = 64
 SECONDS = 0.64
 INSTRUCTION = "What is this cat up to?"
 LEFT_OUT = 0.1  # of the lines have no picture, and as many no sound
-_AT_REST = {f"{MARKERS}.ears": "forward", f"{MARKERS}.tail": "neutral", f"{MARKERS}.posture": "relaxed", f"{MARKERS}.vocalization": "silent"}
+_AT_REST = {
+    f"{MARKERS}.ears": "forward",
+    f"{MARKERS}.tail": "neutral",
+    f"{MARKERS}.posture": "relaxed",
+    f"{MARKERS}.vocalization": "silent",
+}
 _STRAIN = {"sideways": 1, "flattened": 2, "alert": 1, "tucked": 1, "lashing": 2, "puffed": 2, "crouched": 1, "arched": 2, "tense": 2}
 _VOICES = {"purr": "soft", "chirp": "soft", "trill": "soft", "meow": "plain", "silent": "plain", "hiss": "harsh", "growl": "harsh"}
 # how strained it looks, how it sounds -> group, state, arousal, risk

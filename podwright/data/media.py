@@ -84,7 +84,7 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
-class _explained:  # noqa: N801
+class _explained:
     """Any fault of the libraries as Unreadable."""
 
     def __init__(self, path: Path):

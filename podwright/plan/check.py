@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError, nearest
-from podwright.plan import memory, pretrain
+from podwright.plan import memory, multimodal, pretrain
 from podwright.plan.compile import programs
 from podwright.plan.findings import Finding
 from podwright.plan.inputs import data, model
@@ -15,12 +15,13 @@ from podwright.plan.meshes import axes, legal, mesh, place, resolved, shards
 from podwright.plan.rewards import rewards, thoughts
 from podwright.plan.sufficiency import context, epochs
 from podwright.recipe.dimensions import Dims, find
-from podwright.recipe.kinds import Recipe
+from podwright.recipe.kinds import JaxRecipe, Recipe
+from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice
 
-CHECKS = ("slice", "mesh", "batch", "model", "data", "rewards", "context", "memory", "target", "trackers")
+CHECKS = ("packages", "slice", "mesh", "batch", "model", "data", "rewards", "context", "memory", "target", "trackers")
 """the parts of a static plan, as findings and `--only` name them"""
 
 
@@ -36,6 +37,8 @@ def only(names: str, findings: list[Finding]) -> list[Finding]:
 
 def check(recipe: Recipe, where: Slice | None, cwd: Path) -> list[Finding]:
     """`where` is None where only the machine itself knows its devices; relative paths start at `cwd`."""
+    if isinstance(recipe, MultimodalRecipe):
+        return multimodal.check(recipe, where, cwd)
     if isinstance(recipe, PretrainRecipe):
         return pretrain.check(recipe, where, cwd)
     findings, dims = model(recipe.model, cwd)
@@ -53,11 +56,13 @@ def check(recipe: Recipe, where: Slice | None, cwd: Path) -> list[Finding]:
 
 def slice_entry(recipe: Recipe, where: Slice, cwd: Path) -> dict[str, Any]:
     """What `podwright plan --json` says about the devices: their numbers, their names, and every mesh of them that works."""
+    if isinstance(recipe, MultimodalRecipe):
+        return where.document() | {"meshes": []}
     shapes = legal(recipe, dimensions(recipe, cwd), where)
     return where.document() | {"meshes": [dict(zip(axes(recipe), shape, strict=True)) for shape in shapes]}
 
 
-def dimensions(recipe: Recipe, cwd: Path) -> Dims | None:
+def dimensions(recipe: JaxRecipe, cwd: Path) -> Dims | None:
     """Of the recipe's model; None where they are not known here."""
     if isinstance(recipe, GrpoRecipe):
         return model(recipe.model, cwd)[1]

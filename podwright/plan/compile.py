@@ -26,7 +26,7 @@ from podwright.errors import UserError
 from podwright.plan import calibrate, costs, dump, environment
 from podwright.plan.meshes import axes, resolved
 from podwright.recipe.dimensions import Dims
-from podwright.recipe.kinds import Recipe
+from podwright.recipe.kinds import JaxRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.shell import Shell
 from podwright.slices import Slice
@@ -88,7 +88,7 @@ class Compiled:
         return None if self.memory is None else self.memory.need + sum(self.beside.values())
 
 
-def programs(recipe: Recipe) -> list[str]:
+def programs(recipe: JaxRecipe) -> list[str]:
     """The programs that a run of the recipe needs, the largest first."""
     if isinstance(recipe, PretrainRecipe):
         return ["update", "evaluate"]
@@ -100,7 +100,7 @@ def limit_bytes(where: Slice) -> float | None:
     return where.accelerator.hbm_bytes or None
 
 
-def compile_all(recipe: Recipe, dims: Dims, where: Slice, names: list[str], *, full: bool, shop: Workshop) -> list[Compiled]:
+def compile_all(recipe: JaxRecipe, dims: Dims, where: Slice, names: list[str], *, full: bool, shop: Workshop) -> list[Compiled]:
     """The verdict on each program in `names`, one compiler at a time; what is in `shop.cache` already takes no time."""
     _can_compile(where, shop.jax)
     more = "tokamax" if isinstance(recipe, PretrainRecipe) and recipe.model.kda == "tokamax" else ""

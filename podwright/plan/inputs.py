@@ -38,7 +38,7 @@ def _sizes(section: Model, dims: Qwen3Dims) -> list[Finding]:
 def _checkpoint(section: Model, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
     directory = cwd / Path(section.source).expanduser()
     if not directory.exists():
-        return [_elsewhere("model", section.source, ["random"])], MODELS.get(section.name)
+        return [elsewhere("model", section.source, ["random"])], MODELS.get(section.name)
     try:
         dims = from_hf_config(json.loads((directory / "config.json").read_text()))
     except UserError as e:
@@ -61,7 +61,7 @@ def data(section: Data, cwd: Path) -> list[Finding]:
         return []
     path = cwd / Path(section.source).expanduser()
     if not path.exists():
-        return [_elsewhere("data", section.source, ["arithmetic"])]
+        return [elsewhere("data", section.source, ["arithmetic"])]
     if path.is_dir() and not any(path.glob("*.jsonl")) and not any(path.rglob("*.parquet")):
         return [
             _error(
@@ -75,7 +75,7 @@ def data(section: Data, cwd: Path) -> list[Finding]:
     return []
 
 
-def _elsewhere(check: str, source: str, words: list[str]) -> Finding:
+def elsewhere(check: str, source: str, words: list[str]) -> Finding:
     """About a source that is not a path on this machine: a hub id, or a slip."""
     guess = nearest(source, words)
     if guess:

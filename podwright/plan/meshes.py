@@ -11,7 +11,7 @@ from podwright.plan.findings import Finding
 from podwright.plan.topology import factorisations, refusal
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.hybrid import CHUNK, HybridDims
-from podwright.recipe.kinds import Recipe
+from podwright.recipe.kinds import JaxRecipe
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 _LISTED = 8
 
 
-def place(where: Slice, recipe: Recipe) -> list[Finding]:
+def place(where: Slice, recipe: JaxRecipe) -> list[Finding]:
     """What a slice is, in the counts that its name leaves open."""
     row = where.accelerator
     if not (row.pod or row.node):
@@ -44,17 +44,17 @@ def place(where: Slice, recipe: Recipe) -> list[Finding]:
     return found
 
 
-def axes(recipe: Recipe) -> tuple[str, ...]:
+def axes(recipe: JaxRecipe) -> tuple[str, ...]:
     """Of the recipe's mesh."""
     return tuple(type(recipe.mesh).model_fields)
 
 
-def shards(recipe: Recipe, shape: Shape) -> int:
+def shards(recipe: JaxRecipe, shape: Shape) -> int:
     """How many parts a batch is split into."""
     return math.prod(n for axis, n in zip(axes(recipe), shape, strict=True) if axis in BATCH_AXES)
 
 
-def mesh(recipe: Recipe, dims: Dims | None, where: Slice | None) -> list[Finding]:
+def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Finding]:
     """`where` is None when only the machine itself knows its devices; then what depends on their number is left to the trainer."""
     fsdp = recipe.mesh.fsdp
     if fsdp < 1 and fsdp != -1:
@@ -77,25 +77,25 @@ def mesh(recipe: Recipe, dims: Dims | None, where: Slice | None) -> list[Finding
     return found if any(f.level == "error" for f in found) else found + _batch(recipe, shards(recipe, shape))
 
 
-def legal(recipe: Recipe, dims: Dims | None, where: Slice) -> list[Shape]:
+def legal(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[Shape]:
     """Every mesh over all devices of `where` that the trainer can make and that divides model and batch."""
     return [s for s in mappable(recipe, dims, where) if not _batch(recipe, shards(recipe, s))]
 
 
-def typed(shape: Sequence[int], recipe: Recipe) -> str:
+def typed(shape: Sequence[int], recipe: JaxRecipe) -> str:
     """The overrides that make this mesh; what is 1 in the recipe and stays 1 is left out."""
     named = zip(axes(recipe), shape, _asked(recipe), strict=True)
     return " ".join(f"mesh.{axis}={n}" for axis, n, old in named if n != 1 or old != 1)
 
 
-def resolved(recipe: Recipe, where: Slice) -> Shape:
+def resolved(recipe: JaxRecipe, where: Slice) -> Shape:
     """The mesh with the number that fsdp=-1 stands for."""
     asked = _asked(recipe)
     others = math.prod(n for axis, n in zip(axes(recipe), asked, strict=True) if axis != "fsdp")
     return tuple(where.num_devices // others if n == -1 else n for n in asked)
 
 
-def _asked(recipe: Recipe) -> Shape:
+def _asked(recipe: JaxRecipe) -> Shape:
     return tuple(getattr(recipe.mesh, axis) for axis in axes(recipe))
 
 
@@ -119,7 +119,7 @@ def over_links(where: Slice, mesh: Mapping[str, int]) -> str:
     return f"{found} (axis {found.axis} is {names[found.axis]})" if found else ""
 
 
-def _split(recipe: Recipe, dims: Dims) -> dict[str, dict[str, int]]:
+def _split(recipe: JaxRecipe, dims: Dims) -> dict[str, dict[str, int]]:
     """What is split over each mesh axis, as models/param.py has it: {axis: {words for it, with {} for its size: size}}."""
     if isinstance(dims, Qwen3Dims):
         return {
@@ -149,7 +149,7 @@ def _split(recipe: Recipe, dims: Dims) -> dict[str, dict[str, int]]:
     }
 
 
-def _parts(recipe: Recipe, dims: HybridDims) -> dict[str, int]:
+def _parts(recipe: JaxRecipe, dims: HybridDims) -> dict[str, int]:
     """What a sequence consists of, none of which two devices can share."""
     if not isinstance(recipe, PretrainRecipe):
         return {}
@@ -174,7 +174,7 @@ def divides(axes: Mapping[str, int], dims: Mapping[str, int]) -> list[Finding]:
     return [Finding("mesh", "error", f"{product}={parts} does not divide {', '.join(wrong)}", fix)]
 
 
-def _division(recipe: Recipe, dims: Dims | None, shape: Shape, where: Slice | None) -> list[Finding]:
+def _division(recipe: JaxRecipe, dims: Dims | None, shape: Shape, where: Slice | None) -> list[Finding]:
     if dims is None:
         return []
     found, split = [], _split(recipe, dims)
@@ -188,7 +188,7 @@ def _price(copies: int) -> str:
     return f"each device then holds {copies} times the weights and optimizer state"
 
 
-def _links(recipe: Recipe, dims: Dims | None, where: Slice, shape: Shape) -> list[Finding]:
+def _links(recipe: JaxRecipe, dims: Dims | None, where: Slice, shape: Shape) -> list[Finding]:
     named = dict(zip(axes(recipe), shape, strict=True))
     why = over_links(where, named)
     if why:
@@ -211,7 +211,7 @@ def _granules(where: Slice) -> str:
     return "machines" if where.accelerator.node else "slices"
 
 
-def mappable(recipe: Recipe, dims: Dims | None, where: Slice) -> list[Shape]:
+def mappable(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[Shape]:
     """Every mesh over all devices of `where` that the trainer can make and that divides the model."""
     names, split = axes(recipe), _split(recipe, dims) if dims else {}
     most = [math.gcd(*split.get(axis, {}).values()) for axis in names]
@@ -220,7 +220,7 @@ def mappable(recipe: Recipe, dims: Dims | None, where: Slice) -> list[Shape]:
     return [s for s in fitting if not over_links(where, dict(zip(names, s, strict=True)))]
 
 
-def _instead(recipe: Recipe, dims: Dims | None, where: Slice, wanted: Shape) -> str:
+def _instead(recipe: JaxRecipe, dims: Dims | None, where: Slice, wanted: Shape) -> str:
     """What to type for a mesh that works, the nearest to the wanted one first."""
 
     def far(shape: Shape) -> tuple[float, ...]:
@@ -238,7 +238,7 @@ def _instead(recipe: Recipe, dims: Dims | None, where: Slice, wanted: Shape) -> 
     return f"type {typed(good[0], recipe)}{price}{''.join(f', or {typed(s, recipe)}' for s in good[1:_LISTED])}{more}"
 
 
-def _batch(recipe: Recipe, shards: int) -> list[Finding]:
+def _batch(recipe: JaxRecipe, shards: int) -> list[Finding]:
     found, micro = [], recipe.training.gradient_accumulation_steps
     over = " x ".join(axis for axis in axes(recipe) if axis in BATCH_AXES)
     for key, (size, larger) in _larger(recipe, shards).items():
@@ -252,7 +252,7 @@ def _batch(recipe: Recipe, shards: int) -> list[Finding]:
     return found
 
 
-def _larger(recipe: Recipe, shards: int) -> dict[str, tuple[int, int]]:
+def _larger(recipe: JaxRecipe, shards: int) -> dict[str, tuple[int, int]]:
     """Batch sizes that `shards` does not divide, and the next ones that it does."""
     parts = {"batch_size": (recipe.batch_size, shards * recipe.training.gradient_accumulation_steps)}
     if isinstance(recipe, GrpoRecipe) and recipe.warm_start:

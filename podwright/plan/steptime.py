@@ -13,7 +13,7 @@ from podwright.accelerators import CPU
 from podwright.plan.compile import Compiled
 from podwright.plan.costs import ProgramCost
 from podwright.plan.meshes import resolved, shards
-from podwright.recipe.kinds import Recipe
+from podwright.recipe.kinds import JaxRecipe
 from podwright.recipe.models import Qwen3Dims, step_flops
 from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice
@@ -56,7 +56,7 @@ def mfu(flops_per_s: float, where: Slice) -> float | None:
     return None if where.accelerator is CPU else flops_per_s / (where.accelerator.bf16_flops * where.num_devices)
 
 
-def num_evaluations(recipe: Recipe) -> int:
+def num_evaluations(recipe: JaxRecipe) -> int:
     """Before, every so many steps, and after."""
     every = recipe.evaluation.every_n_steps
     return 2 + ((recipe.training.max_steps - 1) // every if every else 0)

@@ -17,8 +17,9 @@ from podwright.plan.findings import Finding
 from podwright.plan.meshes import resolved, shards
 from podwright.plan.sufficiency import num_test_examples
 from podwright.recipe.dimensions import Dims
-from podwright.recipe.kinds import Recipe
+from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.slices import Slice
 
@@ -32,6 +33,8 @@ def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, shop
     """
     if depth not in ("quick", "full"):
         raise UserError(f"--compile={depth} is no depth", "type --compile or --compile=full")
+    if isinstance(recipe, MultimodalRecipe):
+        raise UserError(f"{recipe.name} runs in PyTorch, which compiles nothing ahead", "leave --compile out")
     if on == "local":
         raise UserError("what `local` has is known only when a run starts", "type --on cpu-1, or a slice such as --on v6e-16")
     where, dims = slices.parse(on), dimensions(recipe, Path.cwd())
@@ -47,14 +50,14 @@ def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, shop
     return {"ok": ok, "findings": document["findings"] + told, "programs": [entry(one, limit) for one in found], "step": step}
 
 
-def _step(found: list[Compiled], recipe: Recipe, dims: Dims, where: Slice, price: float | None) -> dict[str, Any]:
+def _step(found: list[Compiled], recipe: JaxRecipe, dims: Dims, where: Slice, price: float | None) -> dict[str, Any]:
     if isinstance(recipe, PretrainRecipe):
         return pretrain.step(found, recipe, dims, where, price)
     assert isinstance(dims, Qwen3Dims)
     return steptime.document(found, recipe, dims, where, num_test_examples(recipe.data, Path.cwd()), price)
 
 
-def findings(compiled: list[Compiled], limit_bytes: float | None, recipe: Recipe, shards: int) -> list[Finding]:
+def findings(compiled: list[Compiled], limit_bytes: float | None, recipe: JaxRecipe, shards: int) -> list[Finding]:
     """`shards`: how many parts a batch is split into."""
     found = [finding for one in compiled for finding in _of(one, limit_bytes, recipe, shards)]
     missing = dict.fromkeys(note for one in compiled if one.verdict == "fits" and one.cost is None for note in one.notes)
@@ -65,7 +68,7 @@ def findings(compiled: list[Compiled], limit_bytes: float | None, recipe: Recipe
     return found + [Finding("step", "info", note) for note in missing]
 
 
-def _of(one: Compiled, limit_bytes: float | None, recipe: Recipe, shards: int) -> list[Finding]:
+def _of(one: Compiled, limit_bytes: float | None, recipe: JaxRecipe, shards: int) -> list[Finding]:
     if one.verdict == "unknown":
         return [
             Finding(
@@ -85,7 +88,7 @@ def _of(one: Compiled, limit_bytes: float | None, recipe: Recipe, shards: int) -
     return [Finding("compile", "error", message, _smaller(one.name, recipe, shards))]
 
 
-def _smaller(name: str, recipe: Recipe, shards: int) -> str:
+def _smaller(name: str, recipe: JaxRecipe, shards: int) -> str:
     if isinstance(recipe, PretrainRecipe):
         return pretrain.smaller(name, recipe, shards)
     return memory.smaller(name, recipe, shards)

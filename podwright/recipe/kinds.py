@@ -6,5 +6,7 @@ from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
 
-Recipe = GrpoRecipe | PretrainRecipe | MultimodalRecipe
+JaxRecipe = GrpoRecipe | PretrainRecipe
+"""what is compiled before it runs, over a mesh"""
+Recipe = JaxRecipe | MultimodalRecipe
 KINDS: dict[str, type[Recipe]] = {"grpo": GrpoRecipe, "pretrain": PretrainRecipe, "multimodal": MultimodalRecipe}

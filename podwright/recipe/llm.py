@@ -64,5 +64,7 @@ TEXT_DIM = 384  # of MiniLM-L6, which only Phase 1 reads
 def find(name: str) -> LlmDims:
     if name not in MODELS:
         guess = nearest(name, list(MODELS))
-        raise UserError(f"model.name={name!r} is not a model we know", f"type model.name={guess}" if guess else f"known: {', '.join(MODELS)}")
+        raise UserError(
+            f"model.name={name!r} is not a model we know", f"type model.name={guess}" if guess else f"known: {', '.join(MODELS)}"
+        )
     return MODELS[name]

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from podwright.errors import UserError, nearest
 from podwright.recipe.kinds import KINDS, Recipe
+from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.schema import GrpoRecipe
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -73,7 +74,9 @@ def smoke(recipe: Recipe, steps: int) -> Recipe:
     raw = recipe.model_dump(mode="json")
     raw["training"]["max_steps"] = steps
     raw["evaluation"]["every_n_steps"] = 0
-    raw["checkpoint"]["every_n_steps"] = min(recipe.checkpoint.every_n_steps, max(1, steps // 2))
+    raw["checkpoint"]["every_n_steps"] = min(recipe.checkpoint.every_n_steps or steps, max(1, steps // 2))
+    if isinstance(recipe, MultimodalRecipe):
+        raw["data"]["num_test"] = min(recipe.data.num_test or 16, 16)
     if isinstance(recipe, GrpoRecipe):
         raw["data"]["num_test"] = min(recipe.data.num_test or 32, 32, _tenth(Path(recipe.data.source).expanduser()))
         if recipe.warm_start:

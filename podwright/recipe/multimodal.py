@@ -21,7 +21,7 @@ class Model(Section):
     lora_target_modules: tuple[Module, ...] = Field(
         ("q_proj", "k_proj", "v_proj", "o_proj"), min_length=1, description="the products that get adapters"
     )
-    gradient_checkpointing: bool = Field(False, description="compute layers again in the backward pass instead of keeping their activations")
+    gradient_checkpointing: bool = Field(False, description="compute layers again in the backward pass instead of keeping what they gave")
     mixed_precision: Literal["no", "bf16", "fp16"] = Field(
         "bf16", description="dtype of matrix products and frozen weights; fp16 scales the loss; trained weights are float32"
     )
@@ -51,7 +51,9 @@ class Projector(Section):
 class Data(Section):
     source: str = Field(description="'drawn' (made here), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file")
     num_train: Count = Field(0, description="use the first N training lines (0: all; drawn: how many to make)")
-    num_test: Count = Field(0, description="hold N lines out where there is no val.jsonl (0: a tenth, at most 200; drawn: how many to make)")
+    num_test: Count = Field(
+        0, description="held-out lines, the last ones where there is no val.jsonl (0: all of it, or a tenth; drawn: how many)"
+    )
     system_prompt: str = Field("", description="what stands before every instruction")
     max_text_length: PositiveInt = Field(512, description="tokens of prompt and response; a line that needs more is refused, never cut")
     num_workers: PositiveInt = Field(4, description="threads that decode files")

@@ -33,7 +33,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         "fingerprint": fingerprint(records.recipe) if records.recipe else None,
         **ending(records),
         "steps": steps[-1]["step"] if steps else 0,
-        "steps_planned": _inner(records.raw, "training", "max_steps"),
+        "steps_planned": _inner(records.raw, "training", "max_steps") or records.last("environment").get("max_steps"),
         **kind.figures(records, measured),
         "evaluations": measured,
         "steady_state": kind.speed(records),

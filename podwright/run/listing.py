@@ -96,7 +96,7 @@ def row(run: RunDir) -> dict[str, Any]:
         **_standing(run, state),
         "stage": progress.stage,
         "step": progress.step_of(progress.main),
-        "max_steps": recipe["training"]["max_steps"],
+        "max_steps": progress.total(progress.main),
         "attempt": state.attempt,
         "created": state.created,
         "run_dir": str(run.path),

@@ -11,6 +11,7 @@ _SHOWN = (
     ("completion_length", "length", "{:.0f}"),
     ("expert_load_max", "expert load", "{:.2f}"),
     ("tokens_per_s", "tokens/s", "{:,.0f}"),
+    ("samples_per_s", "samples/s", "{:,.1f}"),
     ("tokens_per_s_per_device", "tokens/s/device", "{:,.0f}"),
     ("step_s", "s/step", "{:.2f}"),
 )
@@ -24,6 +25,8 @@ def of_step(record: Record) -> list[str]:
 def of_test(event: Record) -> str:
     """What an evaluation found: answers where they are tested, else the loss."""
     graded, loss = event.get("strict"), event.get("loss")
+    if "json_valid" in event:
+        return f"answers {event['when']}: {percent(event['json_valid'])} parse, {percent(event['accuracy'])} of their fields are right"
     if graded:
         return f"accuracy {event['when']}: {percent(graded['accuracy'])} of {event['num']}"
     return f"held-out loss {event['when']}: " + ("not known" if loss is None else f"{loss:.4f}")

@@ -72,6 +72,9 @@ class Progress:
         kind = event.get("event")
         if kind == "phase":
             self.phase = event["phase"]
+        elif kind == "environment" and event.get("max_steps"):
+            # where a recipe counts in epochs, the trainer knows the steps
+            self._max_steps[self.main] = event["max_steps"]
         elif kind == "notice":
             self.notices.append(event["message"])
         elif kind == "evaluation":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,6 +42,7 @@ class Aligner(nn.Module):
     def __init__(self, dims: Mapping[str, int], dim: int):
         """`dims`: features of each modality that it has a head for."""
         super().__init__()
+        self.dim = dim
         self.projection_heads = nn.ModuleDict({f"{name}_head": _Head(inner, dim) for name, inner in dims.items()})
         self.postprocessors = nn.ModuleDict({name: _Scale(_LOG_SCALE[name]) for name in dims})
 

@@ -21,7 +21,7 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> None:
 
 def latest(folder: Path) -> tuple[dict[str, Any] | None, list[int]]:
     """The newest state that can be read, and the steps of those that could not."""
-    damaged = []
+    damaged: list[int] = []
     for step, path in sorted(_found(folder), reverse=True):
         try:
             return torch.load(path, map_location="cpu", weights_only=True), damaged

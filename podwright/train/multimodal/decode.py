@@ -111,7 +111,14 @@ class _Row:
 
 @torch.no_grad()
 def answers(
-    model: Phase2, grammar: Grammar, recipe: MultimodalRecipe, prompts: Sequence[list[int]], features: Tensor, present: Tensor, *, texts: bool
+    model: Phase2,
+    grammar: Grammar,
+    recipe: MultimodalRecipe,
+    prompts: Sequence[list[int]],
+    features: Tensor,
+    present: Tensor,
+    *,
+    texts: bool,
 ) -> list[str]:
     """The likeliest answer to each prompt with its features, as the text of JSON; with `texts` false its beginning."""
     device, pad_id = features.device, grammar.tokenizer.pad_id
@@ -130,9 +137,7 @@ def answers(
         positions = (seen.cumsum(1) - 1).clamp(min=0)
         cache = None
         while True:
-            out = model.llm.model(
-                inputs_embeds=inputs, attention_mask=seen, position_ids=positions, past_key_values=cache, use_cache=True
-            )
+            out = model.llm.model(inputs_embeds=inputs, attention_mask=seen, position_ids=positions, past_key_values=cache, use_cache=True)
             cache, newest = out.past_key_values, out.last_hidden_state[:, -1]
             choosing = [n for n, row in enumerate(rows) if not isinstance(row.next, int | None)]
             if choosing:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,7 @@ class _Grid(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         centred = images - images.mean((1, 2, 3), keepdim=True)
+        centred = centred / (centred.std((1, 2, 3), keepdim=True) + 1e-3)
         return F.adaptive_avg_pool2d(F.relu(self.filters(centred)), (8, 8)).flatten(1)
 
 
@@ -103,7 +105,7 @@ class Cnn14(nn.Module):
         super().__init__()
         self.bn0 = nn.BatchNorm2d(_BINS)
         sizes = (1, 64, 128, 256, 512, 1024, 2048)
-        for number, (inner, outer) in enumerate(zip(sizes, sizes[1:], strict=False), 1):
+        for number, (inner, outer) in enumerate(itertools.pairwise(sizes), 1):
             setattr(self, f"conv_block{number}", _Block(inner, outer))
         self.fc1 = nn.Linear(2048, 2048)
 
@@ -159,7 +161,7 @@ def _load(module: nn.Module, path: Path, key: str) -> None:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            found = load_file(path)
+            found: Any = load_file(path)
         else:
             found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e:
@@ -175,7 +177,7 @@ def _picture(image: Array, size: int) -> Tensor:
     from PIL import Image
 
     scaled = np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC), np.float32) / 255
-    return torch.from_numpy(((scaled - np.float32(_MEAN)) / np.float32(_STD)).transpose(2, 0, 1).copy())
+    return torch.from_numpy(((scaled - np.array(_MEAN, np.float32)) / np.array(_STD, np.float32)).transpose(2, 0, 1).copy())
 
 
 def _log_mel(samples: Array, seconds: float) -> Tensor:

@@ -37,7 +37,9 @@ def loss(model: Phase2, lines: Lines, recipe: MultimodalRecipe, world: World, pa
     return float(world.summed(total)) / lines.num_targets(range(len(lines)))
 
 
-def grade(model: Phase2, lines: Lines, training: Lines, grammar: Grammar, recipe: MultimodalRecipe, world: World) -> tuple[Record, list[Record]]:
+def grade(
+    model: Phase2, lines: Lines, training: Lines, grammar: Grammar, recipe: MultimodalRecipe, world: World
+) -> tuple[Record, list[Record]]:
     """Figures of an evaluation, and a few answers. Every process answers its share."""
     texts = _answered(model, lines, grammar, recipe, world, texts=True)
     given = [_parsed(text) for text in texts]

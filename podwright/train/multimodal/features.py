@@ -53,7 +53,9 @@ def sight(recipe: MultimodalRecipe) -> Sight:
     return Sight(made, heads, mark)
 
 
-def of_files(examples: Sequence[Example], found: Sight, recipe: MultimodalRecipe, world: World, folder: Path) -> tuple[Tensor, Tensor, dict[int, str]]:
+def of_files(
+    examples: Sequence[Example], found: Sight, recipe: MultimodalRecipe, world: World, folder: Path
+) -> tuple[Tensor, Tensor, dict[int, str]]:
     """Features [N, M, D], which are there [N, M], and what is wrong with the files of which examples."""
     store = folder / found.fingerprint
     if world.rank == 0:
@@ -85,7 +87,7 @@ def of_files(examples: Sequence[Example], found: Sight, recipe: MultimodalRecipe
 
 def one_line(example: Example, found: Sight, device: torch.device) -> tuple[Tensor, Tensor]:
     """[1, M, D] and [1, M] of files that nobody will ask for again; media.Unreadable for a bad one."""
-    values = torch.zeros(1, len(MODALITIES), found.aligner.projection_heads["image_head"].fc.out_features)
+    values = torch.zeros(1, len(MODALITIES), found.aligner.dim)
     present = torch.zeros(1, len(MODALITIES), dtype=torch.bool)
     sources = _sources(example)
     if isinstance(sources, str):
@@ -154,7 +156,7 @@ def _compute(
     return wrong
 
 
-def _groups(items: Iterator, size: int) -> Iterator[list]:  # type: ignore[type-arg]
+def _groups(items: Iterator, size: int) -> Iterator[list]:
     group = []
     for item in items:
         group.append(item)

@@ -14,7 +14,6 @@ from podwright.recipe.multimodal import Data, MultimodalRecipe
 from podwright.rundir import RunDir, write_json
 from podwright.train.multimodal import batches, features
 from podwright.train.multimodal.batches import Lines
-from podwright.train.multimodal.features import Sight
 from podwright.train.multimodal.world import World
 
 _MOST_HELD_OUT = 200
@@ -51,7 +50,9 @@ def load(run: RunDir, recipe: MultimodalRecipe, world: World) -> Inputs:
         keep = [i for i in range(len(examples)) if i not in faults]
         if not keep:
             raise UserError(f"no line of {source} has a file that can be decoded", f"type podwright data check {source}")
-        parts.append(Lines([examples[i] for i in keep], [prompts[i] for i in keep], [responses[i] for i in keep], values[keep], present[keep]))
+        parts.append(
+            Lines([examples[i] for i in keep], [prompts[i] for i in keep], [responses[i] for i in keep], values[keep], present[keep])
+        )
     if world.rank == 0:
         write_json(run.path / SKIPPED, skipped)
     return Inputs(parts[0], parts[1], tokenizer, directory, skipped)
@@ -66,7 +67,9 @@ def split(source: Path, data: Data) -> tuple[list[Example], list[Example]]:
     if not held_out:
         count = data.num_test or min(_MOST_HELD_OUT, max(1, len(training) // 10))
         if len(training) < 2 or count >= len(training):
-            raise UserError(f"data.source={source} has {len(training)} lines, which leave none to train on", "give more, or a smaller data.num_test")
+            raise UserError(
+                f"data.source={source} has {len(training)} lines, which leave none to train on", "give more, or a smaller data.num_test"
+            )
         training, held_out = training[:-count], training[-count:]
     return training[: data.num_train or None], held_out[: data.num_test or None]
 
@@ -110,5 +113,8 @@ def _whole(path: Path) -> list[Example]:
     good, faults = annotated.read(path)
     if faults:
         lines = len({f["line"] for f in faults})
-        raise UserError(f"{path} has {lines} bad line{'s' if lines > 1 else ''}, such as {faults[0]['message']}", f"type podwright data check {path} --fix")
+        raise UserError(
+            f"{path} has {lines} bad line{'s' if lines > 1 else ''}, such as {faults[0]['message']}",
+            f"type podwright data check {path} --fix",
+        )
     return good

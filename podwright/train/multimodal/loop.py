@@ -138,9 +138,7 @@ def _evaluate(job: Job, when: str, number: int) -> None:
     figures, samples = evaluate.grade(built, held_out, job.inputs.training, job.grammar, recipe, job.world)
     if when != "during":
         job.emit.samples([{"when": when, **sample} for sample in samples])
-    job.emit.event(
-        "evaluation", when=when, step=number, num=len(held_out), loss=loss, **figures, seconds=time.perf_counter() - begin
-    )
+    job.emit.event("evaluation", when=when, step=number, num=len(held_out), loss=loss, **figures, seconds=time.perf_counter() - begin)
 
 
 def _save(job: Job, number: int) -> None:

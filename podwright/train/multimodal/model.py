@@ -129,7 +129,7 @@ def _llm(recipe: MultimodalRecipe, directory: Path | None) -> Any:
         row = dims.find(recipe.model.name)
         sizes = {f.name: getattr(row, f.name) for f in dataclasses.fields(row) if f.name != "rope_theta"}
         rope = {"rope_type": "default", "rope_theta": row.rope_theta}
-        return Qwen2ForCausalLM(Qwen2Config(**sizes, rope_parameters=rope, attn_implementation="sdpa"))
+        return Qwen2ForCausalLM(Qwen2Config(**sizes, rope_parameters=rope))
     try:
         return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, ValueError, KeyError) as e:

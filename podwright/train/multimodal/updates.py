@@ -60,7 +60,13 @@ def groups(model: Phase2, asked: Optimizer, devices: int) -> list[dict[str, Any]
             part = "projector" if name.startswith("projector.") else "lora" if "lora_" in name else "llm"
             found.setdefault((part, parameter.ndim > 1), []).append(parameter)
     return [
-        {"params": members, "lr": base * factors[part], "peak": base * factors[part], "part": part, "weight_decay": asked.weight_decay * decays}
+        {
+            "params": members,
+            "lr": base * factors[part],
+            "peak": base * factors[part],
+            "part": part,
+            "weight_decay": asked.weight_decay * decays,
+        }
         for (part, decays), members in found.items()
     ]
 

@@ -1,0 +1,180 @@
+"""What a plan says of multimodal training: the packages, the model, the aligner, the lines and what they name, the budget, the batch."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import math
+import pickletools
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.plan.findings import Finding
+from podwright.plan.inputs import elsewhere
+from podwright.recipe import ethogram, llm
+from podwright.recipe.llm import LlmDims
+from podwright.recipe.multimodal import Data, MultimodalRecipe
+from podwright.slices import Slice
+
+_BYTES_PER_TOKEN = 3.5  # of JSON and English, with a vocabulary of 150,000
+_NEEDED = {"torch": "torch", "transformers": "transformers", "peft": "peft", "av": "av", "PIL": "pillow"}
+_LOOKED_AT = 20_000  # lines, in a second
+
+
+def check(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
+    findings = _packages(recipe) if where is None else _place(recipe, where)
+    findings += _model(recipe, cwd)
+    for key, source in (("image_weights", recipe.encoders.image_weights), ("audio_weights", recipe.encoders.audio_weights)):
+        if source not in ("random", "pretrained") and not (cwd / Path(source).expanduser()).is_file():
+            findings.append(_error("model", f"encoders.{key}={source} is not there", "check the path, or type random"))
+    findings += _aligner(recipe, cwd)
+    if recipe.data.source == "drawn":
+        return findings + _batch(recipe, recipe.data.num_train, where)
+    return findings + _data(recipe, where, cwd)
+
+
+def _packages(recipe: MultimodalRecipe) -> list[Finding]:
+    needed = _NEEDED | ({} if recipe.encoders.image == "tiny" else {"timm": "timm"})
+    absent = [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
+    if not absent:
+        return []
+    return [_error("packages", f"{', '.join(absent)} not installed here", "type pip install 'podwright[torch]'")]
+
+
+def _place(recipe: MultimodalRecipe, where: Slice) -> list[Finding]:
+    row = where.accelerator
+    if row.pod is not None:
+        return [_error("slice", f"{row.name} is a TPU, and multimodal training is PyTorch's", "type --on with GPUs, such as 4xA100-40GB")]
+    if row.hbm_bytes and recipe.model.mixed_precision == "bf16" and not row.bf16_flops:
+        return [_error("slice", f"{row.name} has no bfloat16", "type model.mixed_precision=fp16")]
+    return []
+
+
+def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
+    m, p = recipe.model, recipe.projector
+    if m.source == "random":
+        try:
+            dims = llm.find(m.name)
+        except UserError as e:
+            return [_error("model", e.what, e.fix)]
+    else:
+        directory = cwd / Path(m.source).expanduser()
+        if not directory.exists():
+            return [elsewhere("model", m.source, ["random"])]
+        found = _dims_of(directory)
+        if found is None:
+            return [_error("model", f"model.source={m.source} has no config.json of a language model", "give a Hugging Face directory")]
+        dims = found
+    projector = dims.num_projector_params(recipe.aligner.dim, p.hidden_size, p.num_soft_tokens)
+    rest = f"{dims.num_lora_params(m.lora_rank, m.lora_target_modules):,} in adapters" if m.lora_rank else "all of them"
+    said = f"{m.name} has {dims.num_params() / 1e6:,.1f} M parameters; trained are {projector:,} in the projector and {rest}"
+    return [Finding("model", "info", said)]
+
+
+def _dims_of(directory: Path) -> LlmDims | None:
+    try:
+        config = json.loads((directory / "config.json").read_text())
+        return LlmDims(**{f.name: config[f.name] for f in dataclasses.fields(LlmDims) if f.name in config})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
+    source = recipe.aligner.source
+    if source == "random":
+        if recipe.encoders.image == "tiny":
+            return []
+        said = "aligner.source=random: the features mean nothing yet"
+        return [Finding("model", "warning", said, "give the aligner.pt of Phase 1")]
+    path = cwd / Path(source).expanduser()
+    if not path.is_file():
+        return [_error("model", f"aligner.source={source} is not there", "check the path")]
+    names = weights_named(path)
+    if names is None:
+        return [_error("model", f"aligner.source={source} is not what torch.save writes", "give the aligner.pt of Phase 1")]
+    wanted = [f"projection_heads.{modality}_head.fc.weight" for modality in ("image", "audio")]
+    absent = [name for name in wanted if name not in names]
+    return [_error("model", f"aligner.source={source} has no {absent[0]}", "give an aligner of these modalities")] if absent else []
+
+
+def weights_named(path: Path) -> set[str] | None:
+    """Every text in the pickle of what torch.save wrote, the names of its weights among them; nothing of it is executed."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            name = next(n for n in archive.namelist() if n.endswith("/data.pkl"))
+            return {arg for _, arg, _ in pickletools.genops(archive.read(name)) if isinstance(arg, str)}
+    except (OSError, zipfile.BadZipFile, StopIteration, ValueError):
+        return None
+
+
+def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
+    source = cwd / Path(recipe.data.source).expanduser()
+    if not source.exists():
+        return [elsewhere("data", recipe.data.source, ["drawn"])]
+    findings, counts = [], {}
+    for name in ("train.jsonl", "val.jsonl") if source.is_dir() else ("",):
+        path = source / name if name else source
+        if path.is_file():
+            counts[name], found = _file(path, recipe.data)
+            findings += found
+        elif name != "val.jsonl":
+            findings.append(_error("data", f"data.source={recipe.data.source} has no train.jsonl", "name a directory that does, or a file"))
+    if not findings:
+        findings += _batch(recipe, recipe.data.num_train or max(counts.values()), where)
+    return findings
+
+
+def _file(path: Path, data: Data) -> tuple[int, list[Finding]]:
+    """How many lines it has, and its first fault, its first absent file, its longest line."""
+    faults: list[str] = []
+    absent: list[str] = []
+    lines, longest, at = 0, 0, 0
+    with path.open("rb") as f:
+        for number, line in enumerate(f, 1):
+            lines += bool(line.strip())
+            if number > _LOOKED_AT or not line.strip():
+                continue
+            parsed, wrong = _parsed(line)
+            faults += [f"line {number}: {field} {message}" for field, message in wrong]
+            if not wrong:
+                absent += [f"line {number}: {parsed[m]}" for m in ethogram.MEDIA if m in parsed and not (path.parent / parsed[m]).is_file()]
+                size = len((data.system_prompt + parsed["instruction"] + parsed["response"]).encode())
+                longest, at = max((longest, at), (size, number))
+    findings = []
+    if faults:
+        findings.append(_error("data", f"{path} has {len(faults)} faults, such as {faults[0]}", f"type podwright data check {path} --fix"))
+    if absent:
+        findings.append(_error("data", f"{len(absent)} files that {path.name} names are not there, such as {absent[0]}", "check the paths"))
+    if (need := math.ceil(longest / _BYTES_PER_TOKEN)) > data.max_text_length:
+        said = f"line {at} of {path.name} needs about {need} tokens for prompt and response, data.max_text_length={data.max_text_length}"
+        findings.append(Finding("context", "warning", said, f"type data.max_text_length={need}; no line is ever cut"))
+    if not lines:
+        findings.append(_error("data", f"{path} is empty", "give a file of lines"))
+    return lines, findings
+
+
+def _parsed(line: bytes) -> tuple[Any, list[ethogram.Found]]:
+    try:
+        parsed = json.loads(line)
+    except (ValueError, RecursionError):
+        return None, [("line", "is not JSON")]
+    return parsed, list(ethogram.line_faults(parsed))
+
+
+def _batch(recipe: MultimodalRecipe, lines: int, where: Slice | None) -> list[Finding]:
+    devices = where.num_devices if where else 1
+    size = recipe.per_device_batch_size * devices * recipe.training.gradient_accumulation_steps
+    if lines < size:
+        said = f"a step takes {size} lines and there are {lines} to train on: each is seen more than once a step"
+        return [Finding("batch", "warning", said, "type a smaller per_device_batch_size")]
+    steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
+    factor = devices if recipe.optimizer.scale_with_devices else 1
+    said = f"{steps:,} steps of {size} lines; the learning rate is {recipe.optimizer.learning_rate * factor:g}"
+    return [Finding("batch", "info", said + (f", {factor} times what the recipe says, for {devices} devices" if factor > 1 else ""))]
+
+
+def _error(check: str, message: str, fix: str) -> Finding:
+    return Finding(check, "error", message, fix)
