@@ -264,6 +264,23 @@ def evaluate(
 
 
 @app.command()
+def predict(
+    name: RunName,
+    image: Annotated[Path | None, typer.Option("--image", metavar="FILE")] = None,
+    audio: Annotated[Path | None, typer.Option("--audio", metavar="FILE")] = None,
+    video: Annotated[Path | None, typer.Option("--video", metavar="FILE", help="its pictures, and its sound if it has one")] = None,
+    text: Annotated[str, typer.Option("--text", metavar="TEXT", help="what to ask; default: what training asks")] = "",
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="default: results/ in the run")] = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Answer one picture, sound or video with the model of a multimodal run, as JSON that keeps to the schema."""
+    given = {"--image": image, "--audio": audio, "--video": video, "--out": out, "--text": text or None}
+    options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
+    ask(["predict", str(_find(runs, name).path), *options], as_json)
+
+
+@app.command()
 def export(
     name: RunName,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="a new directory")],

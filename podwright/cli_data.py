@@ -45,10 +45,27 @@ def count(
 def check(
     source: Source,
     vocab_size: Annotated[int, typer.Option("--vocab-size", metavar="V", help="of the model; default: what the shards say")] = 0,
+    recipe: Annotated[str, typer.Option("--recipe", metavar="R", help="of annotated lines: hold their lengths against its budget")] = "",
+    fix: Annotated[bool, typer.Option("--fix", help="of annotated lines: write the good ones to FILE.good.jsonl")] = False,
     as_json: Json = False,
 ) -> None:
     """Find everything that is wrong with a source. Exit code 1: something is."""
-    code, document = answer(["data", "check", source, *(["--vocab-size", str(vocab_size)] if vocab_size else [])])
+    size = ["--vocab-size", str(vocab_size)] if vocab_size else []
+    options = [*(["--recipe", recipe] if recipe else []), *(["--fix"] if fix else [])]
+    code, document = answer(["data", "check", source, *size, *options])
     if document:
         show.document(document) if as_json else show.faults(document)
     raise typer.Exit(code or int(bool(document["num_faults"])))
+
+
+@verbs.command()
+def draw(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a new directory")],
+    num_train: Annotated[int, typer.Option("--num-train", metavar="N", help="lines to train on")] = 1000,
+    num_test: Annotated[int, typer.Option("--num-test", metavar="N", help="lines to hold out")] = 100,
+    seed: Annotated[int, typer.Option("--seed", metavar="S")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Draw and voice made-up cats with true answers, to try multimodal training on."""
+    sizes = ["--num-train", str(num_train), "--num-test", str(num_test), "--seed", str(seed)]
+    ask(["data", "draw", str(folder), *sizes], as_json)

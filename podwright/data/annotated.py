@@ -16,7 +16,8 @@ from podwright.data import media
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import ethogram
-from podwright.rundir import write_json
+from podwright.recipe.load import load
+from podwright.recipe.multimodal import MultimodalRecipe
 
 Record = dict[str, Any]
 LISTED = 100
@@ -83,6 +84,23 @@ def check(path: Path, budget: Budget | None = None, max_text_length: int = 0) ->
         faults.append(_fault(0, None, f"{path} holds no lines"))
     found_record = {"source": str(path), "lines": lines, "valid": len(whole), "num_faults": len(faults), "faults": faults[:LISTED]}
     return found_record | {"classes": balance, "warnings": list(_one_sided(balance, len(whole)))}, [one.line for one in whole]
+
+
+def checked(path: Path, recipe: str | None, mend: bool) -> Record:
+    """What `podwright data check` says; with a `recipe`, lengths are held against its budget, where its tokenizer is at hand."""
+    found, good = check(path, *(_of_recipe(recipe) if recipe else ()))
+    return found | ({"fixed": str(fix(path, good))} if mend else {})
+
+
+def _of_recipe(name: str) -> tuple[Budget, int]:
+    recipe = load(name)
+    if not isinstance(recipe, MultimodalRecipe):
+        raise UserError(f"{name} is a recipe of kind {recipe.kind}", "name one of kind multimodal")
+    source = Path(recipe.model.source).expanduser()
+    if not source.is_dir():
+        said = f"the tokenizer of model.source={recipe.model.source} is not on this machine, so that nobody can count tokens"
+        raise UserError(said, "leave --recipe out, or name a recipe whose model.source is a directory")
+    return budget(Tokenizer.load(source), recipe.data.system_prompt), recipe.data.max_text_length
 
 
 def fix(path: Path, good: Sequence[int]) -> Path:
@@ -164,7 +182,3 @@ def _one_sided(balance: dict[str, dict[str, int]], lines: int) -> Iterator[str]:
 def _fault(line: int, field: str | None, message: str) -> Record:
     said = f"line {line}: {field} {message}" if field else f"line {line}: {message}"
     return {"line": line, "field": field, "message": said}
-
-
-def save_list(path: Path, faults: list[Record]) -> None:
-    write_json(path, faults)

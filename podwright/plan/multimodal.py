@@ -113,7 +113,7 @@ def weights_named(path: Path) -> set[str] | None:
 def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
     source = cwd / Path(recipe.data.source).expanduser()
     if not source.exists():
-        return [elsewhere("data", recipe.data.source, ["drawn"])]
+        return [_error("data", f"data.source={recipe.data.source} is not there", "check the path, or type data.source=drawn")]
     findings, counts = [], {}
     for name in ("train.jsonl", "val.jsonl") if source.is_dir() else ("",):
         path = source / name if name else source

@@ -77,7 +77,8 @@ def _length(recipe: Result, _: Result) -> Any:
 def _work(recipe: Result, _: Result) -> Any:
     batch, length = recipe.get("batch_size"), recipe.get("sequence_length")
     if batch is None:
-        return None
+        lines, parts = recipe.get("per_device_batch_size"), inner(recipe, "training.gradient_accumulation_steps") or 1
+        return None if lines is None else f"{lines * parts:,} lines a device"
     if length is not None:
         return f"{batch * length:,} tokens"
     return f"{batch * (inner(recipe, 'grpo.num_generations') or 1):,} completions"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from podwright.errors import UserError, from_os
-from podwright.recipe import load
+from podwright.recipe import ethogram, load
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
@@ -50,7 +50,8 @@ class _Stopping:
 
 
 def main() -> int:
-    verbs = {"eval": _eval, "export": _export, "data": _data, "compile": _compile, "measure": _measure, "facts": _facts}
+    verbs = {"eval": _eval, "export": _export, "predict": _predict, "data": _data}
+    verbs |= {"compile": _compile, "measure": _measure, "facts": _facts}
     verb = verbs.get(sys.argv[1] if len(sys.argv) > 1 else "")
     if verb is None:
         return _train()
@@ -201,7 +202,25 @@ def _export(argv: list[str]) -> dict[str, Any]:
     return standalone.export(args.run, args.out)
 
 
+def _predict(argv: list[str]) -> dict[str, Any]:
+    from podwright.train.multimodal import predict
+
+    parser = argparse.ArgumentParser(prog="podwright predict")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--text", default="")
+    parser.add_argument("--out", type=Path)
+    for name in ethogram.MEDIA:
+        parser.add_argument(f"--{name}", type=Path)
+    args = parser.parse_args(argv)
+    files = {name: path for name in ethogram.MEDIA if (path := getattr(args, name)) is not None}
+    return predict.predict(args.run, files, args.text, args.out)
+
+
 def _data(argv: list[str]) -> dict[str, Any]:
+    if argv[0] == "draw":
+        return _draw(argv[1:])
+    if argv[0] == "check" and (found := _check_annotated(argv[1:])) is not None:
+        return found
     from podwright.data import faults, shards
 
     parser = argparse.ArgumentParser(prog="podwright data")
@@ -219,6 +238,35 @@ def _data(argv: list[str]) -> dict[str, Any]:
     if args.verb == "tokenize":
         return shards.tokenize(args.files, args.tokenizer, args.out, args.shard_tokens)
     return shards.count(args.source, args.tokenizer) if args.verb == "count" else faults.check(args.source, args.vocab_size)
+
+
+def _draw(argv: list[str]) -> dict[str, Any]:
+    from podwright.data import drawn
+
+    parser = argparse.ArgumentParser(prog="podwright data draw")
+    parser.add_argument("folder", type=Path)
+    for name in ("--num-train", "--num-test", "--seed"):
+        parser.add_argument(name, type=int, required=True)
+    args = parser.parse_args(argv)
+    drawn.write(args.folder, args.num_train, args.num_test, args.seed)
+    return {"out": str(args.folder), "train": args.num_train, "val": args.num_test}
+
+
+def _check_annotated(argv: list[str]) -> dict[str, Any] | None:
+    """Of annotated lines; None for a source of text or tokens."""
+    parser = argparse.ArgumentParser(prog="podwright data check")
+    parser.add_argument("source", type=Path)
+    parser.add_argument("--fix", action="store_true")
+    parser.add_argument("--recipe")
+    args, _ = parser.parse_known_args(argv)
+    from podwright.data import annotated
+
+    if not annotated.is_annotated(args.source):
+        for option, given in (("--fix", args.fix), ("--recipe", args.recipe)):
+            if given:
+                raise UserError(f"{option} is for annotated lines, and {args.source} has none", f"leave {option} out")
+        return None
+    return annotated.checked(args.source, args.recipe, args.fix)
 
 
 def _compile(argv: list[str]) -> dict[str, Any]:

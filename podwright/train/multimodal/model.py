@@ -108,7 +108,7 @@ def build(recipe: MultimodalRecipe, directory: Path | None) -> Phase2:
         llm.requires_grad_(False).to(frozen)
         _add_adapters(llm, recipe)
     if recipe.model.gradient_checkpointing:
-        llm.gradient_checkpointing_enable({"use_reentrant": False})
+        llm.activation_checkpointing_enable({"use_reentrant": False})
     shape = (recipe.aligner.dim, recipe.projector.hidden_size, recipe.projector.num_soft_tokens, llm.config.hidden_size)
     return Phase2(llm, Projector(*shape))
 

@@ -1,0 +1,221 @@
+"""What a report says of a multimodal run: how many fields it gets right, and what is lost without picture or sound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podwright.report import style, timing
+from podwright.report.comparable import Curve, Figure
+from podwright.report.drawing import Draw, Plot, in_percent, one_line, raw_and_smooth
+from podwright.report.records import Records, Result, known, number
+from podwright.report.series import line, note
+from podwright.report.wording import figure, how_far, percent
+from podwright.rundir import Record
+
+STEP = "step"
+STEADY: timing.Steady = {
+    "step_s": ("whole step", "s"),
+    "data_wait_s": ("waiting for data", "s"),
+    "samples_per_s": ("lines", "samples/s"),
+    "tokens_per_s_per_device": ("text tokens per device", "tokens/s"),
+    "padding_share": ("padding", "share of the tokens"),
+    "tflops_per_device": ("model FLOPs per device", "TFLOP/s"),
+    "mfu": ("model FLOPs utilisation", "fraction of peak"),
+    "peak_memory_gib": ("peak memory per device", "GiB"),
+}
+TESTED: tuple[str, ...] = ("loss", "json_valid", "accuracy", "majority", "fields", "majority_fields", "without_image", "without_audio")
+MUCH_WAITING = 0.05
+UNITS = {
+    "loss": "nats per response token",
+    "accuracy_before": "fraction of the fields of held-out answers",
+    "accuracy_after": "fraction of the fields of held-out answers",
+    "majority": "the same, of always answering what training lines answer most often",
+    "accuracy_without_image": "accuracy_after on the lines that have both, without their picture",
+    "accuracy_without_audio": "accuracy_after on the lines that have both, without their sound",
+    "json_valid": "fraction of the held-out answers that parse and keep to the schema",
+    "data_wait_share": "fraction of the steps' time",
+}
+
+
+def figures(records: Records, tests: list[Record]) -> Result:
+    steps, last = records.steps(), _tested(tests, "after")
+    before, after = number(_tested(tests, "before").get("accuracy")), number(last.get("accuracy"))
+    return {
+        "loss": timing.trend(steps, "loss"),
+        "loss_before": number(_tested(tests, "before").get("loss")),
+        "loss_after": number(last.get("loss")),
+        "accuracy_before": before,
+        "accuracy_after": after,
+        "accuracy_gain": None if before is None or after is None else after - before,
+        "majority": number((last or _tested(tests, "before")).get("majority")),
+        "json_valid": number(last.get("json_valid")),
+        "accuracy_without_image": number((last.get("without_image") or {}).get("accuracy")),
+        "accuracy_without_audio": number((last.get("without_audio") or {}).get("accuracy")),
+        "fields": _fields(last),
+        "num_tested": last.get("num"),
+        "epochs": timing.last(steps, "epoch"),
+        "samples": timing.last(steps, "samples"),
+        "grad_norm": timing.trend(steps, "grad_norm"),
+        "data_wait_share": _share_waited(timing.warm_steps(records)),
+        "peak_memory_gib": max(known(steps, "peak_memory_gib"), default=None),
+        "data": records.last("environment").get("data"),
+        "units": UNITS,
+    }
+
+
+def speed(records: Records) -> Result:
+    """Medians of the steps in steady state."""
+    return timing.steady_state(records, STEADY)
+
+
+def inside(records: Records) -> dict[str, float]:
+    """Seconds of each part of all steps."""
+    waited, whole = (sum(known(records.steps(), name)) for name in ("data_wait_s", "step_s"))
+    return {"waiting for data": waited, "computing": max(0.0, whole - waited)} if whole else {}
+
+
+def say(result: Result) -> str:
+    """What the run came to, in a sentence or two."""
+    after, majority = result["accuracy_after"], result["majority"]
+    if after is None:
+        trained = result["loss"]["last"]
+        course = (
+            "" if trained is None else f"The training loss went from {figure(result['loss']['first'])} to {figure(trained)} nats a token."
+        )
+        return f"{how_far(result, STEP)} {course}".strip()
+    text = f"After {result['steps']} steps {percent(after)} of the fields of {result['num_tested']} held-out answers are right"
+    return text + ("." if majority is None else f"; the commonest answer alone gets {percent(majority)}.")
+
+
+def also(result: Result) -> str:
+    image, audio, share = result["accuracy_without_image"], result["accuracy_without_audio"], result["data_wait_share"]
+    both = image is not None and audio is not None
+    said = f"Without the picture it is {percent(image)}, without the sound {percent(audio)}." if both else ""
+    waited = f"The devices waited for data {percent(share)} of the time." if share is not None and share > MUCH_WAITING else ""
+    return f"{said} {waited}".strip()
+
+
+def _tested(tests: list[Record], when: str) -> Record:
+    return next((t for t in reversed(tests) if t["when"] == when), {})
+
+
+def _fields(test: Record) -> list[dict[str, Any]]:
+    """A row for each field: right, right without picture or sound, by the commonest answer."""
+
+    def of(value: Any, name: str) -> float | None:
+        return number(value.get(name)) if isinstance(value, dict) else None
+
+    parts = {
+        "accuracy": test.get("fields"),
+        "without_image": (test.get("without_image") or {}).get("fields"),
+        "without_audio": (test.get("without_audio") or {}).get("fields"),
+        "majority": test.get("majority_fields"),
+    }
+    return [{"field": name, **{part: of(values, name) for part, values in parts.items()}} for name in test.get("fields") or {}]
+
+
+def _share_waited(steps: list[Record]) -> float | None:
+    both = [(w, s) for r in steps if (w := number(r.get("data_wait_s"))) is not None and (s := number(r.get("step_s"))) is not None]
+    whole = sum(s for _, s in both)
+    return sum(w for w, _ in both) / whole if whole else None
+
+
+def accuracy(records: Records, result: Result) -> Plot | None:
+    tests = [t for t in result["evaluations"] if number(t["accuracy"]) is not None]
+    if not tests:
+        return None
+    fig, (ax,) = style.figure("fields that are right", x="step")
+    steps = [t["step"] or 0 for t in tests]
+    ax.plot(steps, [t["accuracy"] for t in tests], color=style.color("blue"), marker="o", markersize=4.5, label="picture and sound")
+    for name, label, color in (("without_image", "without picture", "orange"), ("without_audio", "without sound", "teal")):
+        found = [(t["step"] or 0, v) for t in tests if (v := number((t[name] or {}).get("accuracy"))) is not None]
+        if found:
+            ax.plot(*zip(*found, strict=True), color=style.color(color), marker="o", markersize=3, linewidth=1.2, label=label)
+    if (majority := result["majority"]) is not None:
+        ax.axhline(majority, color=style.color("grey"), linestyle="--", linewidth=1.0, label="commonest answer")
+    ax.set_ylim(0, 1.03)
+    in_percent(ax)
+    style.legend(fig, ax)
+    caption = "Of the fields of held-out answers; below, the same lines with one of the two taken away."
+    return Plot("accuracy", "Fields that are right", caption, style.to_svg(fig, "Accuracy over steps"))
+
+
+def by_field(records: Records, result: Result) -> Plot | None:
+    rows = [r for r in result["fields"] if r["accuracy"] is not None]
+    if not rows:
+        return None
+    fig, (ax,) = style.figure("right", x="")
+    series = (
+        ("accuracy", "picture and sound", "blue"),
+        ("without_image", "without picture", "orange"),
+        ("without_audio", "without sound", "teal"),
+        ("majority", "commonest answer", "grey"),
+    )
+    for n, (name, label, color) in enumerate(series):
+        ax.bar([i + (n - 1.5) * 0.2 for i in range(len(rows))], [r[name] or 0.0 for r in rows], 0.2, color=style.color(color), label=label)
+    ax.set_xticks(range(len(rows)), [r["field"].replace("_", "\n") for r in rows])
+    ax.set_ylim(0, 1.03)
+    in_percent(ax)
+    style.legend(fig, ax)
+    caption = "What each field needs: a field of the picture falls without it, one of the sound without that, the rest with either."
+    return Plot("fields", "By field", caption, style.to_svg(fig, "Accuracy of each field"))
+
+
+def loss(records: Records, result: Result) -> Plot | None:
+    raw = line(records.steps(), "loss")
+    tests = [(t["step"] or 0, t["loss"]) for t in result["evaluations"] if number(t["loss"]) is not None]
+    if not raw and not tests:
+        return None
+    fig, (ax,) = style.figure("nats per response token", x="step")
+    if raw:
+        raw_and_smooth(ax, raw, "blue", "training")
+    if tests:
+        ax.plot(*zip(*tests, strict=True), color=style.color("orange"), marker="o", markersize=4.5, linewidth=1.2, label="held-out")
+    ax.set_ylim(bottom=0)
+    style.legend(fig, ax)
+    caption = "Cross-entropy of the responses of each step's lines (faint), and its smoothed course." + note(raw)
+    return Plot("loss", "Loss", caption, style.to_svg(fig, "Loss over steps"))
+
+
+def rate(records: Records, result: Result) -> Plot | None:
+    steps = records.steps()
+    norm, learning_rate = line(steps, "grad_norm"), line(steps, "learning_rate")
+    if not norm or not learning_rate:
+        return None
+    fig, (ax, below) = style.figure("learning rate", "gradient norm before clipping", x="step")
+    ax.plot(learning_rate.steps, learning_rate.values, color=style.color("purple"))
+    ax.set_ylim(bottom=0)
+    raw_and_smooth(below, norm, "teal")
+    below.set_ylim(bottom=0)
+    caption = "The schedule of the first group of weights, and the global norm of the gradient before it is clipped." + note(norm)
+    return Plot("learning-rate", "Learning rate and gradient", caption, style.to_svg(fig, "Learning rate and gradient norm over steps"))
+
+
+def throughput(records: Records, result: Result) -> Plot | None:
+    steps = timing.warm_steps(records) or records.steps()
+    caption = "Lines trained a second over all devices."
+    return one_line(steps, "samples_per_s", "Lines per second", "samples/s", "teal", caption, 0.0, name="samples-per-s", x="step")
+
+
+PLOTS: tuple[Draw, ...] = (accuracy, by_field, loss, rate, throughput)
+
+_PACE = ("model", "hardware")
+COMPARED: tuple[Figure, ...] = (
+    Figure("accuracy_before", "fields right before", "fraction", ("data",), "difference"),
+    Figure("accuracy_after", "fields right after", "fraction", ("data", "training"), "difference"),
+    Figure("accuracy_without_image", "without the picture", "fraction", ("data", "training"), "difference"),
+    Figure("accuracy_without_audio", "without the sound", "fraction", ("data", "training"), "difference"),
+    Figure("json_valid", "answers that parse", "fraction", ("data",), "difference"),
+    Figure("loss_after", "held-out loss after", "nats/token", ("data", "vocabulary", "training"), "difference"),
+    Figure("steady_state.step_s", "time of a step", "s", (*_PACE, "work", "devices")),
+    Figure("steady_state.samples_per_s", "lines", "samples/s", (*_PACE, "devices")),
+    Figure("steady_state.mfu", "model FLOPs utilisation", "fraction of peak", (), "difference"),
+    Figure("data_wait_share", "waiting for data", "fraction of the time", (), "difference"),
+    Figure("steady_state.peak_memory_gib", "peak memory per device", "GiB", ("model", "hardware")),
+    Figure("wall_time.total_s", "time of the run", "s", (*_PACE, "work", "devices", "training")),
+)
+CURVES: tuple[Curve, ...] = (
+    Curve("loss", "Loss", "nats per response token", ("data", "vocabulary"), tested="loss"),
+    Curve("", "Fields that are right", "of held-out answers", ("data",), tested="accuracy"),
+    Curve("samples_per_s", "Lines per second", "samples/s", (*_PACE, "devices"), warm=True),
+)
