@@ -33,3 +33,17 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     assert (code, out, err) == (2, "", "error: there is no a.jsonl; check the path\n")
     code, out, _ = call(tmp_path, "check", "none", "--json")
     assert code == 2 and json.loads(out) == {"error": "there is no none", "fix": "check the path"}
+
+
+def test_lines_are_drawn_checked_and_mended(tmp_path: Path) -> None:
+    assert call(tmp_path, "draw", "cats", "--num-train", "3", "--num-test", "1")[0] == 0
+    (tmp_path / "cats/train/00001.png").write_bytes(b"")
+    code, out, err = call(tmp_path, "check", "cats/train.jsonl", "--fix", "--json")
+    found = json.loads(out)
+    assert (code, found["lines"], found["valid"], found["fixed"]) == (1, 3, 2, "cats/train.good.jsonl"), err
+    assert found["faults"][0]["line"] == 2 and found["faults"][0]["field"] == "image"
+    code, out, _ = call(tmp_path, "check", "cats/train.good.jsonl")
+    assert code == 0 and "valid = 2\n" in out
+    (tmp_path / "a.txt").write_text("text")
+    code, _, err = call(tmp_path, "check", "a.txt", "--fix")
+    assert code == 2 and "--fix is for annotated lines" in err
