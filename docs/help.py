@@ -20,6 +20,8 @@ from podwright.cli import app
 from podwright.plan import memory
 from podwright.plan.roofline import PHASES
 from podwright.recipe import load
+from podwright.recipe.kinds import Recipe
+from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, Budget
 from podwright.targets.settings import SlurmSettings
@@ -64,11 +66,11 @@ def _tidy(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
-def recipe_keys() -> str:
-    """Every key of a grpo recipe: what it may be, its default, its meaning."""
-    schema = GrpoRecipe.model_json_schema()
+def recipe_keys(kind: type[Recipe] = GrpoRecipe) -> str:
+    """Every key of a kind of recipe: what it may be, its default, its meaning."""
+    schema = kind.model_json_schema()
     rows = list(_keys(schema, schema, ""))
-    meanings = load.fields(GrpoRecipe)
+    meanings = load.fields(kind)
     assert [key for key, *_ in rows if "[]" not in key] == list(meanings), "every key has its row"
     return _table(("key", "values", "default", "meaning"), [(f"`{key}`", may, default, meaning) for key, may, default, meaning in rows])
 
@@ -256,6 +258,7 @@ def slurm_keys() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "recipe-keys": recipe_keys,
+    "multimodal-keys": lambda: recipe_keys(MultimodalRecipe),
     "endings": endings,
     "diagnosis": diagnosis,
     "budgets": budgets,

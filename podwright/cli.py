@@ -275,6 +275,8 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Answer one picture, sound or video with the model of a multimodal run, as JSON that keeps to the schema."""
+    if not (image or audio or video or text):
+        raise UserError("there is nothing to look at", "give --image, --audio, --video or --text")
     given = {"--image": image, "--audio": audio, "--video": video, "--out": out, "--text": text or None}
     options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
     ask(["predict", str(_find(runs, name).path), *options], as_json)

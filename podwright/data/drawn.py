@@ -102,7 +102,7 @@ def _draw(markers: dict[str, str], rng: random.Random, path: Path) -> None:
     x, y = rng.randint(-2, 2), rng.randint(-2, 2)
     top = _body(pen, markers[f"{MARKERS}.posture"], x, y, fur)
     _tail(pen, markers[f"{MARKERS}.tail"], x + 46, top + 8, fur)
-    pen.ellipse((x + 6, top - 6, x + 22, top + 10), fill=fur)
+    pen.ellipse((x + 5, top - 7, x + 23, top + 11), fill=fur)
     _ears(pen, markers[f"{MARKERS}.ears"], x + 14, top - 4, fur)
     noise = np.random.default_rng(rng.getrandbits(32)).normal(0, 6, (SIDE, SIDE, 3))
     Image.fromarray(np.clip(np.asarray(made) + noise, 0, 255).astype(np.uint8)).save(path)
@@ -140,13 +140,13 @@ def _ears(pen: ImageDraw.ImageDraw, ears: str, x: int, y: int, fur: Any) -> None
     for side in (-1, 1):
         base = x + side * 5
         if ears == "forward":
-            pen.polygon((base - 3, y, base + 3, y, base, y - 7), fill=fur)
+            pen.polygon((base - 4, y, base + 4, y, base, y - 9), fill=fur)
         elif ears == "alert":
-            pen.polygon((base - 2, y, base + 2, y, base, y - 14), fill=fur)
+            pen.polygon((base - 3, y, base + 3, y, base, y - 18), fill=fur)
         elif ears == "sideways":
-            pen.polygon((base, y - 2, base, y + 4, base + side * 11, y - 2), fill=fur)
+            pen.polygon((base, y - 3, base, y + 5, base + side * 14, y - 3), fill=fur)
         else:
-            pen.polygon((base, y + 3, base, y + 9, base + side * 9, y + 10), fill=fur)
+            pen.polygon((base, y + 4, base + side * 4, y + 4, base + side * 9, y + 17), fill=fur)
 
 
 def _voice(vocalization: str, rng: random.Random) -> np.ndarray[Any, Any]:

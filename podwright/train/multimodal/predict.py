@@ -27,8 +27,6 @@ INSTRUCTION = "Describe the state of this cat."
 def predict(path: Path, files: dict[str, Path], instruction: str, out: Path | None) -> dict[str, Any]:
     """The document that is written to `out`, or into the run's folder results/."""
     run = RunDir(path)
-    if not files and not instruction:
-        raise UserError("there is nothing to look at", "give --image, --audio, --video or --text")
     recipe, state, name = _trained(run)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     built = model.build(recipe, inputs.weights(recipe.model.source))

@@ -322,8 +322,8 @@ def test_half_precision_learns(made: Any, precision: str) -> None:
     frozen = {str(p.dtype) for p in learner.model.parameters() if not p.requires_grad}
     assert frozen == {"torch.bfloat16" if precision == "bf16" else "torch.float16"}
     rows = list(range(8))
-    losses = [updates.update(learner, [batch(found, rows)], found.training.num_targets(rows), n)["loss"] for n in range(8)]
-    assert losses[-1] < losses[0] - 0.2, losses
+    losses = [updates.update(learner, [batch(found, rows)], found.training.num_targets(rows), n)["loss"] for n in range(5)]
+    assert losses[-1] < losses[0] - 0.1, losses
 
 
 def test_the_learning_rates_of_the_parts() -> None:
