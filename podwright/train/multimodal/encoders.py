@@ -93,7 +93,8 @@ class _Grid(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         centred = images - images.mean((1, 2, 3), keepdim=True)
         centred = centred / (centred.std((1, 2, 3), keepdim=True) + 1e-3)
-        return F.adaptive_avg_pool2d(F.relu(self.filters(centred)), (8, 8)).flatten(1)
+        pooled = F.adaptive_avg_pool2d(F.relu(self.filters(centred)), (8, 8))
+        return (pooled - pooled.mean((2, 3), keepdim=True)).flatten(1)  # what all places have in common would drown what tells them apart
 
 
 class Cnn14(nn.Module):
