@@ -16,8 +16,7 @@ NAME/recipe.json      the resolved recipe                          launcher, onc
      tokenizer/       the tokenizer as a Hugging Face directory    trainer
      start/           weights at step 0, the KL's reference        trainer
      checkpoints/     whole training states                        trainer
-     model.pt         what a multimodal run has trained            trainer
-     skipped.json     lines it left out                            trainer
+     model.pt         what a multimodal run trained; skipped.json: lines it left out
      report/          report.md, report.html, result.json          launcher
 """
 
