@@ -13,12 +13,13 @@ from podwright.plan.findings import Finding
 from podwright.recipe.kinds import Recipe
 
 Facts = dict[str, Any]
-CHECKS = ("python", "packages", "gpus", "memory", "disk", "names", "clock", "files", "limits")
+CHECKS = ("python", "packages", "gpus", "memory", "disk", "names", "clock", "files", "limits", "network")
 
 _SKEW_S = 10.0  # checkpoints and logs of several machines are ordered by their clocks
 _LEAST_FREE = 10 * GIB
 _LEAST_SHM = 1 * GIB
 _LEAST_FILES = 4096
+_SLOW = 0.5  # of the usual rate
 _USED = 1 * GIB  # of a GPU's memory that others may hold
 
 # kind of recipe -> packages without which it does not start
@@ -46,7 +47,7 @@ def findings(nodes: Sequence[Facts], kind: str = "", gpus_wanted: int = 0) -> li
             found += _alike(nodes, "packages", name, lambda node, name=name: node["versions"].get(name, "none"))  # type: ignore[misc]
         found += _alike(nodes, "gpus", "the GPUs", lambda node: _kinds(node) or "none")
         found += _alike(nodes, "gpus", "the NVIDIA driver", lambda node: node["driver"] or "none")
-        found += _clock(nodes)
+        found += [*_clock(nodes), *_network(nodes)]
     return found
 
 
@@ -129,6 +130,32 @@ def _alike(nodes: Sequence[Facts], check: str, what: str, of: Callable[[Facts], 
     return [
         Finding(check, "error" if check != "python" else "warning", f"{what}: {number} of {len(nodes)} have {usual}, {', '.join(odd)}", fix)
     ]
+
+
+def _network(nodes: Sequence[Facts]) -> list[Finding]:
+    """All together, and which machine is slow with both of its neighbours; nodes stand in the order of their ranks."""
+    told = [(node["host"], node["network"]) for node in nodes if "network" in node]
+    faults = [f"{host} ({network['fault']})" for host, network in told if "fault" in network]
+    if faults:
+        fix = "open the ports between the nodes, or name the network (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME) in setup of the target"
+        return [Finding("network", "error", f"the machines do not come together: {'; '.join(faults)}", fix)]
+    if not told:
+        return []
+    _, first = told[0]
+    rate, met_s = first["all_reduce_bytes_per_s"], max(network["met_s"] for _, network in told)
+    message = f"{len(told)} machines met within {met_s:.1f} s and all-reduce at {rate / 1e9:.2f} GB/s each, by {first['backend']}"
+    found = [Finding("network", "info", message)]
+    links = [rate for _, network in told for rate in network["neighbours"].values()]
+    for host, network in told:
+        best = max(network["neighbours"].values(), default=0.0)
+        if links and best < _SLOW * statistics.median(links):
+            message = f"{host} reaches {best / 1e9:.2f} GB/s with its neighbours, where {statistics.median(links) / 1e9:.2f} GB/s are usual"
+            found.append(
+                Finding(
+                    "network", "warning", message, "leave it out (sbatch: [--exclude=...] of the target), or have its network looked at"
+                )
+            )
+    return found
 
 
 def _clock(nodes: Sequence[Facts]) -> list[Finding]:

@@ -129,8 +129,10 @@ class Slurm:
     def examine(self, arguments: list[str]) -> list[Record]:
         own = self._settings
         tell = shlex.join([own.python or sys.executable, "-m", "podwright.train", "facts", *arguments])
-        names = '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/^/--peer /")'
-        script = "\n".join([*(f"{line} >&2 || exit 1" for line in own.setup), f"exec {tell} {names}"])
+        peers = 'peers=$(scontrol show hostnames "$SLURM_JOB_NODELIST")'
+        meet = '--rank "$SLURM_PROCID" --meet "$(echo "$peers" | head -n 1):$((12000 + SLURM_JOB_ID % 20000))"'
+        lines = [*(f"{line} >&2 || exit 1" for line in own.setup), peers, f'exec {tell} $(echo "$peers" | sed "s/^/--peer /") {meet}']
+        script = "\n".join(lines)
         where = [option for option in _options(own) if option.startswith(_CHOOSING)]
         argv = ["srun", "--job-name=podwright-doctor", "--time=5", f"--immediate={_PATIENCE_S}", *where, "--ntasks-per-node=1", *own.sbatch]
         code, out, err = self._ask(*argv, "bash", "-c", script, seconds=_PATIENCE_S + 300)

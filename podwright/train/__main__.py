@@ -283,8 +283,17 @@ def _facts(argv: list[str]) -> dict[str, Any]:
     parser = argparse.ArgumentParser(prog="python -m podwright.train facts")
     for name in ("--folder", "--peer", "--file"):
         parser.add_argument(name, action="append", default=[])
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--meet", metavar="HOST:PORT")
+    parser.add_argument("--patience", type=float, default=60.0)
     args = parser.parse_args(argv)
-    return facts.gather(args.folder, args.peer, args.file)
+    told = facts.gather(args.folder, args.peer, args.file)
+    if args.meet and len(args.peer) > 1 and "torch" in told["versions"]:
+        from podwright.train.multimodal import network
+
+        host, _, port = args.meet.rpartition(":")
+        told["network"] = network.measure(args.rank, len(args.peer), host, int(port), args.patience)
+    return told
 
 
 def _measure(argv: list[str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from podwright.targets.base import Polled
 from podwright.watch import explain
 
 _TAIL_BYTES = 16_384
+_SCHEDULER = ("srun: ", "slurmstepd")  # it only tells that it ends what is left
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def _written(run: RunDir, attempt: int) -> Outcome | None:
 
 def _dead(run: RunDir, log: str, returncode: int | None, stop_wanted: bool) -> Outcome:
     """An attempt whose trainer wrote no exit.json."""
-    last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
+    last = next((line.strip() for line in reversed(log.splitlines()) if line.strip() and not line.startswith(_SCHEDULER)), "")
     how = _how(returncode)
     if stop_wanted and returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
         return Outcome(Ending.STOPPED, f"stopped before the trainer could save ({how})")

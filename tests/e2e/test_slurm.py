@@ -247,6 +247,8 @@ def test_a_doctor_looks_at_every_node(farm: Farm) -> None:
     assert code == 0 and told["ok"], (out, err)
     assert sorted(machine["host"] for machine in told["machines"]) == ["n1", "n2"]
     assert all(set(machine["peers"]) == {"n1", "n2"} and all(machine["peers"].values()) for machine in told["machines"])
+    (network,) = [f["message"] for f in told["findings"] if f["check"] == "network"]
+    assert network.startswith("2 machines met within ") and network.endswith(" GB/s each, by gloo")
     farm.target("broken", nodes=2, setup=["module load 'no such'"])
     code, _, err = farm.call("doctor", "--on", "broken")
     assert code == 2 and "0 of 2 machines of broken have answered" in err and "module" in err and "podwright target check broken" in err

@@ -1,6 +1,7 @@
 """What a doctor says of machines, from what they told; and what this machine tells."""
 
 import copy
+import json
 import os
 import socket
 import subprocess
@@ -85,6 +86,48 @@ def test_the_machine_that_is_not_as_it_should_be_is_named(second: dict[str, Any]
     found = told(nodes(**second), kind="multimodal", gpus_wanted=4)
     assert any(line.startswith(says) for line in found), found
     assert not any("n3" in line.partition(";")[0] for line in found)
+
+
+def linked(*slow: str, fault: str = "") -> list[dict[str, Any]]:
+    """Five machines in a ring; those in `slow` have a bad link to either side."""
+    made = [copy.deepcopy(NODE) | {"host": f"n{i}"} for i in range(5)]
+    for i, node in enumerate(made):
+        beside = {j: 1e9 if {node["host"], made[j]["host"]} & set(slow) else 10e9 for j in ((i - 1) % 5, (i + 1) % 5)}
+        node["network"] = {"backend": "nccl", "met_s": 1.5, "all_reduce_bytes_per_s": 9e9, "neighbours": beside}
+    if fault:
+        made[2]["network"] = {"fault": fault}
+    return made
+
+
+def test_the_network_is_told_and_the_slow_machine_named() -> None:
+    (info,) = [f.message for f in findings(linked()) if f.check == "network"]
+    assert info == "5 machines met within 1.5 s and all-reduce at 9.00 GB/s each, by nccl"
+    assert told(linked()) == []
+    (line,) = told(linked("n3"))
+    assert line.startswith("warning network: n3 reaches 1.00 GB/s with its neighbours, where 10.00 GB/s are usual; leave it out")
+    (line,) = told(linked(fault="The client socket has timed out"))
+    assert line.startswith("error network: the machines do not come together: n2 (The client socket has timed out); open the ports")
+
+
+def meeting(ports: list[int], patience_s: int) -> list[dict[str, Any]]:
+    """What processes tell that are to meet at 127.0.0.1, each at its port."""
+    peers = [word for i in range(len(ports)) for word in ("--peer", "localhost")]
+    argv = [sys.executable, "-m", "podwright.train", "facts", *peers, "--patience", str(patience_s)]
+    started = [
+        subprocess.Popen([*argv, "--rank", str(rank), "--meet", f"127.0.0.1:{port}"], stdout=subprocess.PIPE, text=True)
+        for rank, port in enumerate(ports)
+    ]
+    return [json.loads(process.communicate()[0])["network"] for process in started]
+
+
+def test_machines_that_meet_measure_their_links_and_others_say_why_not() -> None:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    one, *others = meeting([port] * 3, 60)
+    assert one["backend"] == "gloo" and one["all_reduce_bytes_per_s"] > 1e6 and len(others) == 2
+    assert set(one["neighbours"]) == {"1", "2"} and all(rate > 1e6 for rate in one["neighbours"].values())
+    assert all("fault" in network for network in meeting([port, port + 1], 2))
 
 
 def test_what_this_machine_tells(tmp_path: Path) -> None:

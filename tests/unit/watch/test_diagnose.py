@@ -55,6 +55,13 @@ def test_what_the_trainer_wrote_last_counts(tmp_path: Path) -> None:
             Ending.CRASHED,
             "another process of the run has ended",
         ),
+        (
+            "KeyError: 'x'\nsrun: launch/slurm: _step_signal: Terminating StepId=10.0\n",
+            1,
+            False,
+            Ending.CRASHED,
+            "KeyError: 'x' (exit code 1)",
+        ),
         ("step 1\n", -11, False, Ending.CRASHED, "step 1 (killed by SIGSEGV)"),
         ("step 1\n", None, False, Ending.UNKNOWN, "its log ends with: step 1"),
         ("", None, False, Ending.UNKNOWN, "left no sign"),

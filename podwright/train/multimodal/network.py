@@ -1,0 +1,69 @@
+"""How fast the machines of a target exchange arrays, all together and each with its neighbour: by NCCL between GPUs, else by gloo."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+SIZE_BYTES = 64 << 20
+_TIMES = 4
+
+
+def measure(rank: int, world: int, host: str, port: int, patience_s: float) -> dict[str, Any]:
+    """`all_reduce_bytes_per_s` of all machines, {rank of a neighbour: bytes_per_s}, and how long they took to meet; or the `fault`.
+
+    Bytes a second are those that each machine sends: an all-reduce over n sends 2 (n - 1) / n of the array.
+    """
+    gpu = torch.cuda.is_available()
+    if gpu:
+        torch.cuda.set_device(0)
+    begin = time.monotonic()
+    try:
+        store = dist.TCPStore(host, port, world, rank == 0, timeout=timedelta(seconds=patience_s))
+        dist.init_process_group(
+            "nccl" if gpu else "gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=max(patience_s, 30))
+        )
+        array = torch.ones(SIZE_BYTES // 4, device="cuda" if gpu else "cpu")
+        dist.all_reduce(array[:1])
+        met_s = time.monotonic() - begin
+        found = {"backend": dist.get_backend(), "met_s": met_s, "all_reduce_bytes_per_s": _rate(array, None, world)}
+        return found | {"neighbours": _neighbours(array, rank, world)}
+    except (RuntimeError, ValueError) as e:  # what torch makes of a connection that fails
+        return {"fault": str(e).splitlines()[0][:300]}
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _neighbours(array: torch.Tensor, rank: int, world: int) -> dict[int, float]:
+    """With the machine before and the one after, in a ring; every pair is alone on the network."""
+    if world < 3:
+        return {}
+    found = {}
+    for first in range(world):
+        pair = (first, (first + 1) % world)
+        group = dist.new_group(list(pair))
+        if rank in pair:
+            found[pair[0] if rank == pair[1] else pair[1]] = _rate(array, group, 2)
+        dist.barrier()
+    return found
+
+
+def _rate(array: torch.Tensor, group: Any, size: int) -> float:
+    dist.all_reduce(array, group=group)
+    _wait(array)
+    begin = time.monotonic()
+    for _ in range(_TIMES):
+        array.fill_(1.0)
+        dist.all_reduce(array, group=group)
+    _wait(array)
+    return 2 * (size - 1) / size * array.nbytes * _TIMES / (time.monotonic() - begin)
+
+
+def _wait(array: torch.Tensor) -> None:
+    if array.is_cuda:
+        torch.cuda.synchronize()
