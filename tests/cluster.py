@@ -25,6 +25,7 @@ PartitionName=shut Nodes=ALL State=DOWN
 CONF = """ClusterName=lab
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={control}
+FirstJobId={first}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -181,7 +182,11 @@ class Cluster:
             for node, port in zip(NODES, ports, strict=True)
         )
         host = socket.gethostname().split(".")[0]
-        (root / "slurm.conf").write_text(CONF.format(root=root, host=host, control=control, nodes=nodes, partitions=PARTITIONS))
+        # Jobs of two clusters on this machine would meet at ports and in the list of processes that are named after them.
+        first = 1 + secrets.randbelow(19_000)
+        (root / "slurm.conf").write_text(
+            CONF.format(root=root, host=host, control=control, first=first, nodes=nodes, partitions=PARTITIONS)
+        )
         for number in range(2):  # GPUs are files of devices; these are as good as /dev/null
             os.mknod(root / f"gpu{number}", 0o020666, os.makedev(1, 3))
         (root / "gres.conf").write_text(f"NodeName=n[1-2] Name=gpu Type=h100 File={root}/gpu[0-1]\n")
