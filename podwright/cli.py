@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from podwright import cli_data, cli_doctor, cli_target, show
+from podwright import cli_data, cli_doctor, cli_recipe, cli_target, show
 from podwright.ask import ask
 from podwright.errors import UserError, from_os
 from podwright.rundir import RUNS, RunDir
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 recipes = typer.Typer(help="List recipes, or show one with the meaning of its values.", rich_markup_mode=None)
 app.add_typer(recipes, name="recipes")
+app.add_typer(cli_recipe.verbs, name="recipe")
 app.add_typer(cli_data.verbs, name="data")
 app.add_typer(cli_target.verbs, name="target")
 app.command()(cli_doctor.doctor)

@@ -39,9 +39,15 @@ def shipped() -> dict[str, Path]:
 
 def load(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe `name_or_path` (a shipped name or a YAML file) with `key.path=value` overrides applied."""
-    path = _find(name_or_path)
+    return _parse_with(read(_find(name_or_path)), overrides)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What a YAML file holds."""
     try:
         raw = yaml.load(path.read_text(), _Loader)
+    except FileNotFoundError as e:
+        raise UserError(f"there is no file {path}", "check the path") from e
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
@@ -50,7 +56,17 @@ def load(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         raise UserError(f"{path} is not text", "give a YAML file") from e
     if not isinstance(raw, dict):
         raise UserError(f"{path} holds no mapping of keys", "start it with 'kind: grpo'")
-    return _parse_with(raw, overrides)
+    return raw
+
+
+def settled(raw: dict[str, Any]) -> dict[str, Any]:
+    """`raw` checked, with every default."""
+    return parse(raw).model_dump(mode="json")
+
+
+def written(raw: dict[str, Any]) -> str:
+    """A recipe as a file."""
+    return yaml.safe_dump(raw, sort_keys=False, allow_unicode=True, width=140)
 
 
 def override(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
