@@ -173,6 +173,9 @@ def _explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
         return Ending.CRASHED, f"the disk of {run.path} is full", f"free some space, {again}"
     if isinstance(e, OSError) and e.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return Ending.CRASHED, f"{e.filename or run.path} cannot be written ({e.strerror})", f"make it writable, {again}"
+    if "CUDA out of memory" in str(e):
+        less = "lower per_device_batch_size and raise training.gradient_accumulation_steps, or type model.gradient_checkpointing=true"
+        return Ending.OUT_OF_MEMORY, first, less
     if "RESOURCE_EXHAUSTED" in str(e) or isinstance(e, MemoryError):
         return Ending.OUT_OF_MEMORY, first, "raise training.gradient_accumulation_steps or mesh.fsdp, or lower batch_size"
     if _PEER_GONE.search(str(e)):

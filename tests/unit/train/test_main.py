@@ -34,3 +34,9 @@ def test_a_lack_of_memory_says_what_to_lower(tmp_path):
     error = RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 68719476736 bytes.")
     ending, detail, fix = _explain(error, RunDir(tmp_path))
     assert ending is Ending.OUT_OF_MEMORY and "68719476736" in detail and "lower batch_size" in fix
+
+
+def test_a_gpu_without_room_says_what_to_lower(tmp_path):
+    error = RuntimeError("CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 15.77 GiB")
+    ending, detail, fix = _explain(error, RunDir(tmp_path))
+    assert ending is Ending.OUT_OF_MEMORY and "2.32 GiB" in detail and "lower per_device_batch_size" in fix

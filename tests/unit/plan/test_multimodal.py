@@ -1,0 +1,114 @@
+"""What a plan says of multimodal training, without torch."""
+
+import json
+import pickle
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from podwright import slices
+from podwright.plan import multimodal
+from podwright.plan.check import check, slice_entry
+from podwright.plan.findings import Finding
+from podwright.recipe.load import load
+from podwright.rundir import RunDir, append_jsonl
+from podwright.watch.metrics import Progress
+from tests.unit.data.test_annotated import answer, line
+
+CLUSTER = (
+    "phase2-qwen2.5-0.5b-cluster",
+    "model.source=random",
+    "aligner.source=random",
+    "encoders.audio_weights=random",
+    "encoders.image=tiny",
+)
+
+
+def findings(folder: Path, *overrides: str, on: str = "") -> list[Finding]:
+    name, *settings = CLUSTER
+    return check(load(name, [*settings, *overrides]), slices.parse(on) if on else None, folder)
+
+
+def said(found: list[Finding], level: str) -> list[str]:
+    return [f"{f.message}; {f.fix}" for f in found if f.level == level]
+
+
+def lines(folder: Path, *values: object) -> Path:
+    path = folder / "a.jsonl"
+    path.write_text("".join(json.dumps(v) + "\n" for v in values))
+    (folder / "val").mkdir(exist_ok=True)
+    (folder / "val" / "00000.png").touch()
+    return path
+
+
+def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
+    found = findings(tmp_path, f"data.source={lines(tmp_path, *[line()] * 100)}", on="4xA100-40GB")
+    assert said(found, "error") == []
+    told = " ".join(said(found, "info"))
+    assert "494.0 M parameters; trained are 8,397,824 in the projector and 2,162,688 in adapters" in told
+    assert "20 steps of 64 lines; the learning rate is 0.0008, 4 times what the recipe says, for 4 devices" in told
+    drawn = ("data.source=drawn", "data.num_train=90", "data.num_test=9")
+    alone = findings(tmp_path, "optimizer.scale_with_devices=false", *drawn, on="4xA100-40GB")
+    assert "the learning rate is 0.0002;" in " ".join(said(alone, "info"))
+    assert slice_entry(load("phase2-tiny"), slices.parse("4xA100-40GB"), tmp_path)["meshes"] == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "on", "message"),
+    [
+        ((), "v6e-8", "v6e is a TPU, and multimodal training is PyTorch's; type --on with GPUs"),
+        (("model.mixed_precision=bf16",), "4xV100-16GB", "V100-16GB has no bfloat16; type model.mixed_precision=fp16"),
+        (("model.name=qwen2.5-0.5",), "", "model.name='qwen2.5-0.5' is not a model we know; type model.name=qwen2.5-0.5b"),
+        (("aligner.source=none.pt",), "", "aligner.source=none.pt is not there"),
+        (("encoders.audio_weights=none.pth",), "", "encoders.audio_weights=none.pth is not there"),
+        (("data.source=none",), "", "data.source=none is not there"),
+    ],
+)
+def test_what_will_not_run(tmp_path: Path, overrides: tuple[str, ...], on: str, message: str) -> None:
+    source = () if any(o.startswith("data") for o in overrides) else (f"data.source={lines(tmp_path, line())}",)
+    assert any(message in text for text in said(findings(tmp_path, *source, *overrides, on=on), "error"))
+
+
+def test_lines_are_judged_before_a_run(tmp_path: Path) -> None:
+    path = lines(tmp_path, line(), line(response=answer(risk=9)), line(image="none.png"))
+    errors = said(findings(tmp_path, f"data.source={path}"), "error")
+    assert (
+        "has 1 faults, such as line 2: diagnostic.classification.risk_rating 9 is not a whole number" in errors[0] and "--fix" in errors[0]
+    )
+    assert "1 files that a.jsonl names are not there, such as line 3: none.png" in errors[1]
+    short = findings(tmp_path, f"data.source={lines(tmp_path, line())}", "data.max_text_length=64")
+    (warning,) = [w for w in said(short, "warning") if "tokens" in w]
+    assert "line 1 of a.jsonl needs about" in warning and "no line is ever cut" in warning
+    few = findings(tmp_path, f"data.source={lines(tmp_path, line())}", on="8xA100-40GB")
+    assert "a step takes 128 lines and there are 1" in " ".join(said(few, "warning"))
+    assert "is empty" in said(findings(tmp_path, f"data.source={lines(tmp_path)}"), "error")[0]
+    (tmp_path / "folder").mkdir()
+    assert "has no train.jsonl" in said(findings(tmp_path, "data.source=folder"), "error")[0]
+
+
+def test_the_names_in_an_aligner_are_read_without_running_it(tmp_path: Path) -> None:
+    path = tmp_path / "aligner.pt"
+
+    def write(*names: str) -> None:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("aligner/data.pkl", pickle.dumps({name: 0 for name in names}))
+
+    write("projection_heads.image_head.fc.weight", "projection_heads.audio_head.fc.weight")
+    source = (f"data.source={lines(tmp_path, line())}", "aligner.source=aligner.pt")
+    assert said(findings(tmp_path, *source), "error") == []
+    write("projection_heads.image_head.fc.weight")
+    assert "aligner.pt has no projection_heads.audio_head.fc.weight" in said(findings(tmp_path, *source), "error")[0]
+    path.write_bytes(b"PK")
+    assert "is not what torch.save writes" in said(findings(tmp_path, *source), "error")[0]
+    assert multimodal.weights_named(tmp_path / "none") is None
+
+
+def test_steps_that_a_recipe_leaves_to_the_data_are_told_by_the_trainer(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    recipe = load("phase2-qwen2.5-0.5b-cluster").model_dump(mode="json")
+    append_jsonl(run.events, {"event": "environment", "time": 1.0, "attempt": 1, "max_steps": 70})
+    progress = Progress(run, recipe)
+    assert progress.total("multimodal") == 0
+    progress.update()
+    assert progress.total("multimodal") == 70
