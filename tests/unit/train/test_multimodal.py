@@ -77,13 +77,13 @@ def test_merged_adapters_compute_the_same(made: Any) -> None:
     one = built(*LORA).eval()
     for name, p in one.trained().items():
         if "lora_B" in name:
-            nn.init.normal_(p, std=0.1)
+            nn.init.normal_(p, std=0.5)
     before = one(batch(made[1], [0, 1, 2]))
     plain = built(*LORA).eval()
     plain.load_state_dict({k: torch.zeros_like(v) if "lora_B" in k else v for k, v in one.state_dict().items()})
     model.merge(one)
     assert torch.allclose(one(batch(made[1], [0, 1, 2])), before, rtol=1e-5)
-    assert not torch.allclose(plain(batch(made[1], [0, 1, 2])), before, rtol=1e-3)
+    assert not torch.allclose(plain(batch(made[1], [0, 1, 2])), before, rtol=1e-4)
 
 
 def test_logits_where_tokens_are_labelled_are_enough(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
