@@ -23,6 +23,7 @@ SMALL = (
     "data.num_test=4",
     "per_device_batch_size=8",
     "training.max_steps=6",
+    "optimizer.learning_rate=1e-3",
     "optimizer.warmup_steps=2",
     "evaluation.every_n_steps=0",
     "evaluation.max_new_tokens=4",
