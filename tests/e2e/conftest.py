@@ -36,7 +36,7 @@ class Bench:
 
     def call(self, *argv: str, **env: str) -> tuple[int, str, str]:
         process = self.start(*argv, **env)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         return process.returncode, out, err
 
     def run(self, steps: int, *argv: str, **env: str) -> tuple[int, str, str]:

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, read_metrics
 from tests import cluster
 from tests.e2e.conftest import LAUNCH, Bench, wait_for
+from tests.e2e.test_multimodal_run import SMALL
 from tests.e2e.trainer import DEMO, TINY, figures, state
 
 pytestmark = pytest.mark.skipif(bool(cluster.missing()), reason=cluster.missing() or "there is one")
@@ -68,7 +70,7 @@ class Farm(Bench):
         return json.loads(self.path(f"attempts/{attempt}/starts/{start}/ended.json").read_text())
 
     def wait_for_step(self, number: int) -> None:
-        wait_for(lambda: number in self.steps(), 60)
+        wait_for(lambda: number in self.steps(), 240)
 
     def ended(self) -> list[str]:
         return [r["ending"] for r in self.records("journal.jsonl") if r["event"] == "ended"]
@@ -321,6 +323,7 @@ def test_a_trainer_that_does_not_heed_the_warning_runs_into_the_limit(farm: Farm
     assert farm.ended() == ["TIMED_OUT"] and "TIMEOUT: the time limit of the job came" in out, out
 
 
+CATS = ("phase2-tiny", *SMALL, "training.max_steps=12")
 TRAINED = (
     *("almodel-tiny", "model.name=qwen3-micro", "optimizer.name=adamw", "mesh.fsdp=2", "data.num_documents=400", "batch_size=8"),
     *(
@@ -333,23 +336,65 @@ TRAINED = (
 )
 
 
-def trained(farm: Farm, *argv: str) -> tuple[int, str, str]:
+def trained(farm: Farm, what: tuple[str, ...], *argv: str) -> tuple[int, str, str]:
     farm.target("real", python=sys.executable, nodes=2)
-    return farm.call("run", *TRAINED, "--name", "r", "--on", "real", *argv)
+    return farm.call("run", *what, "--name", "r", "--on", "real", *argv)
 
 
-@pytest.fixture(scope="module")
-def whole(lab: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    """An uninterrupted run, a process on each node."""
-    farm = Farm(tmp_path_factory.mktemp("whole"), lab)
-    code, out, err = trained(farm)
+def uninterrupted(lab: cluster.Cluster, folder: Path, what: tuple[str, ...]) -> RunDir:
+    """A process on each node."""
+    farm = Farm(folder, lab)
+    code, out, err = trained(farm, what)
     assert code == 0, (out, err)
     assert "process 1 of 2 on n2" in farm.path("attempts/1/log-1.txt").read_text()
     return RunDir(farm.path())
 
 
+@pytest.fixture(scope="module")
+def whole(lab: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    return uninterrupted(lab, tmp_path_factory.mktemp("whole"), TRAINED)
+
+
+@pytest.fixture(scope="module")
+def cats(lab: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    return uninterrupted(lab, tmp_path_factory.mktemp("cats"), CATS)
+
+
+def the_same(run: RunDir, other: RunDir) -> bool:
+    """Two multimodal runs, bit for bit: what was trained, and what every step came to."""
+    one, two = (torch.load(r.path / "model.pt", weights_only=True)["model_state_dict"] for r in (run, other))
+    told = [[[r[k] for k in ("step", "loss", "grad_norm")] for r in read_metrics(r.metrics)["multimodal"]] for r in (run, other)]
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one) and told[0] == told[1]
+
+
+def test_warned_multimodal_training_on_two_nodes_ends_with_the_weights_of_an_uninterrupted_one(farm: Farm, cats: RunDir) -> None:
+    code, out, err = trained(farm, CATS, "--detach")
+    assert code == 0, (out, err)
+    farm.wait_for_step(3)
+    farm.lab.call("scancel", "--signal=USR1", farm.job())
+    farm.lab.hurry(farm.job())
+    assert farm.call("watch", "r")[0] == 0
+    assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
+    (seen, *_) = [e for e in farm.records("events.jsonl") if e["event"] == "environment"]
+    assert seen["processes"] == 2 and next(e["step"] for e in farm.records("events.jsonl") if e["event"] == "resumed") >= 3
+    assert the_same(RunDir(farm.path()), cats)
+
+
+@pytest.mark.long
+def test_multimodal_training_that_loses_a_node_ends_with_the_weights_of_an_uninterrupted_one(farm: Farm, cats: RunDir) -> None:
+    assert trained(farm, CATS, "--detach")[0] == 0
+    farm.wait_for_step(4)
+    farm.lab.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
+    farm.lab.wait(lambda: farm.lab.state(farm.job()) == "PENDING")
+    farm.lab.call("scontrol", "update", "NodeName=n2", "State=RESUME", check=False)
+    farm.lab.hurry(farm.job())
+    assert farm.call("watch", "r")[0] == 0
+    assert farm.ended() == ["FINISHED"] and the_same(RunDir(farm.path()), cats)
+
+
+@pytest.mark.long
 def test_a_warned_training_on_two_nodes_ends_with_the_weights_of_an_uninterrupted_one(farm: Farm, whole: RunDir) -> None:
-    code, out, err = trained(farm, "--detach")
+    code, out, err = trained(farm, TRAINED, "--detach")
     assert code == 0, (out, err)
     farm.wait_for_step(3)
     farm.lab.call("scancel", "--signal=USR1", farm.job())
@@ -364,7 +409,7 @@ def test_a_warned_training_on_two_nodes_ends_with_the_weights_of_an_uninterrupte
 
 @pytest.mark.long
 def test_a_training_that_loses_a_node_ends_with_the_weights_of_an_uninterrupted_one(farm: Farm, whole: RunDir) -> None:
-    assert trained(farm, "--detach")[0] == 0
+    assert trained(farm, TRAINED, "--detach")[0] == 0
     farm.lab.wait((farm.path("checkpoints") / "4").is_dir)
     farm.lab.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
     farm.lab.wait(lambda: farm.lab.state(farm.job()) == "PENDING")

@@ -14,13 +14,13 @@ export JAX_PLATFORMS=${JAX_PLATFORMS:-cuda,cpu}
 {% else -%}
 export JAX_PLATFORMS=cpu XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=1"
 {% endif -%}
-export PYTHONUNBUFFERED=1
+export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-{{ cpus }}} # PyTorch else takes every core of the node
 
 trap : USR1 TERM # for the trainer to act on
 {{ trainer }}
 code=$?
 case $code in
-  # Saved and left, or left before there was anything to save: no fault, for which srun would end the other processes.
-  3 | $((128 + $(kill -l USR1))) | $((128 + $(kill -l TERM)))) exit 0 ;;
+  # Saved and left, or left (by USR1, by TERM) before there was anything to save: no fault, for which srun would end the other processes.
+  3 | 138 | 143) exit 0 ;;
 esac
 exit $code

@@ -5,13 +5,13 @@ attempt='/my runs/50%/r/attempts/1'
 echo "podwright: process $SLURM_PROCID of $SLURM_NTASKS on $(hostname), job $SLURM_JOB_ID"
 export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=1
 export JAX_PLATFORMS=cpu XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=1"
-export PYTHONUNBUFFERED=1
+export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # PyTorch else takes every core of the node
 
 trap : USR1 TERM # for the trainer to act on
 /usr/bin/python3 -m podwright.train '/my runs/50%/r' --attempt 1
 code=$?
 case $code in
-  # Saved and left, or left before there was anything to save: no fault, for which srun would end the other processes.
-  3 | $((128 + $(kill -l USR1))) | $((128 + $(kill -l TERM)))) exit 0 ;;
+  # Saved and left, or left (by USR1, by TERM) before there was anything to save: no fault, for which srun would end the other processes.
+  3 | 138 | 143) exit 0 ;;
 esac
 exit $code

@@ -8,13 +8,13 @@ export JAX_COORDINATOR_ADDRESS=$MASTER_ADDR:$MASTER_PORT JAX_NUM_PROCESSES=$SLUR
 # Without it jax takes the number of the process on its node for the one GPU that it is to use.
 export JAX_LOCAL_DEVICE_IDS=0,1,2,3,4,5,6,7
 export JAX_PLATFORMS=${JAX_PLATFORMS:-cuda,cpu}
-export PYTHONUNBUFFERED=1
+export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-16} # PyTorch else takes every core of the node
 
 trap : USR1 TERM # for the trainer to act on
 /shared/venv/bin/python -m podwright.train /shared/runs/r --attempt 2
 code=$?
 case $code in
-  # Saved and left, or left before there was anything to save: no fault, for which srun would end the other processes.
-  3 | $((128 + $(kill -l USR1))) | $((128 + $(kill -l TERM)))) exit 0 ;;
+  # Saved and left, or left (by USR1, by TERM) before there was anything to save: no fault, for which srun would end the other processes.
+  3 | 138 | 143) exit 0 ;;
 esac
 exit $code
