@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from podwright.report import style
-from podwright.report.records import Records, Result
+from podwright.report.records import Records, Result, number
 from podwright.report.series import Line, line, note, smooth
 from podwright.rundir import Record
 
@@ -34,6 +34,42 @@ def one_line(
     if floor is not None:
         ax.set_ylim(bottom=floor)
     return Plot(name, title, caption + note(raw), style.to_svg(fig, f"{title} over steps"))
+
+
+def losses(records: Records, result: Result, unit: str, caption: str, unigram: float | None = None) -> Plot | None:
+    """In training and on what is held out; `unigram`: what is reached without any context."""
+    raw = line(records.steps(), "loss")
+    tests = [(t["step"] or 0, t["loss"]) for t in result["evaluations"] if number(t["loss"]) is not None]
+    if not raw and not tests:
+        return None
+    fig, (ax,) = style.figure(unit, x="step")
+    if raw:
+        raw_and_smooth(ax, raw, "blue", "training")
+    if tests:
+        ax.plot(*zip(*tests, strict=True), color=style.color("orange"), marker="o", markersize=4.5, linewidth=1.2, label="held-out")
+    if unigram is not None:
+        ax.axhline(unigram, color=style.color("grey"), linestyle="--", linewidth=1.0, label="unigram entropy")
+    ax.set_ylim(bottom=0)
+    style.legend(fig, ax)
+    return Plot("loss", "Loss", caption + note(raw), style.to_svg(fig, "Loss over steps"))
+
+
+def rate(records: Records, result: Result) -> Plot | None:
+    steps = records.steps()
+    norm, learning_rate = line(steps, "grad_norm"), line(steps, "learning_rate")
+    if not norm or not learning_rate:
+        return None
+    fig, (ax, below) = style.figure("learning rate", "gradient norm before clipping", x="step")
+    ax.plot(learning_rate.steps, learning_rate.values, color=style.color("purple"))
+    ax.set_ylim(bottom=0)
+    raw_and_smooth(below, norm, "teal")
+    below.set_ylim(bottom=0)
+    caption = (
+        "The schedule (of the first group of weights, where there are several), and the global norm of the gradient before it is clipped."
+    )
+    return Plot(
+        "learning-rate", "Learning rate and gradient", caption + note(norm), style.to_svg(fig, "Learning rate and gradient norm over steps")
+    )
 
 
 def raw_and_smooth(ax: style.Axes, raw: Line, color: str, label: str | None = None) -> None:

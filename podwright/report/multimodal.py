@@ -6,9 +6,8 @@ from typing import Any
 
 from podwright.report import style, timing
 from podwright.report.comparable import Curve, Figure
-from podwright.report.drawing import Draw, Plot, in_percent, one_line, raw_and_smooth
+from podwright.report.drawing import Draw, Plot, in_percent, losses, one_line, rate
 from podwright.report.records import Records, Result, known, number
-from podwright.report.series import line, note
 from podwright.report.wording import figure, how_far, percent
 from podwright.rundir import Record
 
@@ -162,33 +161,8 @@ def by_field(records: Records, result: Result) -> Plot | None:
 
 
 def loss(records: Records, result: Result) -> Plot | None:
-    raw = line(records.steps(), "loss")
-    tests = [(t["step"] or 0, t["loss"]) for t in result["evaluations"] if number(t["loss"]) is not None]
-    if not raw and not tests:
-        return None
-    fig, (ax,) = style.figure("nats per response token", x="step")
-    if raw:
-        raw_and_smooth(ax, raw, "blue", "training")
-    if tests:
-        ax.plot(*zip(*tests, strict=True), color=style.color("orange"), marker="o", markersize=4.5, linewidth=1.2, label="held-out")
-    ax.set_ylim(bottom=0)
-    style.legend(fig, ax)
-    caption = "Cross-entropy of the responses of each step's lines (faint), and its smoothed course." + note(raw)
-    return Plot("loss", "Loss", caption, style.to_svg(fig, "Loss over steps"))
-
-
-def rate(records: Records, result: Result) -> Plot | None:
-    steps = records.steps()
-    norm, learning_rate = line(steps, "grad_norm"), line(steps, "learning_rate")
-    if not norm or not learning_rate:
-        return None
-    fig, (ax, below) = style.figure("learning rate", "gradient norm before clipping", x="step")
-    ax.plot(learning_rate.steps, learning_rate.values, color=style.color("purple"))
-    ax.set_ylim(bottom=0)
-    raw_and_smooth(below, norm, "teal")
-    below.set_ylim(bottom=0)
-    caption = "The schedule of the first group of weights, and the global norm of the gradient before it is clipped." + note(norm)
-    return Plot("learning-rate", "Learning rate and gradient", caption, style.to_svg(fig, "Learning rate and gradient norm over steps"))
+    caption = "Cross-entropy of the responses of each step's lines (faint), and its smoothed course."
+    return losses(records, result, "nats per response token", caption)
 
 
 def throughput(records: Records, result: Result) -> Plot | None:

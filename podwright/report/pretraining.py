@@ -9,7 +9,7 @@ from podwright.errors import UserError
 from podwright.recipe import dimensions
 from podwright.report import style, timing
 from podwright.report.comparable import Curve, Figure
-from podwright.report.drawing import Draw, Plot, in_percent, one_line, raw_and_smooth
+from podwright.report.drawing import Draw, Plot, in_percent, losses, one_line, rate, raw_and_smooth
 from podwright.report.memorised import suspicions
 from podwright.report.records import Records, Result, known, number
 from podwright.report.series import line, note
@@ -149,37 +149,12 @@ def _share_waited(steps: list[Record]) -> float | None:
 
 
 def loss(records: Records, result: Result) -> Plot | None:
-    raw = line(records.steps(), "loss")
-    tests = [(t["step"], t["loss"]) for t in result["evaluations"] if number(t["loss"]) is not None]
-    if not raw and not tests:
-        return None
-    fig, (ax,) = style.figure("nats per token", x="step")
-    if raw:
-        raw_and_smooth(ax, raw, "blue", "training")
-    if tests:
-        ax.plot(*zip(*tests, strict=True), color=style.color("orange"), marker="o", markersize=4.5, linewidth=1.2, label="held-out")
-    if (unigram := result["unigram_entropy"]) is not None:
-        ax.axhline(unigram, color=style.color("grey"), linestyle="--", linewidth=1.0, label="unigram entropy")
-    ax.set_ylim(bottom=0)
-    style.legend(fig, ax)
-    seen = "; the points are the loss on documents that training never sees" if tests else ""
+    unigram = result["unigram_entropy"]
+    tested = any(number(t["loss"]) is not None for t in result["evaluations"])
+    seen = "; the points are the loss on documents that training never sees" if tested else ""
     seen += "" if unigram is None else ", and below the dashed line it has learned more than how frequent each token is"
-    caption = f"Cross-entropy of each step's batch (faint) and its smoothed course{seen}." + note(raw)
-    return Plot("loss", "Loss", caption, style.to_svg(fig, "Loss over steps"))
-
-
-def rate(records: Records, result: Result) -> Plot | None:
-    steps = records.steps()
-    norm, learning_rate = line(steps, "grad_norm"), line(steps, "learning_rate")
-    if not norm or not learning_rate:
-        return None
-    fig, (ax, below) = style.figure("learning rate", "gradient norm before clipping", x="step")
-    ax.plot(learning_rate.steps, learning_rate.values, color=style.color("purple"))
-    ax.set_ylim(bottom=0)
-    raw_and_smooth(below, norm, "teal")
-    below.set_ylim(bottom=0)
-    caption = "The schedule, and the global norm of the gradient before it is clipped." + note(norm)
-    return Plot("learning-rate", "Learning rate and gradient", caption, style.to_svg(fig, "Learning rate and gradient norm over steps"))
+    caption = f"Cross-entropy of each step's batch (faint) and its smoothed course{seen}."
+    return losses(records, result, "nats per token", caption, unigram)
 
 
 def experts(records: Records, result: Result) -> Plot | None:
