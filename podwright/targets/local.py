@@ -38,7 +38,7 @@ class Local:
         env: dict[str, str] = {}
         if self._cpu_devices:
             flags = f"--xla_force_host_platform_device_count={self._cpu_devices}"
-            env = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+            env = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "NPROC_PER_NODE": str(self._cpu_devices)}
         argv = (*self._python_argv, str(job.run_dir), "--attempt", str(job.attempt))
         return Rendered(argv, job.cwd, {"run_dir": str(job.run_dir), "attempt": job.attempt}, env)
 

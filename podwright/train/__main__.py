@@ -77,6 +77,12 @@ def _train() -> int:
     parser.add_argument("--attempt", type=int, default=1)
     args = parser.parse_args()
     run = RunDir(args.run)
+    if _for_several(run):
+        from podwright.train.multimodal import launch
+
+        if (processes := launch.wanted(os.environ)) > 1:
+            launch.several(processes, sys.argv[1:])
+            return _status_of(run, args.attempt)
     number = int(os.environ.get("JAX_PROCESS_ID", os.environ.get("RANK", "0")))
     record, fault, own = _guarded(run, args.attempt, _Stopping())
     print(f"{record['ending']}: {record['detail']}; {record['fix']}".rstrip("; "), flush=True)
@@ -86,9 +92,27 @@ def _train() -> int:
         except OSError as e:
             print(f"exit.json cannot be written: {e}", flush=True)
     status = STATUS.get(Ending(record["ending"]), 1)
+    if status == STATUS[Ending.STOPPED] and "TORCHELASTIC_RUN_ID" in os.environ:
+        status = 0  # torchrun takes any other for a fault, for which it would end those that are still saving
     if fault and ("JAX_COORDINATOR_ADDRESS" in os.environ or "MASTER_ADDR" in os.environ):
         os._exit(status)  # an orderly exit waits for the other processes, and they may be waiting for this one
     return status
+
+
+def _for_several(run: RunDir) -> bool:
+    """Whether its trainer takes a process for each device, and this is not one of them."""
+    try:
+        return "RANK" not in os.environ and json.loads(run.recipe.read_text())["kind"] == "multimodal"
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _status_of(run: RunDir, attempt: int) -> int:
+    """Of processes that have written down how they ended."""
+    try:
+        return STATUS.get(Ending(json.loads(run.exit(attempt).read_text())["ending"]), 1)
+    except (OSError, ValueError, KeyError):
+        return 1
 
 
 def _guarded(run: RunDir, attempt: int, stopping: _Stopping) -> tuple[dict[str, Any], bool, bool]:

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -151,3 +152,39 @@ def test_the_recipe_keeps_its_promise(tmp_path):
     assert found["json_valid"] == 1.0 and found["expected"]["verdict"] != "outside tolerance"
     assert found["accuracy_after"] > found["majority"] + 0.3
     assert max(found["accuracy_without_image"], found["accuracy_without_audio"]) < found["accuracy_after"] - 0.2
+
+
+def begun(folder: Path, name: str) -> tuple[subprocess.Popen[bytes], RunDir]:
+    """Two processes on CPUs of this machine, at their second step."""
+    env = os.environ | {"PYTHONPATH": str(ROOT)} | ONE_THREAD
+    argv = [sys.executable, "-m", "podwright", "run", RECIPE, *SMALL, "training.max_steps=40", "--on", "cpu-2", "--name", name]
+    process = subprocess.Popen(argv, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run, until = RunDir(folder / "runs" / name), time.monotonic() + 240
+    while sum(1 for _ in read_jsonl(run.metrics)) < 2:
+        assert process.poll() is None and time.monotonic() < until, logs(run)
+        time.sleep(0.05)
+    return process, run
+
+
+def test_a_target_of_two_devices_gets_two_processes_that_stop_together(tmp_path):
+    process, run = begun(tmp_path, "r")
+    assert podwright(tmp_path, "stop", "r").returncode == 0
+    process.wait(120)
+    end = json.loads(run.exit(1).read_text())
+    assert end["ending"] == "STOPPED" and 2 <= end["step"] < 40 and (run.checkpoints / f"step-{end['step']:08d}.pt").exists()
+    (seen,) = [e for e in read_jsonl(run.events) if e["event"] == "environment"]
+    assert seen["processes"] == 2
+
+
+def test_a_process_that_is_killed_takes_the_others_along(tmp_path):
+    process, run = begun(tmp_path, "r")
+    launcher = psutil.Process(json.loads(run.pid(1).read_text())["pid"])
+    ranks = [p for p in launcher.children(recursive=True) if "podwright.train" in p.cmdline()]
+    assert len(ranks) == 2
+    ranks[1].kill()
+    began = time.monotonic()
+    _, alive = psutil.wait_procs([launcher, *ranks], timeout=30)
+    assert not alive and time.monotonic() - began < 30
+    process.wait(60)
+    (ended,) = [e for e in read_jsonl(run.journal) if e["event"] == "ended"]
+    assert ended["ending"] in ("CRASHED", "UNKNOWN"), ended

@@ -33,7 +33,7 @@ def ended(target: Local, handle: Handle) -> Polled:
 def test_render_is_pure_and_says_everything(tmp_path: Path) -> None:
     rendered = Local(Shell(), cpu_devices=8).render(Job(tmp_path / "r", 3, tmp_path))
     assert rendered.argv == (sys.executable, "-m", "podwright.train", str(tmp_path / "r"), "--attempt", "3")
-    assert rendered.env == {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    assert rendered.env == {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "NPROC_PER_NODE": "8"}
     assert json.loads(json.dumps(rendered.handle)) == rendered.handle
     assert Local(Shell()).render(Job(tmp_path, 1, tmp_path)).env == {}
     assert list(tmp_path.iterdir()) == []
