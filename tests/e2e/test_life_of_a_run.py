@@ -100,7 +100,7 @@ def test_detached_then_watched_then_stopped(bench: Bench) -> None:
     assert code == 0, err
     assert json.loads(out)["state"] == "running"
     watcher = bench.start("watch", "r")
-    wait_for(lambda: len(bench.steps()) >= 2)
+    assert watcher.stdout and watcher.stdout.readline()  # it is at work, and so are its handlers
     watcher.send_signal(signal.SIGINT)
     watcher.communicate(timeout=30)
     assert bench.standing()["state"] == "running"
