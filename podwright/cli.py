@@ -98,8 +98,8 @@ def plan(
 
     _compiles(compile_ or fit, price=price, jax=jax)
     resolved = _recipe(recipe, overrides, smoke)
-    if (compile_ or fit) and (where := targets.place(on)):
-        on = where.name  # of a target of the user's own, the devices in it
+    if compile_ or fit:
+        on = targets.devices_named(on)
     shop = Workshop(cache.expanduser(), show.compiling, jax)
     if fit:
         from podwright.plan.fit import fitted

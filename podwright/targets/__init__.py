@@ -30,6 +30,13 @@ def place(name: str) -> Slice | None:
         raise
 
 
+def devices_named(name: str) -> str:
+    """The name itself, or of a target of the user's own that of its devices."""
+    own = _settings(name)
+    where = own.devices() if own else None
+    return where.name if where else name
+
+
 def devices(name: str) -> Slice | None:
     """The devices that jax will see on target `name`; None where only the machines themselves know them."""
     where = place(name)

@@ -37,6 +37,7 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
     write(file, "a: {kind: slurm, nodes: 2, tasks_per_node: 2}\nb: {kind: slurm, gpus_per_node: 8}\n")
     where = targets.devices("a")
     assert where and where.name == "cpu-4" and targets.devices("b") is None
+    assert [targets.devices_named(name) for name in ("a", "b", "local", "v5e", "v6e-8")] == ["cpu-4", "b", "local", "v5e", "v6e-8"]
 
 
 @pytest.mark.parametrize(
