@@ -81,7 +81,7 @@ def _train() -> int:
         from podwright.train.multimodal import launch
 
         if (processes := launch.wanted(os.environ)) > 1:
-            launch.several(processes, sys.argv[1:])
+            launch.several(processes, sys.argv[1:], os.environ)
             return _status_of(run, args.attempt)
     number = int(os.environ.get("JAX_PROCESS_ID", os.environ.get("RANK", "0")))
     record, fault, own = _guarded(run, args.attempt, _Stopping())

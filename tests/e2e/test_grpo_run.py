@@ -73,7 +73,8 @@ def test_a_stop_saves_and_a_resume_goes_on(whole, tmp_path):
 CROSSING = "model.name=qwen3-tiny mesh.data=3 mesh.fsdp=1 mesh.tensor=2 batch_size=6 warm_start.batch_size=6"  # one tensor pair of three
 
 
-@pytest.mark.parametrize(("meshed", "devices"), [("mesh.fsdp=4", 2), pytest.param(CROSSING, 3, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("meshed", "devices"), [("mesh.fsdp=8", 4), (CROSSING, 3)])
 def test_two_processes_equal_one_of_as_many_devices(tmp_path, meshed, devices):
     meshed = [*meshed.split(), "evaluation.every_n_steps=2"]
     one, end = train(tmp_path / "one", *meshed, devices=2 * devices)

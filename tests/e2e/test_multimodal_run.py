@@ -176,6 +176,7 @@ def test_a_target_of_two_devices_gets_two_processes_that_stop_together(tmp_path)
     assert seen["processes"] == 2
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_takes_the_others_along(tmp_path):
     process, run = begun(tmp_path, "r")
     launcher = psutil.Process(json.loads(run.pid(1).read_text())["pid"])

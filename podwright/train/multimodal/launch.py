@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
 import torch
 
@@ -17,13 +16,13 @@ def wanted(environment: Mapping[str, str]) -> int:
     return int(environment.get("NPROC_PER_NODE", "0")) or torch.cuda.device_count() or 1
 
 
-def several(number: int, arguments: list[str]) -> None:
+def several(number: int, arguments: list[str], environment: MutableMapping[str, str]) -> None:
     """`python -m podwright.train ARGUMENTS`, `number` times; returns when all have ended, however they did."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_TO_SAVE_S))
+    environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_TO_SAVE_S))
     try:
         torchrun(["--standalone", f"--nproc-per-node={number}", "-m", "podwright.train", *arguments])
     except (ChildFailedError, SignalException) as e:
