@@ -13,7 +13,6 @@ from podwright.plan.findings import Finding
 from podwright.recipe.kinds import Recipe
 
 Facts = dict[str, Any]
-CHECKS = ("python", "packages", "gpus", "memory", "disk", "names", "clock", "files", "limits", "network")
 
 _SKEW_S = 10.0  # checkpoints and logs of several machines are ordered by their clocks
 _LEAST_FREE = 10 * GIB

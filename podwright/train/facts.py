@@ -33,7 +33,6 @@ def gather(folders: list[str], peers: list[str], files: list[str]) -> Facts:
         "versions": {name: installed[name] for name in PACKAGES if name in installed},
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
-        "available_bytes": psutil.virtual_memory().available,
         "shm_bytes": _free("/dev/shm"),
         "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "driver": driver,

@@ -22,7 +22,6 @@ NODE: dict[str, Any] = {
     "versions": {"jax": "0.10.2", "torch": "2.13.0", "transformers": "5.23.0", "peft": "0.21.2"},
     "cores": 64,
     "memory_bytes": 512 * GIB,
-    "available_bytes": 500 * GIB,
     "shm_bytes": 200 * GIB,
     "open_files": 65536,
     "driver": "570.86",
