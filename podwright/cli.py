@@ -49,6 +49,7 @@ Profile = Annotated[str, typer.Option("--profile", metavar="N[-M]", help="have j
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 CACHE = Path("~/.cache/podwright")
+EXPORTED = "projector.safetensors"  # what only an export has
 
 
 @recipes.callback(invoke_without_command=True)
@@ -250,10 +251,11 @@ def report(
 
 @app.command("eval")
 def evaluate(
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="a run, or a Hugging Face directory")],
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="a run, an export, or a Hugging Face directory")],
     overrides: Overrides = None,
-    *,
-    data: Annotated[str, typer.Option("--data", metavar="SRC", help="questions: a .jsonl file, a directory, or a hub id")],
+    data: Annotated[
+        str, typer.Option("--data", metavar="SRC", help="a .jsonl file, a directory, or a hub id; a multimodal run knows its own")
+    ] = "",
     limit: Annotated[int, typer.Option("--limit", metavar="N", help="only the first N questions; 0: all")] = 0,
     runs: Runs = RUNS,
     as_json: Json = False,
@@ -261,12 +263,13 @@ def evaluate(
     """Measure the accuracy of a checkpoint."""
     of_run = runs / checkpoint
     place = of_run if of_run.is_dir() else Path(checkpoint)
-    ask(["eval", str(place), *(overrides or []), "--data", data, *(["--limit", str(limit)] if limit else [])], as_json)
+    options = [*(["--data", data] if data else []), *(["--limit", str(limit)] if limit else [])]
+    ask(["eval", str(place), *(overrides or []), *options], as_json)
 
 
 @app.command()
 def predict(
-    name: RunName,
+    name: Annotated[str, typer.Argument(metavar="RUN|DIR", help="a run, or what export made of it")],
     image: Annotated[Path | None, typer.Option("--image", metavar="FILE")] = None,
     audio: Annotated[Path | None, typer.Option("--audio", metavar="FILE")] = None,
     video: Annotated[Path | None, typer.Option("--video", metavar="FILE", help="its pictures, and its sound if it has one")] = None,
@@ -280,18 +283,20 @@ def predict(
         raise UserError("there is nothing to look at", "give --image, --audio, --video or --text")
     given = {"--image": image, "--audio": audio, "--video": video, "--out": out, "--text": text or None}
     options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
-    ask(["predict", str(_find(runs, name).path), *options], as_json)
+    place = Path(name) if (Path(name) / EXPORTED).is_file() else _find(runs, name).path
+    ask(["predict", str(place), *options], as_json)
 
 
 @app.command()
 def export(
     name: RunName,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="a new directory")],
+    onnx: Annotated[bool, typer.Option("--onnx", help="of a multimodal run: its aligner and projector as ONNX too")] = False,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
     """Write the trained model as a Hugging Face directory."""
-    ask(["export", str(_find(runs, name).path), str(directory)], as_json)
+    ask(["export", str(_find(runs, name).path), str(directory), *(["--onnx"] if onnx else [])], as_json)
 
 
 @app.command()

@@ -16,7 +16,7 @@ NAME/recipe.json      the resolved recipe                          launcher, onc
      tokenizer/       the tokenizer as a Hugging Face directory    trainer
      start/           weights at step 0, the KL's reference        trainer
      checkpoints/     whole training states                        trainer
-     model.pt         what a multimodal run trained; skipped.json: lines it left out
+     model.pt         what a multimodal run trained; skipped.json: lines it left out, results/: its predictions
      report/          report.md, report.html, result.json          launcher
 """
 
@@ -73,6 +73,7 @@ class RunDir:
         self.checkpoints = self.path / "checkpoints"
         self.start = self.path / "start"  # the weights that GRPO starts from and keeps as its reference
         self.tokenizer = self.path / "tokenizer"
+        self.weights = self.path / "model.pt"
         self.report = self.path / "report"
         self.trackers = self.path / "trackers"
 

@@ -101,10 +101,15 @@ def _train() -> int:
 
 def _for_several(run: RunDir) -> bool:
     """Whether its trainer takes a process for each device, and this is not one of them."""
+    return "RANK" not in os.environ and _kind(run) == "multimodal"
+
+
+def _kind(run: RunDir) -> str:
+    """Of its recipe; "" where there is none that can be read."""
     try:
-        return "RANK" not in os.environ and json.loads(run.recipe.read_text())["kind"] == "multimodal"
+        return str(json.loads(run.recipe.read_text())["kind"])
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return ""
 
 
 def _status_of(run: RunDir, attempt: int) -> int:
@@ -208,24 +213,37 @@ def _explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
 
 
 def _eval(argv: list[str]) -> dict[str, Any]:
-    from podwright.train.grpo import standalone
-
     parser = argparse.ArgumentParser(prog="podwright eval")
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("overrides", nargs="*")
-    parser.add_argument("--data", required=True)
+    parser.add_argument("--data", default="")
     parser.add_argument("--limit", type=int, default=0)
     args = parser.parse_args(argv)
+    if _kind(RunDir(args.checkpoint)) == "multimodal":
+        from podwright.train.multimodal import examine
+
+        return examine.examine(args.checkpoint, args.data, args.limit, args.overrides)
+    from podwright.train.grpo import standalone
+
+    if not args.data:
+        raise UserError("nobody said what to ask", "add --data: a .jsonl file, a directory, or a hub id")
     return standalone.evaluate(args.checkpoint, args.data, args.limit, args.overrides)
 
 
 def _export(argv: list[str]) -> dict[str, Any]:
-    from podwright.train.grpo import standalone
-
     parser = argparse.ArgumentParser(prog="podwright export")
     parser.add_argument("run", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--onnx", action="store_true")
     args = parser.parse_args(argv)
+    if _kind(RunDir(args.run)) == "multimodal":
+        from podwright.train.multimodal import export
+
+        return export.export(args.run, args.out, args.onnx)
+    from podwright.train.grpo import standalone
+
+    if args.onnx:
+        raise UserError("--onnx is for multimodal runs: it writes their aligner and projector", "leave --onnx out")
     return standalone.export(args.run, args.out)
 
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from podwright.train import proportion
 from podwright.train.grpo.answers import extract_flexible, extract_strict, same_number
-
-_Z = 1.959963984540054  # standard normal quantile for two-sided 95 %
 
 
 def grade_one(completion: str, answer: str) -> tuple[bool, bool]:
@@ -30,22 +29,11 @@ def summary(strict: Sequence[bool], flexible: Sequence[bool], truncated: Sequenc
     assert num == len(flexible) == len(truncated) == len(lengths), "one entry of each an answer"
     return {
         "num": num,
-        "strict": _accuracy(sum(strict), num),
-        "flexible": _accuracy(sum(flexible), num),
+        "strict": proportion.counted(sum(strict), num),
+        "flexible": proportion.counted(sum(flexible), num),
         "truncated": sum(truncated) / max(num, 1),
         "mean_tokens": sum(lengths) / max(num, 1),
     }
-
-
-def wilson(correct: int, num: int) -> tuple[float, float]:
-    """(low, high): the 95 % interval of a proportion (Wilson, JASA 22, 1927); (0, 1) without any trial."""
-    if num == 0:
-        return 0.0, 1.0
-    share, shrink = correct / num, 1 + _Z**2 / num
-    middle = (share + _Z**2 / (2 * num)) / shrink
-    half = _Z / shrink * math.sqrt(share * (1 - share) / num + _Z**2 / (4 * num**2))
-    # At 0 and at all the formula gives exactly 0 and 1, up to rounding.
-    return (0.0 if correct == 0 else middle - half), (1.0 if correct == num else middle + half)
 
 
 def paired(before: Sequence[bool], after: Sequence[bool]) -> dict[str, Any]:
@@ -58,8 +46,3 @@ def paired(before: Sequence[bool], after: Sequence[bool]) -> dict[str, Any]:
     changed = gained + lost
     tail = sum(math.comb(changed, k) for k in range(min(gained, lost) + 1))
     return {"gained": gained, "lost": lost, "p_value": min(1.0, 2 * tail / 2**changed)}
-
-
-def _accuracy(correct: int, num: int) -> dict[str, Any]:
-    low, high = wilson(correct, num)
-    return {"correct": int(correct), "accuracy": correct / max(num, 1), "low": low, "high": high}

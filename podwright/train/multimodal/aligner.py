@@ -42,7 +42,7 @@ class Aligner(nn.Module):
     def __init__(self, dims: Mapping[str, int], dim: int):
         """`dims`: features of each modality that it has a head for."""
         super().__init__()
-        self.dim = dim
+        self.dims, self.dim = dict(dims), dim
         self.projection_heads = nn.ModuleDict({f"{name}_head": _Head(inner, dim) for name, inner in dims.items()})
         self.postprocessors = nn.ModuleDict({name: _Scale(_LOG_SCALE[name]) for name in dims})
 
@@ -88,6 +88,13 @@ def load(source: str, dims: Mapping[str, int], dim: int) -> Aligner:
             raise UserError(said, "change aligner.dim or the encoders to those it was trained with")
     made.load_state_dict({name: found.get(_scale_name(name, found), value) for name, value in wanted.items()})
     return made
+
+
+def sizes(source: str) -> dict[str, int]:
+    """Features of each modality that the file `source` has a head for."""
+    found = _read(Path(source).expanduser())
+    names = {modality: f"{PREFIX}{modality}_head.fc.weight" for modality in MODALITIES}
+    return {modality: found[name].shape[1] for modality, name in names.items() if name in found}
 
 
 def _scale_name(name: str, found: Mapping[str, Tensor]) -> str:

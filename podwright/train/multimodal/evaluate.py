@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from podwright.data.annotated import Example
 from podwright.recipe import ethogram
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.train.multimodal import batches, updates
@@ -38,22 +39,23 @@ def loss(model: Phase2, lines: Lines, recipe: MultimodalRecipe, world: World, pa
 
 
 def grade(
-    model: Phase2, lines: Lines, training: Lines, grammar: Grammar, recipe: MultimodalRecipe, world: World
+    model: Phase2, lines: Lines, training: Sequence[Example], grammar: Grammar, recipe: MultimodalRecipe, world: World
 ) -> tuple[Record, list[Record]]:
-    """Figures of an evaluation, and a few answers. Every process answers its share."""
+    """Figures of an evaluation, and a few answers. Every process answers its share; without `training` there is no answer to beat."""
     texts = _answered(model, lines, grammar, recipe, world, texts=True)
     given = [_parsed(text) for text in texts]
     valid = [answer is not None for answer in given]
     fields = _right(given, lines)
-    most = {f: collections.Counter(e.answer[f] for e in training.examples).most_common(1)[0][0] for f in ethogram.FIELDS}
-    majority = {f: sum(e.answer[f] == most[f] for e in lines.examples) / len(lines) for f in ethogram.FIELDS}
     figures = {
         "json_valid": sum(valid) / len(valid),
         "accuracy": _mean(fields),
-        "majority": _mean(majority),
         "fields": {f.rpartition(".")[2]: fields[f] for f in ethogram.FIELDS},
-        "majority_fields": {f.rpartition(".")[2]: majority[f] for f in ethogram.FIELDS},
     }
+    if training:
+        most = {f: collections.Counter(e.answer[f] for e in training).most_common(1)[0][0] for f in ethogram.FIELDS}
+        majority = {f: sum(e.answer[f] == most[f] for e in lines.examples) / len(lines) for f in ethogram.FIELDS}
+        figures["majority"] = _mean(majority)
+        figures["majority_fields"] = {f.rpartition(".")[2]: majority[f] for f in ethogram.FIELDS}
     for n, modality in enumerate(MODALITIES):
         rows = [i for i in range(len(lines)) if bool(lines.present[i].all())]
         if rows:

@@ -14,10 +14,13 @@ from podwright.recipe.multimodal import Data, MultimodalRecipe
 from podwright.rundir import RunDir, write_json
 from podwright.train.multimodal import batches, features
 from podwright.train.multimodal.batches import Lines
+from podwright.train.multimodal.features import Sight
 from podwright.train.multimodal.world import World
 
 _MOST_HELD_OUT = 200
 SKIPPED = "skipped.json"
+FEATURES = ".features"
+"""beside the runs"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,38 +35,48 @@ class Inputs:
 
 
 def load(run: RunDir, recipe: MultimodalRecipe, world: World) -> Inputs:
-    if recipe.data.source == "drawn":
-        made = run.path / "data"
-        world.from_first(lambda: drawn.write(made, recipe.data.num_train, recipe.data.num_test, recipe.seed))
-        source = made
-    else:
-        source = Path(recipe.data.source).expanduser()
+    source = world.from_first(lambda: source_of(recipe, run.path / "data"))
     training, held_out = split(source, recipe.data)
     directory = world.from_first(lambda: weights(recipe.model.source))
     tokenizer = tokenizer_of(run, recipe, directory, training, world)
     found, skipped = features.sight(recipe), []
     parts = []
     for examples in (training, held_out):
-        prompts, responses = batches.tokenized(examples, tokenizer, recipe.data)
-        values, present, faults = features.of_files(examples, found, recipe, world, run.path.parent / ".features")
-        skipped += [{"line": examples[i].line, "field": None, "message": message} for i, message in sorted(faults.items())]
-        keep = [i for i in range(len(examples)) if i not in faults]
-        if not keep:
-            raise UserError(f"no line of {source} has a file that can be decoded", f"type podwright data check {source}")
-        parts.append(
-            Lines([examples[i] for i in keep], [prompts[i] for i in keep], [responses[i] for i in keep], values[keep], present[keep])
-        )
+        lines, wrong = seen(examples, source, tokenizer, found, recipe, world, run.path.parent / FEATURES)
+        skipped += wrong
+        parts.append(lines)
     if world.rank == 0:
         write_json(run.path / SKIPPED, skipped)
     return Inputs(parts[0], parts[1], tokenizer, directory, skipped)
+
+
+def source_of(recipe: MultimodalRecipe, made: Path) -> Path:
+    """The file or directory of the lines; what has to be drawn is drawn in `made`."""
+    if recipe.data.source != "drawn":
+        return Path(recipe.data.source).expanduser()
+    drawn.write(made, recipe.data.num_train, recipe.data.num_test, recipe.seed)
+    return made
+
+
+def seen(
+    examples: list[Example], source: Path, tokenizer: Tokenizer, by: Sight, recipe: MultimodalRecipe, world: World, folder: Path
+) -> tuple[Lines, list[Record]]:
+    """The lines whose files can be decoded, and what is wrong with the others; features are kept in `folder`."""
+    prompts, responses = batches.tokenized(examples, tokenizer, recipe.data)
+    values, present, faults = features.of_files(examples, by, recipe, world, folder)
+    keep = [i for i in range(len(examples)) if i not in faults]
+    if not keep:
+        raise UserError(f"no line of {source} has a file that can be decoded", f"type podwright data check {source}")
+    lines = Lines([examples[i] for i in keep], [prompts[i] for i in keep], [responses[i] for i in keep], values[keep], present[keep])
+    return lines, [{"line": examples[i].line, "field": None, "message": message} for i, message in sorted(faults.items())]
 
 
 def split(source: Path, data: Data) -> tuple[list[Example], list[Example]]:
     """(training, held out): of a directory its train.jsonl and val.jsonl; without that, the last lines are held out."""
     if not source.exists():
         raise UserError(f"data.source={source} is not there", "check the path, or type data.source=drawn")
-    training = _whole(source / "train.jsonl" if source.is_dir() else source)
-    held_out = _whole(source / "val.jsonl") if source.is_dir() and (source / "val.jsonl").exists() else []
+    training = whole(source / "train.jsonl" if source.is_dir() else source)
+    held_out = whole(source / "val.jsonl") if source.is_dir() and (source / "val.jsonl").exists() else []
     if not held_out:
         count = data.num_test or min(_MOST_HELD_OUT, max(1, len(training) // 10))
         if len(training) < 2 or count >= len(training):
@@ -107,7 +120,8 @@ def tokenizer_of(run: RunDir, recipe: MultimodalRecipe, directory: Path | None, 
     return Tokenizer.load(run.tokenizer)
 
 
-def _whole(path: Path) -> list[Example]:
+def whole(path: Path) -> list[Example]:
+    """Every line; UserError when one is bad."""
     if not path.is_file():
         raise UserError(f"there is no {path}", "a directory of data holds train.jsonl and perhaps val.jsonl")
     good, faults = annotated.read(path)

@@ -27,7 +27,6 @@ from podwright.train.multimodal.updates import Learner
 from podwright.train.multimodal.world import World
 
 STAGE = "multimodal"
-WEIGHTS = "model.pt"
 _PACKAGES = ("torch", "transformers", "peft", "timm", "av", "podwright")
 
 
@@ -90,7 +89,7 @@ def train(run: RunDir, recipe: MultimodalRecipe, emit: Emitter, stopping: Callab
         _evaluate(job, "after", number)
     if world.rank == 0:
         state = {name: p.detach().cpu() for name, p in job.learner.model.trained().items()}
-        checkpoints.write(run.path / WEIGHTS, {"model_state_dict": state, "config": recipe.model_dump(mode="json"), "run_id": run.name})
+        checkpoints.write(run.weights, {"model_state_dict": state, "config": recipe.model_dump(mode="json"), "run_id": run.name})
     return Outcome(Ending.FINISHED, number)
 
 
@@ -135,7 +134,7 @@ def _evaluate(job: Job, when: str, number: int) -> None:
     job.emit.event("phase", phase=f"evaluation {when}")
     held_out, built, recipe = job.inputs.held_out, job.learner.model, job.recipe
     loss = evaluate.loss(built, held_out, recipe, job.world, job.inputs.tokenizer.pad_id)
-    figures, samples = evaluate.grade(built, held_out, job.inputs.training, job.grammar, recipe, job.world)
+    figures, samples = evaluate.grade(built, held_out, job.inputs.training.examples, job.grammar, recipe, job.world)
     if when != "during":
         job.emit.samples([{"when": when, **sample} for sample in samples])
     job.emit.event("evaluation", when=when, step=number, num=len(held_out), loss=loss, **figures, seconds=time.perf_counter() - begin)

@@ -114,12 +114,25 @@ def build(recipe: MultimodalRecipe, directory: Path | None) -> Phase2:
 
 
 def merge(model: Phase2) -> None:
-    """Adapters into the weights that they stand beside; what is computed stays the same."""
+    """Adapters become part of the weights that they stood beside, in float32; what is computed stays the same."""
     from peft.tuners.lora import LoraLayer
 
-    for module in model.llm.modules():
+    model.llm.float()
+    for name, module in list(model.llm.named_modules()):
         if isinstance(module, LoraLayer):
             module.merge()
+            model.llm.set_submodule(name, module.get_base_layer())
+
+
+def adapters(model: Phase2, recipe: MultimodalRecipe) -> tuple[dict[str, Tensor], Any]:
+    """Adapters under the names that peft gives them in its files, and their configuration."""
+    from peft import get_peft_model_state_dict
+
+    found = {f"base_model.model.{name}": value for name, value in get_peft_model_state_dict(model.llm).items()}
+    asked = _lora(recipe)
+    asked.base_model_name_or_path = None if recipe.model.source == "random" else recipe.model.source
+    asked.task_type, asked.inference_mode = "CAUSAL_LM", True
+    return found, asked
 
 
 def _llm(recipe: MultimodalRecipe, directory: Path | None) -> Any:
@@ -137,12 +150,17 @@ def _llm(recipe: MultimodalRecipe, directory: Path | None) -> Any:
         raise UserError(said, "give a Hugging Face directory of one, such as Qwen2.5-0.5B-Instruct") from e
 
 
-def _add_adapters(llm: Any, recipe: MultimodalRecipe) -> None:
-    from peft import LoraConfig, inject_adapter_in_model
+def _lora(recipe: MultimodalRecipe) -> Any:
+    from peft import LoraConfig
 
     m = recipe.model
-    asked = LoraConfig(r=m.lora_rank, lora_alpha=m.lora_alpha, lora_dropout=m.lora_dropout, target_modules=list(m.lora_target_modules))  # type: ignore[arg-type]
-    inject_adapter_in_model(asked, llm)
+    return LoraConfig(r=m.lora_rank, lora_alpha=m.lora_alpha, lora_dropout=m.lora_dropout, target_modules=list(m.lora_target_modules))  # type: ignore[arg-type]
+
+
+def _add_adapters(llm: Any, recipe: MultimodalRecipe) -> None:
+    from peft import inject_adapter_in_model
+
+    inject_adapter_in_model(_lora(recipe), llm)
     for name, parameter in llm.named_parameters():
         parameter.requires_grad_("lora_" in name)
         if "lora_" in name:

@@ -229,6 +229,18 @@ def test_eval_and_export_are_done_by_the_compute_half(call: Any, folder: Path, c
     assert asked[-1][3:] == ["eval", "runs/r", "rollout.total_generation_steps=9", "data.enable_thinking=true", "--data", "d"]
     assert json.loads(call("export", "r", "out", "--json")[1])["samples"] == [1, 2]
     assert asked[-1][3:] == ["export", "runs/r", "out"]
+    call("export", "r", "out", "--onnx")
+    assert asked[-1][3:] == ["export", "runs/r", "out", "--onnx"]
+
+
+def test_a_multimodal_run_knows_what_to_ask_and_its_export_is_asked_too(call: Any, folder: Path, child: Any) -> None:
+    create.create(folder / "runs" / "r", load("phase2-tiny"), "local", {})
+    asked = child(0, '{"loss": 0.5}')
+    assert call("eval", "r")[1] == "loss = 0.5\n" and asked[-1][3:] == ["eval", "runs/r"]
+    (folder / "out").mkdir()
+    assert call("predict", "out", "--text", "?")[0] == 2
+    (folder / "out" / "projector.safetensors").touch()
+    assert call("predict", "out", "--text", "?")[0] == 0 and asked[-1][3:] == ["predict", "out", "--text", "?"]
 
 
 def test_what_the_compute_half_refuses_is_an_error_of_ours(call: Any, child: Any) -> None:

@@ -1,0 +1,252 @@
+"""What is done with a finished multimodal run: exported, read by others' libraries, graded again, asked; and what is refused."""
+
+import contextlib
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from podwright.data import annotated, drawn
+from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
+from podwright.recipe import ethogram
+from podwright.rundir import RunDir, append_jsonl, read_jsonl, write_json
+from podwright.train import __main__ as entry
+from podwright.train import proportion
+from podwright.train.emit import Emitter
+from podwright.train.multimodal import aligner, checkpoints, examine, export, graphs, loop, model, predict, trained
+from podwright.train.multimodal.world import World
+from tests.unit.train.test_multimodal import LORA, recipe
+
+torch.set_num_threads(1)
+SMALL = (
+    "training.max_steps=3",
+    "optimizer.warmup_steps=0",
+    "evaluation.max_new_tokens=4",
+    "optimizer.learning_rate=0.02",
+    "data.num_test=5",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """runs/r: adapters on a language model from `base`, trained on lines in `cats`; out: its export."""
+    place = tmp_path_factory.mktemp("finished")
+    drawn.write(place / "cats", 16, 5, 0)
+    torch.manual_seed(1)
+    built = model.build(recipe(), None)
+    built.llm.save_pretrained(place / "base")
+    examples, _ = annotated.read(place / "cats" / "train.jsonl")
+    texts = ["".join(text for _, text in ethogram.pieces(e.answer)) for e in examples]
+    Tokenizer.train(texts, 512).save(place / "base")
+    run = RunDir(place / "runs" / "r")
+    asked = recipe(*LORA, *SMALL, f"model.source={place / 'base'}", f"data.source={place / 'cats'}")
+    write_json(run.recipe, asked.model_dump(mode="json"))
+    loop.train(run, asked, Emitter(run, 1, True), lambda: False, World())
+    return place
+
+
+@pytest.fixture(scope="module")
+def out(folder: Path) -> Path:
+    """The export, by what the command line starts: one document on stdout."""
+    said, argv = io.StringIO(), sys.argv
+    sys.argv = ["podwright.train", "export", str(folder / "runs" / "r"), str(folder / "out"), "--onnx"]
+    try:
+        with contextlib.redirect_stdout(said):
+            assert entry.main() == 0
+    finally:
+        sys.argv = argv
+    document = json.loads(said.getvalue())
+    assert document["directory"] == str(folder / "out") and document["num_params"] == 854_144
+    assert set(document["onnx_differences"]) == {"aligner-text", "aligner-image", "aligner-audio", "projector"}
+    assert document["files"] == sorted(str(p.relative_to(folder / "out")) for p in (folder / "out").rglob("*") if p.is_file())
+    return folder / "out"
+
+
+@pytest.fixture
+def run(folder: Path) -> trained.Trained:
+    return trained.open_(folder / "runs" / "r")
+
+
+TOKENS = torch.tensor([[5, 300, 7, 19, 42], [1, 2, 3, 4, 200]])
+
+
+def test_transformers_reads_the_merged_model(folder: Path, out: Path, run: trained.Trained) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    theirs = AutoModelForCausalLM.from_pretrained(out).eval()
+    with torch.no_grad():
+        got, wanted = theirs(TOKENS).logits, run.model.llm(TOKENS).logits
+        plain = AutoModelForCausalLM.from_pretrained(folder / "base").eval()(TOKENS).logits
+    assert torch.allclose(got, wanted, atol=1e-4)
+    assert not torch.allclose(plain, wanted, atol=1e-2), "training has changed it"
+    assert theirs.config.use_cache and theirs.generation_config.eos_token_id == list(run.tokenizer.stop_ids)
+    text = "What is this cat up to?"
+    assert AutoTokenizer.from_pretrained(out)(text)["input_ids"] == run.tokenizer.encode(text)
+
+
+def test_peft_reads_the_adapters(folder: Path, out: Path, run: trained.Trained) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(folder / "base")
+    theirs = PeftModel.from_pretrained(base, out / export.ADAPTERS).eval()
+    with torch.no_grad():
+        assert torch.allclose(theirs(TOKENS).logits, run.model.llm(TOKENS).logits, atol=1e-5)
+    said = json.loads((out / export.ADAPTERS / "adapter_config.json").read_text())
+    assert (said["base_model_name_or_path"], said["r"], said["task_type"]) == (str(folder / "base"), 4, "CAUSAL_LM")
+
+
+def test_the_other_parts_come_back(out: Path, run: trained.Trained) -> None:
+    again = trained.open_(out)
+    assert again.exported and again.name == "out" and again.recipe.model.lora_rank == 0
+    for name, value in run.model.projector.state_dict().items():
+        assert torch.equal(again.model.projector.state_dict()[name], value)
+    sizes = aligner.sizes(str(out / trained.ALIGNER))
+    heads = aligner.load(str(out / trained.ALIGNER), sizes, 512)
+    assert sizes == {"text": 384, "image": 512, "audio": 512}
+    x = torch.randn(3, 512)
+    assert torch.equal(heads("audio", x), aligner.load("random", sizes, 512)("audio", x))
+
+
+def test_onnxruntime_computes_what_torch_computes(out: Path, run: trained.Trained) -> None:
+    import onnxruntime
+
+    def ran(name: str, **given: np.ndarray) -> torch.Tensor:
+        session = onnxruntime.InferenceSession(out / export.ONNX / f"{name}.onnx", providers=["CPUExecutionProvider"])
+        return torch.from_numpy(session.run(None, given)[0])
+
+    heads = aligner.load(str(out / trained.ALIGNER), aligner.sizes(str(out / trained.ALIGNER)), 512)
+    with torch.no_grad():
+        for name, size in heads.dims.items():
+            x = torch.randn(5, size)
+            assert torch.allclose(ran(f"aligner-{name}", features=x.numpy()), heads(name, x), atol=1e-4)
+        x, present = torch.randn(7, 2, 512), torch.rand(7, 2) > 0.5
+        got = ran("projector", features=x.numpy(), present=present.numpy())
+        assert torch.allclose(got, run.model.projector(x, present), atol=1e-4) and got.shape == (7, 8, 128)
+
+
+def test_a_graph_that_computes_something_else_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "_TOLERANCE", 0.0)
+    with pytest.raises(AssertionError, match=r"one\.onnx computes something else"):
+        graphs._graph(
+            tmp_path / "one.onnx", nn.Sequential(nn.Linear(96, 96), nn.GELU(), nn.Linear(96, 96)), {"input": torch.randn(2, 96)}, "y"
+        )
+
+
+def test_without_onnx_one_line_says_what_to_type(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "_NEEDED", ("onnx", "onnx_that_nobody_has"))
+    with pytest.raises(UserError, match="--onnx needs onnx_that_nobody_has, not installed here") as e:
+        export.export(folder / "runs" / "r", folder / "other", onnx=True)
+    assert e.value.fix == "type pip install 'podwright[onnx]'" and not (folder / "other").exists()
+
+
+def test_a_run_that_trained_all_its_weights_has_no_adapters(folder: Path, run: trained.Trained) -> None:
+    whole = RunDir(folder / "runs" / "whole")
+    asked = recipe(f"model.source={folder / 'base'}", f"data.source={folder / 'cats'}")
+    built = model.build(asked, folder / "base")
+    nn.init.normal_(built.llm.model.norm.weight)
+    state = {name: p.detach() for name, p in built.trained().items()}
+    run.tokenizer.save(whole.tokenizer)
+    checkpoints.write(whole.weights, {"model_state_dict": state, "config": asked.model_dump(mode="json"), "run_id": "whole"})
+    files = export.export(whole.path, folder / "whole-out", onnx=False)["files"]
+    assert "model.safetensors" in files and not any(f.startswith((export.ADAPTERS, export.ONNX)) for f in files)
+    with torch.no_grad():
+        assert torch.equal(trained.open_(folder / "whole-out").model.llm(TOKENS).logits, built.eval().llm(TOKENS).logits)
+
+
+def test_a_run_graded_again_says_what_it_said(folder: Path, out: Path) -> None:
+    path = folder / "runs" / "r"
+    found = examine.examine(path, "", 0, [])
+    (after,) = [e for e in read_jsonl(path / "events.jsonl") if e["event"] == "evaluation" and e["when"] == "after"]
+    assert (found["num"], found["left_out"], found["json_valid"]["accuracy"]) == (5, 0, 1.0)
+    assert found["accuracy"]["accuracy"] == after["accuracy"] and found["loss"] == pytest.approx(after["loss"], rel=1e-5)
+    assert {name: one["accuracy"] for name, one in found["fields"].items()} == after["fields"]
+    assert all(found[name] == after[name] for name in ("majority", "majority_fields", "without_image", "without_audio"))
+    ears = found["fields"]["ears"]
+    assert (ears["low"], ears["high"]) == proportion.wilson(ears["correct"], 5)
+    assert found["accuracy"]["low"] < found["accuracy"]["accuracy"] < found["accuracy"]["high"]
+    before = sorted(folder.rglob("*"))
+    exported = examine.examine(out, "", 0, [])
+    assert exported["fields"] == found["fields"] and exported["loss"] == pytest.approx(found["loss"], rel=1e-4)
+    assert sorted(folder.rglob("*")) == before, "an export stays as it is"
+
+
+def test_of_a_foreign_file_every_line_is_asked(folder: Path) -> None:
+    file = folder / "cats" / "train.jsonl"
+    found = examine.examine(folder / "runs" / "r", str(file), 0, ["evaluation.batch_size=7"])
+    assert found["num"] == 16 and found["data"] == str(file) and "majority" not in found
+    assert examine.examine(folder / "runs" / "r", "", 3, [f"data.source={file}"])["num"] == 3
+    with pytest.raises(UserError, match=r"data.source=nowhere is not there"):
+        examine.examine(folder / "runs" / "r", "nowhere", 0, [])
+    with pytest.raises(UserError, match=r"unknown key data\.sauce"):
+        examine.examine(folder / "runs" / "r", "", 0, ["data.sauce=1"])
+
+
+def test_an_export_answers_as_its_run(folder: Path, out: Path, tmp_path: Path) -> None:
+    files = {"image": folder / "cats" / "val" / "00000.png", "audio": folder / "cats" / "val" / "00000.wav"}
+    told = [predict.predict(path, files, "", tmp_path / "answer.json") for path in (folder / "runs" / "r", out)]
+    assert told[0]["analysis"] == told[1]["analysis"]
+    assert [t["metadata"]["model_version"] for t in told] == ["r", "out"]
+
+
+def test_what_cannot_be_opened_is_one_line(folder: Path, out: Path, tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "r")
+    shutil.copytree(folder / "runs" / "r", run.path)
+    whole = run.weights.read_bytes()
+    found: dict[str, Any] = torch.load(run.weights, weights_only=True)
+    assert set(found) == {"model_state_dict", "config", "run_id"}
+    config, state = found["config"], found["model_state_dict"]
+    name = next(iter(state))
+    wrong = {
+        "cannot be read": [{"model_state_dict": state}, [1], {"model_state_dict": 3, "config": config, "run_id": "r"}],
+        "holds no recipe": [{"model_state_dict": state, "config": "r", "run_id": "r"}],
+        "kind='other' is not a kind": [{"model_state_dict": state, "config": config | {"kind": "other"}, "run_id": "r"}],
+        "does not fit": [{"model_state_dict": {k: v for k, v in state.items() if k != name}, "config": config, "run_id": "r"}],
+    }
+    for said, values in wrong.items():
+        for value in values:
+            torch.save(value, run.weights)
+            with pytest.raises(UserError, match=said):
+                export.export(run.path, tmp_path / "o", onnx=False)
+    for content in (b"", whole[: len(whole) // 2], b"no archive"):
+        run.weights.write_bytes(content)
+        with pytest.raises(UserError, match=r"model.pt cannot be read") as e:
+            examine.examine(run.path, "", 0, [])
+        assert e.value.fix == "train again, or copy it again"
+    run.weights.unlink()
+    with pytest.raises(UserError, match=r"has no model.pt: the run has not finished"):
+        export.export(run.path, tmp_path / "o", onnx=False)
+    with pytest.raises(UserError, match="is not empty"):
+        export.export(run.path, out, onnx=False)
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy)
+    (copy / trained.PROJECTOR).write_bytes(b"?")
+    with pytest.raises(UserError, match=r"projector.safetensors cannot be read"):
+        trained.open_(copy)
+    assert not (tmp_path / "o").exists()
+
+
+def test_options_that_are_for_another_kind_of_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    for argv, said in ((["export", str(tmp_path), "out", "--onnx"], "--onnx is for multimodal"), (["eval", str(tmp_path)], "what to ask")):
+        monkeypatch.setattr(sys, "argv", ["podwright.train", *argv])
+        assert entry.main() == 2
+        assert said in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_lines_without_files_are_left_out(folder: Path, tmp_path: Path) -> None:
+    """As in training: counted, and nothing else."""
+    line = json.loads((folder / "cats" / "val.jsonl").read_text().splitlines()[0])
+    whole = {m: str(folder / "cats" / line[m]) for m in ethogram.MEDIA if m in line}
+    (tmp_path / "broken.png").write_bytes(b"?")
+    for media in (whole, {"image": "broken.png"}):
+        append_jsonl(tmp_path / "a.jsonl", {"instruction": "?", "response": line["response"], **media})
+    found = examine.examine(folder / "runs" / "r", str(tmp_path / "a.jsonl"), 0, [])
+    assert (found["num"], found["left_out"]) == (1, 1)
