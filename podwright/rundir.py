@@ -17,6 +17,7 @@ NAME/recipe.json      the resolved recipe                          launcher, onc
      start/           weights at step 0, the KL's reference        trainer
      checkpoints/     whole training states                        trainer
      model.pt         what a multimodal run trained; skipped.json: lines it left out, results/: its predictions
+     aligner.pt       what an alignment run trained
      report/          report.md, report.html, result.json          launcher
 """
 
@@ -74,6 +75,7 @@ class RunDir:
         self.start = self.path / "start"  # the weights that GRPO starts from and keeps as its reference
         self.tokenizer = self.path / "tokenizer"
         self.weights = self.path / "model.pt"
+        self.aligner = self.path / "aligner.pt"
         self.report = self.path / "report"
         self.trackers = self.path / "trackers"
 

@@ -21,7 +21,7 @@ from podwright.recipe.multimodal import MultimodalRecipe
 
 Record = dict[str, Any]
 LISTED = 100
-_NO_MEDIA = "PIL and av, which decode files, are not installed"
+NO_MEDIA = "PIL and av, which decode files, are not installed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ def is_annotated(path: Path) -> bool:
     """Whether a .jsonl file holds such lines, by the first that is an object."""
     if path.suffix != ".jsonl" or not path.is_file():
         return False
-    for _, parsed, _ in _lines(path):
+    for _, parsed, _ in numbered(path):
         if isinstance(parsed, dict):
             return "text" not in parsed and bool({"instruction", "response", *ethogram.MEDIA} & parsed.keys())
     return False
@@ -53,10 +53,10 @@ def is_annotated(path: Path) -> bool:
 def read(path: Path) -> tuple[list[Example], list[Record]]:
     """The valid lines of a file and the faults of the others; media are not opened."""
     good, faults = [], []
-    for number, parsed, wrong in _lines(path):
+    for number, parsed, wrong in numbered(path):
         found = [(None, wrong)] if wrong else list(ethogram.line_faults(parsed))
         if found:
-            faults += [_fault(number, field, message) for field, message in found]
+            faults += [fault(number, field, message) for field, message in found]
         else:
             good.append(_example(path.parent, number, parsed))
     return good, faults
@@ -74,14 +74,14 @@ def check(path: Path, budget: Budget | None = None, max_text_length: int = 0) ->
         if budget is not None and sum(lengths := budget(one)) > max_text_length:
             said = f"prompt and response need {lengths[0]} + {lengths[1]} tokens, max_text_length={max_text_length}"
             found.append(("response", said))
-        faults += [_fault(one.line, field, message) for field, message in found]
+        faults += [fault(one.line, field, message) for field, message in found]
         if not found:
             whole.append(one)
     faults.sort(key=lambda f: f["line"])
     lines = len({f["line"] for f in faults} | {one.line for one in good})
     balance = {field: _counts(one.answer[field] for one in whole) for field in ethogram.FIELDS}
     if not lines:
-        faults.append(_fault(0, None, f"{path} holds no lines"))
+        faults.append(fault(0, None, f"{path} holds no lines"))
     found_record = {"source": str(path), "lines": lines, "valid": len(whole), "num_faults": len(faults), "faults": faults[:LISTED]}
     return found_record | {"classes": balance, "warnings": list(_one_sided(balance, len(whole)))}, [one.line for one in whole]
 
@@ -131,7 +131,7 @@ def response_ids(tokenizer: Tokenizer, answer: dict[str, Any]) -> list[int]:
     return [*found, tokenizer.stop_ids[0]]
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Any, str]]:
+def numbered(path: Path) -> Iterator[tuple[int, Any, str]]:
     """Number, value and what is wrong with it, of every line that is not empty."""
     with path.open("rb") as f:
         for number, line in enumerate(f, 1):
@@ -155,7 +155,7 @@ def _media(one: Example) -> Iterator[ethogram.Found]:
         try:
             wrong = media.check(field, path)
         except ImportError as e:
-            raise UserError(_NO_MEDIA, "type pip install 'podwright[torch]'") from e
+            raise UserError(NO_MEDIA, "type pip install 'podwright[torch]'") from e
         if wrong:
             yield field, f"{ethogram.shown(str(path))}: {wrong}"
 
@@ -179,6 +179,6 @@ def _one_sided(balance: dict[str, dict[str, int]], lines: int) -> Iterator[str]:
             yield f"{field} is {value} in {most} of {lines} lines: there is little to learn about it"
 
 
-def _fault(line: int, field: str | None, message: str) -> Record:
+def fault(line: int, field: str | None, message: str) -> Record:
     said = f"line {line}: {field} {message}" if field else f"line {line}: {message}"
     return {"line": line, "field": field, "message": said}

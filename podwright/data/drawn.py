@@ -10,6 +10,7 @@ import json
 import math
 import random
 import wave
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 SIDE = 64
 SECONDS = 0.64
 INSTRUCTION = "What is this cat up to?"
+Make = Callable[[Path, str, int, random.Random], dict[str, Any]]
+"""folder, part and number to a line, whose files it writes"""
 LEFT_OUT = 0.1  # of the lines have no picture, and as many no sound
 _AT_REST = {
     f"{MARKERS}.ears": "forward",
@@ -51,12 +54,16 @@ _ADVICE = {1: "可以轻轻抚摸", 2: "可以陪它玩", 3: "先观察", 4: "�
 
 
 def write(folder: Path, num_train: int, num_test: int, seed: int) -> None:
+    write_lines(folder, num_train, num_test, f"drawn {seed}", _line)
+
+
+def write_lines(folder: Path, num_train: int, num_test: int, seed: str, make: Make) -> None:
     """train.jsonl and val.jsonl with what they name; a folder that has been written is left as it is."""
     if (folder / "val.jsonl").exists() and (folder / "train.jsonl").exists():
         return
     for part, count in (("train", num_train), ("val", num_test)):
         (folder / part).mkdir(parents=True, exist_ok=True)
-        lines = [_line(folder, part, n, random.Random(f"drawn {seed} {part} {n}")) for n in range(count)]
+        lines = [make(folder, part, n, random.Random(f"{seed} {part} {n}")) for n in range(count)]
         unfinished = folder / f"{part}.jsonl.part"
         unfinished.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
         unfinished.replace(folder / f"{part}.jsonl")
@@ -83,16 +90,16 @@ def _line(folder: Path, part: str, number: int, rng: random.Random) -> dict[str,
         markers |= {f: v for f, v in _AT_REST.items() if not f.endswith("vocalization")}
     else:
         line["image"] = f"{part}/{number:05}.png"
-        _draw(markers, rng, folder / line["image"])
+        draw(markers, rng, folder / line["image"])
     if part == "train" and chance > 1 - LEFT_OUT:
         markers[f"{MARKERS}.vocalization"] = "silent"
     else:
         line["audio"] = f"{part}/{number:05}.wav"
-        _save_sound(_voice(markers[f"{MARKERS}.vocalization"], rng), folder / line["audio"])
+        save_sound(voice(markers[f"{MARKERS}.vocalization"], rng), folder / line["audio"])
     return line | {"response": json.dumps(ethogram.nested(answer(markers)), ensure_ascii=False)}
 
 
-def _draw(markers: dict[str, str], rng: random.Random, path: Path) -> None:
+def draw(markers: dict[str, str], rng: random.Random, path: Path) -> None:
     from PIL import Image, ImageDraw
 
     wall = tuple(rng.randint(150, 220) for _ in range(3))
@@ -149,10 +156,11 @@ def _ears(pen: ImageDraw.ImageDraw, ears: str, x: int, y: int, fur: Any) -> None
             pen.polygon((base, y + 4, base + side * 4, y + 4, base + side * 9, y + 17), fill=fur)
 
 
-def _voice(vocalization: str, rng: random.Random) -> np.ndarray[Any, Any]:
+def voice(vocalization: str, rng: random.Random, height: float = 1.0, calls: int = 1) -> np.ndarray[Any, Any]:
+    """`calls` of them one after another, with pauses between; at a pitch of about `height` times the usual."""
     t = np.arange(int(SECONDS * SAMPLE_RATE)) / SAMPLE_RATE
     noise = np.random.default_rng(rng.getrandbits(32)).normal(0, 1, t.size)
-    pitch, share = rng.uniform(0.9, 1.1), t / SECONDS
+    pitch, share = height * rng.uniform(0.9, 1.1), t / SECONDS
     harmonics = lambda hz, n: sum(np.sin(2 * math.pi * k * np.cumsum(np.broadcast_to(hz, t.shape)) / SAMPLE_RATE) / k for k in range(1, n))  # noqa: E731
     made = {
         "purr": lambda: harmonics(110 * pitch, 4) * (0.5 + 0.5 * np.sin(2 * math.pi * 26 * pitch * t)),
@@ -163,10 +171,11 @@ def _voice(vocalization: str, rng: random.Random) -> np.ndarray[Any, Any]:
         "trill": lambda: harmonics(pitch * (700 + 90 * np.sin(2 * math.pi * 22 * t)), 3),
         "silent": lambda: 0.0 * t,
     }[vocalization]()
-    return (made * rng.uniform(0.15, 0.3) + 0.004 * noise).astype(np.float32)
+    heard = 1.0 if calls == 1 else share * calls % 1 < 0.6
+    return (made * heard * rng.uniform(0.15, 0.3) + 0.004 * noise).astype(np.float32)
 
 
-def _save_sound(samples: np.ndarray[Any, Any], path: Path) -> None:
+def save_sound(samples: np.ndarray[Any, Any], path: Path) -> None:
     with wave.open(str(path), "wb") as f:
         f.setnchannels(1)
         f.setsampwidth(2)

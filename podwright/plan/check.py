@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError, nearest
-from podwright.plan import memory, multimodal, pretrain
+from podwright.plan import alignment, memory, multimodal, pretrain
 from podwright.plan.compile import programs
 from podwright.plan.findings import Finding
 from podwright.plan.inputs import data, model
@@ -15,7 +15,8 @@ from podwright.plan.meshes import axes, legal, mesh, place, resolved, shards
 from podwright.plan.rewards import rewards, thoughts
 from podwright.plan.sufficiency import context, epochs
 from podwright.recipe.dimensions import Dims, find
-from podwright.recipe.kinds import JaxRecipe, Recipe
+from podwright.recipe.alignment import AlignmentRecipe
+from podwright.recipe.kinds import JaxRecipe, Recipe, TorchRecipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
@@ -39,6 +40,8 @@ def check(recipe: Recipe, where: Slice | None, cwd: Path) -> list[Finding]:
     """`where` is None where only the machine itself knows its devices; relative paths start at `cwd`."""
     if isinstance(recipe, MultimodalRecipe):
         return multimodal.check(recipe, where, cwd)
+    if isinstance(recipe, AlignmentRecipe):
+        return alignment.check(recipe, where, cwd)
     if isinstance(recipe, PretrainRecipe):
         return pretrain.check(recipe, where, cwd)
     findings, dims = model(recipe.model, cwd)
@@ -56,7 +59,7 @@ def check(recipe: Recipe, where: Slice | None, cwd: Path) -> list[Finding]:
 
 def slice_entry(recipe: Recipe, where: Slice, cwd: Path) -> dict[str, Any]:
     """What `podwright plan --json` says about the devices: their numbers, their names, and every mesh of them that works."""
-    if isinstance(recipe, MultimodalRecipe):
+    if isinstance(recipe, TorchRecipe):
         return where.document() | {"meshes": []}
     shapes = legal(recipe, dimensions(recipe, cwd), where)
     return where.document() | {"meshes": [dict(zip(axes(recipe), shape, strict=True)) for shape in shapes]}

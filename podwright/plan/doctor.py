@@ -22,12 +22,17 @@ _SLOW = 0.5  # of the usual rate
 _USED = 1 * GIB  # of a GPU's memory that others may hold
 
 # kind of recipe -> packages without which it does not start
-NEEDS = {"grpo": ("jax", "transformers"), "pretrain": ("jax",), "multimodal": ("torch", "transformers", "peft")}
+NEEDS = {
+    "grpo": ("jax", "transformers"),
+    "pretrain": ("jax",),
+    "multimodal": ("torch", "transformers", "peft"),
+    "alignment": ("torch", "transformers"),
+}
 
 
 def files(recipe: Recipe) -> list[str]:
     """Of the recipe's sources those that are paths, as far as their look says."""
-    sections = [getattr(recipe, name, None) for name in ("model", "data", "aligner", "encoders")]
+    sections = [getattr(recipe, name, None) for name in ("model", "data", "aligner", "encoders", "text_encoder")]
     values = [
         v for section in sections if section for key, v in section if isinstance(v, str) and (key == "source" or key.endswith("_weights"))
     ]

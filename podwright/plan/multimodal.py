@@ -16,41 +16,55 @@ from podwright.plan.findings import Finding
 from podwright.plan.inputs import elsewhere
 from podwright.recipe import ethogram, llm
 from podwright.recipe.llm import LlmDims
-from podwright.recipe.multimodal import Data, MultimodalRecipe
+from podwright.recipe.multimodal import Data, Encoders, MultimodalRecipe
 from podwright.slices import Slice
 
 _BYTES_PER_TOKEN = 3.5  # of JSON and English, with a vocabulary of 150,000
-_NEEDED = {"torch": "torch", "transformers": "transformers", "peft": "peft", "av": "av", "PIL": "pillow"}
+_NEEDED = {"torch": "torch", "transformers": "transformers", "av": "av", "PIL": "pillow"}
 _LOOKED_AT = 20_000  # lines, in a second
 
 
 def check(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
-    findings = _packages(recipe) if where is None else _place(recipe, where)
+    findings = packages(recipe.encoders, "peft") if where is None else _place(recipe, where)
     findings += _model(recipe, cwd)
-    for key, source in (("image_weights", recipe.encoders.image_weights), ("audio_weights", recipe.encoders.audio_weights)):
-        if source not in ("random", "pretrained") and not (cwd / Path(source).expanduser()).is_file():
-            findings.append(_error("model", f"encoders.{key}={source} is not there", "check the path, or type random"))
+    findings += encoders(recipe.encoders, cwd)
     findings += _aligner(recipe, cwd)
     if recipe.data.source == "drawn":
         return findings + _batch(recipe, recipe.data.num_train, where)
     return findings + _data(recipe, where, cwd)
 
 
-def _packages(recipe: MultimodalRecipe) -> list[Finding]:
-    needed = _NEEDED | ({} if recipe.encoders.image == "tiny" else {"timm": "timm"})
+def packages(asked: Encoders, *more: str) -> list[Finding]:
+    """Those that are not installed here, of what every trainer in PyTorch needs and `more`."""
+    needed = _NEEDED | dict(zip(more, more, strict=True)) | ({} if asked.image == "tiny" else {"timm": "timm"})
     absent = [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
     if not absent:
         return []
-    return [_error("packages", f"{', '.join(absent)} not installed here", "type pip install 'podwright[torch]'")]
+    return [error("packages", f"{', '.join(absent)} not installed here", "type pip install 'podwright[torch]'")]
+
+
+def encoders(asked: Encoders, cwd: Path) -> list[Finding]:
+    """Files of weights that are not there."""
+    sources = {"image_weights": asked.image_weights, "audio_weights": asked.audio_weights}
+    return [
+        error("model", f"encoders.{key}={source} is not there", "check the path, or type random")
+        for key, source in sources.items()
+        if source not in ("random", "pretrained") and not (cwd / Path(source).expanduser()).is_file()
+    ]
+
+
+def place(where: Slice) -> list[Finding]:
+    row = where.accelerator
+    if row.pod is None:
+        return []
+    return [error("slice", f"{row.name} is a TPU, and multimodal training is PyTorch's", "type --on with GPUs, such as 4xA100-40GB")]
 
 
 def _place(recipe: MultimodalRecipe, where: Slice) -> list[Finding]:
     row = where.accelerator
-    if row.pod is not None:
-        return [_error("slice", f"{row.name} is a TPU, and multimodal training is PyTorch's", "type --on with GPUs, such as 4xA100-40GB")]
-    if row.hbm_bytes and recipe.model.mixed_precision == "bf16" and not row.bf16_flops:
-        return [_error("slice", f"{row.name} has no bfloat16", "type model.mixed_precision=fp16")]
-    return []
+    if row.pod is None and row.hbm_bytes and recipe.model.mixed_precision == "bf16" and not row.bf16_flops:
+        return [error("slice", f"{row.name} has no bfloat16", "type model.mixed_precision=fp16")]
+    return place(where)
 
 
 def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
@@ -59,14 +73,14 @@ def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
         try:
             dims = llm.find(m.name)
         except UserError as e:
-            return [_error("model", e.what, e.fix)]
+            return [error("model", e.what, e.fix)]
     else:
         directory = cwd / Path(m.source).expanduser()
         if not directory.exists():
             return [elsewhere("model", m.source, ["random"])]
         found = _dims_of(directory)
         if found is None:
-            return [_error("model", f"model.source={m.source} has no config.json of a language model", "give a Hugging Face directory")]
+            return [error("model", f"model.source={m.source} has no config.json of a language model", "give a Hugging Face directory")]
         dims = found
     projector = dims.num_projector_params(recipe.aligner.dim, p.hidden_size, p.num_soft_tokens)
     rest = f"{dims.num_lora_params(m.lora_rank, m.lora_target_modules):,} in adapters" if m.lora_rank else "all of them"
@@ -91,13 +105,13 @@ def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
         return [Finding("model", "warning", said, "give the aligner.pt of Phase 1")]
     path = cwd / Path(source).expanduser()
     if not path.is_file():
-        return [_error("model", f"aligner.source={source} is not there", "check the path")]
+        return [error("model", f"aligner.source={source} is not there", "check the path")]
     names = weights_named(path)
     if names is None:
-        return [_error("model", f"aligner.source={source} is not what torch.save writes", "give the aligner.pt of Phase 1")]
+        return [error("model", f"aligner.source={source} is not what torch.save writes", "give the aligner.pt of Phase 1")]
     wanted = [f"projection_heads.{modality}_head.fc.weight" for modality in ("image", "audio")]
     absent = [name for name in wanted if name not in names]
-    return [_error("model", f"aligner.source={source} has no {absent[0]}", "give an aligner of these modalities")] if absent else []
+    return [error("model", f"aligner.source={source} has no {absent[0]}", "give an aligner of these modalities")] if absent else []
 
 
 def weights_named(path: Path) -> set[str] | None:
@@ -113,7 +127,7 @@ def weights_named(path: Path) -> set[str] | None:
 def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
     source = cwd / Path(recipe.data.source).expanduser()
     if not source.exists():
-        return [_error("data", f"data.source={recipe.data.source} is not there", "check the path, or type data.source=drawn")]
+        return [error("data", f"data.source={recipe.data.source} is not there", "check the path, or type data.source=drawn")]
     findings, counts = [], {}
     for name in ("train.jsonl", "val.jsonl") if source.is_dir() else ("",):
         path = source / name if name else source
@@ -121,7 +135,7 @@ def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Find
             counts[name], found = _file(path, recipe.data)
             findings += found
         elif name != "val.jsonl":
-            findings.append(_error("data", f"data.source={recipe.data.source} has no train.jsonl", "name a directory that does, or a file"))
+            findings.append(error("data", f"data.source={recipe.data.source} has no train.jsonl", "name a directory that does, or a file"))
     if not findings:
         findings += _batch(recipe, recipe.data.num_train or max(counts.values()), where)
     return findings
@@ -145,14 +159,14 @@ def _file(path: Path, data: Data) -> tuple[int, list[Finding]]:
                 longest, at = max((longest, at), (size, number))
     findings = []
     if faults:
-        findings.append(_error("data", f"{path} has {len(faults)} faults, such as {faults[0]}", f"type podwright data check {path} --fix"))
+        findings.append(error("data", f"{path} has {len(faults)} faults, such as {faults[0]}", f"type podwright data check {path} --fix"))
     if absent:
-        findings.append(_error("data", f"{len(absent)} files that {path.name} names are not there, such as {absent[0]}", "check the paths"))
+        findings.append(error("data", f"{len(absent)} files that {path.name} names are not there, such as {absent[0]}", "check the paths"))
     if (need := math.ceil(longest / _BYTES_PER_TOKEN)) > data.max_text_length:
         said = f"line {at} of {path.name} needs about {need} tokens for prompt and response, data.max_text_length={data.max_text_length}"
         findings.append(Finding("context", "warning", said, f"type data.max_text_length={need}; no line is ever cut"))
     if not lines:
-        findings.append(_error("data", f"{path} is empty", "give a file of lines"))
+        findings.append(error("data", f"{path} is empty", "give a file of lines"))
     return lines, findings
 
 
@@ -176,5 +190,5 @@ def _batch(recipe: MultimodalRecipe, lines: int, where: Slice | None) -> list[Fi
     return [Finding("batch", "info", said + (f", {factor} times what the recipe says, for {devices} devices" if factor > 1 else ""))]
 
 
-def _error(check: str, message: str, fix: str) -> Finding:
+def error(check: str, message: str, fix: str) -> Finding:
     return Finding(check, "error", message, fix)

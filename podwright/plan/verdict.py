@@ -17,9 +17,8 @@ from podwright.plan.findings import Finding
 from podwright.plan.meshes import resolved, shards
 from podwright.plan.sufficiency import num_test_examples
 from podwright.recipe.dimensions import Dims
-from podwright.recipe.kinds import JaxRecipe, Recipe
+from podwright.recipe.kinds import JaxRecipe, Recipe, TorchRecipe
 from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.slices import Slice
 
@@ -33,7 +32,7 @@ def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, shop
     """
     if depth not in ("quick", "full"):
         raise UserError(f"--compile={depth} is no depth", "type --compile or --compile=full")
-    if isinstance(recipe, MultimodalRecipe):
+    if isinstance(recipe, TorchRecipe):
         raise UserError(f"{recipe.name} runs in PyTorch, which compiles nothing ahead", "leave --compile out")
     if on == "local":
         raise UserError("what `local` has is known only when a run starts", "type --on cpu-1, or a slice such as --on v6e-16")

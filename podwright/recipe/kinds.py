@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from podwright.recipe.alignment import AlignmentRecipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
 
 JaxRecipe = GrpoRecipe | PretrainRecipe
 """what is compiled before it runs, over a mesh"""
-Recipe = JaxRecipe | MultimodalRecipe
-KINDS: dict[str, type[Recipe]] = {"grpo": GrpoRecipe, "pretrain": PretrainRecipe, "multimodal": MultimodalRecipe}
+TorchRecipe = MultimodalRecipe | AlignmentRecipe
+"""what takes a process for each device"""
+Recipe = JaxRecipe | TorchRecipe
+KINDS: dict[str, type[Recipe]] = {
+    "grpo": GrpoRecipe,
+    "pretrain": PretrainRecipe,
+    "multimodal": MultimodalRecipe,
+    "alignment": AlignmentRecipe,
+}

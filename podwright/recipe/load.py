@@ -14,8 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from podwright.errors import UserError, nearest
-from podwright.recipe.kinds import KINDS, Recipe
-from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.recipe.kinds import KINDS, Recipe, TorchRecipe
 from podwright.recipe.schema import GrpoRecipe
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -91,7 +90,7 @@ def smoke(recipe: Recipe, steps: int) -> Recipe:
     raw["training"]["max_steps"] = steps
     raw["evaluation"]["every_n_steps"] = 0
     raw["checkpoint"]["every_n_steps"] = min(recipe.checkpoint.every_n_steps or steps, max(1, steps // 2))
-    if isinstance(recipe, MultimodalRecipe):
+    if isinstance(recipe, TorchRecipe):
         raw["data"]["num_test"] = min(recipe.data.num_test or 16, 16)
     if isinstance(recipe, GrpoRecipe):
         raw["data"]["num_test"] = min(recipe.data.num_test or 32, 32, _tenth(Path(recipe.data.source).expanduser()))

@@ -17,10 +17,12 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, get_args
 
 from podwright.errors import UserError, from_os
 from podwright.recipe import ethogram, load
+from podwright.recipe.alignment import AlignmentRecipe
+from podwright.recipe.kinds import TorchRecipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
@@ -101,7 +103,7 @@ def _train() -> int:
 
 def _for_several(run: RunDir) -> bool:
     """Whether its trainer takes a process for each device, and this is not one of them."""
-    return "RANK" not in os.environ and _kind(run) == "multimodal"
+    return "RANK" not in os.environ and load.KINDS.get(_kind(run)) in get_args(TorchRecipe)
 
 
 def _kind(run: RunDir) -> str:
@@ -137,20 +139,24 @@ def _guarded(run: RunDir, attempt: int, stopping: _Stopping) -> tuple[dict[str, 
 
 def _run(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
     recipe = load.parse(json.loads(run.recipe.read_text()))
-    run_kind = _run_torch if isinstance(recipe, MultimodalRecipe) else _run_jax
+    run_kind = _run_torch if isinstance(recipe, TorchRecipe) else _run_jax
     return run_kind(run, attempt, stopping)
 
 
 def _run_torch(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
     from podwright.train.emit import Emitter
-    from podwright.train.multimodal import loop, world
+    from podwright.train.multimodal import alignment, loop, world
 
     joined = world.join(os.environ)
     recipe = load.parse(json.loads(run.recipe.read_text()))
-    assert isinstance(recipe, MultimodalRecipe)
     locks: list[TextIO] = []
     joined.from_first(lambda: locks.append(_locked(run)))
-    outcome = loop.train(run, recipe, Emitter(run, attempt, joined.rank == 0), stopping, joined)
+    emit = Emitter(run, attempt, joined.rank == 0)
+    if isinstance(recipe, AlignmentRecipe):
+        outcome = alignment.train(run, recipe, emit, stopping, joined)
+    else:
+        assert isinstance(recipe, MultimodalRecipe)
+        outcome = loop.train(run, recipe, emit, stopping, joined)
     for lock in locks:
         lock.close()
     return outcome
@@ -304,8 +310,10 @@ def _check_annotated(argv: list[str]) -> dict[str, Any] | None:
     parser.add_argument("--fix", action="store_true")
     parser.add_argument("--recipe")
     args, _ = parser.parse_known_args(argv)
-    from podwright.data import annotated
+    from podwright.data import annotated, pairs
 
+    if pairs.is_pairs(args.source) and not args.recipe:
+        return pairs.checked(args.source, args.fix)
     if not annotated.is_annotated(args.source):
         for option, given in (("--fix", args.fix), ("--recipe", args.recipe)):
             if given:

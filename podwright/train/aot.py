@@ -22,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from podwright.recipe import dimensions, load
 from podwright.recipe.kinds import JaxRecipe
 from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.recipe.kinds import TorchRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.train.mesh import make_mesh
 from podwright.train.program import Program
@@ -41,7 +41,7 @@ def run(spec: dict[str, Any], record: Path) -> None:
             f.write(json.dumps({"phase": phase, "time": time.time(), **values}) + "\n")
 
     recipe = load.parse(spec["recipe"])
-    assert not isinstance(recipe, MultimodalRecipe), "PyTorch compiles nothing ahead"
+    assert not isinstance(recipe, TorchRecipe), "PyTorch compiles nothing ahead"
     devices = _devices(spec["topology"])
     made = _programs(recipe, spec["dims"], make_mesh(recipe.mesh, devices))[spec["program"]]
     tell("lowering", arguments=dict(_sizes(made.arguments)), beside={k: sum(b for _, b in _sizes(v)) for k, v in made.beside.items()})

@@ -24,7 +24,7 @@ from podwright.recipe.multimodal import Encoders
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as timm's models want it
 _BINS, _WINDOW, _HOP, _LOW, _HIGH = 64, 512, 160, 50, 8000  # PANNs' log-mel at 16 kHz
-_SEED = 0  # of random encoders: two runs with the same recipe see the same features, whatever their own seed
+SEED = 0  # of random encoders: two runs with the same recipe see the same features, whatever their own seed
 
 
 class Encoder(nn.Module):
@@ -41,24 +41,24 @@ class Encoder(nn.Module):
 
 def image_encoder(recipe: Encoders) -> Encoder:
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_SEED)
+        torch.manual_seed(SEED)
         prepare = functools.partial(_picture, size=recipe.image_size)
         if recipe.image == "tiny":
-            return _frozen(Encoder(_Grid(3), prepare, _Grid.DIM))
+            return frozen(Encoder(_Grid(3), prepare, _Grid.DIM))
         body = _timm(recipe.image, recipe.image_weights)
-    return _frozen(Encoder(_Pooled(body), prepare, body.num_features))
+    return frozen(Encoder(_Pooled(body), prepare, body.num_features))
 
 
 def audio_encoder(recipe: Encoders) -> Encoder:
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_SEED)
+        torch.manual_seed(SEED)
         prepare = functools.partial(_log_mel, seconds=recipe.audio_seconds)
         if recipe.audio == "tiny":
-            return _frozen(Encoder(_Grid(1), prepare, _Grid.DIM))
+            return frozen(Encoder(_Grid(1), prepare, _Grid.DIM))
         body = Cnn14()
     if recipe.audio_weights != "random":
         _load(body, Path(recipe.audio_weights), "encoders.audio_weights")
-    return _frozen(Encoder(body, prepare, Cnn14.DIM))
+    return frozen(Encoder(body, prepare, Cnn14.DIM))
 
 
 def fingerprint(*modules: nn.Module, about: str) -> str:
@@ -132,7 +132,7 @@ class _Block(nn.Module):
         return F.relu(self.bn2(self.conv2(x)))
 
 
-def _frozen(encoder: Encoder) -> Encoder:
+def frozen(encoder: Encoder) -> Encoder:
     encoder.requires_grad_(False)
     return encoder.eval()
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from podwright.data import annotated, drawn
 from podwright.data.annotated import Example, Record
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import ethogram, llm
+from podwright.recipe.alignment import Pairs
 from podwright.recipe.multimodal import Data, MultimodalRecipe
 from podwright.rundir import RunDir, write_json
 from podwright.train.multimodal import batches, features
@@ -17,10 +20,13 @@ from podwright.train.multimodal.batches import Lines
 from podwright.train.multimodal.features import Sight
 from podwright.train.multimodal.world import World
 
+T = TypeVar("T")
 _MOST_HELD_OUT = 200
 SKIPPED = "skipped.json"
 FEATURES = ".features"
 """beside the runs"""
+Reader = Callable[[Path], tuple[list[T], list[Record]]]
+"""of the good lines and the faults of a file"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Inputs:
 
 def load(run: RunDir, recipe: MultimodalRecipe, world: World) -> Inputs:
     source = world.from_first(lambda: source_of(recipe, run.path / "data"))
-    training, held_out = split(source, recipe.data)
+    training, held_out = split(source, recipe.data, annotated.read)
     directory = world.from_first(lambda: weights(recipe.model.source))
     tokenizer = tokenizer_of(run, recipe, directory, training, world)
     found, skipped = features.sight(recipe), []
@@ -71,12 +77,12 @@ def seen(
     return lines, [{"line": examples[i].line, "field": None, "message": message} for i, message in sorted(faults.items())]
 
 
-def split(source: Path, data: Data) -> tuple[list[Example], list[Example]]:
+def split(source: Path, data: Data | Pairs, read: Reader[T]) -> tuple[list[T], list[T]]:
     """(training, held out): of a directory its train.jsonl and val.jsonl; without that, the last lines are held out."""
     if not source.exists():
         raise UserError(f"data.source={source} is not there", "check the path, or type data.source=drawn")
-    training = whole(source / "train.jsonl" if source.is_dir() else source)
-    held_out = whole(source / "val.jsonl") if source.is_dir() and (source / "val.jsonl").exists() else []
+    training = whole(source / "train.jsonl" if source.is_dir() else source, read)
+    held_out = whole(source / "val.jsonl", read) if source.is_dir() and (source / "val.jsonl").exists() else []
     if not held_out:
         count = data.num_test or min(_MOST_HELD_OUT, max(1, len(training) // 10))
         if len(training) < 2 or count >= len(training):
@@ -120,11 +126,11 @@ def tokenizer_of(run: RunDir, recipe: MultimodalRecipe, directory: Path | None, 
     return Tokenizer.load(run.tokenizer)
 
 
-def whole(path: Path) -> list[Example]:
+def whole(path: Path, read: Reader[T]) -> list[T]:
     """Every line; UserError when one is bad."""
     if not path.is_file():
         raise UserError(f"there is no {path}", "a directory of data holds train.jsonl and perhaps val.jsonl")
-    good, faults = annotated.read(path)
+    good, faults = read(path)
     if faults:
         lines = len({f["line"] for f in faults})
         raise UserError(

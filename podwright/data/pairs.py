@@ -1,0 +1,70 @@
+"""Lines that Phase 1 learns from, read and checked. What a line may hold is decided in recipe/pairs.py, what a file holds in media.py."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from pathlib import Path
+
+from podwright.data import media
+from podwright.data.annotated import LISTED, NO_MEDIA, Record, fault, fix, numbered
+from podwright.errors import UserError
+from podwright.recipe import ethogram, pairs
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A valid line."""
+
+    line: int
+    contents: dict[str, Path | str]
+    """field -> its file; of `text` the text itself"""
+
+
+def is_pairs(path: Path) -> bool:
+    """Whether a .jsonl file holds such lines, by the first that is an object."""
+    if path.suffix != ".jsonl" or not path.is_file():
+        return False
+    for _, parsed, _ in numbered(path):
+        if isinstance(parsed, dict):
+            return not {"instruction", "response"} & parsed.keys() and sum(f in parsed for f in pairs.FIELDS) > 1
+    return False
+
+
+def read(path: Path) -> tuple[list[Pair], list[Record]]:
+    """The valid lines of a file and the faults of the others; media are not opened."""
+    good, faults = [], []
+    for number, parsed, wrong in numbered(path):
+        found = [(None, wrong)] if wrong else list(pairs.line_faults(parsed))
+        if found:
+            faults += [fault(number, field, message) for field, message in found]
+        else:
+            given = pairs.given(parsed)
+            good.append(Pair(number, {f: v if f == "text" else path.parent / v for f, v in given.items()}))
+    return good, faults
+
+
+def checked(path: Path, mend: bool) -> Record:
+    """What `podwright data check` says: {lines, valid, alone, fields, num_faults, faults}; `alone` have nothing to be paired with."""
+    good, faults = read(path)
+    whole = []
+    for one in good:
+        found = [(f, message) for f, x in one.contents.items() if isinstance(x, Path) and (message := _wrong(f, x))]
+        faults += [fault(one.line, field, message) for field, message in found]
+        if not found:
+            whole.append(one)
+    faults.sort(key=lambda f: f["line"])
+    lines = len({f["line"] for f in faults} | {one.line for one in good})
+    fields = dict(collections.Counter(f for one in whole for f in one.contents))
+    lone = sum(pairs.alone(one.contents) for one in whole)
+    found_record = {"source": str(path), "lines": lines, "valid": len(whole), "alone": lone, "fields": fields}
+    found_record |= {"num_faults": len(faults), "faults": faults[:LISTED]}
+    return found_record | ({"fixed": str(fix(path, [one.line for one in whole]))} if mend else {})
+
+
+def _wrong(field: str, path: Path) -> str:
+    try:
+        message = media.check(field, path)
+    except ImportError as e:
+        raise UserError(NO_MEDIA, "type pip install 'podwright[torch]'") from e
+    return f"{ethogram.shown(str(path))}: {message}" if message else ""

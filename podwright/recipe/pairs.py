@@ -1,0 +1,38 @@
+"""What a line may hold that Phase 1 learns from: a text, a picture, a sound, a video, of which any two make a pair.
+
+Both halves read it: the plan and `podwright data check` judge by it, training reads by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from podwright.recipe.ethogram import MEDIA, Found, shown
+
+FIELDS = ("text", *MEDIA)
+
+
+def given(line: dict[str, Any]) -> dict[str, Any]:
+    """The fields that a line has; null and the empty text are as good as nothing. Other keys are somebody else's."""
+    return {field: line[field] for field in FIELDS if line.get(field) not in (None, "")}
+
+
+def alone(fields: Collection[str]) -> bool:
+    """Whether there is nothing to pair with, as far as names can tell; a video may bring its sound."""
+    return len(fields) < 2 and "video" not in fields
+
+
+def line_faults(line: Any) -> Iterator[Found]:
+    """What is wrong with one parsed line, without looking at its media."""
+    if not isinstance(line, dict):
+        yield "line", f"{shown(line)} is not an object"
+        return
+    found = given(line)
+    if not found:
+        yield "line", f"has none of {', '.join(FIELDS)}"
+    for field, value in found.items():
+        if not isinstance(value, str) or not value.strip():
+            yield field, f"{shown(value)} is not a {'text' if field == 'text' else 'path'}"
+        elif any("\ud800" <= c <= "\udfff" for c in value):
+            yield field, f"{shown(value)} holds half a character"

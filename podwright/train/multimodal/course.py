@@ -1,0 +1,137 @@
+"""The course of a run in PyTorch, whatever it trains: resume, tests, steps, checkpoints, a stop, the end. All of it is replayed by a resume."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from podwright.recipe.kinds import TorchRecipe
+from podwright.rundir import Ending, RunDir
+from podwright.train.emit import Emitter, Outcome, evaluations
+from podwright.train.multimodal import checkpoints
+from podwright.train.multimodal.world import World
+
+Figures = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a run writes, and who takes part in it."""
+
+    run: RunDir
+    emit: Emitter
+    world: World
+    stopping: Callable[[], bool]
+    """the same answer in every process"""
+
+
+class Training(Protocol):
+    """What is trained, with all that a resume needs in `state`."""
+
+    @property
+    def recipe(self) -> TorchRecipe: ...
+
+    @property
+    def max_steps(self) -> int: ...
+
+    @property
+    def steps_per_epoch(self) -> int: ...
+
+    def step(self, number: int) -> Figures:
+        """One optimizer step, waited for. `number`: steps before it."""
+
+    def test(self) -> tuple[Figures, list[Figures]]:
+        """Figures of what is held out, and a few samples."""
+
+    def state(self) -> dict[str, Any]:
+        """Every process has to ask for it."""
+
+    def load(self, state: dict[str, Any]) -> None: ...
+
+    def result(self) -> tuple[Path, Any]:
+        """What was trained, and the file that is to hold it; every process has to ask for it."""
+
+
+def place(run: RunDir, emit: Emitter, stopping: Callable[[], bool], world: World) -> Place:
+    return Place(run, emit, world, lambda: world.any(stopping()))
+
+
+def follow(training: Training, at: Place) -> Outcome:
+    """To the end, or to where `at.stopping()` turns true; from the newest checkpoint if there is one."""
+    recipe, emit = training.recipe, at.emit
+    number = _begin(training, at)
+    tested = at.world.from_first(lambda: evaluations(at.run))
+    if number == 0 and ("before", 0) not in tested:
+        _test(training, at, "before", 0)
+    emit.event("phase", phase=recipe.kind)
+    while number < training.max_steps:
+        every = recipe.evaluation.every_n_steps
+        if number and every and number % every == 0 and ("during", number) not in tested:
+            _test(training, at, "during", number)
+            emit.event("phase", phase=recipe.kind)
+        if at.stopping():
+            return _stop(training, at, number)
+        figures = training.step(number)
+        number += 1
+        emit.metrics(recipe.kind, number, figures)
+        bad = not math.isfinite(figures["loss"]) or not (math.isfinite(figures["grad_norm"]) or "skipped" in figures)
+        if bad:
+            return _not_finite(training, at, number, figures)
+        saved = recipe.checkpoint.every_n_steps or training.steps_per_epoch
+        if number % saved == 0 or number == training.max_steps:
+            _save(training, at, number)
+    if ("after", number) not in tested:
+        _test(training, at, "after", number)
+    path, content = training.result()
+    if at.world.rank == 0:
+        checkpoints.write(path, content)
+    return Outcome(Ending.FINISHED, number)
+
+
+def _begin(training: Training, at: Place) -> int:
+    state, damaged = at.world.from_first(lambda: checkpoints.latest(at.run.checkpoints))
+    for step in damaged:
+        at.emit.event("notice", message=f"the checkpoint of step {step} is damaged and was put aside")
+    if state is None:
+        return 0
+    training.load(state)
+    number = int(state["step"])
+    at.emit.event("resumed", step=number, stage=training.recipe.kind)
+    return number
+
+
+def _test(training: Training, at: Place, when: str, number: int) -> None:
+    begin = time.perf_counter()
+    at.emit.event("phase", phase=f"evaluation {when}")
+    figures, samples = training.test()
+    if when != "during":
+        at.emit.samples([{"when": when, **sample} for sample in samples])
+    at.emit.event("evaluation", when=when, step=number, **figures, seconds=time.perf_counter() - begin)
+
+
+def _save(training: Training, at: Place, number: int) -> None:
+    state = training.state()
+    if at.world.rank == 0:
+        checkpoints.save(at.run.checkpoints, number, state)
+    at.emit.event("checkpoint", step=number)
+    at.world.barrier()
+
+
+def _stop(training: Training, at: Place, number: int) -> Outcome:
+    at.emit.event("phase", phase="saving")
+    if number:
+        _save(training, at, number)
+    return Outcome(Ending.STOPPED, number, f"stopped after step {number}")
+
+
+def _not_finite(training: Training, at: Place, number: int, figures: Figures) -> Outcome:
+    """Nothing is saved: the newest checkpoint is from before."""
+    wrong = f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}; the newest checkpoint is from before it"
+    lower = f"{training.recipe.optimizer.learning_rate / 3:.1g}"
+    again = f"type: podwright run {shlex.quote(str(at.run.recipe))} optimizer.learning_rate={lower}"
+    return Outcome(Ending.NOT_FINITE, number - 1, wrong, again)
