@@ -156,8 +156,8 @@ def _ears(pen: ImageDraw.ImageDraw, ears: str, x: int, y: int, fur: Any) -> None
             pen.polygon((base, y + 4, base + side * 4, y + 4, base + side * 9, y + 17), fill=fur)
 
 
-def voice(vocalization: str, rng: random.Random, height: float = 1.0, calls: int = 1) -> np.ndarray[Any, Any]:
-    """`calls` of them one after another, with pauses between; at a pitch of about `height` times the usual."""
+def voice(vocalization: str, rng: random.Random, height: float = 1.0, calls: int = 0) -> np.ndarray[Any, Any]:
+    """At a pitch of about `height` times the usual; `calls` of them with pauses, 0: as such a cat does."""
     t = np.arange(int(SECONDS * SAMPLE_RATE)) / SAMPLE_RATE
     noise = np.random.default_rng(rng.getrandbits(32)).normal(0, 1, t.size)
     pitch, share = height * rng.uniform(0.9, 1.1), t / SECONDS
@@ -166,12 +166,12 @@ def voice(vocalization: str, rng: random.Random, height: float = 1.0, calls: int
         "purr": lambda: harmonics(110 * pitch, 4) * (0.5 + 0.5 * np.sin(2 * math.pi * 26 * pitch * t)),
         "hiss": lambda: np.diff(noise, prepend=0.0) * 0.7,
         "growl": lambda: harmonics(75 * pitch, 12) * (1 + 0.4 * noise),
-        "chirp": lambda: np.sin(2 * math.pi * np.cumsum(1200 * pitch + 1500 * share) / SAMPLE_RATE) * (share % 0.5 < 0.25),
+        "chirp": lambda: np.sin(2 * math.pi * np.cumsum(1200 * pitch + 1500 * share) / SAMPLE_RATE) * (calls > 0 or share % 0.5 < 0.25),
         "meow": lambda: harmonics(pitch * (500 + 350 * np.sin(math.pi * share)), 5),
         "trill": lambda: harmonics(pitch * (700 + 90 * np.sin(2 * math.pi * 22 * t)), 3),
         "silent": lambda: 0.0 * t,
     }[vocalization]()
-    heard = 1.0 if calls == 1 else share * calls % 1 < 0.6
+    heard = share * calls % 1 < 0.6
     return (made * heard * rng.uniform(0.15, 0.3) + 0.004 * noise).astype(np.float32)
 
 

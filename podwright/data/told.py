@@ -1,4 +1,4 @@
-"""Made-up cats with true sentences, for Phase 1: of text, picture and sound each tells what the others are. A pure function of its arguments.
+"""Made-up cats with true sentences, for Phase 1: text, picture and sound tell of each other. A pure function of its arguments.
 
 A cat's posture decides its voice, its tail how high it is, its ears how often it calls; so a picture can be found by its sound.
 """
@@ -25,7 +25,8 @@ def write(folder: Path, num_train: int, num_test: int, seed: int) -> None:
 
 
 def sentence(ears: str, tail: str, posture: str, seen: bool, heard: bool) -> str:
-    look = f" with {ears} ears, a {tail} tail and a {posture.replace('_', ' ')} body" if seen else ""
+    body = f"{'an' if posture[0] == 'a' else 'a'} {posture.replace('_', ' ')} body"
+    look = f" with {ears} ears, {'an' if tail[0] == 'u' else 'a'} {tail} tail and {body}" if seen else ""
     cry = f" lets out a {_VOICES[posture]} {_CALLS[ears][0]} in a {_HEIGHTS[tail][0]} voice" if heard else ""
     return f"A cat{look}{cry}."
 

@@ -1,4 +1,4 @@
-"""What a plan says of Phase 1: the packages, the encoders, the aligner that it goes on from, the lines and what pairs they make, the batch."""
+"""What a plan says of Phase 1: the packages, the encoders, the aligner that it goes on from, the lines and their pairs, the batch."""
 
 from __future__ import annotations
 

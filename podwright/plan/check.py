@@ -14,8 +14,8 @@ from podwright.plan.inputs import data, model
 from podwright.plan.meshes import axes, legal, mesh, place, resolved, shards
 from podwright.plan.rewards import rewards, thoughts
 from podwright.plan.sufficiency import context, epochs
-from podwright.recipe.dimensions import Dims, find
 from podwright.recipe.alignment import AlignmentRecipe
+from podwright.recipe.dimensions import Dims, find
 from podwright.recipe.kinds import JaxRecipe, Recipe, TorchRecipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from podwright.report import grpo, multimodal, pretraining
+from podwright.report import alignment, grpo, multimodal, pretraining
 from podwright.report.comparable import Curve, Figure
 from podwright.report.drawing import Draw
 from podwright.report.records import Records, Result
@@ -39,7 +39,7 @@ class Kind(Protocol):
         """What a reader should know besides; often ""."""
 
 
-KINDS: dict[str, Kind] = {"grpo": grpo, "pretrain": pretraining, "multimodal": multimodal}
+KINDS: dict[str, Kind] = {"grpo": grpo, "pretrain": pretraining, "multimodal": multimodal, "alignment": alignment}
 
 
 def name(result: Result) -> str:

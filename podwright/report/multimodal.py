@@ -55,7 +55,7 @@ def figures(records: Records, tests: list[Record]) -> Result:
         "epochs": timing.last(steps, "epoch"),
         "samples": timing.last(steps, "samples"),
         "grad_norm": timing.trend(steps, "grad_norm"),
-        "data_wait_share": _share_waited(timing.warm_steps(records)),
+        "data_wait_share": timing.share_waited(timing.warm_steps(records)),
         "peak_memory_gib": max(known(steps, "peak_memory_gib"), default=None),
         "data": records.last("environment").get("data"),
         "units": UNITS,
@@ -67,10 +67,7 @@ def speed(records: Records) -> Result:
     return timing.steady_state(records, STEADY)
 
 
-def inside(records: Records) -> dict[str, float]:
-    """Seconds of each part of all steps."""
-    waited, whole = (sum(known(records.steps(), name)) for name in ("data_wait_s", "step_s"))
-    return {"waiting for data": waited, "computing": max(0.0, whole - waited)} if whole else {}
+inside = timing.inside
 
 
 def say(result: Result) -> str:
@@ -111,12 +108,6 @@ def _fields(test: Record) -> list[dict[str, Any]]:
         "majority": test.get("majority_fields"),
     }
     return [{"field": name, **{part: of(values, name) for part, values in parts.items()}} for name in test.get("fields") or {}]
-
-
-def _share_waited(steps: list[Record]) -> float | None:
-    both = [(w, s) for r in steps if (w := number(r.get("data_wait_s"))) is not None and (s := number(r.get("step_s"))) is not None]
-    whole = sum(s for _, s in both)
-    return sum(w for w, _ in both) / whole if whole else None
 
 
 def accuracy(records: Records, result: Result) -> Plot | None:

@@ -64,7 +64,7 @@ def figures(records: Records, tests: list[Record]) -> Result:
         "dead_experts": int(dead[-1]) if dead else None,
         "dead_experts_most": int(max(dead)) if dead else None,
         "grad_norm": timing.trend(steps, "grad_norm"),
-        "data_wait_share": _share_waited(timing.warm_steps(records)),
+        "data_wait_share": timing.share_waited(timing.warm_steps(records)),
         "peak_memory_gib": max(known(steps, "peak_memory_gib"), default=None),
         "num_active_params": environment.get("num_active_params"),
         "data": environment.get("data"),
@@ -78,10 +78,7 @@ def speed(records: Records) -> Result:
     return timing.steady_state(records, STEADY)
 
 
-def inside(records: Records) -> dict[str, float]:
-    """Seconds of each part of all steps."""
-    waited, whole = (sum(known(records.steps(), name)) for name in ("data_wait_s", "step_s"))
-    return {"waiting for data": waited, "computing": max(0.0, whole - waited)} if whole else {}
+inside = timing.inside
 
 
 def vocab_size(recipe: dict[str, Any]) -> int | None:
@@ -140,12 +137,6 @@ def _at_most(recipe: dict[str, Any]) -> float | None:
     """Passes over the data that the recipe allows; None for any number, or more than one."""
     data = recipe.get("data")
     return 1.0 if isinstance(data, dict) and data.get("num_epochs", 1) == 1 else None
-
-
-def _share_waited(steps: list[Record]) -> float | None:
-    both = [(w, s) for r in steps if (w := number(r.get("data_wait_s"))) is not None and (s := number(r.get("step_s"))) is not None]
-    whole = sum(s for _, s in both)
-    return sum(w for w, _ in both) / whole if whole else None
 
 
 def loss(records: Records, result: Result) -> Plot | None:

@@ -78,6 +78,19 @@ def last(steps: list[Record], figure: str) -> float | None:
     return next((v for v in reversed(column(steps, figure)) if v is not None), None)
 
 
+def share_waited(steps: list[Record]) -> float | None:
+    """Of the time of these steps, what went by waiting for data."""
+    both = [(w, s) for r in steps if (w := number(r.get("data_wait_s"))) is not None and (s := number(r.get("step_s"))) is not None]
+    whole = sum(s for _, s in both)
+    return sum(w for w, _ in both) / whole if whole else None
+
+
+def inside(records: Records) -> dict[str, float]:
+    """Seconds of all steps of a loop that waits for data and computes."""
+    waited, whole = (sum(known(records.steps(), name)) for name in ("data_wait_s", "step_s"))
+    return {"waiting for data": waited, "computing": max(0.0, whole - waited)} if whole else {}
+
+
 def _phases(records: Records, attempt: int, end: float | None) -> Iterator[tuple[str, float]]:
     marks = [
         (time, str(e.get("phase")))

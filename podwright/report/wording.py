@@ -153,7 +153,7 @@ def verdict(result: Result) -> str:
 
 
 def _of_metric(expected: dict[str, Any], value: Any) -> str:
-    return percent(value) if str(expected["metric"]).startswith("accuracy") else figure(value)
+    return percent(value) if str(expected["metric"]).startswith(("accuracy", "recall")) else figure(value)
 
 
 def _after(result: Result) -> str:

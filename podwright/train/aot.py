@@ -20,9 +20,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.recipe import dimensions, load
-from podwright.recipe.kinds import JaxRecipe
+from podwright.recipe.kinds import JaxRecipe, TorchRecipe
 from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.kinds import TorchRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.train.mesh import make_mesh
 from podwright.train.program import Program

@@ -52,16 +52,16 @@ class Aligner(nn.Module):
         return F.normalize(self.projection_heads[f"{modality}_head"](features), dim=-1)
 
     def scale(self, modality: str) -> Tensor:
-        found: Tensor = self.postprocessors[f"{modality}_scaling"].logit_scale.exp()  # type: ignore[operator,union-attr]
+        found: Tensor = self.postprocessors[f"{modality}_scaling"].logit_scale.exp()  # type: ignore[operator]
         return found
 
 
 def info_nce(units: Mapping[str, Tensor], scales: Mapping[str, Tensor], present: Mapping[str, Tensor], own: Tensor | None = None) -> Tensor:
     """The symmetric InfoNCE loss: a line's vector of one modality is to be told from its vectors of another among those of all lines.
 
-    `units` [B, D] of length 1 and `present` [B] of each modality. The mean over the pairs of modalities that two lines or more have, and over
-    these lines, of both directions; similarities are multiplied by the mean of the two scales. `own` [B]: the lines whose share is asked
-    for; shares of all lines add up to the whole. 0 where no pair has two lines.
+    `units` [B, D] of length 1 and `present` [B] of each modality. The mean over the pairs of modalities that two lines or more have, and
+    over these lines, of both directions; similarities are multiplied by the mean of the two scales. `own` [B]: the lines whose share is
+    asked for; shares of all lines add up to the whole. 0 where no pair has two lines.
     """
     losses = []
     names = list(units)

@@ -138,7 +138,7 @@ class _Gathered(torch.autograd.Function):
         return torch.cat(parts)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         whole = ctx.world.summed(gradient.contiguous())
         return whole.chunk(ctx.world.size)[ctx.world.rank], None
 
@@ -207,7 +207,7 @@ def _groups(model: Aligner, recipe: AlignmentRecipe, modalities: list[str]) -> l
     scales = [model.postprocessors[f"{m}_scaling"].logit_scale for m in modalities if recipe.aligner.learnable_scales]
     model.requires_grad_(False)
     for parameter in (*heads, *scales):
-        parameter.requires_grad_(True)  # type: ignore[union-attr,operator]
+        parameter.requires_grad_(True)
     decays = [p for p in heads if p.ndim > 1]
     return [
         {"params": decays, "weight_decay": recipe.optimizer.weight_decay},

@@ -1,4 +1,4 @@
-"""The course of a run in PyTorch, whatever it trains: resume, tests, steps, checkpoints, a stop, the end. All of it is replayed by a resume."""
+"""The course of a run in PyTorch, whatever it trains: tests, steps, checkpoints, a stop, the end. A resume replays its decisions."""
 
 from __future__ import annotations
 

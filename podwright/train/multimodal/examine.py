@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from podwright.data import annotated
 from podwright.data.annotated import Example
 from podwright.errors import UserError
 from podwright.recipe.multimodal import Data

@@ -67,5 +67,7 @@ def _owned(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 def _heads(recipe: MultimodalRecipe) -> aligner.Aligner:
     """The aligner with every head that its file has; a random one has those of the encoders."""
     if recipe.aligner.source == "random":
-        return features.sight(recipe).aligner.eval()
+        heads = features.sight(recipe).aligner
+        assert heads is not None
+        return heads.eval()
     return aligner.load(recipe.aligner.source, aligner.sizes(recipe.aligner.source), recipe.aligner.dim).eval()

@@ -21,7 +21,6 @@ from podwright.train.multimodal.encoders import SEED, Encoder, frozen
 
 _WORDS = 1 << 14  # vectors that words share
 _WORD = re.compile(r"\w+")
-_MINILM = {"num_hidden_layers": 6, "hidden_size": llm.TEXT_DIM, "num_attention_heads": 12, "intermediate_size": 1536}
 
 
 def text_encoder(recipe: TextEncoder) -> Encoder:
@@ -81,7 +80,8 @@ def _byte_ids(text: str, size: int) -> list[int]:
 def _random() -> tuple[Any, Any]:
     from transformers import BertConfig, BertModel
 
-    return BertModel(BertConfig(**_MINILM), add_pooling_layer=False), _byte_ids
+    sizes = BertConfig(num_hidden_layers=6, hidden_size=llm.TEXT_DIM, num_attention_heads=12, intermediate_size=1536)
+    return BertModel(sizes, add_pooling_layer=False), _byte_ids
 
 
 def _of_directory(source: str) -> tuple[Any, Any]:

@@ -1,0 +1,81 @@
+"""Lines for Phase 1: what is drawn is true, and every fault of a file is named."""
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from podwright.data import media, pairs, told
+
+
+def test_what_is_drawn_is_told_by_its_seed_and_its_sentence(tmp_path: Path) -> None:
+    for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
+        told.write(tmp_path / folder, 30, 4, seed)
+    same, other = (
+        [(tmp_path / x / n).read_bytes() == (tmp_path / "a" / n).read_bytes() for n in ("train.jsonl", "val/00000.wav")] for x in "bc"
+    )
+    assert all(same) and not any(other)
+    good, faults = pairs.read(tmp_path / "a" / "train.jsonl")
+    assert faults == [] and len(good) == 30 and {len(one.contents) for one in good} == {2, 3}
+    held_out, _ = pairs.read(tmp_path / "a" / "val.jsonl")
+    assert all(set(one.contents) == {"text", "image", "audio"} for one in held_out)
+    assert told.sentence("flattened", "puffed", "tense", seen=True, heard=True) == (
+        "A cat with flattened ears, a puffed tail and a tense body lets out a meow three times in a high voice."
+    )
+    assert told.sentence("alert", "lashing", "lateral_recumbent", seen=True, heard=False).endswith("a lateral recumbent body.")
+    for one in good:
+        text = str(one.contents.get("text", "ears voice"))
+        assert ("ears" in text) >= ("image" in one.contents) and ("voice" in text) >= ("audio" in one.contents)
+
+
+def test_a_sound_has_as_many_calls_as_its_sentence_says(tmp_path: Path) -> None:
+    told.write(tmp_path, 0, 20, 0)
+    for one in pairs.read(tmp_path / "val.jsonl")[0]:
+        text, path = one.contents["text"], one.contents["audio"]
+        assert isinstance(text, str) and isinstance(path, Path)
+        loud = abs(media.sound(path)).reshape(-1, 512).mean(1) > 0.02
+        pauses = sum(bool(a and not b) for a, b in itertools.pairwise(loud))
+        wanted = next(n for n, word in enumerate(("once", "twice", "three", "four"), 1) if word in text)
+        assert pauses == wanted or "purr" in text, (text, pauses)
+
+
+def check(path: Path, *options: str) -> tuple[int, dict]:
+    argv = [sys.executable, "-m", "podwright", "data", "check", str(path), "--json", *options]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_check_names_every_fault_and_writes_the_good_lines(tmp_path: Path) -> None:
+    told.write(tmp_path, 6, 1, 0)
+    path = tmp_path / "train.jsonl"
+    good = path.read_text()
+    bad = [
+        {"text": ["a"], "image": "val/00000.png"},
+        {"text": "a", "image": "none.png"},
+        {"other": 1, "text": ""},
+        {"text": "\ud800", "audio": 3},
+    ]
+    path.write_text(good + "".join(json.dumps(x) + "\n" for x in bad) + '{"text": "alone"}\n{"video": null, "text": "x"\n')
+    code, found = check(path, "--fix")
+    assert code == 1 and (found["lines"], found["valid"], found["alone"], found["num_faults"]) == (12, 7, 1, 6)
+    said = [f["message"] for f in found["faults"]]
+    assert said[0] == "line 7: text ['a'] is not a text" and "line 8: image" in said[1] and "there is no such file" in said[1]
+    assert (
+        said[2] == "line 9: line has none of text, image, audio, video" and "half a character" in said[3] and "3 is not a path" in said[4]
+    )
+    assert "is not JSON" in said[5] and found["fields"]["text"] >= 5
+    assert Path(found["fixed"]).read_text() == good + '{"text": "alone"}\n'
+
+
+def test_annotated_lines_are_not_taken_for_pairs(tmp_path: Path) -> None:
+    for line, expected in (
+        ({"text": "a", "image": "b"}, True),
+        ({"image": "a", "audio": "b"}, True),
+        ({"instruction": "a", "image": "b", "text": "c"}, False),
+        ({"text": "a document"}, False),
+        ({"image": "a"}, False),
+    ):
+        (tmp_path / "a.jsonl").write_text(json.dumps(line) + "\n")
+        assert pairs.is_pairs(tmp_path / "a.jsonl") == expected, line
+    assert not pairs.is_pairs(tmp_path / "none.jsonl")
