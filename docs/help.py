@@ -20,6 +20,7 @@ from podwright.cli import app
 from podwright.plan import memory
 from podwright.plan.roofline import PHASES
 from podwright.recipe import load
+from podwright.recipe.alignment import AlignmentRecipe
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.schema import GrpoRecipe
@@ -259,6 +260,7 @@ def slurm_keys() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "recipe-keys": recipe_keys,
     "multimodal-keys": lambda: recipe_keys(MultimodalRecipe),
+    "alignment-keys": lambda: recipe_keys(AlignmentRecipe),
     "endings": endings,
     "diagnosis": diagnosis,
     "budgets": budgets,

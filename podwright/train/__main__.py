@@ -114,6 +114,14 @@ def _kind(run: RunDir) -> str:
         return ""
 
 
+def _answering(run: RunDir) -> str:
+    """The kind of its recipe, which is one whose model answers something."""
+    if (kind := _kind(run)) == "alignment":
+        fix = f"train on it: podwright run phase2-tiny aligner.source={run.aligner}"
+        raise UserError(f"{run.path} trained an aligner, which answers nothing by itself", fix)
+    return kind
+
+
 def _status_of(run: RunDir, attempt: int) -> int:
     """Of processes that have written down how they ended."""
     try:
@@ -225,7 +233,7 @@ def _eval(argv: list[str]) -> dict[str, Any]:
     parser.add_argument("--data", default="")
     parser.add_argument("--limit", type=int, default=0)
     args = parser.parse_args(argv)
-    if _kind(RunDir(args.checkpoint)) == "multimodal":
+    if _answering(RunDir(args.checkpoint)) == "multimodal":
         from podwright.train.multimodal import examine
 
         return examine.examine(args.checkpoint, args.data, args.limit, args.overrides)
@@ -242,7 +250,7 @@ def _export(argv: list[str]) -> dict[str, Any]:
     parser.add_argument("out", type=Path)
     parser.add_argument("--onnx", action="store_true")
     args = parser.parse_args(argv)
-    if _kind(RunDir(args.run)) == "multimodal":
+    if _answering(RunDir(args.run)) == "multimodal":
         from podwright.train.multimodal import export
 
         return export.export(args.run, args.out, args.onnx)
@@ -263,6 +271,7 @@ def _predict(argv: list[str]) -> dict[str, Any]:
     for name in ethogram.MEDIA:
         parser.add_argument(f"--{name}", type=Path)
     args = parser.parse_args(argv)
+    _answering(RunDir(args.run))
     files = {name: path for name in ethogram.MEDIA if (path := getattr(args, name)) is not None}
     return predict.predict(args.run, files, args.text, args.out)
 
