@@ -16,8 +16,7 @@ NAME/recipe.json      the resolved recipe                          launcher, onc
      tokenizer/       the tokenizer as a Hugging Face directory    trainer
      start/           weights at step 0, the KL's reference        trainer
      checkpoints/     whole training states                        trainer
-     model.pt         what a multimodal run trained; skipped.json: lines it left out, results/: its predictions
-     aligner.pt       what an alignment run trained
+     model.pt         what a multimodal run trained (an alignment run: aligner.pt); skipped.json: lines left out, results/: predictions
      report/          report.md, report.html, result.json          launcher
 """
 
