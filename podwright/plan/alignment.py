@@ -21,8 +21,9 @@ def check(recipe: AlignmentRecipe, where: Slice | None, cwd: Path) -> list[Findi
     found = multimodal.packages(recipe.encoders) if where is None else multimodal.place(where)
     found += multimodal.encoders(recipe.encoders, cwd)
     source = recipe.text_encoder.source
-    if source != "random" and recipe.text_encoder.name != "tiny" and not (cwd / Path(source).expanduser() / "config.json").is_file():
-        said = f"text_encoder.source={source} is no Hugging Face directory here"
+    directory = cwd / Path(source).expanduser()
+    if source != "random" and recipe.text_encoder.name != "tiny" and not (directory / "config.json").is_file():
+        said = f"text_encoder.source={source} {'has no config.json of a text encoder' if directory.exists() else 'is not there'}"
         found.append(multimodal.error("model", said, "put MiniLM-L6-H384-uncased there, or type text_encoder.source=random"))
     found += _heads(recipe, cwd)
     if recipe.data.source == "drawn":

@@ -51,7 +51,7 @@ def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
         (("per_device_batch_size=64",), "", "a step takes 64 lines and there are 40 to train on; one that is there twice cannot"),
         (("per_device_batch_size=16",), "4xA100-40GB", "type per_device_batch_size=10"),
         (("encoders.audio_weights=none.pth",), "", "encoders.audio_weights=none.pth is not there"),
-        (("text_encoder.source=models/none",), "", "text_encoder.source=models/none is no Hugging Face directory here; put MiniLM"),
+        (("text_encoder.source=models/none",), "", "text_encoder.source=models/none is not there; put MiniLM"),
         (("aligner.source=none.pt",), "", "aligner.source=none.pt is not there"),
         (("data.source=none",), "", "data.source=none is not there"),
     ],
