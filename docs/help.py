@@ -25,7 +25,7 @@ from podwright.recipe.kinds import Recipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, Budget
-from podwright.targets.settings import SlurmSettings
+from podwright.targets.settings import SlurmSettings, SshSettings
 from podwright.watch.rules import RULES
 
 DOCS = Path(__file__).resolve().parent
@@ -257,6 +257,14 @@ def slurm_keys() -> str:
     return _table(("key", "default", "meaning"), rows)
 
 
+def ssh_keys() -> str:
+    rows = []
+    for name, field in SshSettings.model_fields.items():
+        default = "required" if field.is_required() else _code(field.default) if field.default not in ("", ()) else ""
+        rows.append((f"`{name}`", default, field.description or ""))
+    return _table(("key", "default", "meaning"), rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "recipe-keys": recipe_keys,
     "multimodal-keys": lambda: recipe_keys(MultimodalRecipe),
@@ -273,6 +281,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "pretraining": pretraining,
     "time-of-parts": time_of_parts,
     "slurm-keys": slurm_keys,
+    "ssh-keys": ssh_keys,
 }
 
 

@@ -367,7 +367,7 @@ def _plan(recipe: Recipe, on: str, compiling: bool = False, only: str = "") -> d
     memory = static.estimated(findings, recipe, where, Path.cwd())
     if where is not None and not compiling:
         findings += static.memory_findings(memory, recipe, where)
-    findings += [Finding("target", r.level, r.what, r.fix) for r in targets.check(on)]
+    findings += [Finding("target", r.level, r.what, r.fix) for r in targets.check(on, recipe.kind)]
     findings += [Finding("trackers", "warning", e.what, e.fix) for e in track.check(recipe.trackers)]
     slice_ = where and static.slice_entry(recipe, where, Path.cwd())
     return {"recipe": recipe.name, "target": on, "slice": slice_, **static.document(static.only(only, findings), memory)}

@@ -32,7 +32,7 @@ def doctor(
     for file in judge.files(chosen) if chosen else []:
         arguments += ["--file", str(Path(file).expanduser().absolute())]
     target = targets.find(on)
-    findings = [Finding("target", remark.level, remark.what, remark.fix) for remark in targets.check(on)]
+    findings = [Finding("target", remark.level, remark.what, remark.fix) for remark in targets.check(on, chosen.kind if chosen else "")]
     machines = []
     if not any(f.level == "error" for f in findings):  # else nobody would ever answer
         machines = target.examine(arguments)

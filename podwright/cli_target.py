@@ -1,4 +1,4 @@
-"""The verbs of `podwright target`: the user's own clusters, by name."""
+"""The verbs of `podwright target`: the user's own clusters and machines, by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 @verbs.command()
 def add(
     name: Name,
-    pairs: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="kind=slurm first, then such as partition=gpu nodes=2")],
+    pairs: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE...", help="kind=slurm or kind=ssh first, then such as partition=gpu nodes=2")
+    ],
     as_json: Json = False,
 ) -> None:
     """Write a target into your own file of them."""
@@ -57,7 +59,7 @@ def show_target(name: Name, as_json: Json = False) -> None:
 
 @verbs.command()
 def check(name: Name, as_json: Json = False) -> None:
-    """Ask the cluster whether it would take a job of the target. Exit code 1: it would not."""
+    """Ask the cluster or the hosts whether they would take a run of the target. Exit code 1: they would not."""
     from podwright import targets
     from podwright.targets import settings
 

@@ -10,9 +10,14 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from subprocess import PIPE
+from typing import IO, NoReturn
+
+from podwright.errors import UserError
 
 # Variables that hold a list of flags: an addition goes after what the user has set.
 _FLAG_LISTS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
@@ -76,6 +81,48 @@ class Shell:
         except subprocess.TimeoutExpired:
             return 124, "", f"{argv[0]} has not answered for {seconds:.0f} s"
         return done.returncode, done.stdout, done.stderr
+
+    def stream(
+        self,
+        argv: Sequence[str],
+        write: Callable[[IO[bytes]], None] = lambda _: None,
+        read: Callable[[IO[bytes]], None] = lambda _: None,
+        seconds: float | None = None,
+    ) -> tuple[int, str]:
+        """Run `argv` to its end, at most so long, with what `write` gives it and `read` takes from it: exit code, stderr."""
+        with tempfile.TemporaryFile() as said, subprocess.Popen(argv, stdin=PIPE, stdout=PIPE, stderr=said) as child:
+            assert child.stdin and child.stdout
+            late = threading.Timer(seconds or threading.TIMEOUT_MAX, child.kill)
+            late.daemon = True
+            late.start()
+            try:
+                with contextlib.suppress(BrokenPipeError), child.stdin:
+                    write(child.stdin)
+                read(child.stdout)
+                code = child.wait()
+            except BaseException:
+                child.kill()
+                raise
+            finally:
+                late.cancel()
+            said.seek(0)
+            return code, said.read().decode(errors="replace")
+
+    @staticmethod
+    def variables(names: Sequence[str]) -> dict[str, str]:
+        """Those of `names` that are set here, for a process on another machine."""
+        return {name: os.environ[name] for name in names if name in os.environ}
+
+    @staticmethod
+    def sockets() -> Path:
+        """A folder of this user's alone with a path so short that a socket's fits into it; UserError where there can be none."""
+        folder = Path(f"/tmp/podwright-{os.getuid()}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        about = folder.lstat()
+        if about.st_uid != os.getuid() or about.st_mode & 0o077 or not folder.is_dir():
+            raise UserError(f"{folder} is not yours alone, and connections of ssh are kept there", f"type: rm -rf {folder}")
+        return folder
 
 
 def targets_file() -> Path:

@@ -170,7 +170,7 @@ def preview(shown: Row) -> None:
 
 def targets(rows: Sequence[Row]) -> None:
     if not rows:
-        print("no targets of yours; `podwright target add NAME kind=slurm` writes one")
+        print("no targets of yours; `podwright target add NAME kind=slurm` (or kind=ssh) writes one")
     for r in rows:
         said = "  ".join(f"{key}={value}" for key, value in r.items() if key not in ("name", "fault"))
         print(f"{r['name']}  {said}{r['fault']}")

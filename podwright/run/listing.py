@@ -87,13 +87,14 @@ def _row_or_fault(run: RunDir) -> dict[str, Any]:
 def row(run: RunDir) -> dict[str, Any]:
     state = journal.read(run)
     recipe = json.loads(run.recipe.read_text())
+    standing = _standing(run, state)  # first: asking brings what is new from hosts that share no disk
     progress = Progress(run, recipe)
     progress.update()
     return {
         "name": run.name,
         "recipe": state.recipe,
         "target": state.target,
-        **_standing(run, state),
+        **standing,
         "stage": progress.stage,
         "step": progress.step_of(progress.main),
         "max_steps": progress.total(progress.main),

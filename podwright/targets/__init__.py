@@ -11,7 +11,9 @@ from podwright.slices import Slice
 from podwright.targets.base import Remark, Target
 
 if TYPE_CHECKING:
-    from podwright.targets.settings import SlurmSettings
+    from podwright.targets.settings import Settings
+    from podwright.targets.slurm import Slurm
+    from podwright.targets.ssh import Ssh
 
 
 def place(name: str) -> Slice | None:
@@ -50,23 +52,22 @@ def find(name: str) -> Target:
     from podwright.shell import Shell
 
     if own := _settings(name):
-        from podwright.targets.slurm import Slurm
-
-        return Slurm(Shell(), name, own)
+        return _own(name, own)
     from podwright.targets.local import Local
 
     return Local(Shell(), cpu_devices=where.num_devices if where else None)
 
 
-def check(name: str) -> list[Remark]:
-    """What stands in the way of runs on target `name` as it is now; it may ask other machines."""
+def check(name: str, kind: str = "") -> list[Remark]:
+    """What stands in the way of runs (of a `kind` of recipe) on target `name` as it is now; it may ask other machines."""
     own = _settings(name)
     if own is None:
         return []
-    from podwright.shell import Shell
-    from podwright.targets.slurm import Slurm
-
-    return Slurm(Shell(), name, own).check()
+    found = _own(name, own).check()
+    if kind and own.kind == "ssh" and len(own.hosts) > 1 and not own.runs:
+        what = f"the hosts of {name} share no folder, through which the processes of a {kind} run exchange files"
+        found.append(Remark("error", what, "set runs of the target to a folder that the hosts and this machine share, or take one host"))
+    return found
 
 
 def runs(name: str) -> Path | None:
@@ -81,7 +82,19 @@ def gpus_per_node(name: str) -> int:
     return own.gpus_per_node if own else 0
 
 
-def _settings(name: str) -> SlurmSettings | None:
+def _own(name: str, own: Settings) -> Slurm | Ssh:
+    from podwright.shell import Shell
+
+    if own.kind == "ssh":
+        from podwright.targets.ssh import Ssh
+
+        return Ssh(Shell(), name, own)
+    from podwright.targets.slurm import Slurm
+
+    return Slurm(Shell(), name, own)
+
+
+def _settings(name: str) -> Settings | None:
     if name == "local":
         return None
     from podwright.targets import settings

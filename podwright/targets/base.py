@@ -61,6 +61,10 @@ class Polled:
     """of an ended one: what whoever schedules the machines says that happened to them, if they did not just do their work"""
     detail: str = ""
     fix: str = ""
+    first: int = 0
+    """of several processes the one whose end was that of the others, and whose `returncode` this is"""
+    who: str = ""
+    """that one, as a user knows it"""
 
 
 @dataclass(frozen=True)

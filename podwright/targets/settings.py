@@ -1,4 +1,4 @@
-"""The user's own file of targets: what is true of a cluster and of nobody's recipe. Reads, checks and adds entries."""
+"""The user's own file of targets: what is true of machines and of nobody's recipe. Reads, checks and adds entries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from podwright import slices
 from podwright.errors import UserError, nearest
@@ -16,6 +16,7 @@ from podwright.shell import targets_file
 from podwright.slices import Slice
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9_.-]*(?::\d{1,5})?")
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
@@ -94,40 +95,107 @@ class SlurmSettings(BaseModel):
 
     def devices(self) -> Slice | None:
         """What jax will see; None where the kind of the GPUs is not said."""
-        if not self.gpus_per_node:
-            return slices.parse(f"cpu-{self.num_tasks}")
-        if not self.accelerator:
-            return None
-        try:
-            return slices.parse(f"{self.nodes * self.gpus_per_node}x{self.accelerator}")
-        except UserError as e:
-            raise ValueError(f"accelerator={self.accelerator}: {e.what}; {e.fix}") from None
+        return _devices(self, self.nodes)
 
 
-KINDS: dict[str, type[SlurmSettings]] = {"slurm": SlurmSettings}
+class SshSettings(BaseModel):
+    """Machines that are reached over ssh, as one user uses them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["ssh"] = Field(description="what sort of target it is")
+    hosts: tuple[str, ...] = Field(min_length=1, description="such as [gpu-1, me@gpu-2:2222]; on the first one is process 0")
+    address: str = Field("", description="of the first host, as the others reach it; default: its name in hosts")
+    gpus_per_node: int = Field(0, ge=0, description="of each host; 0: the trainer uses the CPUs")
+    accelerator: str = Field("", description="what each GPU is, such as H100-80GB: a plan then knows its memory and the mesh")
+    tasks_per_node: int = Field(1, ge=1, description="processes on each host; with GPUs 1, or one for each of them")
+    setup: tuple[str, ...] = Field((), description="lines of shell before the trainer, such as source ~/venv/bin/activate")
+    python: str = Field(
+        "", description="of an environment with what the trainer needs; default: python3, or with runs the one that runs this"
+    )
+    runs: str = Field("", description="a folder that the hosts and this machine share: runs are made there, and nothing is copied")
+    folder: str = Field("~/.podwright", description="where a run is on hosts that share no folder")
+    env: tuple[str, ...] = Field(("HF_TOKEN",), description="variables of your shell that the processes get; they are never in a file")
+    ssh: tuple[str, ...] = Field((), description="further options of ssh, such as [-J, gate] for a jump host")
+
+    @field_validator("hosts")
+    @classmethod
+    def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := next((v for v in value if not _HOST.fullmatch(v)), None):
+            raise ValueError(f"has {wrong!r}, which is no host; write it like [gpu-1, me@gpu-2:2222]")
+        if twice := next((v for v in value if value.count(v) > 1), None):
+            raise ValueError(f"has {twice} twice; write tasks_per_node for several processes on a host")
+        return value
+
+    @field_validator("env")
+    @classmethod
+    def _are_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if any(not v.isidentifier() for v in value):
+            raise ValueError("takes names of variables, never their values; write it like [HF_TOKEN]")
+        return value
+
+    @field_validator("runs", "folder", "python")
+    @classmethod
+    def _is_found_from_anywhere(cls, value: str, info: ValidationInfo) -> str:
+        if info.field_name == "python" and "/" not in value:
+            return value
+        home = info.field_name != "runs" and value.startswith("~/")
+        if value and not home and not Path(value).is_absolute():
+            raise ValueError("must be an absolute path: it is used on other machines")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> SshSettings:
+        if self.gpus_per_node and self.tasks_per_node not in (1, self.gpus_per_node):
+            raise ValueError(f"tasks_per_node={self.tasks_per_node}: write 1, or one for each GPU ({self.gpus_per_node})")
+        self.devices()
+        return self
+
+    @property
+    def num_tasks(self) -> int:
+        return len(self.hosts) * self.tasks_per_node
+
+    def devices(self) -> Slice | None:
+        """What jax will see; None where the kind of the GPUs is not said."""
+        return _devices(self, len(self.hosts))
+
+
+Settings = SlurmSettings | SshSettings
+KINDS: dict[str, type[SlurmSettings] | type[SshSettings]] = {"slurm": SlurmSettings, "ssh": SshSettings}
+
+
+def _devices(own: Settings, nodes: int) -> Slice | None:
+    if not own.gpus_per_node:
+        return slices.parse(f"cpu-{own.num_tasks}")
+    if not own.accelerator:
+        return None
+    try:
+        return slices.parse(f"{nodes * own.gpus_per_node}x{own.accelerator}")
+    except UserError as e:
+        raise ValueError(f"accelerator={own.accelerator}: {e.what}; {e.fix}") from None
 
 
 def names() -> list[str]:
     return list(_entries())
 
 
-def find(name: str) -> SlurmSettings | None:
+def find(name: str) -> Settings | None:
     """The target called `name`; None when there is none. UserError when its entry is wrong."""
     entries = _entries()
     return _parse(name, entries[name], str(targets_file())) if name in entries else None
 
 
-def require(name: str) -> SlurmSettings:
+def require(name: str) -> Settings:
     found = find(name)
     if found is not None:
         return found
     known = names()
     guess = nearest(name, known)
     there = f"did you mean {guess}?" if guess else f"there are {', '.join(known)}" if known else "there is none yet"
-    raise UserError(f"there is no target {name!r} in {targets_file()}", f"{there}; `podwright target add NAME kind=slurm` adds one")
+    raise UserError(f"there is no target {name!r} in {targets_file()}", f"{there}; `podwright target add NAME kind=ssh` adds one")
 
 
-def add(name: str, pairs: Sequence[str]) -> SlurmSettings:
+def add(name: str, pairs: Sequence[str]) -> Settings:
     """Write a new entry at the end of the file; what stands there stays as it is."""
     path = targets_file()
     if not _NAME.fullmatch(name) or name == "local" or _is_slice(name):
@@ -180,7 +248,7 @@ def _entries() -> dict[str, Any]:
     return found
 
 
-def _parse(name: str, entry: Any, where: str) -> SlurmSettings:
+def _parse(name: str, entry: Any, where: str) -> Settings:
     if not isinstance(entry, dict) or entry.get("kind") not in KINDS:
         said = f"kind={entry['kind']!r}" if isinstance(entry, dict) and "kind" in entry else "no kind"
         raise UserError(f"target {name!r} in {where} has {said}", f"known: kind={', kind='.join(KINDS)}")

@@ -16,19 +16,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from podwright.errors import UserError
 from podwright.rundir import Ending, Record, RunDir
 from podwright.shell import Shell
-from podwright.targets import alive, slurm_states
+from podwright.targets import alive, scripts, slurm_states
 from podwright.targets.base import Handle, Job, Polled, Process, Remark, Rendered, facts_in
 from podwright.targets.settings import SlurmSettings, seconds
 
 _CHOOSING = ("--partition=", "--account=", "--qos=", "--constraint=", "--nodes=", "--gpus-per-node=")
 _PATIENCE_S = 600  # for free nodes
 ASK_EVERY_S = 5.0  # the controller serves everybody
-_TEMPLATES = Path(__file__).with_name("templates")
 _ACCEPTED = re.compile(r"^(\d+)(?:;\S+)?$", re.MULTILINE)  # what --parsable prints
 _OF_ANOTHER_JOB = "SLURM_(?!CONF$).*"  # of a session of salloc that this is typed in: srun would take them for its own
 _GPUS = re.compile(r"\bgpu:(?:[^:,()]+:)?(\d+)")
@@ -70,7 +67,7 @@ class Slurm:
             "gpus": own.gpus_per_node,
             "trainer": shlex.join([python, "-m", "podwright.train", str(job.run_dir), "--attempt", str(job.attempt)]),
         }
-        files = {folder / script: _filled(script, values) for script in ("job.sh", "task.sh")}
+        files = {folder / script: scripts.filled(script, values, failed=_failed) for script in ("job.sh", "task.sh")}
         handle = {"run_dir": str(job.run_dir), "attempt": job.attempt, "job_name": name}
         return Rendered(("sbatch", "--parsable", str(folder / "job.sh")), job.cwd, handle, files=files)
 
@@ -258,14 +255,6 @@ def _options(own: SlurmSettings) -> list[str]:
         "signal": f"USR1@{own.warn_s}",  # to the trainer, not to the script
     }
     return [*(f"--{key}={value}" for key, value in named.items() if value), "--requeue", "--open-mode=append", *own.sbatch]
-
-
-def _filled(name: str, values: dict[str, Any]) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False
-    )
-    environment.filters["failed"] = _failed
-    return environment.get_template(name).render(values)
 
 
 def _failed(line: str) -> str:

@@ -26,31 +26,41 @@ class Outcome:
 
 def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Outcome:
     """The trainer's own last word counts, unless it only tells what the machines did to it."""
-    written = _written(run, attempt)
+    written = _written(run, attempt, polled, stop_wanted)
     if polled.ending is None:
-        return written or _dead(run, _log_tail(run, attempt), polled.returncode, stop_wanted)
+        return written or _dead(run, _log_tail(run, attempt), polled, stop_wanted)
     if written is None:
         return Outcome(polled.ending, polled.detail, polled.fix)
-    theirs = written.ending is Ending.CRASHED or (written.ending is Ending.STOPPED and not stop_wanted)
-    return replace(written, ending=polled.ending, detail=polled.detail, fix=polled.fix) if theirs else written
+    follows = _follows(written.ending, stop_wanted)
+    return replace(written, ending=polled.ending, detail=polled.detail, fix=polled.fix) if follows else written
 
 
-def _written(run: RunDir, attempt: int) -> Outcome | None:
+def _follows(ending: str, stop_wanted: bool) -> bool:
+    """Whether it may be what a trainer makes of the loss of others, or of being told to leave for it."""
+    return ending == Ending.CRASHED or (ending == Ending.STOPPED and not stop_wanted)
+
+
+def _written(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Outcome | None:
+    """Of another process that ended first its own word; what the first one then said of it counts for nothing."""
     try:
-        path = run.exit(attempt)
+        path, own = run.exit(attempt), run.exit(attempt, polled.first)
         record: dict[str, Any] = (json.loads(path.read_text()) if path.exists() else run.fault_elsewhere(attempt)) or {}
+        if polled.first and _follows(record.get("ending", Ending.CRASHED), stop_wanted):
+            record = json.loads(own.read_text())
+            record["detail"] += f" ({polled.who})"
         return Outcome(Ending(record["ending"]), record["detail"], record.get("fix", ""), record.get("step"))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
 
-def _dead(run: RunDir, log: str, returncode: int | None, stop_wanted: bool) -> Outcome:
+def _dead(run: RunDir, log: str, polled: Polled, stop_wanted: bool) -> Outcome:
     """An attempt whose trainer wrote no exit.json."""
+    returncode = polled.returncode
     last = next((line.strip() for line in reversed(log.splitlines()) if line.strip() and not line.startswith(_SCHEDULER)), "")
-    how = _how(returncode)
+    how = f"{polled.who}: {_how(returncode)}" if polled.who else _how(returncode)
     if stop_wanted and returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
         return Outcome(Ending.STOPPED, f"stopped before the trainer could save ({how})")
-    for match in explain.lines(log.splitlines())[:1]:
+    for match in explain.lines(log.splitlines(), only_causes=bool(polled.who))[:1]:
         told = explain.typed(match, run)
         return Outcome(Ending(told["ending"]), f"{told['cause']}: {told['evidence']} ({how})", told["remedy"])
     if returncode == -signal.SIGKILL:

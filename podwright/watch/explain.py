@@ -14,13 +14,13 @@ _LINE = 2_000  # characters of a line that are looked at
 _SHOWN = 300
 
 
-def lines(text: Iterable[str]) -> list[Record]:
-    """One match for each rule that a line meets, with the first such line as evidence: causes before what follows from them,
+def lines(text: Iterable[str], only_causes: bool = False) -> list[Record]:
+    """One match for each rule that a line meets, with the first such line as evidence: causes before what follows from them (or alone),
     each in the order in which they were said."""
     found: dict[str, tuple[Rule, str]] = {}
     for line in text:
         rule = next((r for r in RULES if r.pattern.search(line[:_LINE])), None)
-        if rule is not None and rule.name not in found:
+        if rule is not None and rule.name not in found and not (only_causes and rule.follows):
             found[rule.name] = (rule, line.strip()[:_SHOWN])
     ranked = sorted(found.values(), key=lambda match: match[0].follows)
     return [

@@ -1,21 +1,10 @@
 #!/bin/bash
 # One process of the trainer; SLURM says which. The first one's output is the job's own.
 attempt={{ attempt }}
-[ "$SLURM_PROCID" = 0 ] || exec >> "$attempt/log-$SLURM_PROCID.txt" 2>&1
-echo "podwright: process $SLURM_PROCID of $SLURM_NTASKS on $(hostname), job $SLURM_JOB_ID"
-export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE={{ per_node }}
-{% if several -%}
-export JAX_COORDINATOR_ADDRESS=$MASTER_ADDR:$MASTER_PORT JAX_NUM_PROCESSES=$SLURM_NTASKS JAX_PROCESS_ID=$SLURM_PROCID
-{% endif -%}
-{% if gpus -%}
-# Without it jax takes the number of the process on its node for the one GPU that it is to use.
-export JAX_LOCAL_DEVICE_IDS={{ "$SLURM_LOCALID" if per_node > 1 else range(gpus) | join(",") }}
-export JAX_PLATFORMS=${JAX_PLATFORMS:-cuda,cpu}
-{% else -%}
-export JAX_PLATFORMS=cpu XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=1"
-{% endif -%}
-export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-{{ cpus }}} # PyTorch else takes every core of the node
-
+rank=$SLURM_PROCID size=$SLURM_NTASKS local=$SLURM_LOCALID
+[ "$rank" = 0 ] || exec >> "$attempt/log-$rank.txt" 2>&1
+echo "podwright: process $rank of $size on $(hostname), job $SLURM_JOB_ID"
+{% include "variables.sh" %}
 trap : USR1 TERM # for the trainer to act on
 {{ trainer }}
 code=$?

@@ -1,12 +1,13 @@
 #!/bin/bash
 # One process of the trainer; SLURM says which. The first one's output is the job's own.
 attempt=/shared/runs/r/attempts/1
-[ "$SLURM_PROCID" = 0 ] || exec >> "$attempt/log-$SLURM_PROCID.txt" 2>&1
-echo "podwright: process $SLURM_PROCID of $SLURM_NTASKS on $(hostname), job $SLURM_JOB_ID"
-export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=8
-export JAX_COORDINATOR_ADDRESS=$MASTER_ADDR:$MASTER_PORT JAX_NUM_PROCESSES=$SLURM_NTASKS JAX_PROCESS_ID=$SLURM_PROCID
+rank=$SLURM_PROCID size=$SLURM_NTASKS local=$SLURM_LOCALID
+[ "$rank" = 0 ] || exec >> "$attempt/log-$rank.txt" 2>&1
+echo "podwright: process $rank of $size on $(hostname), job $SLURM_JOB_ID"
+export RANK=$rank WORLD_SIZE=$size LOCAL_RANK=$local LOCAL_WORLD_SIZE=8
+export JAX_COORDINATOR_ADDRESS=$MASTER_ADDR:$MASTER_PORT JAX_NUM_PROCESSES=$size JAX_PROCESS_ID=$rank
 # Without it jax takes the number of the process on its node for the one GPU that it is to use.
-export JAX_LOCAL_DEVICE_IDS=$SLURM_LOCALID
+export JAX_LOCAL_DEVICE_IDS=$local
 export JAX_PLATFORMS=${JAX_PLATFORMS:-cuda,cpu}
 export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-16} # PyTorch else takes every core of the node
 

@@ -1,9 +1,10 @@
 #!/bin/bash
 # One process of the trainer; SLURM says which. The first one's output is the job's own.
 attempt='/my runs/50%/r/attempts/1'
-[ "$SLURM_PROCID" = 0 ] || exec >> "$attempt/log-$SLURM_PROCID.txt" 2>&1
-echo "podwright: process $SLURM_PROCID of $SLURM_NTASKS on $(hostname), job $SLURM_JOB_ID"
-export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=1
+rank=$SLURM_PROCID size=$SLURM_NTASKS local=$SLURM_LOCALID
+[ "$rank" = 0 ] || exec >> "$attempt/log-$rank.txt" 2>&1
+echo "podwright: process $rank of $size on $(hostname), job $SLURM_JOB_ID"
+export RANK=$rank WORLD_SIZE=$size LOCAL_RANK=$local LOCAL_WORLD_SIZE=1
 export JAX_PLATFORMS=cpu XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=1"
 export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # PyTorch else takes every core of the node
 

@@ -58,6 +58,13 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
         ("a: {kind: slurm, sbatch: [exclusive]}", "has 'exclusive', which is no option", "mend it in"),
         ("a: {kind: slurm, gpus_per_node: 8, tasks_per_node: 3}", "tasks_per_node=3: write 1, or one for each GPU", "mend it in"),
         ("a: {kind: slurm, gpus_per_node: 8, accelerator: H1000}", "accelerator=H1000: ", "mend it in"),
+        ("a: {kind: ssh}", "hosts: field required", "mend it in"),
+        ("a: {kind: ssh, hosts: []}", "hosts: tuple should have at least 1 item", "mend it in"),
+        ("a: {kind: ssh, hosts: [-oProxyCommand=x]}", "hosts: has '-oProxyCommand=x', which is no host", "mend it in"),
+        ("a: {kind: ssh, hosts: [h, h]}", "hosts: has h twice; write tasks_per_node", "mend it in"),
+        ("a: {kind: ssh, hosts: [h], env: [HF_TOKEN=x]}", "env: takes names of variables, never their values", "mend it in"),
+        ("a: {kind: ssh, hosts: [h], folder: here}", "folder=here must be an absolute path", "mend it in"),
+        ("a: {kind: ssh, hosts: [h], zzzzzz: x}", "has no key 'zzzzzz'", "known: kind, hosts"),
     ],
 )
 def test_what_is_wrong_with_an_entry_is_one_line(file: Path, text: str, what: str, fix: str) -> None:
@@ -65,6 +72,15 @@ def test_what_is_wrong_with_an_entry_is_one_line(file: Path, text: str, what: st
     with pytest.raises(UserError, match=what) as found:
         settings.require("a")
     assert fix in found.value.fix and "\n" not in str(found.value), found.value
+
+
+def test_hosts_over_ssh_are_as_many_nodes(file: Path) -> None:
+    write(
+        file, "a:\n  kind: ssh\n  hosts: [me@h1, h2:2222]\n  gpus_per_node: 8\n  accelerator: H100-80GB\nb: {kind: ssh, hosts: [h1, h2]}\n"
+    )
+    found = settings.require("a")
+    assert found.hosts == ("me@h1", "h2:2222") and found.env == ("HF_TOKEN",) and found.folder == "~/.podwright"
+    assert [targets.devices_named(name) for name in ("a", "b")] == ["16xH100-80GB", "cpu-2"]
 
 
 def test_a_name_that_nobody_knows_is_refused_with_the_nearest(file: Path) -> None:

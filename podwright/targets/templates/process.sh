@@ -1,0 +1,7 @@
+#!/bin/bash
+# One process of the trainer: $1 is its number, $2 that on its host.
+rank=$1 local=$2 size={{ tasks }}
+run=$(cd "$(dirname "$0")/../.." && pwd)
+echo "podwright: process $rank of $size on $(hostname)"
+{% include "variables.sh" %}
+exec {{ python }} -m podwright.train "$run" --attempt {{ number }}

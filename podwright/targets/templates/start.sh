@@ -1,0 +1,18 @@
+#!/bin/bash
+# Attempt {{ number }} of run {{ name }} on one of its hosts: $1 is its number. Variables of the launcher's shell come through stdin.
+cd "$(dirname "$0")" || exit 1
+attempt=$PWD
+{% if shared -%}
+cd {{ cwd }} || exit 1
+{% else -%}
+cd ../../../.. || exit 1
+{% endif -%}
+{% for line in setup -%}
+{ {{ line }}
+} < /dev/null || { echo {{ line | failed }} >&2; exit 1; }
+{% endfor -%}
+{% if not shared -%}
+export PYTHONPATH=$(cd ../code && pwd)${PYTHONPATH:+:$PYTHONPATH}
+{% endif -%}
+export MASTER_ADDR={{ address }} MASTER_PORT={{ port }}
+exec {{ python }} -m podwright.targets.on_host keep "$attempt" "$1"

@@ -1,0 +1,224 @@
+"""Runs on two hosts over a real sshd each, which share no disk: watched, stopped, robbed of processes, hosts and launchers."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import sshd
+from tests.e2e.conftest import LAUNCH, Bench, wait_for
+
+pytestmark = pytest.mark.skipif(bool(sshd.missing()), reason=sshd.missing() or "there are some")
+STEADY = {"STANDIN_STEP_S": "0.2", "STANDIN_OTHER": "600"}
+NOTICED_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.Hosts]:
+    with sshd.Hosts(tmp_path_factory.getbasetemp()) as made:
+        yield made
+
+
+class Pair(Bench):
+    """A bench whose target `lab` is the two hosts."""
+
+    def __init__(self, folder: Path, lab: sshd.Hosts):
+        super().__init__(folder)
+        self.lab = lab
+        self.python = sshd.stand_in(lab.root / "python", LAUNCH.with_name("standin.py"))
+        self.target()
+
+    def target(self, name: str = "lab", **settings: object) -> None:
+        given = {
+            "hosts": self.lab.names,
+            "python": str(self.python),
+            "folder": f"{self.lab.root}/disk",
+            "ssh": ["-F", f"{self.lab.root}/config"],
+        }
+        given |= {"env": ["STANDIN_STEP_S", "STANDIN_DO", "STANDIN_OTHER", "TELL"]} | settings
+        lines = [f"  {key}: {json.dumps(value)}" for key, value in given.items() if value is not None]
+        with (self.folder / "targets.yaml").open("a") as f:
+            f.write("\n".join([f"{name}:", "  kind: ssh", *lines, ""]))
+
+    def start(self, *argv: str, **env: str):
+        return super().start(*argv, PODWRIGHT_TARGETS=str(self.folder / "targets.yaml"), **env)
+
+    def ended(self) -> list[str]:
+        return [r["ending"] for r in self.records("journal.jsonl") if r["event"] == "ended"]
+
+    def last_end(self) -> dict[str, Any]:
+        return [r for r in self.records("journal.jsonl") if r["event"] == "ended"][-1]
+
+    def on(self, host: str, name: str = "", attempt: int = 1) -> Path:
+        """A file of the run on a host, seen from here."""
+        (home,) = (self.lab.root / f"disk-{host}").glob("r-*")
+        return home / "work/runs/r" / (name or f"attempts/{attempt}")
+
+    def brought(self) -> list[str]:
+        return [f"{host}/{path.name}" for host in sshd.HOSTS for path in (self.lab.root / f"disk-{host}").iterdir()]
+
+    def at_work(self) -> list[int]:
+        """What the run has started on both hosts and still lives: by their working folder, which nobody else has."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"{self.lab.root}/disk" in os.readlink(path / "cwd"):
+                    found.append(int(path.name))
+            except OSError:
+                continue
+        return found
+
+    def process(self, number: int) -> int:
+        """Its number as seen from here: what has the environment of that rank."""
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                here = f"{self.lab.root}/disk" in os.readlink(path / "cwd")
+                if here and f"\0RANK={number}\0".encode() in b"\0" + (path / "environ").read_bytes():
+                    return int(path.name)
+            except OSError:
+                continue
+        raise AssertionError(f"no process {number}")
+
+    def wait_for_step(self, number: int) -> None:
+        """On the first host, whether or not anybody brings it here."""
+        wait_for(lambda: f'"step": {number},' in self.text_on("h1", "metrics.jsonl"), 60)
+
+    def text_on(self, host: str, name: str) -> str:
+        try:
+            return self.on(host, name).read_text()
+        except (OSError, ValueError):
+            return ""
+
+
+@pytest.fixture
+def pair(tmp_path: Path, lab: sshd.Hosts) -> Iterator[Pair]:
+    made = Pair(tmp_path, lab)
+    yield made
+    if made.path("journal.jsonl").exists():
+        made.call("stop", "r")
+    for process in made.started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def test_a_run_goes_through_and_everything_comes_back(pair: Pair) -> None:
+    code, out, err = pair.run(3, "--on", "lab", TELL="a secret")
+    assert code == 0, (out, err)
+    assert pair.ended() == ["FINISHED"] and pair.steps() == [1, 2, 3] and pair.path("checkpoint").read_text() == "3"
+    assert pair.path("latest").resolve() == pair.path("attempts/1").resolve() and pair.brought() == [] and pair.at_work() == []
+    _, log, _ = pair.call("logs", "r")
+    _, other, _ = pair.call("logs", "r", "--process", "1")
+    shown = dict(line.split("=", 1) for line in other.splitlines() if "=" in line)
+    assert "process 0 of 2 on h1" in log and "step 3 done" in log and "process 1 of 2 on h2" in other and "step" not in other
+    port = shown["MASTER_PORT"]
+    address = {"MASTER_ADDR": "127.0.0.11", "JAX_COORDINATOR_ADDRESS": f"127.0.0.11:{port}"}
+    ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "2"}
+    assert (address | ranks | {"JAX_PLATFORMS": "cpu", "TELL": "a secret"}).items() <= shown.items(), shown
+    assert not [p for p in pair.path().rglob("*") if p.is_file() and p.name != "log-1.txt" and b"a secret" in p.read_bytes()]
+
+
+@pytest.mark.parametrize("dies", ["after:submitting", "while it is started"])
+def test_a_launcher_that_dies_leaves_a_run_that_is_taken_up_and_started_once(pair: Pair, dies: str) -> None:
+    launcher = pair.start_run(3, "--on", "lab", LAUNCH_DIES=dies)
+    if dies.startswith("while"):
+        wait_for(pair.path("attempts/1/ssh.txt").exists)
+        launcher.kill()
+    launcher.communicate()
+    assert launcher.returncode == -signal.SIGKILL and pair.ended() == []
+    code, out, err = pair.call("resume", "r")
+    assert code == 0, (out, err)
+    assert pair.ended()[-1] == "FINISHED" and pair.steps() == [1, 2, 3] and pair.brought() == []
+
+
+def test_a_launcher_is_not_missed_and_a_stop_saves_what_resume_goes_on_from(pair: Pair) -> None:
+    launcher = pair.start_run(100, "--on", "lab", **STEADY)
+    pair.wait_for_step(3)
+    launcher.kill()
+    launcher.wait()
+    pair.wait_for_step(8)
+    row = pair.standing()
+    assert (row["state"], row["ending"]) == ("running", None) and row["step"] >= 8
+    assert pair.call("stop", "r")[0] == 0 and pair.call("stop", "r")[0] == 0
+    assert pair.ended() == ["STOPPED"] and pair.brought() == [] and pair.at_work() == []
+    last = max(pair.steps())
+    assert pair.path("checkpoint").read_text() == str(last)
+    assert pair.call("resume", "r", STANDIN_STEP_S="0.01")[0] == 0
+    assert pair.ended() == ["STOPPED", "FINISHED"] and pair.steps() == list(range(1, 101))
+    assert "step 1 done" in pair.path("attempts/1/log.txt").read_text() and pair.path("latest").resolve().name == "2"
+
+
+@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.long), 1])
+def test_a_process_killed_is_the_end_of_all_within_seconds_with_nobody_at_it(pair: Pair, number: int) -> None:
+    assert pair.run(500, "--on", "lab", "--detach", **STEADY)[0] == 0
+    pair.wait_for_step(2)
+    wait_for(lambda: "RANK=1" in pair.text_on("h2", "attempts/1/log-1.txt"))
+    begin = time.monotonic()
+    os.kill(pair.process(number), signal.SIGKILL)
+    wait_for(lambda: not pair.at_work(), NOTICED_S)
+    assert time.monotonic() - begin < NOTICED_S
+    _, out, _ = pair.call("watch", "r")
+    host = pair.lab.names[number]
+    assert pair.ended() == ["UNKNOWN"] and f"process {number} on {host}: killed by SIGKILL" in pair.last_end()["detail"], out
+    assert pair.brought() == []
+
+
+def test_a_keeper_killed_takes_its_processes_along(pair: Pair) -> None:
+    assert pair.run(500, "--on", "lab", "--detach", **STEADY)[0] == 0
+    pair.wait_for_step(2)
+    wait_for(lambda: "RANK=1" in pair.text_on("h2", "attempts/1/log-1.txt"))
+    keeper = next(p for p in pair.at_work() if b"attempts/1\x001\0" in Path(f"/proc/{p}/cmdline").read_bytes())
+    os.kill(keeper, signal.SIGKILL)
+    wait_for(lambda: not pair.at_work(), NOTICED_S)
+    pair.call("watch", "r")
+    assert pair.ended() == ["UNKNOWN"] and f"what watches over the processes on host {pair.lab.names[1]}" in pair.last_end()["detail"]
+
+
+def test_a_lost_host_is_said_and_the_run_goes_on_when_it_is_back(pair: Pair) -> None:
+    assert pair.run(30, "--on", "lab", "--detach", **STEADY)[0] == 0
+    pair.wait_for_step(5)
+    pair.lab.lose("h2")
+    try:
+        wait_for(lambda: not pair.at_work(), 20)
+        pair.call("watch", "r")
+        assert pair.ended() == ["NODE_LOST"] and f"host {pair.lab.names[1]} was lost" in pair.last_end()["detail"]
+        code, out, _ = pair.call("resume", "r")
+        assert code == 1 and pair.ended() == ["NODE_LOST", "NO_CAPACITY"], out
+        assert f"host {pair.lab.names[1]} refuses connections at port" in out
+    finally:
+        pair.lab.start("h2")
+    assert pair.call("resume", "r", STANDIN_STEP_S="0.01")[0] == 0
+    assert pair.ended()[-1] == "FINISHED" and pair.steps() == list(range(1, 31))
+
+
+def test_what_stands_in_the_way_is_said_in_a_line_before_and_after(pair: Pair) -> None:
+    lab = pair.lab
+    name, port = lab.names[0], lab.names[0].rpartition(":")[2]
+    refused = lab.config("refused", "other")
+    unknown = lab.config("unknown", "id", known="nobody")
+    wanted = {
+        "nohost": ({"hosts": ["no-such-host.invalid"]}, "host no-such-host.invalid is not known here", "~/.ssh/config"),
+        "noport": ({"hosts": ["127.0.0.11:1"]}, "host 127.0.0.11:1 refuses connections at port 1", "127.0.0.11:1:PORT"),
+        "nokey": ({"ssh": ["-F", str(refused)]}, f"host {name} takes none of your keys", f"ssh-copy-id -p {port} 127.0.0.11"),
+        "newkey": ({"ssh": ["-F", str(unknown)]}, f"the key of host {name} is not known here yet", f"`ssh -p {port} 127.0.0.11 true`"),
+        "nopython": ({"python": "/no/python"}, f"host {name} has no such Python", "set python"),
+        "bare": ({"python": "/usr/bin/python3"}, f"the Python of host {name} lacks", "pip install"),
+        "setup": ({"setup": ["module load 'no such'"]}, "a line of the target's setup failed: module load 'no such'", "mend setup"),
+        "readonly": ({"folder": "/proc/x"}, "folder cannot be written", "set folder"),
+        "apart": ({"runs": str(pair.folder)}, f"host {name} does not see in {pair.folder} what is written here", "mount the same folder"),
+    }
+    for target, (settings, what, fix) in wanted.items():
+        pair.target(target, **settings)
+        code, out, _ = pair.call("target", "check", target, "--json")
+        first = next(f for f in json.loads(out)["findings"] if f["level"] == "error")
+        assert code == 1 and first["message"].startswith(what) and fix in first["fix"] and "\n" not in first["message"], (target, first)
+    code, out, _ = pair.run(2, "--on", "nokey")
+    assert code == 1 and pair.ended() == ["BAD_INPUT"] and f"host {name} takes none of your keys" in out, out
+    code, out, _ = pair.call("target", "check", "lab")
+    assert code == 0 and "2 host(s) answer" in out and "lab: nothing stands in the way" in out
+    assert pair.brought() == []
