@@ -64,8 +64,9 @@ def draw(
     num_train: Annotated[int, typer.Option("--num-train", metavar="N", help="lines to train on")] = 1000,
     num_test: Annotated[int, typer.Option("--num-test", metavar="N", help="lines to hold out")] = 100,
     seed: Annotated[int, typer.Option("--seed", metavar="S")] = 0,
+    pairs: Annotated[bool, typer.Option("--pairs", help="with sentences instead of answers: lines for Phase 1")] = False,
     as_json: Json = False,
 ) -> None:
     """Draw and voice made-up cats with true answers, to try multimodal training on."""
     sizes = ["--num-train", str(num_train), "--num-test", str(num_test), "--seed", str(seed)]
-    ask(["data", "draw", str(folder), *sizes], as_json)
+    ask(["data", "draw", str(folder), *sizes, *(["--pairs"] if pairs else [])], as_json)

@@ -301,14 +301,15 @@ def _data(argv: list[str]) -> dict[str, Any]:
 
 
 def _draw(argv: list[str]) -> dict[str, Any]:
-    from podwright.data import drawn
+    from podwright.data import drawn, told
 
     parser = argparse.ArgumentParser(prog="podwright data draw")
     parser.add_argument("folder", type=Path)
     for name in ("--num-train", "--num-test", "--seed"):
         parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--pairs", action="store_true")
     args = parser.parse_args(argv)
-    drawn.write(args.folder, args.num_train, args.num_test, args.seed)
+    (told if args.pairs else drawn).write(args.folder, args.num_train, args.num_test, args.seed)
     return {"out": str(args.folder), "train": args.num_train, "val": args.num_test}
 
 

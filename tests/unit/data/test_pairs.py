@@ -47,7 +47,8 @@ def check(path: Path, *options: str) -> tuple[int, dict]:
 
 
 def test_a_check_names_every_fault_and_writes_the_good_lines(tmp_path: Path) -> None:
-    told.write(tmp_path, 6, 1, 0)
+    argv = ["data", "draw", str(tmp_path), "--pairs", "--num-train", "6", "--num-test", "1"]
+    subprocess.run([sys.executable, "-m", "podwright", *argv], check=True)
     path = tmp_path / "train.jsonl"
     good = path.read_text()
     bad = [

@@ -26,6 +26,7 @@ from podwright.train.multimodal.aligner import Aligner, info_nce
 from podwright.train.multimodal.paired import Lines
 from podwright.train.multimodal.texts import text_encoder
 from podwright.train.multimodal.world import World
+from tests.unit.train.test_multimodal import filmed
 
 torch.set_num_threads(1)
 SMALL = ("data.num_train=60", "data.num_test=10", "per_device_batch_size=16", "training.num_epochs=2", "evaluation.every_n_steps=0")
@@ -259,6 +260,21 @@ def test_what_cannot_be_used_is_left_out_and_counted(lines: Path) -> None:
     path.write_text("".join(json.dumps(x) + "\n" for x in (bad[:2] * 20)))
     with pytest.raises(UserError, match="has no two lines with the same two modalities"):
         paired.load(RunDir(lines.parent), recipe(f"data.source={path}", "data.num_train=0", "data.num_test=4"), World())
+
+
+def test_a_video_pairs_with_itself_if_it_has_sound(lines: Path) -> None:
+    filmed(lines / "cat.mp4")
+    filmed(lines / "silent.mp4", sound=False)
+    path = lines / "videos.jsonl"
+    named = [{"video": "cat.mp4"}, {"video": "silent.mp4"}, {"video": "silent.mp4", "text": "a cat"}, {"video": "cat.mp4", "text": "a cat"}]
+    path.write_text("".join(json.dumps(x) + "\n" for x in [*named, *named]))
+    found = paired.load(RunDir(lines.parent), recipe(f"data.source={path}", "data.num_train=0", "data.num_test=4"), World())
+    assert {m: x.tolist() for m, x in found.training.present.items()} == {
+        "text": [False, True, True],
+        "image": [True, True, True],
+        "audio": [True, False, True],
+    }
+    assert found.num_alone == 2 and found.skipped == []
 
 
 @pytest.mark.parametrize(
