@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import pickletools
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ _LOOKED_AT = 20_000  # lines, in a second
 
 
 def check(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
-    findings = packages(recipe.encoders, "peft") if where is None else _place(recipe, where)
+    findings = [*packages(recipe.encoders, "peft"), *_compiler(recipe)] if where is None else _place(recipe, where)
     findings += _model(recipe, cwd)
     findings += encoders(recipe.encoders, cwd)
     findings += _aligner(recipe, cwd)
@@ -41,6 +42,13 @@ def packages(asked: Encoders, *more: str) -> list[Finding]:
     if not absent:
         return []
     return [error("packages", f"{', '.join(absent)} not installed here", "type pip install 'podwright[torch]'")]
+
+
+def _compiler(recipe: MultimodalRecipe) -> list[Finding]:
+    if not recipe.training.compile or shutil.which("g++"):
+        return []
+    said = "training.compile=true writes C++, and there is no g++ here"
+    return [error("packages", said, "install g++, or type training.compile=false")]
 
 
 def encoders(asked: Encoders, cwd: Path) -> list[Finding]:
@@ -64,6 +72,9 @@ def _place(recipe: MultimodalRecipe, where: Slice) -> list[Finding]:
     row = where.accelerator
     if row.pod is None and row.hbm_bytes and recipe.model.mixed_precision == "bf16" and not row.bf16_flops:
         return [error("slice", f"{row.name} has no bfloat16", "type model.mixed_precision=fp16")]
+    if row.pod is None and recipe.training.fsdp and where.num_devices == 1:
+        said = "training.fsdp=true has one device to spread the model over, which keeps all of it"
+        return [Finding("slice", "warning", said, "type --on with several, or training.fsdp=false")]
     return place(where)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from podwright.recipe.schema import Count, Expect, Fraction, PositiveInt, Section
 
@@ -25,6 +25,11 @@ class Model(Section):
     mixed_precision: Literal["no", "bf16", "fp16"] = Field(
         "bf16", description="dtype of matrix products and frozen weights; fp16 scales the loss; trained weights are float32"
     )
+
+    @field_validator("mixed_precision", mode="before")
+    @classmethod
+    def _written_plainly(cls, value: object) -> object:
+        return "no" if value is False else value  # which YAML makes of a no without quotes
 
 
 class Encoders(Section):
@@ -73,6 +78,8 @@ class Training(Section):
     num_epochs: PositiveInt = Field(1, description="passes over the training lines, where max_steps does not say")
     max_steps: Count = Field(0, description="optimizer steps; 0: as num_epochs says")
     gradient_accumulation_steps: PositiveInt = Field(1, description="batches of per_device_batch_size that a step adds up")
+    fsdp: bool = Field(False, description="every device keeps a part of weights and optimizer state (FSDP2), not a copy (DDP)")
+    compile: bool = Field(False, description="torch.compile of the language model's layers; takes a C++ compiler and some minutes to begin")
 
 
 class Evaluation(Section):

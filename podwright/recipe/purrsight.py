@@ -34,6 +34,7 @@ _SAME = {
     "gradient_clip_val": "optimizer.max_grad_norm",
     "num_epochs": "training.num_epochs",
     "gradient_accumulation_steps": "training.gradient_accumulation_steps",
+    "compile_model": "training.compile",
     "seed": "seed",
 }
 _DERIVED = {
@@ -112,8 +113,6 @@ def _particular(key: str, value: Any, raw: dict[str, Any], notes: dict[str, str]
         notes[key] = "a checkpoint at the end of every epoch" + (
             "" if value == 1 else f", not of every {value}; checkpoint.every_n_steps is finer"
         )
-    elif key == "compile_model":
-        notes[key] = "torch.compile is not used" if value else "off"
     elif key == "projector_num_layers":
         if value != 2:
             raise UserError(f"projector_num_layers={value}: the projector has two layers", "set it to 2")

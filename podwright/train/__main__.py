@@ -237,10 +237,10 @@ def _eval(argv: list[str]) -> dict[str, Any]:
         from podwright.train.multimodal import examine
 
         return examine.examine(args.checkpoint, args.data, args.limit, args.overrides)
-    from podwright.train.grpo import standalone
-
     if not args.data:
         raise UserError("nobody said what to ask", "add --data: a .jsonl file, a directory, or a hub id")
+    from podwright.train.grpo import standalone
+
     return standalone.evaluate(args.checkpoint, args.data, args.limit, args.overrides)
 
 
@@ -254,10 +254,10 @@ def _export(argv: list[str]) -> dict[str, Any]:
         from podwright.train.multimodal import export
 
         return export.export(args.run, args.out, args.onnx)
-    from podwright.train.grpo import standalone
-
     if args.onnx:
         raise UserError("--onnx is for multimodal runs: it writes their aligner and projector", "leave --onnx out")
+    from podwright.train.grpo import standalone
+
     return standalone.export(args.run, args.out)
 
 

@@ -111,9 +111,11 @@ def test_a_stopped_run_goes_on_to_the_same_weights(whole, tmp_path):
 
 
 def test_two_processes_are_one(whole, tmp_path):
-    """As torchrun starts them, where there is no jax: the same lines a step, the same loss, and weights that differ by rounding."""
+    """As torchrun starts them, where there is no jax, each with a part of the model: the same lines a step, the same loss, and weights that
+    differ by rounding."""
     halved = [o for o in SMALL if not o.startswith("per_device")]
-    run = prepare(tmp_path / "run", *halved, "per_device_batch_size=4", "optimizer.scale_with_devices=false", recipe=RECIPE)
+    spread = ("per_device_batch_size=4", "optimizer.scale_with_devices=false", "training.fsdp=true")
+    run = prepare(tmp_path / "run", *halved, *spread, recipe=RECIPE)
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])

@@ -37,10 +37,6 @@ class Job:
     optimizer: torch.optim.AdamW
     max_steps: int
 
-    @property
-    def steps_per_epoch(self) -> int:
-        return self.order.steps_per_epoch
-
     def step(self, number: int) -> dict[str, Any]:
         begin = time.perf_counter()
         rows, (own,) = self.order.step(number)
@@ -49,7 +45,7 @@ class Job:
         figures = self._update(batch, number)
         seconds = time.perf_counter() - begin
         return figures | {
-            "epoch": (number + 1) / self.steps_per_epoch,
+            "epoch": (number + 1) / self.order.steps_per_epoch,
             "samples": (number + 1) * len(rows),
             "samples_per_s": len(rows) / seconds,
             "data_wait_s": ready - begin,

@@ -14,6 +14,7 @@ from podwright.recipe.kinds import TorchRecipe
 from podwright.rundir import Ending, RunDir
 from podwright.train.emit import Emitter, Outcome, evaluations
 from podwright.train.multimodal import checkpoints
+from podwright.train.multimodal.batches import Order
 from podwright.train.multimodal.world import World
 
 Figures = dict[str, Any]
@@ -40,7 +41,7 @@ class Training(Protocol):
     def max_steps(self) -> int: ...
 
     @property
-    def steps_per_epoch(self) -> int: ...
+    def order(self) -> Order: ...
 
     def step(self, number: int) -> Figures:
         """One optimizer step, waited for. `number`: steps before it."""
@@ -82,7 +83,7 @@ def follow(training: Training, at: Place) -> Outcome:
         bad = not math.isfinite(figures["loss"]) or not (math.isfinite(figures["grad_norm"]) or "skipped" in figures)
         if bad:
             return _not_finite(training, at, number, figures)
-        saved = recipe.checkpoint.every_n_steps or training.steps_per_epoch
+        saved = recipe.checkpoint.every_n_steps or training.order.steps_per_epoch
         if number % saved == 0 or number == training.max_steps:
             _save(training, at, number)
     if ("after", number) not in tested:
@@ -100,7 +101,10 @@ def _begin(training: Training, at: Place) -> int:
     if state is None:
         return 0
     training.load(state)
-    number = int(state["step"])
+    number, lines, own = int(state["step"]), state["lines"], training.order.batch_size
+    if lines != own:
+        said = f"steps were of {lines} lines up to step {number} and are of {own} from there on: the devices are others"
+        at.emit.event("notice", message=said)
     at.emit.event("resumed", step=number, stage=training.recipe.kind)
     return number
 
@@ -115,7 +119,7 @@ def _test(training: Training, at: Place, when: str, number: int) -> None:
 
 
 def _save(training: Training, at: Place, number: int) -> None:
-    state = training.state()
+    state = training.state() | {"lines": training.order.batch_size}
     if at.world.rank == 0:
         checkpoints.save(at.run.checkpoints, number, state)
     at.emit.event("checkpoint", step=number)

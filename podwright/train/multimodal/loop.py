@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import RunDir
 from podwright.train.emit import Emitter, Outcome
-from podwright.train.multimodal import batches, course, evaluate, inputs, machine, model, updates
+from podwright.train.multimodal import batches, course, evaluate, inputs, machine, model, spread, updates
 from podwright.train.multimodal.batches import Order
 from podwright.train.multimodal.decode import Grammar
 from podwright.train.multimodal.inputs import Inputs
@@ -33,10 +34,6 @@ class Job:
     order: Order
     learner: Learner
     max_steps: int
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return self.order.steps_per_epoch
 
     def step(self, number: int) -> dict[str, Any]:
         begin = time.perf_counter()
@@ -63,8 +60,9 @@ class Job:
 
     def test(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         held_out, built, recipe = self.inputs.held_out, self.learner.model, self.recipe
-        loss = evaluate.loss(built, held_out, recipe, self.world, self.inputs.tokenizer.pad_id)
-        figures, samples = evaluate.grade(built, held_out, self.inputs.training.examples, self.grammar, recipe, self.world)
+        with spread.gathered(built), torch.compiler.set_stance("force_eager"):  # which would be compiled for hundreds of lengths
+            loss = evaluate.loss(built, held_out, recipe, self.world, self.inputs.tokenizer.pad_id)
+            figures, samples = evaluate.grade(built, held_out, self.inputs.training.examples, self.grammar, recipe, self.world)
         return {"num": len(held_out), "loss": loss, **figures}, samples
 
     def state(self) -> dict[str, Any]:
@@ -74,7 +72,7 @@ class Job:
         self.learner.load(state)
 
     def result(self) -> tuple[Path, dict[str, Any]]:
-        state = {name: p.detach().cpu() for name, p in self.learner.model.trained().items()}
+        state = {name: value.cpu() for name, value in self.learner.trained().items()}
         return self.run.weights, {"model_state_dict": state, "config": self.recipe.model_dump(mode="json"), "run_id": self.run.name}
 
     def _flops(self, tokens: int, targets: int) -> float:

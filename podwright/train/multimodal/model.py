@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from podwright.errors import UserError
 from podwright.recipe import llm as dims
 from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.train.multimodal import spread
 
 MODALITIES = ("image", "audio")
 _LOGITS_AT_ONCE = 1 << 27  # numbers: half a GiB of float32
@@ -60,6 +61,11 @@ class Phase2(nn.Module):
         super().__init__()
         self.llm, self.projector = llm, projector
 
+    @property
+    def layers(self) -> nn.ModuleList:
+        found: nn.ModuleList = self.llm.model.layers
+        return found
+
     def forward(self, batch: Batch) -> Tensor:
         """The sum of the cross-entropies of all labelled tokens, in nats. Padding stands right, where no token looks."""
         soft = self.projector(batch.features, batch.present)
@@ -95,7 +101,7 @@ class Phase2(nn.Module):
                 raise UserError(f"the weights of another recipe: {name} does not fit", "use the recipe that they were trained with")
         with torch.no_grad():
             for name, parameter in own.items():
-                parameter.copy_(state[name])
+                parameter.copy_(spread.like(parameter, state[name]))
 
 
 def build(recipe: MultimodalRecipe, directory: Path | None) -> Phase2:

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from podwright.recipe.multimodal import MultimodalRecipe, Optimizer
+from podwright.train.multimodal import spread
 from podwright.train.multimodal.model import Batch, Phase2
 from podwright.train.multimodal.world import World
 
@@ -30,20 +31,27 @@ class Learner:
     max_steps: int
 
     def state(self) -> dict[str, Any]:
-        return {"model": self.model.trained(), "optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+        """The same however the model is spread; every process has to ask for it."""
+        return {"model": self.trained(), "optimizer": spread.optimizer_state(self.optimizer), "scaler": self.scaler.state_dict()}
+
+    def trained(self) -> dict[str, Tensor]:
+        """As `state`: whole weights."""
+        return {name: spread.whole(p.detach()) for name, p in self.model.trained().items()}
 
     def load(self, state: dict[str, Any]) -> None:
         self.model.load_trained(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        peaks = [group["peak"] for group in self.optimizer.param_groups]  # these devices decide, not those of the checkpoint
+        spread.load_optimizer(self.optimizer, state["optimizer"])
+        for group, peak in zip(self.optimizer.param_groups, peaks, strict=True):
+            group["peak"] = peak
         self.scaler.load_state_dict(state["scaler"])
 
 
 def learner(model: Phase2, recipe: MultimodalRecipe, world: World, max_steps: int) -> Learner:
-    model.to(world.device).train()
-    wrapped: nn.Module = model
-    if world.size > 1:
-        on_gpu = world.device.type == "cuda"
-        wrapped = nn.parallel.DistributedDataParallel(model, device_ids=[world.device.index] if on_gpu else None, broadcast_buffers=False)
+    wrapped = spread.spread(model.train(), model.layers, world, fsdp=recipe.training.fsdp)
+    if recipe.training.compile:
+        for layer in model.layers:  # after FSDP2, whose gathering stays outside; lengths vary from batch to batch
+            layer.forward = torch.compile(layer.forward, dynamic=True)
     fp16 = recipe.model.mixed_precision == "fp16"
     scaler = torch.amp.GradScaler(world.device.type, enabled=fp16)
     optimizer = torch.optim.AdamW(groups(model, recipe.optimizer, world.size), weight_decay=0.0, fused=world.device.type == "cuda")
@@ -97,14 +105,16 @@ def update(learner: Learner, micro: Sequence[Batch], num_targets: int, step: int
     total = torch.zeros((), device=world.device)
     for n, batch in enumerate(micro):
         last = n == len(micro) - 1
-        with contextlib.nullcontext() if last or world.size == 1 else learner.wrapped.no_sync():  # type: ignore[operator]
+        # FSDP2 adds up parts of gradients, and so has to exchange them every time
+        copies = learner.wrapped if isinstance(learner.wrapped, nn.parallel.DistributedDataParallel) else None
+        with copies.no_sync() if copies and not last else contextlib.nullcontext():
             with autocast(recipe, world.device):
                 loss = learner.wrapped(batch) / num_targets
             # gradients are averaged over processes, and this is a share of one mean
             learner.scaler.scale(loss * world.size).backward()
         total += loss.detach()
     learner.scaler.unscale_(learner.optimizer)
-    norm = nn.utils.clip_grad_norm_(learner.model.trained().values(), recipe.optimizer.max_grad_norm)
+    norm = spread.whole(nn.utils.clip_grad_norm_(learner.model.trained().values(), recipe.optimizer.max_grad_norm))
     scale = learner.scaler.get_scale()
     learner.scaler.step(learner.optimizer)
     learner.scaler.update()

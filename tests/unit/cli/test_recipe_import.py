@@ -18,7 +18,7 @@ GIVEN = {
     "max_text_length": 600, "num_workers": 3, "log_every_n_steps": 10, "save_every_n_epochs": 1, "checkpoint_dir": "c",
     "output_dir": "o", "mlflow_experiment_name": "e", "mlflow_tracking_uri": None, "num_gpus": 4,
     "distributed_backend": "nccl", "device": "cuda", "seed": 7, "gradient_accumulation_steps": 2, "mixed_precision": True,
-    "compile_model": False, "gradient_checkpointing": False, "pin_memory": True, "persistent_workers": True,
+    "compile_model": True, "gradient_checkpointing": False, "pin_memory": True, "persistent_workers": True,
     "cluster": {
         "use_slurm": False, "slurm_job_name": "p", "slurm_partition": "gpu", "slurm_time": "24:00:00", "slurm_nodes": 2,
         "slurm_gpus_per_node": 4, "slurm_cpus_per_task": 8, "slurm_mem": "64G", "master_addr": "localhost",
@@ -46,7 +46,7 @@ def test_every_key_becomes_something(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert got["model"]["lora_target_modules"] == ["q_proj", "v_proj"] and not got["model"]["gradient_checkpointing"]
     assert got["optimizer"] | {"learning_rate": 1e-4, "weight_decay": 0.02, "warmup_steps": 50, "max_grad_norm": 0.5} == got["optimizer"]
     assert got["data"] | {"source": "data/p2", "max_text_length": 600, "num_workers": 3} == got["data"]
-    assert (got["training"]["num_epochs"], got["training"]["gradient_accumulation_steps"]) == (3, 2)
+    assert got["training"] | {"num_epochs": 3, "gradient_accumulation_steps": 2, "compile": True} == got["training"]
     assert got["projector"]["hidden_size"] == 1024 and got["aligner"] == {"source": "ckpt/aligner.pt", "dim": 512}
     told = set(found["notes"]) | set(purrsight._SAME)
     assert {*GIVEN, *(f"cluster.{key}" for key in GIVEN["cluster"])} - {"cluster"} <= told

@@ -70,6 +70,19 @@ def test_what_will_not_run(tmp_path: Path, overrides: tuple[str, ...], on: str, 
     assert any(message in text for text in said(findings(tmp_path, *source, *overrides, on=on), "error"))
 
 
+def test_what_compiling_and_spreading_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = f"data.source={lines(tmp_path, line())}"
+    assert said(findings(tmp_path, source, "training.compile=true"), "error") == []
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert said(findings(tmp_path, source, "training.compile=true"), "error") == [
+        "training.compile=true writes C++, and there is no g++ here; install g++, or type training.compile=false"
+    ]
+    assert said(findings(tmp_path, source), "error") == []
+    alone = said(findings(tmp_path, source, "training.fsdp=true", on="1xA100-40GB"), "warning")
+    assert "training.fsdp=true has one device to spread the model over, which keeps all of it" in alone[0]
+    assert "fsdp" not in " ".join(said(findings(tmp_path, source, "training.fsdp=true", on="4xA100-40GB"), "warning"))
+
+
 def test_lines_are_judged_before_a_run(tmp_path: Path) -> None:
     path = lines(tmp_path, line(), line(response=answer(risk=9)), line(image="none.png"))
     errors = said(findings(tmp_path, f"data.source={path}"), "error")

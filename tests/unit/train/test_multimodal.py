@@ -362,6 +362,10 @@ def test_a_resume_within_an_epoch_comes_to_the_same_weights(tmp_path: Path) -> N
     (parts.checkpoints / kept[1]).write_bytes(b"torn")
     state, damaged = checkpoints.latest(parts.checkpoints)
     assert state and state["step"] == 9 and damaged == [12]
+    asked = asked.model_copy(update={"per_device_batch_size": 4})  # as half the devices would have it
+    _, there = trained(tmp_path / "b", asked, stop_after=0)
+    assert there.step == 9 and "steps were of 8 lines up to step 9 and are of 4 from there on" in parts.events.read_text()
+    assert "steps were" not in whole.events.read_text()
 
 
 def test_weights_of_another_recipe_are_refused() -> None:
