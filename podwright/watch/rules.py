@@ -209,6 +209,13 @@ RULES: tuple[Rule, ...] = (
         "install it there: pip install 'podwright[jax]' or 'podwright[torch]', in the target's own environment",
     ),
     _rule(
+        "no-compiler",
+        r"No working C\+\+ compiler found|Failed to find C compiler",
+        Ending.BAD_INPUT,
+        "torch.compile found no compiler where this ran",
+        "install g++ there, or type training.compile=false",
+    ),
+    _rule(
         "not-finite",
         r"^NOT_FINITE|\b(loss|grad_norm|gradients?)\b\W+(is |are |= ?|: ?)?([Nn]a[Nn]|[Ii]nf|not finite)\b",
         Ending.NOT_FINITE,

@@ -52,6 +52,7 @@ ALONE: dict[str, str] = {
     "missing-keys": "import torch\ntorch.nn.Linear(2, 3).load_state_dict({'weigth': torch.zeros(3, 2)})",
     "no-module": "import flash_attention_kernels",
     "no-cuda": "import torch\ntorch.zeros(1, device='cuda')",
+    "no-compiler": "import os, torch\nos.environ['PATH'] = ''\ntorch.compile(lambda x: x.sin())(torch.ones(8))",
     "hbm-out-of-memory": HBM,
 }
 MOUNTED: dict[str, str] = {

@@ -179,15 +179,17 @@ def test_a_run_graded_again_says_what_it_said(folder: Path, out: Path) -> None:
     assert sorted(folder.rglob("*")) == before, "an export stays as it is"
 
 
-def test_of_a_foreign_file_every_line_is_asked(folder: Path) -> None:
-    file = folder / "cats" / "train.jsonl"
-    found = examine.examine(folder / "runs" / "r", str(file), 0, ["evaluation.batch_size=7"])
-    assert found["num"] == 16 and found["data"] == str(file) and "majority" not in found
-    assert examine.examine(folder / "runs" / "r", "", 3, [f"data.source={file}"])["num"] == 3
+def test_of_a_foreign_file_every_line_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    file, path = folder / "cats" / "val.jsonl", folder / "runs" / "r"
+    monkeypatch.setattr(sys, "argv", ["podwright.train", "eval", str(path), "evaluation.batch_size=2", "--data", str(file), "--limit", "3"])
+    assert entry.main() == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["num"] == 3 and found["data"] == str(file) and "majority" not in found
+    assert len(examine._asked(file, str(folder / "cats"), recipe(f"data.source={file}").data)[1]) == 5
     with pytest.raises(UserError, match=r"data.source=nowhere is not there"):
-        examine.examine(folder / "runs" / "r", "nowhere", 0, [])
+        examine.examine(path, "nowhere", 0, [])
     with pytest.raises(UserError, match=r"unknown key data\.sauce"):
-        examine.examine(folder / "runs" / "r", "", 0, ["data.sauce=1"])
+        examine.examine(path, "", 0, ["data.sauce=1"])
 
 
 def test_an_export_answers_as_its_run(folder: Path, out: Path, tmp_path: Path) -> None:
