@@ -67,7 +67,7 @@ class Job:
         self.optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
-                if name.endswith("logit_scale"):
+                if name.endswith("logit_scale") and parameter.requires_grad:
                     parameter.clamp_(max=_MOST)
         return {"loss": float(world.summed(share.detach().clone())), "grad_norm": float(norm), "learning_rate": rate}
 
@@ -169,8 +169,8 @@ def prepare(run: RunDir, recipe: AlignmentRecipe, emit: Emitter, world: World) -
         emit.event("notice", message=f"{found.num_alone} lines were left out, which have a single modality")
     for modality in started:
         emit.event("notice", message=f"aligner.source={recipe.aligner.source} has no head for {modality}: it starts from random weights")
-    counts = (sum(p.numel() for p in model.parameters()), sum(p.numel() for g in groups for p in g["params"]))
-    emit.event("environment", **machine.environment(world, *counts), max_steps=max_steps, data=_about(recipe, found))
+    count = sum(p.numel() for group in groups for p in group["params"])
+    emit.event("environment", **machine.environment(world, count, count), max_steps=max_steps, data=_about(recipe, found))
     optimizer = torch.optim.AdamW(groups, recipe.optimizer.learning_rate, fused=world.device.type == "cuda")
     return Job(run, recipe, world, found, order, model, optimizer, max_steps)
 

@@ -88,6 +88,10 @@ def load(run: RunDir, recipe: AlignmentRecipe, world: World) -> Inputs:
         raise UserError(
             f"data.source={recipe.data.source} has no two lines with the same two modalities", "give lines that have two of them"
         )
+    if not len(made[1]):
+        raise UserError(
+            f"data.source={recipe.data.source} holds no line out that has two modalities", "give val.jsonl some, or leave it away"
+        )
     if world.rank == 0:
         write_json(run.path / inputs.SKIPPED, skipped)
     return Inputs(made[0].of(list(dims)), made[1].of(list(dims)), dims, skipped, num_alone)

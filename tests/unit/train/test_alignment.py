@@ -257,6 +257,11 @@ def test_what_cannot_be_used_is_left_out_and_counted(lines: Path) -> None:
     assert len(found.training) == len(good) - 4 and len(found.held_out) == 4 and found.num_alone == 2
     assert [s["line"] for s in found.skipped] == [3] and "broken.png: it cannot be read" in found.skipped[0]["message"]
     assert list(found.dims) == ["text", "image"]
+    (folder := lines / "held-out").mkdir()
+    (folder / "train.jsonl").write_text("".join(json.dumps(x | {"image": f"../{x['image']}"}) + "\n" for x in good))
+    (folder / "val.jsonl").write_text('{"text": "alone"}\n')
+    with pytest.raises(UserError, match="holds no line out that has two modalities"):
+        paired.load(RunDir(lines.parent), recipe(f"data.source={folder}", "data.num_train=0", "data.num_test=0"), World())
     path.write_text("".join(json.dumps(x) + "\n" for x in (bad[:2] * 20)))
     with pytest.raises(UserError, match="has no two lines with the same two modalities"):
         paired.load(RunDir(lines.parent), recipe(f"data.source={path}", "data.num_train=0", "data.num_test=4"), World())
