@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import logging
 import warnings
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def write(folder: Path, heads: Aligner, projector: Projector) -> dict[str, float
     projector.onnx: features [batch, modalities, dim], present [batch, modalities] of bool -> soft_tokens [batch, tokens, hidden].
     """
     folder.mkdir()
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of torchvision, which nobody needs here, once a graph
     found = {}
     for name in heads.dims:
         one = _Head(heads, name).eval()
