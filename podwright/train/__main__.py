@@ -262,8 +262,6 @@ def _export(argv: list[str]) -> dict[str, Any]:
 
 
 def _predict(argv: list[str]) -> dict[str, Any]:
-    from podwright.train.multimodal import predict
-
     parser = argparse.ArgumentParser(prog="podwright predict")
     parser.add_argument("run", type=Path)
     parser.add_argument("--text", default="")
@@ -272,6 +270,8 @@ def _predict(argv: list[str]) -> dict[str, Any]:
         parser.add_argument(f"--{name}", type=Path)
     args = parser.parse_args(argv)
     _answering(RunDir(args.run))
+    from podwright.train.multimodal import predict
+
     files = {name: path for name in ethogram.MEDIA if (path := getattr(args, name)) is not None}
     return predict.predict(args.run, files, args.text, args.out)
 

@@ -19,7 +19,8 @@ from podwright.recipe import llm
 from podwright.recipe.alignment import AlignmentRecipe, TextEncoder
 from podwright.recipe.load import load
 from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.rundir import Ending, RunDir, read_jsonl
+from podwright.rundir import Ending, RunDir, read_jsonl, write_json
+from podwright.train import __main__ as main
 from podwright.train.emit import Emitter, Outcome
 from podwright.train.multimodal import alignment, features, paired, retrieval
 from podwright.train.multimodal.aligner import Aligner, info_nce
@@ -295,6 +296,15 @@ def test_what_cannot_run_is_refused(lines: Path, override: str, message: str, fi
     with pytest.raises(UserError, match=message) as e:
         trained(lines, "refused", override)
     assert fix in e.value.fix
+
+
+def test_an_aligner_is_not_asked_for_answers(whole: RunDir) -> None:
+    write_json(whole.recipe, recipe().model_dump(mode="json"))
+    run = str(whole.path)
+    for ask in (lambda: main._eval([run]), lambda: main._export([run, "out"]), lambda: main._predict([run, "--text", "?"])):
+        with pytest.raises(UserError, match="trained an aligner, which answers nothing by itself") as e:
+            ask()
+        assert e.value.fix == f"train on it: podwright run phase2-tiny aligner.source={whole.aligner}"
 
 
 def test_a_loss_that_is_no_number_ends_the_run(lines: Path, whole: RunDir) -> None:
