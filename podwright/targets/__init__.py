@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from podwright.targets.ssh import Ssh
 
 
+_SHARES = ("grpo", "pretrain")  # kinds of recipe whose processes need one folder
+
+
 def place(name: str) -> Slice | None:
     """The devices that a plan for target or slice `name` is made for; None where only the machines themselves know them."""
     if name == "local":
@@ -64,8 +67,8 @@ def check(name: str, kind: str = "") -> list[Remark]:
     if own is None:
         return []
     found = _own(name, own).check()
-    if kind and own.kind == "ssh" and len(own.hosts) > 1 and not own.runs:
-        what = f"the hosts of {name} share no folder, through which the processes of a {kind} run exchange files"
+    if kind in _SHARES and own.kind == "ssh" and len(own.hosts) > 1 and not own.runs:
+        what = f"the hosts of {name} share no folder, and of a {kind} run every process writes its part of a checkpoint"
         found.append(Remark("error", what, "set runs of the target to a folder that the hosts and this machine share, or take one host"))
     return found
 

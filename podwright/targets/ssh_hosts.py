@@ -215,6 +215,8 @@ def pack_code(tar: tarfile.TarFile) -> None:
     for path in sorted(PACKAGE.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             tar.add(path, f"code/podwright/{path.relative_to(PACKAGE)}")
+    if (recipes := PACKAGE.parent / "recipes").is_dir():  # of a checkout; a wheel has them inside
+        tar.add(recipes, "code/recipes")
 
 
 def setup_failed(line: str) -> str:

@@ -155,7 +155,7 @@ def _run_torch(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
     from podwright.train.emit import Emitter
     from podwright.train.multimodal import alignment, loop, world
 
-    joined = world.join(os.environ)
+    joined = world.join(os.environ).around(run.path)
     recipe = load.parse(json.loads(run.recipe.read_text()))
     locks: list[TextIO] = []
     joined.from_first(lambda: locks.append(_locked(run)))

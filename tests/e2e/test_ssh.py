@@ -3,15 +3,19 @@
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from podwright.rundir import read_metrics
 from tests import sshd
 from tests.e2e.conftest import LAUNCH, Bench, wait_for
+from tests.e2e.test_multimodal_run import SMALL, podwright
 
 pytestmark = pytest.mark.skipif(bool(sshd.missing()), reason=sshd.missing() or "there are some")
 STEADY = {"STANDIN_STEP_S": "0.2", "STANDIN_OTHER": "600"}
@@ -222,3 +226,28 @@ def test_what_stands_in_the_way_is_said_in_a_line_before_and_after(pair: Pair) -
     code, out, _ = pair.call("target", "check", "lab")
     assert code == 0 and "2 host(s) answer" in out and "lab: nothing stands in the way" in out
     assert pair.brought() == []
+
+
+@pytest.mark.long
+def test_training_on_two_hosts_that_share_no_disk_is_stopped_and_ends_as_on_one_machine(pair: Pair) -> None:
+    pair.target("real", python=sys.executable, env=["OMP_NUM_THREADS"])
+    (pair.folder / "cats").mkdir()
+    assert pair.call("data", "draw", "cats", "--num-train", "40", "--num-test", "4")[0] == 0
+    asked = ("phase2-tiny", "data.source=cats", *SMALL, "training.max_steps=12")
+    here = podwright(pair.folder, "run", *asked, "--name", "here", "--on", "cpu-2")
+    assert here.returncode == 0, here.stderr
+    code, out, err = pair.call("run", *asked, "--name", "r", "--on", "real", "--detach", OMP_NUM_THREADS="1")
+    assert code == 0, (out, err)
+    wait_for(lambda: '"step": 3,' in pair.text_on("h1", "metrics.jsonl"), 120)
+    assert pair.call("stop", "r")[0] == 0 and pair.ended() == ["STOPPED"] and pair.brought() == []
+    code, out, err = pair.call("resume", "r", OMP_NUM_THREADS="1")
+    assert code == 0 and pair.ended() == ["STOPPED", "FINISHED"], (out, err)
+    (seen, *_) = [e for e in pair.records("events.jsonl") if e["event"] == "environment"]
+    assert seen["processes"] == 2 and "process 1 of 2 on h2" in pair.path("attempts/2/log-1.txt").read_text()
+    one, other = (torch.load(pair.folder / "runs" / name / "model.pt", weights_only=True)["model_state_dict"] for name in ("here", "r"))
+    assert one.keys() == other.keys() and all(torch.allclose(one[name], other[name], atol=2e-3) for name in one)
+    told = [
+        {r["step"]: r["loss"] for r in read_metrics(pair.folder / "runs" / name / "metrics.jsonl")["multimodal"]} for name in ("here", "r")
+    ]
+    assert told[1] == pytest.approx(told[0], rel=1e-4)  # each host sees all files, in other batches than two processes on one
+    assert pair.steps() == list(range(1, 13)) and (pair.path() / "report" / "report.html").exists()

@@ -79,9 +79,8 @@ def of_lines(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[int, str]]:
     """Features [N, D] of each modality, which are there [N], and what is wrong with which lines."""
     store = folder / found.fingerprint
-    if world.rank == 0:
-        store.mkdir(parents=True, exist_ok=True)
-    world.barrier()
+    world.on_each_disk(lambda: store.mkdir(parents=True, exist_ok=True))
+    near = world.neighbours
     keys: dict[str, tuple[str, _Source]] = {}
     wanted, faults = [], {}
     with concurrent.futures.ThreadPoolExecutor(num_workers) as pool:
@@ -94,7 +93,7 @@ def of_lines(
         missing = [key for key in keys if key not in known]
         wrong: dict[str, str] = {}
         for start in range(0, len(missing), _PART):
-            own = missing[start : start + _PART][world.rank :: world.size]
+            own = missing[start : start + _PART][near.index(world.rank) :: len(near)]
             wrong |= _compute({key: keys[key] for key in own}, found, store, world, pool)
     for other in world.gathered(wrong):
         wrong |= other
@@ -103,6 +102,8 @@ def of_lines(
         for key in one.values():
             if key not in known:
                 faults[number] = wrong.get(key, "its features cannot be read back")
+    for seen in world.gathered(faults):  # what one machine cannot read, none has
+        faults = seen | faults
     return *_stacked(wanted, known, found.dims), faults
 
 

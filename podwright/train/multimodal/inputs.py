@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -41,9 +42,10 @@ class Inputs:
 
 
 def load(run: RunDir, recipe: MultimodalRecipe, world: World) -> Inputs:
-    source = world.from_first(lambda: source_of(recipe, run.path / "data"))
+    source = world.on_each_disk(lambda: source_of(recipe, run.path / "data"))
     training, held_out = split(source, recipe.data, annotated.read)
-    directory = world.from_first(lambda: weights(recipe.model.source))
+    same_everywhere(source, world)
+    directory = world.on_each_disk(lambda: weights(recipe.model.source))
     tokenizer = tokenizer_of(run, recipe, directory, training, world)
     found, skipped = features.sight(recipe), []
     parts = []
@@ -54,6 +56,14 @@ def load(run: RunDir, recipe: MultimodalRecipe, world: World) -> Inputs:
     if world.rank == 0:
         write_json(run.path / SKIPPED, skipped)
     return Inputs(parts[0], parts[1], tokenizer, directory, skipped)
+
+
+def same_everywhere(source: Path, world: World) -> None:
+    """UserError where machines that share no disk have other lines."""
+    files = sorted(source.glob("*.jsonl")) if source.is_dir() else [source]
+    marks = world.gathered([zlib.crc32(path.read_bytes()) for path in files])
+    if odd := [str(rank) for rank, mark in enumerate(marks) if mark != marks[0]]:
+        raise UserError(f"{source} has other lines in process {', '.join(odd)} than in the first", "copy it to every machine anew")
 
 
 def source_of(recipe: MultimodalRecipe, made: Path) -> Path:
@@ -122,7 +132,7 @@ def tokenizer_of(run: RunDir, recipe: MultimodalRecipe, directory: Path | None, 
         size = min(llm.find(recipe.model.name).vocab_size, 4096)
         Tokenizer.train([recipe.data.system_prompt, *(e.instruction for e in training), *texts], size).save(run.tokenizer)
 
-    world.from_first(make)
+    world.on_each_disk(make)
     return Tokenizer.load(run.tokenizer)
 
 

@@ -64,10 +64,11 @@ class Inputs:
 def load(run: RunDir, recipe: AlignmentRecipe, world: World) -> Inputs:
     if recipe.data.source == "drawn":
         source = run.path / "data"
-        world.from_first(lambda: told.write(source, recipe.data.num_train, recipe.data.num_test, recipe.seed))
+        world.on_each_disk(lambda: told.write(source, recipe.data.num_train, recipe.data.num_test, recipe.seed))
     else:
         source = Path(recipe.data.source).expanduser()
     whole = inputs.split(source, recipe.data, pairs.read)
+    inputs.same_everywhere(source, world)
     parts = [[one for one in part if not alone(one.contents)] for part in whole]
     num_alone = sum(map(len, whole)) - sum(map(len, parts))
     seen = sight(recipe, named([one for part in parts for one in part]))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import secrets
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -20,6 +22,12 @@ class World:
     rank: int = 0
     size: int = 1
     device: torch.device = torch.device("cpu")  # noqa: RUF009
+    near: tuple[int, ...] = ()
+    """the processes that see the same disk; () for all"""
+
+    @property
+    def neighbours(self) -> tuple[int, ...]:
+        return self.near or tuple(range(self.size))
 
     def barrier(self) -> None:
         if self.size > 1:
@@ -40,6 +48,35 @@ class World:
             raise told[1]
         found: T = told[0]
         return found
+
+    def on_each_disk(self, make: Callable[[], T]) -> T:
+        """What the first process at each disk makes of it, in all that see that disk; the error of any in every process."""
+        if self.size == 1:
+            return make()
+        told: tuple[Any, Exception | None] = (None, None)
+        if self.rank == self.neighbours[0]:
+            try:
+                told = (make(), None)
+            except Exception as e:
+                told = (None, e)
+        everyone = self.gathered(told)
+        if fault := next((e for _, e in everyone if e is not None), None):
+            raise fault
+        found: T = everyone[self.neighbours[0]][0]
+        return found
+
+    def around(self, folder: Path) -> World:
+        """Itself, with the processes that see the same `folder` as neighbours: machines need not share a disk."""
+        if self.size == 1:
+            return self
+        name = self.from_first(lambda: f".near-{secrets.token_hex(4)}")  # a name that no cache of a shared disk can know
+        own = folder / f"{name}-{self.rank}"
+        own.touch()
+        self.barrier()
+        near = tuple(rank for rank in range(self.size) if (folder / f"{name}-{rank}").exists())
+        self.barrier()
+        own.unlink()
+        return dataclasses.replace(self, near=near)
 
     def gathered(self, value: T) -> list[T]:
         """The value of every process."""
