@@ -17,7 +17,7 @@ from podwright.plan.findings import Finding
 from podwright.plan.inputs import elsewhere
 from podwright.recipe import ethogram, llm
 from podwright.recipe.llm import LlmDims
-from podwright.recipe.multimodal import Data, Encoders, MultimodalRecipe
+from podwright.recipe.multimodal import Data, Encoders, Model, MultimodalRecipe
 from podwright.slices import Slice
 
 _BYTES_PER_TOKEN = 3.5  # of JSON and English, with a vocabulary of 150,000
@@ -80,23 +80,26 @@ def _place(recipe: MultimodalRecipe, where: Slice) -> list[Finding]:
 
 def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     m, p = recipe.model, recipe.projector
-    if m.source == "random":
-        try:
-            dims = llm.find(m.name)
-        except UserError as e:
-            return [error("model", e.what, e.fix)]
-    else:
-        directory = cwd / Path(m.source).expanduser()
-        if not directory.exists():
-            return [elsewhere("model", m.source, ["random"])]
-        found = _dims_of(directory)
-        if found is None:
-            return [error("model", f"model.source={m.source} has no config.json of a language model", "give a Hugging Face directory")]
-        dims = found
+    if m.source != "random" and not (cwd / Path(m.source).expanduser()).exists():
+        return [elsewhere("model", m.source, ["random"])]
+    try:
+        dims = dimensions(m, cwd)
+    except UserError as e:
+        return [error("model", e.what, e.fix)]
     projector = dims.num_projector_params(recipe.aligner.dim, p.hidden_size, p.num_soft_tokens)
     rest = f"{dims.num_lora_params(m.lora_rank, m.lora_target_modules):,} in adapters" if m.lora_rank else "all of them"
     said = f"{m.name} has {dims.num_params() / 1e6:,.1f} M parameters; trained are {projector:,} in the projector and {rest}"
     return [Finding("model", "info", said)]
+
+
+def dimensions(asked: Model, cwd: Path) -> LlmDims:
+    """Of the weights where they are here, else those that model.name stands for."""
+    directory = cwd / Path(asked.source).expanduser()
+    if asked.source == "random" or not directory.exists():
+        return llm.find(asked.name)
+    if (found := _dims_of(directory)) is None:
+        raise UserError(f"model.source={asked.source} has no config.json of a language model", "give a Hugging Face directory")
+    return found
 
 
 def _dims_of(directory: Path) -> LlmDims | None:

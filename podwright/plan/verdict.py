@@ -10,15 +10,17 @@ from podwright import slices
 from podwright.accelerators import GIB
 from podwright.errors import UserError
 from podwright.plan import compile as aot
-from podwright.plan import memory, pretrain, steptime
+from podwright.plan import memory, pretrain, steptime, tracked
 from podwright.plan.check import dimensions
 from podwright.plan.compile import Compiled, Workshop
 from podwright.plan.findings import Finding
 from podwright.plan.meshes import resolved, shards
 from podwright.plan.sufficiency import num_test_examples
+from podwright.recipe.alignment import AlignmentRecipe
 from podwright.recipe.dimensions import Dims
-from podwright.recipe.kinds import JaxRecipe, Recipe, TorchRecipe
+from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.slices import Slice
 
@@ -32,11 +34,14 @@ def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, shop
     """
     if depth not in ("quick", "full"):
         raise UserError(f"--compile={depth} is no depth", "type --compile or --compile=full")
-    if isinstance(recipe, TorchRecipe):
-        raise UserError(f"{recipe.name} runs in PyTorch, which compiles nothing ahead", "leave --compile out")
+    if isinstance(recipe, AlignmentRecipe):
+        raise UserError(f"{recipe.name} trains heads behind frozen encoders, and there is nothing to compile", "leave --compile out")
     if on == "local":
         raise UserError("what `local` has is known only when a run starts", "type --on cpu-1, or a slice such as --on v6e-16")
-    where, dims = slices.parse(on), dimensions(recipe, Path.cwd())
+    where = slices.parse(on)
+    if isinstance(recipe, MultimodalRecipe):
+        return tracked.compiled(document, recipe, where, shop)
+    dims = dimensions(recipe, Path.cwd())
     if dims is None:
         raise UserError(f"the dimensions of {recipe.model.name} are not known here", "type model.name= one that `recipes` lists")
     names = aot.programs(recipe)

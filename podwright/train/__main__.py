@@ -1,7 +1,7 @@
 """`python -m podwright.train RUN_DIR --attempt N`: runs the recipe of a run directory and says how it ended.
 
 Also `eval CHECKPOINT --data SOURCE`, `export RUN_DIR OUT_DIR` and `data VERB`, which print one JSON document, and
-`compile SPEC RECORD`, `measure SPEC RECORD` and `facts`, which are the plan's.
+`compile SPEC RECORD`, `measure SPEC RECORD`, `memory` and `facts`, which are the plan's.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Stopping:
 
 def main() -> int:
     verbs = {"eval": _eval, "export": _export, "predict": _predict, "data": _data}
-    verbs |= {"compile": _compile, "measure": _measure, "facts": _facts}
+    verbs |= {"compile": _compile, "measure": _measure, "memory": _memory, "facts": _facts}
     verb = verbs.get(sys.argv[1] if len(sys.argv) > 1 else "")
     if verb is None:
         return _train()
@@ -338,6 +338,12 @@ def _compile(argv: list[str]) -> dict[str, Any]:
     spec, record = map(Path, argv)
     aot.run(json.loads(spec.read_text()), record)
     return {}
+
+
+def _memory(argv: list[str]) -> dict[str, Any]:
+    from podwright.train.multimodal import memory
+
+    return memory.needs(json.loads(argv[0]))
 
 
 def _facts(argv: list[str]) -> dict[str, Any]:

@@ -85,13 +85,13 @@ def epoch(lengths: Sequence[int], batch_size: int, seed: int, number: int) -> li
 def collated(lines: Lines, rows: Sequence[int], pad_id: int) -> Batch:
     width = _width(lines, rows)
     tokens = torch.full((len(rows), width), pad_id)
-    labelled = torch.zeros((len(rows), width), dtype=torch.bool)
+    labelled: list[int] = []
     for n, i in enumerate(rows):
         prompt, response = lines.prompts[i], lines.responses[i]
         tokens[n, : len(prompt) + len(response)] = torch.tensor(prompt + response)
-        labelled[n, len(prompt) : len(prompt) + len(response)] = True
+        labelled += range(n * width + len(prompt), n * width + len(prompt) + len(response))
     at = torch.tensor(list(rows))
-    return Batch(lines.features[at], lines.present[at], tokens, labelled)
+    return Batch(lines.features[at], lines.present[at], tokens, torch.tensor(labelled))
 
 
 def padding(lines: Lines, micro: Sequence[Sequence[int]]) -> float:
@@ -101,7 +101,12 @@ def padding(lines: Lines, micro: Sequence[Sequence[int]]) -> float:
 
 
 def _width(lines: Lines, rows: Sequence[int]) -> int:
-    return -(-max(lines.lengths_at(rows)) // _ROUND) * _ROUND
+    return rounded(max(lines.lengths_at(rows)))
+
+
+def rounded(length: int) -> int:
+    """Tokens of a row whose longest line has `length`."""
+    return -(-length // _ROUND) * _ROUND
 
 
 class Order:

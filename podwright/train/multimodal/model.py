@@ -32,7 +32,7 @@ class Batch:
     tokens: Tensor
     """[B, T]: prompt, response, padding"""
     labelled: Tensor
-    """[B, T] of bool: the tokens of responses"""
+    """[N]: where in `tokens`, row after row, the tokens of responses stand; numbers, because to count a mask a GPU has to be waited for"""
 
     def to(self, device: torch.device) -> Batch:
         pin = device.type == "cuda"
@@ -71,8 +71,8 @@ class Phase2(nn.Module):
         soft = self.projector(batch.features, batch.present)
         inputs = torch.cat([soft, self.embed(batch.tokens).to(soft.dtype)], 1)
         hidden = self.llm.model(inputs_embeds=inputs, use_cache=False).last_hidden_state
-        before = hidden[:, soft.shape[1] - 1 : -1]
-        return self._cross_entropy(before[batch.labelled], batch.tokens[batch.labelled])
+        before = hidden[:, soft.shape[1] - 1 : -1].flatten(0, 1)
+        return self._cross_entropy(before[batch.labelled], batch.tokens.flatten()[batch.labelled])
 
     def embed(self, tokens: Tensor) -> Tensor:
         found: Tensor = self.llm.get_input_embeddings()(tokens)
@@ -107,7 +107,11 @@ class Phase2(nn.Module):
 def build(recipe: MultimodalRecipe, directory: Path | None) -> Phase2:
     """Of random weights, or of those in `directory`; on the host, in the state in which training begins."""
     torch.manual_seed(recipe.seed)
-    llm = _llm(recipe, directory)
+    return around(random(dims.find(recipe.model.name)) if directory is None else _loaded(recipe, directory), recipe)
+
+
+def around(llm: Any, recipe: MultimodalRecipe) -> Phase2:
+    """A language model as the recipe trains it, with a projector before it."""
     llm.config.use_cache = False
     frozen = {"bf16": torch.bfloat16, "fp16": torch.float16, "no": torch.float32}[recipe.model.mixed_precision]
     if recipe.model.lora_rank:
@@ -141,14 +145,18 @@ def adapters(model: Phase2, recipe: MultimodalRecipe) -> tuple[dict[str, Tensor]
     return found, asked
 
 
-def _llm(recipe: MultimodalRecipe, directory: Path | None) -> Any:
-    from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+def random(row: dims.LlmDims) -> Any:
+    """A Qwen2 of random weights."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    if directory is None:
-        row = dims.find(recipe.model.name)
-        sizes = {f.name: getattr(row, f.name) for f in dataclasses.fields(row) if f.name != "rope_theta"}
-        rope = {"rope_type": "default", "rope_theta": row.rope_theta}
-        return Qwen2ForCausalLM(Qwen2Config(**sizes, rope_parameters=rope))
+    sizes = {f.name: getattr(row, f.name) for f in dataclasses.fields(row) if f.name != "rope_theta"}
+    rope = {"rope_type": "default", "rope_theta": row.rope_theta}
+    return Qwen2ForCausalLM(Qwen2Config(**sizes, rope_parameters=rope))
+
+
+def _loaded(recipe: MultimodalRecipe, directory: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
     try:
         return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, ValueError, KeyError) as e:

@@ -52,9 +52,13 @@ def learner(model: Phase2, recipe: MultimodalRecipe, world: World, max_steps: in
     if recipe.training.compile:
         for layer in model.layers:  # after FSDP2, whose gathering stays outside; lengths vary from batch to batch
             layer.forward = torch.compile(layer.forward, dynamic=True)
+    return assembled(model, wrapped, recipe, world, max_steps)
+
+
+def assembled(model: Phase2, wrapped: nn.Module, recipe: MultimodalRecipe, world: World, max_steps: int) -> Learner:
     fp16 = recipe.model.mixed_precision == "fp16"
     scaler = torch.amp.GradScaler(world.device.type, enabled=fp16)
-    optimizer = torch.optim.AdamW(groups(model, recipe.optimizer, world.size), weight_decay=0.0, fused=world.device.type == "cuda")
+    optimizer = torch.optim.AdamW(groups(model, recipe.optimizer, world.size), weight_decay=0.0, fused=True)
     return Learner(model, wrapped, optimizer, scaler, recipe, world, max_steps)
 
 
@@ -93,7 +97,16 @@ def autocast(recipe: MultimodalRecipe, device: torch.device) -> contextlib.Abstr
 
 
 def update(learner: Learner, micro: Sequence[Batch], num_targets: int, step: int) -> dict[str, Any]:
-    """One step over this process's `micro`-batches; `num_targets`: labelled tokens of the whole batch, whose mean the loss is.
+    """One step over this process's `micro`-batches; `num_targets`: labelled tokens of the whole batch, whose mean the loss is."""
+    scale = learner.scaler.get_scale()
+    loss, norm = advance(learner, micro, num_targets, step)
+    skipped = learner.scaler.get_scale() < scale
+    figures = {"loss": float(loss), "grad_norm": float(norm), "learning_rate": learner.optimizer.param_groups[0]["lr"]}
+    return figures | ({"skipped": skipped} if learner.scaler.is_enabled() else {})
+
+
+def advance(learner: Learner, micro: Sequence[Batch], num_targets: int, step: int) -> tuple[Tensor, Tensor]:
+    """Loss and norm of the gradients of one step, not yet waited for.
 
     Dropout depends on the seed, the step and the process alone, so that a resume draws what would have been drawn.
     """
@@ -119,6 +132,4 @@ def update(learner: Learner, micro: Sequence[Batch], num_targets: int, step: int
     learner.scaler.step(learner.optimizer)
     learner.scaler.update()
     learner.optimizer.zero_grad(set_to_none=True)
-    skipped = learner.scaler.get_scale() < scale
-    figures = {"loss": float(world.summed(total)), "grad_norm": float(norm), "learning_rate": learner.optimizer.param_groups[0]["lr"]}
-    return figures | ({"skipped": skipped} if learner.scaler.is_enabled() else {})
+    return world.summed(total), norm

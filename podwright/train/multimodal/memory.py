@@ -1,0 +1,187 @@
+"""What an update needs on one device, without one: the real update on tensors without contents, every storage counted while it lives.
+
+The largest lines of the recipe decide. PyTorch's own tracker gives the same sum, but cannot follow frozen weights and takes a minute.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from podwright.data import drawn
+from podwright.data.tokenizer import Tokenizer
+from podwright.recipe import load
+from podwright.recipe.llm import LlmDims
+from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.rundir import RunDir
+from podwright.train.multimodal import batches, inputs, model, updates
+from podwright.train.multimodal.model import MODALITIES, Batch
+from podwright.train.multimodal.updates import Learner
+from podwright.train.multimodal.world import World
+
+_BLOCK = 512  # bytes that CUDA's allocator rounds up to
+_TRIES = 8
+_A_FEW = 64  # drawn lines are all alike
+
+
+@dataclasses.dataclass(frozen=True)
+class Lengths:
+    """Of the lines that need most."""
+
+    tokens: int
+    response: int
+    known: bool
+    """False where neither lines nor tokenizer are here, and the budget of the recipe stands for them"""
+
+
+def needs(spec: dict[str, Any]) -> dict[str, Any]:
+    """`spec`: recipe, dims of its language model, devices, limit_bytes (or None) that the largest batch has to keep."""
+    recipe = load.parse(spec["recipe"])
+    assert isinstance(recipe, MultimodalRecipe)
+    longest = lengths(recipe)
+    shadow = Shadow(recipe, LlmDims(**spec["dims"]), spec["devices"])
+    own, limit = recipe.per_device_batch_size, spec["limit_bytes"]
+    found = shadow.update(own, longest)
+    most = largest(lambda lines: shadow.update(lines, longest)["peak_bytes"], own, limit) if limit else None
+    return {**found, **dataclasses.asdict(longest), "largest_batch_size": most}
+
+
+class Shadow:
+    """A recipe's model and optimizer without contents."""
+
+    def __init__(self, recipe: MultimodalRecipe, dims: LlmDims, devices: int):
+        with torch.device("meta"):
+            built = model.around(model.random(dims), recipe)
+        # where several add up their gradients, these are copied into buckets that stay
+        self._buckets = 4 * sum(p.numel() for p in built.trained().values()) if devices > 1 else 0
+        built.llm.model.register_forward_pre_hook(_unmasked, with_kwargs=True)
+        self._mode = FakeTensorMode()
+        with self._mode:
+            _filled(built)
+            made = updates.assembled(built.train(), built, recipe, World(), max_steps=2)
+            for p in built.trained().values():
+                p.grad = torch.zeros_like(p)
+            made.optimizer.step()
+            made.optimizer.zero_grad(set_to_none=True)
+        # to scale the loss of float16 asks for numbers, of which there are none
+        self.learner: Learner = dataclasses.replace(made, scaler=torch.amp.GradScaler("cpu", enabled=False))
+
+    def update(self, batch_size: int, longest: Lengths) -> dict[str, int]:
+        """Bytes at the fullest moment of a step of `batch_size` lines on each device, and what of that stays for the whole run."""
+        recipe, built = self.learner.recipe, self.learner.model
+        width = batches.rounded(longest.tokens)
+        with self._mode, _Counter() as counter:
+            counter.count([*built.parameters(), *built.buffers()])
+            weights = counter.now
+            counter.count(tree_leaves(self.learner.optimizer.state_dict()["state"]))
+            optimizer = counter.now - weights
+            one = Batch(
+                torch.zeros(batch_size, len(MODALITIES), recipe.aligner.dim),
+                torch.ones(batch_size, len(MODALITIES), dtype=torch.bool),
+                torch.zeros(batch_size, width, dtype=torch.long),
+                torch.zeros(batch_size * longest.response, dtype=torch.long),
+            )
+            parts = min(2, recipe.training.gradient_accumulation_steps)  # from the second on there are gradients beside it
+            updates.advance(self.learner, [one] * parts, batch_size * longest.response * parts, 0)
+        return {"peak_bytes": counter.peak + self._buckets, "weights_bytes": weights, "optimizer_bytes": optimizer}
+
+
+class _Counter(TorchDispatchMode):
+    """Bytes of all storages that operations made and nobody has dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._alive: dict[int, int] = {}
+
+    def count(self, values: Any) -> None:
+        for value in values:
+            if not isinstance(value, Tensor):
+                continue
+            storage = value.untyped_storage()
+            if storage._cdata not in self._alive:
+                size = math.ceil(storage.nbytes() / _BLOCK) * _BLOCK
+                self._alive[storage._cdata] = size
+                self.now += size
+                self.peak = max(self.peak, self.now)
+                weakref.finalize(storage, self._dropped, storage._cdata)
+
+    def _dropped(self, key: int) -> None:
+        self.now -= self._alive.pop(key, 0)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.count(tree_leaves(out))
+        return out
+
+
+def _unmasked(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """transformers writes a causal mask out where it cannot look at numbers, and leaves it to the attention where it can."""
+    return args, kwargs | {"attention_mask": {"full_attention": None}}
+
+
+def _filled(built: nn.Module) -> None:
+    """Fake tensors for those of the meta device, which knows neither autocast nor the attention that would run; tied ones stay tied."""
+    made: dict[int, tuple[nn.Parameter, Tensor]] = {}
+    for module in built.modules():
+        for name, p in module._parameters.items():
+            if p is not None:
+                fake = nn.Parameter(torch.empty(p.shape, dtype=p.dtype), requires_grad=p.requires_grad)
+                module._parameters[name], _ = made.setdefault(id(p), (fake, p))
+        for name, b in module._buffers.items():
+            if b is not None:
+                module._buffers[name] = torch.empty(b.shape, dtype=b.dtype)
+
+
+def largest(peak: Callable[[int], int], own: int, limit_bytes: float) -> int:
+    """The most lines whose `peak` keeps the limit, to a fiftieth, beginning from `own`; 0 where not even one does.
+
+    The peak grows in straight lines, each steeper than the one before, as another moment of the step becomes the fullest.
+    """
+    known = {lines: peak(lines) for lines in {1, 2, own}}
+    fitted = True
+    for _ in range(_TRIES):
+        fits = sorted(n for n, size in known.items() if size <= limit_bytes)
+        over = min((n for n, size in known.items() if size > limit_bytes), default=None)
+        if not fits:
+            return 0
+        if over is not None and over - fits[-1] <= max(1, fits[-1] // 50):
+            break
+        # on from two that fit, or, where that was too far, between one that does and one that does not
+        a, b = fits[-2:] if len(fits) > 1 and (fitted or over is None) else (fits[-1], over or fits[-1] + 1)
+        guess = math.floor(fits[-1] + (limit_bytes - known[fits[-1]]) * (b - a) / (known[b] - known[a]))
+        guess = min(max(guess, fits[-1] + 1), over - 1 if over else guess + 1)
+        known[guess] = peak(guess)
+        fitted = known[guess] <= limit_bytes
+    return max(n for n, size in known.items() if size <= limit_bytes)
+
+
+def lengths(recipe: MultimodalRecipe) -> Lengths:
+    """Of the longest line, where lines and tokenizer are on this machine."""
+    whole = Lengths(recipe.data.max_text_length, recipe.data.max_text_length, known=False)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(recipe.data.source).expanduser()
+        if recipe.data.source == "drawn":
+            source = Path(folder) / "data"
+            drawn.write(source, min(_A_FEW, recipe.data.num_train), 1, recipe.seed)
+        directory = None if recipe.model.source == "random" else Path(recipe.model.source).expanduser()
+        if not source.exists() or not (directory is None or directory.is_dir()):
+            return whole
+        training, _ = inputs.split(source, recipe.data)
+        if directory is None:
+            tokenizer = inputs.tokenizer_of(RunDir(Path(folder)), recipe, None, training, World())
+        else:
+            tokenizer = Tokenizer.load(directory)
+    found = batches.tokenized(training, tokenizer, recipe.data)
+    return Lengths(max(len(p) + len(r) for p, r in zip(*found, strict=True)), max(map(len, found[1])), known=True)
