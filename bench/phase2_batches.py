@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import torch
+from stamp import stamp
 
 from podwright.accelerators import GIB, GPUS
 from podwright.plan.tracked import SAFE
@@ -78,9 +79,7 @@ def main() -> int:
             rows[name][side] = rows[same][side] if same else memory.largest(peak, 16, limits[name])
         print(f"{side}: {sixteen[side]} GiB with 16 lines, {[rows[name][side] for name in NAMES]}", file=sys.stderr)
     print(
-        json.dumps(
-            found := {"bench": "phase2_batches", "line_tokens": 512, "gib_with_16_lines": sixteen, "per_device_batch_size": rows}, indent=1
-        )
+        json.dumps(found := {**stamp(__file__), "line_tokens": 512, "gib_with_16_lines": sixteen, "per_device_batch_size": rows}, indent=1)
     )
     if args.out:
         args.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -14,13 +14,14 @@ import argparse
 import itertools
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from stamp import stamp
 
 HERE = Path(__file__).resolve().parent
 BATCH, LINES, MAX_LENGTH = 4, 64, 512
@@ -172,8 +173,7 @@ def main() -> int:
                 print(name, [round(s, 2) for s in seconds[name]], file=sys.stderr)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     found = {
-        "bench": "phase2_cpu",
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+        **stamp(__file__),
         "batch": BATCH,
         "samples_per_s": {name: BATCH / value for name, value in medians.items()},
         "times_faster": {name: medians[name] / medians["ours"] for name in ("plain", "trainer")},

@@ -12,11 +12,12 @@ import argparse
 import gc
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+from stamp import stamp
 
 HERE = Path(__file__).resolve().parent
 LINE = 128
@@ -107,7 +108,7 @@ def main() -> int:
             rows[name][f"{side}_gib"] = round(json.loads(done.stdout.splitlines()[-1]), 3)
         rows[name]["ratio"] = round(rows[name]["predicted_gib"] / rows[name]["measured_gib"], 3)
         print(f"{name}: {rows[name]}", file=sys.stderr)
-    found = {"bench": "phase2_memory", "machine": f"{os.cpu_count()} cores, {platform.machine()}", "line_tokens": LINE, "cases": rows}
+    found = {**stamp(__file__), "line_tokens": LINE, "cases": rows}
     print(json.dumps(found, indent=1))
     if args.out:
         args.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from podwright.data import drawn
+from podwright.data import annotated, drawn
 from podwright.data.tokenizer import Tokenizer
 from podwright.recipe import load
 from podwright.recipe.llm import LlmDims
@@ -178,7 +178,7 @@ def lengths(recipe: MultimodalRecipe) -> Lengths:
         directory = None if recipe.model.source == "random" else Path(recipe.model.source).expanduser()
         if not source.exists() or not (directory is None or directory.is_dir()):
             return whole
-        training, _ = inputs.split(source, recipe.data)
+        training, _ = inputs.split(source, recipe.data, annotated.read)
         if directory is None:
             tokenizer = inputs.tokenizer_of(RunDir(Path(folder)), recipe, None, training, World())
         else:
