@@ -188,6 +188,13 @@ def test_the_chinese_readme_keeps_step() -> None:
     assert links[0] == links[1]
 
 
+def test_every_test_that_is_named_is_there() -> None:
+    there = {name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)}
+    there |= {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    pages = [ENGLISH, CHINESE, *(ROOT / "docs").glob("*.md")]
+    assert not [f"{page.name}: {name}" for page in pages for name in re.findall(r"\btest_\w+", page.read_text()) if name not in there]
+
+
 def tracked() -> list[Path]:
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout")
