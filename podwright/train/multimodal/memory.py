@@ -53,7 +53,12 @@ def needs(spec: dict[str, Any]) -> dict[str, Any]:
     shadow = Shadow(recipe, LlmDims(**spec["dims"]), spec["devices"])
     own, limit = recipe.per_device_batch_size, spec["limit_bytes"]
     found = shadow.update(own, longest)
-    most = largest(lambda lines: shadow.update(lines, longest)["peak_bytes"], own, limit) if limit else None
+    peaks = {own: found["peak_bytes"]}
+
+    def peak(lines: int) -> int:
+        return peaks.get(lines) or shadow.update(lines, longest)["peak_bytes"]
+
+    most = largest(peak, own, limit) if limit else None
     return {**found, **dataclasses.asdict(longest), "largest_batch_size": most}
 
 
@@ -149,7 +154,7 @@ def largest(peak: Callable[[int], int], own: int, limit_bytes: float) -> int:
 
     The peak grows in straight lines, each steeper than the one before, as another moment of the step becomes the fullest.
     """
-    known = {lines: peak(lines) for lines in {1, 2, own}}
+    known = {lines: peak(lines) for lines in {1, own}}
     fitted = True
     for _ in range(_TRIES):
         fits = sorted(n for n, size in known.items() if size <= limit_bytes)

@@ -50,10 +50,10 @@ def test_what_does_not_fit_says_what_to_type(peak_gib: float, most: int, overrid
 
 
 def test_a_plan_counts_and_refuses_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["phase2-tiny", "per_device_batch_size=2000000", "data.num_train=64", "--on", "1xRTX-3090", "--compile", "--json"]
+    asked = ["phase2-tiny", "per_device_batch_size=6000", "data.num_train=64", "--on", "1xRTX-3090", "--compile", "--json"]
     assert main(["plan", *asked]) == 1
     said = json.loads(capsys.readouterr().out)
     (update,) = said["programs"]
     assert (said["ok"], update["verdict"], update["limit_gib"]) == (False, "too large", 23.6)
-    assert update["arguments_gib"] < update["hbm_gib"] and 1000 < update["largest_batch_size"] < 2000000
+    assert update["arguments_gib"] < update["hbm_gib"] and 1000 < update["largest_batch_size"] < 6000
     assert said["findings"][-1]["check"] == "memory" and "per_device_batch_size=" in said["findings"][-1]["fix"]
