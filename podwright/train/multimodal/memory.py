@@ -9,7 +9,7 @@ import dataclasses
 import math
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,7 @@ class Shadow:
     def __init__(self, recipe: MultimodalRecipe, dims: LlmDims, devices: int):
         with torch.device("meta"):
             built = model.around(model.random(dims), recipe)
-        # where several add up their gradients, these are copied into buckets that stay
-        self._buckets = 4 * sum(p.numel() for p in built.trained().values()) if devices > 1 else 0
+        self._devices = devices
         built.llm.model.register_forward_pre_hook(_unmasked, with_kwargs=True)
         self._mode = FakeTensorMode()
         with self._mode:
@@ -99,7 +98,20 @@ class Shadow:
             )
             parts = min(2, recipe.training.gradient_accumulation_steps)  # from the second on there are gradients beside it
             updates.advance(self.learner, [one] * parts, batch_size * longest.response * parts, 0)
-        return {"peak_bytes": counter.peak + self._buckets, "weights_bytes": weights, "optimizer_bytes": optimizer}
+        found = {"peak_bytes": counter.peak, "weights_bytes": weights, "optimizer_bytes": optimizer}
+        return found if self._devices == 1 else self._split(found) if recipe.training.fsdp else self._copied(found)
+
+    def _copied(self, found: dict[str, int]) -> dict[str, int]:
+        """With DDP: gradients are added up in buckets, which stay."""
+        return found | {"peak_bytes": found["peak_bytes"] + _bytes(self.learner.model.trained().values())}
+
+    def _split(self, found: dict[str, int]) -> dict[str, int]:
+        """With FSDP2, at most: what is kept is split, and what is computed with is whole: a layer, the next, and all that is no layer."""
+        layers, whole = self.learner.model.layers, _bytes(self.learner.model.parameters())
+        at_once = whole - _bytes(layers.parameters()) + 2 * _bytes(layers[0].parameters())
+        kept = {name: math.ceil(found[name] / self._devices) for name in ("weights_bytes", "optimizer_bytes")}
+        saved = found["weights_bytes"] + found["optimizer_bytes"] - sum(kept.values())
+        return kept | {"peak_bytes": found["peak_bytes"] - saved + at_once}
 
 
 class _Counter(TorchDispatchMode):
@@ -136,6 +148,10 @@ def _unmasked(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dic
     return args, kwargs | {"attention_mask": {"full_attention": None}}
 
 
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
 def _filled(built: nn.Module) -> None:
     """Fake tensors for those of the meta device, which knows neither autocast nor the attention that would run; tied ones stay tied."""
     made: dict[int, tuple[nn.Parameter, Tensor]] = {}
@@ -154,7 +170,7 @@ def largest(peak: Callable[[int], int], own: int, limit_bytes: float) -> int:
 
     The peak grows in straight lines, each steeper than the one before, as another moment of the step becomes the fullest.
     """
-    known = {lines: peak(lines) for lines in {1, own}}
+    known = {lines: peak(lines) for lines in {1, max(2, own)}}
     fitted = True
     for _ in range(_TRIES):
         fits = sorted(n for n, size in known.items() if size <= limit_bytes)

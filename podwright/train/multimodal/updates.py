@@ -128,7 +128,6 @@ def advance(learner: Learner, micro: Sequence[Batch], num_targets: int, step: in
         total += loss.detach()
     learner.scaler.unscale_(learner.optimizer)
     norm = spread.whole(nn.utils.clip_grad_norm_(learner.model.trained().values(), recipe.optimizer.max_grad_norm))
-    scale = learner.scaler.get_scale()
     learner.scaler.step(learner.optimizer)
     learner.scaler.update()
     learner.optimizer.zero_grad(set_to_none=True)

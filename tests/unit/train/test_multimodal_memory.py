@@ -75,6 +75,13 @@ def test_several_processes_keep_the_gradients_twice() -> None:
     assert two - one == 4 * (DIMS.num_params() + projector)
 
 
+def test_parts_of_every_weight_are_kept_and_whole_layers_come_and_go() -> None:
+    asked = recipe("model.lora_rank=0", "training.fsdp=true")
+    one, many = (Shadow(asked, DIMS, devices).update(ROWS, LONGEST) for devices in (1, 64))
+    assert many["optimizer_bytes"] == pytest.approx(one["optimizer_bytes"] / 64, rel=0.01)
+    assert one["peak_bytes"] - one["optimizer_bytes"] - one["weights_bytes"] < many["peak_bytes"] < one["peak_bytes"]
+
+
 @pytest.mark.parametrize("own", [1, 2, 16, 300, 100_000])
 @pytest.mark.parametrize("limit", [99, 111, 500, 3000, 10_000_000])
 def test_the_largest_batch_is_the_last_that_fits(own: int, limit: int) -> None:
