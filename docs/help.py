@@ -239,13 +239,13 @@ def time_of_parts() -> str:
     return _table(("part", *(f"{phase}, s" for phase in PHASES), "share"), rows)
 
 
-def phase2_memory() -> str:
+def multimodal_memory() -> str:
     rows = _kept("phase2_memory")["cases"].items()
     heads = ("what is trained, and how", "counted, GiB", "taken, GiB", "counted / taken")
     return _table(heads, [(name, f"{r['predicted_gib']:.2f}", f"{r['measured_gib']:.2f}", f"{r['ratio']:.2f}") for name, r in rows])
 
 
-def phase2_batches() -> str:
+def multimodal_batches() -> str:
     kept = _kept("phase2_batches")
     sides = list(kept["gib_with_16_lines"])
     rows = [(name, row["guide"] or "", *(f"{row[side]:,}" for side in sides)) for name, row in kept["per_device_batch_size"].items()]
@@ -296,8 +296,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "time-of-parts": time_of_parts,
     "slurm-keys": slurm_keys,
     "ssh-keys": ssh_keys,
-    "phase2-memory": phase2_memory,
-    "phase2-batches": phase2_batches,
+    "multimodal-memory": multimodal_memory,
+    "multimodal-batches": multimodal_batches,
 }
 
 

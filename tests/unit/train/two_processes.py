@@ -44,7 +44,7 @@ def batches(step: int) -> list[Batch]:
         g = torch.Generator().manual_seed(step * 10 + n)
         width = 16 + 8 * ((step + n) % 3)
         tokens = torch.randint(0, 500, (2, width), generator=g)
-        labelled = torch.arange(width).expand(2, -1) >= 6 + n
+        labelled = (torch.arange(width).expand(2, -1) >= 6 + n).flatten().nonzero()[:, 0]
         made.append(Batch(torch.randn(2, 2, 512, generator=g), torch.rand(2, 2, generator=g) > 0.3, tokens, labelled))
     return made
 
@@ -54,7 +54,7 @@ def taken(one: Learner, steps: range) -> list[dict[str, Any]]:
     found = []
     for step in steps:
         all_ = batches(step)
-        found.append(updates.update(one, all_[one.world.rank :: one.world.size], sum(int(b.labelled.sum()) for b in all_), step))
+        found.append(updates.update(one, all_[one.world.rank :: one.world.size], sum(len(b.labelled) for b in all_), step))
     return found
 
 
