@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from podwright import cli_data, cli_doctor, cli_recipe, cli_target, show
+from podwright import cli_data, cli_doctor, cli_recipe, cli_run, cli_target, show
 from podwright.ask import ask
+from podwright.cli_options import Json, Overrides, RecipeName, RunName, Runs
 from podwright.errors import UserError, from_os
 from podwright.rundir import RUNS, RunDir
 
 if TYPE_CHECKING:
-    from podwright.recipe.kinds import Recipe
+    pass
 
 app = typer.Typer(
     help="Take an LLM training recipe to a measured, written-up result on the accelerators you have.",
@@ -29,26 +29,10 @@ app.add_typer(recipes, name="recipes")
 app.add_typer(cli_recipe.verbs, name="recipe")
 app.add_typer(cli_data.verbs, name="data")
 app.add_typer(cli_target.verbs, name="target")
+app.command()(cli_run.plan)
+app.command()(cli_run.run)
 app.command()(cli_doctor.doctor)
 
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe's name, or a YAML file")]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="such as training.max_steps=10")]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="the name of a run, or its directory")]
-Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_RUNS", help="where runs are kept")]
-On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, cpu-N for N CPU devices here, or a target of yours")]
-OnSlice = Annotated[str, typer.Option("--on", metavar="TARGET|SLICE", help="a target, or a slice such as v6e-16, tpu7x-4x4x8, 8xH100-80GB")]
-Compile = Annotated[str, typer.Option("--compile", metavar="[=full]", help="compile every program for it; =full generates code too")]
-Only = Annotated[str, typer.Option("--only", metavar="CHECK,...", help="only these checks, such as mesh,memory")]
-Fit = Annotated[bool, typer.Option("--fit", help="search meshes, micro-batches and remat; the compiler tries the best few")]
-Cache = Annotated[Path, typer.Option("--cache", metavar="DIR", envvar="PODWRIGHT_CACHE", help="where compilers' verdicts are kept")]
-Jax = Annotated[str, typer.Option("--jax", metavar="VERSION", help="compile with this jax and its libtpu; installed once, beside --cache")]
-Price = Annotated[float | None, typer.Option("--price", metavar="X", help="money per chip-hour: say what the run costs (with --compile)")]
-Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="draw what each program needs of the memory")]
-Smoke = Annotated[int, typer.Option("--smoke", metavar="3|10", help="only so many steps, on little data")]
-Profile = Annotated[str, typer.Option("--profile", metavar="N[-M]", help="have jax's profiler trace these steps, such as 10-12")]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
-
-CACHE = Path("~/.cache/podwright")
 EXPORTED = "projector.safetensors"  # what only an export has
 
 
@@ -78,86 +62,6 @@ def recipes_show(recipe: RecipeName, overrides: Overrides = None, as_json: Json 
     show.document(values) if as_json else show.settings(values, load.fields(type(resolved)))
 
 
-@app.command()
-def plan(
-    recipe: RecipeName,
-    overrides: Overrides = None,
-    on: OnSlice = "local",
-    only: Only = "",
-    compile_: Compile = "",
-    fit: Fit = False,
-    cache: Cache = CACHE,
-    price: Price = None,
-    jax: Jax = "",
-    svg: Svg = None,
-    smoke: Smoke = 0,
-    as_json: Json = False,
-) -> None:
-    """Say whether a recipe will run on a target or a slice, before anything is started. Exit code 2: nobody can tell."""
-    from podwright import targets
-    from podwright.plan.compile import Workshop
-
-    _compiles(compile_ or fit, price=price, jax=jax)
-    resolved = _recipe(recipe, overrides, smoke)
-    if compile_ or fit:
-        on = targets.devices_named(on)
-    shop = Workshop(cache.expanduser(), show.compiling, jax)
-    if fit:
-        from podwright.plan.fit import fitted
-
-        document = fitted(partial(_plan, only=only), resolved, on, shop, price)
-    else:
-        document = _plan(resolved, on, bool(compile_), only)
-    if compile_ and document["ok"] and not document["programs"]:
-        from podwright.plan.verdict import compiled
-
-        document |= compiled(document, resolved, on, compile_, shop, price)
-    if svg:
-        from podwright.report import room
-
-        room.write(document, svg)
-    show.document(document) if as_json else show.findings(document)
-    raise typer.Exit({True: 0, False: 1, None: 2}[document["ok"]])
-
-
-@app.command()
-def run(
-    recipe: RecipeName,
-    overrides: Overrides = None,
-    on: On = "local",
-    name: Annotated[str | None, typer.Option("--name", help="default: the recipe's name and the time")] = None,
-    smoke: Smoke = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be started, create nothing")] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="start it and return; `podwright watch` follows it")] = False,
-    force: Annotated[bool, typer.Option("--force", help="start even if the plan found an error")] = False,
-    profile: Profile = "",
-    runs: Runs = RUNS,
-    as_json: Json = False,
-) -> None:
-    """Plan, start, follow and report a run. Ctrl-C saves and stops it; `podwright resume` goes on."""
-    from podwright import targets
-    from podwright.plan.check import refuse
-    from podwright.run import create
-
-    targets.devices(on)
-    shared = targets.runs(on) if runs == RUNS else None
-    resolved = _recipe(recipe, overrides, smoke)
-    profiled = create.steps(profile, resolved) if profile else []
-    document = _plan(resolved, on)
-    path = (shared or runs) / create.choose_name([runs, *([shared] if shared else [])], resolved.name, name)
-    if dry_run:
-        from podwright.run.drive import preview
-
-        shown = {"name": path.name, "run_dir": str(path), **preview(path, on), **document}
-        show.document(shown) if as_json else show.preview(shown)
-        return
-    if not force:
-        refuse(document)
-    show.problems(document)
-    made = create.create(path, resolved, on, document, profiled)
-    _drive(create.linked(made, runs) if shared else made, "submit" if detach else "follow", as_json)
-
-
 @app.command("list")
 def list_runs(runs: Runs = RUNS, as_json: Json = False) -> None:
     """All runs and how they stand, oldest first."""
@@ -170,7 +74,7 @@ def list_runs(runs: Runs = RUNS, as_json: Json = False) -> None:
 @app.command()
 def watch(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
     """Follow a run until it has ended. Ctrl-C only leaves."""
-    _drive(_find(runs, name), "watch", as_json)
+    cli_run.drive(_find(runs, name), "watch", as_json)
 
 
 @app.command()
@@ -212,13 +116,13 @@ def diagnose(
 @app.command()
 def stop(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
     """Let a run save and stop; it can be resumed."""
-    _drive(_find(runs, name), "stop", as_json)
+    cli_run.drive(_find(runs, name), "stop", as_json)
 
 
 @app.command()
 def resume(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
     """Go on with a run: follow its living trainer, or start the next attempt from the last checkpoint."""
-    _drive(_find(runs, name), "resume", as_json)
+    cli_run.drive(_find(runs, name), "resume", as_json)
 
 
 @app.command()
@@ -340,52 +244,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
-    from podwright.recipe import load
-
-    resolved = load.load(name, overrides or [])
-    return load.smoke(resolved, smoke) if smoke else resolved
-
-
-def _compiles(whether: object, price: float | None, jax: str) -> None:
-    if price is not None and not whether:
-        raise UserError(f"--price {price:g} has no time of a run to be multiplied with", "add --compile")
-    if price is not None and not 0 < price < float("inf"):
-        raise UserError(f"--price {price:g} is no price of a chip-hour", "type one such as --price 2.70")
-    if jax and not whether:
-        raise UserError(f"--jax {jax} has nothing to compile", "add --compile")
-
-
-def _plan(recipe: Recipe, on: str, compiling: bool = False, only: str = "") -> dict[str, Any]:
-    """The static plan. Who compiles is told what the compiler says of memory, not what an estimate does."""
-    from podwright import targets, track
-    from podwright.plan import check as static
-    from podwright.plan.findings import Finding
-
-    where = targets.place(on)
-    findings = static.check(recipe, where, Path.cwd())
-    memory = static.estimated(findings, recipe, where, Path.cwd())
-    if where is not None and not compiling:
-        findings += static.memory_findings(memory, recipe, where)
-    findings += [Finding("target", r.level, r.what, r.fix) for r in targets.check(on, recipe.kind)]
-    findings += [Finding("trackers", "warning", e.what, e.fix) for e in track.check(recipe.trackers)]
-    slice_ = where and static.slice_entry(recipe, where, Path.cwd())
-    return {"recipe": recipe.name, "target": on, "slice": slice_, **static.document(static.only(only, findings), memory)}
-
-
 def _find(runs: Path, name: str) -> RunDir:
     from podwright.run import listing
 
     return listing.find(runs, name)
-
-
-def _drive(run: RunDir, verb: str, as_json: bool) -> None:
-    """Carry `verb` out on a run with a view of it, then say how the run stands."""
-    from podwright.run.attend import attend
-    from podwright.run.listing import row
-
-    # stdout is the document's alone
-    ok = attend(run, verb, sys.stderr if as_json else sys.stdout)
-    shown = row(run)
-    show.document(shown) if as_json else show.standing(shown)
-    raise typer.Exit(0 if ok else 1)

@@ -9,13 +9,13 @@ import typer
 
 from podwright import show
 from podwright.ask import answer, ask
+from podwright.cli_options import Json
 
 verbs = typer.Typer(help="Tokenize, count and check data to pretrain on.", no_args_is_help=True, rich_markup_mode=None)
 
 Source = Annotated[
     str, typer.Argument(metavar="SOURCE", help="a directory of token shards, a .npy, .jsonl or .txt file, or the URL of one; arithmetic")
 ]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 TOKENIZER = "bytes, or a Hugging Face directory"
 
 

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from podwright import show
+from podwright.cli_options import Json
 
 RecipeName = Annotated[str, typer.Argument(metavar="[RECIPE]", help="what is to run there: its packages and files are looked for too")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="such as data.source=corpus")]
 On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, or a target of yours")]
 Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_RUNS", help="where runs will be kept")]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 
 def doctor(

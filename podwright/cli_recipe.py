@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from podwright import show
+from podwright.cli_options import Json
 from podwright.errors import UserError
 
 verbs = typer.Typer(help="Take over settings that were made for another program.", no_args_is_help=True, rich_markup_mode=None)
@@ -24,7 +25,7 @@ def import_(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="write the recipe there; default: beside it, by its name")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write a recipe that does what a file of PurrSight's says, and tell what became of each key."""
     from podwright.recipe import load, purrsight

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from podwright import show
+from podwright.cli_options import Json
 
 verbs = typer.Typer(help="Name the clusters you use, and check them.", no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="what --on takes")]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 
 @verbs.command()

@@ -16,6 +16,7 @@ from podwright.recipe.load import fingerprint
 from podwright.run import journal
 from podwright.rundir import RunDir, write_json
 
+_MOST_SEEDS = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -45,6 +46,17 @@ def steps(text: str, recipe: Recipe) -> list[int]:
     if last > most:
         raise UserError(f"--profile {text}: there is no step {last}, training.max_steps={most}", f"type --profile {most} or less")
     return list(range(first, last + 1))
+
+
+def seeded(recipe: Recipe, base: str, text: str, folders: Sequence[Path]) -> dict[str, Recipe]:
+    """By the name of its run, the recipe with each of the seeds that `--seeds TEXT` names."""
+    parts = [re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip()) for part in text.split(",")]
+    numbers = [n for part in parts if part for n in range(int(part[1]), int(part[2] or part[1]) + 1)]
+    if None in parts or not numbers or len(set(numbers)) != len(numbers):
+        raise UserError(f"--seeds {text!r} names no seeds, or one twice", "type --seeds 0,1,2, or --seeds 0-4")
+    if len(numbers) > _MOST_SEEDS:
+        raise UserError(f"--seeds {text} are {len(numbers)} runs", f"at most {_MOST_SEEDS} are started at once")
+    return {choose_name(folders, recipe.name, f"{base}-seed-{n}"): recipe.model_copy(update={"seed": n}) for n in numbers}
 
 
 def create(path: Path, recipe: Recipe, target: str, plan: dict[str, Any], profiled: Sequence[int] = ()) -> RunDir:

@@ -79,6 +79,12 @@ def runs(name: str) -> Path | None:
     return Path(own.runs) if own and own.runs else None
 
 
+def queues(name: str) -> bool:
+    """Whether target `name` itself sees to it that runs do not get into each other's way."""
+    own = _settings(name)
+    return own is not None and own.kind == "slurm"
+
+
 def gpus_per_node(name: str) -> int:
     """That target `name` is to have; 0 where it says nothing of it."""
     own = _settings(name)

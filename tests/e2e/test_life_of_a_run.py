@@ -58,6 +58,14 @@ def test_a_launcher_killed_while_steps_go_by_loses_nothing(bench: Bench, delay: 
     assert bench.steps() == list(range(1, 13))
 
 
+def test_seeds_run_one_after_another(bench: Bench) -> None:
+    code, out, err = bench.run(2, "--seeds", "1,2")
+    assert code == 0 and out.rstrip().endswith("type: podwright report --compare r-seed-1 r-seed-2"), (out, err)
+    journals = [[json.loads(line) for line in (bench.folder / f"runs/r-seed-{n}/journal.jsonl").open()] for n in (1, 2)]
+    ended = {n: r["time"] for n, journal in enumerate(journals) for r in journal if r["event"] == "ended"}
+    assert ended[0] <= journals[1][0]["time"] < ended[1]
+
+
 def test_two_resumes_at_once_start_one_trainer(bench: Bench) -> None:
     bench.run(30, LAUNCH_DIES="before:submitting")
     both = [bench.start("resume", "r", STANDIN_STEP_S="0.05") for _ in range(2)]

@@ -105,6 +105,14 @@ def test_a_run_goes_through_and_says_where_it_was(farm: Farm) -> None:
     assert (address | ranks | {"JAX_PLATFORMS": "cpu"}).items() <= shown.items(), shown
 
 
+def test_seeds_are_jobs_that_queue_up(farm: Farm) -> None:
+    code, out, err = farm.run(2, "--on", "lab", "--seeds", "0,4", "--json")
+    assert code == 0, (out, err)
+    rows = json.loads(out)
+    assert [(r["name"], r["ending"]) for r in rows] == [("r-seed-0", "FINISHED"), ("r-seed-4", "FINISHED")] and farm.submitted() == 2
+    assert json.loads((farm.folder / "runs/r-seed-4/recipe.json").read_text())["seed"] == 4
+
+
 def test_gpus_are_asked_for_and_every_process_sees_those_of_its_node(farm: Farm) -> None:
     farm.target("gpus", python=farm.folder / "python", nodes=2, gpus_per_node=2)
     code, out, err = farm.run(2, "--on", "gpus", JAX_PLATFORMS="cuda")

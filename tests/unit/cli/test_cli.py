@@ -67,9 +67,20 @@ def test_a_dry_run_shows_all_and_creates_nothing(call: Any, folder: Path) -> Non
     assert not (folder / "runs").exists()
 
 
+def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
+    code, out, _ = call("run", *GOOD, "--on", "cpu-1", "--name", "x", "--seeds", "3,7-8", "--dry-run", "--json")
+    assert code == 0 and [one["name"] for one in json.loads(out)] == ["x-seed-3", "x-seed-7", "x-seed-8"]
+    assert not (folder / "runs").exists()
+
+
 @pytest.mark.parametrize(
     ("argv", "what", "fix"),
     [
+        (["run", *GOOD, "--seeds", "1,1"], "--seeds '1,1' names no seeds, or one twice", "type --seeds 0,1,2, or --seeds 0-4"),
+        (["run", *GOOD, "--seeds", "3-1"], "--seeds '3-1' names no seeds", "type --seeds 0,1,2"),
+        (["run", *GOOD, "--seeds", "a"], "--seeds 'a' names no seeds", "type --seeds 0,1,2"),
+        (["run", *GOOD, "--seeds", "0-999"], "--seeds 0-999 are 1000 runs", "at most 64"),
+        (["run", *GOOD, "--seeds", "0-1", "--detach"], "--detach would start the runs of 2 seeds at once", "leave --detach out"),
         (["plan", "qwen3-tiny-aritmetic-grpo"], "there is no recipe 'qwen3-tiny-aritmetic-grpo'", f"did you mean {RECIPE}?"),
         (["plan", "none.yaml"], "there is no recipe file none.yaml", "check the path"),
         (["plan", RECIPE, "traning.max_steps=3"], "unknown key traning.max_steps", "did you mean training.max_steps?"),
