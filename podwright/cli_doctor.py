@@ -30,7 +30,9 @@ def doctor(
     folder = targets.runs(on) or runs
     arguments = ["--folder", str(folder.absolute())]
     for file in judge.files(chosen) if chosen else []:
-        arguments += ["--file", str(Path(file).expanduser().absolute())]
+        below = not file.startswith(("/", "~"))
+        if not (below and targets.brings(on)):
+            arguments += ["--file", str(Path(file).absolute()) if below else file]
     target = targets.find(on)
     findings = [Finding("target", remark.level, remark.what, remark.fix) for remark in targets.check(on, chosen.kind if chosen else "")]
     machines = []

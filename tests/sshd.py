@@ -84,7 +84,9 @@ class Hosts:
         (root / f"disk-{host}").mkdir(exist_ok=True)
         conf = root / f"sshd-{host}.conf"
         conf.write_text(CONF.format(port=self.ports[host], address=HOSTS[host], root=root, host=host))
-        mounts = f"mount --bind {root}/disk-{host} {root}/disk; mount -t tmpfs tmpfs {self.hidden}"
+        names = "".join(f"{address} {name}\n" for name, address in HOSTS.items())
+        (root / "hosts").write_text(Path("/etc/hosts").read_text() + names)
+        mounts = f"mount --bind {root}/hosts /etc/hosts; mount --bind {root}/disk-{host} {root}/disk; mount -t tmpfs tmpfs {self.hidden}"
         # The shell stays, as the first process of the host, to take in orphans.
         script = f"hostname {host}; {mounts}; {shutil.which('sshd')} -D -e -f {conf} & wait"
         with (root / f"{host}.log").open("ab") as log:

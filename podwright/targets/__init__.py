@@ -85,6 +85,12 @@ def queues(name: str) -> bool:
     return own is not None and own.kind == "slurm"
 
 
+def brings(name: str) -> bool:
+    """Whether target `name` is given the files that a recipe names from here."""
+    own = _settings(name)
+    return own is not None and own.kind == "ssh" and not own.runs
+
+
 def gpus_per_node(name: str) -> int:
     """That target `name` is to have; 0 where it says nothing of it."""
     own = _settings(name)

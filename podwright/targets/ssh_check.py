@@ -6,6 +6,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from podwright.errors import UserError
@@ -78,6 +79,8 @@ def examine(own: SshSettings, hosts: Sequence[Host], python: str, arguments: lis
     home = f"{own.folder.removeprefix('~/')}/check-{secrets.token_hex(4)}"
     places = [own.address or hosts[0].address, *(host.address for host in hosts[1:])]
     meet = f"{places[0]}:{12000 + secrets.randbelow(20_000)}"
+    if not own.runs:  # runs will not be where they are kept here
+        arguments = [own.folder.removeprefix("~/") if before == "--folder" else word for before, word in pairwise(["", *arguments])]
     given = [*arguments, *(word for place in places for word in ("--peer", place)), "--meet", meet]
 
     def ask(number: int, host: Host) -> Record:

@@ -33,9 +33,10 @@ _OPTIONS = {
 class Trouble(UserError):
     """Why a host could not do what it was asked to."""
 
-    def __init__(self, what: str, fix: str, ending: Ending = Ending.BAD_INPUT):
+    def __init__(self, what: str, fix: str, ending: Ending = Ending.BAD_INPUT, said: str = ""):
         super().__init__(what, fix)
         self.ending = ending
+        self.said = said
 
 
 @dataclass(frozen=True)
@@ -178,11 +179,11 @@ class Host:
             if found := re.search(words.pattern, said):
                 groups = [group for group in found.groups() if group]
                 told = self._told(said)
-                return Trouble(words.what.format(*groups, **told), words.fix.format(*groups, **told), words.ending)
+                return Trouble(words.what.format(*groups, **told), words.fix.format(*groups, **told), words.ending, said)
         last = self._told(said)["said"]
         if code < 0:
             return Trouble(f"host {self.name} has not answered in time", "try again", Ending.NO_CAPACITY)
-        return Trouble(f"host {self.name}: {last or f'exit code {code}'}", "mend that there", Ending.CRASHED)
+        return Trouble(f"host {self.name}: {last or f'exit code {code}'}", "mend that there", Ending.CRASHED, said)
 
     def _told(self, said: str) -> dict[str, str]:
         lines = [line.strip().strip("\r") for line in said.splitlines() if line.strip()]

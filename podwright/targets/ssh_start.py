@@ -27,6 +27,7 @@ def main() -> int:
     try:
         start(folder, order)
     except Trouble as e:
+        print(e.said)  # for whoever looks into ssh.txt
         write_json(folder / "submit.json", {"ending": str(e.ending), "detail": e.what, "fix": e.fix})
         return 1
     write_json(folder / "submit.json", {})

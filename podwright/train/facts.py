@@ -23,7 +23,7 @@ PACKAGES = ("podwright", "jax", "jaxlib", "libtpu", "torch", "transformers", "pe
 
 
 def gather(folders: list[str], peers: list[str], files: list[str]) -> Facts:
-    """Of this machine; whether `folders` can be written, `peers` have an address here, and `files` are here."""
+    """Of this machine; whether `folders` can be written, `peers` and itself among them have an address here, `files` are here."""
     installed = {name: d.version for d in metadata.distributions() if (name := (d.metadata["Name"] or "").lower()) in PACKAGES}
     gpus, fault, driver = _gpus()
     return {
@@ -39,8 +39,8 @@ def gather(folders: list[str], peers: list[str], files: list[str]) -> Facts:
         "gpus": gpus,
         "gpus_fault": fault,
         "folders": {folder: _folder(Path(folder)) for folder in folders},
-        "peers": {peer: _address(peer) for peer in peers},
-        "files": {file: Path(file).exists() for file in files},
+        "peers": {peer: _address(peer) for peer in [*peers, *([socket.gethostname()] if len(peers) > 1 else [])]},
+        "files": {file: Path(file).expanduser().exists() for file in files},
     }
 
 

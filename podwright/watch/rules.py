@@ -30,6 +30,50 @@ _LESS = "a smaller batch (per_device_batch_size, batch_size), a larger training.
 _RESUME = "then type podwright resume RUN"
 
 RULES: tuple[Rule, ...] = (
+    # ssh
+    _rule(
+        "ssh-refused",
+        r"ssh: connect to host \S+ port \d+: Connection refused",
+        Ending.NO_CAPACITY,
+        "a host takes no connections over ssh: sshd does not run there, or listens at another port",
+        "start sshd there, or write the port in the target's file (hosts: user@host:port); podwright target check tries it",
+    ),
+    _rule(
+        "ssh-unreachable",
+        r"ssh: connect to host .*(timed out|No route to host|Network is unreachable)|Connection to \S+ port \d+ timed out",
+        Ending.NO_CAPACITY,
+        "a host does not answer over ssh: it is switched off, or no network leads there",
+        "see that it is there, then type podwright resume RUN",
+    ),
+    _rule(
+        "ssh-name",
+        r"ssh: Could not resolve hostname",
+        Ending.BAD_INPUT,
+        "the name of a host leads nowhere from this machine",
+        "mend hosts in the target's file, or give the name an entry in ~/.ssh/config",
+    ),
+    _rule(
+        "ssh-key",
+        r"Permission denied \(publickey",
+        Ending.BAD_INPUT,
+        "a host takes none of your keys",
+        "type ssh-copy-id and the host's name; a key with a passphrase is loaded with ssh-add first",
+    ),
+    _rule(
+        "ssh-host-key-changed",
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED",
+        Ending.BAD_INPUT,
+        "a host shows another key than it used to: it was set up anew, or another machine answers in its place",
+        "if you know why, type ssh-keygen -R and the host's name",
+    ),
+    _rule(
+        "ssh-host-key",
+        r"Host key verification failed",
+        Ending.BAD_INPUT,
+        "the key that a host shows is not known on this machine",
+        "log in once by hand and compare what it shows, which writes it down",
+        follows=True,
+    ),
     # memory
     _rule(
         "cuda-out-of-memory",

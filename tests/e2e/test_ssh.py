@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,9 @@ import torch
 
 from podwright.rundir import read_metrics
 from tests import sshd
-from tests.e2e.conftest import LAUNCH, Bench, wait_for
+from tests.e2e.conftest import LAUNCH, RECIPE, Bench, wait_for
 from tests.e2e.test_multimodal_run import SMALL, podwright
+from tests.e2e.test_slurm import TRAINED
 
 pytestmark = pytest.mark.skipif(bool(sshd.missing()), reason=sshd.missing() or "there are some")
 STEADY = {"STANDIN_STEP_S": "0.2", "STANDIN_OTHER": "600"}
@@ -127,7 +129,7 @@ def test_a_run_goes_through_and_everything_comes_back(pair: Pair) -> None:
     assert not [p for p in pair.path().rglob("*") if p.is_file() and p.name != "log-1.txt" and b"a secret" in p.read_bytes()]
 
 
-@pytest.mark.parametrize("dies", ["after:submitting", "while it is started"])
+@pytest.mark.parametrize("dies", [pytest.param("after:submitting", marks=pytest.mark.long), "while it is started"])
 def test_a_launcher_that_dies_leaves_a_run_that_is_taken_up_and_started_once(pair: Pair, dies: str) -> None:
     launcher = pair.start_run(3, "--on", "lab", LAUNCH_DIES=dies)
     if dies.startswith("while"):
@@ -172,6 +174,7 @@ def test_a_process_killed_is_the_end_of_all_within_seconds_with_nobody_at_it(pai
     assert pair.brought() == []
 
 
+@pytest.mark.long
 def test_a_keeper_killed_takes_its_processes_along(pair: Pair) -> None:
     assert pair.run(500, "--on", "lab", "--detach", **STEADY)[0] == 0
     pair.wait_for_step(2)
@@ -223,9 +226,66 @@ def test_what_stands_in_the_way_is_said_in_a_line_before_and_after(pair: Pair) -
         assert code == 1 and first["message"].startswith(what) and fix in first["fix"] and "\n" not in first["message"], (target, first)
     code, out, _ = pair.run(2, "--on", "nokey")
     assert code == 1 and pair.ended() == ["BAD_INPUT"] and f"host {name} takes none of your keys" in out, out
+    assert "ssh-key" in [match["rule"] for match in json.loads(pair.call("diagnose", "r", "--json")[1])["matches"]]
     code, out, _ = pair.call("target", "check", "lab")
     assert code == 0 and "2 host(s) answer" in out and "lab: nothing stands in the way" in out
     assert pair.brought() == []
+
+
+def test_a_doctor_looks_at_every_host(pair: Pair) -> None:
+    pair.target("real", python=sys.executable)
+    (pair.folder / "cats").mkdir()
+    code, out, err = pair.call("doctor", "phase2-tiny", "data.source=cats", "aligner.source=/no/aligner.pt", "--on", "real", "--json")
+    told = json.loads(out)
+    assert code == 1 and sorted(machine["host"] for machine in told["machines"]) == pair.lab.names, (out, err)
+    assert [f["message"] for f in told["findings"] if f["level"] == "error"] == [
+        f"{name} does not see /no/aligner.pt" for name in pair.lab.names
+    ]
+    assert all({"h1", "h2"} & set(machine["peers"]) for machine in told["machines"])  # its own name, by which some look for it
+    (network,) = [f["message"] for f in told["findings"] if f["check"] == "network"]
+    assert network.startswith("2 machines met within ") and network.endswith(" GB/s each, by gloo")
+    assert all(list(machine["folders"]) == [f"{pair.lab.root}/disk"] for machine in told["machines"]) and pair.brought() == []
+
+
+def test_a_dry_run_shows_what_would_be_started_and_touches_nothing(pair: Pair) -> None:
+    code, out, _ = pair.call("run", *RECIPE, "mesh.fsdp=2", "--name", "r", "--on", "lab", "--dry-run")
+    assert code == 0 and "podwright.targets.ssh_start" in out and "JAX_PROCESS_ID=$rank" in out and "on_host keep" in out
+    assert "of a grpo run every process writes its part of a checkpoint; set runs of the target" in out
+    assert not (pair.folder / "runs").exists() and pair.brought() == []
+
+
+@pytest.fixture
+def sharing(lab: sshd.Hosts) -> Iterator[Pair]:
+    """In a folder that both hosts see."""
+    folder = Path(tempfile.mkdtemp(dir=lab.root))
+    (folder / "shared").mkdir()
+    made = Pair(folder, lab)
+    yield made
+    made.call("stop", "r")
+
+
+def test_with_a_shared_folder_nothing_is_brought_and_nothing_taken_away(sharing: Pair) -> None:
+    sharing.target("shared", runs=str(sharing.folder / "shared"), setup=[f"export PYTHONPATH={LAUNCH.parents[1]}"])
+    launcher = sharing.start_run(100, "--on", "shared", **STEADY)
+    wait_for(lambda: 3 in sharing.steps())
+    launcher.kill()
+    launcher.communicate()
+    assert sharing.call("stop", "r")[0] == 0 and sharing.ended() == ["STOPPED"]
+    assert sharing.path().is_symlink() and sharing.brought() == [] and sharing.path("checkpoint").read_text() == str(max(sharing.steps()))
+    assert "process 1 of 2 on h2" in sharing.path("attempts/1/log-1.txt").read_text()
+
+
+@pytest.mark.long
+def test_jax_on_two_hosts_with_a_shared_folder_trains_as_in_one_process(sharing: Pair) -> None:
+    sharing.target("real", python=sys.executable, runs=str(sharing.folder / "shared"), setup=[f"export PYTHONPATH={LAUNCH.parents[1]}"])
+    here = podwright(sharing.folder, "run", *TRAINED, "--name", "here", "--on", "cpu-2")
+    assert here.returncode == 0, here.stderr
+    code, out, _ = sharing.call("run", *TRAINED, "--name", "r", "--on", "real")
+    assert code == 0 and sharing.ended() == ["FINISHED"], (out, sharing.path("attempts/1/log-1.txt").read_text()[-3000:])
+    told = [
+        {r["step"]: r["loss"] for r in read_metrics(sharing.folder / "runs" / name / "metrics.jsonl")["pretrain"]} for name in ("here", "r")
+    ]
+    assert len(told[0]) == 12 and told[1] == pytest.approx(told[0], rel=1e-4)
 
 
 @pytest.mark.long

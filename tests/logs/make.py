@@ -1,7 +1,7 @@
 """python tests/logs/make.py [NAME...]: has each failure happen for real on this machine and keeps what it says as NAME.log.
 
-A few need root (mounts of their own), PyTorch, or libtpu. Those of SLURM were made by a real one. The others are of GPUs and stores
-that are not here: their lines have the form that the libraries' sources give them.
+A few need root (mounts of their own, an sshd), PyTorch, or libtpu. Those of SLURM were made by a real one. The others are of GPUs and
+stores that are not here: their lines have the form that the libraries' sources give them.
 """
 
 from __future__ import annotations
@@ -77,12 +77,37 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 (Path(folder) / "loader.py").write_text(LOADER.format(fault="pass", size="1 << 20"))
                 keep(name, run(["unshare", "-m", "sh", "-c", script.replace("{d}", folder).replace("{python}", sys.executable)], {}))
+    if not wanted or any(name.startswith("ssh-") for name in wanted):
+        over_ssh()
     if not wanted or "worker-killed" in wanted:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "train.py").write_text(
                 "import os\nos.environ['RANK'] == '1' and os.kill(os.getpid(), 9)\nimport time\ntime.sleep(60)"
             )
             keep("worker-killed", run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"{folder}/train.py"], {}))
+
+
+def over_ssh() -> None:
+    """A host that takes other keys, one that we do not know, one whose key has changed, and three that are not there."""
+    sys.path.insert(0, str(HERE.parents[1]))
+    from tests import sshd
+
+    with sshd.Hosts(Path(tempfile.mkdtemp())) as lab:
+        (address, port), here = lab.names[0].split(":"), lab.root / "id"
+        changed = f"[{address}]:{port} {(lab.root / 'other.pub').read_text()}"
+        (lab.root / "changed").write_text(changed)
+        asked = {
+            "ssh-key": (lab.config("a", "other"), address, port),
+            "ssh-host-key": (lab.config("b", "id", known="nobody"), address, port),
+            "ssh-host-key-changed": (lab.config("c", "id", known="changed"), address, port),
+            "ssh-refused": (here, address, "1"),
+            "ssh-unreachable": (here, "240.0.0.1", "22"),
+            "ssh-name": (here, "gpu-17.invalid", "22"),
+        }
+        for name, (config, host, at) in asked.items():
+            given = ["-F", "none" if config == here else str(config), "-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
+            said = run(["ssh", *given, "-p", at, host, "true"], {})
+            keep(name, said.replace(str(lab.root), "/shared/keys").replace(address, "gpu-1").replace(port, "2222"))
 
 
 def ranks(programs: list[str | None], env: dict[str, str]) -> str:
