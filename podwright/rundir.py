@@ -5,7 +5,7 @@ NAME/recipe.json      the resolved recipe                          launcher, onc
      journal.jsonl    decisions: one event a line                  launcher
      attempts/N/      log.txt, log-K.txt, pid.json, alive.lock,
                       exit.json (how it ended)                     never overwritten
-                      exit-K.json (the fault of process K > 0)     trainer
+                      exit-K.json, devices-K.csv (of process K)    trainer
      latest           link to the newest attempt on a cluster      its job
      profile.json     the steps to trace, if any                   launcher, once
      profile/step-N/  jax's traces of them                         trainer
@@ -32,6 +32,8 @@ from pathlib import Path
 from typing import Any
 
 Record = dict[str, Any]
+DEVICE_COLUMNS = ("time_s", "device", "utilization_percent", "memory_mib", "memory_total_mib", "power_w", "temperature_c")
+"""of devices-K.csv"""
 RUNS = Path("runs")
 """where runs are kept unless --runs says otherwise"""
 
@@ -113,6 +115,9 @@ class RunDir:
     def exit(self, number: int, process: int = 0) -> Path:
         """How the attempt ended; of another process than the first, which fault it had."""
         return self.attempt(number) / (f"exit-{process}.json" if process else "exit.json")
+
+    def devices(self, number: int, process: int) -> Path:
+        return self.attempt(number) / f"devices-{process}.csv"
 
     def fault_elsewhere(self, number: int) -> Record | None:
         """The fault that another process than the first wrote down, for when the first has seen nothing but its end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from podwright.report import style, timing
+from podwright.report import style, timing, use
 from podwright.report.comparable import Curve, Figure
 from podwright.report.drawing import Draw, Plot, in_percent, losses, one_line, rate
 from podwright.report.records import Records, Result, known, number
@@ -47,8 +47,10 @@ def figures(records: Records, tests: list[Record]) -> Result:
         "grad_norm": timing.trend(steps, "grad_norm"),
         "data_wait_share": timing.share_waited(timing.warm_steps(records)),
         "peak_memory_gib": max(known(steps, "peak_memory_gib"), default=None),
+        "device_use": use.figures(records),
+        "warnings": use.warnings(records),
         "data": records.last("environment").get("data"),
-        "units": UNITS,
+        "units": UNITS | use.UNITS,
     }
 
 
@@ -155,7 +157,7 @@ def throughput(records: Records, result: Result) -> Plot | None:
     return one_line(steps, "samples_per_s", "Lines per second", "samples/s", "teal", caption, 0.0, name="samples-per-s", x="step")
 
 
-PLOTS: tuple[Draw, ...] = (retrieval, by_direction, loss, rate, throughput)
+PLOTS: tuple[Draw, ...] = (retrieval, by_direction, loss, rate, throughput, use.plot)
 
 _LEARNED = ("data", "training")
 COMPARED: tuple[Figure, ...] = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from podwright.report import style, timing
+from podwright.report import style, timing, use
 from podwright.report.comparable import Curve, Figure
 from podwright.report.drawing import Draw, Plot, in_percent, losses, one_line, rate
 from podwright.report.records import Records, Result, known, number
@@ -23,7 +23,6 @@ STEADY: timing.Steady = {
     "peak_memory_gib": ("peak memory per device", "GiB"),
 }
 TESTED: tuple[str, ...] = ("loss", "json_valid", "accuracy", "majority", "fields", "majority_fields", "without_image", "without_audio")
-MUCH_WAITING = 0.05
 UNITS = {
     "loss": "nats per response token",
     "accuracy_before": "fraction of the fields of held-out answers",
@@ -57,8 +56,10 @@ def figures(records: Records, tests: list[Record]) -> Result:
         "grad_norm": timing.trend(steps, "grad_norm"),
         "data_wait_share": timing.share_waited(timing.warm_steps(records)),
         "peak_memory_gib": max(known(steps, "peak_memory_gib"), default=None),
+        "device_use": use.figures(records),
+        "warnings": use.warnings(records),
         "data": records.last("environment").get("data"),
-        "units": UNITS,
+        "units": UNITS | use.UNITS,
     }
 
 
@@ -84,11 +85,9 @@ def say(result: Result) -> str:
 
 
 def also(result: Result) -> str:
-    image, audio, share = result["accuracy_without_image"], result["accuracy_without_audio"], result["data_wait_share"]
+    image, audio = result["accuracy_without_image"], result["accuracy_without_audio"]
     both = image is not None and audio is not None
-    said = f"Without the picture it is {percent(image)}, without the sound {percent(audio)}." if both else ""
-    waited = f"The devices waited for data {percent(share)} of the time." if share is not None and share > MUCH_WAITING else ""
-    return f"{said} {waited}".strip()
+    return f"Without the picture it is {percent(image)}, without the sound {percent(audio)}." if both else ""
 
 
 def _tested(tests: list[Record], when: str) -> Record:
@@ -162,7 +161,7 @@ def throughput(records: Records, result: Result) -> Plot | None:
     return one_line(steps, "samples_per_s", "Lines per second", "samples/s", "teal", caption, 0.0, name="samples-per-s", x="step")
 
 
-PLOTS: tuple[Draw, ...] = (accuracy, by_field, loss, rate, throughput)
+PLOTS: tuple[Draw, ...] = (accuracy, by_field, loss, rate, throughput, use.plot)
 
 _PACE = ("model", "hardware")
 COMPARED: tuple[Figure, ...] = (

@@ -5,6 +5,7 @@ What the figures mean is decided in `result.py`.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import math
@@ -14,10 +15,11 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import parse
-from podwright.rundir import Record, RunDir, main_stage, read_jsonl
+from podwright.rundir import DEVICE_COLUMNS, Record, RunDir, main_stage, read_jsonl
 
 Result = dict[str, Any]
 """what result.json holds"""
+MOST_SAMPLES = 2000  # of a file of devices; a run of weeks has more, which say no more
 BEFORE = "warm_start"  # the stage that comes before the main one, where there is one
 
 
@@ -42,6 +44,8 @@ class Records:
     samples: list[Record]
     journal: list[Record]
     attempts: list[Attempt]
+    devices: list[Record]
+    """samples of devices-K.csv with their `attempt` and `process`"""
 
     @property
     def main(self) -> str:
@@ -75,6 +79,7 @@ def read(run: RunDir) -> Records:
         samples=_whole(run.samples, "when", "question"),
         journal=_whole(run.journal),
         attempts=_attempts(run, metrics + events),
+        devices=[sample for path in sorted(run.path.glob("attempts/*/devices-*.csv")) for sample in _samples(path)],
     )
 
 
@@ -170,3 +175,29 @@ def _attempts(run: RunDir, timed: list[Record]) -> list[Attempt]:
 def _attempt(run: RunDir, n: int, timed: list[Record]) -> Attempt:
     times = [t for r in timed if r.get("attempt") == n and (t := number(r.get("time"))) is not None]
     return Attempt(n, _json(run.exit(n)), min(times, default=None), max(times, default=None))
+
+
+def _samples(path: Path) -> list[Record]:
+    """Of one process's device, evenly apart; what is no number is None."""
+    try:
+        with path.open(newline="", errors="replace") as f:
+            rows = [row for row in csv.DictReader(f) if None not in row.values()]  # the last may be cut short
+    except (OSError, csv.Error):
+        return []
+    whose = {"attempt": _digits(path.parent.name), "process": _digits(path.stem)}
+    return [
+        whose | {"device": row.get("device", "")} | {name: _float(row.get(name, "")) for name in DEVICE_COLUMNS if name != "device"}
+        for row in rows[:: max(1, len(rows) // MOST_SAMPLES)]
+    ]
+
+
+def _digits(name: str) -> int:
+    found = "".join(c for c in name if c.isdigit())
+    return int(found) if found else 0
+
+
+def _float(text: str) -> float | None:
+    try:
+        return number(float(text))
+    except ValueError:
+        return None

@@ -51,15 +51,15 @@ def wall_time(records: Records) -> dict[str, Any]:
     """Seconds of each phase over all attempts; `total_s` is without the pauses between attempts."""
     phases: dict[str, float] = {}
     for attempt in records.attempts:
-        for name, seconds in _phases(records, attempt.number, attempt.end):
-            phases[name] = phases.get(name, 0.0) + seconds
-    spans = [a.end - a.start for a in records.attempts if a.start is not None and a.end is not None]
+        for name, start, stop in spans(records, attempt.number, attempt.end):
+            phases[name] = phases.get(name, 0.0) + stop - start
+    lasted = [a.end - a.start for a in records.attempts if a.start is not None and a.end is not None]
     starts = [a.start for a in records.attempts if a.start is not None]
     ends = [a.end for a in records.attempts if a.end is not None]
     return {
         "phases_s": phases,
-        "total_s": sum(spans) if spans else None,
-        "pauses_s": max(ends) - min(starts) - sum(spans) if spans else None,
+        "total_s": sum(lasted) if lasted else None,
+        "pauses_s": max(ends) - min(starts) - sum(lasted) if lasted else None,
         "started": min(starts, default=None),
         "ended": max(ends, default=None),
     }
@@ -91,7 +91,8 @@ def inside(records: Records) -> dict[str, float]:
     return {"waiting for data": waited, "computing": max(0.0, whole - waited)} if whole else {}
 
 
-def _phases(records: Records, attempt: int, end: float | None) -> Iterator[tuple[str, float]]:
+def spans(records: Records, attempt: int, end: float | None) -> Iterator[tuple[str, float, float]]:
+    """(phase, from when, to when) of an attempt."""
     marks = [
         (time, str(e.get("phase")))
         for e in records.named("phase")
@@ -100,4 +101,4 @@ def _phases(records: Records, attempt: int, end: float | None) -> Iterator[tuple
     ends = [time for time, _ in marks[1:]] + [end]
     for (start, name), stop in zip(marks, ends, strict=True):
         if stop is not None and stop >= start:
-            yield name, stop - start
+            yield name, start, stop

@@ -24,17 +24,17 @@ class Emitter:
     def __init__(self, run: RunDir, attempt: int, mine: bool):
         """`mine`: whether this is the first process."""
         self._run = run
-        self._attempt = attempt
+        self.attempt = attempt
         self.mine = mine
 
     def metrics(self, stage: str, step: int, figures: dict[str, Any]) -> None:
         if self.mine:
             known = {name: _plain(value) for name, value in figures.items()}
-            append_jsonl(self._run.metrics, {"stage": stage, "step": step, "time": time.time(), "attempt": self._attempt} | known)
+            append_jsonl(self._run.metrics, {"stage": stage, "step": step, "time": time.time(), "attempt": self.attempt} | known)
 
     def event(self, event: str, **fields: Any) -> None:
         if self.mine:
-            append_jsonl(self._run.events, {"event": event, "time": time.time(), "attempt": self._attempt} | fields)
+            append_jsonl(self._run.events, {"event": event, "time": time.time(), "attempt": self.attempt} | fields)
 
     def samples(self, records: list[dict[str, Any]]) -> None:
         if self.mine:

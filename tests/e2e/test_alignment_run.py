@@ -37,7 +37,7 @@ def test_a_typed_run_leaves_a_report_and_an_aligner_for_phase_2(tmp_path: Path) 
     assert found["data"]["lines_with"]["text"] + found["data"]["lines_with"]["image"] > 80 and found["notices"] == []
     page = (run.report / "report.md").read_text()
     assert "| text | image | 10 |" in page and "of the nearest answers among 10 held-out lines are right" in page
-    drawn = {"retrieval.svg", "directions.svg", "loss.svg", "learning-rate.svg", "samples-per-s.svg"}
+    drawn = {"retrieval.svg", "directions.svg", "loss.svg", "learning-rate.svg", "samples-per-s.svg", "devices.svg"}
     assert {p.name for p in run.report.glob("*.svg")} == drawn and "<th>from</th>" in (run.report / "report.html").read_text()
     planned = podwright(tmp_path, "plan", "phase2-tiny", f"aligner.source={run.aligner}", "--json")
     assert planned.returncode == 0 and json.loads(planned.stdout)["ok"] is not False

@@ -60,6 +60,7 @@ def test_a_typed_run_leaves_every_record_and_a_report(whole):
     assert found["kind"] == "multimodal" and found["json_valid"] == 1.0 and found["num_tested"] == 4
     assert {r["field"] for r in found["fields"]} == {f.rpartition(".")[2] for f in ethogram.FIELDS}
     assert None not in (found["accuracy_after"], found["accuracy_without_image"], found["accuracy_without_audio"], found["majority"])
+    assert found["device_use"]["utilization_percent"] > 10 and found["device_use"]["memory_mib"] > 100
     assert found["data"]["lines"] == 40 and found["environment"]["num_trained_params"] > 900_000
     page = (run.report / "report.md").read_text()
     assert "| ears |" in page and "of 4 held-out answers are right" in page
@@ -69,6 +70,7 @@ def test_a_typed_run_leaves_every_record_and_a_report(whole):
         "loss.svg",
         "learning-rate.svg",
         "samples-per-s.svg",
+        "devices.svg",
     }
     assert "<figure>" in (run.report / "report.html").read_text()
     samples = list(read_jsonl(run.samples))

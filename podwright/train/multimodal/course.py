@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 from podwright.recipe.kinds import TorchRecipe
 from podwright.rundir import Ending, RunDir
+from podwright.train import devices
 from podwright.train.emit import Emitter, Outcome, evaluations
-from podwright.train.multimodal import checkpoints
+from podwright.train.multimodal import checkpoints, machine
 from podwright.train.multimodal.batches import Order
 from podwright.train.multimodal.world import World
 
@@ -64,6 +65,11 @@ def place(run: RunDir, emit: Emitter, stopping: Callable[[], bool], world: World
 
 def follow(training: Training, at: Place) -> Outcome:
     """To the end, or to where `at.stopping()` turns true; from the newest checkpoint if there is one."""
+    with devices.watched(at.run.devices(at.emit.attempt, at.world.rank), lambda: machine.gauge(at.world), at.emit):
+        return _follow(training, at)
+
+
+def _follow(training: Training, at: Place) -> Outcome:
     recipe, emit = training.recipe, at.emit
     number = _begin(training, at)
     tested = at.world.from_first(lambda: evaluations(at.run))

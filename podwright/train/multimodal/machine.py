@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from podwright.accelerators import GIB, by_device_kind
+from podwright.train import devices
 from podwright.train.multimodal.world import World
 
 _PACKAGES = ("torch", "transformers", "peft", "timm", "av", "podwright")
@@ -46,3 +47,10 @@ def peak_memory_gib(world: World) -> float:
     on_gpu = world.device.type == "cuda"
     peak = torch.cuda.max_memory_allocated(world.device) if on_gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return peak / GIB
+
+
+def gauge(world: World) -> devices.Gauge:
+    """Of this process's device, by a name that no CUDA_VISIBLE_DEVICES changes."""
+    if world.device.type != "cuda":
+        return devices.cpu()
+    return devices.gpu(f"GPU-{torch.cuda.get_device_properties(world.device).uuid}")

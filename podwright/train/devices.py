@@ -1,0 +1,107 @@
+"""What a process's device does while it trains, sampled into devices-K.csv by a thread: busy, memory, power, temperature.
+
+GPUs are asked by NVIDIA's own library, so that no process is started; of a CPU it is what this process has of its cores and memory.
+A sample that cannot be taken or written ends the sampling, never the training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from podwright.rundir import DEVICE_COLUMNS
+from podwright.train.emit import Emitter
+
+Gauge = Callable[[], dict[str, Any]]
+"""a sample: the columns without the time; None for what the device does not tell"""
+_MIB = 2**20
+
+
+@contextlib.contextmanager
+def watched(path: Path, gauge: Callable[[], Gauge], emit: Emitter, first_s: float = 1.0) -> Iterator[None]:
+    """Sampled every `first_s`, in long runs ten times as far apart; once more at the end."""
+    try:
+        measure = gauge()
+    except Exception as e:
+        emit.event("notice", message=f"the use of the devices is not written down: {e}")
+        yield
+        return
+    ended = threading.Event()
+    thread = threading.Thread(target=_sample, args=(path, measure, ended, first_s), name="devices", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(5.0)  # a driver may hang
+
+
+def _sample(path: Path, measure: Gauge, ended: threading.Event, first_s: float) -> None:
+    begin, last = time.monotonic(), False
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", newline="", buffering=1) as f:
+            rows = csv.DictWriter(f, DEVICE_COLUMNS)
+            if not f.tell():
+                rows.writeheader()
+            while not last:
+                last = ended.wait(first_s * max(1.0, min(10.0, (time.monotonic() - begin) / 500)))
+                rows.writerow({"time_s": round(time.time(), 3)} | measure())
+    except Exception as e:
+        print(f"the use of the device is no longer written down: {type(e).__name__}: {e}", flush=True)
+
+
+def cpu() -> Gauge:
+    process, cores = psutil.Process(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
+    total = psutil.virtual_memory().total
+    process.cpu_percent()  # the first call only begins the count
+
+    def measure() -> dict[str, Any]:
+        return {
+            "device": "cpu",
+            "utilization_percent": round(process.cpu_percent() / cores, 1),
+            "memory_mib": round(process.memory_info().rss / _MIB),
+            "memory_total_mib": round(total / _MIB),
+        }
+
+    return measure
+
+
+def gpu(uuid: str) -> Gauge:
+    """`uuid` as NVML has it, `GPU-...`. Memory is all that is in use on it, by whomever."""
+    try:
+        import pynvml
+    except ImportError as e:
+        raise RuntimeError("the package nvidia-ml-py is not installed; type pip install nvidia-ml-py") from e
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    name = f"gpu{pynvml.nvmlDeviceGetIndex(handle)}"
+
+    def ask(question: Callable[..., Any], *more: Any) -> Any:
+        try:
+            return question(handle, *more)
+        except pynvml.NVMLError:  # not every board tells everything
+            return None
+
+    def measure() -> dict[str, Any]:
+        busy, memory, power = (
+            ask(q) for q in (pynvml.nvmlDeviceGetUtilizationRates, pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlDeviceGetPowerUsage)
+        )
+        return {
+            "device": name,
+            "utilization_percent": busy and busy.gpu,
+            "memory_mib": memory and round(memory.used / _MIB),
+            "memory_total_mib": memory and round(memory.total / _MIB),
+            "power_w": None if power is None else power / 1000,  # told in mW
+            "temperature_c": ask(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
+        }
+
+    return measure
