@@ -21,6 +21,7 @@ from podwright.rundir import RunDir, write_json
 from podwright.targets.ssh_hosts import Host, give
 
 _GROWING = ("metrics.jsonl", "events.jsonl", "samples.jsonl")
+_OF_PROCESSES = ("log*.txt", "host-*.txt", "devices-*.csv")
 Stamps = dict[str, list[int]]
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
 """puts a question to a host's keeper"""
@@ -29,7 +30,7 @@ Ask = Callable[[dict[str, Any]], dict[str, Any]]
 def known(run: RunDir, number: int) -> dict[str, int]:
     """The bytes that are here of each file that grows."""
     folder = run.attempt(number)
-    logs = [f"attempts/{number}/{path.name}" for pattern in ("log*.txt", "host-*.txt") for path in folder.glob(pattern)]
+    logs = [f"attempts/{number}/{path.name}" for pattern in _OF_PROCESSES for path in folder.glob(pattern)]
     return {name: (run.path / name).stat().st_size for name in (*_GROWING, *logs) if (run.path / name).is_file()}
 
 
@@ -39,7 +40,7 @@ def ends(run: RunDir, number: int, ask: Ask, whole: bool) -> dict[str, Any]:
         have = known(run, number)
         told = ask({"from": have, "list": whole})
         for name, text in told.get("tails", {}).items():
-            if name in _GROWING or re.fullmatch(rf"attempts/{number}/(log|log-\d+|host-\d+)\.txt", name):
+            if name in _GROWING or re.fullmatch(rf"attempts/{number}/(log|log-\d+|host-\d+|devices-\d+)\.(txt|csv)", name):
                 _put(run.path / name, have.get(name, 0), base64.b64decode(text))
         if not told.get("more"):
             return told

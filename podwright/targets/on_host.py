@@ -157,7 +157,7 @@ def keep(place: Place) -> None:
 
 
 def _growing(place: Place) -> list[str]:
-    found = [*place.attempt.glob("log*.txt"), place.attempt / f"host-{place.host}.txt"]
+    found = [*place.attempt.glob("log*.txt"), *place.attempt.glob("devices-*.csv"), place.attempt / f"host-{place.host}.txt"]
     found += [place.run / name for name in _GROWING if place.host == 0]
     return [place.name(path) for path in found if path.is_file()]
 

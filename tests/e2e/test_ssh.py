@@ -311,3 +311,4 @@ def test_training_on_two_hosts_that_share_no_disk_is_stopped_and_ends_as_on_one_
     ]
     assert told[1] == pytest.approx(told[0], rel=1e-4)  # each host sees all files, in other batches than two processes on one
     assert pair.steps() == list(range(1, 13)) and (pair.path() / "report" / "report.html").exists()
+    assert all(len(pair.path(f"attempts/2/devices-{n}.csv").read_text().splitlines()) > 1 for n in (0, 1))
