@@ -67,6 +67,7 @@ def test_the_second_plan_compiles_nothing(cache):
 
 
 @needs_libtpu
+@pytest.mark.long
 def test_what_the_short_way_finds_is_what_the_whole_compile_finds(cache, tmp_path):
     short, whole = compile_all(cache, V6E_8, *SMALL)["update"], compile_all(cache, V6E_8, *SMALL, full=True)["update"]
     assert short.memory.need == whole.memory.need

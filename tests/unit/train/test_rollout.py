@@ -56,7 +56,8 @@ def test_tokens_come_from_the_distribution_that_is_reported(sampling, vocab):
     expected = expected_distribution(logits, sampling)
     n = 20_000
     uniform = jax.random.uniform(jax.random.key(3), (n,))
-    tokens, logps = jax.jit(lambda u: rollout.sample(jnp.broadcast_to(jnp.asarray(logits), (n, vocab)), u, sampling))(uniform)
+    draw = jax.jit(lambda u, row: rollout.sample(jnp.broadcast_to(row, (n, vocab)), u, sampling))  # a constant row would be folded for long
+    tokens, logps = draw(uniform, logits)
     np.testing.assert_allclose(np.exp(logps), expected[np.asarray(tokens)], rtol=2e-4)
     counts = np.bincount(tokens, minlength=vocab)
     assert counts[expected == 0].sum() == 0
