@@ -5,7 +5,7 @@ NAME/recipe.json      the resolved recipe                          launcher, onc
      journal.jsonl    decisions: one event a line                  launcher
      attempts/N/      log.txt, log-K.txt, pid.json, alive.lock,
                       exit.json (how it ended)                     never overwritten
-                      exit-K.json, devices-K.csv (of process K)    trainer
+                      exit-K.json, devices-K.csv, stacks-K.txt     trainer's process K
      latest           link to the newest attempt on a cluster      its job
      profile.json     the steps to trace, if any                   launcher, once
      profile/step-N/  jax's traces of them                         trainer
@@ -118,6 +118,10 @@ class RunDir:
 
     def devices(self, number: int, process: int) -> Path:
         return self.attempt(number) / f"devices-{process}.csv"
+
+    def stacks(self, number: int, process: int) -> Path:
+        """What its threads were at when it hung."""
+        return self.attempt(number) / f"stacks-{process}.txt"
 
     def fault_elsewhere(self, number: int) -> Record | None:
         """The fault that another process than the first wrote down, for when the first has seen nothing but its end."""

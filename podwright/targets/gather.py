@@ -21,7 +21,7 @@ from podwright.rundir import RunDir, write_json
 from podwright.targets.ssh_hosts import Host, give
 
 _GROWING = ("metrics.jsonl", "events.jsonl", "samples.jsonl")
-_OF_PROCESSES = ("log*.txt", "host-*.txt", "devices-*.csv")
+_OF_PROCESSES = ("log*.txt", "host-*.txt", "devices-*.csv", "stacks-*.txt")
 Stamps = dict[str, list[int]]
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
 """puts a question to a host's keeper"""
@@ -40,7 +40,7 @@ def ends(run: RunDir, number: int, ask: Ask, whole: bool) -> dict[str, Any]:
         have = known(run, number)
         told = ask({"from": have, "list": whole})
         for name, text in told.get("tails", {}).items():
-            if name in _GROWING or re.fullmatch(rf"attempts/{number}/(log|log-\d+|host-\d+|devices-\d+)\.(txt|csv)", name):
+            if name in _GROWING or re.fullmatch(rf"attempts/{number}/(log|log-\d+|host-\d+|devices-\d+|stacks-\d+)\.(txt|csv)", name):
                 _put(run.path / name, have.get(name, 0), base64.b64decode(text))
         if not told.get("more"):
             return told

@@ -157,7 +157,8 @@ def keep(place: Place) -> None:
 
 
 def _growing(place: Place) -> list[str]:
-    found = [*place.attempt.glob("log*.txt"), *place.attempt.glob("devices-*.csv"), place.attempt / f"host-{place.host}.txt"]
+    found = [path for pattern in ("log*.txt", "devices-*.csv", "stacks-*.txt") for path in place.attempt.glob(pattern)]
+    found.append(place.attempt / f"host-{place.host}.txt")
     found += [place.run / name for name in _GROWING if place.host == 0]
     return [place.name(path) for path in found if path.is_file()]
 

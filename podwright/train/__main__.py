@@ -30,6 +30,7 @@ from podwright.rundir import Ending, RunDir, write_json
 
 # What is said by the collectives of a CPU and of GPUs when the process at the other end has left.
 _PEER_GONE = re.compile(r"Gloo .*(closed|reset) by peer|remote process exited")
+_NOBODY_CAME = re.compile(r"Timed out waiting \d+ms for (recv|send) operation")
 STATUS = {Ending.FINISHED: 0, Ending.STOPPED: 3}
 
 
@@ -221,6 +222,8 @@ def _explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
         return Ending.OUT_OF_MEMORY, first, less
     if "RESOURCE_EXHAUSTED" in str(e) or isinstance(e, MemoryError):
         return Ending.OUT_OF_MEMORY, first, "raise training.gradient_accumulation_steps or mesh.fsdp, or lower batch_size"
+    if _NOBODY_CAME.search(str(e)):
+        return Ending.STALLED, f"another process of the run did not come to a collective ({first})", f"compare the logs of all, {again}"
     if _PEER_GONE.search(str(e)):
         return Ending.CRASHED, f"another process of the run is gone ({first})", f"read its log, {again}"
     return Ending.CRASHED, first, ""

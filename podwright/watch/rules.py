@@ -207,6 +207,14 @@ RULES: tuple[Rule, ...] = (
         follows=True,
     ),
     _rule(
+        "stalled",
+        r"STALLED: no step has ended for \d+ s",
+        Ending.STALLED,
+        "a step did not end: the line names the process that is elsewhere than the others, which wait for it",
+        f"read its stacks-K.txt beside the log, which says where it hangs, {_RESUME}",
+        follows=True,
+    ),
+    _rule(
         "gloo-timeout",
         r"Timed out waiting \d+ms for (recv|send) operation",
         Ending.STALLED,

@@ -16,6 +16,16 @@ from pathlib import Path
 HERE = Path(__file__).parent
 TORCH = "import datetime, os, time, torch, torch.distributed as dist\nrank = int(os.environ['RANK'])\n"
 JOIN = "dist.init_process_group('gloo', timeout=datetime.timedelta(seconds=3))\n"
+HANGS = f"""
+import sys, tempfile
+from pathlib import Path
+sys.path.insert(0, "{HERE.parents[1]}")
+from tests.unit.train import together
+run = Path(tempfile.gettempdir(), f"tmp{{os.getppid()}}", "runs", "cats")
+(run / "attempts" / "1").mkdir(parents=True, exist_ok=True)
+sys.argv = ["", str(run), "hangs"]
+together.main()
+"""
 LOADER = """
 import os, torch, time
 class Rows(torch.utils.data.Dataset):
@@ -41,6 +51,7 @@ RANKS: dict[str, tuple[list[str | None], dict[str, str]]] = {
     "gloo-timeout": ([JOIN + "dist.all_reduce(torch.ones(1))", JOIN + "time.sleep(8)"], {}),
     "peer-gone": ([JOIN + "dist.all_reduce(torch.ones(1))\ntime.sleep(1)\ndist.all_reduce(torch.ones(1))",
                    JOIN + "dist.all_reduce(torch.ones(1))\nos._exit(1)"], {}),
+    "stalled": ([HANGS, HANGS], {"LOCAL_RANK": "0"}),
     "rendezvous-timeout": ([JOIN, None], {}),
     "rendezvous-connect": ([None, JOIN], {}),
     "address-in-use": (["import socket\ns = socket.create_server(('127.0.0.1', int(os.environ['MASTER_PORT'])))\n" + JOIN, None], {}),

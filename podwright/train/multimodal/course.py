@@ -17,8 +17,10 @@ from podwright.train.emit import Emitter, Outcome, evaluations
 from podwright.train.multimodal import checkpoints, machine
 from podwright.train.multimodal.batches import Order
 from podwright.train.multimodal.world import World
+from podwright.train.watchdog import Patience, Watchdog
 
 Figures = dict[str, Any]
+PATIENCE = Patience()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,40 +65,49 @@ def place(run: RunDir, emit: Emitter, stopping: Callable[[], bool], world: World
     return Place(run, emit, world, lambda: world.any(stopping()))
 
 
-def follow(training: Training, at: Place) -> Outcome:
+def follow(training: Training, at: Place, patience: Patience = PATIENCE) -> Outcome:
     """To the end, or to where `at.stopping()` turns true; from the newest checkpoint if there is one."""
-    with devices.watched(at.run.devices(at.emit.attempt, at.world.rank), lambda: machine.gauge(at.world), at.emit):
-        return _follow(training, at)
+    world = at.world
+    watchdog = Watchdog(at.run, at.emit, (world.rank, world.size), (world.tell, world.told), patience)
+    with devices.watched(at.run.devices(at.emit.attempt, at.world.rank), lambda: machine.gauge(at.world), at.emit), watchdog.watching():
+        return _follow(training, at, watchdog)
 
 
-def _follow(training: Training, at: Place) -> Outcome:
+def _follow(training: Training, at: Place, watchdog: Watchdog) -> Outcome:
     recipe, emit = training.recipe, at.emit
-    number = _begin(training, at)
+    with watchdog.resting():
+        number = _begin(training, at)
     tested = at.world.from_first(lambda: evaluations(at.run))
     if number == 0 and ("before", 0) not in tested:
-        _test(training, at, "before", 0)
+        with watchdog.resting():
+            _test(training, at, "before", 0)
     emit.event("phase", phase=recipe.kind)
     while number < training.max_steps:
         every = recipe.evaluation.every_n_steps
         if number and every and number % every == 0 and ("during", number) not in tested:
-            _test(training, at, "during", number)
+            with watchdog.resting():
+                _test(training, at, "during", number)
             emit.event("phase", phase=recipe.kind)
         if at.stopping():
-            return _stop(training, at, number)
+            with watchdog.resting():
+                return _stop(training, at, number)
         figures = training.step(number)
         number += 1
         emit.metrics(recipe.kind, number, figures)
+        watchdog.stepped(number)
         bad = not math.isfinite(figures["loss"]) or not (math.isfinite(figures["grad_norm"]) or "skipped" in figures)
         if bad:
             return _not_finite(training, at, number, figures)
         saved = recipe.checkpoint.every_n_steps or training.order.steps_per_epoch
         if number % saved == 0 or number == training.max_steps:
-            _save(training, at, number)
-    if ("after", number) not in tested:
-        _test(training, at, "after", number)
-    path, content = training.result()
-    if at.world.rank == 0:
-        checkpoints.write(path, content)
+            with watchdog.resting():
+                _save(training, at, number)
+    with watchdog.resting():
+        if ("after", number) not in tested:
+            _test(training, at, "after", number)
+        path, content = training.result()
+        if at.world.rank == 0:
+            checkpoints.write(path, content)
     return Outcome(Ending.FINISHED, number)
 
 

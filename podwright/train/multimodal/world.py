@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import secrets
@@ -15,6 +16,7 @@ from torch import distributed as dist
 
 T = TypeVar("T")
 _TIMEOUT = datetime.timedelta(minutes=10)  # after which a silent process is given up
+_TO_ANSWER = datetime.timedelta(seconds=30)  # that the store of words may take
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +24,8 @@ class World:
     rank: int = 0
     size: int = 1
     device: torch.device = torch.device("cpu")  # noqa: RUF009
+    store: dist.Store | None = None
+    """where a word can be left for the others without meeting them"""
     near: tuple[int, ...] = ()
     """the processes that see the same disk; () for all"""
 
@@ -91,6 +95,17 @@ class World:
             dist.all_reduce(value)
         return value
 
+    def tell(self, key: str, word: str) -> None:
+        if self.store:
+            with contextlib.suppress(RuntimeError):  # it is gone with the process that has it
+                self.store.set(key, word)
+
+    def told(self, key: str) -> str | None:
+        with contextlib.suppress(RuntimeError):
+            if self.store and self.store.check([key]):
+                return self.store.get(key).decode()
+        return None
+
     def any(self, flag: bool) -> bool:
         return bool(self.summed(torch.tensor(float(flag), device=self.device)))
 
@@ -102,6 +117,10 @@ def join(environment: Mapping[str, str]) -> World:
     device = torch.device("cuda", local) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
+    store = None
     if size > 1:
         dist.init_process_group("nccl" if on_gpu else "gloo", timeout=_TIMEOUT)
-    return World(int(environment.get("RANK", "0")), size, device)
+        address, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
+        # a connection of its own: on that of the process group a thread would wait for whoever hangs there
+        store = dist.TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=_TO_ANSWER)
+    return World(int(environment.get("RANK", "0")), size, device, store)

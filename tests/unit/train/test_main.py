@@ -2,6 +2,7 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +41,10 @@ def test_a_gpu_without_room_says_what_to_lower(tmp_path):
     error = RuntimeError("CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 15.77 GiB")
     ending, detail, fix = _explain(error, RunDir(tmp_path))
     assert ending is Ending.OUT_OF_MEMORY and "2.32 GiB" in detail and "lower per_device_batch_size" in fix
+
+
+def test_a_process_that_nobody_came_to_has_stalled(tmp_path: Path) -> None:
+    said = (Path(__file__).parents[2] / "logs" / "gloo-timeout.log").read_text().splitlines()[-1]
+    ending, detail, fix = _explain(RuntimeError(said.partition("RuntimeError: ")[2]), RunDir(tmp_path / "r"))
+    assert ending == Ending.STALLED and "did not come to a collective (RuntimeError: [/__w/" in detail
+    assert fix == f"compare the logs of all, then type: podwright resume {tmp_path / 'r'}"

@@ -1,0 +1,74 @@
+"""A run that hangs: two real processes of which one sleeps in a step; the patience with steps; who is named as elsewhere."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from podwright.rundir import Ending, RunDir, read_jsonl
+from podwright.train.watchdog import Patience, told
+from tests.unit.train import together
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def started(run: RunDir, case: str, size: int = 2) -> list[subprocess.Popen[str]]:
+    run.attempt(1).mkdir(parents=True)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = str(s.getsockname()[1])
+    fixed = {"PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1"}
+    argv = [sys.executable, "-m", together.__name__, str(run.path), case]
+    return [
+        subprocess.Popen(argv, env=os.environ | fixed | {"RANK": str(n), "LOCAL_RANK": str(n)}, stdout=subprocess.PIPE, text=True)
+        for n in range(size)
+    ]
+
+
+def test_a_run_that_hangs_leaves_every_stack_and_says_who_is_elsewhere(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    begin = time.monotonic()
+    processes = started(run, "hangs")
+    said = [p.communicate(timeout=90)[0] for p in processes]
+    assert [p.returncode for p in processes] == [1, 1] and time.monotonic() - begin < 60
+    for rank, function in ((0, "in summed"), (1, "in forever")):
+        stacks = run.stacks(1, rank).read_text()
+        assert stacks.count("after step 5; process") == 2 and function in stacks and "watchdog.py" in stacks
+    end, other = (json.loads(run.exit(1, rank).read_text()) for rank in (0, 1))
+    assert (end["ending"], end["step"], other["ending"]) == (Ending.STALLED, 5, Ending.STALLED)
+    host = socket.gethostname()
+    assert f": rank 1 (host {host}) is at podwright/train/multimodal/course.py:" in end["detail"]
+    assert "unit/train/together.py:" in end["detail"] and "in forever; rank 0 at podwright/train/multimodal/world.py:" in end["detail"]
+    assert "stacks-*.txt, then type: podwright resume" in end["fix"] and said[0].startswith("STALLED: no step has ended for ")
+    notices = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]
+    assert len(notices) == 2 and "rank 1 (host" in notices[0] and "attempts/1/stacks-*.txt has the stacks" in notices[0]
+
+
+def test_patience_follows_the_pace_of_the_steps() -> None:
+    patience = Patience()
+    assert [patience.with_steps([s] * 9) for s in (0.1, 5.0, 20.0, 200.0)] == [60.0, 100.0, 240.0, 600.0]
+    assert patience.with_steps([0.1, 0.1]) == patience.first_s, "the first steps compile"
+
+
+def stand(rank: int, where: str, meets: bool = False) -> dict[str, object]:
+    return {"rank": rank, "host": f"n{rank}", "where": where, "meets": meets}
+
+
+@pytest.mark.parametrize(
+    ("stands", "size", "said"),
+    [
+        ([stand(3, "a")], 1, "rank 3 (host n3) is at a"),
+        ([stand(0, "a", True), stand(1, "b")], 2, "rank 1 (host n1) is at b; rank 0 at a"),
+        ([stand(0, "a"), stand(1, "b")], 2, "rank 0 at a; rank 1 at b"),
+        ([stand(0, "a"), stand(1, "a"), stand(2, "b")], 3, "rank 2 (host n2) is at b; ranks 0, 1 at a"),
+        ([stand(0, "a", True), stand(2, "a", True)], 3, "rank 1 gives no sign; ranks 0, 2 at a"),
+        ([stand(0, "a")], 2, "rank 0 (host n0) is at a; rank 1 gives no sign"),
+    ],
+)  # fmt: skip
+def test_who_is_elsewhere(stands: list[dict[str, object]], size: int, said: str) -> None:
+    assert told(stands, size, 61.2) == f"no step has ended for 61 s: {said}"
