@@ -21,6 +21,7 @@ from podwright.train.multimodal import aligner, course, machine, paired, retriev
 from podwright.train.multimodal.aligner import Aligner
 from podwright.train.multimodal.batches import Order
 from podwright.train.multimodal.paired import Inputs, Lines
+from podwright.train.multimodal.stragglers import Stopwatch
 from podwright.train.multimodal.world import World
 
 _MOST = math.log(100.0)  # of a scale: as in CLIP (arXiv 2103.00020, 2.5)
@@ -49,6 +50,7 @@ class Job:
             "samples": (number + 1) * len(rows),
             "samples_per_s": len(rows) / seconds,
             "data_wait_s": ready - begin,
+            "own_s": figures["own_s"] + ready - begin,
             "step_s": seconds,
             "peak_memory_gib": machine.peak_memory_gib(self.world),
         }
@@ -58,7 +60,9 @@ class Job:
         rate = asked.learning_rate * updates.share(number, self.max_steps, asked.warmup_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        share = share_of_loss(self.model, batch, world)
+        with (alone := Stopwatch(world)).running():
+            units = vectors(self.model, batch)
+        share = share_of_loss(self.model, units, batch, world)
         share.backward()
         trained = [p for group in self.optimizer.param_groups for p in group["params"]]
         _add_up(trained, world)
@@ -69,7 +73,8 @@ class Job:
             for name, parameter in self.model.named_parameters():
                 if name.endswith("logit_scale") and parameter.requires_grad:
                     parameter.clamp_(max=_MOST)
-        return {"loss": float(world.summed(share.detach().clone())), "grad_norm": float(norm), "learning_rate": rate}
+        loss = float(world.summed(share.detach().clone()))
+        return {"loss": loss, "grad_norm": float(norm), "learning_rate": rate, "own_s": alone.seconds()}
 
     @torch.no_grad()
     def test(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -107,9 +112,9 @@ def vectors(model: Aligner, lines: Lines) -> dict[str, Tensor]:
     return found
 
 
-def share_of_loss(model: Aligner, batch: Lines, world: World) -> Tensor:
-    """This process's share of the loss over the lines of all: its own as queries, all as answers."""
-    units, scales = vectors(model, batch), {m: model.scale(m) for m in batch.features}
+def share_of_loss(model: Aligner, units: dict[str, Tensor], batch: Lines, world: World) -> Tensor:
+    """This process's share of the loss over the lines of all: its own, of vectors `units`, as queries, all as answers."""
+    scales = {m: model.scale(m) for m in batch.features}
     if world.size == 1:
         return aligner.info_nce(units, scales, batch.present)
     names = list(units)

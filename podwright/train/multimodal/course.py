@@ -16,6 +16,7 @@ from podwright.train import devices
 from podwright.train.emit import Emitter, Outcome, evaluations
 from podwright.train.multimodal import checkpoints, machine
 from podwright.train.multimodal.batches import Order
+from podwright.train.multimodal.stragglers import Stragglers
 from podwright.train.multimodal.world import World
 from podwright.train.watchdog import Patience, Watchdog
 
@@ -47,7 +48,7 @@ class Training(Protocol):
     def order(self) -> Order: ...
 
     def step(self, number: int) -> Figures:
-        """One optimizer step, waited for. `number`: steps before it."""
+        """One optimizer step, waited for, after `number` others. `own_s`, which is not kept: seconds before it met other processes."""
 
     def test(self) -> tuple[Figures, list[Figures]]:
         """Figures of what is held out, and a few samples."""
@@ -74,7 +75,7 @@ def follow(training: Training, at: Place, patience: Patience = PATIENCE) -> Outc
 
 
 def _follow(training: Training, at: Place, watchdog: Watchdog) -> Outcome:
-    recipe, emit = training.recipe, at.emit
+    recipe, emit, stragglers = training.recipe, at.emit, Stragglers(at.world)
     with watchdog.resting():
         number = _begin(training, at)
     tested = at.world.from_first(lambda: evaluations(at.run))
@@ -93,6 +94,8 @@ def _follow(training: Training, at: Place, watchdog: Watchdog) -> Outcome:
                 return _stop(training, at, number)
         figures = training.step(number)
         number += 1
+        for said in stragglers.stepped(figures.pop("own_s"), figures["step_s"]):
+            emit.event("notice", message=said)
         emit.metrics(recipe.kind, number, figures)
         watchdog.stepped(number)
         bad = not math.isfinite(figures["loss"]) or not (math.isfinite(figures["grad_norm"]) or "skipped" in figures)

@@ -53,6 +53,7 @@ class Job:
             "tokens_per_s_per_device": tokens / seconds / self.world.size,
             "padding_share": batches.padding(lines, own),
             "data_wait_s": ready - begin,
+            "own_s": figures["own_s"] + ready - begin,
             "step_s": seconds,
             **machine.rates(flops, seconds, self.world),
             "peak_memory_gib": machine.peak_memory_gib(self.world),

@@ -27,6 +27,7 @@ from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import RunDir
 from podwright.train.multimodal import batches, inputs, model, updates
 from podwright.train.multimodal.model import MODALITIES, Batch
+from podwright.train.multimodal.stragglers import Stopwatch
 from podwright.train.multimodal.updates import Learner
 from podwright.train.multimodal.world import World
 
@@ -97,7 +98,7 @@ class Shadow:
                 torch.zeros(batch_size * longest.response, dtype=torch.long),
             )
             parts = min(2, recipe.training.gradient_accumulation_steps)  # from the second on there are gradients beside it
-            updates.advance(self.learner, [one] * parts, batch_size * longest.response * parts, 0)
+            updates.advance(self.learner, [one] * parts, batch_size * longest.response * parts, 0, Stopwatch(World()))
         found = {"peak_bytes": counter.peak, "weights_bytes": weights, "optimizer_bytes": optimizer}
         return found if self._devices == 1 else self._split(found) if recipe.training.fsdp else self._copied(found)
 

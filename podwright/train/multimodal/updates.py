@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from podwright.recipe.multimodal import MultimodalRecipe, Optimizer
 from podwright.train.multimodal import spread
 from podwright.train.multimodal.model import Batch, Phase2
+from podwright.train.multimodal.stragglers import Stopwatch
 from podwright.train.multimodal.world import World
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -99,14 +100,16 @@ def autocast(recipe: MultimodalRecipe, device: torch.device) -> contextlib.Abstr
 def update(learner: Learner, micro: Sequence[Batch], num_targets: int, step: int) -> dict[str, Any]:
     """One step over this process's `micro`-batches; `num_targets`: labelled tokens of the whole batch, whose mean the loss is."""
     scale = learner.scaler.get_scale()
-    loss, norm = advance(learner, micro, num_targets, step)
+    loss, norm = advance(learner, micro, num_targets, step, forward := Stopwatch(learner.world))
     skipped = learner.scaler.get_scale() < scale
     figures = {"loss": float(loss), "grad_norm": float(norm), "learning_rate": learner.optimizer.param_groups[0]["lr"]}
+    # FSDP2 meets at every layer, and all processes take as long
+    figures["own_s"] = 0.0 if learner.recipe.training.fsdp else forward.seconds()
     return figures | ({"skipped": skipped} if learner.scaler.is_enabled() else {})
 
 
-def advance(learner: Learner, micro: Sequence[Batch], num_targets: int, step: int) -> tuple[Tensor, Tensor]:
-    """Loss and norm of the gradients of one step, not yet waited for.
+def advance(learner: Learner, micro: Sequence[Batch], num_targets: int, step: int, forward: Stopwatch) -> tuple[Tensor, Tensor]:
+    """Loss and norm of the gradients of one step, not yet waited for; `forward` takes the time of the forward passes.
 
     Dropout depends on the seed, the step and the process alone, so that a resume draws what would have been drawn.
     """
@@ -121,7 +124,7 @@ def advance(learner: Learner, micro: Sequence[Batch], num_targets: int, step: in
         # FSDP2 adds up parts of gradients, and so has to exchange them every time
         copies = learner.wrapped if isinstance(learner.wrapped, nn.parallel.DistributedDataParallel) else None
         with copies.no_sync() if copies and not last else contextlib.nullcontext():
-            with autocast(recipe, world.device):
+            with autocast(recipe, world.device), forward.running():
                 loss = learner.wrapped(batch) / num_targets
             # gradients are averaged over processes, and this is a share of one mean
             learner.scaler.scale(loss * world.size).backward()

@@ -65,6 +65,10 @@ def whole(lines: Path) -> RunDir:
     return run
 
 
+def share(model: Aligner, lines: Lines) -> torch.Tensor:
+    return alignment.share_of_loss(model, alignment.vectors(model, lines), lines, World())
+
+
 def weights(run: RunDir) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = torch.load(run.aligner, weights_only=True)
     return found
@@ -149,11 +153,11 @@ def test_what_cannot_be_told_apart_adds_nothing(audio: list[int]) -> None:
     there = {m: torch.tensor(x, dtype=torch.bool) for m, x in present.items()}
     values = {m: torch.randn(4, d) * there[m][:, None] for m, d in (("text", 6), ("image", 5), ("audio", 4))}
     two = Lines({m: values[m] for m in ("text", "image")}, {m: there[m] for m in ("text", "image")})
-    loss = alignment.share_of_loss(model, Lines(values, there), World())
-    assert torch.equal(loss, alignment.share_of_loss(model, two, World())) and loss > 0
+    loss = share(model, Lines(values, there))
+    assert torch.equal(loss, share(model, two)) and loss > 0
     loss.backward()
     none = Lines(values, there | {"text": torch.tensor([True, False, False, True]), "image": torch.tensor([True, False, False, False])})
-    nothing = alignment.share_of_loss(model, none, World())
+    nothing = share(model, none)
     assert float(nothing.detach()) == 0.0
     nothing.backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)

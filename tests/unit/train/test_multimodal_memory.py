@@ -12,6 +12,7 @@ from podwright.recipe import llm, load
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.train.multimodal import memory, model, updates
 from podwright.train.multimodal.memory import Lengths, Shadow
+from podwright.train.multimodal.stragglers import Stopwatch
 from podwright.train.multimodal.world import World
 
 DIMS = llm.LlmDims(128, 256, 2, 4, 2, 2048)
@@ -35,11 +36,11 @@ def tracked(asked: MultimodalRecipe) -> int:
         torch.zeros(ROWS, LONGEST.tokens, dtype=torch.long),
         torch.tensor(places),
     )
-    updates.advance(learner, [batch], len(places), 0)  # after which there are moments
+    updates.advance(learner, [batch], len(places), 0, Stopwatch(World()))  # after which there are moments
     tracker = MemTracker()
     tracker.track_external(learner.model, learner.optimizer)
     with tracker:
-        updates.advance(learner, [batch], len(places), 1)
+        updates.advance(learner, [batch], len(places), 1, Stopwatch(World()))
     peak: int = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
     return peak
 

@@ -1,7 +1,8 @@
-"""A run that hangs: two real processes of which one sleeps in a step; the patience with steps; who is named as elsewhere."""
+"""Two real processes of which one sleeps in a step for ever, or longer than the other in each; the patience with steps; who is named."""
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from podwright.rundir import Ending, RunDir, read_jsonl
+from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics
+from podwright.train.multimodal.stragglers import Stragglers, slower
+from podwright.train.multimodal.world import World
 from podwright.train.watchdog import Patience, told
 from tests.unit.train import together
 
@@ -47,6 +50,42 @@ def test_a_run_that_hangs_leaves_every_stack_and_says_who_is_elsewhere(tmp_path:
     assert "stacks-*.txt, then type: podwright resume" in end["fix"] and said[0].startswith("STALLED: no step has ended for ")
     notices = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]
     assert len(notices) == 2 and "rank 1 (host" in notices[0] and "attempts/1/stacks-*.txt has the stacks" in notices[0]
+
+
+def test_a_process_that_the_others_wait_for_is_named_once(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    processes = started(run, "lags")
+    assert [(p.communicate(timeout=90), p.returncode)[1] for p in processes] == [0, 0]
+    (said,) = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]
+    found = re.match(
+        rf"rank 1 \(host {socket.gethostname()}\) takes ([\d.]+) times as long as the others for its part of a step \(0\.03", said
+    )
+    assert found and 2 < float(found[1]) < 3.5, said
+    steps = read_metrics(run.metrics)["multimodal"]
+    assert len(steps) == 90 and "own_s" not in steps[0]
+
+
+@pytest.mark.parametrize(
+    ("own", "slow"),
+    [
+        ([1.0, 1.0, 1.0, 1.0], {}),
+        ([1.0, 1.2, 1.0, 1.0], {}),
+        ([1.0, 1.0, 1.0, 1.6], {3: 1.6}),
+        ([1.0, 2.0], {1: 2.0}),
+        ([0.01, 0.04, 0.01], {}),  # of steps of a second
+        ([1.0, 1.0, 2.0, 2.5], {2: 2.0, 3: 2.5}),
+    ],
+)  # fmt: skip
+def test_who_is_slower(own: list[float], slow: dict[int, float]) -> None:
+    assert slower(own, 1.0) == pytest.approx(slow)
+
+
+def test_a_process_is_slow_after_three_windows_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = iter([2.0, 2.0, 1.0, 2.0, 2.0, 2.0, 2.0])
+    monkeypatch.setattr(World, "gathered", lambda self, mine: [mine, ("n2", mine[1] * next(seen), mine[2])])
+    watched = Stragglers(World(0, 2))
+    said = [watched.stepped(0.1, 0.2) for _ in range(7 * 20)]
+    assert [n // 20 for n, notices in enumerate(said) if notices] == [5] and "rank 1 (host n2) takes 2.0 times" in said[119][0]
 
 
 def test_patience_follows_the_pace_of_the_steps() -> None:
