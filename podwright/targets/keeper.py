@@ -23,6 +23,7 @@ BEAT_S = 1.0
 SILENCE_S = 15.0  # after which a host that says nothing is lost
 JOIN_S = 180.0  # for all hosts to come together: their setup may take a while
 KILL_S = 5.0  # from asking the processes of a failed attempt to leave until they are killed
+_MOST_BYTES = 1 << 20
 GOOD = (0, 3, -signal.SIGUSR1, -signal.SIGTERM)  # done, or saved and left, or left before there was anything to save
 
 
@@ -49,6 +50,9 @@ class Link:
                     break
                 self.heard = time.monotonic()
                 self._rest += data
+                if len(self._rest) > _MOST_BYTES:  # none of us says so much
+                    self.closed = True
+                    break
         except BlockingIOError:
             pass
         except OSError:
@@ -96,7 +100,7 @@ class Keeper:
                 self.server = socket.create_server(("", self.job["control"]), backlog=64, reuse_port=False)
                 self.server.setblocking(False)
             except OSError as e:
-                self.fail({"kind": "port", "host": self.name, "why": f"port {self.job['control']}: {e.strerror or e}"})
+                self.fail({"kind": "port", "host": self.name, "why": f"port {self.job['control']}: {os.strerror(e.errno or 0)}"})
         while not self.over():
             self.join()
             self.look()  # before it is heard that others have failed, which may follow from what is seen here
@@ -123,7 +127,10 @@ class Keeper:
         self.write()
         for link in self.links.values():
             link.say({"over": True, "faults": self.faults})
+        for link in (*self.links.values(), *self.strangers):
             link.close()
+        if self.server:
+            self.server.close()
 
     def write(self) -> None:
         ranks = {str(n): [child.pid, on_host.started(child.pid)] for n, child in self.children.items()}

@@ -2,7 +2,12 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -258,3 +263,43 @@ def test_a_process_that_the_run_does_not_have_is_one_line(tmp_path: Path) -> Non
     handle = Ssh(Shell(), "lab", TWO).render(Job(tmp_path / "r", 1, tmp_path, 1.0)).handle
     with pytest.raises(UserError, match="--process 2: there are 2; type 0 to 1"):
         Ssh(Shell(), "lab", TWO).logs(handle, 0, 2)
+
+
+@pytest.fixture
+def lonely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], dict]]:
+    """How the keeper of one host of two ends when the other one never comes."""
+    monkeypatch.setattr(keeper, "JOIN_S", 0.4)
+    attempt, before = tmp_path / "r" / "attempts" / "1", signal.getsignal(signal.SIGTERM)
+    attempt.mkdir(parents=True)
+
+    def kept(number: int, port: int) -> dict:
+        job = {"hosts": list(NAMES), "address": "127.0.0.1", "control": port, "per_node": 1, "shared": False}
+        place = on_host.Place(attempt, number)
+        keeper.Keeper(place, job, "right").keep()
+        assert not (attempt / "log.txt").exists(), "no process is started before all have come"
+        return place.record()
+
+    yield kept
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_hosts_that_do_not_come_together_end_and_say_why(lonely: Callable[[int, int], dict]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert lonely(0, port)["fault"] == {"kind": "port", "host": "h1", "why": f"port {port}: Address already in use"}
+    assert lonely(1, port)["fault"]["kind"] == "apart" and "Connection refused" in lonely(1, port)["fault"]["why"]
+    stranger = threading.Thread(target=_knock, args=(port,))
+    stranger.start()
+    assert lonely(0, port)["fault"] == {"kind": "absent", "host": "h1", "port": port, "why": "h2"}
+    stranger.join()
+
+
+def _knock(port: int) -> None:
+    for _ in range(100):
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as s:
+                s.sendall(b'{"token": "wrong", "host": 1}\n[1]\nnoise\n')
+                s.recv(1)
+                return
+        except OSError:
+            time.sleep(0.01)
