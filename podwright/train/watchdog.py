@@ -40,7 +40,7 @@ class Patience:
     most_s: float = 240.0
     """unless steps are longer: stacks are to be written before collectives give up after ten minutes"""
     grace_s: float = 10.0
-    """in which the first process has the last word"""
+    """by which the others let the first process have the last word; it takes half of it to hear them"""
 
     def with_steps(self, seconds: Collection[float]) -> float:
         if len(seconds) < _STEPS:
@@ -96,8 +96,8 @@ class Watchdog:
                 begun, seen = self._begun, 0.0
             now, limit = time.monotonic(), self._limit()
             if not seen and now - begun > limit:
+                seen = now  # a process that was suspended has its time to go on
                 self._look(begun)
-                seen = time.monotonic()  # a process that was suspended has its time to go on
             elif seen and not self._resting and now - seen > limit + self._patience.grace_s * (self._rank > 0):
                 self._end(self._look(begun))
 

@@ -17,7 +17,7 @@ from podwright.train.multimodal.batches import Order
 from podwright.train.multimodal.world import World, join
 from podwright.train.watchdog import Patience
 
-SHORT = Patience(first_s=60.0, least_s=1.0, most_s=1.0, grace_s=0.6)
+SHORT = Patience(first_s=60.0, least_s=2.0, most_s=2.0, grace_s=3.0)
 
 
 class Sums:
@@ -61,7 +61,7 @@ def main() -> None:
     run, world = RunDir(Path(sys.argv[1])), join(os.environ)
     at = course.place(run, Emitter(run, 1, world.rank == 0), lambda: False, world)
     training = Sums(run, sys.argv[2], world)
-    outcome = course.follow(training, at, SHORT)
+    outcome = course.follow(training, at, SHORT if sys.argv[2] == "hangs" else course.PATIENCE)
     write_json(run.exit(1, world.rank), {"ending": outcome.ending, "detail": outcome.detail})
 
 
