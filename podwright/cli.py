@@ -160,7 +160,7 @@ def evaluate(
     data: Annotated[
         str, typer.Option("--data", metavar="SRC", help="a .jsonl file, a directory, or a hub id; a multimodal run knows its own")
     ] = "",
-    limit: Annotated[int, typer.Option("--limit", metavar="N", help="only the first N questions; 0: all")] = 0,
+    limit: Annotated[int, typer.Option("--limit", min=0, metavar="N", help="only the first N questions; 0: all")] = 0,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:

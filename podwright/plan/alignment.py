@@ -72,8 +72,18 @@ def _data(recipe: AlignmentRecipe, where: Slice | None, cwd: Path) -> list[Findi
             said = f"data.source={recipe.data.source} has no train.jsonl"
             found.append(multimodal.error("data", said, "name a directory that does, or a file"))
     if not any(f.level == "error" for f in found):
-        found += _batch(recipe, recipe.data.num_train or max(counts.values()), where)
+        if (left := _to_train_on(recipe, counts)) < 1:
+            said = f"data.source={recipe.data.source} has {next(iter(counts.values()))} lines that make pairs, which leave none to train on"
+            return [*found, multimodal.error("data", said, "give more, or a smaller data.num_test")]
+        found += _batch(recipe, left, where)
     return found
+
+
+def _to_train_on(recipe: AlignmentRecipe, counts: dict[str, int]) -> int:
+    """Of the lines by file, as training divides them: without a val.jsonl the last ones are held out."""
+    lines, kept = next(iter(counts.values())), counts.get("val.jsonl")
+    left = lines if kept else lines - pairs.num_held_out(lines, recipe.data.num_test)
+    return min(recipe.data.num_train or left, left)
 
 
 def _file(path: Path) -> tuple[int, list[Finding]]:

@@ -40,6 +40,11 @@ def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, shop
         raise UserError("what `local` has is known only when a run starts", "type --on cpu-1, or a slice such as --on v6e-16")
     where = slices.parse(on)
     if isinstance(recipe, MultimodalRecipe):
+        if price is not None or shop.jax:
+            given = "--jax" if shop.jax else "--price"
+            raise UserError(
+                f"{given} has no meaning for {recipe.name}: its memory is counted, in PyTorch, and not its time", f"leave {given} out"
+            )
         return tracked.compiled(document, recipe, where, shop)
     dims = dimensions(recipe, Path.cwd())
     if dims is None:

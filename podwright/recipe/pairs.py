@@ -11,11 +11,17 @@ from typing import Any
 from podwright.recipe.ethogram import MEDIA, Found, shown
 
 FIELDS = ("text", *MEDIA)
+_MOST_HELD_OUT = 200
 
 
 def given(line: dict[str, Any]) -> dict[str, Any]:
     """The fields that a line has; null and the empty text are as good as nothing. Other keys are somebody else's."""
     return {field: line[field] for field in FIELDS if line.get(field) not in (None, "")}
+
+
+def num_held_out(lines: int, num_test: int) -> int:
+    """Of the lines of a file without a val.jsonl beside it: the last ones, a tenth where `num_test` does not say."""
+    return num_test or min(_MOST_HELD_OUT, max(1, lines // 10))
 
 
 def alone(fields: Collection[str]) -> bool:

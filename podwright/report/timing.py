@@ -98,7 +98,7 @@ def spans(records: Records, attempt: int, end: float | None) -> Iterator[tuple[s
         for e in records.named("phase")
         if e.get("attempt") == attempt and (time := number(e.get("time"))) is not None
     ]
-    ends = [time for time, _ in marks[1:]] + [end]
+    ends = [time for time, _ in marks[1:]] + [end] * bool(marks)  # an attempt may end before its first phase
     for (start, name), stop in zip(marks, ends, strict=True):
         if stop is not None and stop >= start:
             yield name, start, stop

@@ -51,11 +51,12 @@ def steps(text: str, recipe: Recipe) -> list[int]:
 def seeded(recipe: Recipe, base: str, text: str, folders: Sequence[Path]) -> dict[str, Recipe]:
     """By the name of its run, the recipe with each of the seeds that `--seeds TEXT` names."""
     parts = [re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip()) for part in text.split(",")]
-    numbers = [n for part in parts if part for n in range(int(part[1]), int(part[2] or part[1]) + 1)]
-    if None in parts or not numbers or len(set(numbers)) != len(numbers):
+    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
+    if (count := sum(map(len, ranges))) > _MOST_SEEDS:
+        raise UserError(f"--seeds {text} are {count} runs", f"at most {_MOST_SEEDS} are started at once")
+    numbers = [n for one in ranges for n in one]
+    if None in parts or not all(ranges) or len(set(numbers)) != len(numbers):
         raise UserError(f"--seeds {text!r} names no seeds, or one twice", "type --seeds 0,1,2, or --seeds 0-4")
-    if len(numbers) > _MOST_SEEDS:
-        raise UserError(f"--seeds {text} are {len(numbers)} runs", f"at most {_MOST_SEEDS} are started at once")
     return {choose_name(folders, recipe.name, f"{base}-seed-{n}"): recipe.model_copy(update={"seed": n}) for n in numbers}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from podwright.recipe import load, schema
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import RunDir
-from podwright.train import checkpoint
+from podwright.train import checkpoint, whole
 from podwright.train.grpo import evaluate as evaluation
 from podwright.train.grpo import program, prompts, start
 from podwright.train.mesh import make_mesh
@@ -65,16 +64,13 @@ def _questions(recipe: GrpoRecipe, source: str) -> list[gsm8k.Example]:
 
 def export(path: Path, out: Path) -> dict[str, Any]:
     """The run's newest weights as a directory that transformers loads."""
-    if out.exists() and any(out.iterdir()):
-        raise UserError(f"{out} is not empty", "name a directory that does not exist yet")
+    whole.check(out)
     recipe = _recipe_for(path)
     setup, tokenizer, params, step = _open(path, recipe)
     params = lora.merge(params, setup.lora_scale, setup.dtype)
-    part = out.with_name(f"{out.name}.part")  # what a killed export leaves behind is not taken for a model
-    shutil.rmtree(part, ignore_errors=True)
-    convert.write(part, setup.dims, params, setup.mesh, recipe.model.compute_dtype, tokenizer.stop_ids, tokenizer.pad_id)
-    tokenizer.save(part)
-    part.rename(out)
+    with whole.made(out) as part:
+        convert.write(part, setup.dims, params, setup.mesh, recipe.model.compute_dtype, tokenizer.stop_ids, tokenizer.pad_id)
+        tokenizer.save(part)
     return {"directory": str(out), "step": step, "dtype": recipe.model.compute_dtype, "num_params": setup.dims.num_params()}
 
 

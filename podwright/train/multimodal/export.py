@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import Tensor
 from podwright.errors import UserError
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import write_json
+from podwright.train import whole
 from podwright.train.multimodal import aligner, features, graphs, model, trained
 from podwright.train.multimodal.trained import Trained
 
@@ -22,21 +22,18 @@ ADAPTERS, ONNX = "adapters", "onnx"
 
 def export(path: Path, out: Path, onnx: bool) -> dict[str, Any]:
     """A directory that transformers loads, adapters merged in float32, and beside it the parts that it does not know."""
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise UserError(f"{out} is not empty", "name a directory that does not exist yet")
+    whole.check(out)
     if onnx:
         graphs.check()
     found = trained.open_(path)
     heads = _heads(found.recipe)
-    part = out.with_name(f"{out.name}.part")  # what a killed export leaves behind is not taken for a model
-    shutil.rmtree(part, ignore_errors=True)
-    try:
-        _write(found, heads, part)
-    except SafetensorError as e:
-        raise UserError(f"{out} cannot be written ({e})", "free some space there, or name another directory") from e
-    differences = graphs.write(part / ONNX, heads, found.model.projector) if onnx else None
-    written = sorted(str(p.relative_to(part)) for p in part.rglob("*") if p.is_file())
-    part.rename(out)
+    with whole.made(out) as part:
+        try:
+            _write(found, heads, part)
+        except SafetensorError as e:
+            raise UserError(f"{out} cannot be written ({e})", "free some space there, or name another directory") from e
+        differences = graphs.write(part / ONNX, heads, found.model.projector) if onnx else None
+        written = sorted(str(p.relative_to(part)) for p in part.rglob("*") if p.is_file())
     params = sum(p.numel() for p in found.model.llm.parameters())
     document = {"directory": str(out), "dtype": "float32", "num_params": params, "files": written}
     return document if differences is None else document | {"onnx_differences": differences}

@@ -12,7 +12,7 @@ from podwright.data import annotated, drawn
 from podwright.data.annotated import Example, Record
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import ethogram, llm
+from podwright.recipe import ethogram, llm, pairs
 from podwright.recipe.alignment import Pairs
 from podwright.recipe.multimodal import Data, MultimodalRecipe
 from podwright.rundir import RunDir, write_json
@@ -22,7 +22,6 @@ from podwright.train.multimodal.features import Sight
 from podwright.train.multimodal.world import World
 
 T = TypeVar("T")
-_MOST_HELD_OUT = 200
 SKIPPED = "skipped.json"
 FEATURES = ".features"
 """beside the runs"""
@@ -94,7 +93,7 @@ def split(source: Path, data: Data | Pairs, read: Reader[T]) -> tuple[list[T], l
     training = whole(source / "train.jsonl" if source.is_dir() else source, read)
     held_out = whole(source / "val.jsonl", read) if source.is_dir() and (source / "val.jsonl").exists() else []
     if not held_out:
-        count = data.num_test or min(_MOST_HELD_OUT, max(1, len(training) // 10))
+        count = pairs.num_held_out(len(training), data.num_test)
         if len(training) < 2 or count >= len(training):
             raise UserError(
                 f"data.source={source} has {len(training)} lines, which leave none to train on", "give more, or a smaller data.num_test"

@@ -67,6 +67,11 @@ def test_a_dry_run_shows_all_and_creates_nothing(call: Any, folder: Path) -> Non
     assert not (folder / "runs").exists()
 
 
+def test_a_limit_is_no_number_below_zero(call: Any) -> None:
+    code, _, err = call("eval", "x", "--limit", "-1")
+    assert code == 2 and "'--limit': Input should be greater" in err
+
+
 def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
     code, out, _ = call("run", *GOOD, "--on", "cpu-1", "--name", "x", "--seeds", "3,7-8", "--dry-run", "--json")
     assert code == 0 and [one["name"] for one in json.loads(out)] == ["x-seed-3", "x-seed-7", "x-seed-8"]
@@ -78,10 +83,18 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
     [
         (["run", *GOOD, "--seeds", "1,1"], "--seeds '1,1' names no seeds, or one twice", "type --seeds 0,1,2, or --seeds 0-4"),
         (["run", *GOOD, "--seeds", "3-1"], "--seeds '3-1' names no seeds", "type --seeds 0,1,2"),
+        (["run", *GOOD, "--seeds", "0,3-1"], "--seeds '0,3-1' names no seeds", "type --seeds 0,1,2"),
+        (["run", *GOOD, "--seeds", "0-999999999"], "--seeds 0-999999999 are 1000000000 runs", "at most 64"),
         (["run", *GOOD, "--seeds", "a"], "--seeds 'a' names no seeds", "type --seeds 0,1,2"),
         (["run", *GOOD, "--seeds", "0-999"], "--seeds 0-999 are 1000 runs", "at most 64"),
         (["run", *GOOD, "--seeds", "0-1", "--detach"], "--detach would start the runs of 2 seeds at once", "leave --detach out"),
         (["plan", "qwen3-tiny-aritmetic-grpo"], "there is no recipe 'qwen3-tiny-aritmetic-grpo'", f"did you mean {RECIPE}?"),
+        (
+            ["plan", "phase2-tiny", "--on", "cpu-1", "--compile", "--price", "2"],
+            "--price has no meaning for phase2-tiny",
+            "leave --price out",
+        ),
+        (["plan", "phase2-tiny", "--on", "cpu-1", "--compile", "--jax", "0.9"], "--jax has no meaning for phase2-tiny", "leave --jax out"),
         (["plan", "none.yaml"], "there is no recipe file none.yaml", "check the path"),
         (["plan", RECIPE, "traning.max_steps=3"], "unknown key traning.max_steps", "did you mean training.max_steps?"),
         (["plan", RECIPE, "batch_size"], "'batch_size' is not an override", "write key.path=value"),

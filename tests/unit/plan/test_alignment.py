@@ -48,8 +48,8 @@ def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
         ((), "v6e-8", "v6e is a TPU"),
         ((), "", "timm not installed here; type pip install 'podwright[torch]'"),
         (("per_device_batch_size=1",), "1xA100-40GB", "a line alone has nothing to be told from; type per_device_batch_size=32"),
-        (("per_device_batch_size=64",), "", "a step takes 64 lines and there are 40 to train on; one that is there twice cannot"),
-        (("per_device_batch_size=16",), "4xA100-40GB", "type per_device_batch_size=10"),
+        (("per_device_batch_size=64",), "", "a step takes 64 lines and there are 36 to train on; one that is there twice cannot"),
+        (("per_device_batch_size=16",), "4xA100-40GB", "type per_device_batch_size=9"),
         (("encoders.audio_weights=none.pth",), "", "encoders.audio_weights=none.pth is not there"),
         (("text_encoder.source=models/none",), "", "text_encoder.source=models/none is not there; put MiniLM"),
         (("aligner.source=none.pt",), "", "aligner.source=none.pt is not there"),
@@ -72,6 +72,20 @@ def test_lines_are_judged_before_a_run(tmp_path: Path) -> None:
     assert "no line of" in nothing and "has two of text, image, audio, video" in nothing
     (tmp_path / "folder").mkdir()
     assert "has no train.jsonl" in told(tmp_path, "error", "data.source=folder")
+
+
+def test_a_batch_is_of_lines_that_training_has(tmp_path: Path) -> None:
+    """Fewer are left of one file, of which the last are held out, and of val.jsonl none is trained on."""
+    source, on = lines(tmp_path, *[BOTH] * 40), "1xA100-40GB"
+    said = told(tmp_path, "error", source, "per_device_batch_size=40", on=on)
+    assert "a step takes 40 lines and there are 36 to train on" in said and "type per_device_batch_size=36" in said
+    assert "there are 30 to train on" in told(tmp_path, "error", source, "per_device_batch_size=40", "data.num_test=10", on=on)
+    assert "there are 36" in told(tmp_path, "error", source, "per_device_batch_size=40", "data.num_train=100", on=on)
+    assert "leave none to train on" in told(tmp_path, "error", source, "data.num_test=40", on=on)
+    (tmp_path / "both").mkdir()
+    lines(tmp_path / "both", *[BOTH] * 20, name="train.jsonl")
+    lines(tmp_path / "both", *[BOTH] * 80, name="val.jsonl")
+    assert "there are 20" in told(tmp_path, "error", "data.source=both", "per_device_batch_size=40", on=on)
 
 
 def test_heads_that_an_aligner_has_not_are_told(tmp_path: Path) -> None:

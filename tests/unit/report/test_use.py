@@ -71,3 +71,13 @@ def test_a_run_without_samples_has_no_figures_and_no_plot(tmp_path: Path) -> Non
         run.devices(1, process).unlink()
     records = read(run)
     assert use.figures(records) is None and use.plot(records, result(run)) is None and use.warnings(records) == []
+
+
+def test_an_attempt_that_came_to_no_phase_has_a_report_too(tmp_path: Path) -> None:
+    run = made(tmp_path, 80, 0.02)
+    append_jsonl(run.journal, {"event": "submitting", "attempt": 2, "time": 40})
+    append_jsonl(run.journal, {"event": "ended", "attempt": 2, "ending": "CRASHED", "time": 41})
+    run.attempt(2).mkdir()
+    assert result(run)["device_use"]["num_samples"] == 20
+    run.events.unlink()
+    assert result(run)["device_use"] is None

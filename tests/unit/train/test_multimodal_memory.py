@@ -103,3 +103,10 @@ def test_lengths_are_those_of_the_lines_or_of_the_budget(tmp_path: Path, monkeyp
     assert drawn.known and 20 < drawn.response < drawn.tokens <= recipe().data.max_text_length
     absent = memory.lengths(recipe("data.source=nowhere", "data.max_text_length=300"))
     assert (absent.tokens, absent.response, absent.known) == (300, 300, False)
+
+
+def test_a_batch_that_does_not_count_yet_is_no_end_of_the_search() -> None:
+    """Of a large model in small batches the optimizer's step is the fullest moment."""
+    found = memory.largest(lambda lines: max(1000, 10 * lines), 1, 4000)
+    assert 392 <= found <= 400
+    assert memory.largest(lambda lines: 1000, 1, 4000) > 64, "and it ends where no batch counts"

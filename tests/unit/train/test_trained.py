@@ -236,6 +236,27 @@ def test_what_cannot_be_opened_is_one_line(folder: Path, out: Path, tmp_path: Pa
     assert not (tmp_path / "o").exists()
 
 
+def test_an_export_takes_no_place_but_its_own(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = tmp_path / "o.part" / "mine"
+    beside.parent.mkdir()
+    beside.touch()
+    (tmp_path / "file").touch()
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(export.graphs, "write", interrupted)
+        export.export(folder / "runs" / "r", tmp_path / "o", onnx=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "o.part"] and beside.exists()
+    monkeypatch.chdir(beside.parent)
+    beside.unlink()
+    with pytest.raises(UserError, match="is where you are"):
+        export.export(folder / "runs" / "r", Path(), onnx=False)
+    with pytest.raises(UserError, match="is not empty"):
+        export.export(folder / "runs" / "r", tmp_path / "file", onnx=False)
+
+
 def test_options_that_are_for_another_kind_of_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     for argv, said in ((["export", str(tmp_path), "out", "--onnx"], "--onnx is for multimodal"), (["eval", str(tmp_path)], "what to ask")):
         monkeypatch.setattr(sys, "argv", ["podwright.train", *argv])

@@ -1,0 +1,30 @@
+"""A directory that is given to others: there with all that belongs to it, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from podwright.errors import UserError
+
+
+def check(out: Path) -> None:
+    """UserError where `out` cannot become a directory of ours."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise UserError(f"{out} is not empty", "name a directory that does not exist yet")
+    if out.resolve() == Path.cwd():
+        raise UserError(f"{out} is where you are, and would be replaced", "name a directory that does not exist yet")
+
+
+@contextlib.contextmanager
+def made(out: Path) -> Iterator[Path]:
+    """A folder to write into, which is `out` in the end, and gone where that fails."""
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")  # what a killed process leaves behind is not taken for a model
+    try:
+        yield part
+        part.rename(out)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
