@@ -7,7 +7,7 @@ from typing import Any
 from podwright.report import style, timing, use
 from podwright.report.comparable import Curve, Figure
 from podwright.report.drawing import Draw, Plot, in_percent, losses, one_line, rate
-from podwright.report.records import Records, Result, known, number
+from podwright.report.records import Records, Result, newest, number
 from podwright.report.wording import figure, how_far, percent
 from podwright.rundir import Record
 
@@ -33,7 +33,7 @@ _COLORS = ("blue", "teal", "orange")
 
 def figures(records: Records, tests: list[Record]) -> Result:
     steps = records.steps()
-    before, after = _tested(tests, "before"), _tested(tests, "after")
+    before, after = newest(tests, "before"), newest(tests, "after")
     return {
         "loss": timing.trend(steps, "loss"),
         "loss_before": number(before.get("loss")),
@@ -42,14 +42,7 @@ def figures(records: Records, tests: list[Record]) -> Result:
         **{f"chance_at_{k}": number((after or before).get(f"chance_at_{k}")) for k in (1, 5)},
         "directions": _directions(before, after),
         "num_tested": (after or before).get("num"),
-        "epochs": timing.last(steps, "epoch"),
-        "samples": timing.last(steps, "samples"),
-        "grad_norm": timing.trend(steps, "grad_norm"),
-        "data_wait_share": timing.share_waited(timing.warm_steps(records)),
-        "peak_memory_gib": max(known(steps, "peak_memory_gib"), default=None),
-        "device_use": use.figures(records),
-        "warnings": use.warnings(records),
-        "data": records.last("environment").get("data"),
+        **use.of_lines(records),
         "units": UNITS | use.UNITS,
     }
 
@@ -76,10 +69,6 @@ def say(result: Result) -> str:
 def also(result: Result) -> str:
     five = result["recall_at_5_after"]
     return "" if five is None else f"Among the nearest five a right one is found {percent(five)} of the time."
-
-
-def _tested(tests: list[Record], when: str) -> Record:
-    return next((t for t in reversed(tests) if t["when"] == when), {})
 
 
 def _directions(before: Record, after: Record) -> list[dict[str, Any]]:

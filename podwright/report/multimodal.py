@@ -7,7 +7,7 @@ from typing import Any
 from podwright.report import style, timing, use
 from podwright.report.comparable import Curve, Figure
 from podwright.report.drawing import Draw, Plot, in_percent, losses, one_line, rate
-from podwright.report.records import Records, Result, known, number
+from podwright.report.records import Records, Result, newest, number
 from podwright.report.wording import figure, how_far, percent
 from podwright.rundir import Record
 
@@ -36,29 +36,22 @@ UNITS = {
 
 
 def figures(records: Records, tests: list[Record]) -> Result:
-    steps, last = records.steps(), _tested(tests, "after")
-    before, after = number(_tested(tests, "before").get("accuracy")), number(last.get("accuracy"))
+    steps, last = records.steps(), newest(tests, "after")
+    before, after = number(newest(tests, "before").get("accuracy")), number(last.get("accuracy"))
     return {
         "loss": timing.trend(steps, "loss"),
-        "loss_before": number(_tested(tests, "before").get("loss")),
+        "loss_before": number(newest(tests, "before").get("loss")),
         "loss_after": number(last.get("loss")),
         "accuracy_before": before,
         "accuracy_after": after,
         "accuracy_gain": None if before is None or after is None else after - before,
-        "majority": number((last or _tested(tests, "before")).get("majority")),
+        "majority": number((last or newest(tests, "before")).get("majority")),
         "json_valid": number(last.get("json_valid")),
         "accuracy_without_image": number((last.get("without_image") or {}).get("accuracy")),
         "accuracy_without_audio": number((last.get("without_audio") or {}).get("accuracy")),
         "fields": _fields(last),
         "num_tested": last.get("num"),
-        "epochs": timing.last(steps, "epoch"),
-        "samples": timing.last(steps, "samples"),
-        "grad_norm": timing.trend(steps, "grad_norm"),
-        "data_wait_share": timing.share_waited(timing.warm_steps(records)),
-        "peak_memory_gib": max(known(steps, "peak_memory_gib"), default=None),
-        "device_use": use.figures(records),
-        "warnings": use.warnings(records),
-        "data": records.last("environment").get("data"),
+        **use.of_lines(records),
         "units": UNITS | use.UNITS,
     }
 
@@ -88,10 +81,6 @@ def also(result: Result) -> str:
     image, audio = result["accuracy_without_image"], result["accuracy_without_audio"]
     both = image is not None and audio is not None
     return f"Without the picture it is {percent(image)}, without the sound {percent(audio)}." if both else ""
-
-
-def _tested(tests: list[Record], when: str) -> Record:
-    return next((t for t in reversed(tests) if t["when"] == when), {})
 
 
 def _fields(test: Record) -> list[dict[str, Any]]:

@@ -201,3 +201,8 @@ def _float(text: str) -> float | None:
         return number(float(text))
     except ValueError:
         return None
+
+
+def newest(tests: list[Record], when: str) -> Record:
+    """The last evaluation of those before, during or after training; {} where there is none."""
+    return next((t for t in reversed(tests) if t["when"] == when), {})

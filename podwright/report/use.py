@@ -22,6 +22,21 @@ _SHOWN = (
 )
 
 
+def of_lines(records: Records) -> Result:
+    """What every kind that trains on lines in PyTorch says of its steps and its devices."""
+    steps = records.steps()
+    return {
+        "epochs": timing.last(steps, "epoch"),
+        "samples": timing.last(steps, "samples"),
+        "grad_norm": timing.trend(steps, "grad_norm"),
+        "data_wait_share": timing.share_waited(timing.warm_steps(records)),
+        "peak_memory_gib": max(known(steps, "peak_memory_gib"), default=None),
+        "device_use": figures(records),
+        "warnings": warnings(records),
+        "data": records.last("environment").get("data"),
+    }
+
+
 def figures(records: Records) -> Result | None:
     """Over all processes, and of each; None where nothing was sampled."""
     samples = _during_steps(records)
