@@ -97,6 +97,8 @@ def run(
     from podwright.plan.check import refuse
     from podwright.run import create
 
+    if seeds and (said := [one for one in overrides or [] if one.startswith("seed=")]):
+        raise UserError(f"{said[0]} and --seeds {seeds} both say which seed", "leave one of them out")
     targets.devices(on)
     shared = targets.runs(on) if runs == RUNS else None
     resolved = _recipe(recipe, overrides, smoke)
@@ -138,14 +140,15 @@ def _several(names: list[str], make: Callable[[str], RunDir], *, at_once: bool, 
 
     out = sys.stderr if as_json else sys.stdout
     begun: list[RunDir] = []
-    ok = True
+    ok = here = True
     for name in names:
         begun.append(make(name))
-        ok = attend(begun[-1], "submit" if at_once else "follow", out)
-        if not ok:
+        ok, here = attend(begun[-1], "submit" if at_once else "follow", out)
+        if not (ok and here):
             break
     for one in begun if at_once and watching else ():
-        attend(one, "watch", out)
+        here = here and attend(one, "watch", out)[1]
+    ok = ok and here
     rows = [row(one) for one in begun]
     if at_once and watching:
         ok = ok and all(r["ending"] == Ending.FINISHED for r in rows)
@@ -194,7 +197,7 @@ def drive(run: RunDir, verb: str, as_json: bool) -> None:
     from podwright.run.listing import row
 
     # stdout is the document's alone
-    ok = attend(run, verb, sys.stderr if as_json else sys.stdout)
+    ok, _ = attend(run, verb, sys.stderr if as_json else sys.stdout)
     shown = row(run)
     show.document(shown) if as_json else show.standing(shown)
     raise typer.Exit(0 if ok else 1)

@@ -13,19 +13,18 @@ from podwright.watch.live import View, view
 _STOP_ON_INTERRUPT = ("follow", "resume")
 
 
-def attend(run: RunDir, verb: str, out: TextIO) -> bool:
-    """Carry `verb` out; whether the run now stands as that verb means it to."""
+def attend(run: RunDir, verb: str, out: TextIO) -> tuple[bool, bool]:
+    """Carry `verb` out; whether the run now stands as that verb means it to, and whether nobody has pressed Ctrl-C."""
     looking = view(run, out)
     try:
-        state = _carry_out(run, verb, looking)
+        with Interrupts(stops=verb in _STOP_ON_INTERRUPT, say=looking.say) as interrupts:
+            state = _carry_out(run, verb, looking, interrupts)
     finally:
         looking.close()
-    if verb in _STOP_ON_INTERRUPT:
-        return state.ending is Ending.FINISHED
-    return True
+    return verb not in _STOP_ON_INTERRUPT or state.ending is Ending.FINISHED, not interrupts.any
 
 
-def _carry_out(run: RunDir, verb: str, looking: View) -> RunState:
+def _carry_out(run: RunDir, verb: str, looking: View, interrupts: Interrupts) -> RunState:
     def observe(state: RunState, waiting: str) -> None:
         looking.refresh(str(state.ending or (f"waiting ({waiting})" if waiting else state.phase)), state.attempt)
 
@@ -33,11 +32,10 @@ def _carry_out(run: RunDir, verb: str, looking: View) -> RunState:
         looking.say(f"warning: {message}")
 
     driver = drive.Driver(run, observe, warn, starts=verb != "watch")
-    with Interrupts(stops=verb in _STOP_ON_INTERRUPT, say=looking.say) as interrupts:
-        if verb == "submit":
-            return driver.submit()
-        if verb == "stop":
-            return drive.stop(driver, interrupts)
-        if verb == "resume":
-            return drive.resume(driver, interrupts)
-        return driver.follow(interrupts)
+    if verb == "submit":
+        return driver.submit()
+    if verb == "stop":
+        return drive.stop(driver, interrupts)
+    if verb == "resume":
+        return drive.resume(driver, interrupts)
+    return driver.follow(interrupts)

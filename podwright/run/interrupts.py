@@ -23,6 +23,10 @@ class Interrupts:
     def leave(self) -> bool:
         return self._count > (1 if self._stops else 0)
 
+    @property
+    def any(self) -> bool:
+        return self._count > 0
+
     def __enter__(self) -> Interrupts:
         self._before = signal.signal(signal.SIGINT, self._interrupted)
         return self

@@ -168,9 +168,8 @@ class Keeper:
                 self.strangers.append(Link(self.server.accept()[0]))
         for link in list(self.strangers):
             for message in link.hear():
-                if secrets.compare_digest(str(message.get("token", "")), self.token) and message.get("host") in range(
-                    1, len(self.job["hosts"])
-                ):
+                token = str(message.get("token", "")).encode(errors="surrogatepass")  # what strangers say may be anything
+                if secrets.compare_digest(token, self.token.encode()) and message.get("host") in range(1, len(self.job["hosts"])):
                     self.links[message["host"]] = link
                     self.write()
             if link.closed or link in self.links.values():

@@ -87,7 +87,7 @@ def examine(own: SshSettings, hosts: Sequence[Host], python: str, arguments: lis
         path = ""
         if not own.runs:
             host.ship(home, pack_code)
-            path = f"export PYTHONPATH=$PWD/{shlex.quote(home)}/code; " if not home.startswith("/") else f"export PYTHONPATH={home}/code; "
+            path = f"export PYTHONPATH={'' if home.startswith('/') else '$PWD/'}{shlex.quote(home)}/code; "
         tell = f"{python} -m podwright.train facts --rank {number} {shlex.join(given)}"
         try:
             told = facts_in(host.call(prepared(own, f"cd && {path}exec {tell}"), seconds=300))

@@ -110,7 +110,7 @@ _SAID: tuple[Words, ...] = (
         "set python of the target to one that is on every host",
     ),
     Words(
-        r"Permission denied|Read-only file system|\[Errno 2\] No such file or directory",
+        r"Permission denied|Operation not permitted|Read-only file system|\[Errno 2\] No such file or directory",
         "folder cannot be written on host {host}: {said}",
         "set folder of the target to one that can",
     ),

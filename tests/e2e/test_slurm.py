@@ -113,6 +113,17 @@ def test_seeds_are_jobs_that_queue_up(farm: Farm) -> None:
     assert json.loads((farm.folder / "runs/r-seed-4/recipe.json").read_text())["seed"] == 4
 
 
+def test_who_leaves_the_runs_of_several_seeds_leaves_them_at_work(farm: Farm) -> None:
+    launcher = farm.start_run(100, "--on", "lab", "--seeds", "0,1", STANDIN_STEP_S="0.4")
+    wait_for(lambda: (farm.folder / "runs/r-seed-1/attempts/1/sbatch.txt").exists(), 60)
+    wait_for(lambda: (farm.folder / "runs/r-seed-0/metrics.jsonl").exists(), 60)
+    launcher.send_signal(signal.SIGINT)
+    launcher.communicate(timeout=30)
+    assert launcher.returncode == 1 and farm.submitted() == 2
+    for seed in (0, 1):
+        assert farm.call("stop", f"r-seed-{seed}")[0] == 0
+
+
 def test_gpus_are_asked_for_and_every_process_sees_those_of_its_node(farm: Farm) -> None:
     farm.target("gpus", python=farm.folder / "python", nodes=2, gpus_per_node=2)
     code, out, err = farm.run(2, "--on", "gpus", JAX_PLATFORMS="cuda")

@@ -83,11 +83,10 @@ class Job:
         found = vectors(self.model, lines.to(self.world.device))
         scales = {m: self.model.scale(m) for m in found}
         total = 0.0
-        for start in range(0, len(lines), size):
-            part = slice(start, start + size)
+        for part in parts(len(lines), size):
             present = {m: x[part].to(self.world.device) for m, x in lines.present.items()}
             loss = aligner.info_nce({m: x[part] for m, x in found.items()}, scales, present)
-            total += float(loss) * min(size, len(lines) - start)
+            total += float(loss) * (part.stop - part.start)
         figures = retrieval.retrieval({m: x.cpu() for m, x in found.items()}, lines)
         return {"num": len(lines), "loss": total / len(lines), **figures}, []
 
@@ -100,6 +99,12 @@ class Job:
 
     def result(self) -> tuple[Path, dict[str, Tensor]]:
         return self.run.aligner, {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
+
+
+def parts(count: int, size: int) -> list[slice]:
+    """Of `count` lines, `size` (2 or more) at a time; one alone has nothing to be told from, so it goes with those before."""
+    starts = [n for n in range(0, count, size) if n == 0 or count - n > 1]
+    return [slice(a, b) for a, b in zip(starts, [*starts[1:], count], strict=True)]
 
 
 def vectors(model: Aligner, lines: Lines) -> dict[str, Tensor]:

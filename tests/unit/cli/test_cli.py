@@ -85,6 +85,7 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
         (["run", *GOOD, "--seeds", "3-1"], "--seeds '3-1' names no seeds", "type --seeds 0,1,2"),
         (["run", *GOOD, "--seeds", "0,3-1"], "--seeds '0,3-1' names no seeds", "type --seeds 0,1,2"),
         (["run", *GOOD, "--seeds", "0-999999999"], "--seeds 0-999999999 are 1000000000 runs", "at most 64"),
+        (["run", *GOOD, "seed=7", "--seeds", "1,2"], "seed=7 and --seeds 1,2 both say which seed", "leave one of them out"),
         (["run", *GOOD, "--seeds", "a"], "--seeds 'a' names no seeds", "type --seeds 0,1,2"),
         (["run", *GOOD, "--seeds", "0-999"], "--seeds 0-999 are 1000 runs", "at most 64"),
         (["run", *GOOD, "--seeds", "0-1", "--detach"], "--detach would start the runs of 2 seeds at once", "leave --detach out"),

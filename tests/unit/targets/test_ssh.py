@@ -104,6 +104,7 @@ def test_ssh_is_called_so_that_it_asks_nothing_and_keeps_its_connection() -> Non
         ("Connection closed by 10.0.0.2 port 2222\n", "the connection to host me@gpu-2:2222 broke", "try again", Ending.NO_CAPACITY),
         ("Timeout, server gpu-2 not responding.\n", "broke", "try again", Ending.NO_CAPACITY),
         ("tar: ./a: Cannot write: No space left on device\n", "the disk of host me@gpu-2:2222 is full", "folder", Ending.BAD_INPUT),
+        ("PermissionError: [Errno 1] Operation not permitted: '/x'\n", "folder cannot be written on host", "set folder", Ending.BAD_INPUT),
         ("mkdir: cannot create directory '/x': Permission denied\n", "folder cannot be written on host", "set folder", Ending.BAD_INPUT),
         ("start.sh: line 3: exec: python3: not found\n", "has no such Python", "set python", Ending.BAD_INPUT),
         ("start.sh: line 3: /no/python: No such file or directory\n", "has no such Python", "set python", Ending.BAD_INPUT),
@@ -298,7 +299,7 @@ def _knock(port: int) -> None:
     for _ in range(100):
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=5) as s:
-                s.sendall(b'{"token": "wrong", "host": 1}\n[1]\nnoise\n')
+                s.sendall(b'{"token": "wrong", "host": 1}\n{"token": "\\u00e9", "host": 1}\n{"token": "\\ud800"}\n[1]\nnoise\n')
                 s.recv(1)
                 return
         except OSError:

@@ -164,6 +164,12 @@ def test_what_cannot_be_told_apart_adds_nothing(audio: list[int]) -> None:
     assert model.projection_heads["audio_head"].fc.weight.grad.abs().sum() == 0  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(("count", "ends"), [(8, [4, 8]), (9, [4, 9]), (10, [4, 8, 10]), (3, [3]), (1, [1])])
+def test_no_line_is_tested_alone(count: int, ends: list[int]) -> None:
+    found = alignment.parts(count, 4)
+    assert [p.stop for p in found] == ends and [p.start for p in found] == [0, *ends[:-1]]
+
+
 def test_retrieval_counts_equal_contents_once_and_chance_as_it_is() -> None:
     """Texts 0 and 1 are equal, so both pictures are right answers to either, and pictures have three texts to choose from."""
     text = torch.tensor([[1.0, 0], [1, 0], [0, 1], [-1, 0]])
