@@ -2,10 +2,11 @@
 
     python bench/phase2_cpu.py [--out bench/results/FILE.json] [--rounds 2] [--steps 3]
 
-The same lines (drawn cats), the same model (Qwen2.5-0.5B's width and vocabulary, two layers, random), adapters of rank 16, float32,
-4 lines a step. The plain step does what the original does: it decodes and encodes its files, pads to max_text_length and makes
-logits of every position. Trainer gets the features made beforehand and pads to the longest line of its batch. Each runs in a process
-of its own, `--rounds` times; samples/s are of the median step after the first. Encoders are the tiny ones: the original's cost more.
+The same lines (drawn cats, after the system prompt of phase2-qwen2.5-0.5b-cluster: 171 tokens of prompt, 87 of response), the same
+model (Qwen2.5-0.5B's width and vocabulary, two layers, random), adapters of rank 16, float32, 4 lines a step. The plain step does what
+the original does: it decodes and encodes its files, pads to max_text_length and makes logits of every position. Trainer gets the
+features made beforehand and pads to the longest line of its batch. Each runs in a process of its own, `--rounds` times; samples/s are
+of the median step after the first. Encoders are the tiny ones: the original's cost more.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def made(folder: Path):
     from podwright.train.multimodal import inputs, model, world
 
     torch.set_num_threads(os.cpu_count() or 1)
-    recipe = load.load("phase2-tiny", SETTINGS)
+    prompt = load.load("phase2-qwen2.5-0.5b-cluster").data.system_prompt
+    recipe = load.load("phase2-tiny", (*SETTINGS, f"data.system_prompt={prompt!r}"))
     found = inputs.load(RunDir(folder), recipe, world.World())
     llm.MODELS["bench"] = llm.LlmDims(896, 4864, 2, 14, 2, 151936)
     built = model.build(recipe.model_copy(update={"model": recipe.model.model_copy(update={"name": "bench"})}), None)
