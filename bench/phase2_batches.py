@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import sys
 from pathlib import Path
 
 import torch
-from stamp import stamp
+from stamp import keep, stamp
 
 from podwright.accelerators import GIB, GPUS
 from podwright.plan.tracked import SAFE
@@ -78,12 +77,7 @@ def main() -> int:
             same = next((n for n in NAMES if side in rows[n] and limits[n] == limits[name]), None)
             rows[name][side] = rows[same][side] if same else memory.largest(peak, 16, limits[name])
         print(f"{side}: {sixteen[side]} GiB with 16 lines, {[rows[name][side] for name in NAMES]}", file=sys.stderr)
-    print(
-        json.dumps(found := {**stamp(__file__), "line_tokens": 512, "gib_with_16_lines": sixteen, "per_device_batch_size": rows}, indent=1)
-    )
-    if args.out:
-        args.out.write_text(json.dumps(found, indent=1) + "\n")
-    return 0
+    return keep({**stamp(__file__), "line_tokens": 512, "gib_with_16_lines": sixteen, "per_device_batch_size": rows}, args.out)
 
 
 if __name__ == "__main__":

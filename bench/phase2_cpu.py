@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from stamp import stamp
+from stamp import keep, stamp
 
 HERE = Path(__file__).resolve().parent
 BATCH, LINES, MAX_LENGTH = 4, 64, 512
@@ -181,10 +181,7 @@ def main() -> int:
         "times_faster": {name: medians[name] / medians["ours"] for name in ("plain", "trainer")},
         "seconds": seconds,
     }
-    print(json.dumps(found, indent=1))
-    if args.out:
-        args.out.write_text(json.dumps(found, indent=1) + "\n")
-    return 0
+    return keep(found, args.out)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from stamp import stamp
+from stamp import keep, stamp
 
 HERE = Path(__file__).resolve().parent
 LINE = 128
@@ -109,10 +109,7 @@ def main() -> int:
         rows[name]["ratio"] = round(rows[name]["predicted_gib"] / rows[name]["measured_gib"], 3)
         print(f"{name}: {rows[name]}", file=sys.stderr)
     found = {**stamp(__file__), "line_tokens": LINE, "cases": rows}
-    print(json.dumps(found, indent=1))
-    if args.out:
-        args.out.write_text(json.dumps(found, indent=1) + "\n")
-    return 0
+    return keep(found, args.out)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo", "unshare", "flock")
@@ -60,11 +60,16 @@ SlurmdParameters=config_overrides
 
 def missing() -> str:
     """Why there can be no cluster here; "" when there can."""
+    return lacking(NEEDED, "slurmctld slurmd slurm-client munge")
+
+
+def lacking(needed: Iterable[str], packages: str) -> str:
+    """Why there can be no nodes with names of their own and the commands `needed`, which `packages` have."""
     if os.geteuid():
-        return "a cluster of its own needs root, for namespaces"
-    absent = [name for name in NEEDED if not shutil.which(name)]
+        return "nodes with names of their own need root, for namespaces"
+    absent = [name for name in needed if not shutil.which(name)]
     if absent:
-        return f"{', '.join(absent)} not installed: apt-get install --no-install-recommends slurmctld slurmd slurm-client munge"
+        return f"{', '.join(absent)} not installed: apt-get install --no-install-recommends {packages}"
     done = subprocess.run(["unshare", "-u", "-m", "-p", "-f", "--mount-proc", "true"], capture_output=True, text=True, check=False)
     return f"no namespaces: {done.stderr.strip()}" if done.returncode else ""
 

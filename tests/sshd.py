@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cluster import _end_with_parent, _ports
+from tests.cluster import _end_with_parent, _ports, lacking
 
 NEEDED = ("sshd", "ssh", "ssh-keygen", "unshare")
 HOSTS = {"h1": "127.0.0.11", "h2": "127.0.0.12"}
@@ -33,13 +33,7 @@ LogLevel VERBOSE
 
 def missing() -> str:
     """Why there can be no hosts here; "" when there can."""
-    if os.geteuid():
-        return "hosts of its own need root, for namespaces"
-    absent = [name for name in NEEDED if not shutil.which(name)]
-    if absent:
-        return f"{', '.join(absent)} not installed: apt-get install --no-install-recommends openssh-server openssh-client"
-    done = subprocess.run(["unshare", "-u", "-m", "-p", "-f", "--mount-proc", "true"], capture_output=True, text=True, check=False)
-    return f"no namespaces: {done.stderr.strip()}" if done.returncode else ""
+    return lacking(NEEDED, "openssh-server openssh-client")
 
 
 class Hosts:

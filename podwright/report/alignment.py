@@ -6,7 +6,7 @@ from typing import Any
 
 from podwright.report import style, timing, use
 from podwright.report.comparable import Curve, Figure
-from podwright.report.drawing import Draw, Plot, in_percent, losses, one_line, rate
+from podwright.report.drawing import Draw, Plot, bars, in_percent, losses, rate
 from podwright.report.records import Records, Result, newest, number
 from podwright.report.wording import figure, how_far, percent
 from podwright.rundir import Record
@@ -118,21 +118,15 @@ def by_direction(records: Records, result: Result) -> Plot | None:
     rows = [r for r in result["directions"] if r["recall_at_1_after"] is not None]
     if not rows:
         return None
-    fig, (ax,) = style.figure("found", x="")
     series = (
         ("recall_at_1_after", "nearest", "blue"),
         ("recall_at_5_after", "among five", "teal"),
         ("chance_at_1", "by chance", "grey"),
         ("chance_at_5", "five by chance", "orange"),
     )
-    for n, (name, label, color) in enumerate(series):
-        ax.bar([i + (n - 1.5) * 0.2 for i in range(len(rows))], [r[name] or 0.0 for r in rows], 0.2, color=style.color(color), label=label)
-    ax.set_xticks(range(len(rows)), [f"{r['query']}\nto {r['target']}" for r in rows])
-    ax.set_ylim(0, 1.03)
-    in_percent(ax)
-    style.legend(fig, ax)
     caption = "After training. Equal texts count as one answer; where several answers fit a query, any of them is right."
-    return Plot("directions", "By direction", caption, style.to_svg(fig, "Retrieval in each direction"))
+    svg = bars("found", [f"{r['query']}\nto {r['target']}" for r in rows], rows, series, "Retrieval in each direction")
+    return Plot("directions", "By direction", caption, svg)
 
 
 def loss(records: Records, result: Result) -> Plot | None:
@@ -140,13 +134,7 @@ def loss(records: Records, result: Result) -> Plot | None:
     return losses(records, result, "nats per line", caption)
 
 
-def throughput(records: Records, result: Result) -> Plot | None:
-    steps = timing.warm_steps(records) or records.steps()
-    caption = "Lines trained a second over all devices."
-    return one_line(steps, "samples_per_s", "Lines per second", "samples/s", "teal", caption, 0.0, name="samples-per-s", x="step")
-
-
-PLOTS: tuple[Draw, ...] = (retrieval, by_direction, loss, rate, throughput, use.plot)
+PLOTS: tuple[Draw, ...] = (retrieval, by_direction, loss, rate, use.throughput, use.plot)
 
 _LEARNED = ("data", "training")
 COMPARED: tuple[Figure, ...] = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from podwright.report import style
 from podwright.report.records import Records, Result, number
@@ -79,3 +79,17 @@ def raw_and_smooth(ax: style.Axes, raw: Line, color: str, label: str | None = No
 
 def in_percent(ax: style.Axes) -> None:
     ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
+
+
+def bars(y: str, labels: list[str], rows: list[Result], series: Sequence[tuple[str, str, str]], title: str) -> str:
+    """SVG of shares: at each label a bar for every (key of its row, name, colour) of `series`."""
+    fig, (ax,) = style.figure(y, x="")
+    width = 0.8 / len(series)
+    for n, (key, name, color) in enumerate(series):
+        places = [i + (n - (len(series) - 1) / 2) * width for i in range(len(rows))]
+        ax.bar(places, [r[key] or 0.0 for r in rows], width, color=style.color(color), label=name)
+    ax.set_xticks(range(len(rows)), labels)
+    ax.set_ylim(0, 1.03)
+    in_percent(ax)
+    style.legend(fig, ax)
+    return style.to_svg(fig, title)

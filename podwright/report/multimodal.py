@@ -6,7 +6,7 @@ from typing import Any
 
 from podwright.report import style, timing, use
 from podwright.report.comparable import Curve, Figure
-from podwright.report.drawing import Draw, Plot, in_percent, losses, one_line, rate
+from podwright.report.drawing import Draw, Plot, bars, in_percent, losses, rate
 from podwright.report.records import Records, Result, newest, number
 from podwright.report.wording import figure, how_far, percent
 from podwright.rundir import Record
@@ -122,21 +122,15 @@ def by_field(records: Records, result: Result) -> Plot | None:
     rows = [r for r in result["fields"] if r["accuracy"] is not None]
     if not rows:
         return None
-    fig, (ax,) = style.figure("right", x="")
     series = (
         ("accuracy", "picture and sound", "blue"),
         ("without_image", "without picture", "orange"),
         ("without_audio", "without sound", "teal"),
         ("majority", "commonest answer", "grey"),
     )
-    for n, (name, label, color) in enumerate(series):
-        ax.bar([i + (n - 1.5) * 0.2 for i in range(len(rows))], [r[name] or 0.0 for r in rows], 0.2, color=style.color(color), label=label)
-    ax.set_xticks(range(len(rows)), [r["field"].replace("_", "\n") for r in rows])
-    ax.set_ylim(0, 1.03)
-    in_percent(ax)
-    style.legend(fig, ax)
     caption = "What each field needs: a field of the picture falls without it, one of the sound without that, the rest with either."
-    return Plot("fields", "By field", caption, style.to_svg(fig, "Accuracy of each field"))
+    svg = bars("right", [r["field"].replace("_", "\n") for r in rows], rows, series, "Accuracy of each field")
+    return Plot("fields", "By field", caption, svg)
 
 
 def loss(records: Records, result: Result) -> Plot | None:
@@ -144,13 +138,7 @@ def loss(records: Records, result: Result) -> Plot | None:
     return losses(records, result, "nats per response token", caption)
 
 
-def throughput(records: Records, result: Result) -> Plot | None:
-    steps = timing.warm_steps(records) or records.steps()
-    caption = "Lines trained a second over all devices."
-    return one_line(steps, "samples_per_s", "Lines per second", "samples/s", "teal", caption, 0.0, name="samples-per-s", x="step")
-
-
-PLOTS: tuple[Draw, ...] = (accuracy, by_field, loss, rate, throughput, use.plot)
+PLOTS: tuple[Draw, ...] = (accuracy, by_field, loss, rate, use.throughput, use.plot)
 
 _PACE = ("model", "hardware")
 COMPARED: tuple[Figure, ...] = (

@@ -6,7 +6,7 @@ import statistics
 from typing import Any
 
 from podwright.report import style, timing
-from podwright.report.drawing import Plot, raw_and_smooth
+from podwright.report.drawing import Plot, one_line, raw_and_smooth
 from podwright.report.records import Records, Result, known, number
 from podwright.report.series import MOST_POINTS, Line
 from podwright.report.wording import percent
@@ -63,6 +63,12 @@ def warnings(records: Records) -> list[str]:
             f"The GPUs were busy {mean:.0f} % of the time during steps, and {percent(room)} of their memory was never used: type {more}."
         )
     return found
+
+
+def throughput(records: Records, result: Result) -> Plot | None:
+    steps = timing.warm_steps(records) or records.steps()
+    caption = "Lines trained a second over all devices."
+    return one_line(steps, "samples_per_s", "Lines per second", "samples/s", "teal", caption, 0.0, name="samples-per-s", x="step")
 
 
 def plot(records: Records, result: Result) -> Plot | None:

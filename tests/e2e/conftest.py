@@ -61,6 +61,14 @@ class Bench:
         (row,) = json.loads(out)
         return row
 
+    def close(self) -> None:
+        if self.path("journal.jsonl").exists():
+            self.call("stop", "r")
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
 
 def wait_for(true: Callable[[], bool], seconds: float = 20) -> None:
     end = time.monotonic() + seconds
@@ -73,9 +81,4 @@ def wait_for(true: Callable[[], bool], seconds: float = 20) -> None:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
-    if made.path("journal.jsonl").exists():
-        made.call("stop", "r")
-    for process in made.started:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+    made.close()

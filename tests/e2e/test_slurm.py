@@ -80,12 +80,7 @@ class Farm(Bench):
 def farm(tmp_path: Path, lab: cluster.Cluster) -> Iterator[Farm]:
     made = Farm(tmp_path, lab)
     yield made
-    if made.path("journal.jsonl").exists():
-        made.call("stop", "r")
-    for process in made.started:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+    made.close()
 
 
 def test_a_run_goes_through_and_says_where_it_was(farm: Farm) -> None:

@@ -105,12 +105,7 @@ class Pair(Bench):
 def pair(tmp_path: Path, lab: sshd.Hosts) -> Iterator[Pair]:
     made = Pair(tmp_path, lab)
     yield made
-    if made.path("journal.jsonl").exists():
-        made.call("stop", "r")
-    for process in made.started:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+    made.close()
 
 
 def test_a_run_goes_through_and_everything_comes_back(pair: Pair) -> None:

@@ -8,5 +8,5 @@ cd ../../../.. || exit 1
 { module load 'cuda/12.4' # the newest
 } < /dev/null || { echo 'a line of the target'"'"'s setup failed: module load '"'"'cuda/12.4'"'"' # the newest' >&2; exit 1; }
 export PYTHONPATH=$(cd ../code && pwd)${PYTHONPATH:+:$PYTHONPATH}
-export MASTER_ADDR=gpu-1 MASTER_PORT=15832
+export MASTER_ADDR=gpu-1 MASTER_PORT=29988
 exec "$HOME"/venv/bin/python -m podwright.targets.on_host keep "$attempt" "$1"

@@ -30,10 +30,10 @@ TWO = SshSettings(
     accelerator="H100-80GB",
     setup=("source /etc/profile.d/modules.sh", "module load 'cuda/12.4' # the newest"),
     python="~/venv/bin/python",
-    ssh=("-F", "/data/me/config"),
+    ssh=("-F", "/project/ssh.config"),
 )
 RENDERED = {
-    "two-hosts": (TWO, Job(Path("/data/me/work/runs/r"), 2, Path("/data/me/work"), 1.0)),
+    "two-hosts": (TWO, Job(Path("/project/runs/r"), 2, Path("/project"), 1.0)),
     "shared": (
         TWO.model_copy(update={"runs": "/nfs/runs", "tasks_per_node": 8, "address": "10.0.0.1", "python": "/nfs/python", "setup": ()}),
         Job(Path("/nfs/runs/r"), 1, Path("/nfs/my work"), 1.0),
@@ -68,8 +68,8 @@ def test_runs_are_told_apart_on_their_hosts_and_attempts_by_their_ports() -> Non
 
 
 def test_ssh_is_called_so_that_it_asks_nothing_and_keeps_its_connection() -> None:
-    argv = Host(Shell(), "me@gpu-2:2222", ("-F", "/data/me/config")).argv("cd 'a b' && true")
-    assert argv[:3] == ["ssh", "-F", "/data/me/config"] and argv[-2:] == ["me@gpu-2", """sh -c 'cd '"'"'a b'"'"' && true'"""]
+    argv = Host(Shell(), "me@gpu-2:2222", ("-F", "/project/ssh.config")).argv("cd 'a b' && true")
+    assert argv[:3] == ["ssh", "-F", "/project/ssh.config"] and argv[-2:] == ["me@gpu-2", """sh -c 'cd '"'"'a b'"'"' && true'"""]
     assert {"-oBatchMode=yes", "-oControlMaster=auto", "-p", "2222"} <= set(argv)
     (path,) = (option for option in argv if option.startswith("-oControlPath="))
     assert len(path.removeprefix("-oControlPath=").replace("%C", "0" * 40)) < 80  # of 104, and ssh adds 17

@@ -48,7 +48,7 @@ def tracked(asked: MultimodalRecipe) -> int:
 @pytest.mark.parametrize("extra", [("model.mixed_precision=bf16",), ("model.gradient_checkpointing=true",)])
 def test_what_is_counted_is_what_pytorch_tracks(extra: tuple[str, ...]) -> None:
     asked = recipe("model.lora_rank=0", *extra)
-    assert Shadow(asked, DIMS, 1).update(ROWS, LONGEST)["peak_bytes"] == pytest.approx(tracked(asked), rel=0.02)
+    assert Shadow(asked, DIMS, 1).update(ROWS, LONGEST)["peak_bytes"] == pytest.approx(tracked(asked), rel=0.003)
 
 
 def test_weights_and_moments_are_those_of_what_is_trained() -> None:
