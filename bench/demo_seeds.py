@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from stamp import stamp
 
 HERE = Path(__file__).resolve().parent
 
@@ -45,8 +46,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as runs:
         rows = [one(seed, runs) for seed in args.seeds]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip()
-    result = {"date": time.strftime("%Y-%m-%d"), "commit": commit, "cores": os.cpu_count(), "runs": rows}
+    result = {**stamp(__file__), "runs": rows}
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps(result, indent=1) + "\n")

@@ -13,13 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from stamp import stamp
 
 HERE = Path(__file__).resolve().parent
 
@@ -156,9 +156,7 @@ def summary(runs: dict[str, list[dict]], floor: dict | None, out: Path | None) -
     mine = medians["podwright"]
     peers = {name: s for name, s in medians.items() if name != "podwright"}
     result = {
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip(),
-        "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
+        **stamp(__file__),
         "step_s": medians,
         "times_faster_than": {name: round(s / mine, 2) for name, s in peers.items()},
         "times_faster_than_the_faster_peer": round(min(peers.values()) / mine, 2) if peers else None,

@@ -15,10 +15,11 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
+
+from stamp import stamp
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -120,8 +121,7 @@ def main() -> None:
                 flush=True,
             )
     result = {
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip(),
+        **stamp(__file__),
         "device": f"{platform.machine()} CPU, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} at the end",
         "versions": {"jax": jax.__version__, "torch": torch.__version__},
         "heads": HEADS,

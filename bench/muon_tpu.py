@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from stamp import stamp
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
@@ -101,8 +103,7 @@ def main() -> None:
         rows.append(row(*one))
         print(line(rows[-1]), flush=True)
     result = {
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip(),
+        **stamp(__file__),
         "on": ON,
         "rows": rows,
     }

@@ -11,12 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from stamp import stamp
 
 HERE = Path(__file__).resolve().parent
 RECIPE = "qwen3-1.7b-gsm8k-grpo"
@@ -37,9 +38,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = [row(*one, args.cache) for one in ROWS]
     result = {
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip(),
-        "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
+        **stamp(__file__),
         "recipe": RECIPE,
         "rows": rows,
     }

@@ -13,10 +13,10 @@ import argparse
 import dataclasses
 import json
 import os
-import subprocess
 import tempfile
-import time
 from pathlib import Path
+
+from stamp import stamp
 
 from podwright import slices
 from podwright.plan import calibrate, environment, hlo
@@ -169,10 +169,8 @@ def main() -> None:
     ratios = [r["ratio"] for r in results if "ratio" in r]
     within = sum(0.75 <= ratio <= 1.25 for ratio in ratios)
     print(f"{within} of {len(results)} within 25 %")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip()
     result = {
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": commit,
+        **stamp(__file__),
         "machine": f"{calibrate.processor()}, {os.cpu_count()} cores",
         "prices": {f"cpu-{n}": dataclasses.asdict(p) for n, p in prices.items()},
         "within_25_percent": f"{within} of {len(results)}",

@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from stamp import stamp
 
 HERE = Path(__file__).resolve().parent
 RECIPES = {"qwen3-tiny-arithmetic-grpo": "v6e-1", "qwen3-tiny-gsm8k-grpo": "v6e-1", "qwen3-1.7b-gsm8k-grpo": "v6e-16"}
@@ -30,9 +30,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = [row for recipe in args.recipes for row in compared(recipe, RECIPES[recipe], args.cache)]
     result = {
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip(),
-        "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
+        **stamp(__file__),
         "largest_difference_percent": max(abs(row["difference_percent"]) for row in rows),
         "rows": rows,
     }

@@ -14,9 +14,10 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
+
+from stamp import stamp
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -73,8 +74,7 @@ def main() -> None:
     print(f"programs:   {spread(p['error'] for r in rows for p in r['programs'])}")
     print(f"step times: {spread(r['step_error'] for r in rows if r.get('step_error') is not None)}")
     result = {
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip(),
+        **stamp(__file__),
         "rows": rows,
     }
     if args.out:

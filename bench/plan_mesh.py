@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from stamp import stamp
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -75,8 +76,7 @@ def main() -> int:
     wrong = sum(row["disagreements"] for row in rows)
     print(f"{sum(row['meshes'] for row in rows)} meshes, {wrong} disagreements; slowest check {max(row['check_ms'] for row in rows)} ms")
     if out:
-        machine = {"platform": platform.platform(), "python": platform.python_version(), **real_meshes.versions()}
-        out.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+        out.write_text(json.dumps({**stamp(__file__), "versions": real_meshes.versions(), "rows": rows}, indent=1) + "\n")
     return 1 if wrong else 0
 
 

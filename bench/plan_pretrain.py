@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from stamp import stamp
 
 HERE = Path(__file__).resolve().parent
 ROWS = (
@@ -42,9 +41,7 @@ def main() -> None:
         rows.append(row(*one, args.cache))
         print(line(rows[-1]), flush=True)
     result = {
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip(),
-        "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
+        **stamp(__file__),
         "rows": rows,
     }
     if args.out:

@@ -18,6 +18,8 @@ import sys
 import time
 from pathlib import Path
 
+from stamp import stamp
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
@@ -105,9 +107,8 @@ def main() -> None:
         r = results[-1]
         said = f"{r['predicted_s']:8.3f} / {r['published_s']:7.3f} = {r['ratio']:.3f}" if r["predicted_s"] else "no program"
         print(f"{name:26s} {r['use']:12s} {said}", flush=True)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip()
     efficiencies = {name: vars(e) for name, e in roofline.EFFICIENCIES.items()}
-    result = {"date": time.strftime("%Y-%m-%d"), "commit": commit, "efficiencies": efficiencies, "rows": results}
+    result = {**stamp(__file__), "efficiencies": efficiencies, "rows": results}
     if args.out:
         args.out.write_text(json.dumps(result, indent=1) + "\n")
 

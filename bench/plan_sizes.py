@@ -16,6 +16,8 @@ import sys
 import time
 from pathlib import Path
 
+from stamp import stamp
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
@@ -43,9 +45,8 @@ def main() -> None:
             if f"{generation}:{model}" in args.confirm:
                 rows[-1] |= {"compiled": compiled(rows[-1], args.cache)}
             print(json.dumps(rows[-1]), flush=True)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip()
     if args.out:
-        args.out.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), "commit": commit, "rows": rows}, indent=1) + "\n")
+        args.out.write_text(json.dumps({**stamp(__file__), "rows": rows}, indent=1) + "\n")
 
 
 def overrides(model: str) -> list[str]:

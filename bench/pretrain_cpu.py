@@ -14,7 +14,6 @@ import argparse
 import dataclasses
 import json
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -22,6 +21,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from stamp import stamp
 
 HERE = Path(__file__).resolve().parent
 RECIPE = "almodel-tiny"
@@ -198,9 +199,7 @@ def main() -> None:
     median = {name: statistics.median(run["step_s"] for run in found) for name, found in runs.items()}
     limit = {name: found[0]["gflop_useful"] / rate for name, found in runs.items() if name != "transformers"}
     result = {
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip(),
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+        **stamp(__file__),
         "optimizer": {"podwright": "Muon and AdamW", "transformers": "AdamW, fused"},
         "step_s": median,
         "cpu_s": {name: statistics.median(run["cpu_s"] for run in found) for name, found in runs.items()},
