@@ -58,10 +58,11 @@ def write(folder: Path, num_train: int, num_test: int, seed: int) -> None:
 
 
 def write_lines(folder: Path, num_train: int, num_test: int, seed: str, make: Make) -> None:
-    """train.jsonl and val.jsonl with what they name; a folder that has been written is left as it is."""
-    if (folder / "val.jsonl").exists() and (folder / "train.jsonl").exists():
+    """train.jsonl and val.jsonl with what they name, none without lines; a folder that has been written is left as it is."""
+    wanted = {part: count for part, count in (("train", num_train), ("val", num_test)) if count}
+    if all((folder / f"{part}.jsonl").exists() for part in wanted):
         return
-    for part, count in (("train", num_train), ("val", num_test)):
+    for part, count in wanted.items():
         (folder / part).mkdir(parents=True, exist_ok=True)
         lines = [make(folder, part, n, random.Random(f"{seed} {part} {n}")) for n in range(count)]
         unfinished = folder / f"{part}.jsonl.part"

@@ -312,6 +312,11 @@ def _draw(argv: list[str]) -> dict[str, Any]:
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--pairs", action="store_true")
     args = parser.parse_args(argv)
+    for option, count, least in (("--num-train", args.num_train, 1), ("--num-test", args.num_test, 0)):
+        if count < least:
+            raise UserError(f"{option} {count} is less than {least}", f"type {option} 100")
+    if args.folder.exists() and not (args.folder.is_dir() and next(args.folder.iterdir(), None) is None):
+        raise UserError(f"{args.folder} is there already and not empty", "name a directory that does not exist yet or is empty")
     (told if args.pairs else drawn).write(args.folder, args.num_train, args.num_test, args.seed)
     return {"out": str(args.folder), "train": args.num_train, "val": args.num_test}
 

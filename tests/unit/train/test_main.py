@@ -3,11 +3,13 @@
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from podwright.errors import UserError
 from podwright.rundir import Ending, RunDir
-from podwright.train.__main__ import _explain
+from podwright.train.__main__ import _data, _explain
 
 # As tensorstore says it through orbax.
 DISK_FULL = (
@@ -48,3 +50,33 @@ def test_a_process_that_nobody_came_to_has_stalled(tmp_path: Path) -> None:
     ending, detail, fix = _explain(RuntimeError(said.partition("RuntimeError: ")[2]), RunDir(tmp_path / "r"))
     assert ending == Ending.STALLED and "did not come to a collective (RuntimeError: [/__w/" in detail
     assert fix == f"compare the logs of all, then type: podwright resume {tmp_path / 'r'}"
+
+
+def _drawn(folder: Path, *more: str, train: int = 2, test: int = 1) -> dict[str, Any]:
+    return _data(["draw", str(folder), "--num-train", str(train), "--num-test", str(test), "--seed", "0", *more])
+
+
+@pytest.mark.parametrize("more", [(), ("--pairs",)])
+@pytest.mark.parametrize("own", [("train.jsonl",), ("train.jsonl", "val.jsonl"), ("notes.txt",)])
+def test_cats_are_not_drawn_over_what_is_there(tmp_path: Path, own: tuple[str, ...], more: tuple[str, ...]) -> None:
+    for name in own:
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(UserError, match=r"is there already and not empty; name a directory that does not exist yet or is empty"):
+        _drawn(tmp_path, *more)
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == dict.fromkeys(own, "mine")
+    with pytest.raises(UserError, match=f"{own[0]} is there already"):
+        _drawn(tmp_path / own[0], *more)
+
+
+def test_as_many_cats_are_drawn_as_were_asked_for(tmp_path: Path) -> None:
+    for wrong, said in (
+        ({"train": -3}, "--num-train -3 is less than 1"),
+        ({"train": 0}, "-train 0 is"),
+        ({"test": -1}, "-test -1 is less than 0"),
+    ):
+        with pytest.raises(UserError, match=f"{said}.*; type --num-t.* 100"):
+            _drawn(tmp_path / "new", **wrong)
+    (tmp_path / "empty").mkdir()
+    for folder in ("new", "empty"):
+        assert _drawn(tmp_path / folder, test=0) == {"out": str(tmp_path / folder), "train": 2, "val": 0}
+        assert sorted(p.name for p in (tmp_path / folder).glob("*.jsonl")) == ["train.jsonl"]
