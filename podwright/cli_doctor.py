@@ -29,16 +29,18 @@ def doctor(
     chosen = load.load(recipe, overrides or []) if recipe else None
     folder = targets.runs(on) or runs
     arguments = ["--folder", str(folder.absolute())]
-    for file in judge.files(chosen) if chosen else []:
-        below = not file.startswith(("/", "~"))
-        if not (below and targets.brings(on)):
-            arguments += ["--file", str(Path(file).absolute()) if below else file]
+    named = judge.files(chosen) if chosen else []
+    brought = [file for file in named if targets.brings(on) and not file.startswith(("/", "~"))]
+    for file in named:
+        if file not in brought:
+            arguments += ["--file", file if file.startswith("~") else str(Path(file).absolute())]
     target = targets.find(on)
-    findings = [Finding("target", remark.level, remark.what, remark.fix) for remark in targets.check(on, chosen.kind if chosen else "")]
+    findings = judge.absent(brought)
+    findings += [Finding("target", remark.level, remark.what, remark.fix) for remark in targets.check(on, chosen.kind if chosen else "")]
     machines = []
-    if not any(f.level == "error" for f in findings):  # else nobody would ever answer
+    if not any(f.check == "target" and f.level == "error" for f in findings):  # else nobody would ever answer
         machines = target.examine(arguments)
-        findings += judge.findings(machines, chosen.kind if chosen else "", targets.gpus_per_node(on))
+        findings += judge.findings(machines, judge.packages(chosen) if chosen else (), targets.gpus_per_node(on))
     ok = not any(f.level == "error" for f in findings)
     document = {"target": on, "ok": ok, "findings": [asdict(f) for f in findings], "machines": machines}
     show.document(document) if as_json else show.checked(document)

@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from podwright.accelerators import GIB
+from podwright.plan import multimodal
 from podwright.plan.findings import Finding
-from podwright.recipe.kinds import Recipe
+from podwright.plan.inputs import is_hub_id
+from podwright.recipe.kinds import Recipe, TorchRecipe
+from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.recipe.schema import GrpoRecipe
 
 Facts = dict[str, Any]
 
@@ -21,27 +25,34 @@ _LEAST_FILES = 4096
 _SLOW = 0.5  # of the usual rate
 _USED = 1 * GIB  # of a GPU's memory that others may hold
 
-# kind of recipe -> packages without which it does not start
-NEEDS = {
-    "grpo": ("jax", "transformers"),
-    "pretrain": ("jax",),
-    "multimodal": ("torch", "transformers", "peft"),
-    "alignment": ("torch", "transformers"),
-}
+_WORDS = ("random", "pretrained", "drawn", "arithmetic")  # that stand for no file
+
+
+def packages(recipe: Recipe) -> tuple[str, ...]:
+    """Without which it does not start."""
+    if isinstance(recipe, TorchRecipe):
+        return tuple(multimodal.needed(recipe.encoders, *(["peft"] if isinstance(recipe, MultimodalRecipe) else [])).values())
+    return ("jax", "transformers") if isinstance(recipe, GrpoRecipe) else ("jax",)
 
 
 def files(recipe: Recipe) -> list[str]:
-    """Of the recipe's sources those that are paths, as far as their look says."""
-    sections = [getattr(recipe, name, None) for name in ("model", "data", "aligner", "encoders", "text_encoder")]
-    values = [
-        v for section in sections if section for key, v in section if isinstance(v, str) and (key == "source" or key.endswith("_weights"))
-    ]
-    return [v for v in values if v.startswith(("/", "./", "../", "~")) or (v and "://" not in v and Path(v).exists())]
+    """Of the recipe's sources those that are paths; what looks like a hub id is one where it may stand and no file is there."""
+    found = []
+    for name in ("model", "data", "aligner", "encoders", "text_encoder"):
+        hub = name == "model" or (name == "data" and isinstance(recipe, GrpoRecipe))
+        values = [v for key, v in getattr(recipe, name, None) or () if key == "source" or key.endswith("_weights")]
+        named = [v for v in values if v not in _WORDS and "://" not in v]
+        found += [v for v in named if not (hub and is_hub_id(v)) or Path(v).exists()]
+    return found
 
 
-def findings(nodes: Sequence[Facts], kind: str = "", gpus_wanted: int = 0) -> list[Finding]:
-    """`nodes`: a machine each. `kind`: of the recipe that is to run there, "" for none; `gpus_wanted`: on each node."""
-    needed = NEEDS.get(kind, ())
+def absent(some: Sequence[str]) -> list[Finding]:
+    """Of files that a target is given from here."""
+    return [Finding("files", "error", f"{file} is not there", "check the path") for file in some if not Path(file).exists()]
+
+
+def findings(nodes: Sequence[Facts], needed: Sequence[str] = (), gpus_wanted: int = 0) -> list[Finding]:
+    """`nodes`: a machine each. `needed`: packages of the recipe that is to run there; `gpus_wanted`: on each node."""
     found = [Finding("machines", "info", _said(node)) for node in nodes]
     for node in nodes:
         found += [*_packages(node, needed), *_gpus(node, gpus_wanted), *_room(node), *_names(node), *_files(node)]

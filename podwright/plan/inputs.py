@@ -80,11 +80,16 @@ def elsewhere(check: str, source: str, words: list[str]) -> Finding:
     guess = nearest(source, words)
     if guess:
         return _error(check, f"there is no {check}.source={source}", f"did you mean {check}.source={guess}?")
-    if _HUB_ID.fullmatch(source) and Path(source).suffix not in (".jsonl", ".json"):
+    if is_hub_id(source):
         return Finding(
             check, "info", f"{check}.source={source} is taken as a Hugging Face hub id; whether it is there is seen when the run starts"
         )
     return _error(check, f"{check}.source={source} is not there", "check the path")
+
+
+def is_hub_id(source: str) -> bool:
+    """As far as its look says."""
+    return bool(_HUB_ID.fullmatch(source)) and Path(source).suffix not in (".jsonl", ".json")
 
 
 def _error(check: str, message: str, fix: str) -> Finding:

@@ -36,12 +36,16 @@ def check(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Find
 
 
 def packages(asked: Encoders, *more: str) -> list[Finding]:
-    """Those that are not installed here, of what every trainer in PyTorch needs and `more`."""
-    needed = _NEEDED | dict(zip(more, more, strict=True)) | ({} if asked.image == "tiny" else {"timm": "timm"})
-    absent = [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
+    """Those that are not installed here, of what it needs."""
+    absent = [package for module, package in needed(asked, *more).items() if importlib.util.find_spec(module) is None]
     if not absent:
         return []
     return [error("packages", f"{', '.join(absent)} not installed here", "type pip install 'podwright[torch]'")]
+
+
+def needed(asked: Encoders, *more: str) -> dict[str, str]:
+    """Modules and the packages that bring them: what every trainer in PyTorch needs, what its encoders do, and `more`."""
+    return _NEEDED | dict(zip(more, more, strict=True)) | ({} if asked.image == "tiny" else {"timm": "timm"})
 
 
 def _compiler(recipe: MultimodalRecipe) -> list[Finding]:

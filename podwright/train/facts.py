@@ -19,7 +19,7 @@ import psutil
 
 Facts = dict[str, Any]
 _NVIDIA = [f"{name}-cu{cuda}" for cuda in (12, 13) for name in ("nvidia-cudnn", "nvidia-nccl")] + ["jax-cuda12-plugin", "jax-cuda13-plugin"]
-PACKAGES = ("podwright", "jax", "jaxlib", "libtpu", "torch", "transformers", "peft", *_NVIDIA)
+PACKAGES = ("podwright", "jax", "jaxlib", "libtpu", "torch", "transformers", "peft", "timm", "av", "pillow", *_NVIDIA)
 
 
 def gather(folders: list[str], peers: list[str], files: list[str]) -> Facts:

@@ -28,6 +28,13 @@ def test_this_machine(tmp_path: Path) -> None:
     assert out.endswith("local: will not run it\n")
 
 
+def test_the_files_of_a_recipe_are_looked_for_from_where_its_user_stands(tmp_path: Path) -> None:
+    code, out, err = call(tmp_path, "phase2-qwen2.5-0.5b-cluster")
+    assert code == 1 and out.endswith("local: will not run it\n"), err
+    for name in ("data/phase2", "checkpoints/alignment/aligner.pt", "models/Cnn14_16k_mAP=0.438.pth"):
+        assert f"does not see {tmp_path}/{name}; " in out
+
+
 def test_what_is_wrong_with_what_was_typed_is_one_line(tmp_path: Path) -> None:
     assert call(tmp_path, "--on", "v6e-16")[0] == 2
     code, out, err = call(tmp_path, "almodel-tyni", "--json")

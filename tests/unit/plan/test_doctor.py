@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from podwright.accelerators import GIB
-from podwright.plan.doctor import findings
+from podwright.plan.doctor import absent, files, findings, packages
+from podwright.recipe.load import load
 from podwright.train import facts
 
 NODE: dict[str, Any] = {
     "host": "n1",
     "time": 0.0,
     "python": "3.11.7",
-    "versions": {"jax": "0.10.2", "torch": "2.13.0", "transformers": "5.23.0", "peft": "0.21.2"},
+    "versions": {"jax": "0.10.2", "torch": "2.13.0", "transformers": "5.23.0", "peft": "0.21.2", "av": "17.1.0", "pillow": "12.3.0"},
     "cores": 64,
     "memory_bytes": 512 * GIB,
     "shm_bytes": 200 * GIB,
@@ -31,6 +32,9 @@ NODE: dict[str, Any] = {
     "peers": {"n1": "10.0.0.1", "n2": "10.0.0.2"},
     "files": {"/shared/data/train.jsonl": True},
 }
+
+
+NEEDED = packages(load("phase2-tiny"))
 
 
 def nodes(number: int = 3, **second: Any) -> list[dict[str, Any]]:
@@ -45,7 +49,7 @@ def told(some: list[dict[str, Any]], **more: Any) -> list[str]:
 
 
 def test_good_machines_are_only_introduced() -> None:
-    assert told(nodes(), kind="multimodal", gpus_wanted=4) == []
+    assert told(nodes(), needed=NEEDED, gpus_wanted=4) == []
     (one, *_) = findings(nodes())
     assert one.message == "n1: 64 cores, 512 GiB, 4 x NVIDIA A100-SXM4-40GB (driver 570.86), Python 3.11.7"
 
@@ -55,7 +59,10 @@ def test_good_machines_are_only_introduced() -> None:
     [
         ({"python": "3.12.1"}, "warning python: Python: 2 of 3 have 3.11.7, n2 has 3.12.1; use one environment"),
         ({"versions": NODE["versions"] | {"torch": "2.12.0"}}, "error packages: torch: 2 of 3 have 2.13.0, n2 has 2.12.0"),
-        ({"versions": {"torch": "2.13.0"}}, "error packages: n2 lacks transformers, peft; type there: pip install 'podwright[torch]'"),
+        (
+            {"versions": {"torch": "2.13.0"}},
+            "error packages: n2 lacks transformers, av, pillow, peft; type there: pip install 'podwright[torch]'",
+        ),
         ({"gpus": NODE["gpus"][:3]}, "error gpus: n2 has 3 GPUs, and 4 are wanted; lower gpus_per_node"),
         ({"driver": "535.1"}, "error gpus: the NVIDIA driver: 2 of 3 have 570.86, n2 has 535.1"),
         (
@@ -82,9 +89,26 @@ def test_good_machines_are_only_introduced() -> None:
     ],
 )
 def test_the_machine_that_is_not_as_it_should_be_is_named(second: dict[str, Any], says: str) -> None:
-    found = told(nodes(**second), kind="multimodal", gpus_wanted=4)
+    found = told(nodes(**second), needed=NEEDED, gpus_wanted=4)
     assert any(line.startswith(says) for line in found), found
     assert not any("n3" in line.partition(";")[0] for line in found)
+
+
+def test_a_recipe_needs_its_packages_and_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = load("phase2-qwen2.5-0.5b-cluster")
+    (line,) = told(nodes()[:1], needed=packages(cluster))
+    assert line == "error packages: n1 lacks timm; type there: pip install 'podwright[torch]'"
+    assert told(nodes(), needed=packages(load("phase1-tiny"))) == told(nodes(), needed=packages(load("qwen3-tiny-gsm8k-grpo"))) == []
+    monkeypatch.chdir(tmp_path)
+    named = ["data/phase2", "checkpoints/alignment/aligner.pt", "models/Cnn14_16k_mAP=0.438.pth"]
+    assert files(cluster) == named, "what may be a hub id is taken for one"
+    (tmp_path / "models" / "Qwen2.5-0.5B-Instruct").mkdir(parents=True)
+    (tmp_path / "data" / "phase2").mkdir(parents=True)
+    assert files(cluster) == ["models/Qwen2.5-0.5B-Instruct", *named]
+    assert [f.message for f in absent(files(cluster))] == [f"{name} is not there" for name in named[1:]]
+    assert files(load("phase1-aligner"))[0] == "data/phase1" and "models/MiniLM-L6-H384-uncased" in files(load("phase1-aligner"))
+    for name in ("phase2-tiny", "qwen3-1.7b-gsm8k-grpo", "qwen3-0.6b-pretrain", "almodel-tiny"):
+        assert files(load(name)) == []
 
 
 def linked(*slow: str, fault: str = "") -> list[dict[str, Any]]:
