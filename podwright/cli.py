@@ -185,6 +185,8 @@ def predict(
     """Answer one picture, sound or video with the model of a multimodal run, as JSON that keeps to the schema."""
     if not (image or audio or video or text):
         raise UserError("there is nothing to look at", "give --image, --audio, --video or --text")
+    if out and out.exists():
+        raise UserError(f"--out {out} is there already", "name a file that is not")
     given = {"--image": image, "--audio": audio, "--video": video, "--out": out, "--text": text or None}
     options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
     place = Path(name) if (Path(name) / EXPORTED).is_file() else _find(runs, name).path

@@ -46,7 +46,9 @@ def check(
     source: Source,
     vocab_size: Annotated[int, typer.Option("--vocab-size", metavar="V", help="of the model; default: what the shards say")] = 0,
     recipe: Annotated[str, typer.Option("--recipe", metavar="R", help="of annotated lines: hold their lengths against its budget")] = "",
-    fix: Annotated[bool, typer.Option("--fix", help="of annotated lines: write the good ones to FILE.good.jsonl")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="of annotated lines: write the good ones of NAME.jsonl to a new NAME.good.jsonl")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Find everything that is wrong with a source. Exit code 1: something is."""

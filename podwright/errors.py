@@ -24,15 +24,25 @@ _OS_ERRORS = {
     errno.EACCES: ("you may not read or write it", "change its permissions, or give another place"),
     errno.EPERM: ("you may not do that there", "change its permissions, or give another place"),
     errno.ENOTDIR: ("part of that path is a file", "give another place"),
+    errno.ENOENT: ("there is no such file or directory", "check the path"),
+    errno.EISDIR: ("that is a directory", "name a file"),
+    errno.EEXIST: ("there is something of that name already", "give another place"),
+    errno.ENOTEMPTY: ("that directory is not empty", "give another place"),
+    errno.ENAMETOOLONG: ("no file can have a name as long as that", "give a shorter one"),
+    errno.ELOOP: ("its links lead in a circle", "mend them, or give another place"),
+    errno.EINVAL: ("nothing can be read or written there", "give another place"),
+    errno.ENXIO: ("nothing can be read or written there", "give another place"),
+    errno.EIO: ("reading or writing it fails", "look after that disk, or give another place"),
 }
 
 
-def from_os(error: OSError) -> UserError | None:
-    """A fault of the user's disk as a UserError; None for one that a user cannot mend."""
+def from_os(error: OSError, at: object = "") -> UserError | None:
+    """A fault of the user's disk as a UserError; None for one that a user cannot mend. `at`: the place, where the error does not say."""
     if error.errno not in _OS_ERRORS:
         return None
     what, fix = _OS_ERRORS[error.errno]
-    place = error.filename2 or error.filename
+    place = str(error.filename2 or error.filename or at)
+    place = place if len(place) <= 255 else f"{place[:60]}..."
     return UserError(f"{place}: {what}" if place else what, fix)
 
 

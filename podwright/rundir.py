@@ -136,8 +136,13 @@ def write_json(path: Path, value: Any) -> None:
     """Write whole or not at all: a temporary file beside `path`, then a rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(json.dumps(value, indent=1) + "\n")
-    part.replace(path)
+    try:
+        part.write_text(json.dumps(value, indent=1) + "\n")
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
 
 
 def append_jsonl(path: Path, record: Record) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,8 @@ def check(path: Path, budget: Budget | None = None, max_text_length: int = 0) ->
 
 def checked(path: Path, recipe: str | None, mend: bool) -> Record:
     """What `podwright data check` says; with a `recipe`, lengths are held against its budget, where its tokenizer is at hand."""
+    if mend:
+        mended(path)  # said before every file has been looked at
     found, good = check(path, *(_of_recipe(recipe) if recipe else ()))
     return found | ({"fixed": str(fix(path, good))} if mend else {})
 
@@ -105,12 +108,20 @@ def _of_recipe(name: str) -> tuple[Budget, int]:
 
 def fix(path: Path, good: Sequence[int]) -> Path:
     """The good lines as they are, in a file beside `path`: what they name is found from there."""
-    out = path.with_name(f"{path.stem}.good.jsonl")
+    out = mended(path)
     wanted = set(good)
     part = out.with_name(out.name + ".part")
     with path.open("rb") as f, part.open("wb") as g:
         g.writelines(line if line.endswith(b"\n") else line + b"\n" for number, line in enumerate(f, 1) if number in wanted)
     part.replace(out)
+    return out
+
+
+def mended(path: Path) -> Path:
+    """Where the good lines of `path` go; UserError where something is already."""
+    out = path.with_name(f"{path.stem}.good.jsonl")
+    if out.exists():
+        raise UserError(f"{out} is there already", f"move it away, or leave --fix out; if it may go, type: rm {shlex.quote(str(out))}")
     return out
 
 

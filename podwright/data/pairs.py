@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 
 from podwright.data import media
-from podwright.data.annotated import LISTED, NO_MEDIA, Record, fault, fix, numbered
+from podwright.data.annotated import LISTED, NO_MEDIA, Record, fault, fix, mended, numbered
 from podwright.errors import UserError
 from podwright.recipe import ethogram, pairs
 
@@ -46,6 +46,8 @@ def read(path: Path) -> tuple[list[Pair], list[Record]]:
 
 def checked(path: Path, mend: bool) -> Record:
     """What `podwright data check` says: {lines, valid, alone, fields, num_faults, faults}; `alone` have nothing to be paired with."""
+    if mend:
+        mended(path)  # said before every file has been looked at
     good, faults = read(path)
     whole = []
     for one in good:

@@ -101,7 +101,7 @@ def _file(path: Path) -> tuple[int, list[Finding]]:
                 continue
             given, wrong = _given(line)
             faults += [f"line {number}: {field} {message}" for field, message in wrong]
-            absent += [f"line {number}: {given[m]}" for m in ethogram.MEDIA if m in given and not (path.parent / given[m]).is_file()]
+            absent += multimodal.absent_of(number, given, path.parent)
             alone += bool(given) and pairs.alone(given)
             if given and not pairs.alone(given):
                 useful += 1

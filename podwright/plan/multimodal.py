@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import json
 import math
+import os
 import pickletools
 import shutil
 import zipfile
@@ -172,7 +173,7 @@ def _file(path: Path, data: Data) -> tuple[int, list[Finding]]:
             parsed, wrong = _parsed(line)
             faults += [f"line {number}: {field} {message}" for field, message in wrong]
             if not wrong:
-                absent += [f"line {number}: {parsed[m]}" for m in ethogram.MEDIA if m in parsed and not (path.parent / parsed[m]).is_file()]
+                absent += absent_of(number, parsed, path.parent)
                 size = len((data.system_prompt + parsed["instruction"] + parsed["response"]).encode())
                 longest, at = max((longest, at), (size, number))
     findings = []
@@ -186,6 +187,11 @@ def _file(path: Path, data: Data) -> tuple[int, list[Finding]]:
     if not lines:
         findings.append(error("data", f"{path} is empty", "give a file of lines"))
     return lines, findings
+
+
+def absent_of(number: int, line: dict[str, str], folder: Path) -> list[str]:
+    """Files that a line names and that are not there, a name that no file can have among them."""
+    return [f"line {number}: {ethogram.shown(line[m])}" for m in ethogram.MEDIA if m in line and not os.path.isfile(folder / line[m])]
 
 
 def _parsed(line: bytes) -> tuple[Any, list[ethogram.Found]]:

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from podwright.errors import UserError, nearest
+from podwright.errors import UserError, from_os, nearest
 from podwright.recipe.kinds import KINDS, Recipe, TorchRecipe
 from podwright.recipe.schema import GrpoRecipe
 
@@ -53,6 +53,10 @@ def read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}{line} is not YAML: {getattr(e, 'problem', None) or e}", "mend that line") from e
     except UnicodeDecodeError as e:
         raise UserError(f"{path} is not text", "give a YAML file") from e
+    except OSError as e:
+        if (explained := from_os(e, path)) is None:
+            raise
+        raise explained from e
     if not isinstance(raw, dict):
         raise UserError(f"{path} holds no mapping of keys", "start it with 'kind: grpo'")
     return raw

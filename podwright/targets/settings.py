@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from podwright import slices
-from podwright.errors import UserError, nearest
+from podwright.errors import UserError, from_os, nearest
 from podwright.shell import targets_file
 from podwright.slices import Slice
 
@@ -236,6 +236,12 @@ def _entries() -> dict[str, Any]:
         found = yaml.load(path.read_text(), yaml.BaseLoader)
     except FileNotFoundError:
         return {}
+    except UnicodeDecodeError as e:
+        raise UserError(f"{path} is not text", "name another file in PODWRIGHT_TARGETS, or mend it") from e
+    except OSError as e:
+        if (explained := from_os(e, path)) is None:
+            raise
+        raise explained from e
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         raise UserError(

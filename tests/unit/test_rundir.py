@@ -7,7 +7,7 @@ import pytest
 
 from podwright.recipe.load import load
 from podwright.run import create, listing
-from podwright.rundir import RUNS, RunDir
+from podwright.rundir import RUNS, RunDir, write_json
 
 
 def test_a_run_is_typed_by_name_in_the_default_place_and_by_path_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,6 +15,13 @@ def test_a_run_is_typed_by_name_in_the_default_place_and_by_path_elsewhere(tmp_p
     assert RunDir(Path("runs/r")).typed == RunDir(tmp_path / "runs/r").typed == "r"
     assert RunDir(Path("else where/r")).typed == "'else where/r'"
     assert RunDir(tmp_path / "r").typed == str(tmp_path / "r")
+
+
+def test_what_cannot_be_put_in_its_place_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_json(tmp_path / "taken", {})
+    assert [p.name for p in tmp_path.iterdir()] == ["taken"]
 
 
 @pytest.mark.parametrize("folder", ["runs", "else where", "/"])

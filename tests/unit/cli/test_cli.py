@@ -163,6 +163,10 @@ def test_the_list_knows_the_steps_of_every_kind(call: Any, folder: Path) -> None
         (errno.ENOSPC, "runs/x/recipe.json: the disk is full; free space there"),
         (errno.EROFS, "it is on a read-only disk; give a place that can be written"),
         (errno.EACCES, "you may not read or write it; change its permissions"),
+        (errno.ENOENT, "runs/x/recipe.json: there is no such file or directory; check the path"),
+        (errno.EISDIR, "runs/x/recipe.json: that is a directory; name a file"),
+        (errno.ENAMETOOLONG, "no file can have a name as long as that; give a shorter one"),
+        (errno.EIO, "reading or writing it fails; look after that disk"),
     ],
 )
 def test_a_fault_of_the_disk_is_one_line(call: Any, monkeypatch: pytest.MonkeyPatch, code: int, says: str) -> None:
@@ -266,6 +270,11 @@ def test_a_multimodal_run_knows_what_to_ask_and_its_export_is_asked_too(call: An
     assert call("predict", "out", "--text", "?")[0] == 2
     (folder / "out" / "projector.safetensors").touch()
     assert call("predict", "out", "--text", "?")[0] == 0 and asked[-1][3:] == ["predict", "out", "--text", "?"]
+    for there in ("out", "reward.py"):
+        assert call("predict", "out", "--text", "?", "--out", there)[::2] == (
+            2, f"error: --out {there} is there already; name a file that is not\n"
+        )  # fmt: skip
+    assert len(asked) == 2
 
 
 def test_what_the_compute_half_refuses_is_an_error_of_ours(call: Any, child: Any) -> None:

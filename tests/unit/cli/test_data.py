@@ -42,6 +42,11 @@ def test_lines_are_drawn_checked_and_mended(tmp_path: Path) -> None:
     found = json.loads(out)
     assert (code, found["lines"], found["valid"], found["fixed"]) == (1, 3, 2, "cats/train.good.jsonl"), err
     assert found["faults"][0]["line"] == 2 and found["faults"][0]["field"] == "image"
+    kept = (tmp_path / "cats/train.good.jsonl").read_bytes()
+    (tmp_path / "cats/train.jsonl").write_bytes(kept + b"{}\n")
+    code, _, err = call(tmp_path, "check", "cats/train.jsonl", "--fix")
+    assert code == 2 and err.startswith("error: cats/train.good.jsonl is there already; move it away") and err.count("\n") == 1
+    assert (tmp_path / "cats/train.good.jsonl").read_bytes() == kept
     code, out, _ = call(tmp_path, "check", "cats/train.good.jsonl")
     assert code == 0 and "valid = 2\n" in out
     (tmp_path / "a.txt").write_text("text")

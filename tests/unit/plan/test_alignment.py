@@ -65,7 +65,7 @@ def test_lines_are_judged_before_a_run(tmp_path: Path) -> None:
     bad = ({"text": 3, "image": "a.png"}, "{", {"text": "a", "image": "none.png"}, [], {"nothing": 1})
     errors = told(tmp_path, "error", lines(tmp_path, BOTH, *bad))
     assert "a.jsonl has 4 faults, such as line 2: text 3 is not a text; type podwright data check" in errors and "--fix" in errors
-    assert "1 files that a.jsonl names are not there, such as line 4: none.png" in errors
+    assert "1 files that a.jsonl names are not there, such as line 4: 'none.png'" in errors
     alone = lines(tmp_path, *[BOTH] * 128, {"text": "alone"}, {"image": "a.png"})
     assert "2 lines of a.jsonl have a single modality and are left out" in told(tmp_path, "warning", alone)
     nothing = told(tmp_path, "error", lines(tmp_path, *[{"text": "alone"}] * 200))

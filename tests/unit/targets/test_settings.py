@@ -33,6 +33,20 @@ def test_a_target_is_what_its_entry_says(file: Path) -> None:
     assert where and where.name == "16xH100-80GB" and settings.names() == ["a"]
 
 
+def test_a_file_that_cannot_be_read_is_one_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.parent.mkdir()
+    file.write_bytes(b"\x89PNG")
+    with pytest.raises(UserError, match=r"targets\.yaml is not text; name another file in PODWRIGHT_TARGETS"):
+        settings.names()
+    for place, said in (
+        (file.parent, "config: that is a directory; name a file"),
+        ("/proc/self/mem", "/proc/self/mem: reading or writing"),
+    ):
+        monkeypatch.setenv("PODWRIGHT_TARGETS", str(place))
+        with pytest.raises(UserError, match=said):
+            targets.place("elsewhere")
+
+
 def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known(file: Path) -> None:
     write(file, "a: {kind: slurm, nodes: 2, tasks_per_node: 2}\nb: {kind: slurm, gpus_per_node: 8}\n")
     where = targets.devices("a")
