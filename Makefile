@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constr
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   create .venv, train the demo recipe, write its report (2 cores, about 8 minutes)"
+	@echo "make demo   create .venv, train the demo recipe, write its report (2 cores, about 5 minutes, environment and all)"
 	@echo "make test   create .venv, run the whole test suite"
 
 demo: .venv/.demo

@@ -166,7 +166,7 @@ def _media(one: Example) -> Iterator[ethogram.Found]:
         try:
             wrong = media.check(field, path)
         except ImportError as e:
-            raise UserError(NO_MEDIA, "type pip install 'podwright[torch]'") from e
+            raise UserError(NO_MEDIA, "type pip install -e '.[torch]' in podwright's clone") from e
         if wrong:
             yield field, f"{ethogram.shown(str(path))}: {wrong}"
 

@@ -33,7 +33,10 @@ def check(source: str, vocab_size: int | None = None) -> Record:
             if line.strip():
                 lines += 1
                 faults += _line(place, number, line)
-        return {"source": source, "lines": lines, "valid": lines - len(faults), **_listed(faults)}
+        valid = lines - len(faults)
+        if not lines:
+            faults.append({"line": 0, "field": None, "message": f"{source} holds no lines"})
+        return {"source": source, "lines": lines, "valid": valid, **_listed(faults)}
     try:
         files = corpus.look(place)
     except UserError as e:

@@ -68,5 +68,5 @@ def _wrong(field: str, path: Path) -> str:
     try:
         message = media.check(field, path)
     except ImportError as e:
-        raise UserError(NO_MEDIA, "type pip install 'podwright[torch]'") from e
+        raise UserError(NO_MEDIA, "type pip install -e '.[torch]' in podwright's clone") from e
     return f"{ethogram.shown(str(path))}: {message}" if message else ""

@@ -16,7 +16,7 @@ Rows = Iterator[tuple[str, Mapping[str, Any]]]
 """("file:line" or "set row n", the row)"""
 
 _CONFIGS = {"openai/gsm8k": "main"}  # hub sets of which one configuration must be chosen
-_INSTALL = "type pip install 'podwright[hub]'"
+_INSTALL = "type pip install -e '.[hub]' in podwright's clone"
 
 
 def jsonl(path: Path) -> Rows:

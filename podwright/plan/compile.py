@@ -304,4 +304,4 @@ def _can_compile(where: Slice, jax: str) -> None:
     if where.accelerator.node:
         raise UserError(f"no compiler here compiles for {where.name} without its GPUs", "leave --compile out")
     if where.libtpu and not has_compiler(where, jax):
-        raise UserError("the TPU compiler is not installed here", "type: pip install 'podwright[tpu-compile]'")
+        raise UserError("the TPU compiler is not installed here", "type: pip install -e '.[tpu-compile]' in podwright's clone")

@@ -80,7 +80,14 @@ def _packages(node: Facts, needed: Sequence[str]) -> list[Finding]:
     if not missing:
         return []
     extra = "torch" if "torch" in needed else "jax"
-    return [Finding("packages", "error", f"{node['host']} lacks {', '.join(missing)}", f"type there: pip install 'podwright[{extra}]'")]
+    return [
+        Finding(
+            "packages",
+            "error",
+            f"{node['host']} lacks {', '.join(missing)}",
+            f"type there: pip install -e '.[{extra}]' in podwright's clone",
+        )
+    ]
 
 
 def _gpus(node: Facts, wanted: int) -> list[Finding]:

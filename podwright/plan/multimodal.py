@@ -41,7 +41,7 @@ def packages(asked: Encoders, *more: str) -> list[Finding]:
     absent = [package for module, package in needed(asked, *more).items() if importlib.util.find_spec(module) is None]
     if not absent:
         return []
-    return [error("packages", f"{', '.join(absent)} not installed here", "type pip install 'podwright[torch]'")]
+    return [error("packages", f"{', '.join(absent)} not installed here", "type pip install -e '.[torch]' in podwright's clone")]
 
 
 def needed(asked: Encoders, *more: str) -> dict[str, str]:

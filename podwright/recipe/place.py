@@ -19,7 +19,8 @@ class Unreachable(UserError):
     """A store that cannot be asked from this machine: its package, its credentials or the network are missing."""
 
 
-_INSTALL = {"gs": "podwright[gcs]", "gcs": "podwright[gcs]", "s3": "s3fs", "az": "adlfs", "abfs": "adlfs"}
+_GCS = "-e '.[gcs]' in podwright's clone"
+_INSTALL = {"gs": _GCS, "gcs": _GCS, "s3": "s3fs", "az": "adlfs", "abfs": "adlfs"}
 _PIECE = 1 << 22
 
 
@@ -47,7 +48,7 @@ class Place:
             return cls(typed.rstrip("/"), path, fs)
         except ImportError as e:
             raise Unreachable(
-                f"reading {typed} needs the package {_package(e)}", f"type pip install '{_INSTALL.get(protocol, 'fsspec')}'"
+                f"reading {typed} needs the package {_package(e)}", f"type pip install {_INSTALL.get(protocol, 'fsspec')}"
             ) from e
         except ValueError as e:
             raise UserError(

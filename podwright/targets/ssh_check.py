@@ -63,7 +63,7 @@ def _of_host(name: str, folder: str, facts: Record) -> list[Remark]:
         version = ".".join(map(str, facts["python"]))
         found.append(Remark("error", f"host {name} has Python {version}, and 3.11 is needed", "set python of the target to a newer one"))
     if facts["lacks"]:
-        fix = "install there what the trainer needs (pip install 'podwright[torch]'), or set python of the target to where it is"
+        fix = "install the trainer's packages there (pip install -e '.[torch]' in podwright's clone), or set python of the target to theirs"
         found.append(Remark("error", f"the Python of host {name} lacks {', '.join(facts['lacks'])}", fix))
     if facts["free"] < _LEAST_FREE:
         free = f"host {name}: {facts['free'] / (1 << 30):.1f} GiB are free for {folder}"

@@ -66,5 +66,5 @@ def _fault(name: str) -> UserError | None:
         guess = nearest(name, list(TRACKERS))
         return UserError(f"there is no tracker {name!r}", f"did you mean {guess}?" if guess else f"known: {', '.join(TRACKERS)}")
     if importlib.util.find_spec(name) is None:
-        return UserError(f"the tracker {name} is not installed", f"type pip install 'podwright[{name}]'")
+        return UserError(f"the tracker {name} is not installed", f"type pip install -e '.[{name}]' in podwright's clone")
     return None

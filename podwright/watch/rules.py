@@ -36,7 +36,7 @@ RULES: tuple[Rule, ...] = (
         r"ssh: connect to host \S+ port \d+: Connection refused",
         Ending.NO_CAPACITY,
         "a host takes no connections over ssh: sshd does not run there, or listens at another port",
-        "start sshd there, or write the port in the target's file (hosts: user@host:port); podwright target check tries it",
+        "start sshd there, or write its port into hosts in the target's file (hosts: [user@host:port]); podwright target check tries it",
     ),
     _rule(
         "ssh-unreachable",
@@ -159,7 +159,7 @@ RULES: tuple[Rule, ...] = (
         r"uncorrectable ECC error|GPU has fallen off the bus|NVRM: Xid|CUDA error: (unspecified launch failure|an illegal instruction)",
         Ending.NODE_LOST,
         "a GPU has failed",
-        f"leave its node out (exclude in the target's file) and tell the cluster's people, {_RESUME}",
+        f"leave its node out (sbatch: [--exclude=NODE] in the target's file; over ssh take it out of hosts), {_RESUME}",
     ),
     # processes finding each other
     _rule(
@@ -258,7 +258,7 @@ RULES: tuple[Rule, ...] = (
         r"ModuleNotFoundError: No module named",
         Ending.BAD_INPUT,
         "a Python package is missing where this ran",
-        "install it there: pip install 'podwright[jax]' or 'podwright[torch]', in the target's own environment",
+        "install it there, in the target's own environment: pip install -e '.[jax]' or '.[torch]' in podwright's clone",
     ),
     _rule(
         "no-compiler",
@@ -294,14 +294,14 @@ RULES: tuple[Rule, ...] = (
         r"DUE TO NODE FAILURE|JobState=NODE_FAIL|error: Node failure on",
         Ending.NODE_LOST,
         "a node of the job went down",
-        "type podwright resume RUN, and leave the node out if it fails again",
+        "type podwright resume RUN; if it fails again leave the node out (sbatch: [--exclude=NODE] in the target's file)",
     ),
     _rule(
         "slurm-launch",
         r"JobLaunchFailure|launch failed",
         Ending.CRASHED,
         "SLURM could not start the job on its node; most often the folder of --output does not exist there, and then there is no log",
-        "make that folder on a file system that all nodes share (podwright does so before it submits)",
+        "make that folder on a file system that all nodes share (podwright's own runs have theirs made)",
     ),
     _rule(
         "slurm-partition",
@@ -315,7 +315,7 @@ RULES: tuple[Rule, ...] = (
         r"PartitionTimeLimit|Requested time limit is invalid|PartitionNodeLimit|QOSMax\w+|AssocMax\w+|AssocGrp\w+",
         Ending.BAD_INPUT,
         "the job asks for more time or nodes than its partition, qos or account gives, and would wait for ever",
-        "ask for less in the target's file; sinfo -o '%P %l %D' shows what partitions give",
+        "ask for less (nodes or time in the target's file); sinfo -o '%P %l %D' shows what partitions give",
     ),
     _rule(
         "slurm-impossible",

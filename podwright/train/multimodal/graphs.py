@@ -33,7 +33,7 @@ class _Head(nn.Module):
 def check() -> None:
     absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if absent:
-        raise UserError(f"--onnx needs {', '.join(absent)}, not installed here", "type pip install 'podwright[onnx]'")
+        raise UserError(f"--onnx needs {', '.join(absent)}, not installed here", "type pip install -e '.[onnx]' in podwright's clone")
 
 
 def write(folder: Path, heads: Aligner, projector: Projector) -> dict[str, float]:

@@ -33,6 +33,10 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     assert (code, out, err) == (2, "", "error: there is no a.jsonl; check the path\n")
     code, out, _ = call(tmp_path, "check", "none", "--json")
     assert code == 2 and json.loads(out) == {"error": "there is no none", "fix": "check the path"}
+    for text in ("", "\n \n"):
+        (tmp_path / "empty.jsonl").write_text(text)
+        code, out, _ = call(tmp_path, "check", "empty.jsonl")
+        assert code == 1 and out.startswith("error: empty.jsonl holds no lines\n") and "num_faults = 1" in out
 
 
 def test_lines_are_drawn_checked_and_mended(tmp_path: Path) -> None:

@@ -191,4 +191,4 @@ def test_a_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_hub(monkeypatch, ConnectionError("no route\nto host"))
     refused("openai/gsm8k", "cannot be had from the Hugging Face hub (ConnectionError: no route)", "type data.source=DIRECTORY")
     monkeypatch.setitem(sys.modules, "datasets", None)
-    refused("openai/gsm8k", "needs the package datasets", "pip install 'podwright[hub]'")
+    refused("openai/gsm8k", "needs the package datasets", "pip install -e '.[hub]' in podwright's clone")

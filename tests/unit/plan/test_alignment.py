@@ -46,7 +46,7 @@ def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
     ("overrides", "on", "message"),
     [
         ((), "v6e-8", "v6e is a TPU"),
-        ((), "", "timm not installed here; type pip install 'podwright[torch]'"),
+        ((), "", "timm not installed here; type pip install -e '.[torch]' in podwright's clone"),
         (("per_device_batch_size=1",), "1xA100-40GB", "a line alone has nothing to be told from; type per_device_batch_size=32"),
         (("per_device_batch_size=64",), "", "a step takes 64 lines and there are 36 to train on; one that is there twice cannot"),
         (("per_device_batch_size=16",), "4xA100-40GB", "type per_device_batch_size=9"),

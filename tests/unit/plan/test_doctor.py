@@ -61,7 +61,7 @@ def test_good_machines_are_only_introduced() -> None:
         ({"versions": NODE["versions"] | {"torch": "2.12.0"}}, "error packages: torch: 2 of 3 have 2.13.0, n2 has 2.12.0"),
         (
             {"versions": {"torch": "2.13.0"}},
-            "error packages: n2 lacks transformers, av, pillow, peft; type there: pip install 'podwright[torch]'",
+            "error packages: n2 lacks transformers, av, pillow, peft; type there: pip install -e '.[torch]' in podwright's clone",
         ),
         ({"gpus": NODE["gpus"][:3]}, "error gpus: n2 has 3 GPUs, and 4 are wanted; lower gpus_per_node"),
         ({"driver": "535.1"}, "error gpus: the NVIDIA driver: 2 of 3 have 570.86, n2 has 535.1"),
@@ -97,7 +97,7 @@ def test_the_machine_that_is_not_as_it_should_be_is_named(second: dict[str, Any]
 def test_a_recipe_needs_its_packages_and_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = load("phase2-qwen2.5-0.5b-cluster")
     (line,) = told(nodes()[:1], needed=packages(cluster))
-    assert line == "error packages: n1 lacks timm; type there: pip install 'podwright[torch]'"
+    assert line == "error packages: n1 lacks timm; type there: pip install -e '.[torch]' in podwright's clone"
     assert told(nodes(), needed=packages(load("phase1-tiny"))) == told(nodes(), needed=packages(load("qwen3-tiny-gsm8k-grpo"))) == []
     monkeypatch.chdir(tmp_path)
     named = ["data/phase2", "checkpoints/alignment/aligner.pt", "models/Cnn14_16k_mAP=0.438.pth"]

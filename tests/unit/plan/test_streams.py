@@ -140,7 +140,7 @@ def test_a_store_that_this_machine_cannot_ask_is_a_warning(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "gs", raising=False)
     (found,) = check("gs://b/x")
-    assert (found.level, found.fix) == ("warning", "type pip install 'podwright[gcs]'")
+    assert (found.level, found.fix) == ("warning", "type pip install -e '.[gcs]' in podwright's clone")
     assert found.message == "how long the data lasts is not known: reading gs://b/x needs the package gcsfs"
 
 

@@ -22,7 +22,7 @@ def test_check_names_what_is_missing_and_what_is_misspelt(monkeypatch: pytest.Mo
     without(monkeypatch, "mlflow")
     faults = track.check(["tensorboard", "mlflow", "tensorbord"])
     assert [str(f) for f in faults] == [
-        "the tracker mlflow is not installed; type pip install 'podwright[mlflow]'",
+        "the tracker mlflow is not installed; type pip install -e '.[mlflow]' in podwright's clone",
         "there is no tracker 'tensorbord'; did you mean tensorboard?",
     ]
 
@@ -30,7 +30,7 @@ def test_check_names_what_is_missing_and_what_is_misspelt(monkeypatch: pytest.Mo
 def test_a_tracker_that_is_not_installed_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "wandb")
     run = made_runs.finished(tmp_path / "made", steps=8)
-    assert track.mirror(run, ["wandb"]) == ["the tracker wandb is not installed; type pip install 'podwright[wandb]'"]
+    assert track.mirror(run, ["wandb"]) == ["the tracker wandb is not installed; type pip install -e '.[wandb]' in podwright's clone"]
 
 
 def test_a_tracker_that_raises_is_reported_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,7 +145,7 @@ def test_without_onnx_one_line_says_what_to_type(folder: Path, monkeypatch: pyte
     monkeypatch.setattr(graphs, "_NEEDED", ("onnx", "onnx_that_nobody_has"))
     with pytest.raises(UserError, match="--onnx needs onnx_that_nobody_has, not installed here") as e:
         export.export(folder / "runs" / "r", folder / "other", onnx=True)
-    assert e.value.fix == "type pip install 'podwright[onnx]'" and not (folder / "other").exists()
+    assert e.value.fix == "type pip install -e '.[onnx]' in podwright's clone" and not (folder / "other").exists()
 
 
 def test_a_run_that_trained_all_its_weights_has_no_adapters(folder: Path, run: trained.Trained) -> None:

@@ -1,14 +1,19 @@
 """Each rule against a log that says so, and what a user gets to read of it."""
 
+import collections
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
+import typer.main
 
 from podwright import cli
 from podwright.errors import UserError
+from podwright.recipe import load
 from podwright.rundir import Ending, RunDir
+from podwright.targets import settings
 from podwright.watch import explain
 from podwright.watch.rules import RULES
 
@@ -90,3 +95,34 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     run.journal.write_text("")
     code, text = said(str(run.path), "--json")
     assert json.loads(text)["matches"][0]["rule"] == "cuda-out-of-memory"
+
+
+FOREIGN = {"--shm-size", "--output", "--exclude", "--start"}
+
+
+def test_what_a_remedy_says_can_be_typed() -> None:
+    """Every verb of podwright, every option, every key of a recipe or target that one names is there."""
+    root = typer.main.get_command(cli.app)
+    options = {o for command in root.commands.values() for p in command.params for o in p.opts}
+    recipe_keys = {key for kind in load.KINDS.values() for key in load.fields(kind)}
+    target_keys = {key for kind in settings.KINDS.values() for key in kind.model_fields}
+    named = collections.Counter()
+    for rule in RULES:
+        wrong = []
+        for verb, sub in re.findall(r"podwright ([a-z]+)(?: ([a-z]+)\b)?", rule.remedy):
+            command = root.commands.get(verb)
+            wrong += [verb] if command is None or (hasattr(command, "commands") and sub not in command.commands) else []
+            named["verbs"] += 1
+        for option in re.findall(r"(?<!\S)\[?(--[a-z-]+)", rule.remedy):
+            wrong += [] if option in options | FOREIGN else [option]
+            named["options"] += 1
+        for key in re.findall(r"\b(?:[a-z]+\.[a-z_]+|[a-z]+(?:_[a-z]+)+)\b(?!\.)", rule.remedy):
+            wrong += [] if key in recipe_keys else [key]
+            named["recipe keys"] += 1
+        for key in re.findall(r"(\w+)(?:: \[\S*\])? in the target's file", rule.remedy) + re.findall(
+            r"target's file \(?(\w+):", rule.remedy
+        ):
+            wrong += [] if key in target_keys else [key]
+            named["target keys"] += 1
+        assert not wrong, (rule.name, wrong)
+    assert len(named) == 4 and min(named.values()) > 3, named
