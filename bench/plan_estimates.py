@@ -1,10 +1,11 @@
 """Memory and time in closed form against the TPU compiler's program: many settings, models, meshes and generations.
 
-    python bench/plan_estimates.py [--out bench/results/FILE.json] [--cache DIR] [--rows N]
+    python bench/plan_estimates.py [--kind pretrain] [--out bench/results/FILE.json] [--cache DIR] [--rows N]
 
 Each row is one `podwright plan --compile --json`, whose document holds both figures of memory; the compiled seconds are those of
 the roofline over its schedule, which `bench/plan_roofline.py` holds against published runs. With a cache that is kept, a second
-call compares at once. All rows take about 20 minutes of two free cores; tpu7x and Qwen3-32B most of them.
+call compares at once. All rows of GRPO take about 20 minutes of two free cores, tpu7x and Qwen3-32B most of them; those of
+pretraining half an hour. Only memory is estimated for these.
 """
 
 from __future__ import annotations
@@ -59,20 +60,58 @@ ROWS = (
     (SHIPPED, "tpu7x-8", "model.name=qwen3-8b model.source=random"),
 )
 
+DENSE, HYBRID, EXPERTS = "qwen3-0.6b-pretrain", "almodel-8b-tpu7x-64", "deepseek-v3-tpu7x-256"
+PRETRAIN = (
+    (DENSE, "v6e-8", ""),
+    (HYBRID, "tpu7x-64", ""),
+    ("almodel-8b-source", "tpu7x-64", ""),
+    (EXPERTS, "tpu7x-4x4x8", ""),
+    ("almodel-tiny", "v6e-1", ""),
+    (DENSE, "v6e-8", "model.remat=attention"),
+    (DENSE, "v6e-8", "model.remat=none batch_size=16"),
+    (DENSE, "v6e-8", "training.gradient_accumulation_steps=2"),
+    (DENSE, "v6e-8", "optimizer.name=adamw batch_size=32"),
+    (DENSE, "v6e-8", "mesh.data=2 batch_size=32"),
+    (DENSE, "v6e-8", "mesh.tensor=2 batch_size=64"),
+    (DENSE, "v6e-8", "model.compute_dtype=float32 batch_size=32"),
+    (DENSE, "v6e-8", "sequence_length=16384 batch_size=16"),
+    (DENSE, "v6e-8", "model.name=qwen3-1.7b batch_size=64"),
+    (DENSE, "v6e-16", "model.name=qwen3-4b batch_size=32"),
+    (DENSE, "v6e-16", "model.name=qwen3-4b batch_size=128"),
+    (DENSE, "v6e-16", "model.name=qwen3-4b mesh.tensor=4 mesh.fsdp=4 batch_size=32"),
+    (DENSE, "v6e-32", "model.name=qwen3-8b batch_size=128"),
+    (DENSE, "tpu7x-16", "model.name=qwen3-8b batch_size=64 model.remat=attention"),
+    (DENSE, "v6e-256", "model.name=qwen3-32b batch_size=256"),
+    (HYBRID, "tpu7x-64", "model.remat=products"),
+    (HYBRID, "tpu7x-64", "batch_size=64"),
+    (HYBRID, "tpu7x-64", "model.remat=attention"),
+    (HYBRID, "tpu7x-64", "mesh.expert=4"),
+    (HYBRID, "tpu7x-64", "training.gradient_accumulation_steps=2"),
+    (HYBRID, "tpu7x-64", "optimizer.name=adamw"),
+    (HYBRID, "tpu7x-128", ""),
+    (HYBRID, "tpu7x-64", "mesh.tensor=4"),
+    (HYBRID, "tpu7x-64", "model.gate=softplus"),
+    (EXPERTS, "tpu7x-4x8x8", ""),
+    (HYBRID, "tpu7x-64", "model.remat=none batch_size=64"),
+    (HYBRID, "tpu7x-64", "mesh.context=2 batch_size=64"),
+)
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kind", choices=("grpo", "pretrain"), default="grpo")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cache", type=Path, default=Path("~/.cache/podwright").expanduser())
-    parser.add_argument("--rows", type=int, default=len(ROWS), help="only the first so many")
+    parser.add_argument("--rows", type=int, help="only the first so many")
     args = parser.parse_args()
     rows = []
-    for one in ROWS[: args.rows]:
+    for one in (ROWS if args.kind == "grpo" else PRETRAIN)[: args.rows]:
         rows.append(row(*one, args.cache))
         print(line(rows[-1]), flush=True)
     print(f"peaks:      {spread(r['peak_error'] for r in rows if r['programs'])}")
     print(f"programs:   {spread(p['error'] for r in rows for p in r['programs'])}")
-    print(f"step times: {spread(r['step_error'] for r in rows if r.get('step_error') is not None)}")
+    if timed := [r["step_error"] for r in rows if "step_error" in r]:
+        print(f"step times: {spread(timed)}")
     result = {
         **stamp(__file__),
         "rows": rows,
@@ -101,7 +140,7 @@ def row(recipe: str, on: str, overrides: str, cache: Path) -> dict:
     if found:
         most = max(found, key=lambda p: p["compiled_gib"])["compiled_gib"]
         made["peak_error"] = round(max(p["estimated_gib"] for p in found) / most - 1, 4)
-    if document["step"]:
+    if document["step"] and load.load(recipe, overrides.split()).kind == "grpo":
         resolved, where = load.load(recipe, overrides.split()), slices.parse(on)
         estimated_s = sum(pace.step_seconds(resolved, find(resolved.model.name), meshes.resolved(resolved, where), where).values())
         made |= {"estimated_step_s": round(estimated_s, 4), "compiled_step_s": round(document["step"]["step_s"], 4)}

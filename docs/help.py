@@ -199,6 +199,16 @@ def estimates() -> str:
     return _table(("recipe", "slice", "settings", "update", "score", "rollout", "evaluate", "peak", "a step, s"), rows)
 
 
+def estimates_pretrain() -> str:
+    """The same of pretraining."""
+    rows = []
+    for r in _kept("plan_estimates_pretrain")["rows"]:
+        found = {p["name"]: f"{p['estimated_gib']:.2f} of {p['compiled_gib']:.2f}" for p in r["programs"]}
+        settings = f"`{r['overrides']}`" if r["overrides"] else "as shipped"
+        rows.append((r["recipe"], r["on"], settings, found["update"], found["evaluate"], f"{r['peak_error']:+.0%}"))
+    return _table(("recipe", "slice", "settings", "update", "evaluate", "peak"), rows)
+
+
 def sizes() -> str:
     """What bench/plan_sizes.py found last."""
     rows = []
@@ -291,6 +301,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "slices": slice_names,
     "memory-parts": memory_parts,
     "estimates": estimates,
+    "estimates-pretrain": estimates_pretrain,
     "sizes": sizes,
     "pretraining": pretraining,
     "time-of-parts": time_of_parts,

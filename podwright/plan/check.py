@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError, nearest
-from podwright.plan import alignment, memory, multimodal, pretrain
+from podwright.plan import alignment, memory, memory_pretrain, multimodal, pretrain
 from podwright.plan.compile import programs
 from podwright.plan.findings import Finding
 from podwright.plan.inputs import data, model
@@ -17,6 +17,7 @@ from podwright.plan.sufficiency import context, epochs
 from podwright.recipe.alignment import AlignmentRecipe
 from podwright.recipe.dimensions import Dims, find
 from podwright.recipe.kinds import JaxRecipe, Recipe, TorchRecipe
+from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
@@ -70,7 +71,7 @@ def dimensions(recipe: JaxRecipe, cwd: Path) -> Dims | None:
     if isinstance(recipe, GrpoRecipe):
         return model(recipe.model, cwd)[1]
     try:
-        return find(recipe.model.name, recipe.model.gate)
+        return find(recipe.model.name, recipe.model.gate, recipe.model.kda)
     except UserError:
         return None
 
@@ -78,20 +79,31 @@ def dimensions(recipe: JaxRecipe, cwd: Path) -> Dims | None:
 def estimated(findings: list[Finding], recipe: Recipe, where: Slice | None, cwd: Path) -> list[dict[str, Any]]:
     """What `podwright plan --json` says of memory without a compiler, a program an entry, in GiB per device.
 
-    [] where nothing can be said: no such mesh, unknown dimensions, devices without memory of their own, pretraining.
+    [] where nothing can be said: no such mesh, unknown dimensions, devices without memory of their own, PyTorch.
     """
     unsound = any(f.level == "error" and f.check in ("mesh", "batch", "model") for f in findings)
-    if where is None or not where.accelerator.hbm_bytes or unsound or not isinstance(recipe, GrpoRecipe):
+    if where is None or not where.accelerator.hbm_bytes or unsound or isinstance(recipe, TorchRecipe):
         return []
-    dims = model(recipe.model, cwd)[1]
+    dims = dimensions(recipe, cwd)
     if dims is None:
         return []
-    found = memory.estimates(recipe, dims, resolved(recipe, where), where.accelerator, programs(recipe))
+    at = resolved(recipe, where), where.accelerator, programs(recipe)
+    if isinstance(recipe, PretrainRecipe):
+        found = memory_pretrain.estimates(recipe, dims, *at)
+    else:
+        assert isinstance(dims, Qwen3Dims)
+        found = memory.estimates(recipe, dims, *at)
     return [memory.entry(one, where.accelerator.hbm_bytes) for one in found]
 
 
 def memory_findings(entries: list[dict[str, Any]], recipe: Recipe, where: Slice) -> list[Finding]:
-    return memory.findings(entries, recipe, shards(recipe, resolved(recipe, where))) if isinstance(recipe, GrpoRecipe) else []
+    return [] if isinstance(recipe, TorchRecipe) else memory.findings(entries, lambda name: smaller(name, recipe, where))
+
+
+def smaller(name: str, recipe: JaxRecipe, where: Slice) -> str:
+    """What to type when program `name` is too large."""
+    parts = shards(recipe, resolved(recipe, where))
+    return pretrain.smaller(name, recipe, parts) if isinstance(recipe, PretrainRecipe) else memory.smaller(name, recipe, parts)
 
 
 def document(findings: list[Finding], estimated: list[dict[str, Any]] | None = None) -> dict[str, Any]:

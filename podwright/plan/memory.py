@@ -7,7 +7,7 @@ assignments of the TPU compiler; `bench/plan_estimates.py` holds every total aga
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,15 +102,15 @@ def entry(one: Estimate, limit_bytes: float) -> dict[str, Any]:
     return {"name": one.name, "estimated_gib": round(one.total / GIB, 4), "limit_gib": round(limit_bytes / GIB, 4), "parts_gib": parts}
 
 
-def findings(entries: list[dict[str, Any]], recipe: GrpoRecipe, shards: int) -> list[Finding]:
-    """What the estimates mean. Within their error of the limit only a compiler can tell."""
+def findings(entries: list[dict[str, Any]], smaller: Callable[[str], str]) -> list[Finding]:
+    """What the estimates mean, and by `smaller` what to type for a program. Within their error of the limit only a compiler can tell."""
     found = []
     for e in entries:
         need, limit = e["estimated_gib"], e["limit_gib"]
         largest = ", ".join(f"{part} {gib:.1f}" for part, gib in sorted(e["parts_gib"].items(), key=lambda p: -p[1])[:3])
         said = f"{e['name']} needs about {need:.1f} of {limit:.1f} GiB per device ({largest})"
         if need > limit * (1 + ERROR):
-            found.append(Finding("memory", "error", said, smaller(e["name"], recipe, shards)))
+            found.append(Finding("memory", "error", said, smaller(e["name"])))
         elif need > limit * (1 - ERROR):
             found.append(Finding("memory", "warning", f"{said}, too near to tell", "type --compile"))
     if entries and not found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,10 @@ from podwright import slices
 from podwright.accelerators import GIB
 from podwright.errors import UserError
 from podwright.plan import compile as aot
-from podwright.plan import memory, pretrain, steptime, tracked
-from podwright.plan.check import dimensions
+from podwright.plan import pretrain, steptime, tracked
+from podwright.plan.check import dimensions, smaller
 from podwright.plan.compile import Compiled, Workshop
 from podwright.plan.findings import Finding
-from podwright.plan.meshes import resolved, shards
 from podwright.plan.sufficiency import num_test_examples
 from podwright.recipe.alignment import AlignmentRecipe
 from podwright.recipe.dimensions import Dims
@@ -52,7 +52,7 @@ def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, shop
     names = aot.programs(recipe)
     found = aot.compile_all(recipe, dims, where, names, full=depth == "full", shop=shop)
     limit = aot.limit_bytes(where)
-    told = [asdict(f) for f in findings(found, limit, recipe, shards(recipe, resolved(recipe, where)))]
+    told = [asdict(f) for f in findings(found, limit, lambda name: smaller(name, recipe, where))]
     verdicts = {one.verdict for one in found}
     ok = False if verdicts & {"too large", "failed"} else None if "unknown" in verdicts else document["ok"]
     step = {} if ok is False else _step(found, recipe, dims, where, price)
@@ -66,9 +66,9 @@ def _step(found: list[Compiled], recipe: JaxRecipe, dims: Dims, where: Slice, pr
     return steptime.document(found, recipe, dims, where, num_test_examples(recipe.data, Path.cwd()), price)
 
 
-def findings(compiled: list[Compiled], limit_bytes: float | None, recipe: JaxRecipe, shards: int) -> list[Finding]:
-    """`shards`: how many parts a batch is split into."""
-    found = [finding for one in compiled for finding in _of(one, limit_bytes, recipe, shards)]
+def findings(compiled: list[Compiled], limit_bytes: float | None, smaller: Callable[[str], str]) -> list[Finding]:
+    """`smaller`: what to type when the program of that name is too large."""
+    found = [finding for one in compiled for finding in _of(one, limit_bytes, smaller)]
     missing = dict.fromkeys(note for one in compiled if one.verdict == "fits" and one.cost is None for note in one.notes)
     if kernels := sum(one.kernels for one in compiled):
         found.append(
@@ -77,7 +77,7 @@ def findings(compiled: list[Compiled], limit_bytes: float | None, recipe: JaxRec
     return found + [Finding("step", "info", note) for note in missing]
 
 
-def _of(one: Compiled, limit_bytes: float | None, recipe: JaxRecipe, shards: int) -> list[Finding]:
+def _of(one: Compiled, limit_bytes: float | None, smaller: Callable[[str], str]) -> list[Finding]:
     if one.verdict == "unknown":
         return [
             Finding(
@@ -94,13 +94,7 @@ def _of(one: Compiled, limit_bytes: float | None, recipe: JaxRecipe, shards: int
     largest = ", ".join(f"{a.size_bytes / GIB:.2f} GiB {a.shape} by {a.what}" for a in one.memory.largest[:_SHOWN])
     said = f' (the compiler: "{one.error}")' if one.error else ""
     message = f"{one.name} needs {one.hbm_bytes / GIB:.2f} of {limit_bytes / GIB:.2f} GiB per device; its largest: {largest}{said}"
-    return [Finding("compile", "error", message, _smaller(one.name, recipe, shards))]
-
-
-def _smaller(name: str, recipe: JaxRecipe, shards: int) -> str:
-    if isinstance(recipe, PretrainRecipe):
-        return pretrain.smaller(name, recipe, shards)
-    return memory.smaller(name, recipe, shards)
+    return [Finding("compile", "error", message, smaller(one.name))]
 
 
 def _mend(error: str) -> str:

@@ -105,7 +105,7 @@ def test_without_the_kernel_scores_are_counted():
 def test_the_findings_are_sure_only_beyond_the_error():
     def level(gib):
         entry = {"name": "update", "estimated_gib": gib, "limit_gib": 10.0, "parts_gib": {"layer": gib}}
-        (found,) = memory.findings([entry], load.load(SHIPPED), 8)
+        (found,) = memory.findings([entry], lambda name: memory.smaller(name, load.load(SHIPPED), 8))
         return found.level, found.fix
 
     assert level(8.4)[0] == "info"

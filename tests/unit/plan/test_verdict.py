@@ -8,7 +8,7 @@ import pytest
 
 from podwright.accelerators import GIB
 from podwright.cli import main
-from podwright.plan import calibrate, costs, dump, verdict
+from podwright.plan import calibrate, costs, dump, memory, verdict
 from podwright.plan.compile import Compiled
 from podwright.recipe import load
 from podwright.recipe.models import MODELS
@@ -30,7 +30,7 @@ def compiled(name="update", verdict="fits", temporaries=8 * GIB, error=""):
 
 
 def the_finding(one, *overrides, limit=LIMIT, shards=1):
-    (found,) = verdict.findings([one], limit, recipe(*overrides), shards)
+    (found,) = verdict.findings([one], limit, lambda name: memory.smaller(name, recipe(*overrides), shards))
     return found
 
 
