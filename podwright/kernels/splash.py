@@ -15,6 +15,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ke
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
 LANES = 128
+KEPT = "splash"  # the name of what the kernel gave, for policies of rematerialisation: with it the kernel does not run again
 # Wider blocks cost fewer steps but compute more of what the mask hides. Kernel alone: within scoped VMEM from v5e to tpu7x.
 MOST_QUERIES, MOST_KEYS = 512, 1024
 
@@ -64,6 +65,7 @@ def made(t: int, u: int, heads: int, parts: int = 1, interpret: bool = False) ->
         block_sizes=_sizes(block_t, block_u),
         head_shards=1,
         q_seq_shards=parts,
+        residual_checkpoint_name=KEPT,
         interpret=interpret,
     )
 

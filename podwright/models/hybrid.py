@@ -14,12 +14,13 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from podwright.kernels import splash
 from podwright.models import kda, layers, mla, moe, param
 from podwright.models.param import Param
 from podwright.recipe.hybrid import HybridDims, Kda
 
 Tree = dict[str, Any]
-KEPT = {"attention": ("attention",), "products": ("attention", kda.KEPT, moe.KEPT)}  # of a layer, by `remat`
+KEPT = {"attention": ("attention", splash.KEPT), "products": ("attention", splash.KEPT, kda.KEPT, moe.KEPT)}  # of a layer, by `remat`
 
 
 def declare(dims: HybridDims) -> Tree:

@@ -12,16 +12,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from podwright.kernels import splash
 from podwright.models import attention, layers
 from podwright.models.param import DECODE_RULES, Param, batch_axes
 from podwright.recipe.models import Qwen3Dims
 
 Tree = dict[str, Any]
 UNROLLED_LAYERS = 8  # so few compile quickly side by side, and their activations need no common buffer
-KEPT = "attention"  # the name of what attention gave
 Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
@@ -89,7 +88,7 @@ def _layer(dims: Qwen3Dims, w: Tree, x_BNE: jax.Array, cos: jax.Array, sin: jax.
         q, k, v = _project(dims, w, y)
         q = layers.rotate(layers.rms_norm(q, w["q_norm"], dims.norm_eps), cos, sin)
         k = layers.rotate(layers.rms_norm(k, w["k_norm"], dims.norm_eps), cos, sin)
-        out = checkpoint_name(attend(q.reshape(b, num, dims.num_kv_heads, -1, dims.head_dim), k, v), KEPT)
+        out = attend(q.reshape(b, num, dims.num_kv_heads, -1, dims.head_dim), k, v)
         x_BNE = x_BNE + layers.linear(out.reshape(b, num, -1), jax.tree.map(lambda m: m.reshape(-1, m.shape[-1]), w["o"]))
     with jax.named_scope("mlp"):
         y = layers.rms_norm(x_BNE, w["mlp_norm"], dims.norm_eps)
@@ -187,7 +186,7 @@ def _through_layers(
         return jax.lax.with_sharding_constraint(_layer(dims, gathered(dims, w, dtype, mesh), x, cos, sin, attend), batch), None
 
     if remat != "none":
-        kept = () if remat == "layer" else (KEPT,)
+        kept = () if remat == "layer" else (splash.KEPT,)
         block = jax.checkpoint(block, policy=jax.checkpoint_policies.save_only_these_names(*kept))
     with jax.named_scope("embedding"):
         x = jax.lax.with_sharding_constraint(params["embed"].astype(dtype)[tokens_BN], batch)

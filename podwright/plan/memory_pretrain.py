@@ -20,8 +20,8 @@ from podwright.recipe.pretrain import PretrainRecipe
 
 MOST_ROWS = 2**18  # models/moe.py works on so many sorted tokens at a time; a test holds them together
 # How many arrays exist at one time in a layer with experts, read from buffer assignments: of sorted tokens x hidden_size and x FFN width,
-# of the gathered weights of experts, and bytes of everything else for each number of the hidden state
-_SORTED, _WIDE, _EXPERTS, _OTHERS = 3.25, 2.0, 1.5, 20
+# of the gathered weights of experts, bytes of everything else for each number of the hidden state, and arrays of tokens around a loop
+_SORTED, _WIDE, _EXPERTS, _OTHERS, _LOOPED = 3.25, 2.0, 1.5, 20, 5
 # and, where nothing is computed again, bytes that are kept of a layer for each number of the hidden state, whole and split over `tensor`
 _WHOLE, _SPLIT = 12, 38
 _Parts = dict[str, float]
@@ -102,12 +102,12 @@ def _kept(at: Place) -> _Parts:
 def _update(at: Place) -> _Parts:
     tokens = at.tokens / at.parts
     gradients = 4 * at.dims.num_params() / at.shards
-    sums = gradients if at.parts > 1 else 0  # of the micro-batches before
+    sums = 2 * gradients if at.parts > 1 else 0  # of the micro-batches before, and with this one
     saved = sum(_saved(at, layer) for layer in range(at.dims.num_layers)) * tokens
     inside = _dense(at, tokens) if isinstance(at.dims, Qwen3Dims) else _experts(at, at.dims, tokens)
     inside |= {"gradients": gradients + sums, "activations": saved, "layer": inside["layer"] + 8 * at.scores(tokens)}
     loss = {
-        "gradients": sums,
+        "gradients": sums / 2,
         "activations": saved,
         "layer": tokens * at.dims.hidden_size * (at.width + 4),
         "copies": at.cast + OPERAND * at.head,
@@ -163,9 +163,11 @@ def _experts(at: Place, d: HybridDims, tokens: float) -> _Parts:
     e, f = d.hidden_size, d.moe.moe_intermediate_size / at.tensor
     rows, chunks = _sorted_rows(at, d, tokens)
     of_experts = at.width * rows * (_SORTED * e + _WIDE * f)
-    together = d.group_size if chunks == 1 else min(2, d.group_size)  # loops over chunks run one after the other
+    layer = d.group_size * (of_experts + _OTHERS * tokens * e / at.tensor)
+    if chunks > 1:  # loops over chunks run one after the other, and have their inputs and outputs as whole arrays
+        layer += (1 - d.group_size) * of_experts + d.group_size * _LOOPED * at.width * tokens * e
     return {
-        "layer": together * of_experts + d.group_size * _OTHERS * tokens * e / at.tensor,
+        "layer": layer,
         "copies": _EXPERTS * _gathered(at, d) + 2 * OPERAND * at.head,
         "vocabulary": 2 * 4 * at.head,
     }

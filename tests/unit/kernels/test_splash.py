@@ -133,3 +133,18 @@ def test_the_platform_and_the_heads_decide():
     assert splash.supported("tpu", 128) and splash.supported("tpu", 256)
     assert not splash.supported("tpu", 64)
     assert not splash.supported("cpu", 128) and not splash.supported("gpu", 128)
+
+
+def test_what_the_kernel_gave_can_be_kept_by_its_name(capsys):
+    """Its output and the logarithms of its sums: all that its backward pass needs of it, so that it does not run again."""
+    x = jnp.ones((1, 256, 2, 1, 128), jnp.bfloat16)
+
+    def run(q, k, v):
+        return splash.causal(jnp.sin(q), k[:, :, :, 0], v[:, :, :, 0], interpret=True).astype(jnp.float32).sum()
+
+    def kept(*names):
+        policy = jax.checkpoint_policies.save_only_these_names(*names)
+        jax.ad_checkpoint.print_saved_residuals(jax.checkpoint(run, policy=policy), x, x, x)
+        return [line.split()[0] for line in capsys.readouterr().out.splitlines() if "splash_attention_kernel" in line]
+
+    assert kept() == [] and sorted(kept(splash.KEPT)) == ["bf16[1,2,256,128]", "f32[1,2,256]"]
