@@ -91,7 +91,7 @@ PRETRAIN = (
     (HYBRID, "tpu7x-128", ""),
     (HYBRID, "tpu7x-64", "mesh.tensor=4"),
     (HYBRID, "tpu7x-64", "model.gate=softplus"),
-    (EXPERTS, "tpu7x-4x8x8", ""),
+    (EXPERTS, "tpu7x-4x8x8", "batch_size=512"),
     (HYBRID, "tpu7x-64", "model.remat=none batch_size=64"),
     (HYBRID, "tpu7x-64", "mesh.context=2 batch_size=64"),
 )
