@@ -31,6 +31,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from podwright.errors import UserError
+
 Record = dict[str, Any]
 DEVICE_COLUMNS = ("time_s", "device", "utilization_percent", "memory_mib", "memory_total_mib", "power_w", "temperature_c")
 """of devices-K.csv"""
@@ -130,6 +132,17 @@ class RunDir:
                 record = json.loads(path.read_text())
                 return record | {"detail": f"{record['detail']} (in process {path.stem.removeprefix('exit-')})"}
         return None
+
+
+def recipe_of(run: RunDir) -> Record:
+    """recipe.json, the parts that every verb reads among it; UserError where it is damaged."""
+    try:
+        found = json.loads(run.recipe.read_text())
+        found["training"]["max_steps"]
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        what = f"{run.recipe} cannot be read ({type(e).__name__})"
+        raise UserError(what, "bring it back from a copy, or start the run again under another name") from e
+    return dict(found)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -97,7 +97,7 @@ def _opener(path: Path) -> Callable[[str], np.ndarray]:
             with safe_open(single, "np") as f:
                 where = dict.fromkeys(f.keys(), single)
         files = {file: safe_open(file, "np") for file in set(where.values())}
-    except (OSError, SafetensorError, KeyError) as e:
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError, AttributeError) as e:
         raise UserError(f"{path} holds no readable safetensors weights ({e})", "check that the download is complete") from e
 
     def fetch(name: str) -> np.ndarray:

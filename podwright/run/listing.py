@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from podwright.errors import UserError, nearest
 from podwright.run import journal
 from podwright.run.journal import RunState
 from podwright.run.states import ENDINGS, Phase, advice
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, recipe_of
 from podwright.targets.base import Process
 from podwright.watch import logs
 from podwright.watch.diagnose import outcome
@@ -73,7 +72,7 @@ def _row_or_fault(run: RunDir) -> dict[str, Any]:
     """One damaged directory does not hide the other runs."""
     try:
         return row(run)
-    except (UserError, OSError, ValueError, KeyError) as e:
+    except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         return {
             **dict.fromkeys(_COLUMNS),
             "name": run.name,
@@ -86,7 +85,7 @@ def _row_or_fault(run: RunDir) -> dict[str, Any]:
 
 def row(run: RunDir) -> dict[str, Any]:
     state = journal.read(run)
-    recipe = json.loads(run.recipe.read_text())
+    recipe = recipe_of(run)
     standing = _standing(run, state)  # first: asking brings what is new from hosts that share no disk
     progress = Progress(run, recipe)
     progress.update()

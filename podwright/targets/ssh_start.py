@@ -13,7 +13,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from podwright.rundir import RunDir, write_json
+from podwright.rundir import RunDir, recipe_of, write_json
 from podwright.shell import Shell
 from podwright.targets.ssh_hosts import Host, Trouble, of_each, pack_code
 
@@ -38,7 +38,7 @@ def start(folder: Path, order: dict[str, Any]) -> None:
     handle, shell = order["handle"], Shell()
     hosts = [Host(shell, name, handle["ssh"]) for name in handle["hosts"]]
     run = RunDir(Path(handle["run_dir"]))
-    inputs = [] if handle["shared"] else _inputs(json.loads(run.recipe.read_text()), Path(order["cwd"]))
+    inputs = [] if handle["shared"] else _inputs(recipe_of(run), Path(order["cwd"]))
     _all(of_each(hosts, lambda number, host: _bring(number, host, run, folder, order, inputs)))
     given = json.dumps({"token": secrets.token_hex(16), "env": shell.variables(order["env"])})
     attempt = shlex.quote(handle["attempt_dir"])

@@ -26,7 +26,7 @@ from podwright.recipe.kinds import TorchRecipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
-from podwright.rundir import Ending, RunDir, write_json
+from podwright.rundir import Ending, RunDir, recipe_of, write_json
 
 # What is said by the collectives of a CPU and of GPUs when the process at the other end has left.
 _PEER_GONE = re.compile(r"Gloo .*(closed|reset) by peer|remote process exited")
@@ -147,7 +147,7 @@ def _guarded(run: RunDir, attempt: int, stopping: _Stopping) -> tuple[dict[str, 
 
 
 def _run(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
-    recipe = load.parse(json.loads(run.recipe.read_text()))
+    recipe = load.parse(recipe_of(run))
     run_kind = _run_torch if isinstance(recipe, TorchRecipe) else _run_jax
     return run_kind(run, attempt, stopping)
 
@@ -157,7 +157,7 @@ def _run_torch(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
     from podwright.train.multimodal import alignment, loop, world
 
     joined = world.join(os.environ).around(run.path)
-    recipe = load.parse(json.loads(run.recipe.read_text()))
+    recipe = load.parse(recipe_of(run))
     locks: list[TextIO] = []
     joined.from_first(lambda: locks.append(_locked(run)))
     emit = Emitter(run, attempt, joined.rank == 0)
@@ -192,7 +192,7 @@ def _run_jax(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
 
     first = jax.process_index() == 0
     with together():
-        recipe = load.parse(json.loads(run.recipe.read_text()))
+        recipe = load.parse(recipe_of(run))
         lock = _locked(run) if first else None
     emit = Emitter(run, attempt, first)
     if isinstance(recipe, PretrainRecipe):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Protocol, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -11,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, recipe_of
 from podwright.watch.figures import duration, of_step, percent
 from podwright.watch.metrics import Progress
 from podwright.watch.plain import PlainView
@@ -28,7 +27,7 @@ class View(Protocol):
 
 
 def view(run: RunDir, out: TextIO) -> View:
-    progress = Progress(run, json.loads(run.recipe.read_text()))
+    progress = Progress(run, recipe_of(run))
     return LiveView(run.name, progress, out) if out.isatty() else PlainView(run.name, progress, out)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from podwright.models import convert, lora, param, qwen3
 from podwright.recipe import load, schema
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.schema import GrpoRecipe
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, recipe_of
 from podwright.train import checkpoint, whole
 from podwright.train.grpo import evaluate as evaluation
 from podwright.train.grpo import program, prompts, start
@@ -78,7 +77,7 @@ def _recipe_for(path: Path) -> GrpoRecipe:
     """The run's own recipe on the devices that are here; for a Hugging Face directory, the shipped GSM8K recipe cut to its positions."""
     run = RunDir(path)
     if run.recipe.exists():
-        return _grpo(load.parse(json.loads(run.recipe.read_text()))).model_copy(update={"mesh": schema.Mesh()})
+        return _grpo(load.parse(recipe_of(run))).model_copy(update={"mesh": schema.Mesh()})
     if not (path / "config.json").exists():
         raise UserError(f"{path} is neither a run nor a Hugging Face model directory", "`podwright list` shows the runs")
     shipped = _grpo(load.load("qwen3-1.7b-gsm8k-grpo"))

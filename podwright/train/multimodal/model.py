@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -162,6 +163,17 @@ def _loaded(recipe: MultimodalRecipe, directory: Path) -> Any:
     except (OSError, ValueError, KeyError) as e:
         said = f"model.source={recipe.model.source} is no causal language model ({str(e).splitlines()[0][:100]})"
         raise UserError(said, "give a Hugging Face directory of one, such as Qwen2.5-0.5B-Instruct") from e
+    except SafetensorError as e:
+        files = sorted(directory.glob("*.safetensors"))
+        raise UserError(f"{next(filter(_is_torn, files), directory)} cannot be read ({e})", "copy it again, or export the run again") from e
+
+
+def _is_torn(file: Path) -> bool:
+    try:
+        with safe_open(file, "pt"):
+            return False
+    except (OSError, SafetensorError):
+        return True
 
 
 def _lora(recipe: MultimodalRecipe) -> Any:

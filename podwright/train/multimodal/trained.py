@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, recipe_of
 from podwright.train.multimodal import inputs, model
 from podwright.train.multimodal.model import Phase2
 
@@ -69,8 +68,8 @@ def _of_run(run: RunDir, overrides: Sequence[str]) -> Trained:
 def _of_export(run: RunDir, overrides: Sequence[str]) -> Trained:
     """Its language model has its adapters merged; encoders are those that the recipe names."""
     path, place = run.path, run.path / PROJECTOR
+    config = recipe_of(run)
     try:
-        config = json.loads(run.recipe.read_text())
         state = load_file(place)
     except (OSError, ValueError, SafetensorError) as e:
         raise _damaged(place, e) from e

@@ -226,6 +226,18 @@ def test_a_damaged_run_does_not_hide_the_others(call: Any, folder: Path) -> None
     assert len(call("list")[1].splitlines()) == 4
 
 
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"training": 1}'])
+def test_a_damaged_recipe_of_a_run_is_one_line(call: Any, folder: Path, content: str) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    run.recipe.write_text(content)
+    for verb in ("watch", "resume", "stop"):
+        code, out, err = call(verb, "a")
+        assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith("error: runs/a/recipe.json cannot be read ("), err
+    (row,) = json.loads(call("list", "--json")[1])
+    assert row["state"] == "unreadable" and row["detail"].startswith("runs/a/recipe.json cannot be read (")
+    assert call("report", "a")[0] in (0, 2)
+
+
 def test_what_is_misspelt_on_the_command_line_exits_2(call: Any) -> None:
     assert call("watc", "x")[0] == 2
     assert call("run")[0] == 2

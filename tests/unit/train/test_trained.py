@@ -233,6 +233,16 @@ def test_what_cannot_be_opened_is_one_line(folder: Path, out: Path, tmp_path: Pa
     (copy / trained.PROJECTOR).write_bytes(b"?")
     with pytest.raises(UserError, match=r"projector.safetensors cannot be read"):
         trained.open_(copy)
+    shutil.copy(out / trained.PROJECTOR, copy)
+    weights = (out / "model.safetensors").read_bytes()
+    for content in (b"", weights[: len(weights) // 2], b"no weights at all"):
+        (copy / "model.safetensors").write_bytes(content)
+        with pytest.raises(UserError, match=r"copy/model\.safetensors cannot be read") as e:
+            trained.open_(copy)
+        assert e.value.fix == "copy it again, or export the run again" and "\n" not in str(e.value)
+    (copy / "recipe.json").write_text("{")
+    with pytest.raises(UserError, match=r"copy/recipe\.json cannot be read"):
+        trained.open_(copy)
     assert not (tmp_path / "o").exists()
 
 
