@@ -198,6 +198,10 @@ def test_a_checkpoint_of_other_dimensions_is_one_line(tmp_path, one_device):
     (tmp_path / "model.safetensors").write_bytes(b"half")
     with pytest.raises(UserError, match="holds no readable safetensors"):
         convert.read(tmp_path, convert.read_config(tmp_path), one_device)
+    for index in ("", "[]", '{"weight_map": 1}'):
+        (tmp_path / "model.safetensors.index.json").write_text(index)
+        with pytest.raises(UserError, match="holds no readable safetensors"):
+            convert.read(tmp_path, convert.read_config(tmp_path), one_device)
 
 
 def _generate(dims, mesh, params, prompts, lengths, *, max_new_tokens, stop_ids, num_generations=1, sampling=rollout.GREEDY, seed=0):
