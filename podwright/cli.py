@@ -108,7 +108,7 @@ def diagnose(
     if source == "-":
         matches = explain.lines(sys.stdin)
     else:
-        matches = explain.file(Path(source)) if Path(source).is_file() else explain.run(_find(runs, source))
+        matches = explain.file(Path(source)) if Path(source).is_file() else explain.run(_find(runs, source, or_log=True))
     show.document({"matches": matches}) if as_json else show.explained(matches)
     raise typer.Exit(0 if matches else 1)
 
@@ -167,6 +167,8 @@ def evaluate(
     """Measure the accuracy of a checkpoint."""
     of_run = runs / checkpoint
     place = of_run if of_run.is_dir() else Path(checkpoint)
+    if not place.exists():
+        _find(runs, checkpoint)
     options = [*(["--data", data] if data else []), *(["--limit", str(limit)] if limit else [])]
     ask(["eval", str(place), *(overrides or []), *options], as_json)
 
@@ -246,7 +248,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _find(runs: Path, name: str) -> RunDir:
+def _find(runs: Path, name: str, or_log: bool = False) -> RunDir:
     from podwright.run import listing
 
-    return listing.find(runs, name)
+    return listing.find(runs, name, or_log)

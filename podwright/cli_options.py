@@ -21,7 +21,7 @@ Jax = Annotated[str, typer.Option("--jax", metavar="VERSION", help="compile with
 Price = Annotated[float | None, typer.Option("--price", metavar="X", help="money per chip-hour: say what the run costs (with --compile)")]
 Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="draw what each program needs of the memory")]
 Smoke = Annotated[int, typer.Option("--smoke", metavar="3|10", help="only so many steps, on little data")]
-Seeds = Annotated[str, typer.Option("--seeds", metavar="N,...", help="a run for each of these seeds, such as 0,1,2 or 0-4")]
+Seeds = Annotated[str | None, typer.Option("--seeds", metavar="N,...", help="a run for each of these seeds, such as 0,1,2 or 0-4")]
 Profile = Annotated[str, typer.Option("--profile", metavar="N[-M]", help="have jax's profiler trace these steps, such as 10-12")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 

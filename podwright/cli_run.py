@@ -36,6 +36,8 @@ from podwright.rundir import RUNS, Ending, RunDir
 if TYPE_CHECKING:
     from podwright.recipe.kinds import Recipe
 
+_EXIT = {True: 0, False: 1, None: 2}  # of a plan that says it will run
+
 
 def plan(
     recipe: RecipeName,
@@ -75,7 +77,7 @@ def plan(
 
         room.write(document, svg)
     show.document(document) if as_json else show.findings(document)
-    raise typer.Exit({True: 0, False: 1, None: 2}[document["ok"]])
+    raise typer.Exit(_EXIT[document["ok"]])
 
 
 def run(
@@ -88,7 +90,7 @@ def run(
     detach: Annotated[bool, typer.Option("--detach", help="start it and return; `podwright watch` follows it")] = False,
     force: Annotated[bool, typer.Option("--force", help="start even if the plan found an error")] = False,
     profile: Profile = "",
-    seeds: Seeds = "",
+    seeds: Seeds = None,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
@@ -97,7 +99,7 @@ def run(
     from podwright.plan.check import refuse
     from podwright.run import create
 
-    if seeds and (said := [one for one in overrides or [] if one.startswith("seed=")]):
+    if seeds is not None and (said := [one for one in overrides or [] if one.startswith("seed=")]):
         raise UserError(f"{said[0]} and --seeds {seeds} both say which seed", "leave one of them out")
     targets.devices(on)
     shared = targets.runs(on) if runs == RUNS else None
@@ -106,7 +108,7 @@ def run(
     document = _plan(resolved, on)
     folders = [runs, *([shared] if shared else [])]
     base = create.choose_name(folders, resolved.name, name)
-    each = create.seeded(resolved, base, seeds, folders) if seeds else {base: resolved}
+    each = create.seeded(resolved, base, seeds, folders) if seeds is not None else {base: resolved}
     if dry_run:
         from podwright.run.drive import preview
 
@@ -116,7 +118,7 @@ def run(
             show.preview(one)
         if as_json:
             show.document(shown if seeds else shown[0])
-        return
+        raise typer.Exit(0 if force else _EXIT[document["ok"]])
     if seeds and detach and not targets.queues(on):
         what = f"--detach would start the runs of {len(each)} seeds at once on the devices of {on}"
         raise UserError(what, "leave --detach out, and they run one after another")

@@ -36,15 +36,17 @@ _COLUMNS = [
 ]
 
 
-def find(runs: Path, name: str) -> RunDir:
-    """The run called `name` in `runs`; the path of a run directory is taken too."""
+def find(runs: Path, name: str, or_log: bool = False) -> RunDir:
+    """The run called `name` in `runs`; the path of a run directory is taken too. `or_log`: a log file would have done too."""
     for path in (runs / name, Path(name)):
         if (path / "journal.jsonl").is_file():
             return RunDir(path)
+    if or_log and Path(name).is_dir():
+        raise UserError(f"{name} is a directory, but not a run's", "name a log file in it")
     known = [run.name for run in found(runs)]
     guess = nearest(name, known)
     raise UserError(
-        f"there is no run {name!r} in {runs}",
+        f"there is no file {name!r}, and no run of that name in {runs}" if or_log else f"there is no run {name!r} in {runs}",
         f"did you mean {guess}?" if guess else "`podwright list` shows all, --runs DIR looks elsewhere",
     )
 

@@ -61,7 +61,10 @@ class Local:
         return Polled(Process.RUNNING) if _process(found) else Polled(Process.ENDED, returncode)
 
     def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
-        return RunDir(Path(handle["run_dir"])).log_since(handle["attempt"], since, process)
+        run = RunDir(Path(handle["run_dir"]))
+        if process and not run.log(handle["attempt"], process).exists():
+            raise UserError(f"--process {process}: no process {process} of {run.name} has a log", "leave --process out")
+        return run.log_since(handle["attempt"], since, process)
 
     def stop(self, handle: Handle, *, force: bool = False) -> None:
         found = _identity(handle)

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from podwright import slices
+from podwright.accelerators import GPUS
 from podwright.errors import UserError, from_os, nearest
 from podwright.shell import targets_file
 from podwright.slices import Slice
@@ -123,6 +124,8 @@ class SshSettings(BaseModel):
     def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if wrong := next((v for v in value if not _HOST.fullmatch(v)), None):
             raise ValueError(f"has {wrong!r}, which is no host; write it like [gpu-1, me@gpu-2:2222]")
+        if wrong := next((v for v in value if ":" in v and not 0 < int(v.rpartition(":")[2]) < 1 << 16), None):
+            raise ValueError(f"has {wrong!r}, and a port is from 1 to 65535; write it like [gpu-1, me@gpu-2:2222]")
         if twice := next((v for v in value if value.count(v) > 1), None):
             raise ValueError(f"has {twice} twice; write tasks_per_node for several processes on a host")
         return value
@@ -165,6 +168,10 @@ KINDS: dict[str, type[SlurmSettings] | type[SshSettings]] = {"slurm": SlurmSetti
 
 
 def _devices(own: Settings, nodes: int) -> Slice | None:
+    if own.accelerator and own.accelerator.lower() not in (known := [a.name.lower() for a in GPUS]):
+        guess = nearest(own.accelerator.lower(), known)
+        fix = f"did you mean {guess.upper()}?" if guess else "write one such as H100-80GB"
+        raise ValueError(f"accelerator={own.accelerator}: no such GPU is known; {fix}")
     if not own.gpus_per_node:
         return slices.parse(f"cpu-{own.num_tasks}")
     if not own.accelerator:
@@ -207,6 +214,8 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise UserError(f"{pair!r} sets nothing", "write KEY=VALUE, for example partition=gpu")
+        if key in entry:
+            raise UserError(f"{key}= is there twice", "leave one of them out")
         try:
             entry[key] = yaml.load(value, yaml.BaseLoader)
         except yaml.YAMLError:
@@ -267,6 +276,10 @@ def _parse(name: str, entry: Any, where: str) -> Settings:
         if first["type"] == "extra_forbidden":
             guess = nearest(key, list(model.model_fields))
             raise UserError(f"target {name!r} has no key {key!r}", f"did you mean {guess}?" if guess else _known(model)) from e
+        if first["type"] == "tuple_type":
+            raise UserError(
+                f"target {name!r}: {key}={first['input']} is no list", f"write {key}=[{first['input']}], commas between several"
+            ) from e
         said = first["msg"].removeprefix("Value error, ")
         given = f"{key}={first['input']} " if key and isinstance(first["input"], str) else f"{key}: " if key else ""
         raise UserError(f"target {name!r}: {given}{said[0].lower()}{said[1:]}", f"mend it in {where}") from e

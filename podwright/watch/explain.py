@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.rundir import Record, RunDir
+from podwright.rundir import Ending, Record, RunDir
 from podwright.watch.rules import RULES, Rule
 
 _LINE = 2_000  # characters of a line that are looked at
@@ -45,8 +46,25 @@ def run(found: RunDir) -> list[Record]:
         raise UserError(f"{found.name} has not started yet: there is no log", f"type podwright watch {found.typed}")
     newest = found.attempt(attempts[-1])
     matches = [match | {"file": str(path)} for path in sorted(newest.rglob("*")) if _is_log(path) for match in file(path)]
+    if not matches:
+        return _last_word(found, attempts[-1])
     follows = {rule.name: rule.follows for rule in RULES}
     return [typed(match, found) for match in sorted(matches, key=lambda match: follows[match["rule"]])]
+
+
+def _last_word(found: RunDir, attempt: int) -> list[Record]:
+    """What the trainer itself wrote of its end, where that was no good one."""
+    path = found.exit(attempt)
+    try:
+        own: Record = (json.loads(path.read_text()) if path.exists() else found.fault_elsewhere(attempt)) or {}
+        ending, cause = Ending(own["ending"]), str(own["detail"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    if ending == Ending.FINISHED:
+        return []
+    remedy = own.get("fix") or f"read the end of its log: podwright logs {found.typed}"
+    said = {"rule": "last-word", "ending": str(ending), "cause": cause, "remedy": remedy}
+    return [said | {"evidence": f"{ending}: {cause}", "file": str(path)}]
 
 
 def typed(match: Record, found: RunDir) -> Record:

@@ -24,15 +24,18 @@ def predict(path: Path, files: dict[str, Path], instruction: str, out: Path | No
     """The document that is written to `out`, or into the run's folder results/."""
     found = trained.open_(path)
     run, recipe = found.run, found.recipe
+    asked = Example(0, instruction or _instruction(run), {}, files)
+    prompt = prompt_ids(found.tokenizer, recipe.data.system_prompt, asked.instruction)
+    if len(prompt) >= recipe.data.max_text_length:
+        said = f"the prompt has {len(prompt)} tokens, and prompt and answer share data.max_text_length={recipe.data.max_text_length}"
+        raise UserError(said, "give a shorter --text")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     found.model.to(device)
     grammar = Grammar(found.tokenizer, recipe.evaluation.max_new_tokens)
-    asked = Example(0, instruction or _instruction(run), {}, files)
     try:
         values, present = features.one_line(asked, features.sight(recipe), device)
     except media.Unreadable as e:
         raise UserError(f"{', '.join(map(str, files.values()))} cannot be used: {e}", "give a file that can be decoded") from e
-    prompt = prompt_ids(found.tokenizer, recipe.data.system_prompt, asked.instruction)
     (text,) = answers(found.model, grammar, recipe, [prompt], values.to(device), present.to(device), texts=True)
     document = _document(found, files, text)
     kind = document["input_type"]

@@ -64,6 +64,7 @@ def test_a_dry_run_shows_all_and_creates_nothing(call: Any, folder: Path) -> Non
     assert document["argv"][1:] == ["-m", "podwright.train", str(folder / "runs/x"), "--attempt", "1"]
     assert document["env"]["JAX_PLATFORMS"] == "cpu"
     assert "podwright.train" in call("run", *GOOD, "--dry-run")[1]
+    assert [call("run", *GOOD, "data.source=none.jsonl", "--dry-run", *force)[0] for force in ((), ("--force",))] == [1, 0]
     assert not (folder / "runs").exists()
 
 
@@ -82,6 +83,7 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
     ("argv", "what", "fix"),
     [
         (["run", *GOOD, "--seeds", "1,1"], "--seeds '1,1' names no seeds, or one twice", "type --seeds 0,1,2, or --seeds 0-4"),
+        (["run", *GOOD, "--seeds", ""], "--seeds '' names no seeds", "type --seeds 0,1,2"),
         (["run", *GOOD, "--seeds", "3-1"], "--seeds '3-1' names no seeds", "type --seeds 0,1,2"),
         (["run", *GOOD, "--seeds", "0,3-1"], "--seeds '0,3-1' names no seeds", "type --seeds 0,1,2"),
         (["run", *GOOD, "--seeds", "0-999999999"], "--seeds 0-999999999 are 1000000000 runs", "at most 64"),
@@ -114,6 +116,10 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
         (["run", *GOOD, "--profile", "3-2"], "--profile '3-2' names no steps", "type --profile 10, or --profile 10-12"),
         (["run", *GOOD, "--profile", "1-2000"], "there is no step 2000, training.max_steps=", "type --profile "),
         (["watch", "takn"], "there is no run 'takn' in runs", "did you mean taken?"),
+        (["eval", "takn"], "there is no run 'takn' in runs", "did you mean taken?"),
+        (["eval", "zzz", "--data", "d.jsonl"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
+        (["diagnose", "takn"], "there is no file 'takn', and no run of that name in runs", "did you mean taken?"),
+        (["diagnose", "runs"], "runs is a directory, but not a run's", "name a log file in it"),
         (["stop", "zzz"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
         (["logs", "taken"], "run taken has no log: nothing was started yet", "`podwright resume taken` starts it"),
         (["report", "zzz"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
@@ -289,7 +295,8 @@ def test_a_multimodal_run_knows_what_to_ask_and_its_export_is_asked_too(call: An
     assert len(asked) == 2
 
 
-def test_what_the_compute_half_refuses_is_an_error_of_ours(call: Any, child: Any) -> None:
+def test_what_the_compute_half_refuses_is_an_error_of_ours(call: Any, folder: Path, child: Any) -> None:
+    (folder / "x").mkdir()
     child(2, '{"error": "x is no checkpoint", "fix": "give one"}')
     assert call("eval", "x", "--data", "d")[::2] == (2, "error: x is no checkpoint; give one\n")
     child(1, "")

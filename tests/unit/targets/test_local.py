@@ -134,3 +134,15 @@ def test_devices_are_known_where_they_are_made() -> None:
     where = targets.devices("cpu-8")
     assert where and where.num_devices == 8
     assert targets.devices("local") is None
+
+
+def test_a_process_that_is_not_there_has_no_log(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "r")
+    run.attempt(1).mkdir(parents=True)
+    run.log(1).write_text("a")
+    run.log(1, 1).write_text("b")
+    handle = {"run_dir": str(run.path), "attempt": 1}
+    target = Local(Shell())
+    assert [target.logs(handle, 0, k)[0] for k in (0, 1)] == ["a", "b"]
+    with pytest.raises(UserError, match="--process 7: no process 7 of r has a log; leave --process out"):
+        target.logs(handle, 0, 7)

@@ -228,6 +228,10 @@ def test_what_cannot_be_opened_is_one_line(folder: Path, out: Path, tmp_path: Pa
         export.export(run.path, tmp_path / "o", onnx=False)
     with pytest.raises(UserError, match="is not empty"):
         export.export(run.path, out, onnx=False)
+    with pytest.raises(
+        UserError, match=r"the prompt has \d{4,} tokens, and prompt and answer share data.max_text_length=\d+; give a shorter --text"
+    ):
+        predict.predict(out, {}, "What is this cat up to? " * 900, tmp_path / "o")
     copy = tmp_path / "copy"
     shutil.copytree(out, copy)
     (copy / trained.PROJECTOR).write_bytes(b"?")

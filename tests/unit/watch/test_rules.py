@@ -12,7 +12,7 @@ import typer.main
 from podwright import cli
 from podwright.errors import UserError
 from podwright.recipe import load
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, RunDir, write_json
 from podwright.targets import settings
 from podwright.watch import explain
 from podwright.watch.rules import RULES
@@ -95,6 +95,13 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     run.journal.write_text("")
     code, text = said(str(run.path), "--json")
     assert json.loads(text)["matches"][0]["rule"] == "cuda-out-of-memory"
+    write_json(run.exit(1), {"ending": "BAD_INPUT", "step": None, "detail": "data.source=x has no lines", "fix": "give another"})
+    assert json.loads(said(str(run.path), "--json")[1])["matches"][0]["rule"] == "cuda-out-of-memory"
+    run.log(1).write_text("step 1\n")
+    code, text = said(str(run.path))
+    assert code == 0 and "data.source=x has no lines" in text and "do:   give another" in text and "exit.json" in text
+    write_json(run.exit(1), {"ending": "FINISHED", "step": 3, "detail": "", "fix": ""})
+    assert said(str(run.path))[0] == 1
 
 
 FOREIGN = {"--shm-size", "--output", "--exclude", "--start"}
