@@ -17,10 +17,11 @@ import torch
 from stamp import keep, stamp
 
 from podwright.accelerators import GIB, GPUS
+from podwright.data.lines import Lengths
 from podwright.plan.tracked import SAFE
 from podwright.recipe import llm, load
 from podwright.train.multimodal import memory, model
-from podwright.train.multimodal.memory import Lengths, Shadow
+from podwright.train.multimodal.memory import Shadow
 
 NAMES = ("V100-16GB", "RTX-3090", "RTX-4090", "A100-40GB", "A100-80GB", "H100-80GB", "H200")
 GUIDE = {"V100-16GB": "8-16", "RTX-3090": "16-32", "RTX-4090": "16-32", "A100-40GB": "32-64"}

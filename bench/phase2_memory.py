@@ -48,7 +48,8 @@ def case(name: str):
 
 
 def predicted(name: str) -> float:
-    from podwright.train.multimodal.memory import Lengths, Shadow
+    from podwright.data.lines import Lengths
+    from podwright.train.multimodal.memory import Shadow
 
     recipe, dims = case(name)
     found = Shadow(recipe, dims, 1).update(recipe.per_device_batch_size, Lengths(LINE, LINE // 2, known=True))

@@ -179,11 +179,12 @@ def _compiles(whether: object, price: float | None, jax: str) -> None:
 def _plan(recipe: Recipe, on: str, compiling: bool = False, only: str = "") -> dict[str, Any]:
     """The static plan. Who compiles is told what the compiler says of memory, not what an estimate does."""
     from podwright import targets, track
+    from podwright.plan import budget
     from podwright.plan import check as static
     from podwright.plan.findings import Finding
 
     where = targets.place(on)
-    findings = static.check(recipe, where, Path.cwd())
+    findings = budget.counted(recipe, static.check(recipe, where, Path.cwd()))
     memory = static.estimated(findings, recipe, where, Path.cwd())
     if where is not None and not compiling:
         findings += static.memory_findings(memory, recipe, where)

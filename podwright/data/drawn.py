@@ -6,6 +6,7 @@ What a line leaves out is at rest in its answer: a cat that nobody hears is sile
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import random
@@ -53,8 +54,9 @@ _SUMMARIES = {"calm": "The cat is at ease", "wary": "The cat is on its guard", "
 _ADVICE = {1: "可以轻轻抚摸", 2: "可以陪它玩", 3: "先观察", 4: "保持距离", 5: "立即远离"}
 
 
-def write(folder: Path, num_train: int, num_test: int, seed: int) -> None:
-    write_lines(folder, num_train, num_test, f"drawn {seed}", _line)
+def write(folder: Path, num_train: int, num_test: int, seed: int, files: bool = True) -> None:
+    """Without `files`, the lines alone."""
+    write_lines(folder, num_train, num_test, f"drawn {seed}", functools.partial(_line, files=files))
 
 
 def write_lines(folder: Path, num_train: int, num_test: int, seed: str, make: Make) -> None:
@@ -84,19 +86,21 @@ def answer(markers: dict[str, str]) -> dict[str, Any]:
     return {**markers, **{f"{CLASSIFICATION}.{k}": v for k, v in classes.items()}, RISK: risk, **texts}
 
 
-def _line(folder: Path, part: str, number: int, rng: random.Random) -> dict[str, Any]:
+def _line(folder: Path, part: str, number: int, rng: random.Random, files: bool) -> dict[str, Any]:
     markers = {field: rng.choice(CHOICES[field]) for field in _AT_REST}
     chance, line = rng.random(), {"instruction": INSTRUCTION}
     if part == "train" and chance < LEFT_OUT:
         markers |= {f: v for f, v in _AT_REST.items() if not f.endswith("vocalization")}
     else:
         line["image"] = f"{part}/{number:05}.png"
-        draw(markers, rng, folder / line["image"])
+        if files:
+            draw(markers, rng, folder / line["image"])
     if part == "train" and chance > 1 - LEFT_OUT:
         markers[f"{MARKERS}.vocalization"] = "silent"
     else:
         line["audio"] = f"{part}/{number:05}.wav"
-        save_sound(voice(markers[f"{MARKERS}.vocalization"], rng), folder / line["audio"])
+        if files:
+            save_sound(voice(markers[f"{MARKERS}.vocalization"], rng), folder / line["audio"])
     return line | {"response": json.dumps(ethogram.nested(answer(markers)), ensure_ascii=False)}
 
 

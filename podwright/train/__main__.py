@@ -1,12 +1,13 @@
 """`python -m podwright.train RUN_DIR --attempt N`: runs the recipe of a run directory and says how it ended.
 
 Also `eval CHECKPOINT --data SOURCE`, `export RUN_DIR OUT_DIR` and `data VERB`, which print one JSON document, and
-`compile SPEC RECORD`, `measure SPEC RECORD`, `memory` and `facts`, which are the plan's.
+`compile SPEC RECORD`, `measure SPEC RECORD`, `memory`, `lengths` and `facts`, which are the plan's.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import errno
 import fcntl
 import json
@@ -54,7 +55,7 @@ class _Stopping:
 
 def main() -> int:
     verbs = {"eval": _eval, "export": _export, "predict": _predict, "data": _data}
-    verbs |= {"compile": _compile, "measure": _measure, "memory": _memory, "facts": _facts}
+    verbs |= {"compile": _compile, "measure": _measure, "memory": _memory, "lengths": _lengths, "facts": _facts}
     verb = verbs.get(sys.argv[1] if len(sys.argv) > 1 else "")
     if verb is None:
         return _train()
@@ -352,6 +353,14 @@ def _memory(argv: list[str]) -> dict[str, Any]:
     from podwright.train.multimodal import memory
 
     return memory.needs(json.loads(argv[0]))
+
+
+def _lengths(argv: list[str]) -> dict[str, Any]:
+    from podwright.data import lines
+
+    recipe = load.parse(json.loads(argv[0]))
+    assert isinstance(recipe, MultimodalRecipe)
+    return dataclasses.asdict(lines.lengths(recipe))
 
 
 def _facts(argv: list[str]) -> dict[str, Any]:

@@ -13,10 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from podwright.data.annotated import Example, prompt_ids, response_ids
-from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError
-from podwright.recipe.multimodal import Data
+from podwright.data.annotated import Example
 from podwright.train.multimodal.model import Batch
 
 _WINDOW = 32  # batches among which lines of like length find each other
@@ -45,22 +42,6 @@ class Lines:
 
     def num_targets(self, rows: Sequence[int]) -> int:
         return sum(len(self.responses[i]) for i in rows)
-
-
-def tokenized(examples: Sequence[Example], tokenizer: Tokenizer, data: Data) -> tuple[list[list[int]], list[list[int]]]:
-    """Prompts and responses; UserError when the budget cannot hold one with its response, because nothing is ever cut."""
-    prompts = [prompt_ids(tokenizer, data.system_prompt, e.instruction) for e in examples]
-    responses = [response_ids(tokenizer, e.answer) for e in examples]
-    over = [i for i in range(len(examples)) if len(prompts[i]) + len(responses[i]) > data.max_text_length]
-    if over:
-        worst = max(over, key=lambda i: len(prompts[i]) + len(responses[i]))
-        need = len(prompts[worst]) + len(responses[worst])
-        said = (
-            f"data.max_text_length={data.max_text_length} cannot hold {len(over)} of {len(examples)} lines; line {examples[worst].line} "
-            f"needs {len(prompts[worst])} tokens for its prompt and {len(responses[worst])} for its response"
-        )
-        raise UserError(said, f"type data.max_text_length={need}")
-    return prompts, responses
 
 
 def steps_per_epoch(num_lines: int, batch_size: int) -> int:

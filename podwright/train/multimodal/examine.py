@@ -12,6 +12,7 @@ import torch
 
 from podwright.data import annotated
 from podwright.data.annotated import Example
+from podwright.data.lines import split, whole
 from podwright.errors import UserError
 from podwright.recipe.multimodal import Data
 from podwright.train import proportion
@@ -66,8 +67,8 @@ def _share(share: float, num: int) -> dict[str, Any]:
 def _asked(place: Path, own: str, data: Data) -> tuple[list[Example], list[Example]]:
     """Training lines, where they are the model's own, and those to ask: of a foreign file all."""
     if data.source == own or Path(data.source).expanduser().resolve() == Path(own).expanduser().resolve():
-        return inputs.split(place, data, annotated.read)
+        return split(place, data, annotated.read)
     if not place.exists():
         raise UserError(f"data.source={data.source} is not there", "check the path")
     held_out = [place / name for name in ("val.jsonl", "train.jsonl") if (place / name).is_file()]
-    return [], inputs.whole(held_out[0] if held_out else place, annotated.read)
+    return [], whole(held_out[0] if held_out else place, annotated.read)

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from podwright.data import annotated, drawn
 from podwright.data.annotated import Example, Record
+from podwright.data.lines import learned, split, tokenized
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import ethogram, llm, pairs
-from podwright.recipe.alignment import Pairs
-from podwright.recipe.multimodal import Data, MultimodalRecipe
+from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import RunDir, write_json
-from podwright.train.multimodal import batches, features
+from podwright.train.multimodal import features
 from podwright.train.multimodal.batches import Lines
 from podwright.train.multimodal.features import Sight
 from podwright.train.multimodal.world import World
 
-T = TypeVar("T")
 SKIPPED = "skipped.json"
 FEATURES = ".features"
 """beside the runs"""
-Reader = Callable[[Path], tuple[list[T], list[Record]]]
-"""of the good lines and the faults of a file"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,29 +71,13 @@ def seen(
     examples: list[Example], source: Path, tokenizer: Tokenizer, by: Sight, recipe: MultimodalRecipe, world: World, folder: Path
 ) -> tuple[Lines, list[Record]]:
     """The lines whose files can be decoded, and what is wrong with the others; features are kept in `folder`."""
-    prompts, responses = batches.tokenized(examples, tokenizer, recipe.data)
+    prompts, responses = tokenized(examples, tokenizer, recipe.data)
     values, present, faults = features.of_files(examples, by, recipe, world, folder)
     keep = [i for i in range(len(examples)) if i not in faults]
     if not keep:
         raise UserError(f"no line of {source} has a file that can be decoded", f"type podwright data check {source}")
     lines = Lines([examples[i] for i in keep], [prompts[i] for i in keep], [responses[i] for i in keep], values[keep], present[keep])
     return lines, [{"line": examples[i].line, "field": None, "message": message} for i, message in sorted(faults.items())]
-
-
-def split(source: Path, data: Data | Pairs, read: Reader[T]) -> tuple[list[T], list[T]]:
-    """(training, held out): of a directory its train.jsonl and val.jsonl; without that, the last lines are held out."""
-    if not source.exists():
-        raise UserError(f"data.source={source} is not there", "check the path, or type data.source=drawn")
-    training = whole(source / "train.jsonl" if source.is_dir() else source, read)
-    held_out = whole(source / "val.jsonl", read) if source.is_dir() and (source / "val.jsonl").exists() else []
-    if not held_out:
-        count = pairs.num_held_out(len(training), data.num_test)
-        if len(training) < 2 or count >= len(training):
-            raise UserError(
-                f"data.source={source} has {len(training)} lines, which leave none to train on", "give more, or a smaller data.num_test"
-            )
-        training, held_out = training[:-count], training[-count:]
-    return training[: data.num_train or None], held_out[: data.num_test or None]
 
 
 def weights(source: str) -> Path | None:
@@ -127,23 +105,7 @@ def tokenizer_of(run: RunDir, recipe: MultimodalRecipe, directory: Path | None, 
         if directory is not None:
             Tokenizer.load(directory).save(run.tokenizer)
             return
-        texts = ["".join(text for _, text in ethogram.pieces(e.answer)) for e in training]
-        size = min(llm.find(recipe.model.name).vocab_size, 4096)
-        Tokenizer.train([recipe.data.system_prompt, *(e.instruction for e in training), *texts], size).save(run.tokenizer)
+        learned(training, recipe).save(run.tokenizer)
 
     world.on_each_disk(make)
     return Tokenizer.load(run.tokenizer)
-
-
-def whole(path: Path, read: Reader[T]) -> list[T]:
-    """Every line; UserError when one is bad."""
-    if not path.is_file():
-        raise UserError(f"there is no {path}", "a directory of data holds train.jsonl and perhaps val.jsonl")
-    good, faults = read(path)
-    if faults:
-        lines = len({f["line"] for f in faults})
-        raise UserError(
-            f"{path} has {lines} bad line{'s' if lines > 1 else ''}, such as {faults[0]['message']}",
-            f"type podwright data check {path} --fix",
-        )
-    return good

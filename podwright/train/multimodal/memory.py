@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import tempfile
 import weakref
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,13 +17,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from podwright.data import annotated, drawn
-from podwright.data.tokenizer import Tokenizer
+from podwright.data.lines import Lengths, lengths
 from podwright.recipe import load
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.rundir import RunDir
-from podwright.train.multimodal import batches, inputs, model, updates
+from podwright.train.multimodal import batches, model, updates
 from podwright.train.multimodal.model import MODALITIES, Batch
 from podwright.train.multimodal.stragglers import Stopwatch
 from podwright.train.multimodal.updates import Learner
@@ -33,17 +29,6 @@ from podwright.train.multimodal.world import World
 
 _BLOCK = 512  # bytes that CUDA's allocator rounds up to
 _TRIES = 8
-_A_FEW = 64  # drawn lines are all alike
-
-
-@dataclasses.dataclass(frozen=True)
-class Lengths:
-    """Of the lines that need most."""
-
-    tokens: int
-    response: int
-    known: bool
-    """False where neither lines nor tokenizer are here, and the budget of the recipe stands for them"""
 
 
 def needs(spec: dict[str, Any]) -> dict[str, Any]:
@@ -188,23 +173,3 @@ def largest(peak: Callable[[int], int], own: int, limit_bytes: float) -> int:
         known[guess] = peak(guess)
         fitted = known[guess] <= limit_bytes
     return max(n for n, size in known.items() if size <= limit_bytes)
-
-
-def lengths(recipe: MultimodalRecipe) -> Lengths:
-    """Of the longest line, where lines and tokenizer are on this machine."""
-    whole = Lengths(recipe.data.max_text_length, recipe.data.max_text_length, known=False)
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(recipe.data.source).expanduser()
-        if recipe.data.source == "drawn":
-            source = Path(folder) / "data"
-            drawn.write(source, min(_A_FEW, recipe.data.num_train), 1, recipe.seed)
-        directory = None if recipe.model.source == "random" else Path(recipe.model.source).expanduser()
-        if not source.exists() or not (directory is None or directory.is_dir()):
-            return whole
-        training, _ = inputs.split(source, recipe.data, annotated.read)
-        if directory is None:
-            tokenizer = inputs.tokenizer_of(RunDir(Path(folder)), recipe, None, training, World())
-        else:
-            tokenizer = Tokenizer.load(directory)
-    found = batches.tokenized(training, tokenizer, recipe.data)
-    return Lengths(max(len(p) + len(r) for p, r in zip(*found, strict=True)), max(map(len, found[1])), known=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from podwright.data import pairs, told
 from podwright.data.annotated import Record
+from podwright.data.lines import split
 from podwright.data.pairs import Pair
 from podwright.errors import UserError
 from podwright.recipe.alignment import AlignmentRecipe
@@ -67,7 +68,7 @@ def load(run: RunDir, recipe: AlignmentRecipe, world: World) -> Inputs:
         world.on_each_disk(lambda: told.write(source, recipe.data.num_train, recipe.data.num_test, recipe.seed))
     else:
         source = Path(recipe.data.source).expanduser()
-    whole = inputs.split(source, recipe.data, pairs.read)
+    whole = split(source, recipe.data, pairs.read)
     inputs.same_everywhere(source, world)
     parts = [[one for one in part if not alone(one.contents)] for part in whole]
     num_alone = sum(map(len, whole)) - sum(map(len, parts))

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from podwright import slices
-from podwright.plan import multimodal
+from podwright.cli_run import _plan
+from podwright.data.lines import lengths
+from podwright.errors import UserError
+from podwright.plan import budget, multimodal
 from podwright.plan.check import check, slice_entry
 from podwright.plan.findings import Finding
 from podwright.recipe.load import load
@@ -100,6 +103,36 @@ def test_lines_are_judged_before_a_run(tmp_path: Path) -> None:
     assert "is empty" in said(findings(tmp_path, f"data.source={lines(tmp_path)}"), "error")[0]
     (tmp_path / "folder").mkdir()
     assert "has no train.jsonl" in said(findings(tmp_path, "data.source=folder"), "error")[0]
+
+
+def test_a_plan_refuses_the_budget_that_training_would_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same words, and with the number to type; a guess is left where nobody here can count."""
+    monkeypatch.chdir(tmp_path)
+    path = lines(tmp_path, line(), line(instruction="Why? " * 40), line())
+    for source in ("data.source=drawn", f"data.source={path}"):
+        asked = (source, "data.num_train=2", "data.num_test=1")
+        small = load("phase2-tiny", [*asked, "data.max_text_length=64"])
+        with pytest.raises(UserError, match=r"max_text_length=64 cannot hold . of 2 lines; line \d needs \d+ tokens for its") as refused:
+            lengths(small)
+        plan = _plan(small, "local")
+        found = [(f["level"], f["message"], f["fix"]) for f in plan["findings"] if f["check"] == "context"]
+        assert not plan["ok"] and found == [("error", refused.value.what, refused.value.fix)]
+    room = refused.value.fix.removeprefix("type ")
+    plan = _plan(load("phase2-tiny", [*asked, room]), "local")
+    assert plan["ok"] and not [f for f in plan["findings"] if f["check"] == "context"]
+    hub = load("phase2-qwen2.5-0.5b-cluster", [*CLUSTER[2:], f"data.source={path}", "data.max_text_length=64"])
+    guess = [f for f in findings(tmp_path, f"data.source={path}", "data.max_text_length=64") if f.check == "context"]
+    assert budget.counted(hub, guess) == guess and guess[0].level == "warning"
+
+
+def test_of_many_lines_the_longest_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = lines(tmp_path, *[line(instruction=f"What {n}?") for n in range(20)], line(instruction="Why? " * 40), *[line()] * 4)
+    asked = load("phase2-tiny", [f"data.source={path}", "data.num_test=1", "data.num_train=0", "data.max_text_length=5000"])
+    exact = lengths(asked)
+    monkeypatch.setattr("podwright.data.lines._COUNTED", 2)
+    assert lengths(asked) == exact
+    with pytest.raises(UserError, match="cannot hold 24 of 24 lines; line 21 needs"):
+        lengths(load("phase2-tiny", [f"data.source={path}", "data.num_test=1", "data.num_train=0", "data.max_text_length=9"]))
 
 
 def test_the_names_in_an_aligner_are_read_without_running_it(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 from podwright.data import annotated, drawn, media
 from podwright.data.annotated import Example
+from podwright.data.lines import tokenized
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import ethogram, llm
@@ -148,11 +149,11 @@ def test_a_budget_that_cannot_hold_prompt_and_response_is_refused(made: Any) -> 
     examples = made[1].training.examples
     asked = recipe("data.max_text_length=80")
     with pytest.raises(UserError, match=r"max_text_length=80 cannot hold \d+ of 44 lines; line \d+ needs 1\d tokens for") as e:
-        batches.tokenized(examples, made[1].tokenizer, asked.data)
+        tokenized(examples, made[1].tokenizer, asked.data)
     room = int(e.value.fix.removeprefix("type data.max_text_length="))
-    assert batches.tokenized(examples, made[1].tokenizer, recipe(f"data.max_text_length={room}").data)
+    assert tokenized(examples, made[1].tokenizer, recipe(f"data.max_text_length={room}").data)
     with pytest.raises(UserError):
-        batches.tokenized(examples, made[1].tokenizer, recipe(f"data.max_text_length={room - 1}").data)
+        tokenized(examples, made[1].tokenizer, recipe(f"data.max_text_length={room - 1}").data)
 
 
 def test_features_from_the_cache_are_those_of_the_files(made: Any, tmp_path: Path) -> None:

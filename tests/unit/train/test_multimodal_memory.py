@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch.distributed._tools.mem_tracker import MemTracker
 
+from podwright.data.lines import Lengths, lengths
 from podwright.recipe import llm, load
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.train.multimodal import memory, model, updates
-from podwright.train.multimodal.memory import Lengths, Shadow
+from podwright.train.multimodal.memory import Shadow
 from podwright.train.multimodal.stragglers import Stopwatch
 from podwright.train.multimodal.world import World
 
@@ -99,9 +100,9 @@ def test_the_largest_batch_is_the_last_that_fits(own: int, limit: int) -> None:
 
 def test_lengths_are_those_of_the_lines_or_of_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    drawn = memory.lengths(recipe())
+    drawn = lengths(recipe())
     assert drawn.known and 20 < drawn.response < drawn.tokens <= recipe().data.max_text_length
-    absent = memory.lengths(recipe("data.source=nowhere", "data.max_text_length=300"))
+    absent = lengths(recipe("data.source=nowhere", "data.max_text_length=300"))
     assert (absent.tokens, absent.response, absent.known) == (300, 300, False)
 
 

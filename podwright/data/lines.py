@@ -1,0 +1,115 @@
+"""Which lines a run trains on and which it holds out, and the tokens they need. Without PyTorch, so that a plan can count them too.
+
+Nothing is ever cut: a budget that cannot hold a prompt with its response is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from podwright.data import annotated, drawn
+from podwright.data.annotated import Example, Record, prompt_ids, response_ids
+from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
+from podwright.recipe import ethogram, llm, pairs
+from podwright.recipe.alignment import Pairs
+from podwright.recipe.multimodal import Data, MultimodalRecipe
+
+_COUNTED = 4000  # lines, in two seconds
+
+T = TypeVar("T")
+Reader = Callable[[Path], tuple[list[T], list[Record]]]
+"""of the good lines and the faults of a file"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Lengths:
+    """Of the lines that need most."""
+
+    tokens: int
+    response: int
+    known: bool
+    """False where neither lines nor tokenizer are here, and the budget of the recipe stands for them"""
+
+
+def lengths(recipe: MultimodalRecipe) -> Lengths:
+    """Of the longest line to train on, where lines and tokenizer are on this machine; UserError as training would have it."""
+    directory = None if recipe.model.source == "random" else Path(recipe.model.source).expanduser()
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(recipe.data.source).expanduser()
+        if recipe.data.source == "drawn":
+            source = Path(folder)
+            drawn.write(source, recipe.data.num_train, recipe.data.num_test, recipe.seed, files=False)
+        if not source.exists() or not (directory is None or directory.is_dir()):
+            return Lengths(recipe.data.max_text_length, recipe.data.max_text_length, known=False)
+        training, held_out = split(source, recipe.data, annotated.read)
+    tokenizer = learned(training, recipe) if directory is None else Tokenizer.load(directory)
+    found, _ = (_longest(part, tokenizer, recipe.data) for part in (training, held_out))
+    return Lengths(max(len(p) + len(r) for p, r in zip(*found, strict=True)), max(map(len, found[1])), known=True)
+
+
+def _longest(examples: list[Example], tokenizer: Tokenizer, data: Data) -> tuple[list[list[int]], list[list[int]]]:
+    """Prompts and responses of those that are longest as text, which takes seconds where all would take minutes."""
+    size = lambda one: len((one.instruction + "".join(map(str, one.answer.values()))).encode())  # noqa: E731
+    try:
+        return tokenized(sorted(examples, key=size)[-_COUNTED:], tokenizer, data)
+    except UserError:
+        tokenized(examples, tokenizer, data)  # says of how many lines it is true
+        raise
+
+
+def tokenized(examples: Sequence[Example], tokenizer: Tokenizer, data: Data) -> tuple[list[list[int]], list[list[int]]]:
+    """Prompts and responses; UserError when the budget cannot hold one with its response, because nothing is ever cut."""
+    prompts = [prompt_ids(tokenizer, data.system_prompt, e.instruction) for e in examples]
+    responses = [response_ids(tokenizer, e.answer) for e in examples]
+    over = [i for i in range(len(examples)) if len(prompts[i]) + len(responses[i]) > data.max_text_length]
+    if over:
+        worst = max(over, key=lambda i: len(prompts[i]) + len(responses[i]))
+        need = len(prompts[worst]) + len(responses[worst])
+        said = (
+            f"data.max_text_length={data.max_text_length} cannot hold {len(over)} of {len(examples)} lines; line {examples[worst].line} "
+            f"needs {len(prompts[worst])} tokens for its prompt and {len(responses[worst])} for its response"
+        )
+        raise UserError(said, f"type data.max_text_length={need}")
+    return prompts, responses
+
+
+def split(source: Path, data: Data | Pairs, read: Reader[T]) -> tuple[list[T], list[T]]:
+    """(training, held out): of a directory its train.jsonl and val.jsonl; without that, the last lines are held out."""
+    if not source.exists():
+        raise UserError(f"data.source={source} is not there", "check the path, or type data.source=drawn")
+    training = whole(source / "train.jsonl" if source.is_dir() else source, read)
+    held_out = whole(source / "val.jsonl", read) if source.is_dir() and (source / "val.jsonl").exists() else []
+    if not held_out:
+        count = pairs.num_held_out(len(training), data.num_test)
+        if len(training) < 2 or count >= len(training):
+            raise UserError(
+                f"data.source={source} has {len(training)} lines, which leave none to train on", "give more, or a smaller data.num_test"
+            )
+        training, held_out = training[:-count], training[-count:]
+    return training[: data.num_train or None], held_out[: data.num_test or None]
+
+
+def learned(training: list[Example], recipe: MultimodalRecipe) -> Tokenizer:
+    """That of random weights."""
+    texts = ["".join(text for _, text in ethogram.pieces(e.answer)) for e in training]
+    size = min(llm.find(recipe.model.name).vocab_size, 4096)
+    return Tokenizer.train([recipe.data.system_prompt, *(e.instruction for e in training), *texts], size)
+
+
+def whole(path: Path, read: Reader[T]) -> list[T]:
+    """Every line; UserError when one is bad."""
+    if not path.is_file():
+        raise UserError(f"there is no {path}", "a directory of data holds train.jsonl and perhaps val.jsonl")
+    good, faults = read(path)
+    if faults:
+        lines = len({f["line"] for f in faults})
+        raise UserError(
+            f"{path} has {lines} bad line{'s' if lines > 1 else ''}, such as {faults[0]['message']}",
+            f"type podwright data check {path} --fix",
+        )
+    return good

@@ -1,0 +1,31 @@
+"""Whether prompts and responses of multimodal training keep their room: counted where lines and tokenizer are here, else guessed.
+
+The compute half counts, in a process without PyTorch, and refuses in the words in which training would.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from podwright.plan.findings import Finding
+from podwright.recipe.kinds import Recipe
+from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.shell import Shell
+
+_PATIENCE_S = 15.0  # lines without end are left to the guess
+
+
+def counted(recipe: Recipe, found: list[Finding]) -> list[Finding]:
+    """`found` of the static plan, with what was counted in the place of what was guessed."""
+    if not isinstance(recipe, MultimodalRecipe) or any(f.level == "error" and f.check in ("data", "model") for f in found):
+        return found
+    argv = [sys.executable, "-m", "podwright.train", "lengths", json.dumps(recipe.model_dump(mode="json"))]
+    try:
+        told = json.loads(Shell().ask(argv, _PATIENCE_S)[1])
+    except ValueError:
+        return found
+    if not told.get("known", True):
+        return found
+    rest = [f for f in found if f.check != "context"]
+    return [*rest, Finding("context", "error", told["error"], told["fix"])] if "error" in told else rest
