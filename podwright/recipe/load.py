@@ -22,7 +22,20 @@ SHIPPED = next(d for d in (_PACKAGE / "recipes", _PACKAGE.parent / "recipes") if
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads 3e-6 as text; here it is a number, as everywhere else in the field."""
+    """YAML 1.1 reads 3e-6 as text; here it is a number, as everywhere else in the field. Of a key that stands twice, PyYAML loses one."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        keys: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in keys:
+                raise _Twice(f"line {key.start_mark.line + 1}: {key.value} stands there a second time")
+            keys.add(key.value)
+        return node
+
+
+class _Twice(yaml.YAMLError):
+    pass
 
 
 _Loader.add_implicit_resolver(
@@ -41,12 +54,14 @@ def load(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     return _parse_with(read(_find(name_or_path)), overrides)
 
 
-def read(path: Path) -> dict[str, Any]:
-    """What a YAML file holds."""
+def read(path: Path, start: str = "start it with 'kind: grpo'") -> dict[str, Any]:
+    """What a YAML file holds; `start` says how one begins."""
     try:
         raw = yaml.load(path.read_text(), _Loader)
     except FileNotFoundError as e:
         raise UserError(f"there is no file {path}", "check the path") from e
+    except _Twice as e:
+        raise UserError(f"{path} {e}", "leave one of them out") from e
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
@@ -58,7 +73,7 @@ def read(path: Path) -> dict[str, Any]:
             raise
         raise explained from e
     if not isinstance(raw, dict):
-        raise UserError(f"{path} holds no mapping of keys", "start it with 'kind: grpo'")
+        raise UserError(f"{path} holds no mapping of keys", start)
     return raw
 
 
