@@ -221,5 +221,6 @@ def _target(given: dict[str, Any], notes: dict[str, str]) -> list[str]:
         else:
             raise UserError(f"cluster.{key} is no key of phase2_cluster.yaml that we know", "take it out")
     if _is_count(gpus := cluster.get("slurm_gpus_per_node", given.get("num_gpus"))):
+        words += [] if "slurm_gpus_per_node" in cluster else [f"gpus_per_node={gpus}"]
         words.append(f"tasks_per_node={gpus}")
     return ["podwright", "target", "add", "cluster", "kind=slurm", *words] if cluster else []

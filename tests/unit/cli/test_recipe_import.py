@@ -89,6 +89,14 @@ def test_what_has_no_key_here_is_told_with_what_to_type(tmp_path: Path, key: str
     assert note in " ".join(purrsight.imported(path).notes.values())
 
 
+def test_the_target_has_the_gpus_that_only_the_trainer_was_told_of(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("llm_model_name: x\nnum_gpus: 4\ncluster: {slurm_partition: gpu}\n")
+    assert purrsight.imported(path).target[3:] == ["cluster", "kind=slurm", "partition=gpu", "gpus_per_node=4", "tasks_per_node=4"]
+    path.write_text("llm_model_name: x\nnum_gpus: auto\ncluster: {slurm_partition: gpu}\n")
+    assert purrsight.imported(path).target[3:] == ["cluster", "kind=slurm", "partition=gpu"]
+
+
 def test_epochs_between_checkpoints_are_counted_where_the_lines_are_here(tmp_path: Path) -> None:
     for name, lines in (("train", 100), ("val", 10)):
         (tmp_path / f"{name}.jsonl").write_text("{}\n" * lines)
