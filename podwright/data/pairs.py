@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 from pathlib import Path
 
 from podwright.data import media
-from podwright.data.annotated import LISTED, NO_MEDIA, Record, fault, fix, mended, numbered
+from podwright.data.annotated import LISTED, NO_MEDIA, Record, fault, fix, is_annotated, mended, numbered
+from podwright.data.annotated import checked as check_annotated
 from podwright.errors import UserError
 from podwright.recipe import ethogram, pairs
 
@@ -29,6 +31,27 @@ def is_pairs(path: Path) -> bool:
         if isinstance(parsed, dict):
             return not {"instruction", "response"} & parsed.keys() and sum(f in parsed for f in pairs.FIELDS) > 1
     return False
+
+
+def check_lines(path: Path, recipe: str | None, mend: bool) -> Record | None:
+    """What `podwright data check` says of a file of pairs or annotated lines, or of a directory with such; None for another source."""
+    parts = [part for name in ("train.jsonl", "val.jsonl") if (part := path / name).is_file()]
+    paired, annotated = (any(map(of, parts or [path])) for of in (is_pairs, is_annotated))
+    if not annotated and (recipe or not paired):
+        return None
+    check = functools.partial(check_annotated, recipe=recipe) if annotated else checked
+    if not parts:
+        return check(path, mend=mend)
+    for part in parts if mend else ():
+        mended(part)
+    found = {part.stem: check(part, mend=mend) for part in parts}
+    listed = [
+        one | {"file": record["source"], "message": f"{record['source']}: {one['message']}"}
+        for record in found.values()
+        for one in record.pop("faults")
+    ]
+    sums = {key: sum(record[key] for record in found.values()) for key in ("lines", "valid", "num_faults")}
+    return {"source": str(path), **sums, "faults": listed, "files": found}
 
 
 def read(path: Path) -> tuple[list[Pair], list[Record]]:
@@ -57,6 +80,8 @@ def checked(path: Path, mend: bool) -> Record:
             whole.append(one)
     faults.sort(key=lambda f: f["line"])
     lines = len({f["line"] for f in faults} | {one.line for one in good})
+    if not lines:
+        faults.append(fault(0, None, f"{path} holds no lines"))
     fields = dict(collections.Counter(f for one in whole for f in one.contents))
     lone = sum(pairs.alone(one.contents) for one in whole)
     found_record = {"source": str(path), "lines": lines, "valid": len(whole), "alone": lone, "fields": fields}

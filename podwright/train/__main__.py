@@ -329,16 +329,14 @@ def _check_annotated(argv: list[str]) -> dict[str, Any] | None:
     parser.add_argument("--fix", action="store_true")
     parser.add_argument("--recipe")
     args, _ = parser.parse_known_args(argv)
-    from podwright.data import annotated, pairs
+    from podwright.data import pairs
 
-    if pairs.is_pairs(args.source) and not args.recipe:
-        return pairs.checked(args.source, args.fix)
-    if not annotated.is_annotated(args.source):
+    found = pairs.check_lines(args.source, args.recipe, args.fix)
+    if found is None:
         for option, given in (("--fix", args.fix), ("--recipe", args.recipe)):
             if given:
                 raise UserError(f"{option} is for annotated lines, and {args.source} has none", f"leave {option} out")
-        return None
-    return annotated.checked(args.source, args.recipe, args.fix)
+    return found
 
 
 def _compile(argv: list[str]) -> dict[str, Any]:

@@ -42,6 +42,11 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
 def test_lines_are_drawn_checked_and_mended(tmp_path: Path) -> None:
     assert call(tmp_path, "draw", "cats", "--num-train", "3", "--num-test", "1")[0] == 0
     (tmp_path / "cats/train/00001.png").write_bytes(b"")
+    code, out, err = call(tmp_path, "check", "cats", "--json")
+    found = json.loads(out)
+    assert (code, found["lines"], found["valid"], found["num_faults"]) == (1, 4, 3, 1), err
+    assert found["faults"][0]["message"].startswith("cats/train.jsonl: line 2: image ")
+    assert [found["files"][part]["lines"] for part in ("train", "val")] == [3, 1]
     code, out, err = call(tmp_path, "check", "cats/train.jsonl", "--fix", "--json")
     found = json.loads(out)
     assert (code, found["lines"], found["valid"], found["fixed"]) == (1, 3, 2, "cats/train.good.jsonl"), err
@@ -54,5 +59,8 @@ def test_lines_are_drawn_checked_and_mended(tmp_path: Path) -> None:
     code, out, _ = call(tmp_path, "check", "cats/train.good.jsonl")
     assert code == 0 and "valid = 2\n" in out
     (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "cats/val.jsonl").write_text("")
+    code, out, err = call(tmp_path, "check", "cats")
+    assert code == 1 and "error: cats/val.jsonl: line 0: cats/val.jsonl holds no lines\n" in out, err
     code, _, err = call(tmp_path, "check", "a.txt", "--fix")
     assert code == 2 and "--fix is for annotated lines" in err

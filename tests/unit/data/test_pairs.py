@@ -51,6 +51,8 @@ def test_a_check_names_every_fault_and_writes_the_good_lines(tmp_path: Path) -> 
     subprocess.run([sys.executable, "-m", "podwright", *argv], check=True)
     path = tmp_path / "train.jsonl"
     good = path.read_text()
+    code, found = check(tmp_path)
+    assert code == 0 and (found["lines"], found["valid"], list(found["files"])) == (7, 7, ["train", "val"])
     bad = [
         {"text": ["a"], "image": "val/00000.png"},
         {"text": "a", "image": "none.png"},
