@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from podwright.plan import multimodal
+from podwright.plan import multimodal, weights
 from podwright.plan.findings import Finding
 from podwright.recipe import ethogram, llm, pairs
 from podwright.recipe.alignment import AlignmentRecipe
@@ -46,10 +46,11 @@ def _heads(recipe: AlignmentRecipe, cwd: Path) -> Iterator[Finding]:
     if not path.is_file():
         yield multimodal.error("model", f"aligner.source={source} is not there", "check the path, or type aligner.source=random")
         return
-    names = multimodal.weights_named(path)
+    names = weights.shapes(path)
     if names is None:
         yield multimodal.error("model", f"aligner.source={source} is not what torch.save writes", "give an aligner.pt")
         return
+    yield from weights.misfits(source, names, dim, dict.fromkeys(widths))  # the data says which widths matter
     absent = [m for m in widths if f"projection_heads.{m}_head.fc.weight" not in names]
     if absent:
         said = f"aligner.source={source} has no head for {', '.join(absent)}: random weights where the data has that"

@@ -7,13 +7,12 @@ import importlib.util
 import json
 import math
 import os
-import pickletools
 import shutil
-import zipfile
 from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
+from podwright.plan import weights
 from podwright.plan.findings import Finding
 from podwright.plan.inputs import elsewhere
 from podwright.recipe import ethogram, llm
@@ -125,22 +124,15 @@ def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     path = cwd / Path(source).expanduser()
     if not path.is_file():
         return [error("model", f"aligner.source={source} is not there", "check the path")]
-    names = weights_named(path)
+    names = weights.shapes(path)
     if names is None:
         return [error("model", f"aligner.source={source} is not what torch.save writes", "give the aligner.pt of Phase 1")]
     wanted = [f"projection_heads.{modality}_head.fc.weight" for modality in ("image", "audio")]
     absent = [name for name in wanted if name not in names]
-    return [error("model", f"aligner.source={source} has no {absent[0]}", "give an aligner of these modalities")] if absent else []
-
-
-def weights_named(path: Path) -> set[str] | None:
-    """Every text in the pickle of what torch.save wrote, the names of its weights among them; nothing of it is executed."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            name = next(n for n in archive.namelist() if n.endswith("/data.pkl"))
-            return {arg for _, arg, _ in pickletools.genops(archive.read(name)) if isinstance(arg, str)}
-    except (OSError, zipfile.BadZipFile, StopIteration, ValueError):
-        return None
+    if absent:
+        return [error("model", f"aligner.source={source} has no {absent[0]}", "give an aligner of these modalities")]
+    widths = {"image": llm.IMAGE_DIMS.get(recipe.encoders.image), "audio": llm.AUDIO_DIMS[recipe.encoders.audio]}
+    return weights.misfits(source, names, recipe.aligner.dim, widths)
 
 
 def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:

@@ -2,6 +2,9 @@
 
 import json
 import pickle
+import re
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from podwright import slices
 from podwright.cli_run import _plan
 from podwright.data.lines import lengths
 from podwright.errors import UserError
-from podwright.plan import budget, multimodal
+from podwright.plan import budget, weights
 from podwright.plan.check import check, slice_entry
 from podwright.plan.findings import Finding
 from podwright.recipe.load import load
@@ -149,7 +152,28 @@ def test_the_names_in_an_aligner_are_read_without_running_it(tmp_path: Path) -> 
     assert "aligner.pt has no projection_heads.audio_head.fc.weight" in said(findings(tmp_path, *source), "error")[0]
     path.write_bytes(b"PK")
     assert "is not what torch.save writes" in said(findings(tmp_path, *source), "error")[0]
-    assert multimodal.weights_named(tmp_path / "none") is None
+    assert weights.shapes(tmp_path / "none") is None
+
+
+def test_an_aligner_of_another_size_is_refused_before_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "aligner.pt"
+    ran = tmp_path / "ran"
+    size = lambda m: (256, {"image": 64, "audio": 64, "text": 128}[m])  # noqa: E731
+    code = "import sys, torch; torch.save({'state_dict': {k: torch.zeros(*v) for k, v in eval(sys.argv[2]).items()}}, sys.argv[1])"
+    heads = {f"projection_heads.{m}_head.fc.weight": size(m) for m in ("image", "audio", "text")}
+    subprocess.run([sys.executable, "-c", code, str(path), repr(heads)], check=True)
+    assert weights.shapes(path) == heads
+    for name in ("phase2-tiny", "phase1-tiny"):
+        (line,) = said(check(load(name, [f"aligner.source={path}", "aligner.dim=512"]), None, tmp_path), "error")
+        assert re.search(r"_head.fc.weight is \[256, \d+\] and not \[512, \d+\]; type aligner.dim=256$", line)
+
+    class Evil:
+        def __reduce__(self) -> tuple[object, ...]:
+            return Path.touch, (ran,)
+
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("aligner/data.pkl", pickle.dumps({"a": Evil()}))
+    assert weights.shapes(path) == {"a": ()} and not ran.exists()
 
 
 def test_steps_that_a_recipe_leaves_to_the_data_are_told_by_the_trainer(tmp_path: Path) -> None:
