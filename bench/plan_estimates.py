@@ -112,10 +112,7 @@ def main() -> None:
     print(f"programs:   {spread(p['error'] for r in rows for p in r['programs'])}")
     if timed := [r["step_error"] for r in rows if "step_error" in r]:
         print(f"step times: {spread(timed)}")
-    result = {
-        **stamp(__file__),
-        "rows": rows,
-    }
+    result = {**stamp(__file__), "rows": rows}
     if args.out:
         args.out.write_text(json.dumps(result, indent=1) + "\n")
 
@@ -140,8 +137,8 @@ def row(recipe: str, on: str, overrides: str, cache: Path) -> dict:
     if found:
         most = max(found, key=lambda p: p["compiled_gib"])["compiled_gib"]
         made["peak_error"] = round(max(p["estimated_gib"] for p in found) / most - 1, 4)
-    if document["step"] and load.load(recipe, overrides.split()).kind == "grpo":
-        resolved, where = load.load(recipe, overrides.split()), slices.parse(on)
+    resolved, where = load.load(recipe, overrides.split()), slices.parse(on)
+    if document["step"] and resolved.kind == "grpo":
         estimated_s = sum(pace.step_seconds(resolved, find(resolved.model.name), meshes.resolved(resolved, where), where).values())
         made |= {"estimated_step_s": round(estimated_s, 4), "compiled_step_s": round(document["step"]["step_s"], 4)}
         made["step_error"] = round(estimated_s / document["step"]["step_s"] - 1, 4)

@@ -178,7 +178,7 @@ def _through_layers(
     remat: str,
     batch: NamedSharding,
 ) -> jax.Array:
-    """What the last layer gives, before the norm. For the gradient `remat` 'none' keeps all, 'layer' nothing, others attention's output."""
+    """Of the last layer, before the norm. For the gradient `remat` 'none' keeps all, 'layer' nothing, others what a TPU's kernel gave."""
     mesh = batch.mesh
     assert isinstance(mesh, Mesh)
 

@@ -85,14 +85,14 @@ class Place:
         return self.dims.num_kv_heads * self.dims.head_dim / self.tensor
 
 
-def has_kernel(row: Accelerator, dims: Qwen3Dims) -> bool:
+def has_kernel(row: Accelerator, head_dim: int) -> bool:
     """Whether attention is the TPU's kernel, which keeps no scores (kernels/splash.py)."""
-    return row.pod is not None and dims.head_dim % LANES == 0
+    return row.pod is not None and head_dim % LANES == 0
 
 
 def estimates(recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], row: Accelerator, names: Sequence[str]) -> list[Estimate]:
     """Every program in `names` on a mesh of `shape`: (data, fsdp, tensor)."""
-    at = Place(recipe, dims, shape, has_kernel(row, dims))
+    at = Place(recipe, dims, shape, has_kernel(row, dims.head_dim))
     found = {name: _of(at, name, row) for name in names}
     return [Estimate(name, {part: parts[part] for part in PARTS if parts.get(part)}) for name, parts in found.items()]
 

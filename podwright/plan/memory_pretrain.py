@@ -18,12 +18,15 @@ from podwright.recipe.hybrid import HybridDims, Kda
 from podwright.recipe.models import Qwen3Dims, logits_chunk
 from podwright.recipe.pretrain import PretrainRecipe
 
-MOST_ROWS = 2**18  # models/moe.py works on so many sorted tokens at a time; a test holds them together
+# models/moe.py works on so many sorted tokens at a time, models/attention.py without the kernel on so many queries of a row; a test
+# holds them together
+MOST_ROWS, QUERIES = 2**18, 512
 # How many arrays exist at one time in a layer with experts, read from buffer assignments: of sorted tokens x hidden_size and x FFN width,
 # of the gathered weights of experts, bytes of everything else for each number of the hidden state, and arrays of tokens around a loop
 _SORTED, _WIDE, _EXPERTS, _OTHERS, _LOOPED = 3.25, 2.0, 1.5, 20, 5
 # and, where nothing is computed again, bytes that are kept of a layer for each number of the hidden state, whole and split over `tensor`
 _WHOLE, _SPLIT = 12, 38
+_SCORES = 16  # bytes for each score in the backward pass: scores, shares and the gradients of both, float32
 _Parts = dict[str, float]
 
 
@@ -72,15 +75,16 @@ class Place:
         return OPERAND * _matrices(self.dims) / self.shards
 
     def scores(self, tokens: float) -> float:
-        """Numbers of the scores of one layer where no kernel works them off block by block."""
+        """Numbers of the scores that exist at one time where no kernel works them off block by block."""
         heads = self.dims.num_heads if isinstance(self.dims, Qwen3Dims) else self.dims.mla.num_heads
-        return 0 if self.kernel else tokens * self.recipe.sequence_length * heads / self.tensor
+        length = self.recipe.sequence_length
+        queries = tokens * min(1.0, QUERIES * self.shape[2] / length)
+        return 0 if self.kernel else queries * length * heads / self.tensor
 
 
 def estimates(recipe: PretrainRecipe, dims: Dims, shape: Sequence[int], row: Accelerator, names: Sequence[str]) -> list[Estimate]:
     """Every program in `names` on a mesh of `shape`: (data, fsdp, context, expert, tensor)."""
-    kernel = has_kernel(row, dims) if isinstance(dims, Qwen3Dims) else row.pod is not None
-    at = Place(recipe, dims, shape, kernel)
+    at = Place(recipe, dims, shape, has_kernel(row, dims.head_dim if isinstance(dims, Qwen3Dims) else dims.mla.v_head_dim))
     found = {name: _kept(at) | (_update(at) if name == "update" else _evaluate(at)) for name in names}
     return [Estimate(name, {part: parts[part] for part in PARTS if parts.get(part)}) for name, parts in found.items()]
 
@@ -105,7 +109,7 @@ def _update(at: Place) -> _Parts:
     sums = 2 * gradients if at.parts > 1 else 0  # of the micro-batches before, and with this one
     saved = sum(_saved(at, layer) for layer in range(at.dims.num_layers)) * tokens
     inside = _dense(at, tokens) if isinstance(at.dims, Qwen3Dims) else _experts(at, at.dims, tokens)
-    inside |= {"gradients": gradients + sums, "activations": saved, "layer": inside["layer"] + 8 * at.scores(tokens)}
+    inside |= {"gradients": gradients + sums, "activations": saved, "layer": inside["layer"] + _SCORES * at.scores(tokens)}
     loss = {
         "gradients": sums / 2,
         "activations": saved,
@@ -129,9 +133,8 @@ def _saved(at: Place, layer: int) -> float:
         heads, keys, f = d.num_heads * d.head_dim / at.tensor, d.num_kv_heads * d.head_dim / at.tensor, d.intermediate_size / at.tensor
         if remat == "none":
             half = (6 if at.width == 2 else 3) * f + 3 * d.hidden_size + 2 * heads + 2 * keys
-            scores = 0 if at.kernel else 4 * at.scores(1)
-            return half * at.width + 4 * (4 * d.hidden_size + 2 * heads + 2 * keys) + scores
-        return e + (0 if remat == "layer" else heads * at.width)
+            return half * at.width + 4 * (4 * d.hidden_size + 2 * heads + 2 * keys)
+        return e + (heads * at.width if remat != "layer" and at.kernel else 0)
     if remat == "layer":
         return e
     if remat == "none":

@@ -28,7 +28,7 @@ _HOP_S = 3e-6  # a collective of a few bytes, as every decoded token needs two a
 def step_seconds(recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], where: Slice) -> dict[str, float]:
     """Seconds of each program in one training step; `shape`: (data, fsdp, tensor)."""
     row = where.accelerator
-    at = Place(recipe, dims, shape, has_kernel(row, dims))
+    at = Place(recipe, dims, shape, has_kernel(row, dims.head_dim))
     seconds = {"rollout": _rollout(at, where), "score": _pass(at, where, "score"), "update": _pass(at, where, "update") + _apart(at, where)}
     return {name: times * seconds[name] for name, times in runs(recipe).items()}
 

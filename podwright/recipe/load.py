@@ -69,9 +69,7 @@ def read(path: Path, start: str = "start it with 'kind: grpo'") -> dict[str, Any
     except UnicodeDecodeError as e:
         raise UserError(f"{path} is not text", "give a YAML file") from e
     except OSError as e:
-        if (explained := from_os(e, path)) is None:
-            raise
-        raise explained from e
+        raise from_os(e, path) or UserError(f"{path} cannot be read: {e}", "give a file that can be read") from e
     if not isinstance(raw, dict):
         raise UserError(f"{path} holds no mapping of keys", start)
     return raw

@@ -248,9 +248,7 @@ def _entries() -> dict[str, Any]:
     except UnicodeDecodeError as e:
         raise UserError(f"{path} is not text", "name another file in PODWRIGHT_TARGETS, or mend it") from e
     except OSError as e:
-        if (explained := from_os(e, path)) is None:
-            raise
-        raise explained from e
+        raise from_os(e, path) or UserError(f"{path} cannot be read: {e}", "name another file in PODWRIGHT_TARGETS") from e
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         raise UserError(

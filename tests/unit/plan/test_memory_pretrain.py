@@ -10,7 +10,7 @@ import pytest
 from podwright import slices
 from podwright.accelerators import GIB
 from podwright.cli import main
-from podwright.models import moe
+from podwright.models import attention, moe
 from podwright.plan import memory, memory_pretrain, meshes
 from podwright.recipe import load
 from podwright.recipe.dimensions import find
@@ -49,8 +49,18 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(name, mesh, opti
     assert found.parts["optimizer"] == pytest.approx(size(state.opt_state), rel=0.06)
 
 
-def test_what_a_plan_knows_of_experts_is_true_of_them():
-    assert memory_pretrain.MOST_ROWS == moe.MOST_ROWS
+def test_what_a_plan_knows_of_programs_is_true_of_them():
+    assert memory_pretrain.MOST_ROWS == moe.MOST_ROWS and memory_pretrain.QUERIES == attention.QUERIES
+
+
+def test_without_the_kernel_the_scores_of_some_queries_are_counted_and_nothing_is_kept_of_attention():
+    """65,536 tokens a device in rows of 4096 and 16 heads; the update has scores, shares and the gradients of both."""
+    tpu, gpu = (estimate("qwen3-0.6b-pretrain", on=on)["update"].parts for on in ("v6e-8", "8xH100-80GB"))
+    assert gpu["layer"] - tpu["layer"] == 16 * (16 * 512) * 4096 * 16
+    kept = [
+        estimate("qwen3-0.6b-pretrain", "model.remat=attention", on=on)["update"].parts["activations"] for on in ("v6e-8", "8xH100-80GB")
+    ]
+    assert kept[0] == 3 * kept[1] == 3 * tpu["activations"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['recipe']} {row['on']} {row['overrides']}")
