@@ -136,10 +136,18 @@ def main() -> None:
     if args.ours:
         print(json.dumps(ours(json.loads(config.read_text()), args.steps, quiet)))
         return
-    systems = {"podwright": [sys.executable, __file__, "--ours", "--peers", str(args.peers), "--steps", str(args.steps)]}
+    systems = {
+        "podwright": [sys.executable, __file__, "--ours", "--peers", str(args.peers), "--steps", str(args.steps)]
+    }
     for name in ("tunix", "trl"):
         if getattr(args, name):
-            systems[name] = [getattr(args, name), str(args.peers / f"{name}_grpo.py"), str(config), "--steps", str(args.steps)]
+            systems[name] = [
+                getattr(args, name),
+                str(args.peers / f"{name}_grpo.py"),
+                str(config),
+                "--steps",
+                str(args.steps),
+            ]
     floor = child([sys.executable, str(args.peers / "floor.py"), str(config), "--with", "jax"])
     runs: dict[str, list[dict]] = {name: [] for name in systems}
     for _ in range(args.rounds):
@@ -147,7 +155,10 @@ def main() -> None:
             result = child(argv, JAX_PLATFORMS="cpu", PYTHONPATH=str(HERE.parent))
             if result:
                 runs[name].append(result)
-                print(f"{name:10s} step {result['step_s_median']:.3f} s  others' CPU {result['others_cpu_share']:.0%}", file=sys.stderr)
+                print(
+                    f"{name:10s} step {result['step_s_median']:.3f} s  others' CPU {result['others_cpu_share']:.0%}",
+                    file=sys.stderr,
+                )
     print(json.dumps(summary(runs, floor, args.out), indent=1))
 
 

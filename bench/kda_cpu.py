@@ -60,7 +60,9 @@ def of_transformers(values):
     def run():
         for x in (q, k, v, g, beta):
             x.grad = None
-        (chunk_kimi_delta_attention(q * DIM**0.5, k, v, g, beta)[0] ** 2).sum().backward()  # it divides q by that itself
+        (
+            chunk_kimi_delta_attention(q * DIM**0.5, k, v, g, beta)[0] ** 2
+        ).sum().backward()  # it divides q by that itself
         return [x.grad.numpy() for x in (q, k, v, g, beta)]
 
     return run

@@ -118,7 +118,10 @@ def row(name: str, mesh: tuple[int, int, int], by: str) -> dict[str, Any]:
         env = os.environ | _TPU_ENV | {"XLA_FLAGS": flags}
         argv = [sys.executable, __file__, "--child", json.dumps({"name": name, "mesh": mesh, "by": by})]
         begin = time.monotonic()
-        with (Path(folder) / "log.txt").open("w") as log, subprocess.Popen(argv, stdout=log, stderr=log, env=env) as child:
+        with (
+            (Path(folder) / "log.txt").open("w") as log,
+            subprocess.Popen(argv, stdout=log, stderr=log, env=env) as child,
+        ):
             while child.poll() is None and not _whole(Path(folder)):
                 time.sleep(0.5)
             child.kill()
@@ -148,8 +151,14 @@ def line(r: dict[str, Any]) -> str:
     head = f"{r['leaves']} {r['mesh']} {r['by']}:"
     if "error" in r:
         return f"{head} {r['error']}"
-    sent = ", ".join(f"{t['count']} {t['kind']} over {t['axis']} {t['sent_bytes'] / 1e6:.1f} MB" for t in r.get("collectives", ()))
-    figures = f"{r['tflop']} TFLOP, {r['predicted_ms']} ms ({r['bound']}), {sent or 'no traffic'}" if "tflop" in r else str(r["notes"])
+    sent = ", ".join(
+        f"{t['count']} {t['kind']} over {t['axis']} {t['sent_bytes'] / 1e6:.1f} MB" for t in r.get("collectives", ())
+    )
+    figures = (
+        f"{r['tflop']} TFLOP, {r['predicted_ms']} ms ({r['bound']}), {sent or 'no traffic'}"
+        if "tflop" in r
+        else str(r["notes"])
+    )
     return f"{head} {r['temporaries_gib']} GiB beside {r['arguments_gib']}, {figures}"
 
 
@@ -185,7 +194,10 @@ def compile_one(name: str, mesh: list[int], by: str) -> None:
     )
     if by == "optax":
         numbers = param.tree_map(lambda p: MuonDimensionNumbers(*numbered(p)) if p.matrix else None, declared)
-        tx = optax.chain(optax.clip_by_global_norm(1.0), optax.contrib.muon(rate, weight_decay=0.1, muon_weight_dimension_numbers=numbers))
+        tx = optax.chain(
+            optax.clip_by_global_norm(1.0),
+            optax.contrib.muon(rate, weight_decay=0.1, muon_weight_dimension_numbers=numbers),
+        )
 
     def shape(p: Param) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(p.shape, jnp.float32, sharding=jax.NamedSharding(placed, p.spec(placed, PLACED)))
@@ -197,7 +209,11 @@ def compile_one(name: str, mesh: list[int], by: str) -> None:
         return optimizer.apply(tx, grads, state, params)[:2]
 
     params = param.tree_map(shape, declared)
-    state = optimizer.abstract_state(tx, params, placed) if by == "ours" else like(jax.eval_shape(tx.init, params), params["leaf"])
+    state = (
+        optimizer.abstract_state(tx, params, placed)
+        if by == "ours"
+        else like(jax.eval_shape(tx.init, params), params["leaf"])
+    )
     out = jax.tree.map(lambda s: s.sharding, (params, state))
     jax.jit(step, donate_argnums=(1, 2), out_shardings=out).lower(params, state, params).compile()
 

@@ -26,7 +26,13 @@ from podwright.train.multimodal.memory import Shadow
 NAMES = ("V100-16GB", "RTX-3090", "RTX-4090", "A100-40GB", "A100-80GB", "H100-80GB", "H200")
 GUIDE = {"V100-16GB": "8-16", "RTX-3090": "16-32", "RTX-4090": "16-32", "A100-40GB": "32-64"}
 LONGEST = Lengths(tokens=512, response=300, known=True)
-RECIPE = ("model.source=random", "aligner.source=random", "encoders.audio_weights=random", "data.source=drawn", "data.num_train=1024")
+RECIPE = (
+    "model.source=random",
+    "aligner.source=random",
+    "encoders.audio_weights=random",
+    "data.source=drawn",
+    "data.num_train=1024",
+)
 SIDES = {
     "original, checkpointing": ("original", "true"),
     "original": ("original", "false"),
@@ -36,7 +42,12 @@ SIDES = {
 
 
 def shadow(whose: str, checkpointing: str, precision: str) -> Shadow:
-    settings = (*RECIPE, "data.num_test=8", f"model.gradient_checkpointing={checkpointing}", f"model.mixed_precision={precision}")
+    settings = (
+        *RECIPE,
+        "data.num_test=8",
+        f"model.gradient_checkpointing={checkpointing}",
+        f"model.mixed_precision={precision}",
+    )
     found = Shadow(load.load("phase2-qwen2.5-0.5b-cluster", settings), llm.find("qwen2.5-0.5b"), 1)
     if whose == "original":
         as_the_original(found)
@@ -78,7 +89,9 @@ def main() -> int:
             same = next((n for n in NAMES if side in rows[n] and limits[n] == limits[name]), None)
             rows[name][side] = rows[same][side] if same else memory.largest(peak, 16, limits[name])
         print(f"{side}: {sixteen[side]} GiB with 16 lines, {[rows[name][side] for name in NAMES]}", file=sys.stderr)
-    return keep({**stamp(__file__), "line_tokens": 512, "gib_with_16_lines": sixteen, "per_device_batch_size": rows}, args.out)
+    return keep(
+        {**stamp(__file__), "line_tokens": 512, "gib_with_16_lines": sixteen, "per_device_batch_size": rows}, args.out
+    )
 
 
 if __name__ == "__main__":

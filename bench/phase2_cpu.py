@@ -131,7 +131,13 @@ def trainer(folder: Path, steps: int) -> list[float]:
             labels[n, 8 + len(prompt) : 8 + len(prompt) + len(response)] = torch.tensor(response)
             mask[n, : 8 + len(prompt) + len(response)] = 1
         at = torch.tensor(rows)
-        return {"features": lines.features[at], "present": lines.present[at], "input_ids": tokens, "attention_mask": mask, "labels": labels}
+        return {
+            "features": lines.features[at],
+            "present": lines.present[at],
+            "input_ids": tokens,
+            "attention_mask": mask,
+            "labels": labels,
+        }
 
     times: list[float] = []
 

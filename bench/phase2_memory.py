@@ -42,7 +42,13 @@ def case(name: str):
     from podwright.recipe import llm, load
 
     layers, batch, extra = CASES[name]
-    settings = ("data.num_train=64", "data.num_test=2", "model.lora_rank=16", "projector.hidden_size=2048", "aligner.dim=512")
+    settings = (
+        "data.num_train=64",
+        "data.num_test=2",
+        "model.lora_rank=16",
+        "projector.hidden_size=2048",
+        "aligner.dim=512",
+    )
     recipe = load.load("phase2-tiny", (*settings, f"per_device_batch_size={batch}", *extra))
     return recipe, llm.LlmDims(896, 4864, layers, 14, 2, 151936)
 

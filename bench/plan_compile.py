@@ -34,7 +34,12 @@ ROWS = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--cache", type=Path, default=Path(tempfile.mkdtemp()), help="default: an empty one, so that compilers really run")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=Path(tempfile.mkdtemp()),
+        help="default: an empty one, so that compilers really run",
+    )
     args = parser.parse_args()
     rows = [row(*one, args.cache) for one in ROWS]
     result = {
@@ -71,7 +76,17 @@ def row(on: str, overrides: list[str], depth: str, cache: Path) -> dict:
     subprocess.run(argv, capture_output=True, env=env)
     again_s = time.perf_counter() - begin
     told = [f["message"] for f in document["findings"] if f["level"] == "error"]
-    kept = ("name", "verdict", "hbm_gib", "limit_gib", "arguments_gib", "temporaries_gib", "beside_gib", "compile_s", "largest")
+    kept = (
+        "name",
+        "verdict",
+        "hbm_gib",
+        "limit_gib",
+        "arguments_gib",
+        "temporaries_gib",
+        "beside_gib",
+        "compile_s",
+        "largest",
+    )
     kept += ("predicted_s", "bound", "flops", "hbm_bytes", "collectives", "notes")
     programs = [{k: p[k] for k in kept if k in p} for p in document["programs"]]
     line = "  ".join(f"{p['name']} {p['hbm_gib']} GiB {p['compile_s']} s -> {p.get('predicted_s')} s" for p in programs)

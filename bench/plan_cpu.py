@@ -49,7 +49,10 @@ ROWS = {
     "demo as shipped": Row("chose", DEMO, "qwen3-tiny"),
     "demo, 4 x 4": Row("chose", DEMO, "qwen3-tiny", ("batch_size=4", "grpo.num_generations=4")),
     "demo, 32 x 8, 64 + 64": Row(
-        "chose", DEMO, "qwen3-tiny", ("batch_size=32", "rollout.max_prompt_length=64", "rollout.total_generation_steps=64")
+        "chose",
+        DEMO,
+        "qwen3-tiny",
+        ("batch_size=32", "rollout.max_prompt_length=64", "rollout.total_generation_steps=64"),
     ),
     "gsm8k as shipped": Row("chose", GSM8K, "qwen3-tiny"),
     "gsm8k, 2 x 4": Row("chose", GSM8K, "qwen3-tiny", ("batch_size=2", "grpo.num_generations=4")),
@@ -66,10 +69,18 @@ ROWS = {
         "unseen",
         DEMO,
         "qwen3-micro",
-        ("batch_size=32", "grpo.num_generations=4", "rollout.max_prompt_length=32", "rollout.total_generation_steps=48"),
+        (
+            "batch_size=32",
+            "grpo.num_generations=4",
+            "rollout.max_prompt_length=32",
+            "rollout.total_generation_steps=48",
+        ),
     ),
     "gsm8k, 4 x 8, 128 + 128": Row(
-        "unseen", GSM8K, "qwen3-tiny", ("batch_size=4", "rollout.max_prompt_length=128", "rollout.total_generation_steps=128")
+        "unseen",
+        GSM8K,
+        "qwen3-tiny",
+        ("batch_size=4", "rollout.max_prompt_length=128", "rollout.total_generation_steps=128"),
     ),
     "demo, 8 x 16, remat, 2 parts": Row(
         "unseen",
@@ -84,7 +95,9 @@ ROWS = {
         ("batch_size=8", "grpo.num_generations=2", "rollout.max_prompt_length=32", "rollout.total_generation_steps=64"),
     ),
     "demo, 2 devices": Row("unseen", DEMO, "qwen3-tiny", ("mesh.data=2",), devices=2),
-    "gsm8k, 4 x 8, 4 devices": Row("unseen", GSM8K, "qwen3-tiny", ("batch_size=4", "mesh.data=2", "mesh.fsdp=2"), devices=4),
+    "gsm8k, 4 x 8, 4 devices": Row(
+        "unseen", GSM8K, "qwen3-tiny", ("batch_size=4", "mesh.data=2", "mesh.fsdp=2"), devices=4
+    ),
 }
 
 
@@ -120,10 +133,14 @@ def compare(name: str, row: Row, prices: calibrate.Prices, folder: Path, runner:
     results = []
     for program in row.programs:
         if program not in found:
-            results.append({"row": name, "use": row.use, "program": program, "why": (folder / "log.txt").read_text()[-500:]})
+            results.append(
+                {"row": name, "use": row.use, "program": program, "why": (folder / "log.txt").read_text()[-500:]}
+            )
             continue
         one = found[program]
-        cost = prices.cost(hlo.read(folder / f"0-{program}.txt"), slices.parse(f"cpu-{row.devices}").chips, one["temporaries"])
+        cost = prices.cost(
+            hlo.read(folder / f"0-{program}.txt"), slices.parse(f"cpu-{row.devices}").chips, one["temporaries"]
+        )
         results.append(
             {
                 "row": name,
@@ -164,7 +181,9 @@ def main() -> None:
                 print(found.said, flush=True)
             for r in compare(name, row, prices[row.devices], Path(made) / "row", runner, args.rounds):
                 results.append(r)
-                said = f"{r['predicted_s']:8.4f} / {r['measured_s']:8.4f} = {r['ratio']:.3f}" if "ratio" in r else "failed"
+                said = (
+                    f"{r['predicted_s']:8.4f} / {r['measured_s']:8.4f} = {r['ratio']:.3f}" if "ratio" in r else "failed"
+                )
                 print(f"{name:30s} {r['use']:7s} {r['program']:8s} {said}", flush=True)
     ratios = [r["ratio"] for r in results if "ratio" in r]
     within = sum(0.75 <= ratio <= 1.25 for ratio in ratios)

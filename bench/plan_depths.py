@@ -26,7 +26,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipes", nargs="*", default=list(RECIPES), metavar="RECIPE")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--cache", type=Path, default=Path(tempfile.mkdtemp()), help="default: an empty one, so that compilers really run")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=Path(tempfile.mkdtemp()),
+        help="default: an empty one, so that compilers really run",
+    )
     args = parser.parse_args()
     rows = [row for recipe in args.recipes for row in compared(recipe, RECIPES[recipe], args.cache)]
     result = {
@@ -66,7 +71,19 @@ def compared(recipe: str, on: str, cache: Path) -> list[dict]:
 
 def verdicts(recipe: str, on: str, depth: str, cache: Path) -> dict[str, tuple[dict, dict]]:
     """The kept verdict on every program, and what its executable says of its memory (whole compiles only)."""
-    argv = [sys.executable, "-m", "podwright", "plan", recipe, "--on", on, f"--compile={depth}", "--cache", str(cache), "--json"]
+    argv = [
+        sys.executable,
+        "-m",
+        "podwright",
+        "plan",
+        recipe,
+        "--on",
+        on,
+        f"--compile={depth}",
+        "--cache",
+        str(cache),
+        "--json",
+    ]
     env = os.environ | {"PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run(argv, capture_output=True, text=True, env=env)
     found = {}

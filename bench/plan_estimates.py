@@ -118,7 +118,20 @@ def main() -> None:
 
 
 def row(recipe: str, on: str, overrides: str, cache: Path) -> dict:
-    argv = [sys.executable, "-m", "podwright", "plan", recipe, *overrides.split(), "--on", on, "--compile", "--cache", str(cache), "--json"]
+    argv = [
+        sys.executable,
+        "-m",
+        "podwright",
+        "plan",
+        recipe,
+        *overrides.split(),
+        "--on",
+        on,
+        "--compile",
+        "--cache",
+        str(cache),
+        "--json",
+    ]
     env = os.environ | {"PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"}
     document = json.loads(subprocess.run(argv, capture_output=True, text=True, env=env).stdout)
     estimated = {e["name"]: e["estimated_gib"] for e in document["memory"]}
@@ -139,7 +152,9 @@ def row(recipe: str, on: str, overrides: str, cache: Path) -> dict:
         made["peak_error"] = round(max(p["estimated_gib"] for p in found) / most - 1, 4)
     resolved, where = load.load(recipe, overrides.split()), slices.parse(on)
     if document["step"] and resolved.kind == "grpo":
-        estimated_s = sum(pace.step_seconds(resolved, find(resolved.model.name), meshes.resolved(resolved, where), where).values())
+        estimated_s = sum(
+            pace.step_seconds(resolved, find(resolved.model.name), meshes.resolved(resolved, where), where).values()
+        )
         made |= {"estimated_step_s": round(estimated_s, 4), "compiled_step_s": round(document["step"]["step_s"], 4)}
         made["step_error"] = round(estimated_s / document["step"]["step_s"] - 1, 4)
     return made
@@ -152,8 +167,14 @@ def spread(errors: Iterable[float]) -> str:
 
 
 def line(r: dict) -> str:
-    said = "  ".join(f"{p['name']} {p['estimated_gib']:.2f}/{p['compiled_gib']:.2f} {p['error']:+.1%}" for p in r["programs"])
-    step = f"  step {r['estimated_step_s']:.2f}/{r['compiled_step_s']:.2f} s {r['step_error']:+.1%}" if "step_error" in r else ""
+    said = "  ".join(
+        f"{p['name']} {p['estimated_gib']:.2f}/{p['compiled_gib']:.2f} {p['error']:+.1%}" for p in r["programs"]
+    )
+    step = (
+        f"  step {r['estimated_step_s']:.2f}/{r['compiled_step_s']:.2f} s {r['step_error']:+.1%}"
+        if "step_error" in r
+        else ""
+    )
     return f"{r['recipe']} {r['on']} {r['overrides']}: {said or r['errors']}{step}"
 
 

@@ -74,9 +74,13 @@ def main() -> int:
     for line in [columns, *([str(row[c]) for c in columns] for row in rows)]:
         print("".join(f"{cell:>15}" for cell in line))
     wrong = sum(row["disagreements"] for row in rows)
-    print(f"{sum(row['meshes'] for row in rows)} meshes, {wrong} disagreements; slowest check {max(row['check_ms'] for row in rows)} ms")
+    print(
+        f"{sum(row['meshes'] for row in rows)} meshes, {wrong} disagreements; slowest check {max(row['check_ms'] for row in rows)} ms"
+    )
     if out:
-        out.write_text(json.dumps({**stamp(__file__), "versions": real_meshes.versions(), "rows": rows}, indent=1) + "\n")
+        out.write_text(
+            json.dumps({**stamp(__file__), "versions": real_meshes.versions(), "rows": rows}, indent=1) + "\n"
+        )
     return 1 if wrong else 0
 
 

@@ -99,7 +99,9 @@ def _8b(topology: tuple[int, ...], batch: int, published_s: float, use: str, fla
     return Row("v6e", topology, LLAMA31_8B, batch, published_s, use, flags)
 
 
-def _70b(topology: tuple[int, ...], batch: int, published_s: float, use: str, flags: str = V6E_70B, weights: str = "float32") -> Row:
+def _70b(
+    topology: tuple[int, ...], batch: int, published_s: float, use: str, flags: str = V6E_70B, weights: str = "float32"
+) -> Row:
     return Row("v6e", topology, LLAMA31_70B, batch, published_s, use, flags, offload=OFFLOADED[:4], weights=weights)
 
 
@@ -136,16 +138,22 @@ def training_step(row: Row, mesh: Any) -> tuple[Any, tuple, dict]:
         return NamedSharding(mesh, PartitionSpec(*names))
 
     weights = {
-        name: jax.ShapeDtypeStruct(shape, row.weights, sharding=spread(*("fsdp" if i == at else None for i in range(len(shape)))))
+        name: jax.ShapeDtypeStruct(
+            shape, row.weights, sharding=spread(*("fsdp" if i == at else None for i in range(len(shape))))
+        )
         for name, (shape, at) in _weights(row.model).items()
     }
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(3e-5, b2=0.95, weight_decay=0.1, mu_dtype=row.moments))
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adamw(3e-5, b2=0.95, weight_decay=0.1, mu_dtype=row.moments)
+    )
     by_shape = {leaf.shape: leaf.sharding for leaf in weights.values()}
     state = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=by_shape.get(leaf.shape, spread())),
         jax.eval_shape(optimizer.init, weights),
     )
-    tokens = jax.ShapeDtypeStruct((row.per_device_batch_size * row.num_devices, row.sequence), jnp.int32, sharding=spread("fsdp"))
+    tokens = jax.ShapeDtypeStruct(
+        (row.per_device_batch_size * row.num_devices, row.sequence), jnp.int32, sharding=spread("fsdp")
+    )
 
     def step(weights: Any, state: Any, batch: Any) -> tuple:
         loss, gradients = jax.value_and_grad(_loss(row, mesh))(weights, batch)
@@ -222,7 +230,9 @@ def _loss(row: Row, mesh: Any) -> Any:
             return layer(x, w, batch["positions"], batch["segments"]), None
 
         x, _ = jax.lax.scan(jax.checkpoint(body, policy=policy), x, layers)
-        return _cross_entropy(mesh)(_norm(x, weights["norm"]), weights["unembed"].astype(jnp.bfloat16), batch["targets"])
+        return _cross_entropy(mesh)(
+            _norm(x, weights["norm"]), weights["unembed"].astype(jnp.bfloat16), batch["targets"]
+        )
 
     return loss
 
@@ -238,7 +248,9 @@ def _cross_entropy(mesh: Any) -> Any:
 
     def of_chunk(x: Any, w: Any, targets: Any) -> Any:
         logits = jnp.einsum("bsd,dv->bsv", x, w, preferred_element_type=jnp.float32)
-        of_target = jnp.where(jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2) == targets[..., None], logits, 0).sum(-1)
+        of_target = jnp.where(
+            jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2) == targets[..., None], logits, 0
+        ).sum(-1)
         return (jax.nn.logsumexp(logits, -1) - of_target).sum()
 
     def local(x: Any, w: Any, targets: Any) -> tuple:
@@ -255,10 +267,16 @@ def _cross_entropy(mesh: Any) -> Any:
         start = (jnp.zeros(()), jnp.zeros(whole.shape, whole.dtype))
         (loss, dw), dx = jax.lax.scan(one, start, (chunks(x), chunks(targets)))
         dw = jax.lax.psum_scatter(dw, "fsdp", scatter_dimension=0, tiled=True)
-        return jax.lax.psum(loss, "fsdp") / num_tokens, jnp.moveaxis(dx, 0, 1).reshape(x.shape) / num_tokens, dw / num_tokens
+        return (
+            jax.lax.psum(loss, "fsdp") / num_tokens,
+            jnp.moveaxis(dx, 0, 1).reshape(x.shape) / num_tokens,
+            dw / num_tokens,
+        )
 
     split = PartitionSpec("fsdp")
-    spread = jax.shard_map(local, mesh=mesh, in_specs=(split,) * 3, out_specs=(PartitionSpec(), split, split), check_vma=False)
+    spread = jax.shard_map(
+        local, mesh=mesh, in_specs=(split,) * 3, out_specs=(PartitionSpec(), split, split), check_vma=False
+    )
 
     def forward(x: Any, w: Any, targets: Any) -> tuple:
         loss, dx, dw = spread(x, w, targets)
@@ -309,12 +327,16 @@ def _attention(row: Row, mesh: Any, q: Any, k: Any, v: Any, segments: Any) -> An
         use_fused_bwd_kernel=True,
     )
     mask = masks.MultiHeadMask([masks.CausalMask((n, n))] * row.model.num_heads)
-    kernel = kernels.make_splash_mha(mask=mask, head_shards=1, q_seq_shards=1, block_sizes=sizes, residual_checkpoint_name="context")
+    kernel = kernels.make_splash_mha(
+        mask=mask, head_shards=1, q_seq_shards=1, block_sizes=sizes, residual_checkpoint_name="context"
+    )
 
     def local(q: Any, k: Any, v: Any, segments: Any) -> Any:
         q = jnp.swapaxes(q, 1, 2) * row.model.head_dim**-0.5
         k, v = (jnp.repeat(jnp.swapaxes(a, 1, 2), group, 1) for a in (k, v))
-        return jnp.swapaxes(jax.vmap(kernel)(q.astype(jnp.bfloat16), k, v, kernels.SegmentIds(segments, segments)), 1, 2)
+        return jnp.swapaxes(
+            jax.vmap(kernel)(q.astype(jnp.bfloat16), k, v, kernels.SegmentIds(segments, segments)), 1, 2
+        )
 
     rows = PartitionSpec("fsdp")
     return jax.shard_map(local, mesh=mesh, in_specs=(rows,) * 4, out_specs=rows, check_vma=False)(q, k, v, segments)

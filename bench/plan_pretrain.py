@@ -33,7 +33,12 @@ ROWS = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--cache", type=Path, default=Path(tempfile.mkdtemp()), help="default: an empty one, so that compilers really run")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=Path(tempfile.mkdtemp()),
+        help="default: an empty one, so that compilers really run",
+    )
     parser.add_argument("--rows", type=int, help="only the first so many")
     args = parser.parse_args()
     rows = []
@@ -49,7 +54,20 @@ def main() -> None:
 
 
 def row(recipe: str, on: str, overrides: list[str], cache: Path) -> dict[str, Any]:
-    argv = [sys.executable, "-m", "podwright", "plan", recipe, *overrides, "--on", on, "--compile", "--cache", str(cache), "--json"]
+    argv = [
+        sys.executable,
+        "-m",
+        "podwright",
+        "plan",
+        recipe,
+        *overrides,
+        "--on",
+        on,
+        "--compile",
+        "--cache",
+        str(cache),
+        "--json",
+    ]
     begin, most = time.monotonic(), 0
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
         while child.poll() is None:

@@ -60,8 +60,19 @@ def estimated(generation: str, model: str) -> dict:
     if where is None:
         return {"model": model, "generation": generation, "slice": None}
     best = fit.candidates(recipe, dims, where)[0]
-    need = {"need_gib": round(best.need_bytes / GIB, 1), "limit_gib": round(row.hbm_bytes / GIB, 1), "step_s": round(best.step_s, 1)}
-    return {"model": model, "generation": generation, "slice": where.name, "chips": where.num_chips, "settings": best.typed, **need}
+    need = {
+        "need_gib": round(best.need_bytes / GIB, 1),
+        "limit_gib": round(row.hbm_bytes / GIB, 1),
+        "step_s": round(best.step_s, 1),
+    }
+    return {
+        "model": model,
+        "generation": generation,
+        "slice": where.name,
+        "chips": where.num_chips,
+        "settings": best.typed,
+        **need,
+    }
 
 
 def compiled(row: dict, cache: Path) -> dict:
@@ -85,7 +96,12 @@ def compiled(row: dict, cache: Path) -> dict:
     found = json.loads(subprocess.run(argv, capture_output=True, text=True, env=env).stdout)
     needs = {p["name"]: round(p["hbm_gib"], 2) for p in found["programs"] if p["hbm_gib"] is not None}
     step_s = found["step"].get("step_s")
-    return {"fits": found["ok"], "need_gib": needs, "step_s": step_s and round(step_s, 1), "seconds": round(time.perf_counter() - begin, 1)}
+    return {
+        "fits": found["ok"],
+        "need_gib": needs,
+        "step_s": step_s and round(step_s, 1),
+        "seconds": round(time.perf_counter() - begin, 1),
+    }
 
 
 if __name__ == "__main__":

@@ -54,7 +54,9 @@ def timed(step: Callable[[], float], steps: int) -> dict:
     for _ in range(steps):
         begin = time.perf_counter(), time.process_time(), busy_s()
         losses.append(round(step(), 4))
-        wall, own, busy = (now - then for now, then in zip((time.perf_counter(), time.process_time(), busy_s()), begin, strict=True))
+        wall, own, busy = (
+            now - then for now, then in zip((time.perf_counter(), time.process_time(), busy_s()), begin, strict=True)
+        )
         seconds.append(wall)
         cpu.append(own)
         others.append(max(0.0, (busy - own) / (wall * len(os.sched_getaffinity(0)))))
@@ -94,7 +96,12 @@ def ours(steps: int, own_dims: bool) -> dict:
 
     found = timed(step, steps)
     useful = 3 * dims.forward_flops(rows[:, 1:].size, (n + 1) / 2)
-    return {"system": f"podwright (jax {jax.__version__})", **found, "params": dims.num_params(), "gflop_useful": round(useful / 1e9, 2)}
+    return {
+        "system": f"podwright (jax {jax.__version__})",
+        **found,
+        "params": dims.num_params(),
+        "gflop_useful": round(useful / 1e9, 2),
+    }
 
 
 def theirs(steps: int) -> dict:
@@ -109,7 +116,9 @@ def theirs(steps: int) -> dict:
         hidden_size=dims.hidden_size,
         intermediate_size=dims.intermediate_size,
         num_hidden_layers=dims.num_layers,
-        layer_types=["linear_attention" if dims.attention(i) is k else "full_attention" for i in range(dims.num_layers)],
+        layer_types=[
+            "linear_attention" if dims.attention(i) is k else "full_attention" for i in range(dims.num_layers)
+        ],
         mlp_layer_types=["dense" if i < dims.num_dense_layers else "sparse" for i in range(dims.num_layers)],
         num_attention_heads=m.num_heads,
         num_key_value_heads=m.num_heads,
@@ -131,7 +140,9 @@ def theirs(steps: int) -> dict:
     torch.manual_seed(0)
     model = transformers.KimiLinearForCausalLM(config).train()
     o = recipe.optimizer
-    adamw = torch.optim.AdamW(model.parameters(), lr=o.learning_rate, betas=(o.b1, o.b2), weight_decay=o.weight_decay, fused=True)
+    adamw = torch.optim.AdamW(
+        model.parameters(), lr=o.learning_rate, betas=(o.b1, o.b2), weight_decay=o.weight_decay, fused=True
+    )
     rows = torch.tensor(tokens(recipe, dims)).long()
 
     def step() -> float:
@@ -194,7 +205,11 @@ def main() -> None:
         for name, found in runs.items():
             found.append(child(name, args.steps))
             last = found[-1]
-            print(f"{name}: {last['step_s']:.3f} s a step, others took {last['others_cpu_share']:.0%}", file=sys.stderr, flush=True)
+            print(
+                f"{name}: {last['step_s']:.3f} s a step, others took {last['others_cpu_share']:.0%}",
+                file=sys.stderr,
+                flush=True,
+            )
     assert runs["podwright"][0]["params"] == runs["transformers"][0]["params"]
     median = {name: statistics.median(run["step_s"] for run in found) for name, found in runs.items()}
     limit = {name: found[0]["gflop_useful"] / rate for name, found in runs.items() if name != "transformers"}

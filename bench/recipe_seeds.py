@@ -22,7 +22,14 @@ DEMO = "qwen3-tiny-arithmetic-grpo"
 # figures of the report, by recipe
 FIGURES = {
     DEMO: ("accuracy_before", "accuracy_after", "accuracy_gain"),
-    "phase2-tiny": ("accuracy_before", "accuracy_after", "accuracy_without_image", "accuracy_without_audio", "majority", "json_valid"),
+    "phase2-tiny": (
+        "accuracy_before",
+        "accuracy_after",
+        "accuracy_without_image",
+        "accuracy_without_audio",
+        "majority",
+        "json_valid",
+    ),
     "phase1-tiny": ("recall_at_1_before", "recall_at_1_after", "recall_at_5_after", "chance_at_1"),
 }
 

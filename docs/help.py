@@ -73,7 +73,10 @@ def recipe_keys(kind: type[Recipe] = GrpoRecipe) -> str:
     rows = list(_keys(schema, schema, ""))
     meanings = load.fields(kind)
     assert [key for key, *_ in rows if "[]" not in key] == list(meanings), "every key has its row"
-    return _table(("key", "values", "default", "meaning"), [(f"`{key}`", may, default, meaning) for key, may, default, meaning in rows])
+    return _table(
+        ("key", "values", "default", "meaning"),
+        [(f"`{key}`", may, default, meaning) for key, may, default, meaning in rows],
+    )
 
 
 def _keys(schema: dict[str, Any], section: dict[str, Any], prefix: str) -> Iterator[tuple[str, str, str, str]]:
@@ -108,7 +111,9 @@ def _values(field: dict[str, Any]) -> str:
         return f"`{field['const']}`"
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
-    kind = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true, false"}.get(field["type"], field["type"])
+    kind = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true, false"}.get(
+        field["type"], field["type"]
+    )
     if field["type"] == "array":
         items = field["items"]
         kind = f"list of: {_values(items)}" if "$ref" not in items else "list of sections"
@@ -116,7 +121,12 @@ def _values(field: dict[str, Any]) -> str:
 
 
 def _bounds(field: dict[str, Any]) -> str:
-    words = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
+    words = {
+        "minimum": "at least",
+        "exclusiveMinimum": "more than",
+        "maximum": "at most",
+        "exclusiveMaximum": "less than",
+    }
     bounds = [f"{word} {field[name]:g}" for name, word in words.items() if name in field]
     return f", {' and '.join(bounds)}" if bounds else ""
 
@@ -126,7 +136,10 @@ def _code(value: Any) -> str:
 
 
 def endings() -> str:
-    rows = [(f"`{e}`", f.status, f.budget if f.budget is not Budget.NONE else "", _advice(f.advice)) for e, f in ENDINGS.items()]
+    rows = [
+        (f"`{e}`", f.status, f.budget if f.budget is not Budget.NONE else "", _advice(f.advice))
+        for e, f in ENDINGS.items()
+    ]
     return _table(("ending", "status", "retry budget", "what it says to do"), rows)
 
 
@@ -140,34 +153,65 @@ def diagnosis() -> str:
 
 
 def budgets() -> str:
-    return _table(("budget", "automatic retries"), [(kind, str(BUDGETS[kind])) for kind in BUDGETS if kind is not Budget.NONE])
+    return _table(
+        ("budget", "automatic retries"), [(kind, str(BUDGETS[kind])) for kind in BUDGETS if kind is not Budget.NONE]
+    )
 
 
 def transitions() -> str:
     return _table(
-        ("phase", "event in the journal", "phase after it"), [(f"`{p}`", event, f"`{q}`") for (p, event), q in TRANSITIONS.items()]
+        ("phase", "event in the journal", "phase after it"),
+        [(f"`{p}`", event, f"`{q}`") for (p, event), q in TRANSITIONS.items()],
     )
 
 
 def accelerators() -> str:
-    heads = ("name", "usable memory", "bf16", "fp16", "fp8", "int8", "memory bandwidth", "links of a chip", "network of a chip", "source")
+    heads = (
+        "name",
+        "usable memory",
+        "bf16",
+        "fp16",
+        "fp8",
+        "int8",
+        "memory bandwidth",
+        "links of a chip",
+        "network of a chip",
+        "source",
+    )
     return _table(heads, [_accelerator(row) for row in (*TPUS, *GPUS)])
 
 
 def _accelerator(row: Accelerator) -> tuple[str, ...]:
-    peaks = [f"{flops / 1e12:,.4g}" if flops else "" for flops in (row.bf16_flops, row.fp16_flops, row.fp8_flops, row.int8_flops)]
-    rates = (f"{row.hbm_bandwidth / 1e12:.3g} TB/s", f"{row.ici_bandwidth / 1e9:.0f} GB/s", f"{row.dcn_bandwidth / 1e9:.3g} GB/s")
+    peaks = [
+        f"{flops / 1e12:,.4g}" if flops else ""
+        for flops in (row.bf16_flops, row.fp16_flops, row.fp8_flops, row.int8_flops)
+    ]
+    rates = (
+        f"{row.hbm_bandwidth / 1e12:.3g} TB/s",
+        f"{row.ici_bandwidth / 1e9:.0f} GB/s",
+        f"{row.dcn_bandwidth / 1e9:.3g} GB/s",
+    )
     return (row.name, f"{row.hbm_bytes / GIB:.2f} GiB", *peaks, *rates, row.source)
 
 
 def slice_names() -> str:
-    heads = ("generation", "N of a name counts", "sold as", "xpk", "GKE node label", "GKE machine types", "gcloud `--version`")
+    heads = (
+        "generation",
+        "N of a name counts",
+        "sold as",
+        "xpk",
+        "GKE node label",
+        "GKE machine types",
+        "gcloud `--version`",
+    )
     rows = []
     for row in TPUS:
         pod = row.pod
         assert pod
         sold = ", ".join("x".join(map(str, t if pod.max_cubes else t[:2])) for t in pod.topologies)
-        cubes = f", and AxBxC of multiples of 4, A <= B <= C, up to {pod.max_cubes * 64:,} chips" if pod.max_cubes else ""
+        cubes = (
+            f", and AxBxC of multiples of 4, A <= B <= C, up to {pod.max_cubes * 64:,} chips" if pod.max_cubes else ""
+        )
         machines = ", ".join(f"`{name}`" for name in pod.machine_types.values())
         xpk = f"`{pod.prefix}-{'AxBxC' if pod.max_cubes else 'N'}`"
         runtime = f"`{pod.runtime}`" if pod.runtime else ""
@@ -214,11 +258,25 @@ def sizes() -> str:
     rows = []
     for r in _kept("plan_sizes")["rows"]:
         told = r.get("compiled")
-        said = f"{'fits' if told['fits'] else 'refused'}: {max(told['need_gib'].values())} GiB, {told['step_s']} s" if told else ""
-        rows.append(
-            (r["model"], r["slice"], str(r["chips"]), f"`{r['settings']}`", f"{r['need_gib']} of {r['limit_gib']}", str(r["step_s"]), said)
+        said = (
+            f"{'fits' if told['fits'] else 'refused'}: {max(told['need_gib'].values())} GiB, {told['step_s']} s"
+            if told
+            else ""
         )
-    return _table(("model", "smallest slice", "chips", "fastest settings", "GiB, estimated", "a step, s", "by the compiler"), rows)
+        rows.append(
+            (
+                r["model"],
+                r["slice"],
+                str(r["chips"]),
+                f"`{r['settings']}`",
+                f"{r['need_gib']} of {r['limit_gib']}",
+                str(r["step_s"]),
+                said,
+            )
+        )
+    return _table(
+        ("model", "smallest slice", "chips", "fastest settings", "GiB, estimated", "a step, s", "by the compiler"), rows
+    )
 
 
 def pretraining() -> str:
@@ -228,10 +286,25 @@ def pretraining() -> str:
         if not r["programs"]:
             continue
         update, step = r["programs"][0], r["step"]
-        found = (f"{update['hbm_gib']:.2f} of {update['limit_gib']:.2f}", f"{step['step_s']:.2f}", f"{step['tflops_per_device']:.0f}")
+        found = (
+            f"{update['hbm_gib']:.2f} of {update['limit_gib']:.2f}",
+            f"{step['step_s']:.2f}",
+            f"{step['tflops_per_device']:.0f}",
+        )
         settings = f"`{r['overrides']}`" if r["overrides"] else "as shipped"
-        rows.append((r["recipe"], r["on"], settings, *found, f"{step['mfu']:.1%}", f"{r['wall_s']:.0f} s, {r['resident_gib']:.1f} GiB"))
-    return _table(("recipe", "slice", "settings", "GiB", "a step, s", "TFLOP/s/device", "of peak", "verdict after"), rows)
+        rows.append(
+            (
+                r["recipe"],
+                r["on"],
+                settings,
+                *found,
+                f"{step['mfu']:.1%}",
+                f"{r['wall_s']:.0f} s, {r['resident_gib']:.1f} GiB",
+            )
+        )
+    return _table(
+        ("recipe", "slice", "settings", "GiB", "a step, s", "TFLOP/s/device", "of peak", "verdict after"), rows
+    )
 
 
 def time_of_parts() -> str:
@@ -252,13 +325,19 @@ def time_of_parts() -> str:
 def multimodal_memory() -> str:
     rows = _kept("phase2_memory")["cases"].items()
     heads = ("what is trained, and how", "counted, GiB", "taken, GiB", "counted / taken")
-    return _table(heads, [(name, f"{r['predicted_gib']:.2f}", f"{r['measured_gib']:.2f}", f"{r['ratio']:.2f}") for name, r in rows])
+    return _table(
+        heads,
+        [(name, f"{r['predicted_gib']:.2f}", f"{r['measured_gib']:.2f}", f"{r['ratio']:.2f}") for name, r in rows],
+    )
 
 
 def multimodal_batches() -> str:
     kept = _kept("phase2_batches")
     sides = list(kept["gib_with_16_lines"])
-    rows = [(name, row["guide"] or "", *(f"{row[side]:,}" for side in sides)) for name, row in kept["per_device_batch_size"].items()]
+    rows = [
+        (name, row["guide"] or "", *(f"{row[side]:,}" for side in sides))
+        for name, row in kept["per_device_batch_size"].items()
+    ]
     rows.append(("16 lines, GiB", "", *(f"{kept['gib_with_16_lines'][side]:.1f}" for side in sides)))
     return _table(("lines a GPU holds", "the guide", *sides), rows)
 

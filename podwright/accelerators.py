@@ -77,7 +77,16 @@ class Accelerator:
     node: Node | None = None
 
 
-_FLAT: tuple[Topology, ...] = ((1, 1, 1), (2, 2, 1), (2, 4, 1), (4, 4, 1), (4, 8, 1), (8, 8, 1), (8, 16, 1), (16, 16, 1))
+_FLAT: tuple[Topology, ...] = (
+    (1, 1, 1),
+    (2, 2, 1),
+    (2, 4, 1),
+    (4, 4, 1),
+    (4, 8, 1),
+    (8, 8, 1),
+    (8, 16, 1),
+    (16, 16, 1),
+)
 _BELOW_A_CUBE: tuple[Topology, ...] = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
 
 # TPU figures and topologies: docs.cloud.google.com/tpu/docs, one page a generation, and kubernetes-engine/docs/concepts/plan-tpus for
@@ -225,7 +234,9 @@ GPUS = (
         dcn_bandwidth=200e9 / 8,
         source="A100 data sheet, SXM4",
         kinds=("NVIDIA A100-SXM4-40GB",),
-        node=Node(8, {1: "a2-highgpu-1g", 2: "a2-highgpu-2g", 4: "a2-highgpu-4g", 8: "a2-highgpu-8g"}, "nvidia-tesla-a100"),
+        node=Node(
+            8, {1: "a2-highgpu-1g", 2: "a2-highgpu-2g", 4: "a2-highgpu-4g", 8: "a2-highgpu-8g"}, "nvidia-tesla-a100"
+        ),
     ),
     Accelerator(
         name="A100-80GB",
@@ -238,7 +249,9 @@ GPUS = (
         dcn_bandwidth=200e9 / 8,
         source="A100 data sheet, SXM4",
         kinds=("NVIDIA A100-SXM4-80GB",),
-        node=Node(8, {1: "a2-ultragpu-1g", 2: "a2-ultragpu-2g", 4: "a2-ultragpu-4g", 8: "a2-ultragpu-8g"}, "nvidia-a100-80gb"),
+        node=Node(
+            8, {1: "a2-ultragpu-1g", 2: "a2-ultragpu-2g", 4: "a2-ultragpu-4g", 8: "a2-ultragpu-8g"}, "nvidia-a100-80gb"
+        ),
     ),
     Accelerator(
         name="H100-80GB",
@@ -252,7 +265,9 @@ GPUS = (
         dcn_bandwidth=400e9 / 8,
         source="H100 data sheet, SXM5",
         kinds=("NVIDIA H100 80GB HBM3",),
-        node=Node(8, {1: "a3-highgpu-1g", 2: "a3-highgpu-2g", 4: "a3-highgpu-4g", 8: "a3-highgpu-8g"}, "nvidia-h100-80gb"),
+        node=Node(
+            8, {1: "a3-highgpu-1g", 2: "a3-highgpu-2g", 4: "a3-highgpu-4g", 8: "a3-highgpu-8g"}, "nvidia-h100-80gb"
+        ),
     ),
     Accelerator(
         name="H200",
@@ -298,7 +313,9 @@ GPUS = (
 )
 
 # Devices share the memory and the cores of their machine, so nothing here is a property of one.
-CPU = Accelerator(name="cpu", hbm_bytes=0.0, bf16_flops=0.0, hbm_bandwidth=0.0, source="the machine itself", kinds=("cpu",))
+CPU = Accelerator(
+    name="cpu", hbm_bytes=0.0, bf16_flops=0.0, hbm_bandwidth=0.0, source="the machine itself", kinds=("cpu",)
+)
 
 ACCELERATORS = (*TPUS, *GPUS, CPU)
 

@@ -108,7 +108,9 @@ def diagnose(
     if source == "-":
         matches = explain.lines(sys.stdin)
     else:
-        matches = explain.file(Path(source)) if Path(source).is_file() else explain.run(_find(runs, source, or_log=True))
+        matches = (
+            explain.file(Path(source)) if Path(source).is_file() else explain.run(_find(runs, source, or_log=True))
+        )
     show.document({"matches": matches}) if as_json else show.explained(matches)
     raise typer.Exit(0 if matches else 1)
 
@@ -128,9 +130,15 @@ def resume(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
 @app.command()
 def report(
     names: Annotated[list[str], typer.Argument(metavar="RUN...", help="the name of a run, or its directory")],
-    readme: Annotated[Path | None, typer.Option("--readme", metavar="FILE", help="add the results to this README")] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="set several runs side by side, and say what is not comparable")] = False,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="write the comparison there, with curves")] = None,
+    readme: Annotated[
+        Path | None, typer.Option("--readme", metavar="FILE", help="add the results to this README")
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="set several runs side by side, and say what is not comparable")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="write the comparison there, with curves")
+    ] = None,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
@@ -148,17 +156,24 @@ def report(
     if len(names) > 1:
         raise UserError(f"{len(names)} runs are no one report", f"type podwright report --compare {' '.join(names)}")
     if out:
-        raise UserError(f"--out {out} is for a comparison; the report of a run lies in its directory", "leave --out out")
+        raise UserError(
+            f"--out {out} is for a comparison; the report of a run lies in its directory", "leave --out out"
+        )
     result = page.write(_find(runs, names[0]), readme)
     show.document(result) if as_json else show.values(result)
 
 
 @app.command("eval")
 def evaluate(
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="a run, an export, or a Hugging Face directory")],
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="a run, an export, or a Hugging Face directory")
+    ],
     overrides: Overrides = None,
     data: Annotated[
-        str, typer.Option("--data", metavar="SRC", help="a .jsonl file, a directory, or a hub id; a multimodal run knows its own")
+        str,
+        typer.Option(
+            "--data", metavar="SRC", help="a .jsonl file, a directory, or a hub id; a multimodal run knows its own"
+        ),
     ] = "",
     limit: Annotated[int, typer.Option("--limit", min=0, metavar="N", help="only the first N questions; 0: all")] = 0,
     runs: Runs = RUNS,
@@ -178,7 +193,9 @@ def predict(
     name: Annotated[str, typer.Argument(metavar="RUN|DIR", help="a run, or what export made of it")],
     image: Annotated[Path | None, typer.Option("--image", metavar="FILE")] = None,
     audio: Annotated[Path | None, typer.Option("--audio", metavar="FILE")] = None,
-    video: Annotated[Path | None, typer.Option("--video", metavar="FILE", help="its pictures, and its sound if it has one")] = None,
+    video: Annotated[
+        Path | None, typer.Option("--video", metavar="FILE", help="its pictures, and its sound if it has one")
+    ] = None,
     text: Annotated[str, typer.Option("--text", metavar="TEXT", help="what to ask; default: what training asks")] = "",
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="default: results/ in the run")] = None,
     runs: Runs = RUNS,
@@ -199,7 +216,9 @@ def predict(
 def export(
     name: RunName,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="a new directory")],
-    onnx: Annotated[bool, typer.Option("--onnx", help="of a multimodal run: its aligner and projector as ONNX too")] = False,
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="of a multimodal run: its aligner and projector as ONNX too")
+    ] = False,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:

@@ -11,14 +11,20 @@ import typer
 from podwright import show
 from podwright.cli_options import Json
 
-RecipeName = Annotated[str, typer.Argument(metavar="[RECIPE]", help="what is to run there: its packages and files are looked for too")]
+RecipeName = Annotated[
+    str, typer.Argument(metavar="[RECIPE]", help="what is to run there: its packages and files are looked for too")
+]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="such as data.source=corpus")]
 On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, or a target of yours")]
 Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_RUNS", help="where runs will be kept")]
 
 
 def doctor(
-    recipe: RecipeName = "", overrides: Overrides = None, on: On = "local", runs: Runs = Path("runs"), as_json: Json = False
+    recipe: RecipeName = "",
+    overrides: Overrides = None,
+    on: On = "local",
+    runs: Runs = Path("runs"),
+    as_json: Json = False,
 ) -> None:
     """Look at every machine of a target: versions, GPUs, memory, disk, clocks, names, files. Exit code 1: something stands in the way."""
     from podwright import targets
@@ -36,7 +42,10 @@ def doctor(
             arguments += ["--file", file if file.startswith("~") else str(Path(file).absolute())]
     target = targets.find(on)
     findings = judge.absent(brought)
-    findings += [Finding("target", remark.level, remark.what, remark.fix) for remark in targets.check(on, chosen.kind if chosen else "")]
+    findings += [
+        Finding("target", remark.level, remark.what, remark.fix)
+        for remark in targets.check(on, chosen.kind if chosen else "")
+    ]
     machines = []
     if not any(f.check == "target" and f.level == "error" for f in findings):  # else nobody would ever answer
         machines = target.examine(arguments)

@@ -11,7 +11,9 @@ from podwright import show
 from podwright.cli_options import Json
 from podwright.errors import UserError
 
-verbs = typer.Typer(help="Take over settings that were made for another program.", no_args_is_help=True, rich_markup_mode=None)
+verbs = typer.Typer(
+    help="Take over settings that were made for another program.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @verbs.callback()
@@ -23,7 +25,8 @@ def group() -> None:
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="PurrSight's phase2_cluster.yaml, as it is")],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="write the recipe there; default: beside it, by its name")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="write the recipe there; default: beside it, by its name"),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -37,7 +40,9 @@ def import_(
     place.write_text(load.written(found.recipe))
     argv = ["podwright", "run", str(place)]
     if as_json:
-        show.document({"recipe": found.recipe, "out": str(place), "argv": argv, "target": found.target, "notes": found.notes})
+        show.document(
+            {"recipe": found.recipe, "out": str(place), "argv": argv, "target": found.target, "notes": found.notes}
+        )
         return
     for key, note in found.notes.items():
         print(f"{key}: {note}")

@@ -135,7 +135,9 @@ def run(
     drive(make(base), "submit" if detach else "follow", as_json)
 
 
-def _several(names: list[str], make: Callable[[str], RunDir], *, at_once: bool, watching: bool, as_json: bool) -> NoReturn:
+def _several(
+    names: list[str], make: Callable[[str], RunDir], *, at_once: bool, watching: bool, as_json: bool
+) -> NoReturn:
     """Runs that differ in their seeds: all of them submitted where they queue up, elsewhere one after another until one does not finish."""
     from podwright.run.attend import attend
     from podwright.run.listing import row
@@ -191,7 +193,12 @@ def _plan(recipe: Recipe, on: str, compiling: bool = False, only: str = "") -> d
     findings += [Finding("target", r.level, r.what, r.fix) for r in targets.check(on, recipe.kind)]
     findings += [Finding("trackers", "warning", e.what, e.fix) for e in track.check(recipe.trackers)]
     slice_ = where and static.slice_entry(recipe, where, Path.cwd())
-    return {"recipe": recipe.name, "target": on, "slice": slice_, **static.document(static.only(only, findings), memory)}
+    return {
+        "recipe": recipe.name,
+        "target": on,
+        "slice": slice_,
+        **static.document(static.only(only, findings), memory),
+    }
 
 
 def drive(run: RunDir, verb: str, as_json: bool) -> None:

@@ -18,7 +18,8 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="what --on takes")]
 def add(
     name: Name,
     pairs: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE...", help="kind=slurm or kind=ssh first, then such as partition=gpu nodes=2")
+        list[str],
+        typer.Argument(metavar="KEY=VALUE...", help="kind=slurm or kind=ssh first, then such as partition=gpu nodes=2"),
     ],
     as_json: Json = False,
 ) -> None:
@@ -28,7 +29,9 @@ def add(
 
     values = settings.add(name, pairs).model_dump(mode="json", exclude_unset=True)
     written = {"name": name, "file": str(targets_file()), **values}
-    show.document(written) if as_json else show.text(f"wrote {name} to {targets_file()}; `podwright target check {name}` tries it\n")
+    show.document(written) if as_json else show.text(
+        f"wrote {name} to {targets_file()}; `podwright target check {name}` tries it\n"
+    )
 
 
 @verbs.command("list")
@@ -40,7 +43,9 @@ def list_targets(as_json: Json = False) -> None:
     rows = []
     for name in settings.names():
         try:
-            rows.append({"name": name, **settings.require(name).model_dump(mode="json", exclude_defaults=True), "fault": ""})
+            rows.append(
+                {"name": name, **settings.require(name).model_dump(mode="json", exclude_defaults=True), "fault": ""}
+            )
         except UserError as e:
             rows.append({"name": name, "fault": e.what})
     show.document(rows) if as_json else show.targets(rows)

@@ -34,7 +34,15 @@ from typing import Any
 from podwright.errors import UserError
 
 Record = dict[str, Any]
-DEVICE_COLUMNS = ("time_s", "device", "utilization_percent", "memory_mib", "memory_total_mib", "power_w", "temperature_c")
+DEVICE_COLUMNS = (
+    "time_s",
+    "device",
+    "utilization_percent",
+    "memory_mib",
+    "memory_total_mib",
+    "power_w",
+    "temperature_c",
+)
 """of devices-K.csv"""
 RUNS = Path("runs")
 """where runs are kept unless --runs says otherwise"""

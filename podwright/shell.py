@@ -30,7 +30,14 @@ class Shell:
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(
-        self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path, keep_open: Sequence[int] = (), without: str = "(?!)"
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        log: Path,
+        keep_open: Sequence[int] = (),
+        without: str = "(?!)",
     ) -> int:
         """Start `argv` in a session of its own, output appended to `log`; its pid. It inherits no variable whose name matches `without`."""
         with log.open("ab") as out:
@@ -71,13 +78,17 @@ class Shell:
 
     def output(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> tuple[int, str]:
         """Run `argv` to its end: exit code and stdout. Its stderr goes to ours."""
-        done = subprocess.run(argv, env=_with(env or {}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            argv, env=_with(env or {}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
+        )
         return done.returncode, done.stdout
 
     def ask(self, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str, str]:
         """Run `argv` to its end, at most so long: exit code, stdout, stderr. FileNotFoundError: there is no such command here."""
         try:
-            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=seconds)
+            done = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=seconds
+            )
         except subprocess.TimeoutExpired:
             return 124, "", f"{argv[0]} has not answered for {seconds:.0f} s"
         return done.returncode, done.stdout, done.stderr
@@ -121,7 +132,9 @@ class Shell:
             folder.mkdir(mode=0o700)
         about = folder.lstat()
         if about.st_uid != os.getuid() or about.st_mode & 0o077 or not folder.is_dir():
-            raise UserError(f"{folder} is not yours alone, and connections of ssh are kept there", f"type: rm -rf {folder}")
+            raise UserError(
+                f"{folder} is not yours alone, and connections of ssh are kept there", f"type: rm -rf {folder}"
+            )
         return folder
 
 

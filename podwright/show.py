@@ -119,7 +119,9 @@ def _step_time(step: Row) -> None:
 
 
 def _fit(found: Row) -> None:
-    print(f"fit: {found['fitting']} of {found['searched']} settings fit {found['on']}; the fastest, and the fastest with less memory:")
+    print(
+        f"fit: {found['fitting']} of {found['searched']} settings fit {found['on']}; the fastest, and the fastest with less memory:"
+    )
     for r in found["settings"]:
         how = "compiled" if r["compiled"] else "estimated"
         said = {True: "", False: "  refused", None: "  nobody can tell"}[r["fits"]]
@@ -198,7 +200,9 @@ def standing(r: Row) -> None:
     if r["ending"] is None:
         typed = RunDir(Path(r["run_dir"])).typed
         why = f" ({r['detail']})" if r["detail"] else ""
-        print(f"{r['name']} is {r['state']}{why} at step {r['step']}/{r['max_steps']}; `podwright watch {typed}` follows it")
+        print(
+            f"{r['name']} is {r['state']}{why} at step {r['step']}/{r['max_steps']}; `podwright watch {typed}` follows it"
+        )
         return
     said = f": {r['detail']}" if r["detail"] else ""
     print(f"{r['name']} {r['ending']} at step {r['step']}/{r['max_steps']}{said}")

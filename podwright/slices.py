@@ -99,7 +99,10 @@ class Slice:
         """Topology name and options for jax.experimental.topologies.get_topology_desc; None for what is no TPU."""
         if self.accelerator.pod is None:
             return None
-        options: dict[str, Any] = {"chips_per_host_bounds": _HOST_BOUNDS[self.chips_per_host], "num_slices": self.num_slices}
+        options: dict[str, Any] = {
+            "chips_per_host_bounds": _HOST_BOUNDS[self.chips_per_host],
+            "num_slices": self.num_slices,
+        }
         if any(self.wrap):
             options["wrap"] = self.wrap
         return f"{self.accelerator.name}:{self.topology}", options
@@ -177,7 +180,12 @@ def _find(text: str) -> Slice | None:
 def topologies(pod: Pod) -> list[Topology]:
     """Everything that is sold of a generation, by number of chips, the most cubic one of a number first."""
     sides = range(1, pod.max_cubes + 1)
-    cubes = [(4 * a, 4 * b, 4 * c) for a in sides for b in range(a, pod.max_cubes // a + 1) for c in range(b, pod.max_cubes // (a * b) + 1)]
+    cubes = [
+        (4 * a, 4 * b, 4 * c)
+        for a in sides
+        for b in range(a, pod.max_cubes // a + 1)
+        for c in range(b, pod.max_cubes // (a * b) + 1)
+    ]
     return sorted([*pod.topologies, *cubes], key=lambda t: (math.prod(t), sum(t)))
 
 
@@ -192,7 +200,8 @@ def _gpus(gpu: Accelerator, count: int) -> Slice:
     if whole and rest:
         size = gpu.node.size
         raise UserError(
-            f"{count} {gpu.name} are no whole machines of {size}", f"type --on {whole * size}x{gpu.name} or {(whole + 1) * size}x{gpu.name}"
+            f"{count} {gpu.name} are no whole machines of {size}",
+            f"type --on {whole * size}x{gpu.name} or {(whole + 1) * size}x{gpu.name}",
         )
     return Slice(gpu, (count, 1, 1))
 
@@ -220,7 +229,9 @@ def _chips(tpu: Accelerator, size: str) -> Topology:
         parts = tuple(map(int, size.split("x")))
         if len(parts) != num_dims:
             example = _shown(pod, _of_size(pod, math.prod(parts)) or _of_size(pod, _near(pod, math.prod(parts))[0]))
-            raise UserError(f"{name}: a {tpu.name} topology has {num_dims} dimensions", f"type --on {tpu.name}-{example}")
+            raise UserError(
+                f"{name}: a {tpu.name} topology has {num_dims} dimensions", f"type --on {tpu.name}-{example}"
+            )
         x, y, z = (*parts, 1)[:3]
         if (x, y, z) in topologies(pod):
             return (x, y, z)
@@ -230,7 +241,9 @@ def _chips(tpu: Accelerator, size: str) -> Topology:
             rule += f", and AxBxC with multiples of 4, A <= B <= C, up to {pod.max_cubes * 64} chips"
         raise UserError(f"no {tpu.name} slice is sold with topology {size}", f"type --on {near} (there are {rule})")
     example = f"{tpu.name}-{_shown(pod, pod.topologies[-1])}"
-    raise UserError(f"{tpu.name} alone names no size", f"type --on {tpu.name}-{8 * _per_chip(tpu)} or a topology such as {example}")
+    raise UserError(
+        f"{tpu.name} alone names no size", f"type --on {tpu.name}-{8 * _per_chip(tpu)} or a topology such as {example}"
+    )
 
 
 def _near(pod: Pod, chips: float) -> list[int]:
@@ -241,7 +254,9 @@ def _near(pod: Pod, chips: float) -> list[int]:
 
 def _alike(pod: Pod, wanted: Topology) -> list[Topology]:
     """The same chips in the order that is sold, or the two that differ least."""
-    ordered = sorted(topologies(pod), key=lambda t: sum(abs(math.log(a / max(b, 1))) for a, b in zip(t, sorted(wanted), strict=True)))
+    ordered = sorted(
+        topologies(pod), key=lambda t: sum(abs(math.log(a / max(b, 1))) for a, b in zip(t, sorted(wanted), strict=True))
+    )
     turned = [t for t in ordered if sorted(t) == sorted(wanted)]
     return turned or ordered[:2]
 
@@ -261,7 +276,11 @@ def _unknown(text: str) -> UserError:
     if gpus:
         return UserError(what, "type --on " + " or ".join((times.strip() or "1x") + name for name in gpus))
     near = nearest(kind.lower(), [a.name for a in (*TPUS, CPU)]) if body[:1].isalpha() else ""
-    guesses = [f"{times}{near}-{size}", times + nearest(body.upper(), [a.name for a in GPUS]) if near else "", nearest(text, ["local"])]
+    guesses = [
+        f"{times}{near}-{size}",
+        times + nearest(body.upper(), [a.name for a in GPUS]) if near else "",
+        nearest(text, ["local"]),
+    ]
     guess = next((g for g in guesses if g == "local" or _holds(g)), "")
     fix = f"did you mean --on {guess}?" if guess else f"type --on local, cpu-8, or a slice such as {EXAMPLES}"
     return UserError(what, fix)

@@ -15,7 +15,19 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo", "unshare", "flock")
+NEEDED = (
+    "munged",
+    "slurmctld",
+    "slurmd",
+    "sbatch",
+    "srun",
+    "squeue",
+    "scontrol",
+    "scancel",
+    "sinfo",
+    "unshare",
+    "flock",
+)
 NODES = ("n1", "n2")
 PARTITIONS = """PartitionName=gpu Nodes=ALL Default=YES MaxTime=2:00:00 State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=5
 PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=9 PreemptMode=OFF
@@ -70,7 +82,9 @@ def lacking(needed: Iterable[str], packages: str) -> str:
     absent = [name for name in needed if not shutil.which(name)]
     if absent:
         return f"{', '.join(absent)} not installed: apt-get install --no-install-recommends {packages}"
-    done = subprocess.run(["unshare", "-u", "-m", "-p", "-f", "--mount-proc", "true"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["unshare", "-u", "-m", "-p", "-f", "--mount-proc", "true"], capture_output=True, text=True, check=False
+    )
     return f"no namespaces: {done.stderr.strip()}" if done.returncode else ""
 
 
@@ -115,7 +129,13 @@ class Cluster:
     def call(self, *argv: object, check: bool = True) -> str:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH", "SQUEUE", "SACCT"))}
         done = subprocess.run(
-            [str(a) for a in argv], env=clean | self.env, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+            [str(a) for a in argv],
+            env=clean | self.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
         assert not check or done.returncode == 0, (argv, done.stdout, done.stderr)
         return done.stdout.strip()
@@ -197,11 +217,22 @@ class Cluster:
         (root / "gres.conf").write_text(f"NodeName=n[1-2] Name=gpu Type=h100 File={root}/gpu[0-1]\n")
         (root / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")  # read, never used
         places = (f"--socket={root}/munge.sock", f"--key-file={key}", f"--pid-file={root}/munged.pid")
-        self._daemon("munged", "--foreground", "--force", *places, f"--log-file={root}/munged.log", f"--seed-file={root}/munged.seed")
+        self._daemon(
+            "munged",
+            "--foreground",
+            "--force",
+            *places,
+            f"--log-file={root}/munged.log",
+            f"--seed-file={root}/munged.seed",
+        )
         self.wait((root / "munge.sock").exists)
         self._daemon("slurmctld", "-D", "-c")
         for node in NODES:
             # The shell stays, as the first process of the node, to take in orphans.
             script = f"hostname {node}; mount --bind {root}/hosts /etc/hosts; slurmd -D -N {node} & wait"
             self._daemon("unshare", "-u", "-m", "-p", "-f", "--mount-proc", "--kill-child", "sh", "-c", script)
-        self.wait(lambda: self.call("sinfo", "-h", "-N", "-p", "gpu", "-o", "%T", check=False).split() == ["idle"] * len(NODES))
+        self.wait(
+            lambda: (
+                self.call("sinfo", "-h", "-N", "-p", "gpu", "-o", "%T", check=False).split() == ["idle"] * len(NODES)
+            )
+        )

@@ -54,7 +54,10 @@ class Hosts:
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(root / key)], check=True)
         shutil.copy(root / "id.pub", root / "authorized_keys")
         self.config("config", "id")
-        known = [f"[{address}]:{self.ports[host]} {(root / f'key-{host}.pub').read_text()}" for host, address in HOSTS.items()]
+        known = [
+            f"[{address}]:{self.ports[host]} {(root / f'key-{host}.pub').read_text()}"
+            for host, address in HOSTS.items()
+        ]
         (root / "known_hosts").write_text("".join(known))
         for host in HOSTS:
             self.start(host)

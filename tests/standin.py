@@ -29,7 +29,9 @@ def append(name: str, **record: object) -> None:
 
 
 def leave(ending: str, step: int, detail: str = "", fix: str = "") -> None:
-    (run / "attempts" / str(attempt) / "exit.json").write_text(json.dumps({"ending": ending, "detail": detail, "fix": fix, "step": step}))
+    (run / "attempts" / str(attempt) / "exit.json").write_text(
+        json.dumps({"ending": ending, "detail": detail, "fix": fix, "step": step})
+    )
     sys.exit(0)
 
 

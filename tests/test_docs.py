@@ -73,7 +73,9 @@ def test_every_key_and_ending_is_explained() -> None:
 
 
 def test_every_metric_of_the_contract_is_explained() -> None:
-    row = next(line for line in (ROOT / "docs" / "contract.md").read_text().splitlines() if line.startswith("| `grpo` |"))
+    row = next(
+        line for line in (ROOT / "docs" / "contract.md").read_text().splitlines() if line.startswith("| `grpo` |")
+    )
     page = (ROOT / "docs" / "grpo.md").read_text()
     figures = set(re.findall(r"`([a-z_/A-Z]+)`", row)) - {"grpo"}
     assert len(figures) > 20
@@ -116,7 +118,9 @@ def test_commands_parse(page: str, command: str) -> None:
     parsed = VERBS[verb].make_context(f"podwright {verb}", rest).params
     if parsed.get("on"):
         searched = parsed.get("fit") and parsed["on"] in {row.name for row in (*TPUS, *GPUS)}
-        assert searched or parsed["on"] == "local" or (slices.parse if verb == "plan" else targets.devices)(parsed["on"])
+        assert (
+            searched or parsed["on"] == "local" or (slices.parse if verb == "plan" else targets.devices)(parsed["on"])
+        )
     if parsed.get("smoke"):
         assert parsed["smoke"] in load.SMOKE_STEPS
     if parsed.get("recipe") and parsed["recipe"] not in PLACEHOLDERS:
@@ -175,7 +179,10 @@ def test_every_verb_is_in_the_readme() -> None:
 def test_a_newcomer_needs_two_commands() -> None:
     typed = [line for body in blocks(ENGLISH, "sh") for line in body.splitlines() if line.startswith("make")]
     assert typed == ["make demo", "make test"]
-    assert set(re.findall(r"\bmake [a-z-]+", prose(ENGLISH))) <= {"make demo", "make test"} | {"make certain", "make sure"}
+    assert set(re.findall(r"\bmake [a-z-]+", prose(ENGLISH))) <= {"make demo", "make test"} | {
+        "make certain",
+        "make sure",
+    }
 
 
 def test_the_chinese_readme_keeps_step() -> None:
@@ -190,22 +197,33 @@ def test_the_chinese_readme_keeps_step() -> None:
 
 def test_every_test_that_is_named_is_there() -> None:
     files = list((ROOT / "tests").rglob("test_*.py"))
-    there = {name for path in files for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)} | {p.stem for p in files}
+    there = {name for path in files for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)} | {
+        p.stem for p in files
+    }
     pages = [ENGLISH, CHINESE, *(ROOT / "docs").glob("*.md")]
-    assert not [f"{page.name}: {name}" for page in pages for name in re.findall(r"\btest_\w+", page.read_text()) if name not in there]
+    assert not [
+        f"{page.name}: {name}"
+        for page in pages
+        for name in re.findall(r"\btest_\w+", page.read_text())
+        if name not in there
+    ]
 
 
 def tracked() -> list[Path]:
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout")
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    names = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
     return [ROOT / name for name in names if name and (ROOT / name).is_file()]
 
 
 def test_nothing_of_a_machine_is_in_the_files() -> None:
     """No absolute path of somebody's home or checkout, no package index but the public one."""
     home = re.compile(r"(?<![\w.:/])/(?:home|root|Users|work|mnt|srv|scratch)/\w")
-    index = re.compile(r"--(?:extra-)?index-url|--trusted-host|https?://[^\s/\"')]+/(?:[\w.-]+/)*simple\b", re.IGNORECASE)
+    index = re.compile(
+        r"--(?:extra-)?index-url|--trusted-host|https?://[^\s/\"')]+/(?:[\w.-]+/)*simple\b", re.IGNORECASE
+    )
     wrong = []
     for path in tracked():
         if path == Path(__file__).resolve():
@@ -214,5 +232,7 @@ def test_nothing_of_a_machine_is_in_the_files() -> None:
             text = path.read_text()
         except UnicodeDecodeError:
             continue
-        wrong += [f"{path.relative_to(ROOT)}: {found[0]}" for pattern in (home, index) if (found := pattern.search(text))]
+        wrong += [
+            f"{path.relative_to(ROOT)}: {found[0]}" for pattern in (home, index) if (found := pattern.search(text))
+        ]
     assert not wrong

@@ -83,8 +83,16 @@ def check(path: Path, budget: Budget | None = None, max_text_length: int = 0) ->
     balance = {field: _counts(one.answer[field] for one in whole) for field in ethogram.FIELDS}
     if not lines:
         faults.append(fault(0, None, f"{path} holds no lines"))
-    found_record = {"source": str(path), "lines": lines, "valid": len(whole), "num_faults": len(faults), "faults": faults[:LISTED]}
-    return found_record | {"classes": balance, "warnings": list(_one_sided(balance, len(whole)))}, [one.line for one in whole]
+    found_record = {
+        "source": str(path),
+        "lines": lines,
+        "valid": len(whole),
+        "num_faults": len(faults),
+        "faults": faults[:LISTED],
+    }
+    return found_record | {"classes": balance, "warnings": list(_one_sided(balance, len(whole)))}, [
+        one.line for one in whole
+    ]
 
 
 def checked(path: Path, recipe: str | None, mend: bool) -> Record:
@@ -112,7 +120,9 @@ def fix(path: Path, good: Sequence[int]) -> Path:
     wanted = set(good)
     part = out.with_name(out.name + ".part")
     with path.open("rb") as f, part.open("wb") as g:
-        g.writelines(line if line.endswith(b"\n") else line + b"\n" for number, line in enumerate(f, 1) if number in wanted)
+        g.writelines(
+            line if line.endswith(b"\n") else line + b"\n" for number, line in enumerate(f, 1) if number in wanted
+        )
     part.replace(out)
     return out
 
@@ -121,12 +131,18 @@ def mended(path: Path) -> Path:
     """Where the good lines of `path` go; UserError where something is already."""
     out = path.with_name(f"{path.stem}.good.jsonl")
     if out.exists():
-        raise UserError(f"{out} is there already", f"move it away, or leave --fix out; if it may go, type: rm {shlex.quote(str(out))}")
+        raise UserError(
+            f"{out} is there already",
+            f"move it away, or leave --fix out; if it may go, type: rm {shlex.quote(str(out))}",
+        )
     return out
 
 
 def budget(tokenizer: Tokenizer, system_prompt: str) -> Budget:
-    return lambda one: (len(prompt_ids(tokenizer, system_prompt, one.instruction)), len(response_ids(tokenizer, one.answer)))
+    return lambda one: (
+        len(prompt_ids(tokenizer, system_prompt, one.instruction)),
+        len(response_ids(tokenizer, one.answer)),
+    )
 
 
 def prompt_ids(tokenizer: Tokenizer, system_prompt: str, instruction: str) -> list[int]:
@@ -176,7 +192,10 @@ def _repeated(one: Example, seen: dict[tuple[str, ...], Example]) -> Iterator[et
     before = seen.setdefault(key, one)
     if before is not one:
         same = before.answer == one.answer
-        yield "line", f"repeats line {before.line}" if same else f"asks what line {before.line} asks, and has another response"
+        yield (
+            "line",
+            f"repeats line {before.line}" if same else f"asks what line {before.line} asks, and has another response",
+        )
 
 
 def _counts(values: Iterator[Any]) -> dict[str, int]:

@@ -50,7 +50,9 @@ class _Chain:
         return "\n".join([*lines, f"#### {value}"]), value
 
 
-def generate(num_train: int, num_test: int, max_operations: int, max_number: int, seed: int) -> tuple[list[Problem], list[Problem]]:
+def generate(
+    num_train: int, num_test: int, max_operations: int, max_number: int, seed: int
+) -> tuple[list[Problem], list[Problem]]:
     """(train, test): as many problems of 1 step as of 2 ... as of `max_operations`, shuffled; a pure function of the arguments.
 
     No question stands twice, in one part or in both. No expression is in both parts, unless there is only one of its
@@ -58,7 +60,9 @@ def generate(num_train: int, num_test: int, max_operations: int, max_number: int
     """
     for name, value in (("num_train", num_train), ("num_test", num_test)):
         if value < 1:
-            raise UserError(f"data.{name}={value} makes no arithmetic problems", f"type data.{name}=N with N at least 1")
+            raise UserError(
+                f"data.{name}={value} makes no arithmetic problems", f"type data.{name}=N with N at least 1"
+            )
     rng = random.Random(f"arithmetic {seed}")
     parts: tuple[list[Problem], list[Problem]] = ([], [])
     for length in range(1, max_operations + 1):
@@ -66,7 +70,9 @@ def generate(num_train: int, num_test: int, max_operations: int, max_number: int
         pools = _split(_chains(length, max_number, sum(sizes), rng), *sizes)
         seen: set[str] = set()
         for part, pool, size in zip(parts, pools, sizes, strict=True):
-            part += _problems(pool, size, seen, rng, f"data.max_operations={max_operations} and numbers up to {max_number}")
+            part += _problems(
+                pool, size, seen, rng, f"data.max_operations={max_operations} and numbers up to {max_number}"
+            )
     for part in parts:
         rng.shuffle(part)
     return parts

@@ -75,7 +75,9 @@ def render(template: jinja2.Template, **variables: Any) -> str:
 
 def _environment() -> ImmutableSandboxedEnvironment:
     """White space, filters and functions as transformers gives them to templates."""
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"])
+    made = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
+    )
     made.filters["tojson"] = _to_json
     made.globals["raise_exception"] = _refuse
     made.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)

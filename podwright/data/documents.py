@@ -108,7 +108,9 @@ def load(
     made = find_tokenizer(source, tokenizer, cwd)
     if is_text(source):
         if made is None:
-            raise UserError(f"{source} is text, and there is no tokenizer for it", "name one: bytes, or a Hugging Face directory")
+            raise UserError(
+                f"{source} is text, and there is no tokenizer for it", "name one: bytes, or a Hugging Face directory"
+            )
         corpus.fits(made.vocab_size, vocab_size, f"the tokenizer {tokenizer}")
         return _tokenized(texts(source, num_documents, seed, cwd), source, made, vocab_size)
     if records := corpus.records(Place.of(source, cwd)):
@@ -200,7 +202,8 @@ def _recorded(files: list[Place], source: str, made: Tokenizer | None, vocab_siz
         for number, raw in enumerate(found):
             if len(raw) % dtype.itemsize:
                 raise UserError(
-                    f"{file.typed}: record {number} has {len(raw):,} bytes, which are no {dtype.name} ids", "write ids of that width"
+                    f"{file.typed}: record {number} has {len(raw):,} bytes, which are no {dtype.name} ids",
+                    "write ids of that width",
                 )
         parts.append([np.frombuffer(raw, dtype) for raw in found if raw])
     if not any(parts):
@@ -209,7 +212,9 @@ def _recorded(files: list[Place], source: str, made: Tokenizer | None, vocab_siz
     return _cut(arrays, [np.cumsum([len(d) for d in part]) for part in parts if part], source, vocab_size, made, arrays)
 
 
-def _cut(parts: tuple[Any, ...], ends: list[Ids], source: str, vocab_size: int | None, made: Tokenizer | None, mapped: Any) -> Documents:
+def _cut(
+    parts: tuple[Any, ...], ends: list[Ids], source: str, vocab_size: int | None, made: Tokenizer | None, mapped: Any
+) -> Documents:
     starts = [np.concatenate([[0], e[:-1]]) for e in ends]
     number = np.repeat(np.arange(len(ends), dtype=np.int32), [len(e) for e in ends])
     start, end = np.concatenate(starts).astype(np.int64), np.concatenate(ends).astype(np.int64)
@@ -223,7 +228,11 @@ def ends(shard: Shard, eos_id: int | None) -> Ids:
             found: Ids = np.load(io.BytesIO(shard.ends.read()))
         except ValueError as e:
             raise UserError(f"{shard.ends.typed} cannot be read", "copy the directory again") from e
-        if len(found) != shard.documents or (len(found) and found[-1] != shard.tokens) or (np.diff(found, prepend=0) <= 0).any():
+        if (
+            len(found) != shard.documents
+            or (len(found) and found[-1] != shard.tokens)
+            or (np.diff(found, prepend=0) <= 0).any()
+        ):
             raise UserError(f"{shard.ends.typed} does not fit {shard.place.name}", "copy the directory again")
         return found
     if eos_id is None:

@@ -36,8 +36,26 @@ _AT_REST = {
     f"{MARKERS}.posture": "relaxed",
     f"{MARKERS}.vocalization": "silent",
 }
-_STRAIN = {"sideways": 1, "flattened": 2, "alert": 1, "tucked": 1, "lashing": 2, "puffed": 2, "crouched": 1, "arched": 2, "tense": 2}
-_VOICES = {"purr": "soft", "chirp": "soft", "trill": "soft", "meow": "plain", "silent": "plain", "hiss": "harsh", "growl": "harsh"}
+_STRAIN = {
+    "sideways": 1,
+    "flattened": 2,
+    "alert": 1,
+    "tucked": 1,
+    "lashing": 2,
+    "puffed": 2,
+    "crouched": 1,
+    "arched": 2,
+    "tense": 2,
+}
+_VOICES = {
+    "purr": "soft",
+    "chirp": "soft",
+    "trill": "soft",
+    "meow": "plain",
+    "silent": "plain",
+    "hiss": "harsh",
+    "growl": "harsh",
+}
 # how strained it looks, how it sounds -> group, state, arousal, risk
 _MEANINGS = {
     ("calm", "soft"): ("social_affiliative", "content", "low", 1),
@@ -166,12 +184,19 @@ def voice(vocalization: str, rng: random.Random, height: float = 1.0, calls: int
     t = np.arange(int(SECONDS * SAMPLE_RATE)) / SAMPLE_RATE
     noise = np.random.default_rng(rng.getrandbits(32)).normal(0, 1, t.size)
     pitch, share = height * rng.uniform(0.9, 1.1), t / SECONDS
-    harmonics = lambda hz, n: sum(np.sin(2 * math.pi * k * np.cumsum(np.broadcast_to(hz, t.shape)) / SAMPLE_RATE) / k for k in range(1, n))  # noqa: E731
+
+    def harmonics(hz: Any, n: int) -> Any:
+        turns = np.cumsum(np.broadcast_to(hz, t.shape))
+        return sum(np.sin(2 * math.pi * k * turns / SAMPLE_RATE) / k for k in range(1, n))
+
     made = {
         "purr": lambda: harmonics(110 * pitch, 4) * (0.5 + 0.5 * np.sin(2 * math.pi * 26 * pitch * t)),
         "hiss": lambda: np.diff(noise, prepend=0.0) * 0.7,
         "growl": lambda: harmonics(75 * pitch, 12) * (1 + 0.4 * noise),
-        "chirp": lambda: np.sin(2 * math.pi * np.cumsum(1200 * pitch + 1500 * share) / SAMPLE_RATE) * (calls > 0 or share % 0.5 < 0.25),
+        "chirp": lambda: (
+            np.sin(2 * math.pi * np.cumsum(1200 * pitch + 1500 * share) / SAMPLE_RATE)
+            * (calls > 0 or share % 0.5 < 0.25)
+        ),
         "meow": lambda: harmonics(pitch * (500 + 350 * np.sin(math.pi * share)), 5),
         "trill": lambda: harmonics(pitch * (700 + 90 * np.sin(2 * math.pi * 22 * t)), 3),
         "silent": lambda: 0.0 * t,

@@ -47,7 +47,10 @@ def load(data: Data, seed: int) -> tuple[list[Example], list[Example]]:
         train, test = _examples(found[0]), _examples(found[1])
     for name, part in (("train", train), ("test", test)):
         if not part:
-            raise UserError(f"data.source={data.source} has no {name} examples", "give a set with at least one question in each part")
+            raise UserError(
+                f"data.source={data.source} has no {name} examples",
+                "give a set with at least one question in each part",
+            )
     return train[: data.num_train or None], test[: data.num_test or None]
 
 
@@ -76,14 +79,19 @@ def _examples(found: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Example]:
 def _example(where: str, row: Mapping[str, Any]) -> Example:
     for key in ("question", "answer"):
         if key not in row:
-            raise UserError(f"{where} has no {key!r}", f'write {{"question": ..., "answer": "... #### n"}}, found keys: {", ".join(row)}')
+            raise UserError(
+                f"{where} has no {key!r}",
+                f'write {{"question": ..., "answer": "... #### n"}}, found keys: {", ".join(row)}',
+            )
         if not isinstance(row[key], str):
             raise UserError(f"{where}: {key} is {type(row[key]).__name__}, not text", f"put {key} in quotes")
         if not row[key].strip():
             raise UserError(f"{where}: {key} is empty", "fill it in or remove the row")
     number = gold(row["answer"])
     if number is None:
-        raise UserError(f"{where}: the answer has no '#### n'", "end the worked answer with a line '#### ' and the number")
+        raise UserError(
+            f"{where}: the answer has no '#### n'", "end the worked answer with a line '#### ' and the number"
+        )
     return Example(row["question"], number, row["answer"])
 
 
@@ -94,7 +102,9 @@ def _hold_out(examples: list[Example], data: Data, seed: int) -> tuple[list[Exam
     if size >= len(questions):
         raise UserError(
             f"{data.source} has {len(questions)} different questions, too few to hold {size} out for the test",
-            f"type data.num_test={len(questions) - 1} or less" if len(questions) > 1 else "give a file with at least 2 questions",
+            f"type data.num_test={len(questions) - 1} or less"
+            if len(questions) > 1
+            else "give a file with at least 2 questions",
         )
     held = set(random.Random(seed).sample(questions, size))
     return [e for e in examples if e.question not in held], [e for e in examples if e.question in held]

@@ -88,7 +88,8 @@ def split(source: Path, data: Data | Pairs, read: Reader[T]) -> tuple[list[T], l
         count = pairs.num_held_out(len(training), data.num_test)
         if len(training) < 2 or count >= len(training):
             raise UserError(
-                f"data.source={source} has {len(training)} lines, which leave none to train on", "give more, or a smaller data.num_test"
+                f"data.source={source} has {len(training)} lines, which leave none to train on",
+                "give more, or a smaller data.num_test",
             )
         training, held_out = training[:-count], training[-count:]
     return training[: data.num_train or None], held_out[: data.num_test or None]

@@ -108,7 +108,9 @@ def _sound(opened: Any) -> Array:
     import av
 
     resampler = av.AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE)
-    frames: Iterator[Any] = itertools.chain.from_iterable(resampler.resample(f) for f in itertools.chain(opened.decode(audio=0), [None]))
+    frames: Iterator[Any] = itertools.chain.from_iterable(
+        resampler.resample(f) for f in itertools.chain(opened.decode(audio=0), [None])
+    )
     parts, seconds = [], 0.0
     for frame in frames:
         parts.append(frame.to_ndarray()[0])

@@ -39,8 +39,12 @@ def directory(path: Path) -> tuple[Rows, Rows]:
             return _parquet(train), _parquet(test)
     missing = files[0] if not files[0].is_file() else files[1]
     if missing == files[1]:
-        raise UserError(f"there is no {missing}", f"add it, or type data.source={files[0]} to hold a part of that file out")
-    raise UserError(f"there is no {missing}", "give a directory with train.jsonl and test.jsonl (or parquet files of these names)")
+        raise UserError(
+            f"there is no {missing}", f"add it, or type data.source={files[0]} to hold a part of that file out"
+        )
+    raise UserError(
+        f"there is no {missing}", "give a directory with train.jsonl and test.jsonl (or parquet files of these names)"
+    )
 
 
 def hub(name: str) -> tuple[Rows, Rows]:
@@ -79,7 +83,9 @@ def _parquet(paths: list[Path]) -> Rows:
         try:
             table = pyarrow.parquet.read_table(path)
         except (OSError, pyarrow.ArrowException) as e:
-            raise UserError(f"{path} cannot be read as parquet", "fetch it again, or give train.jsonl and test.jsonl") from e
+            raise UserError(
+                f"{path} cannot be read as parquet", "fetch it again, or give train.jsonl and test.jsonl"
+            ) from e
         yield from _named(str(path), table.to_pylist())
 
 
@@ -96,7 +102,11 @@ def _object(where: str, line: bytes) -> Mapping[str, Any]:
     except UnicodeDecodeError as e:
         raise UserError(f"{where} is not UTF-8", "save the file as UTF-8") from e
     except json.JSONDecodeError as e:
-        raise UserError(f"{where} is not JSON ({e.msg} at column {e.colno})", "mend that line: one object a line") from e
+        raise UserError(
+            f"{where} is not JSON ({e.msg} at column {e.colno})", "mend that line: one object a line"
+        ) from e
     if not isinstance(row, dict):
-        raise UserError(f"{where} is a JSON {type(row).__name__}, not an object", 'write {"question": ..., "answer": ...}')
+        raise UserError(
+            f"{where} is a JSON {type(row).__name__}, not an object", 'write {"question": ..., "answer": ...}'
+        )
     return row

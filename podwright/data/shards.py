@@ -31,7 +31,9 @@ _EVERY_S = 10.0  # a line, where stderr is no terminal
 def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> Record:
     """Write the documents of `files` (.jsonl, .txt, `arithmetic`) as token shards into the new directory `out`."""
     if "://" in str(out) or ":/" in str(out):  # Path makes one slash of two
-        raise UserError(f"--out {out} is not on this machine", "name a new directory here, and copy it to the store afterwards")
+        raise UserError(
+            f"--out {out} is not on this machine", "name a new directory here, and copy it to the store afterwards"
+        )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"--out {out} is already there", "name a new directory")
     if shard_tokens < 1:
@@ -49,7 +51,11 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
         beside.rename(out)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return {"out": str(out), **{k: v for k, v in meta.items() if k not in ("format", "shards")}, "shards": len(meta["shards"])}
+    return {
+        "out": str(out),
+        **{k: v for k, v in meta.items() if k not in ("format", "shards")},
+        "shards": len(meta["shards"]),
+    }
 
 
 def count(source: str, tokenizer: str = "") -> Record:
@@ -70,7 +76,13 @@ def count(source: str, tokenizer: str = "") -> Record:
     for ids in documents.tokenized(measured(), documents.named_tokenizer(tokenizer)):
         num_documents, num_tokens = num_documents + 1, num_tokens + len(ids)
     ratio = round(num_bytes / num_tokens, 3) if num_tokens else None
-    return {"source": source, "documents": num_documents, "tokens": num_tokens, "bytes": num_bytes, "bytes_per_token": ratio}
+    return {
+        "source": source,
+        "documents": num_documents,
+        "tokens": num_tokens,
+        "bytes": num_bytes,
+        "bytes_per_token": ratio,
+    }
 
 
 def progress(total: int) -> Callable[[int], None]:
@@ -94,7 +106,13 @@ def progress(total: int) -> Callable[[int], None]:
 
 
 def _clock(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{seconds / 60:.0f} min" if seconds > 90 else f"{max(0, seconds):.0f} s"
+    return (
+        f"{seconds / 3600:.1f} h"
+        if seconds > 5400
+        else f"{seconds / 60:.0f} min"
+        if seconds > 90
+        else f"{max(0, seconds):.0f} s"
+    )
 
 
 def _text_bytes(source: str) -> int:
@@ -130,4 +148,10 @@ def _shard(out: Path, number: int, held: list[Ids]) -> Record:
     ids = np.concatenate(held)
     np.save(path, ids)
     np.save(out / f"{number:05d}{corpus.ENDS}", np.cumsum([len(d) for d in held], dtype=np.int64))
-    return {"file": path.name, "tokens": len(ids), "documents": len(held), "bytes": path.stat().st_size, "crc32": zlib.crc32(ids.tobytes())}
+    return {
+        "file": path.name,
+        "tokens": len(ids),
+        "documents": len(held),
+        "bytes": path.stat().st_size,
+        "crc32": zlib.crc32(ids.tobytes()),
+    }

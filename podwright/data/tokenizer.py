@@ -29,7 +29,9 @@ _FILES = (
 )
 _NUM_BYTES = 256
 # Words, single digits, punctuation and white space come apart as in Qwen2 and Qwen3.
-_PIECES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_PIECES = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 class Tokenizer:
@@ -37,7 +39,9 @@ class Tokenizer:
 
     def __init__(self, files: Mapping[str, bytes], ids_are_bytes: bool = False):
         self._files = dict(files)
-        self._ids_are_bytes = ids_are_bytes  # which Python reads off a text a hundred times as fast as the library finds them
+        self._ids_are_bytes = (
+            ids_are_bytes  # which Python reads off a text a hundred times as fast as the library finds them
+        )
         self._inner = tokenizers.Tokenizer.from_str(self._files["tokenizer.json"].decode())
         self._inner.no_truncation()
         self._inner.no_padding()
@@ -59,7 +63,9 @@ class Tokenizer:
     def load(cls, path: Path) -> Tokenizer:
         """The tokenizer of the Hugging Face directory `path`; UserError when there is none or it cannot be read."""
         if not (path / "tokenizer.json").is_file():
-            raise UserError(f"{path} has no tokenizer.json", "give a Hugging Face directory that was saved with a fast tokenizer")
+            raise UserError(
+                f"{path} has no tokenizer.json", "give a Hugging Face directory that was saved with a fast tokenizer"
+            )
         try:
             return cls({name: (path / name).read_bytes() for name in _FILES if (path / name).is_file()})
         except UserError:
@@ -73,15 +79,22 @@ class Tokenizer:
         """Byte-level BPE in Qwen's manner with at most `vocab_size` tokens; the same texts give the same files, byte for byte."""
         added = len(SPECIAL) + len(THINK)
         if vocab_size < _NUM_BYTES + added:
-            raise UserError(f"a vocabulary of {vocab_size} has no room for all bytes", f"use {_NUM_BYTES + added} or more")
+            raise UserError(
+                f"a vocabulary of {vocab_size} has no room for all bytes", f"use {_NUM_BYTES + added} or more"
+            )
         made = tokenizers.Tokenizer(models.BPE())
         made.normalizer = normalizers.NFC()
         made.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Split(Regex(_PIECES), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+            [
+                pre_tokenizers.Split(Regex(_PIECES), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
         )
         made.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
-            vocab_size=vocab_size - added, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
+            vocab_size=vocab_size - added,
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=False,
         )
         made.train_from_iterator(_with_roles(texts), trainer)
         made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
@@ -120,7 +133,9 @@ class Tokenizer:
     def chat(self, question: str, instruction: str, enable_thinking: bool) -> str:
         """The prompt that asks `question` (and `instruction` after it) and has the assistant speak next."""
         content = f"{question} {instruction}" if instruction else question
-        return self.render([{"role": "user", "content": content}], add_generation_prompt=True, enable_thinking=enable_thinking)
+        return self.render(
+            [{"role": "user", "content": content}], add_generation_prompt=True, enable_thinking=enable_thinking
+        )
 
     def render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool, enable_thinking: bool) -> str:
         """A conversation of {"role", "content"} turns as text, by the tokenizer's own chat template or Qwen3's format."""
@@ -163,7 +178,9 @@ class Tokenizer:
         listed = json.loads(self._files.get("generation_config.json", b"{}")).get("eos_token_id")
         ids += [] if listed is None else [listed] if isinstance(listed, int) else listed
         if not ids:
-            raise UserError("the tokenizer has no token that ends a text", "name eos_token in its tokenizer_config.json")
+            raise UserError(
+                "the tokenizer has no token that ends a text", "name eos_token in its tokenizer_config.json"
+            )
         return tuple(dict.fromkeys(ids))
 
 

@@ -34,7 +34,15 @@ class Rows:
     and 0 where nothing stands; positions int32, from 0 in each document; loss_mask bool, where the target belongs to the same document.
     """
 
-    def __init__(self, documents: Documents, sequence_length: int, *, seed: int = 0, limit: int | None = None, multiple_of: int = 1):
+    def __init__(
+        self,
+        documents: Documents,
+        sequence_length: int,
+        *,
+        seed: int = 0,
+        limit: int | None = None,
+        multiple_of: int = 1,
+    ):
         self.documents, self.sequence_length, self.seed = documents, sequence_length, seed
         self._room = _room(documents, multiple_of)
         self._tokens = int(self._room.sum())
@@ -102,7 +110,9 @@ def _packed(pieces: list[Ids], starts: list[int], length: int) -> Row:
     }
 
 
-def split(documents: Documents, sequence_length: int, holdout: int = 0, seed: int = 0, multiple_of: int = 1) -> tuple[Rows, Rows | None]:
+def split(
+    documents: Documents, sequence_length: int, holdout: int = 0, seed: int = 0, multiple_of: int = 1
+) -> tuple[Rows, Rows | None]:
     """(training, held out): documents drawn by `seed` that fill `holdout` rows are never trained on; None when holdout is 0."""
     if documents.tokens <= sequence_length:
         raise UserError(
@@ -165,7 +175,9 @@ class _Mine:
         return self._rows[(self._start + step) * self._batch_size + self._mine[k]]
 
 
-def batches(rows: Rows, batch_size: int, start_step: int = 0, process_rows: slice | None = None, max_epochs: int | None = None) -> Batches:
+def batches(
+    rows: Rows, batch_size: int, start_step: int = 0, process_rows: slice | None = None, max_epochs: int | None = None
+) -> Batches:
     """The batches from step `start_step` on; this process gets the rows `process_rows` of each batch (default: all).
 
     Batch s holds the rows s * batch_size ... of all epochs. After `max_epochs` of them (None: never) there are no more;
@@ -180,4 +192,6 @@ def batches(rows: Rows, batch_size: int, start_step: int = 0, process_rows: slic
     mine = range(batch_size)[process_rows or slice(None)]
     source = _Mine(rows, batch_size, start_step, mine, num_steps)
     found = grain.MapDataset.source(source).batch(len(mine))
-    return Batches(iter(found.to_iter_dataset(grain.ReadOptions(num_threads=_THREADS, prefetch_buffer_size=_AHEAD))), num_steps)
+    return Batches(
+        iter(found.to_iter_dataset(grain.ReadOptions(num_threads=_THREADS, prefetch_buffer_size=_AHEAD))), num_steps
+    )

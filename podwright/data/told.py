@@ -15,7 +15,13 @@ from podwright.recipe.ethogram import CHOICES, MARKERS
 LEFT_OUT = 0.1  # of the training lines have no text, as many no picture, as many no sound
 _PARTS = ("text", "image", "audio")
 _VOICES = {"relaxed": "purr", "crouched": "growl", "lateral_recumbent": "trill", "arched": "chirp", "tense": "meow"}
-_HEIGHTS = {"tucked": ("low", 0.6), "neutral": ("low", 0.6), "lashing": ("usual", 1.0), "upright": ("high", 1.6), "puffed": ("high", 1.6)}
+_HEIGHTS = {
+    "tucked": ("low", 0.6),
+    "neutral": ("low", 0.6),
+    "lashing": ("usual", 1.0),
+    "upright": ("high", 1.6),
+    "puffed": ("high", 1.6),
+}
 _CALLS = {"forward": ("once", 1), "sideways": ("twice", 2), "flattened": ("three times", 3), "alert": ("four times", 4)}
 
 
@@ -40,7 +46,11 @@ def _line(folder: Path, part: str, number: int, rng: random.Random) -> dict[str,
         line["text"] = sentence(ears, tail, posture, left_out != "image", left_out != "audio")
     if left_out != "image":
         line["image"] = f"{part}/{number:05}.png"
-        drawn.draw({f"{MARKERS}.ears": ears, f"{MARKERS}.tail": tail, f"{MARKERS}.posture": posture}, rng, folder / line["image"])
+        drawn.draw(
+            {f"{MARKERS}.ears": ears, f"{MARKERS}.tail": tail, f"{MARKERS}.posture": posture},
+            rng,
+            folder / line["image"],
+        )
     if left_out != "audio":
         line["audio"] = f"{part}/{number:05}.wav"
         drawn.save_sound(drawn.voice(_VOICES[posture], rng, _HEIGHTS[tail][1], _CALLS[ears][1]), folder / line["audio"])

@@ -35,7 +35,24 @@ _THEMES = (
     Theme("cake", ("makes {n} more", "buys {n} more"), ("sells {n}", "eats {n}")),
     Theme("stamp", ("gets {n} more", "buys {n} more"), ("loses {n}", "sells {n}")),
 )
-_NAMES = ("Tom", "Ann", "Ben", "Eva", "Sam", "Mia", "Leo", "Zoe", "Max", "Lily", "Omar", "Nina", "Ravi", "Kim", "Ivan", "Rosa")
+_NAMES = (
+    "Tom",
+    "Ann",
+    "Ben",
+    "Eva",
+    "Sam",
+    "Mia",
+    "Leo",
+    "Zoe",
+    "Max",
+    "Lily",
+    "Omar",
+    "Nina",
+    "Ravi",
+    "Kim",
+    "Ivan",
+    "Rosa",
+)
 _STARTS = ("{name} has {n} {items}.", "{name} starts with {n} {items}.")
 _THEN = ("{name} {happens}.", "Then {name} {happens}.")
 _TIMES = ("{name} now has {n} times as many.", "The {item}s become {n} times as many.")

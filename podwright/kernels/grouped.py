@@ -36,7 +36,9 @@ def matmul_of_blocks(x_MI: jax.Array, weight_GIO: jax.Array, sizes_G: jax.Array)
     x_NRI = x_MI.reshape(-1, BLOCK, i)
     ends_G = jnp.cumsum(sizes_G // BLOCK)
     group_N = (jnp.arange(len(x_NRI))[:, None] >= ends_G).sum(1)
-    hit_NG = (group_N[:, None] == jnp.arange(groups)).astype(weight_GIO.dtype)  # a product, for its gradient would be a scatter
+    hit_NG = (group_N[:, None] == jnp.arange(groups)).astype(
+        weight_GIO.dtype
+    )  # a product, for its gradient would be a scatter
     weight_NIO = (hit_NG @ weight_GIO.reshape(groups, -1)).reshape(-1, i, o)
     return jnp.matmul(x_NRI, weight_NIO).reshape(-1, o)
 

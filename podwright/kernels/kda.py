@@ -113,7 +113,9 @@ def from_left(x_BN: jax.Array, num: int, axis: str) -> jax.Array:
     return jax.lax.ppermute(last, axis, [(i, i + 1) for i in range(jax.lax.axis_size(axis) - 1)])
 
 
-def _from(start: jax.Array, inputs: Arrays, segment_ids_BN: jax.Array | None, bounded: bool) -> tuple[jax.Array, jax.Array]:
+def _from(
+    start: jax.Array, inputs: Arrays, segment_ids_BN: jax.Array | None, bounded: bool
+) -> tuple[jax.Array, jax.Array]:
     """Output and last state of tokens that find the state `start`, in a document that goes on with the first one."""
     b, n, h, _ = inputs[0].shape
     # At least two: a loop over one is unrolled, and then XLA's CPU compiler (jaxlib 0.10.2) may multiply with a wrong first state.
@@ -144,7 +146,9 @@ def _chunked_forward(bounded: bool, groups: int, start: jax.Array, *inputs: Any)
     return found, (inputs, states)
 
 
-def _forward(bounded: bool, groups: int, start: jax.Array, inputs: Any, keep: bool) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+def _forward(
+    bounded: bool, groups: int, start: jax.Array, inputs: Any, keep: bool
+) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
     """The output BNHV with the last state, and, where they are to be kept, the states before each chunk."""
     q, _, v, *_ = inputs
     dtype, n = q.dtype, q.shape[1]
@@ -347,7 +351,9 @@ def _within_chunks(
     inverse = _inverse(beta[..., None] * keys)
     k_in = k * from_start
     w, u = jnp.split(_mm(inverse * beta[..., None, :], _joined(k_in, v, dtype), dtype), [k.shape[-1]], axis=-1)
-    return _Chunks(levels, same, from_start, to_end, kept, q * from_start, k_in, k * to_end, scores, keys, inverse, w, u)
+    return _Chunks(
+        levels, same, from_start, to_end, kept, q * from_start, k_in, k * to_end, scores, keys, inverse, w, u
+    )
 
 
 def _both(q: jax.Array, k: jax.Array, factors: jax.Array) -> jax.Array:
@@ -396,7 +402,9 @@ def _inverse_by_blocks(strictly_lower: jax.Array) -> jax.Array:
     return inverse[..., 0, :, :]
 
 
-def _group_backward(parts: tuple[Any, ...], c: _Chunks, before: jax.Array, d_o: jax.Array, d_state: jax.Array) -> tuple[jax.Array, Arrays]:
+def _group_backward(
+    parts: tuple[Any, ...], c: _Chunks, before: jax.Array, d_o: jax.Array, d_state: jax.Array
+) -> tuple[jax.Array, Arrays]:
     """Gradients of the state before the group, and of q, k, v, g and beta."""
     q, k, v, _, beta, _ = parts
     dtype = q.dtype
@@ -431,7 +439,10 @@ def _group_backward(parts: tuple[Any, ...], c: _Chunks, before: jax.Array, d_o: 
     q_in, k_in, k_end = d_q_in * c.from_start, d_k_in * c.from_start, d_k_end * c.to_end
     d_sum = q * (from_q + q_in) + k * (from_k + k_in - from_columns - k_end)
     d_last = d_kept + jnp.sum(k * k_end, axis=-2)
-    d_g = jnp.einsum("it,...ik->...tk", np.tril(np.ones((CHUNK, CHUNK), np.float32)), d_sum, precision="highest") + d_last[..., None, :]
+    d_g = (
+        jnp.einsum("it,...ik->...tk", np.tril(np.ones((CHUNK, CHUNK), np.float32)), d_sum, precision="highest")
+        + d_last[..., None, :]
+    )
     d_q = from_q + q_in + own * k
     d_k = from_k + from_columns + k_in + k_end + own * q
     return d_state, (d_q, d_k, d_v, d_g, d_beta)

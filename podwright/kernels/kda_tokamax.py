@@ -35,7 +35,9 @@ def chunked(
         g_BNHK = jnp.where(begins_BN[:, :, None, None], FORGOTTEN, g_BNHK)
     heads_first = (jnp.moveaxis(x, 2, 0) for x in (q_BNHK, k_BNHK, v_BNHV, g_BNHK, beta_BNH))
     attend, cross_compile = library()
-    with cross_compile(True):  # else it asks for this machine's own devices, which may not be those that are compiled for
+    with cross_compile(
+        True
+    ):  # else it asks for this machine's own devices, which may not be those that are compiled for
         out, _ = attend(*heads_first, scale=1.0, implementation="mosaic")
     return jnp.moveaxis(out, 0, 2)
 
@@ -47,5 +49,7 @@ def library() -> tuple[Any, Any]:
         from tokamax.ops import kimi_delta_attention
     except ImportError as e:
         what = f"model.kda=tokamax: the library tokamax is missing or too old here ({e})"
-        raise UserError(what, "in Python 3.12 or newer type: pip install 'tokamax>=0.0.17', or model.kda=chunked") from e
+        raise UserError(
+            what, "in Python 3.12 or newer type: pip install 'tokamax>=0.0.17', or model.kda=chunked"
+        ) from e
     return kimi_delta_attention, cross_compile

@@ -44,7 +44,10 @@ def causal(
     u = k_BUKD.shape[1]
     block_t, block_u = _block(t, MOST_QUERIES), _block(u, MOST_KEYS)
     q_BHTD = jnp.einsum("btkrd->bkrtd", q_BTKRD * jnp.asarray(scale or d**-0.5, q_BTKRD.dtype)).reshape(b, k * r, t, d)
-    q, keys, values = _filled(q_BHTD, 2, block_t), *(_filled(jnp.swapaxes(x, 1, 2), 2, block_u) for x in (k_BUKD, v_BUKV))
+    q, keys, values = (
+        _filled(q_BHTD, 2, block_t),
+        *(_filled(jnp.swapaxes(x, 1, 2), 2, block_u) for x in (k_BUKD, v_BUKV)),
+    )
     attend = attend or made(t, u, k * r, interpret=interpret)
     if segments is None:
         out = jax.vmap(attend)(q, keys, values)
@@ -58,7 +61,10 @@ def made(t: int, u: int, heads: int, parts: int = 1, interpret: bool = False) ->
     """The kernel for so many parts of `t` queries each, the last of which ends with the `u` keys."""
     block_t, block_u = _block(t, MOST_QUERIES), _block(u, MOST_KEYS)
     room = t + -t % block_t
-    mask, row = masks.CausalMask((parts * room, u + -u % block_u), offset=u - parts * t), np.arange(parts * room, dtype=np.int32)
+    mask, row = (
+        masks.CausalMask((parts * room, u + -u % block_u), offset=u - parts * t),
+        np.arange(parts * room, dtype=np.int32),
+    )
     mask.q_sequence = row // room * t + row % room
     return kernel.make_splash_mha(
         masks.MultiHeadMask([mask] * heads),

@@ -30,7 +30,9 @@ def of_prompts(mesh: Mesh, q_PSKRD: jax.Array, k_PSKD: jax.Array, v_PSKD: jax.Ar
     return causal(q_PSKRD, k_PSKD, v_PSKD)
 
 
-def of_groups(mesh: Mesh, q_PNKRD: jax.Array, k_PNKD: jax.Array, v_PNKD: jax.Array, lengths_P: jax.Array, s: int, g: int) -> jax.Array:
+def of_groups(
+    mesh: Mesh, q_PNKRD: jax.Array, k_PNKD: jax.Array, v_PNKD: jax.Array, lengths_P: jax.Array, s: int, g: int
+) -> jax.Array:
     """Attention over groups laid out as N = prompt, then one completion after the other. -> PNKRD
 
     A prompt is causal in itself; a completion sees the `lengths_P` tokens of its prompt, and itself so far.
@@ -99,7 +101,12 @@ def splash_packed(
 
 
 def packed_groups(
-    mesh: Mesh, q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKD: jax.Array, segment_ids_BN: jax.Array | None, interpret: bool = False
+    mesh: Mesh,
+    q_BNKRD: jax.Array,
+    k_BNKD: jax.Array,
+    v_BNKD: jax.Array,
+    segment_ids_BN: jax.Array | None,
+    interpret: bool = False,
 ) -> jax.Array:
     """`packed` where R query heads share the keys and values of one. -> BNKRD"""
     b, n, k, r, d = q_BNKRD.shape
@@ -108,7 +115,9 @@ def packed_groups(
         def attend(q: jax.Array, k: jax.Array, v: jax.Array, ids: jax.Array | None = None) -> jax.Array:
             return splash.causal(q, k, v, None if ids is None else (ids, ids), interpret=interpret)
 
-        return _on_each_device(mesh, attend)(q_BNKRD, k_BNKD, v_BNKD, *(() if segment_ids_BN is None else (segment_ids_BN,)))
+        return _on_each_device(mesh, attend)(
+            q_BNKRD, k_BNKD, v_BNKD, *(() if segment_ids_BN is None else (segment_ids_BN,))
+        )
     keys, values = (jnp.repeat(x, r, axis=2) for x in (k_BNKD, v_BNKD))
     out = plain_packed(q_BNKRD.reshape(b, n, k * r, d), keys, values, segment_ids_BN, scale=d**-0.5)
     return out.reshape(b, n, k, r, d)
@@ -127,7 +136,14 @@ def _on_each_device(mesh: Mesh, attend: Callable[..., jax.Array]) -> Callable[..
 
 
 def splash_groups(
-    q_PNKRD: jax.Array, k_PNKD: jax.Array, v_PNKD: jax.Array, lengths_P: jax.Array, *, s: int, g: int, interpret: bool = False
+    q_PNKRD: jax.Array,
+    k_PNKD: jax.Array,
+    v_PNKD: jax.Array,
+    lengths_P: jax.Array,
+    *,
+    s: int,
+    g: int,
+    interpret: bool = False,
 ) -> jax.Array:
     """`of_groups` by the kernel: every completion a row of its own that has its prompt's keys before its own."""
     p, n, *_ = q_PNKRD.shape
@@ -147,7 +163,9 @@ def splash_groups(
     return jnp.concatenate([first, second.reshape(p, n - s, *second.shape[2:])], axis=1)
 
 
-def plain_groups(q_PNKRD: jax.Array, k_PNKD: jax.Array, v_PNKD: jax.Array, lengths_P: jax.Array, *, s: int, g: int) -> jax.Array:
+def plain_groups(
+    q_PNKRD: jax.Array, k_PNKD: jax.Array, v_PNKD: jax.Array, lengths_P: jax.Array, *, s: int, g: int
+) -> jax.Array:
     """`of_groups` in plain JAX."""
     p, n, *_ = q_PNKRD.shape
     t = (n - s) // g
@@ -201,7 +219,9 @@ def plain_packed(
         x = jnp.pad(x, [(0, -n % QUERIES if i == dim else 0) for i in range(x.ndim)])
         return jnp.moveaxis(x.reshape(*x.shape[:dim], -1, QUERIES, *x.shape[dim + 1 :]), dim, 0)
 
-    out = jax.lax.map(jax.checkpoint(lambda part: attend(*part)), (parts(q_BNHD, 1), parts(own_ids, 1), parts(own_place, 0)))
+    out = jax.lax.map(
+        jax.checkpoint(lambda part: attend(*part)), (parts(q_BNHD, 1), parts(own_ids, 1), parts(own_place, 0))
+    )
     return jnp.moveaxis(out, 0, 1).reshape(b, -1, h, v_BUHV.shape[-1])[:, :n]
 
 

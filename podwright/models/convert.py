@@ -98,17 +98,23 @@ def _opener(path: Path) -> Callable[[str], np.ndarray]:
                 where = dict.fromkeys(f.keys(), single)
         files = {file: safe_open(file, "np") for file in set(where.values())}
     except (OSError, SafetensorError, KeyError, ValueError, TypeError, AttributeError) as e:
-        raise UserError(f"{path} holds no readable safetensors weights ({e})", "check that the download is complete") from e
+        raise UserError(
+            f"{path} holds no readable safetensors weights ({e})", "check that the download is complete"
+        ) from e
 
     def fetch(name: str) -> np.ndarray:
         if name not in where:
-            raise UserError(f"weight {name} is not in {path}", "give the checkpoint of a dense Qwen3 of these dimensions")
+            raise UserError(
+                f"weight {name} is not in {path}", "give the checkpoint of a dense Qwen3 of these dimensions"
+            )
         return files[where[name]].get_tensor(name)
 
     return fetch
 
 
-def write(path: Path, dims: Qwen3Dims, params: Tree, mesh: Mesh, dtype: str, stop_ids: tuple[int, ...], pad_id: int) -> None:
+def write(
+    path: Path, dims: Qwen3Dims, params: Tree, mesh: Mesh, dtype: str, stop_ids: tuple[int, ...], pad_id: int
+) -> None:
     """A directory that transformers loads. Every process must call it; the first one writes.
 
     The host holds one shard and one stacked weight at a time.
@@ -133,7 +139,14 @@ def write(path: Path, dims: Qwen3Dims, params: Tree, mesh: Mesh, dtype: str, sto
     write_json(path / "config.json", _config(dims, dtype, stop_ids, pad_id))
     write_json(
         path / "generation_config.json",
-        {"eos_token_id": list(stop_ids), "pad_token_id": pad_id, "do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95},
+        {
+            "eos_token_id": list(stop_ids),
+            "pad_token_id": pad_id,
+            "do_sample": True,
+            "temperature": 0.6,
+            "top_k": 20,
+            "top_p": 0.95,
+        },
     )
 
 

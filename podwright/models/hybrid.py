@@ -20,7 +20,10 @@ from podwright.models.param import Param
 from podwright.recipe.hybrid import HybridDims, Kda
 
 Tree = dict[str, Any]
-KEPT = {"attention": ("attention", splash.KEPT), "products": ("attention", splash.KEPT, kda.KEPT, moe.KEPT)}  # of a layer, by `remat`
+KEPT = {
+    "attention": ("attention", splash.KEPT),
+    "products": ("attention", splash.KEPT, kda.KEPT, moe.KEPT),
+}  # of a layer, by `remat`
 
 
 def declare(dims: HybridDims) -> Tree:
@@ -108,7 +111,9 @@ def hidden(
 
         if remat == "none":
             return run(x, w, bias_X)
-        return jax.checkpoint(run, policy=jax.checkpoint_policies.save_only_these_names(*KEPT.get(remat, ())))(x, w, bias_X)
+        return jax.checkpoint(run, policy=jax.checkpoint_policies.save_only_these_names(*KEPT.get(remat, ())))(
+            x, w, bias_X
+        )
 
     with jax.named_scope("embedding"):
         x = jax.lax.with_sharding_constraint(_embedded(params["embed"].astype(dtype), tokens_BN, mesh), batch)

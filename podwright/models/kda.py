@@ -92,7 +92,9 @@ def _kda(dims: HybridDims) -> Kda:
     return dims.kda
 
 
-def apply(dims: HybridDims, w: Tree, x_BNE: jax.Array, segment_ids_BN: jax.Array | None = None, mesh: Mesh | None = None) -> jax.Array:
+def apply(
+    dims: HybridDims, w: Tree, x_BNE: jax.Array, segment_ids_BN: jax.Array | None = None, mesh: Mesh | None = None
+) -> jax.Array:
     """What one layer's attention adds to the residual stream, without the norm before it. -> BNE
 
     Weights are those of one layer; products are in x's dtype. Tokens of another segment id are not seen, nor those beyond them.
@@ -128,7 +130,10 @@ def _convolved(x_BNHD: jax.Array, taps: jax.Array, documents_BN: jax.Array | Non
 
 def _sum_of_earlier(x: jax.Array, taps: jax.Array, documents: jax.Array | None) -> jax.Array:
     taps = taps.astype(jnp.float32)
-    return sum((_shifted(x, back, documents) * taps[-1 - back] for back in range(1, len(taps))), x.astype(jnp.float32) * taps[-1])
+    return sum(
+        (_shifted(x, back, documents) * taps[-1 - back] for back in range(1, len(taps))),
+        x.astype(jnp.float32) * taps[-1],
+    )
 
 
 def _convolved_forward(x: jax.Array, taps: jax.Array, documents: jax.Array | None) -> Any:
@@ -192,7 +197,9 @@ def check(kda: Kda, mesh: Mesh) -> None:
     platform = mesh.devices.flat[0].platform
     if kda.kernel == "tokamax":
         if platform != "tpu":
-            raise UserError(f"model.kda=tokamax is a kernel for TPUs, and these devices are of {platform}", "type model.kda=chunked")
+            raise UserError(
+                f"model.kda=tokamax is a kernel for TPUs, and these devices are of {platform}", "type model.kda=chunked"
+            )
         kda_tokamax.library()
 
 
@@ -215,7 +222,11 @@ def _along(kda: Kda, mesh: Mesh | None) -> Any:
     def along(*arrays: Any) -> jax.Array:
         *qkv, g, beta = arrays[:5]
         *taps, ids_BN = arrays[5:]
-        longer = jnp.concatenate([kernel.from_left(ids_BN, reach, "context"), ids_BN], 1) if split and ids_BN is not None else ids_BN
+        longer = (
+            jnp.concatenate([kernel.from_left(ids_BN, reach, "context"), ids_BN], 1)
+            if split and ids_BN is not None
+            else ids_BN
+        )
         documents = None if longer is None else kernel.documents(longer)
         q, k, v = (convolved(x, tap, documents) for x, tap in zip(qkv, taps, strict=True))
         return attend(_unit(q, kda.head_dim**-0.5), _unit(k, 1.0), v, g, beta, ids_BN)
@@ -223,4 +234,6 @@ def _along(kda: Kda, mesh: Mesh | None) -> Any:
     if mesh is None:
         return along
     heads, taps = tokens(mesh, "tensor"), PartitionSpec(None, "tensor")
-    return jax.shard_map(along, mesh=mesh, in_specs=(*[heads] * 5, *[taps] * 3, tokens(mesh)), out_specs=heads, check_vma=False)
+    return jax.shard_map(
+        along, mesh=mesh, in_specs=(*[heads] * 5, *[taps] * 3, tokens(mesh)), out_specs=heads, check_vma=False
+    )

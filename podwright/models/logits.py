@@ -29,7 +29,9 @@ class Setting(NamedTuple):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def token_logprobs(setting: Setting, hidden_BNE: jax.Array, head_VE: jax.Array, targets_BN: jax.Array) -> tuple[jax.Array, jax.Array]:
+def token_logprobs(
+    setting: Setting, hidden_BNE: jax.Array, head_VE: jax.Array, targets_BN: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """(log p(target), entropy) of softmax(hidden @ head.T / temperature), each [B, N] float32.
 
     Differentiable in `hidden` and `head` through the log-probability; the entropy is a measurement without gradient.
@@ -55,7 +57,9 @@ def _forward(setting: Setting, hidden: jax.Array, head: jax.Array, targets: jax.
         return tuple(_whole(x, targets.shape) for x in out)
 
     tokens = param.tokens(setting.mesh)
-    run = jax.shard_map(local, mesh=setting.mesh, in_specs=(tokens, _HEAD, tokens), out_specs=(tokens, tokens, tokens), check_vma=False)
+    run = jax.shard_map(
+        local, mesh=setting.mesh, in_specs=(tokens, _HEAD, tokens), out_specs=(tokens, tokens, tokens), check_vma=False
+    )
     logps, entropy, lse = run(hidden, head.astype(setting.dtype), targets)
     return (logps, entropy), (hidden, head, targets, lse)
 
@@ -63,7 +67,9 @@ def _forward(setting: Setting, hidden: jax.Array, head: jax.Array, targets: jax.
 def _backward(setting: Setting, saved: Any, cotangents: tuple[jax.Array, jax.Array]) -> Any:
     hidden, head, targets, lse = saved
 
-    def local(hidden: jax.Array, head: jax.Array, targets: jax.Array, lse: jax.Array, g: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def local(
+        hidden: jax.Array, head: jax.Array, targets: jax.Array, lse: jax.Array, g: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
         first = _first_token(head)
 
         def chunk(d_head: jax.Array, args: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
@@ -81,7 +87,11 @@ def _backward(setting: Setting, saved: Any, cotangents: tuple[jax.Array, jax.Arr
 
     tokens = param.tokens(setting.mesh)
     run = jax.shard_map(
-        local, mesh=setting.mesh, in_specs=(tokens, _HEAD, tokens, tokens, tokens), out_specs=(tokens, _HEAD), check_vma=False
+        local,
+        mesh=setting.mesh,
+        in_specs=(tokens, _HEAD, tokens, tokens, tokens),
+        out_specs=(tokens, _HEAD),
+        check_vma=False,
     )
     d_hidden, d_head = run(hidden, head.astype(setting.dtype), targets, lse, cotangents[0])
     return d_hidden, d_head.astype(head.dtype), None

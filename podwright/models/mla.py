@@ -66,7 +66,12 @@ def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
 
 
 def apply(
-    dims: HybridDims, weights: Tree, x_BNE: jax.Array, positions_BN: jax.Array, segment_ids_BN: jax.Array | None, mesh: Mesh
+    dims: HybridDims,
+    weights: Tree,
+    x_BNE: jax.Array,
+    positions_BN: jax.Array,
+    segment_ids_BN: jax.Array | None,
+    mesh: Mesh,
 ) -> jax.Array:
     """Causal attention of each document over itself, documents told apart by `segment_ids_BN` (None: a row is one). -> BNE
 
@@ -81,7 +86,9 @@ def apply(
     if m.rope_theta is not None:
         angle = positions_BN.astype(jnp.float32)[..., None] * frequencies(m)
         cos, sin = jnp.cos(angle), jnp.sin(angle)
-        q = jnp.concatenate([q[..., : m.qk_nope_head_dim], layers.rotate(q[..., m.qk_nope_head_dim :], cos, sin)], axis=-1)
+        q = jnp.concatenate(
+            [q[..., : m.qk_nope_head_dim], layers.rotate(q[..., m.qk_nope_head_dim :], cos, sin)], axis=-1
+        )
         k_rope = layers.rotate(k_rope, cos, sin)
 
     def keys_and_values(latent: jax.Array, k_rope: jax.Array, kv_b: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -93,7 +100,9 @@ def apply(
         made_of = (latent, k_rope), w["kv_b"], keys_and_values
         out_BNHV = attention.packed_across(mesh, q, *made_of, segment_ids_BN, softmax_scale(m), m.v_head_dim)
     else:
-        out_BNHV = attention.packed(mesh, q, *keys_and_values(latent, k_rope, w["kv_b"]), segment_ids_BN, softmax_scale(m))
+        out_BNHV = attention.packed(
+            mesh, q, *keys_and_values(latent, k_rope, w["kv_b"]), segment_ids_BN, softmax_scale(m)
+        )
     if m.head_gate:
         gate_BNH = jax.nn.sigmoid(linear(x_BNE, w["head_gate"]).astype(jnp.float32))
         out_BNHV *= gate_BNH[..., None].astype(out_BNHV.dtype)

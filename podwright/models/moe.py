@@ -74,7 +74,9 @@ def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
     return param.stacked(params, stacked)
 
 
-def apply(dims: HybridDims, weights: Tree, bias_X: jax.Array, x_BNE: jax.Array, mesh: Mesh) -> tuple[jax.Array, jax.Array]:
+def apply(
+    dims: HybridDims, weights: Tree, bias_X: jax.Array, x_BNE: jax.Array, mesh: Mesh
+) -> tuple[jax.Array, jax.Array]:
     """(output BNE, load BX). `load` counts how many choices of each row fell on each expert, int32.
 
     `weights` are a layer's as they are stored. Sorted tokens and what experts make of them are computed again for the gradient.
@@ -87,7 +89,9 @@ def apply(dims: HybridDims, weights: Tree, bias_X: jax.Array, x_BNE: jax.Array, 
     def local(weights: Tree, bias: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return _layer(dims, {name: _Part(w, stored[name], used[name]) for name, w in weights.items()}, bias, x, mesh)
 
-    run = jax.shard_map(local, mesh=mesh, in_specs=(stored, PartitionSpec(), tokens), out_specs=(tokens, rows), check_vma=False)
+    run = jax.shard_map(
+        local, mesh=mesh, in_specs=(stored, PartitionSpec(), tokens), out_specs=(tokens, rows), check_vma=False
+    )
     return run({name: weights[name] for name in declared}, bias_X, x_BNE)
 
 
@@ -115,7 +119,9 @@ def _axes(entry: Any) -> tuple[str, ...]:
     return (entry,) if isinstance(entry, str) else entry or ()
 
 
-def _layer(dims: HybridDims, w: dict[str, _Part], bias_X: jax.Array, x_BNE: jax.Array, mesh: Mesh) -> tuple[jax.Array, jax.Array]:
+def _layer(
+    dims: HybridDims, w: dict[str, _Part], bias_X: jax.Array, x_BNE: jax.Array, mesh: Mesh
+) -> tuple[jax.Array, jax.Array]:
     """On one device, its own tokens."""
     m, dtype = dims.moe, x_BNE.dtype
     b, n, e = x_BNE.shape
@@ -150,7 +156,9 @@ def _layer(dims: HybridDims, w: dict[str, _Part], bias_X: jax.Array, x_BNE: jax.
         parts = (a.reshape(num_chunks, -1, a.shape[-1]) for a in (x, chosen, share))
         return jax.lax.map(jax.checkpoint(chunk), tuple(parts)).reshape(x.shape)
 
-    out = jax.checkpoint(experts)(x_TE, chosen_TK, share_TK) + jax.checkpoint(functools.partial(_shared, w, dtype))(x_TE)
+    out = jax.checkpoint(experts)(x_TE, chosen_TK, share_TK) + jax.checkpoint(functools.partial(_shared, w, dtype))(
+        x_TE
+    )
     if mesh.shape.get("tensor", 1) > 1:
         out = jax.lax.psum(out, "tensor")
     return out.reshape(x_BNE.shape), load_BX
@@ -158,7 +166,11 @@ def _layer(dims: HybridDims, w: dict[str, _Part], bias_X: jax.Array, x_BNE: jax.
 
 def _chunks(tokens: int, rows_per_token: int) -> int:
     """The fewest equal chunks that have MOST_ROWS rows at most."""
-    return next(c for c in range(1, tokens + 1) if tokens % c == 0 and (tokens // c) * rows_per_token <= max(MOST_ROWS, rows_per_token))
+    return next(
+        c
+        for c in range(1, tokens + 1)
+        if tokens % c == 0 and (tokens // c) * rows_per_token <= max(MOST_ROWS, rows_per_token)
+    )
 
 
 def _product(mesh: Mesh, *widths: int) -> Product:
@@ -206,7 +218,9 @@ def routed(
 ) -> jax.Array:
     """What the experts from `first` on, [X, E, 2F] and [X, F, E], make of the tokens that chose them, times the shares. -> TE"""
     (num, f), k = down.shape[:2], chosen_TK.shape[1]
-    own_R = chosen_TK.T.reshape(-1) - first  # choice by choice, not token by token: sums over choices are then of whole arrays
+    own_R = (
+        chosen_TK.T.reshape(-1) - first
+    )  # choice by choice, not token by token: sums over choices are then of whole arrays
     own_R = jnp.where((own_R >= 0) & (own_R < num), own_R, num)
     sizes = (own_R[:, None] == jnp.arange(num)).sum(0, dtype=jnp.int32)
     order = jnp.argsort(own_R)  # stable; the other experts' choices come last

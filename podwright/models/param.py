@@ -121,7 +121,9 @@ def tree_map(f: Callable[..., Any], params: Tree, *rest: Tree) -> Tree:
 
 def stacked(params: Tree, nums: tuple[int, ...]) -> Tree:
     """The declarations of so many layers alike, which are then the first dims of each."""
-    return tree_map(lambda p: dataclasses.replace(p, shape=(*nums, *p.shape), axes=("layers",) * len(nums) + p.axes), params)
+    return tree_map(
+        lambda p: dataclasses.replace(p, shape=(*nums, *p.shape), axes=("layers",) * len(nums) + p.axes), params
+    )
 
 
 def shardings(params: Tree, mesh: Mesh, rules: Rules = RULES) -> Tree:
@@ -149,7 +151,9 @@ def initialize(params: Tree, mesh: Mesh, seed: int) -> Tree:
 
 def constrain(params: Tree, values: Tree, mesh: Mesh, rules: Rules) -> Tree:
     """`values` under the shardings that `rules` give the declarations in `params`."""
-    return tree_map(lambda p, v: jax.lax.with_sharding_constraint(v, NamedSharding(mesh, p.spec(mesh, rules))), params, values)
+    return tree_map(
+        lambda p, v: jax.lax.with_sharding_constraint(v, NamedSharding(mesh, p.spec(mesh, rules))), params, values
+    )
 
 
 def gathered(params: Tree, values: Tree, dtype: Any, mesh: Mesh) -> Tree:

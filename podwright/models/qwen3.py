@@ -89,7 +89,9 @@ def _layer(dims: Qwen3Dims, w: Tree, x_BNE: jax.Array, cos: jax.Array, sin: jax.
         q = layers.rotate(layers.rms_norm(q, w["q_norm"], dims.norm_eps), cos, sin)
         k = layers.rotate(layers.rms_norm(k, w["k_norm"], dims.norm_eps), cos, sin)
         out = attend(q.reshape(b, num, dims.num_kv_heads, -1, dims.head_dim), k, v)
-        x_BNE = x_BNE + layers.linear(out.reshape(b, num, -1), jax.tree.map(lambda m: m.reshape(-1, m.shape[-1]), w["o"]))
+        x_BNE = x_BNE + layers.linear(
+            out.reshape(b, num, -1), jax.tree.map(lambda m: m.reshape(-1, m.shape[-1]), w["o"])
+        )
     with jax.named_scope("mlp"):
         y = layers.rms_norm(x_BNE, w["mlp_norm"], dims.norm_eps)
         gate, up = _gate_and_up(w, y)
@@ -120,7 +122,9 @@ class Group(NamedTuple):
     completions_PGT: jax.Array
 
 
-def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat: str, batch: NamedSharding) -> jax.Array:
+def group_hidden(
+    dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat: str, batch: NamedSharding
+) -> jax.Array:
     """Final hidden states [P, G, T, E] whose logits predict completions_PGT, token by token.
 
     Each prompt goes through the layers once, whatever G is; gradients of all its completions meet in it.
@@ -183,7 +187,9 @@ def _through_layers(
     assert isinstance(mesh, Mesh)
 
     def block(x: jax.Array, w: Tree) -> tuple[jax.Array, None]:
-        return jax.lax.with_sharding_constraint(_layer(dims, gathered(dims, w, dtype, mesh), x, cos, sin, attend), batch), None
+        return jax.lax.with_sharding_constraint(
+            _layer(dims, gathered(dims, w, dtype, mesh), x, cos, sin, attend), batch
+        ), None
 
     if remat != "none":
         kept = () if remat == "layer" else (splash.KEPT,)
@@ -193,7 +199,9 @@ def _through_layers(
     return jax.lax.scan(block, x, params["layers"], unroll=dims.num_layers <= UNROLLED_LAYERS)[0]
 
 
-def hidden(dims: Qwen3Dims, params: Tree, tokens_BN: jax.Array, dtype: Any, mesh: Mesh) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+def hidden(
+    dims: Qwen3Dims, params: Tree, tokens_BN: jax.Array, dtype: Any, mesh: Mesh
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     """Final hidden states [B, N, E] of plain sequences, and the keys and values of every layer, [layers, B, N, K, D]."""
     positions = jnp.broadcast_to(jnp.arange(tokens_BN.shape[1]), tokens_BN.shape)
     cos, sin = layers.rope_angles(positions, dims.head_dim, dims.rope_theta)
@@ -245,7 +253,10 @@ def _joined(dims: Qwen3Dims, w: Tree) -> Tree:
     w = dict(w)
     q, k, v, gate, up = (w.pop(name) for name in ("q", "k", "v", "gate", "up"))
     q_EKRD = q.reshape(q.shape[0], dims.num_kv_heads, -1, dims.head_dim)
-    return w | {"qkv": jnp.concatenate([q_EKRD, k[:, :, None], v[:, :, None]], axis=2), "gate_up": jnp.stack([gate, up], axis=1)}
+    return w | {
+        "qkv": jnp.concatenate([q_EKRD, k[:, :, None], v[:, :, None]], axis=2),
+        "gate_up": jnp.stack([gate, up], axis=1),
+    }
 
 
 def decode_step(

@@ -24,7 +24,9 @@ def check(recipe: AlignmentRecipe, where: Slice | None, cwd: Path) -> list[Findi
     directory = cwd / Path(source).expanduser()
     if source != "random" and recipe.text_encoder.name != "tiny" and not (directory / "config.json").is_file():
         said = f"text_encoder.source={source} {'has no config.json of a text encoder' if directory.exists() else 'is not there'}"
-        found.append(multimodal.error("model", said, "put MiniLM-L6-H384-uncased there, or type text_encoder.source=random"))
+        found.append(
+            multimodal.error("model", said, "put MiniLM-L6-H384-uncased there, or type text_encoder.source=random")
+        )
     found += _heads(recipe, cwd)
     if recipe.data.source == "drawn":
         return found + _batch(recipe, recipe.data.num_train, where)
@@ -38,13 +40,17 @@ def _heads(recipe: AlignmentRecipe, cwd: Path) -> Iterator[Finding]:
     if all(widths.values()):
         trained = sum(2 * width + width * dim for width in widths.values() if width)
         scales = ", and 3 scales" if recipe.aligner.learnable_scales else ""
-        yield Finding("model", "info", f"{trained:,} parameters are trained in heads for text, picture and sound{scales}")
+        yield Finding(
+            "model", "info", f"{trained:,} parameters are trained in heads for text, picture and sound{scales}"
+        )
     source = recipe.aligner.source
     if source == "random":
         return
     path = cwd / Path(source).expanduser()
     if not path.is_file():
-        yield multimodal.error("model", f"aligner.source={source} is not there", "check the path, or type aligner.source=random")
+        yield multimodal.error(
+            "model", f"aligner.source={source} is not there", "check the path, or type aligner.source=random"
+        )
         return
     names = weights.shapes(path)
     if names is None:
@@ -61,7 +67,11 @@ def _data(recipe: AlignmentRecipe, where: Slice | None, cwd: Path) -> list[Findi
     source = cwd / Path(recipe.data.source).expanduser()
     if not source.exists():
         said = f"data.source={recipe.data.source} is not there"
-        return [multimodal.error("data", said, "check the path, or type data.source=drawn data.num_train=2000 data.num_test=200")]
+        return [
+            multimodal.error(
+                "data", said, "check the path, or type data.source=drawn data.num_train=2000 data.num_test=200"
+            )
+        ]
     found: list[Finding] = []
     counts = {}
     for name in ("train.jsonl", "val.jsonl") if source.is_dir() else ("",):
@@ -122,7 +132,9 @@ def _file(path: Path) -> tuple[int, list[Finding]]:
         found.append(Finding("data", "warning", said, "give each a text, a picture or a sound besides"))
     if useful:
         most = ", ".join(f"{count:,} of {' and '.join(fields)}" for fields, count in has.most_common(4))
-        found.append(Finding("data", "info", f"{path.name} has {useful + beyond:,} lines that make pairs, such as {most}"))
+        found.append(
+            Finding("data", "info", f"{path.name} has {useful + beyond:,} lines that make pairs, such as {most}")
+        )
     return useful + beyond, found
 
 

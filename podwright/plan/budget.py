@@ -18,7 +18,9 @@ _PATIENCE_S = 15.0  # lines without end are left to the guess
 
 def counted(recipe: Recipe, found: list[Finding]) -> list[Finding]:
     """`found` of the static plan, with what was counted in the place of what was guessed."""
-    if not isinstance(recipe, MultimodalRecipe) or any(f.level == "error" and f.check in ("data", "model") for f in found):
+    if not isinstance(recipe, MultimodalRecipe) or any(
+        f.level == "error" and f.check in ("data", "model") for f in found
+    ):
         return found
     argv = [sys.executable, "-m", "podwright.train", "lengths", json.dumps(recipe.model_dump(mode="json"))]
     try:

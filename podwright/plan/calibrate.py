@@ -81,7 +81,13 @@ def _units(found: roofline.Cost, temporaries: int) -> Units:
 
 
 def prices(
-    num_devices: int, dtype: str, made_of: Sequence[Any], compiler: Compiler, cache: Path, runner: Shell, progress: Progress
+    num_devices: int,
+    dtype: str,
+    made_of: Sequence[Any],
+    compiler: Compiler,
+    cache: Path,
+    runner: Shell,
+    progress: Progress,
 ) -> Prices | None:
     """Those kept in `cache`, or measured now (half a minute); None when the measurement failed.
 
@@ -93,12 +99,17 @@ def prices(
     if (known := _read(kept, machine)) is not None:
         return known
     folder = cache / f"cpu-{key}"
-    records = timed([_job(*probe, num_devices, dtype) for probe in PROBES], folder, num_devices, compiler, runner, progress)
+    records = timed(
+        [_job(*probe, num_devices, dtype) for probe in PROBES], folder, num_devices, compiler, runner, progress
+    )
     if not records:
         return None
     units = [_units(_counted(hlo.read(folder / f"{r['name']}.txt"), (num_devices,)), r["temporaries"]) for r in records]
     found = Prices(fitted(units, [r["seconds"] for r in records]), machine, max(r["others"] for r in records))
-    ratios = {r["name"]: round(sum(map(float.__mul__, found.seconds, u)) / r["seconds"], 3) for r, u in zip(records, units, strict=True)}
+    ratios = {
+        r["name"]: round(sum(map(float.__mul__, found.seconds, u)) / r["seconds"], 3)
+        for r, u in zip(records, units, strict=True)
+    }
     kept.write_text(json.dumps(dataclasses.asdict(found) | {"predicted_by_measured": ratios}))
     shutil.rmtree(folder)
     return found
@@ -123,7 +134,12 @@ def processor() -> str:
 
 
 def timed(
-    jobs: Sequence[dict[str, Any]], folder: Path, num_devices: int, compiler: Compiler, runner: Shell, progress: Progress
+    jobs: Sequence[dict[str, Any]],
+    folder: Path,
+    num_devices: int,
+    compiler: Compiler,
+    runner: Shell,
+    progress: Progress,
 ) -> list[dict[str, Any]]:
     """What train/measure.py says of each program of `jobs`, and its text in `folder`; [] when it failed, with its log left there."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -149,7 +165,12 @@ def environment(num_devices: int) -> dict[str, str]:
 
 def _job(dims: Qwen3Dims, prompts: int, completions: int, num_devices: int, dtype: str) -> dict[str, Any]:
     whole = -(-prompts // num_devices) * num_devices
-    overrides = [f"batch_size={whole}", f"grpo.num_generations={completions}", f"mesh.data={num_devices}", f"model.compute_dtype={dtype}"]
+    overrides = [
+        f"batch_size={whole}",
+        f"grpo.num_generations={completions}",
+        f"mesh.data={num_devices}",
+        f"model.compute_dtype={dtype}",
+    ]
     recipe = load.load("qwen3-tiny-arithmetic-grpo", [*overrides, "model.name=probe", "mesh.fsdp=1"])
     return {"recipe": recipe.model_dump(mode="json"), "dims": dataclasses.asdict(dims), "programs": PROGRAMS}
 

@@ -33,7 +33,9 @@ def only(names: str, findings: list[Finding]) -> list[Finding]:
     for name in wanted:
         if name not in CHECKS:
             guess = nearest(name, list(CHECKS))
-            raise UserError(f"--only {name} is no check", f"type --only {guess}" if guess else f"there are {', '.join(CHECKS)}")
+            raise UserError(
+                f"--only {name} is no check", f"type --only {guess}" if guess else f"there are {', '.join(CHECKS)}"
+            )
     return [f for f in findings if not wanted or f.check in wanted]
 
 
@@ -97,13 +99,19 @@ def estimated(findings: list[Finding], recipe: Recipe, where: Slice | None, cwd:
 
 
 def memory_findings(entries: list[dict[str, Any]], recipe: Recipe, where: Slice) -> list[Finding]:
-    return [] if isinstance(recipe, TorchRecipe) else memory.findings(entries, lambda name: smaller(name, recipe, where))
+    return (
+        [] if isinstance(recipe, TorchRecipe) else memory.findings(entries, lambda name: smaller(name, recipe, where))
+    )
 
 
 def smaller(name: str, recipe: JaxRecipe, where: Slice) -> str:
     """What to type when program `name` is too large."""
     parts = shards(recipe, resolved(recipe, where))
-    return pretrain.smaller(name, recipe, parts) if isinstance(recipe, PretrainRecipe) else memory.smaller(name, recipe, parts)
+    return (
+        pretrain.smaller(name, recipe, parts)
+        if isinstance(recipe, PretrainRecipe)
+        else memory.smaller(name, recipe, parts)
+    )
 
 
 def document(findings: list[Finding], estimated: list[dict[str, Any]] | None = None) -> dict[str, Any]:

@@ -33,14 +33,29 @@ from podwright.slices import Slice
 
 PACKAGE = Path(__file__).resolve().parents[1]
 READING = ("compile", "dump", "costs", "hlo", "loops", "work", "roofline", "calibrate")
-COMPILED_IN = ("train", "models", "kernels", "recipe", *(f"plan/{name}.py" for name in READING))  # whose sources change a verdict
+COMPILED_IN = (
+    "train",
+    "models",
+    "kernels",
+    "recipe",
+    *(f"plan/{name}.py" for name in READING),
+)  # whose sources change a verdict
 IRRELEVANT = {"name", "description", "expect", "rewards", "data", "checkpoint", "trackers"}
 LIMIT_S = {"quick": 600, "full": 3600}
-_TPU_ENV = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "JAX_PLATFORMS": "cpu"}
+_TPU_ENV = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "JAX_PLATFORMS": "cpu",
+}
 _ASSIGNED = "*.after_optimizations-memory-usage-report.txt"
-_SCHEDULED = "*.after_optimizations_after_buffer_assignment.txt"  # the next to be written; very large programs leave it out
+_SCHEDULED = (
+    "*.after_optimizations_after_buffer_assignment.txt"  # the next to be written; very large programs leave it out
+)
 _REFUSED = "*oom_intermediate_module.txt"  # they do not fit, as the compiler is about to say itself
-_SCOPED = re.compile(r"Scoped allocation with size ([\d.]+)([KMG]) and limit \S+ exceeded scoped vmem limit by [\d.]+\w")
+_SCOPED = re.compile(
+    r"Scoped allocation with size ([\d.]+)([KMG]) and limit \S+ exceeded scoped vmem limit by [\d.]+\w"
+)
 _POLL_S = 0.1
 _SETTLED_S = 10.0
 
@@ -92,7 +107,13 @@ def programs(recipe: JaxRecipe) -> list[str]:
     """The programs that a run of the recipe needs, the largest first."""
     if isinstance(recipe, PretrainRecipe):
         return ["update", "evaluate"]
-    return ["update", *(["score"] if recipe.grpo.num_scores else []), "rollout", "evaluate", *(["warm_start"] if recipe.warm_start else [])]
+    return [
+        "update",
+        *(["score"] if recipe.grpo.num_scores else []),
+        "rollout",
+        "evaluate",
+        *(["warm_start"] if recipe.warm_start else []),
+    ]
 
 
 def limit_bytes(where: Slice) -> float | None:
@@ -100,14 +121,17 @@ def limit_bytes(where: Slice) -> float | None:
     return where.accelerator.hbm_bytes or None
 
 
-def compile_all(recipe: JaxRecipe, dims: Dims, where: Slice, names: list[str], *, full: bool, shop: Workshop) -> list[Compiled]:
+def compile_all(
+    recipe: JaxRecipe, dims: Dims, where: Slice, names: list[str], *, full: bool, shop: Workshop
+) -> list[Compiled]:
     """The verdict on each program in `names`, one compiler at a time; what is in `shop.cache` already takes no time."""
     _can_compile(where, shop.jax)
     more = "tokamax" if isinstance(recipe, PretrainRecipe) and recipe.model.kda == "tokamax" else ""
     compiler = shop.compiler(more)
     if more and not compiler.versions[more]:
         raise UserError(
-            f"model.kda={more}: that library is not installed here", "type --jax 0.11.2, and the plan makes an environment with it"
+            f"model.kda={more}: that library is not installed here",
+            "type --jax 0.11.2, and the plan makes an environment with it",
         )
     depth = "full" if full or where.libtpu is None else "quick"
     spec = {
@@ -119,7 +143,13 @@ def compile_all(recipe: JaxRecipe, dims: Dims, where: Slice, names: list[str], *
     if where.accelerator is CPU:
         with _alone(shop, "calibration"):
             prices = calibrate.prices(
-                where.num_devices, recipe.model.compute_dtype, _made_of(compiler), compiler, shop.cache, shop.runner, shop.progress
+                where.num_devices,
+                recipe.model.compute_dtype,
+                _made_of(compiler),
+                compiler,
+                shop.cache,
+                shop.runner,
+                shop.progress,
             )
     folder = shop.cache / _key(spec, where, depth, prices, compiler)
     found, mesh = [], dict(zip(axes(recipe), resolved(recipe, where), strict=True))
@@ -139,9 +169,19 @@ def compile_all(recipe: JaxRecipe, dims: Dims, where: Slice, names: list[str], *
     return found
 
 
-def _key(spec: dict[str, Any], where: Slice, depth: str, prices: calibrate.Prices | None, compiler: environment.Compiler) -> str:
+def _key(
+    spec: dict[str, Any], where: Slice, depth: str, prices: calibrate.Prices | None, compiler: environment.Compiler
+) -> str:
     relevant = {k: v for k, v in spec["recipe"].items() if k not in IRRELEVANT}
-    whole = [relevant, spec["dims"], spec["topology"], where.num_devices, depth, prices and prices.seconds, *_made_of(compiler)]
+    whole = [
+        relevant,
+        spec["dims"],
+        spec["topology"],
+        where.num_devices,
+        depth,
+        prices and prices.seconds,
+        *_made_of(compiler),
+    ]
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -165,7 +205,9 @@ def _read(path: Path) -> Compiled | None:
         memory = dump.Memory(**memory | {"largest": tuple(dump.Allocation(**a) for a in memory["largest"])})
     if cost:
         parts = tuple((part, phase, seconds) for part, phase, seconds in cost["parts"])
-        cost = costs.ProgramCost(**cost | {"collectives": tuple(costs.Traffic(**t) for t in cost["collectives"]), "parts": parts})
+        cost = costs.ProgramCost(
+            **cost | {"collectives": tuple(costs.Traffic(**t) for t in cost["collectives"]), "parts": parts}
+        )
     return Compiled(**value | {"memory": memory, "cost": cost, "notes": tuple(value["notes"]), "cached": True})
 
 
@@ -189,7 +231,9 @@ def _alone(shop: Workshop, what: str) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _compile(spec: dict[str, Any], where: Slice, depth: str, folder: Path, shop: Workshop, compiler: environment.Compiler) -> Compiled:
+def _compile(
+    spec: dict[str, Any], where: Slice, depth: str, folder: Path, shop: Workshop, compiler: environment.Compiler
+) -> Compiled:
     name = spec["program"]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -304,4 +348,6 @@ def _can_compile(where: Slice, jax: str) -> None:
     if where.accelerator.node:
         raise UserError(f"no compiler here compiles for {where.name} without its GPUs", "leave --compile out")
     if where.libtpu and not has_compiler(where, jax):
-        raise UserError("the TPU compiler is not installed here", "type: pip install -e '.[tpu-compile]' in podwright's clone")
+        raise UserError(
+            "the TPU compiler is not installed here", "type: pip install -e '.[tpu-compile]' in podwright's clone"
+        )

@@ -55,14 +55,20 @@ def read(
     """
     row, path = where.accelerator, dump.schedule(folder)
     if row is CPU and prices is None:
-        return None, ("no time is predicted: this machine could not be calibrated; the log is in cpu-*/log.txt beside the verdicts",)
+        return None, (
+            "no time is predicted: this machine could not be calibrated; the log is in cpu-*/log.txt beside the verdicts",
+        )
     if row is not CPU and row.name not in roofline.EFFICIENCIES:
         return None, (f"no time is predicted for {row.name}, only for {', '.join(roofline.EFFICIENCIES)}",)
     if path is None:
         return None, ("no time is predicted: the compiler left no schedule",)
     try:
         module = hlo.read(path)
-        found = prices.cost(module, where.chips, temporaries) if prices else roofline.cost(module, row, topology=where.chips)
+        found = (
+            prices.cost(module, where.chips, temporaries)
+            if prices
+            else roofline.cost(module, row, topology=where.chips)
+        )
     except UserError as e:
         return None, (f"no time is predicted: {e.what}",)
     except (ValueError, LookupError, AssertionError) as e:  # the text of a compiler that writes otherwise
@@ -78,4 +84,13 @@ def _named(found: roofline.Cost, mesh: Mapping[str, int]) -> ProgramCost:
         sent[key] = (before[0] + size, before[1] + count)
     collectives = tuple(Traffic(*key, *value) for key, value in sorted(sent.items()) if key[1])
     parts = tuple(sorted(((*of, seconds) for of, seconds in found.parts.items()), key=lambda part: -part[2]))
-    return ProgramCost(found.flops, found.hbm_bytes, found.host_bytes, found.dcn_bytes, found.predicted_s, found.bound, collectives, parts)
+    return ProgramCost(
+        found.flops,
+        found.hbm_bytes,
+        found.host_bytes,
+        found.dcn_bytes,
+        found.predicted_s,
+        found.bound,
+        collectives,
+        parts,
+    )

@@ -31,7 +31,9 @@ _WORDS = ("random", "pretrained", "drawn", "arithmetic")  # that stand for no fi
 def packages(recipe: Recipe) -> tuple[str, ...]:
     """Without which it does not start."""
     if isinstance(recipe, TorchRecipe):
-        return tuple(multimodal.needed(recipe.encoders, *(["peft"] if isinstance(recipe, MultimodalRecipe) else [])).values())
+        return tuple(
+            multimodal.needed(recipe.encoders, *(["peft"] if isinstance(recipe, MultimodalRecipe) else [])).values()
+        )
     return ("jax", "transformers") if isinstance(recipe, GrpoRecipe) else ("jax",)
 
 
@@ -48,7 +50,9 @@ def files(recipe: Recipe) -> list[str]:
 
 def absent(some: Sequence[str]) -> list[Finding]:
     """Of files that a target is given from here."""
-    return [Finding("files", "error", f"{file} is not there", "check the path") for file in some if not Path(file).exists()]
+    return [
+        Finding("files", "error", f"{file} is not there", "check the path") for file in some if not Path(file).exists()
+    ]
 
 
 def findings(nodes: Sequence[Facts], needed: Sequence[str] = (), gpus_wanted: int = 0) -> list[Finding]:
@@ -93,12 +97,23 @@ def _packages(node: Facts, needed: Sequence[str]) -> list[Finding]:
 def _gpus(node: Facts, wanted: int) -> list[Finding]:
     found, there = [], len(node["gpus"])
     if node["gpus_fault"]:
-        fix = "type there: pip install nvidia-ml-py" if "nvidia-ml-py" in node["gpus_fault"] else "look at nvidia-smi there"
-        found.append(Finding("gpus", "warning", f"{node['host']}: its GPUs cannot be looked at ({node['gpus_fault']})", fix))
+        fix = (
+            "type there: pip install nvidia-ml-py"
+            if "nvidia-ml-py" in node["gpus_fault"]
+            else "look at nvidia-smi there"
+        )
+        found.append(
+            Finding("gpus", "warning", f"{node['host']}: its GPUs cannot be looked at ({node['gpus_fault']})", fix)
+        )
     elif there < wanted:
         message = f"{node['host']} has {there} GPUs, and {wanted} are wanted"
         found.append(
-            Finding("gpus", "error", message, "lower gpus_per_node of the target, or look at nvidia-smi and CUDA_VISIBLE_DEVICES there")
+            Finding(
+                "gpus",
+                "error",
+                message,
+                "lower gpus_per_node of the target, or look at nvidia-smi and CUDA_VISIBLE_DEVICES there",
+            )
         )
     busy = [str(i) for i, gpu in enumerate(node["gpus"]) if gpu["used_bytes"] > _USED]
     if busy:
@@ -113,17 +128,30 @@ def _room(node: Facts) -> list[Finding]:
     for folder, facts in node["folders"].items():
         if facts["fault"]:
             found.append(
-                Finding("disk", "error", f"{host}: {folder} cannot be written ({facts['fault']})", f"make {facts['there']} writable there")
+                Finding(
+                    "disk",
+                    "error",
+                    f"{host}: {folder} cannot be written ({facts['fault']})",
+                    f"make {facts['there']} writable there",
+                )
             )
         elif facts["free_bytes"] is not None and facts["free_bytes"] < _LEAST_FREE:
             free = f"{host}: {facts['free_bytes'] / GIB:.1f} GiB are free for {folder}"
-            found.append(Finding("disk", "warning", free, "free some: a checkpoint holds weights and optimizer, and three are kept"))
+            found.append(
+                Finding(
+                    "disk", "warning", free, "free some: a checkpoint holds weights and optimizer, and three are kept"
+                )
+            )
     if node["gpus"] and node["shm_bytes"] is not None and node["shm_bytes"] < _LEAST_SHM:
         message = f"{host}: /dev/shm has {node['shm_bytes'] / GIB:.2f} GiB, through which processes of one machine exchange data"
         found.append(Finding("memory", "warning", message, "in a container: --shm-size=8g"))
     if node["open_files"] < _LEAST_FILES:
         message = f"{host}: a process may open {node['open_files']} files"
-        found.append(Finding("limits", "warning", message, "type `ulimit -n 65536` before it starts (a line of setup in the target)"))
+        found.append(
+            Finding(
+                "limits", "warning", message, "type `ulimit -n 65536` before it starts (a line of setup in the target)"
+            )
+        )
     return found
 
 
@@ -135,7 +163,12 @@ def _names(node: Facts) -> list[Finding]:
 
 def _files(node: Facts) -> list[Finding]:
     return [
-        Finding("files", "error", f"{node['host']} does not see {file}", "put it on a file system that all nodes share, or copy it there")
+        Finding(
+            "files",
+            "error",
+            f"{node['host']} does not see {file}",
+            "put it on a file system that all nodes share, or copy it there",
+        )
         for file, there in node["files"].items()
         if not there
     ]
@@ -150,7 +183,12 @@ def _alike(nodes: Sequence[Facts], check: str, what: str, of: Callable[[Facts], 
         return []
     fix = "use one environment that the nodes share, or leave those nodes out"
     return [
-        Finding(check, "error" if check != "python" else "warning", f"{what}: {number} of {len(nodes)} have {usual}, {', '.join(odd)}", fix)
+        Finding(
+            check,
+            "error" if check != "python" else "warning",
+            f"{what}: {number} of {len(nodes)} have {usual}, {', '.join(odd)}",
+            fix,
+        )
     ]
 
 
@@ -174,7 +212,10 @@ def _network(nodes: Sequence[Facts]) -> list[Finding]:
             message = f"{host} reaches {best / 1e9:.2f} GB/s with its neighbours, where {statistics.median(links) / 1e9:.2f} GB/s are usual"
             found.append(
                 Finding(
-                    "network", "warning", message, "leave it out (sbatch: [--exclude=...] of the target), or have its network looked at"
+                    "network",
+                    "warning",
+                    message,
+                    "leave it out (sbatch: [--exclude=...] of the target), or have its network looked at",
                 )
             )
     return found

@@ -16,7 +16,9 @@ from podwright.plan import hlo
 
 _ALLOCATION = re.compile(r"^allocation \d+: size (\d+), ?(.*)$")
 _VALUE = re.compile(r"^ value: <\d+ ([\w.\-]+)(?:\{[^}]*\})? .*?@\d+> \(size=(\d+),offset=(\d+)\): (\w+\[[\d,]*\])")
-_METADATA = re.compile(r'^\s+(?:ROOT )?%?([\w.\-]+) = .*?metadata=\{(?:op_type="[^"]*" )?op_name="([^"]*)"(?:[^}]*?stack_frame_id=(\d+))?')
+_METADATA = re.compile(
+    r'^\s+(?:ROOT )?%?([\w.\-]+) = .*?metadata=\{(?:op_type="[^"]*" )?op_name="([^"]*)"(?:[^}]*?stack_frame_id=(\d+))?'
+)
 LARGEST = 8
 
 
@@ -63,7 +65,10 @@ def memory(folder: Path) -> Memory:
         if name == "temporaries":
             values += [(int(m[2]), int(m[3]), m[1], m[4]) for m in map(_VALUE.match, lines) if m]
     named = Names(folder)
-    return Memory(**totals, largest=tuple(Allocation(size, shape, named.of(instruction)) for size, instruction, shape in _distinct(values)))
+    return Memory(
+        **totals,
+        largest=tuple(Allocation(size, shape, named.of(instruction)) for size, instruction, shape in _distinct(values)),
+    )
 
 
 def schedule(folder: Path) -> Path | None:
@@ -122,7 +127,12 @@ class Names:
     """From an instruction of the compiled module to words a reader of the source knows."""
 
     def __init__(self, folder: Path) -> None:
-        self._tables: dict[str, dict[str, str]] = {"FileNames": {}, "FunctionNames": {}, "FileLocations": {}, "StackFrames": {}}
+        self._tables: dict[str, dict[str, str]] = {
+            "FileNames": {},
+            "FunctionNames": {},
+            "FileLocations": {},
+            "StackFrames": {},
+        }
         self._metadata: dict[str, tuple[str, str | None]] = {}
         table = ""
         found = schedule(folder) or next(iter(sorted(folder.glob("*oom_intermediate_module.txt"))), None)
@@ -150,7 +160,12 @@ class Names:
             location = self._tables["FileLocations"].get(_field(entry, "file_location_id"), "")
             file = self._tables["FileNames"].get(_field(location, "file_name_id"), "").strip('"')
             if "/podwright/" in file:
-                function = self._tables["FunctionNames"].get(_field(location, "function_name_id"), "").strip('"').split(".")[-1]
+                function = (
+                    self._tables["FunctionNames"]
+                    .get(_field(location, "function_name_id"), "")
+                    .strip('"')
+                    .split(".")[-1]
+                )
                 return f"{file.rpartition('/podwright/')[2]}:{_field(location, 'line')} {function}"
             parent = _field(entry, "parent_frame_id")
             frame = parent if parent != frame else None

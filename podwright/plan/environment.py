@@ -78,7 +78,9 @@ def _make(jax: str, folder: Path, runner: Shell, progress: Progress, more: list[
         told = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
         said = said or (told[-1].removeprefix("ERROR: ") if told else "pip failed")
     shutil.rmtree(folder, ignore_errors=True)
-    newer = "; install a newer python3 beside this one if it is too old for it" if "No matching" in log.read_text() else ""
+    newer = (
+        "; install a newer python3 beside this one if it is too old for it" if "No matching" in log.read_text() else ""
+    )
     raise UserError(f"no environment with jax {jax} could be made: {said}", f"the log is {log}{newer}")
 
 
@@ -111,7 +113,11 @@ def _requirements() -> list[str]:
     for line in importlib.metadata.requires("podwright") or []:
         requirement, _, marker = line.partition(";")
         name = re.split(r"[^A-Za-z0-9_-]", requirement.strip())[0]
-        if name not in ("jax", "podwright", "matplotlib") and marker.strip() in ("", "extra == 'jax'", 'extra == "jax"'):
+        if name not in ("jax", "podwright", "matplotlib") and marker.strip() in (
+            "",
+            "extra == 'jax'",
+            'extra == "jax"',
+        ):
             found.append(requirement.strip())
     return found
 

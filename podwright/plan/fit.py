@@ -59,7 +59,10 @@ def fitted(plan: Plan, recipe: Recipe, on: str, shop: aot.Workshop, price: float
         raise UserError(f"--fit searches settings of GRPO, {recipe.name} is of kind {recipe.kind}", "leave --fit out")
     dims = model(recipe.model, Path.cwd())[1]
     if dims is None:
-        raise UserError(f"the dimensions of model.source={recipe.model.source} are not known here", "type model.name= one of the table")
+        raise UserError(
+            f"the dimensions of model.source={recipe.model.source} are not known here",
+            "type model.name= one of the table",
+        )
     found: dict[str, Any] = {}
     for where in _places(on, recipe, dims):
         found = _searched(plan, recipe, dims, where, shop, price)
@@ -73,17 +76,24 @@ def _places(on: str, recipe: GrpoRecipe, dims: Qwen3Dims) -> Iterator[Slice]:
     if row is None:
         where = None if on == "local" else slices.parse(on)
         if where is None or not where.accelerator.hbm_bytes:
-            raise UserError(f"--on {on} has no limit of memory that --fit could keep", "type a slice such as --on v6e-16, or --on v6e")
+            raise UserError(
+                f"--on {on} has no limit of memory that --fit could keep",
+                "type a slice such as --on v6e-16, or --on v6e",
+            )
         yield where
         return
     holding = holding_slices(recipe, dims, row)
     if (first := next(holding, None)) is None:
-        raise UserError(f"no {row.name} slice that is sold holds {recipe.name} with batch_size={recipe.batch_size}", _less(recipe))
+        raise UserError(
+            f"no {row.name} slice that is sold holds {recipe.name} with batch_size={recipe.batch_size}", _less(recipe)
+        )
     yield first
     yield from holding
 
 
-def _searched(plan: Plan, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice, shop: aot.Workshop, price: float | None) -> dict[str, Any]:
+def _searched(
+    plan: Plan, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice, shop: aot.Workshop, price: float | None
+) -> dict[str, Any]:
     compiling = aot.has_compiler(where, shop.jax)
     static = plan(recipe, where.name, compiling)
     if any(f["level"] == "error" and f["check"] not in _SEARCHED for f in static["findings"]):
@@ -172,7 +182,9 @@ def _measured(overrides: dict[str, Any], recipe: GrpoRecipe, dims: Qwen3Dims, wh
     made = changed(recipe, overrides)
     limit, row, shards = where.accelerator.hbm_bytes, where.accelerator, shape[0] * shape[1]
     needs = {e.name: e.total for e in memory.estimates(made, dims, shape, row, programs(made))}
-    while needs["evaluate"] > max(limit, needs["rollout"]) and made.evaluation.batch_size >= 2 * _SMALLEST_TEST * shards:
+    while (
+        needs["evaluate"] > max(limit, needs["rollout"]) and made.evaluation.batch_size >= 2 * _SMALLEST_TEST * shards
+    ):
         overrides |= {"evaluation.batch_size": made.evaluation.batch_size // 2}
         made = changed(recipe, overrides)
         needs["evaluate"] = memory.estimates(made, dims, shape, row, ["evaluate"])[0].total
@@ -186,7 +198,9 @@ def changed(recipe: GrpoRecipe, overrides: dict[str, Any]) -> GrpoRecipe:
     for key, value in overrides.items():
         section, _, name = key.partition(".")
         sections.setdefault(section, {})[name] = value
-    return recipe.model_copy(update={name: getattr(recipe, name).model_copy(update=values) for name, values in sections.items()})
+    return recipe.model_copy(
+        update={name: getattr(recipe, name).model_copy(update=values) for name, values in sections.items()}
+    )
 
 
 def _of_each_mesh(fits: list[Candidate]) -> list[Candidate]:

@@ -232,7 +232,9 @@ def _shape(dtype: str, dims_text: str, layout: str) -> Shape:
                 minor_first[i] = -(-minor_first[i] // int(size)) * int(size)
     space = re.search(r"S\((\d+)\)", tiling)
     bits = _bits(dtype)
-    return Shape(dtype, dims, int(space[1]) if space else HBM, math.prod(minor_first) * bits // 8, math.prod(dims) * bits // 8)
+    return Shape(
+        dtype, dims, int(space[1]) if space else HBM, math.prod(minor_first) * bits // 8, math.prod(dims) * bits // 8
+    )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -260,7 +262,9 @@ def _strides(dims: Sequence[int]) -> list[int]:
 
 
 def _places(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
-    return [sum(n * stride for n, stride in zip(at, strides, strict=True)) for at in itertools.product(*map(range, sizes))]
+    return [
+        sum(n * stride for n, stride in zip(at, strides, strict=True)) for at in itertools.product(*map(range, sizes))
+    ]
 
 
 def _laid_out(dims: Sequence[int], order: Sequence[int]) -> list[int]:

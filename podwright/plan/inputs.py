@@ -32,7 +32,11 @@ def _sizes(section: Model, dims: Qwen3Dims) -> list[Finding]:
     if rank > dims.hidden_size:
         wrong = f"model.lora_rank={rank} is more than the hidden size of {section.name}, {dims.hidden_size}"
         return [_error("model", wrong, "type model.lora_rank=16, or 0 to train all parameters")]
-    return [Finding("model", "info", f"{said}; {dims.num_lora_params(rank) / 1e6:,.1f} M in adapters are trained beside them")]
+    return [
+        Finding(
+            "model", "info", f"{said}; {dims.num_lora_params(rank) / 1e6:,.1f} M in adapters are trained beside them"
+        )
+    ]
 
 
 def _checkpoint(section: Model, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
@@ -51,7 +55,8 @@ def _checkpoint(section: Model, cwd: Path) -> tuple[list[Finding], Qwen3Dims | N
     check_name(section.name, section.source, dims)
     if not any(directory.glob("*.safetensors")):
         raise UserError(
-            f"model.source={section.source} holds no *.safetensors", "give a directory with the weights, or model.source=random"
+            f"model.source={section.source} holds no *.safetensors",
+            "give a directory with the weights, or model.source=random",
         )
     return [], dims
 
@@ -71,7 +76,9 @@ def data(section: Data, cwd: Path) -> list[Finding]:
             )
         ]
     if path.is_file() and path.stat().st_size == 0:
-        return [_error("data", f"data.source={section.source} is empty", "give a file of examples, one JSON object a line")]
+        return [
+            _error("data", f"data.source={section.source} is empty", "give a file of examples, one JSON object a line")
+        ]
     return []
 
 
@@ -82,7 +89,9 @@ def elsewhere(check: str, source: str, words: list[str]) -> Finding:
         return _error(check, f"there is no {check}.source={source}", f"did you mean {check}.source={guess}?")
     if is_hub_id(source):
         return Finding(
-            check, "info", f"{check}.source={source} is taken as a Hugging Face hub id; whether it is there is seen when the run starts"
+            check,
+            "info",
+            f"{check}.source={source} is taken as a Hugging Face hub id; whether it is there is seen when the run starts",
         )
     return _error(check, f"{check}.source={source} is not there", "check the path")
 

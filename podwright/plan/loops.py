@@ -25,7 +25,9 @@ def trips(module: Module, loop: Instruction, inside: Computation) -> Trips:
     known = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes)
     if known:
         return Trips(int(known[1]), True)
-    condition, body = (_opened(module, module.computations[loop.attribute(name) or ""]) for name in ("condition", "body"))
+    condition, body = (
+        _opened(module, module.computations[loop.attribute(name) or ""]) for name in ("condition", "body")
+    )
     ends = _comparisons(condition, condition.root)
     counted = [n for compare in ends.comparisons if (n := _count(compare, condition, body, loop, inside)) is not None]
     return Trips(min(counted) if counted else None, bool(counted) and ends.complete)
@@ -35,17 +37,26 @@ def _opened(module: Module, computation: Computation) -> Computation:
     """With the fusions that make one number taken apart: for a CPU they hold the end of a loop and what a turn adds to its counter."""
     instructions: list[Instruction] = []
     for at in computation.instructions:
-        body = module.computations.get(at.calls or "") if at.opcode == "fusion" and at.shape_text.split("{")[0].endswith("[]") else None
+        body = (
+            module.computations.get(at.calls or "")
+            if at.opcode == "fusion" and at.shape_text.split("{")[0].endswith("[]")
+            else None
+        )
         if body is None or body.root.opcode == "parameter":
             instructions.append(at)
             continue
-        names = {i.name: at.operands[int(i.arguments)] if i.opcode == "parameter" else f"{at.name}/{i.name}" for i in body.instructions}
+        names = {
+            i.name: at.operands[int(i.arguments)] if i.opcode == "parameter" else f"{at.name}/{i.name}"
+            for i in body.instructions
+        }
         names[body.root.name] = at.name
         for i in body.instructions:
             if i.opcode != "parameter":
                 given = tuple(names[name] for name in i.operands)
                 whole = i.name == body.root.name
-                instructions.append(dataclasses.replace(i, name=names[i.name], operands=given, is_root=whole and at.is_root))
+                instructions.append(
+                    dataclasses.replace(i, name=names[i.name], operands=given, is_root=whole and at.is_root)
+                )
     return Computation(computation.name, instructions, {i.name: i for i in instructions})
 
 
@@ -68,7 +79,9 @@ def _comparisons(condition: Computation, at: Instruction) -> _Ends:
 
 def _through(computation: Computation, at: Instruction) -> Instruction:
     """What `at` is a copy of."""
-    while at.opcode in ("copy", "bitcast", "convert", "copy-done", "copy-start", "optimization-barrier") and at.operands:
+    while (
+        at.opcode in ("copy", "bitcast", "convert", "copy-done", "copy-start", "optimization-barrier") and at.operands
+    ):
         at = computation.by_name[at.operands[0]]
     return at
 
@@ -100,7 +113,9 @@ def _linear(computation: Computation, name: str) -> _Linear | None:
     return None
 
 
-def _count(compare: Instruction, condition: Computation, body: Computation, loop: Instruction, inside: Computation) -> int | None:
+def _count(
+    compare: Instruction, condition: Computation, body: Computation, loop: Instruction, inside: Computation
+) -> int | None:
     left, right = (_linear(condition, operand) for operand in compare.operands)
     direction = compare.attribute("direction")
     if left is None or right is None or direction is None:

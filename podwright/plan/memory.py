@@ -29,7 +29,9 @@ PARTS = {
     "batch": "tokens and their log-probabilities",
 }
 ERROR = 0.15  # how far from the compiler's total an estimate may be (docs/plan.md)
-ON_CHIP = 0.1 * GIB  # what a TPU's compiler finds room for beside the HBM, where arrays are small enough: heads narrower than the lanes
+ON_CHIP = (
+    0.1 * GIB
+)  # what a TPU's compiler finds room for beside the HBM, where arrays are small enough: heads narrower than the lanes
 OPERAND = 2  # bytes of a number that enters a product: a TPU rounds float32 to bfloat16 there, and what is only multiplied is kept so
 LANES = 128  # kernels/splash.py takes heads that fill a TPU's lanes; a test holds them together
 
@@ -90,7 +92,9 @@ def has_kernel(row: Accelerator, head_dim: int) -> bool:
     return row.pod is not None and head_dim % LANES == 0
 
 
-def estimates(recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], row: Accelerator, names: Sequence[str]) -> list[Estimate]:
+def estimates(
+    recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], row: Accelerator, names: Sequence[str]
+) -> list[Estimate]:
     """Every program in `names` on a mesh of `shape`: (data, fsdp, tensor)."""
     at = Place(recipe, dims, shape, has_kernel(row, dims.head_dim))
     found = {name: _of(at, name, row) for name in names}
@@ -99,7 +103,12 @@ def estimates(recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], row: Ac
 
 def entry(one: Estimate, limit_bytes: float) -> dict[str, Any]:
     parts = {name: round(size / GIB, 4) for name, size in one.parts.items()}
-    return {"name": one.name, "estimated_gib": round(one.total / GIB, 4), "limit_gib": round(limit_bytes / GIB, 4), "parts_gib": parts}
+    return {
+        "name": one.name,
+        "estimated_gib": round(one.total / GIB, 4),
+        "limit_gib": round(limit_bytes / GIB, 4),
+        "parts_gib": parts,
+    }
 
 
 def findings(entries: list[dict[str, Any]], smaller: Callable[[str], str]) -> list[Finding]:
@@ -107,7 +116,9 @@ def findings(entries: list[dict[str, Any]], smaller: Callable[[str], str]) -> li
     found = []
     for e in entries:
         need, limit = e["estimated_gib"], e["limit_gib"]
-        largest = ", ".join(f"{part} {gib:.1f}" for part, gib in sorted(e["parts_gib"].items(), key=lambda p: -p[1])[:3])
+        largest = ", ".join(
+            f"{part} {gib:.1f}" for part, gib in sorted(e["parts_gib"].items(), key=lambda p: -p[1])[:3]
+        )
         said = f"{e['name']} needs about {need:.1f} of {limit:.1f} GiB per device ({largest})"
         if need > limit * (1 + ERROR):
             found.append(Finding("memory", "error", said, smaller(e["name"])))
@@ -116,7 +127,11 @@ def findings(entries: list[dict[str, Any]], smaller: Callable[[str], str]) -> li
     if entries and not found:
         most = max(entries, key=lambda e: e["estimated_gib"])
         found.append(
-            Finding("memory", "info", f"{most['name']} needs most memory, about {most['estimated_gib']:.1f} of {most['limit_gib']:.1f} GiB")
+            Finding(
+                "memory",
+                "info",
+                f"{most['name']} needs most memory, about {most['estimated_gib']:.1f} of {most['limit_gib']:.1f} GiB",
+            )
         )
     return found
 
@@ -249,10 +264,14 @@ def _update(at: Place) -> dict[str, float]:
         layer = tokens * (5 * f * at.width + half * OPERAND + 8 * e) + 8 * _scores(at, at.rows / parts)
     else:
         half = (6 if at.width == 2 else 3) * f + 3 * e + 2 * at.heads + 2 * at.kv_heads * rows
-        saved = tokens * (half * at.width + 4 * (4 * e + 2 * at.heads + 2 * at.kv_heads)) + 4 * _scores(at, at.rows / parts)
+        saved = tokens * (half * at.width + 4 * (4 * e + 2 * at.heads + 2 * at.kv_heads)) + 4 * _scores(
+            at, at.rows / parts
+        )
         layer = tokens * (2 * f + 2 * e) * at.width
     hidden = tokens * e * (at.width + 4)
-    chunk = (4 + at.width) * logits_chunk(at.dims.vocab_size) * at.dims.vocab_size / at.tensor  # logits, and their gradient
+    chunk = (
+        (4 + at.width) * logits_chunk(at.dims.vocab_size) * at.dims.vocab_size / at.tensor
+    )  # logits, and their gradient
     head = 0 if r.model.lora_rank else 4 * _head(at)
     inside = _larger(at, layer, hidden, chunk)
     return inside | {

@@ -82,9 +82,13 @@ class Place:
         return 0 if self.kernel else queries * length * heads / self.tensor
 
 
-def estimates(recipe: PretrainRecipe, dims: Dims, shape: Sequence[int], row: Accelerator, names: Sequence[str]) -> list[Estimate]:
+def estimates(
+    recipe: PretrainRecipe, dims: Dims, shape: Sequence[int], row: Accelerator, names: Sequence[str]
+) -> list[Estimate]:
     """Every program in `names` on a mesh of `shape`: (data, fsdp, context, expert, tensor)."""
-    at = Place(recipe, dims, shape, has_kernel(row, dims.head_dim if isinstance(dims, Qwen3Dims) else dims.mla.v_head_dim))
+    at = Place(
+        recipe, dims, shape, has_kernel(row, dims.head_dim if isinstance(dims, Qwen3Dims) else dims.mla.v_head_dim)
+    )
     found = {name: _kept(at) | (_update(at) if name == "update" else _evaluate(at)) for name in names}
     return [Estimate(name, {part: parts[part] for part in PARTS if parts.get(part)}) for name, parts in found.items()]
 
@@ -109,7 +113,11 @@ def _update(at: Place) -> _Parts:
     sums = 2 * gradients if at.parts > 1 else 0  # of the micro-batches before, and with this one
     saved = sum(_saved(at, layer) for layer in range(at.dims.num_layers)) * tokens
     inside = _dense(at, tokens) if isinstance(at.dims, Qwen3Dims) else _experts(at, at.dims, tokens)
-    inside |= {"gradients": gradients + sums, "activations": saved, "layer": inside["layer"] + _SCORES * at.scores(tokens)}
+    inside |= {
+        "gradients": gradients + sums,
+        "activations": saved,
+        "layer": inside["layer"] + _SCORES * at.scores(tokens),
+    }
     loss = {
         "gradients": sums / 2,
         "activations": saved,
@@ -130,7 +138,11 @@ def _saved(at: Place, layer: int) -> float:
     e, remat = at.dims.hidden_size * at.width, at.recipe.model.remat
     if isinstance(at.dims, Qwen3Dims):
         d = at.dims
-        heads, keys, f = d.num_heads * d.head_dim / at.tensor, d.num_kv_heads * d.head_dim / at.tensor, d.intermediate_size / at.tensor
+        heads, keys, f = (
+            d.num_heads * d.head_dim / at.tensor,
+            d.num_kv_heads * d.head_dim / at.tensor,
+            d.intermediate_size / at.tensor,
+        )
         if remat == "none":
             half = (6 if at.width == 2 else 3) * f + 3 * d.hidden_size + 2 * heads + 2 * keys
             return half * at.width + 4 * (4 * d.hidden_size + 2 * heads + 2 * keys)
@@ -152,10 +164,17 @@ def _dense(at: Place, tokens: float) -> _Parts:
     """A layer of a dense model in the backward pass."""
     d = at.dims
     assert isinstance(d, Qwen3Dims)
-    heads, keys, f = d.num_heads * d.head_dim / at.tensor, d.num_kv_heads * d.head_dim / at.tensor, d.intermediate_size / at.tensor
+    heads, keys, f = (
+        d.num_heads * d.head_dim / at.tensor,
+        d.num_kv_heads * d.head_dim / at.tensor,
+        d.intermediate_size / at.tensor,
+    )
     weights = OPERAND * d.layer_matmul_params() / at.tensor
     if at.recipe.model.remat == "none":  # every layer's are kept as they were gathered
-        return {"layer": tokens * (2 * f + 2 * d.hidden_size) * at.width, "copies": d.num_layers * weights + OPERAND * at.head}
+        return {
+            "layer": tokens * (2 * f + 2 * d.hidden_size) * at.width,
+            "copies": d.num_layers * weights + OPERAND * at.head,
+        }
     half = 3 * d.hidden_size + 2 * heads + 2 * keys
     layer = tokens * (5 * f * at.width + half * OPERAND + 8 * d.hidden_size + 8 * heads + 4 * keys)
     return {"layer": layer, "copies": at.cast + weights + OPERAND * at.head}

@@ -40,7 +40,9 @@ def place(where: Slice, recipe: JaxRecipe) -> list[Finding]:
         message += f"; the N of {row.name}-N counts {row.pod.counts}, 2 a chip"
     found = [Finding("slice", "info", message)]
     if not row.bf16_flops and recipe.model.compute_dtype == "bfloat16":
-        found.append(Finding("slice", "warning", f"{row.name} has no bfloat16 units", "type model.compute_dtype=float32"))
+        found.append(
+            Finding("slice", "warning", f"{row.name} has no bfloat16 units", "type model.compute_dtype=float32")
+        )
     return found
 
 
@@ -58,7 +60,11 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
     """`where` is None when only the machine itself knows its devices; then what depends on their number is left to the trainer."""
     fsdp = recipe.mesh.fsdp
     if fsdp < 1 and fsdp != -1:
-        return [Finding("mesh", "error", f"mesh.fsdp={fsdp} is no number of devices", "type mesh.fsdp=-1 to use all that remain")]
+        return [
+            Finding(
+                "mesh", "error", f"mesh.fsdp={fsdp} is no number of devices", "type mesh.fsdp=-1 to use all that remain"
+            )
+        ]
     if where is None:
         shape = _asked(recipe)
         return _division(recipe, dims, shape, None) or (_batch(recipe, shards(recipe, shape)) if fsdp > 0 else [])
@@ -71,7 +77,10 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
             product = f"mesh.{' x '.join(axes(recipe))} = {math.prod(shape)}, but there are"
         message = f"{product} {where.num_devices} devices"
         apart = (1, 1, *_asked(recipe)[2:])
-        return [Finding("mesh", "error", message, _instead(recipe, dims, where, shape)), *_division(recipe, dims, apart, where)]
+        return [
+            Finding("mesh", "error", message, _instead(recipe, dims, where, shape)),
+            *_division(recipe, dims, apart, where),
+        ]
     found = _links(recipe, dims, where, shape) + _division(recipe, dims, shape, where)
     # what to do about the batch is a question for a mesh that exists
     return found if any(f.level == "error" for f in found) else found + _batch(recipe, shards(recipe, shape))
@@ -154,7 +163,11 @@ def _parts(recipe: JaxRecipe, dims: HybridDims) -> dict[str, int]:
     if not isinstance(recipe, PretrainRecipe):
         return {}
     n = recipe.sequence_length
-    return {f"the {{}} chunks of {CHUNK} tokens in sequence_length={n}": n // CHUNK} if dims.kda else {"sequence_length={}": n}
+    return (
+        {f"the {{}} chunks of {CHUNK} tokens in sequence_length={n}": n // CHUNK}
+        if dims.kda
+        else {"sequence_length={}": n}
+    )
 
 
 def divides(axes: Mapping[str, int], dims: Mapping[str, int]) -> list[Finding]:
@@ -194,7 +207,12 @@ def _links(recipe: JaxRecipe, dims: Dims | None, where: Slice, shape: Shape) -> 
     if why:
         wanted = " x ".join(f"{axis}={n}" for axis, n in named.items())
         return [
-            Finding("mesh", "error", f"mesh {wanted} does not fit the links of {where.name}: {why}", _instead(recipe, dims, where, shape))
+            Finding(
+                "mesh",
+                "error",
+                f"mesh {wanted} does not fit the links of {where.name}: {why}",
+                _instead(recipe, dims, where, shape),
+            )
         ]
     outer = outer_shape(shape, where.num_granules)
     if outer is None or outer[1] == 1:
@@ -204,7 +222,9 @@ def _links(recipe: JaxRecipe, dims: Dims | None, where: Slice, shape: Shape) -> 
         f"mesh.fsdp={shape[1]} reaches over {outer[1]} {_granules(where)}: every layer's weights cross a network of "
         f"{row.dcn_bandwidth / 1e9:.3g} GB/s a chip, where the links inside have {row.ici_bandwidth / 1e9:.0f}"
     )
-    return [Finding("mesh", "warning", message, f"type mesh.data={where.num_granules} to keep weights inside, if they fit")]
+    return [
+        Finding("mesh", "warning", message, f"type mesh.data={where.num_granules} to keep weights inside, if they fit")
+    ]
 
 
 def _granules(where: Slice) -> str:

@@ -40,7 +40,11 @@ def packages(asked: Encoders, *more: str) -> list[Finding]:
     absent = [package for module, package in needed(asked, *more).items() if importlib.util.find_spec(module) is None]
     if not absent:
         return []
-    return [error("packages", f"{', '.join(absent)} not installed here", "type pip install -e '.[torch]' in podwright's clone")]
+    return [
+        error(
+            "packages", f"{', '.join(absent)} not installed here", "type pip install -e '.[torch]' in podwright's clone"
+        )
+    ]
 
 
 def needed(asked: Encoders, *more: str) -> dict[str, str]:
@@ -69,7 +73,13 @@ def place(where: Slice) -> list[Finding]:
     row = where.accelerator
     if row.pod is None:
         return []
-    return [error("slice", f"{row.name} is a TPU, and multimodal training is PyTorch's", "type --on with GPUs, such as 4xA100-40GB")]
+    return [
+        error(
+            "slice",
+            f"{row.name} is a TPU, and multimodal training is PyTorch's",
+            "type --on with GPUs, such as 4xA100-40GB",
+        )
+    ]
 
 
 def _place(recipe: MultimodalRecipe, where: Slice) -> list[Finding]:
@@ -102,7 +112,9 @@ def dimensions(asked: Model, cwd: Path) -> LlmDims:
     if asked.source == "random" or not directory.exists():
         return llm.find(asked.name)
     if (found := _dims_of(directory)) is None:
-        raise UserError(f"model.source={asked.source} has no config.json of a language model", "give a Hugging Face directory")
+        raise UserError(
+            f"model.source={asked.source} has no config.json of a language model", "give a Hugging Face directory"
+        )
     return found
 
 
@@ -126,7 +138,9 @@ def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
         return [error("model", f"aligner.source={source} is not there", "check the path")]
     names = weights.shapes(path)
     if names is None:
-        return [error("model", f"aligner.source={source} is not what torch.save writes", "give the aligner.pt of Phase 1")]
+        return [
+            error("model", f"aligner.source={source} is not what torch.save writes", "give the aligner.pt of Phase 1")
+        ]
     wanted = [f"projection_heads.{modality}_head.fc.weight" for modality in ("image", "audio")]
     absent = [name for name in wanted if name not in names]
     if absent:
@@ -138,7 +152,9 @@ def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
 def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
     source = cwd / Path(recipe.data.source).expanduser()
     if not source.exists():
-        return [error("data", f"data.source={recipe.data.source} is not there", "check the path, or type data.source=drawn")]
+        return [
+            error("data", f"data.source={recipe.data.source} is not there", "check the path, or type data.source=drawn")
+        ]
     findings, counts = [], {}
     for name in ("train.jsonl", "val.jsonl") if source.is_dir() else ("",):
         path = source / name if name else source
@@ -146,7 +162,13 @@ def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Find
             counts[name], found = _file(path, recipe.data)
             findings += found
         elif name != "val.jsonl":
-            findings.append(error("data", f"data.source={recipe.data.source} has no train.jsonl", "name a directory that does, or a file"))
+            findings.append(
+                error(
+                    "data",
+                    f"data.source={recipe.data.source} has no train.jsonl",
+                    "name a directory that does, or a file",
+                )
+            )
     if not findings:
         findings += _batch(recipe, recipe.data.num_train or max(counts.values()), where)
     return findings
@@ -170,9 +192,21 @@ def _file(path: Path, data: Data) -> tuple[int, list[Finding]]:
                 longest, at = max((longest, at), (size, number))
     findings = []
     if faults:
-        findings.append(error("data", f"{path} has {len(faults)} faults, such as {faults[0]}", f"type podwright data check {path} --fix"))
+        findings.append(
+            error(
+                "data",
+                f"{path} has {len(faults)} faults, such as {faults[0]}",
+                f"type podwright data check {path} --fix",
+            )
+        )
     if absent:
-        findings.append(error("data", f"{len(absent)} files that {path.name} names are not there, such as {absent[0]}", "check the paths"))
+        findings.append(
+            error(
+                "data",
+                f"{len(absent)} files that {path.name} names are not there, such as {absent[0]}",
+                "check the paths",
+            )
+        )
     if (need := math.ceil(longest / _BYTES_PER_TOKEN)) > data.max_text_length:
         said = f"line {at} of {path.name} needs about {need} tokens for prompt and response, data.max_text_length={data.max_text_length}"
         findings.append(Finding("context", "warning", said, f"type data.max_text_length={need}; no line is ever cut"))
@@ -183,7 +217,11 @@ def _file(path: Path, data: Data) -> tuple[int, list[Finding]]:
 
 def absent_of(number: int, line: dict[str, str], folder: Path) -> list[str]:
     """Files that a line names and that are not there, a name that no file can have among them."""
-    return [f"line {number}: {ethogram.shown(line[m])}" for m in ethogram.MEDIA if m in line and not os.path.isfile(folder / line[m])]
+    return [
+        f"line {number}: {ethogram.shown(line[m])}"
+        for m in ethogram.MEDIA
+        if m in line and not os.path.isfile(folder / line[m])
+    ]
 
 
 def _parsed(line: bytes) -> tuple[Any, list[ethogram.Found]]:
@@ -203,7 +241,13 @@ def _batch(recipe: MultimodalRecipe, lines: int, where: Slice | None) -> list[Fi
     steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
     factor = devices if recipe.optimizer.scale_with_devices else 1
     said = f"{steps:,} steps of {size} lines; the learning rate is {recipe.optimizer.learning_rate * factor:g}"
-    return [Finding("batch", "info", said + (f", {factor} times what the recipe says, for {devices} devices" if factor > 1 else ""))]
+    return [
+        Finding(
+            "batch",
+            "info",
+            said + (f", {factor} times what the recipe says, for {devices} devices" if factor > 1 else ""),
+        )
+    ]
 
 
 def error(check: str, message: str, fix: str) -> Finding:

@@ -29,7 +29,11 @@ def step_seconds(recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], wher
     """Seconds of each program in one training step; `shape`: (data, fsdp, tensor)."""
     row = where.accelerator
     at = Place(recipe, dims, shape, has_kernel(row, dims.head_dim))
-    seconds = {"rollout": _rollout(at, where), "score": _pass(at, where, "score"), "update": _pass(at, where, "update") + _apart(at, where)}
+    seconds = {
+        "rollout": _rollout(at, where),
+        "score": _pass(at, where, "score"),
+        "update": _pass(at, where, "update") + _apart(at, where),
+    }
     return {name: times * seconds[name] for name, times in runs(recipe).items()}
 
 

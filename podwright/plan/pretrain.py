@@ -52,7 +52,9 @@ def _between(recipe: PretrainRecipe, dims: Dims, where: Slice) -> list[Finding]:
     if where.num_granules == 1 or copies == 1:
         return []
     row, parts = where.accelerator, recipe.training.gradient_accumulation_steps
-    gradients = dims.num_params() * (2 if recipe.model.compute_dtype == "bfloat16" else 4) * shape[0] / where.num_devices
+    gradients = (
+        dims.num_params() * (2 if recipe.model.compute_dtype == "bfloat16" else 4) * shape[0] / where.num_devices
+    )
     seconds = parts * 2 * (copies - 1) / copies * gradients * row.devices_per_chip / row.dcn_bandwidth
     message = (
         f"mesh.data={shape[0]} lies over {copies} slices: for every micro-batch, {parts} a step, each device's gradients of "
@@ -93,7 +95,9 @@ def _sequence(recipe: PretrainRecipe, dims: Dims) -> list[Finding]:
     return []
 
 
-def step(compiled: list[Compiled], recipe: PretrainRecipe, dims: Dims, where: Slice, price: float | None) -> dict[str, Any]:
+def step(
+    compiled: list[Compiled], recipe: PretrainRecipe, dims: Dims, where: Slice, price: float | None
+) -> dict[str, Any]:
     """The entry `step` of a plan; {} when the update has no predicted time."""
     costs = {one.name: one.cost for one in compiled if one.cost is not None}
     if "update" not in costs:

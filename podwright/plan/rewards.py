@@ -21,7 +21,9 @@ def rewards(reference: str, cwd: Path) -> list[Finding]:
         return [_error(f"reward {reference!r} names no function", "write file.py:function or package.module:function")]
     if place.endswith(".py"):
         path = cwd / Path(place).expanduser()
-        return _function(path, name) if path.is_file() else [_error(f"there is no reward file {place}", "check the path")]
+        return (
+            _function(path, name) if path.is_file() else [_error(f"there is no reward file {place}", "check the path")]
+        )
     package = place.split(".")[0]
     if _module(package, cwd) is None:
         return [
@@ -43,7 +45,9 @@ def thoughts(reference: str, data: Data) -> list[Finding]:
     if data.enable_thinking or reference != _FORMAT_REWARD:
         return []
     message = "format_reward looks for <think> in completions, which data.enable_thinking=false puts into the prompt"
-    return [Finding("rewards", "warning", message, "type data.enable_thinking=true, or take format_reward out of rewards")]
+    return [
+        Finding("rewards", "warning", message, "type data.enable_thinking=true, or take format_reward out of rewards")
+    ]
 
 
 def _module(dotted: str, cwd: Path) -> Path | None:
@@ -69,9 +73,20 @@ def _function(path: Path, name: str) -> list[Finding]:
     if name in functions:
         return _signature(path, functions[name])
     if name in _other_names(body):
-        return [Finding("rewards", "info", f"{name} in {path} is not defined by `def`; its signature is seen when the run starts")]
+        return [
+            Finding(
+                "rewards",
+                "info",
+                f"{name} in {path} is not defined by `def`; its signature is seen when the run starts",
+            )
+        ]
     guess = nearest(name, list(functions))
-    return [_error(f"{path} defines no function {name!r}", f"did you mean {guess}?" if guess else f"add `{_SIGNATURE.format(name)}`")]
+    return [
+        _error(
+            f"{path} defines no function {name!r}",
+            f"did you mean {guess}?" if guess else f"add `{_SIGNATURE.format(name)}`",
+        )
+    ]
 
 
 def _signature(path: Path, function: ast.FunctionDef) -> list[Finding]:
@@ -85,7 +100,11 @@ def _signature(path: Path, function: ast.FunctionDef) -> list[Finding]:
         columns = f"{function.name} needs {', '.join(unfilled)}: columns of the data with these names"
         return [Finding("rewards", "info", columns)] if unfilled else []
     written = f"def {function.name}({ast.unparse(a)})"
-    return [_error(f"{path}:{function.lineno}: `{written}` cannot be a reward", f"write `{_SIGNATURE.format(function.name)}`")]
+    return [
+        _error(
+            f"{path}:{function.lineno}: `{written}` cannot be a reward", f"write `{_SIGNATURE.format(function.name)}`"
+        )
+    ]
 
 
 def _other_names(body: list[ast.stmt]) -> set[str]:

@@ -16,7 +16,18 @@ from podwright.accelerators import Accelerator
 from podwright.errors import UserError
 from podwright.plan import loops
 from podwright.plan.hlo import Computation, Instruction, Module
-from podwright.plan.work import COLLECTIVES, Collective, Work, base, called, is_grouped, kernel_flops, moved, moves_nothing, target
+from podwright.plan.work import (
+    COLLECTIVES,
+    Collective,
+    Work,
+    base,
+    called,
+    is_grouped,
+    kernel_flops,
+    moved,
+    moves_nothing,
+    target,
+)
 
 RESOURCES = ("compute", "hbm", "ici", "dcn", "host")
 PARTS = ("embedding", "attention", "kda", "mla", "mlp", "experts", "head", "optimizer")
@@ -105,7 +116,9 @@ def cost(
         efficiency = EFFICIENCIES[row.name]
     walk = _Walk(module, row, topology, trips, efficiency)
     if efficiency.calibration == _OF_V6E:
-        walk.cost.notes.append(f"{row.name} is taken to reach the shares of its peaks that fit v6e; no published run was compared")
+        walk.cost.notes.append(
+            f"{row.name} is taken to reach the shares of its peaks that fit v6e; no published run was compared"
+        )
     walk.computation(module.entry, 1.0)
     return walk.result()
 
@@ -130,7 +143,9 @@ class _Queue:
 
 
 class _Walk:
-    def __init__(self, module: Module, row: Accelerator, topology: tuple[int, ...], trips: int | None, efficiency: Efficiency):
+    def __init__(
+        self, module: Module, row: Accelerator, topology: tuple[int, ...], trips: int | None, efficiency: Efficiency
+    ):
         self.module, self.row, self.trips = module, row, trips
         self.work = Work(module)
         self.efficiency = efficiency
@@ -144,7 +159,9 @@ class _Walk:
 
     def result(self) -> Cost:
         self.cost.predicted_s = sum(self.cost.limits.values())
-        self.cost.collectives = [(kind, group, sent, round(n)) for (kind, group), (sent, n) in sorted(self.counted.items())]
+        self.cost.collectives = [
+            (kind, group, sent, round(n)) for (kind, group), (sent, n) in sorted(self.counted.items())
+        ]
         self.cost.notes = list(dict.fromkeys(self.cost.notes))
         return self.cost
 
@@ -206,7 +223,9 @@ class _Walk:
     def _about(self, at: Instruction, most: int | None) -> str:
         loop = f"the loop {at.op_name or at.name}"
         if self.trips is not None:
-            return f"{loop} may end early; counted with the {self.trips} turns given" + (f" of at most {most}" if most else "")
+            return f"{loop} may end early; counted with the {self.trips} turns given" + (
+                f" of at most {most}" if most else ""
+            )
         if most is None:
             raise UserError(f"how often {loop} turns depends on its data", "give the number of turns to count it with")
         return f"{loop} may end early; counted with the most it can turn, {most}"
@@ -215,7 +234,11 @@ class _Walk:
         """The dearest branch."""
         named = at.attribute("true_computation"), at.attribute("false_computation")
         names = [n for n in named if n] or _listed(at.attributes)
-        flops = {n: sum(sum(self.work.flops(c, i)) for i in c.instructions) for n in names for c in [self.module.computations[n]]}
+        flops = {
+            n: sum(sum(self.work.flops(c, i)) for i in c.instructions)
+            for n in names
+            for c in [self.module.computations[n]]
+        }
         if flops:
             self.computation(self.module.computations[max(flops, key=lambda n: flops[n])], self.times)
 
@@ -325,7 +348,9 @@ def part_of(op_name: str) -> tuple[str, str] | None:
     found = _SCOPE.findall(op_name)
     if not found:
         return None
-    return found[-1], "again" if "rematted_computation" in op_name else "backward" if "transpose(" in op_name else "forward"
+    return found[
+        -1
+    ], "again" if "rematted_computation" in op_name else "backward" if "transpose(" in op_name else "forward"
 
 
 class Links:

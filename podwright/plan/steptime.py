@@ -26,14 +26,20 @@ def runs(recipe: GrpoRecipe) -> dict[str, int]:
 
 
 def document(
-    compiled: list[Compiled], recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice, num_test: int | None, price: float | None
+    compiled: list[Compiled],
+    recipe: GrpoRecipe,
+    dims: Qwen3Dims,
+    where: Slice,
+    num_test: int | None,
+    price: float | None,
 ) -> dict[str, Any]:
     """The entry `step` of a plan; {} when a program of the step has no predicted time. `num_test`: test questions, if known."""
     costs = {one.name: one.cost for one in compiled if one.cost is not None}
     if runs(recipe).keys() - costs.keys():
         return {}
     programs: list[dict[str, Any]] = [
-        {"name": name, "runs": n, "seconds": n * costs[name].predicted_s, "bound": costs[name].bound} for name, n in runs(recipe).items()
+        {"name": name, "runs": n, "seconds": n * costs[name].predicted_s, "bound": costs[name].bound}
+        for name, n in runs(recipe).items()
     ]
     step_s = sum(p["seconds"] for p in programs)
     completions = recipe.batch_size * recipe.grpo.num_generations
@@ -63,7 +69,12 @@ def num_evaluations(recipe: JaxRecipe) -> int:
 
 
 def _run(
-    costs: dict[str, ProgramCost], recipe: GrpoRecipe, where: Slice, step_s: float, num_test: int | None, price: float | None
+    costs: dict[str, ProgramCost],
+    recipe: GrpoRecipe,
+    where: Slice,
+    step_s: float,
+    num_test: int | None,
+    price: float | None,
 ) -> dict[str, Any]:
     seconds = {"steps_s": recipe.training.max_steps * step_s, "evaluations_s": None, "warm_start_s": None}
     if num_test and "evaluate" in costs:
@@ -90,10 +101,14 @@ def bill(hours: float, where: Slice, price: float | None) -> dict[str, Any]:
 
 def _notes(costs: dict[str, ProgramCost], recipe: GrpoRecipe, num_test: int | None) -> list[str]:
     most = recipe.rollout.total_generation_steps
-    notes = [f"every completion is counted with rollout.total_generation_steps={most} tokens, the most; shorter ones take less time"]
+    notes = [
+        f"every completion is counted with rollout.total_generation_steps={most} tokens, the most; shorter ones take less time"
+    ]
     if more := recipe.grpo.dynamic_sampling:
         added = more * costs["rollout"].predicted_s
-        notes.append(f"grpo.dynamic_sampling={more} may add up to {added:.3g} s of further rollouts to a step; none is counted")
+        notes.append(
+            f"grpo.dynamic_sampling={more} may add up to {added:.3g} s of further rollouts to a step; none is counted"
+        )
     if not num_test:
         notes.append("evaluations are not counted: how many test questions there are is known when the run starts")
     return notes

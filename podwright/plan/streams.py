@@ -76,23 +76,33 @@ def check(
         return [Finding("data", level, wrong, f"type sequence_length={most} or less, or give more data")]
     if 2 * held > stock.tokens:
         wrong = f"{num_held} rows of {sequence_length:,} tokens held out of {source} are most of its {about}"
-        return [Finding("data", level, wrong, "type evaluation.num_batches=1, or a smaller batch_size, or give more data")]
+        return [
+            Finding("data", level, wrong, "type evaluation.num_batches=1, or a smaller batch_size, or give more data")
+        ]
     if rows < batch_size:
         wrong = f"batch_size={batch_size} is more than the {rows:,} rows of {sequence_length:,} tokens in {source}"
         return [Finding("data", level, wrong, f"type batch_size={max(1, rows)} or less, or give more data")]
     return _lasting(stock, about, source, rows, batch_size, sequence_length, max_steps, num_epochs)
 
 
-def take(source: str, tokenizer: str = "", num_documents: int = 0, vocab_size: int | None = None, cwd: Path = Path()) -> Stock:
+def take(
+    source: str, tokenizer: str = "", num_documents: int = 0, vocab_size: int | None = None, cwd: Path = Path()
+) -> Stock:
     """How much there is; UserError for what can be seen to be wrong with it."""
     if source == "arithmetic" or source.endswith(corpus.TEXT):
         theirs = _vocabulary(source, tokenizer, cwd)
         corpus.fits(theirs, vocab_size, f"the tokenizer {tokenizer}")
-        found = _generated(tokenizer, num_documents) if source == "arithmetic" else _text(Place.of(source, cwd), tokenizer)
+        found = (
+            _generated(tokenizer, num_documents) if source == "arithmetic" else _text(Place.of(source, cwd), tokenizer)
+        )
         return dataclasses.replace(found, vocab_size=theirs)
     if records := corpus.records(Place.of(source, cwd)):
         item = corpus.ITEM_BYTES[corpus.id_dtype(vocab_size or 1)]
-        return Stock(sum(r.size() for r in records) // item, None, "by the size of its files, which may be packed closer or wider")
+        return Stock(
+            sum(r.size() for r in records) // item,
+            None,
+            "by the size of its files, which may be packed closer or wider",
+        )
     files = corpus.look(Place.of(source, cwd))
     corpus.fits(files.vocab_size, vocab_size, source)
     known = vocab_size or files.vocab_size
@@ -120,14 +130,23 @@ def _soon(source: str, ask: Callable[[], Stock]) -> Stock:
     thread.start()
     thread.join(_PATIENCE_S)
     if not found:
-        raise Unreachable(f"{source} has not answered within {_PATIENCE_S:.0f} s", "check the path, your credentials and the network")
+        raise Unreachable(
+            f"{source} has not answered within {_PATIENCE_S:.0f} s", "check the path, your credentials and the network"
+        )
     if isinstance(found[0], Exception):
         raise found[0]
     return found[0]
 
 
 def _lasting(
-    stock: Stock, about: str, source: str, rows: int, batch_size: int, sequence_length: int, max_steps: int, num_epochs: int
+    stock: Stock,
+    about: str,
+    source: str,
+    rows: int,
+    batch_size: int,
+    sequence_length: int,
+    max_steps: int,
+    num_epochs: int,
 ) -> list[Finding]:
     documents = f" in {stock.documents:,} documents" if stock.documents else ""
     counted = f" ({stock.said})" if stock.said else ""
@@ -137,14 +156,23 @@ def _lasting(
         f"{max_steps:,} steps see each token {seen:.2g} times"
     )
     if stock.looked_at is not None:
-        message += f"; of the ids the first {stock.looked_at:,} were looked at, `podwright data check {source}` looks at all"
+        message += (
+            f"; of the ids the first {stock.looked_at:,} were looked at, `podwright data check {source}` looks at all"
+        )
     findings = [Finding("data", "info", message)]
     lasts = num_epochs * rows // batch_size
     if num_epochs and lasts < max_steps:
         passes = "one pass" if num_epochs == 1 else f"{num_epochs} passes"
         wrong = f"{source} is used up after {'about ' if stock.said else ''}{lasts:,} of {max_steps:,} steps, {passes} over it"
         need = -(-max_steps * batch_size // rows)
-        findings.append(Finding("data", "warning", wrong, f"type training.max_steps={lasts} or data.num_epochs={need}, or give more data"))
+        findings.append(
+            Finding(
+                "data",
+                "warning",
+                wrong,
+                f"type training.max_steps={lasts} or data.num_epochs={need}, or give more data",
+            )
+        )
     return findings
 
 
@@ -180,14 +208,18 @@ def _text(place: Place, tokenizer: str) -> Stock:
 
 def _vocabulary(source: str, tokenizer: str, cwd: Path) -> int:
     if not tokenizer:
-        raise UserError(f"{source} is text, and there is no tokenizer for it", "type data.tokenizer=bytes, or a Hugging Face directory")
+        raise UserError(
+            f"{source} is text, and there is no tokenizer for it",
+            "type data.tokenizer=bytes, or a Hugging Face directory",
+        )
     if tokenizer == "bytes":
         return _BYTE_VOCABULARY
     path = cwd / Path(tokenizer).expanduser()
     file = path if path.name == "tokenizer.json" else path / "tokenizer.json"
     if not file.is_file():
         raise UserError(
-            f"{tokenizer} has no tokenizer.json", "type data.tokenizer=bytes, or a Hugging Face directory with a fast tokenizer"
+            f"{tokenizer} has no tokenizer.json",
+            "type data.tokenizer=bytes, or a Hugging Face directory with a fast tokenizer",
         )
     try:
         described = json.loads(file.read_text())
@@ -201,7 +233,9 @@ def _vocabulary(source: str, tokenizer: str, cwd: Path) -> int:
 def _ids(shard: Shard, vocab_size: int, most: int) -> int:
     """Hold the first `most` ids of a shard against the vocabulary; how many there were."""
     item = corpus.ITEM_BYTES[shard.dtype]
-    ids = array.array(_CODES[shard.dtype], shard.place.read(shard.header, shard.header + min(most, shard.tokens) * item))
+    ids = array.array(
+        _CODES[shard.dtype], shard.place.read(shard.header, shard.header + min(most, shard.tokens) * item)
+    )
     if max(ids) >= vocab_size or (shard.dtype.startswith("int") and min(ids) < 0):
         at = next(i for i, token in enumerate(ids) if not 0 <= token < vocab_size)
         raise corpus.out_of_range(shard.place.typed, at, ids[at], vocab_size)

@@ -51,7 +51,10 @@ def _lasting(recipe: GrpoRecipe, num_train: int) -> str:
     needed, rounds = recipe.training.max_steps * recipe.batch_size, 1 + recipe.grpo.dynamic_sampling
     seen, steps = f"{needed / num_train:.2g}", f"{num_train // recipe.batch_size:,}"
     if rounds > 1:  # a step draws again for groups whose rewards are all equal
-        seen, steps = f"{seen} to {rounds * needed / num_train:.2g}", f"{num_train // (recipe.batch_size * rounds):,} to {steps}"
+        seen, steps = (
+            f"{seen} to {rounds * needed / num_train:.2g}",
+            f"{num_train // (recipe.batch_size * rounds):,} to {steps}",
+        )
     return f"{needed:,} prompts out of {num_train:,} training examples: each is seen {seen} times; one pass lasts {steps} steps"
 
 

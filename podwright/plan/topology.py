@@ -22,9 +22,7 @@ class Refusal(NamedTuple):
 
     def __str__(self) -> str:
         """The first sentence of jax's message."""
-        return (
-            f"Failed to find assignment for logical_axis_index {self.axis} of size {self.size} with remaining assignable mesh {self.left}"
-        )
+        return f"Failed to find assignment for logical_axis_index {self.axis} of size {self.size} with remaining assignable mesh {self.left}"
 
 
 def refusal(where: Slice, shape: Sequence[int], *, split: bool | None = None) -> Refusal | None:

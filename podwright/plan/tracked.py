@@ -77,7 +77,9 @@ def _finding(found: dict[str, Any], verdict: str, limit: float | None, recipe: M
     said = f"an update needs {found['peak_bytes'] / GIB:.2f}{of} GiB per device ({kept}) with {lines}"
     most = found["largest_batch_size"]
     if verdict == "fits":
-        return Finding("memory", "info", said + ("" if most is None else f"; the largest per_device_batch_size is {most}"))
+        return Finding(
+            "memory", "info", said + ("" if most is None else f"; the largest per_device_batch_size is {most}")
+        )
     if verdict == "unknown":
         return Finding("memory", "warning", f"{said}, too near to tell", _smaller(recipe, most))
     return Finding("memory", "error", said, _smaller(recipe, most))

@@ -27,7 +27,9 @@ from podwright.slices import Slice
 _SHOWN = 3  # allocations named in one line
 
 
-def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, shop: Workshop, price: float | None = None) -> dict[str, Any]:
+def compiled(
+    document: dict[str, Any], recipe: Recipe, on: str, depth: str, shop: Workshop, price: float | None = None
+) -> dict[str, Any]:
     """What compiling adds to a static plan's document: programs, the time of a step, more findings, and the verdict with them.
 
     `price`: money per chip-hour.
@@ -35,20 +37,27 @@ def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, shop
     if depth not in ("quick", "full"):
         raise UserError(f"--compile={depth} is no depth", "type --compile or --compile=full")
     if isinstance(recipe, AlignmentRecipe):
-        raise UserError(f"{recipe.name} trains heads behind frozen encoders, and there is nothing to compile", "leave --compile out")
+        raise UserError(
+            f"{recipe.name} trains heads behind frozen encoders, and there is nothing to compile", "leave --compile out"
+        )
     if on == "local":
-        raise UserError("what `local` has is known only when a run starts", "type --on cpu-1, or a slice such as --on v6e-16")
+        raise UserError(
+            "what `local` has is known only when a run starts", "type --on cpu-1, or a slice such as --on v6e-16"
+        )
     where = slices.parse(on)
     if isinstance(recipe, MultimodalRecipe):
         if price is not None or shop.jax:
             given = "--jax" if shop.jax else "--price"
             raise UserError(
-                f"{given} has no meaning for {recipe.name}: its memory is counted, in PyTorch, and not its time", f"leave {given} out"
+                f"{given} has no meaning for {recipe.name}: its memory is counted, in PyTorch, and not its time",
+                f"leave {given} out",
             )
         return tracked.compiled(document, recipe, where, shop)
     dims = dimensions(recipe, Path.cwd())
     if dims is None:
-        raise UserError(f"the dimensions of {recipe.model.name} are not known here", "type model.name= one that `recipes` lists")
+        raise UserError(
+            f"the dimensions of {recipe.model.name} are not known here", "type model.name= one that `recipes` lists"
+        )
     names = aot.programs(recipe)
     found = aot.compile_all(recipe, dims, where, names, full=depth == "full", shop=shop)
     limit = aot.limit_bytes(where)
@@ -56,7 +65,12 @@ def compiled(document: dict[str, Any], recipe: Recipe, on: str, depth: str, shop
     verdicts = {one.verdict for one in found}
     ok = False if verdicts & {"too large", "failed"} else None if "unknown" in verdicts else document["ok"]
     step = {} if ok is False else _step(found, recipe, dims, where, price)
-    return {"ok": ok, "findings": document["findings"] + told, "programs": [entry(one, limit) for one in found], "step": step}
+    return {
+        "ok": ok,
+        "findings": document["findings"] + told,
+        "programs": [entry(one, limit) for one in found],
+        "step": step,
+    }
 
 
 def _step(found: list[Compiled], recipe: JaxRecipe, dims: Dims, where: Slice, price: float | None) -> dict[str, Any]:
@@ -69,10 +83,16 @@ def _step(found: list[Compiled], recipe: JaxRecipe, dims: Dims, where: Slice, pr
 def findings(compiled: list[Compiled], limit_bytes: float | None, smaller: Callable[[str], str]) -> list[Finding]:
     """`smaller`: what to type when the program of that name is too large."""
     found = [finding for one in compiled for finding in _of(one, limit_bytes, smaller)]
-    missing = dict.fromkeys(note for one in compiled if one.verdict == "fits" and one.cost is None for note in one.notes)
+    missing = dict.fromkeys(
+        note for one in compiled if one.verdict == "fits" and one.cost is None for note in one.notes
+    )
     if kernels := sum(one.kernels for one in compiled):
         found.append(
-            Finding("compile", "info", f"{kernels} kernels compile alone, to the end: {sum(one.kernels_s for one in compiled):.1f} s")
+            Finding(
+                "compile",
+                "info",
+                f"{kernels} kernels compile alone, to the end: {sum(one.kernels_s for one in compiled):.1f} s",
+            )
         )
     return found + [Finding("step", "info", note) for note in missing]
 
@@ -81,7 +101,10 @@ def _of(one: Compiled, limit_bytes: float | None, smaller: Callable[[str], str])
     if one.verdict == "unknown":
         return [
             Finding(
-                "compile", "warning", f"{one.name}: {one.error}, so nobody knows whether it fits", "try it on a machine with less to do"
+                "compile",
+                "warning",
+                f"{one.name}: {one.error}, so nobody knows whether it fits",
+                "try it on a machine with less to do",
             )
         ]
     if one.verdict == "failed":
@@ -123,7 +146,8 @@ def entry(one: Compiled, limit_bytes: float | None) -> dict[str, Any]:
             said[name] = getattr(one.cost, name)
         said["parts"] = [{"part": part, "phase": phase, "seconds": seconds} for part, phase, seconds in one.cost.parts]
         said["collectives"] = [
-            {"kind": t.kind, "axis": t.axis, "gib_sent": _gib(t.sent_bytes), "count": t.count} for t in one.cost.collectives
+            {"kind": t.kind, "axis": t.axis, "gib_sent": _gib(t.sent_bytes), "count": t.count}
+            for t in one.cost.collectives
         ]
     if one.memory is not None:
         for name in ("arguments", "aliased", "outputs", "temporaries", "constants"):

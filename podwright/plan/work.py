@@ -37,7 +37,14 @@ FREE = (
 """instructions that move nothing"""
 ROWS_OF_A_TILE = 512  # kernels/grouped.py has the same; a test holds them together
 _SLICES = ("slice", "dynamic-slice", "gather")
-_NO_WORK = ("AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound", "AsyncCollectiveStart", "AsyncCollectiveDone", "Sharding")
+_NO_WORK = (
+    "AllocateBuffer",
+    "ConcatBitcast",
+    "AssumeGatherIndicesInBound",
+    "AsyncCollectiveStart",
+    "AsyncCollectiveDone",
+    "Sharding",
+)
 
 
 @dataclass(frozen=True)
@@ -124,7 +131,11 @@ class Work:
     def collectives(self, inside: Computation, at: Instruction) -> list[tuple[Collective, Instruction]]:
         """Those that the instruction starts or carries out; a link of a chain that another instruction started does not count."""
         if base(at.opcode) in COLLECTIVES:
-            return [] if at.opcode.endswith(("-done", "-update")) else [(self._collective(inside, at, base(at.opcode)), at)]
+            return (
+                []
+                if at.opcode.endswith(("-done", "-update"))
+                else [(self._collective(inside, at, base(at.opcode)), at)]
+            )
         if at.opcode.endswith(("-done", "-update")) or self.is_later_link(at):
             return []
         found = []
@@ -142,7 +153,9 @@ class Work:
         body = called(self.module, at)
         if body is None:
             return []
-        found = [(body, i) for i in body.instructions if base(i.opcode) in COLLECTIVES and not i.opcode.endswith("-done")]
+        found = [
+            (body, i) for i in body.instructions if base(i.opcode) in COLLECTIVES and not i.opcode.endswith("-done")
+        ]
         return found + [deeper for i in body.instructions if i.opcode == "call" for deeper in self._inside(i)]
 
     def _placed(self, inside: Computation, at: Instruction) -> bool:
@@ -195,7 +208,11 @@ def kernel_flops(inside: Computation, at: Instruction) -> float | None:
     given = [s for name in at.operands for s in inside.by_name[name].shapes[:1] if s.dtype.startswith(("bf", "f"))]
     if is_grouped(at) and given:
         matrices = [s for s in given if len(s.dims) >= 2]
-        return 2.0 * math.prod(matrices[0].dims) * at.shapes[0].dims[-1] * _shared_tiles([*matrices, at.shapes[0]]) if matrices else None
+        return (
+            2.0 * math.prod(matrices[0].dims) * at.shapes[0].dims[-1] * _shared_tiles([*matrices, at.shapes[0]])
+            if matrices
+            else None
+        )
     if not re.search(r"splash|flash", at.name):
         return None
     arrays = [s for s in given if len(s.dims) >= 3]
@@ -231,7 +248,8 @@ def _visited(at: Instruction, num_queries: int, num_keys: int) -> float:
     if num_queries > num_keys:
         return 1.0
     of_queries, of_keys = (
-        int(found[1]) if (found := re.search(rf'block_{name}(?:_dkv|_dq)?\\?": ?(\d+)', at.attributes)) else 1 for name in ("q", "kv")
+        int(found[1]) if (found := re.search(rf'block_{name}(?:_dkv|_dq)?\\?": ?(\d+)', at.attributes)) else 1
+        for name in ("q", "kv")
     )
     rows, columns = -(-num_queries // of_queries), -(-num_keys // of_keys)
     last_seen = ((row + 1) * of_queries - 1 + num_keys - num_queries for row in range(rows))
@@ -277,7 +295,9 @@ def _positions(given: int, made: int, size: int, stride: int, pad: int, dilation
             first, last = max(-(offset // stride), 0), min((extent - 1 - offset) // stride, made - 1)
             count += max(last - first + 1, 0)
         else:
-            count += sum(1 for q in range(made) if 0 <= q * stride + offset < extent and (q * stride + offset) % dilation == 0)
+            count += sum(
+                1 for q in range(made) if 0 <= q * stride + offset < extent and (q * stride + offset) % dilation == 0
+            )
     return count
 
 
@@ -305,7 +325,9 @@ def _read_inside(module: Module, body: Computation, number: int, whole: Shape) -
         if user.opcode in _SLICES and user.operands[0] == name:
             read += user.shapes[0].bytes
         elif nested is not None:
-            read += sum(_read_inside(module, nested, n, whole) for n, given in enumerate(user.operands) if given == name)
+            read += sum(
+                _read_inside(module, nested, n, whole) for n, given in enumerate(user.operands) if given == name
+            )
         elif not (user.opcode == "dynamic-update-slice" and user.operands[0] == name):
             return whole.bytes
     return min(read, whole.bytes)

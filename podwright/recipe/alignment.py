@@ -16,22 +16,31 @@ class TextEncoder(Section):
     name: Literal["tiny", "minilm"] = Field(
         "minilm", description="'tiny', or MiniLM-L6-H384 with random weights; of a directory its config.json decides"
     )
-    source: str = Field("random", description="weights: 'random', or a Hugging Face directory of a text encoder and its tokenizer")
-    pooling: Literal["mean", "cls"] = Field("mean", description="of the last layer: the mean over all tokens, or the first token")
+    source: str = Field(
+        "random", description="weights: 'random', or a Hugging Face directory of a text encoder and its tokenizer"
+    )
+    pooling: Literal["mean", "cls"] = Field(
+        "mean", description="of the last layer: the mean over all tokens, or the first token"
+    )
     max_tokens: PositiveInt = Field(64, description="a text is cut to this many tokens")
 
 
 class Heads(Section):
     source: str = Field("random", description="'random', or an aligner.pt to go on from")
     dim: PositiveInt = Field(512, description="size of the space that all modalities share")
-    learnable_scales: bool = Field(True, description="train the factors of the similarities, one for each modality, or keep them")
+    learnable_scales: bool = Field(
+        True, description="train the factors of the similarities, one for each modality, or keep them"
+    )
 
 
 class Pairs(Section):
-    source: str = Field(description="'drawn' (made here), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file")
+    source: str = Field(
+        description="'drawn' (made here), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file"
+    )
     num_train: Count = Field(0, description="use the first N training lines (0: all; drawn: how many to make)")
     num_test: Count = Field(
-        0, description="held-out lines, the last ones where there is no val.jsonl (0: all of it, or a tenth; drawn: how many)"
+        0,
+        description="held-out lines, the last ones where there is no val.jsonl (0: all of it, or a tenth; drawn: how many)",
     )
     num_workers: PositiveInt = Field(4, description="threads that decode files")
 
@@ -49,7 +58,9 @@ class Training(Section):
 
 
 class Evaluation(Section):
-    every_n_steps: Count = Field(0, description="retrieval among held-out lines every N steps besides before and after; 0: only those two")
+    every_n_steps: Count = Field(
+        0, description="retrieval among held-out lines every N steps besides before and after; 0: only those two"
+    )
 
 
 class AlignmentRecipe(Section):

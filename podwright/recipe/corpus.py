@@ -76,7 +76,8 @@ def look(place: Place) -> TokenFiles:
     if not place.is_dir():
         if place.exists():
             raise UserError(
-                f"{place.typed} is no source of text or tokens", "give a directory of token shards, a .npy file or a .jsonl file"
+                f"{place.typed} is no source of text or tokens",
+                "give a directory of token shards, a .npy file or a .jsonl file",
             )
         raise UserError(f"there is no {place.typed}", "check the path")
     files = place.files()
@@ -85,7 +86,8 @@ def look(place: Place) -> TokenFiles:
     shards = [name for name in files if name.endswith(".npy") and not name.endswith(ENDS)]
     if not shards:
         raise UserError(
-            f"{place.typed} holds no token shards", "give a directory that podwright data tokenize wrote, or one with .npy files"
+            f"{place.typed} holds no token shards",
+            "give a directory that podwright data tokenize wrote, or one with .npy files",
         )
     return TokenFiles(place, tuple(_plain(place / name, files[name]) for name in shards))
 
@@ -97,7 +99,9 @@ def records(place: Place) -> list[Place]:
     files = place.files()
     found = [place / name for name in files if name.endswith(RECORDS)]
     if found and place.local is None:
-        raise UserError(f"{place.typed} holds {RECORDS} files, which are read from this machine only", "copy the directory here")
+        raise UserError(
+            f"{place.typed} holds {RECORDS} files, which are read from this machine only", "copy the directory here"
+        )
     return [] if META in files else found
 
 
@@ -126,7 +130,8 @@ def text_of(where: str, line: bytes) -> str:
 def fits(theirs: int | None, vocab_size: int | None, whose: str) -> None:
     if theirs and vocab_size and theirs > vocab_size:
         raise UserError(
-            f"{whose} has a vocabulary of {theirs:,}, the model one of {vocab_size:,}", "train a model with a vocabulary as large"
+            f"{whose} has a vocabulary of {theirs:,}, the model one of {vocab_size:,}",
+            "train a model with a vocabulary as large",
         )
 
 
@@ -147,10 +152,16 @@ def _described(place: Place, files: dict[str, int]) -> TokenFiles:
             raise UserError(f"{here.typed} is missing; {META} names it", "copy the whole directory again")
         if files[name] != size:
             found = "truncated" if files[name] < size else "another file"
-            raise UserError(f"{here.typed} is {found}: it has {files[name]:,} bytes, {META} says {size:,}", "copy the directory again")
+            raise UserError(
+                f"{here.typed} is {found}: it has {files[name]:,} bytes, {META} says {size:,}",
+                "copy the directory again",
+            )
         header = size - entry["tokens"] * ITEM_BYTES[dtype]
         if header < len(_MAGIC) or entry["tokens"] < 0:
-            raise UserError(f"{META} says {entry['tokens']:,} tokens of {here.typed}, which has {size:,} bytes", "copy the directory again")
+            raise UserError(
+                f"{META} says {entry['tokens']:,} tokens of {here.typed}, which has {size:,} bytes",
+                "copy the directory again",
+            )
         shards.append(Shard(here, entry["tokens"], dtype, header, entry["documents"], entry["crc32"]))
     if not sum(s.tokens for s in shards):
         raise UserError(f"{place.typed} holds no tokens", "tokenize files that hold some text")
@@ -161,16 +172,23 @@ def _meta(place: Place) -> dict[str, Any]:
     try:
         meta: dict[str, Any] = json.loads(place.read())
         if meta["format"] != FORMAT:
-            raise UserError(f"{place.typed} says format {meta['format']!r}, known is {FORMAT!r}", "tokenize again with this Podwright")
+            raise UserError(
+                f"{place.typed} says format {meta['format']!r}, known is {FORMAT!r}",
+                "tokenize again with this Podwright",
+            )
         if meta["dtype"] not in ITEM_BYTES:
-            raise UserError(f"{place.typed} says dtype {meta['dtype']!r}, known are {', '.join(ITEM_BYTES)}", "tokenize again")
+            raise UserError(
+                f"{place.typed} says dtype {meta['dtype']!r}, known are {', '.join(ITEM_BYTES)}", "tokenize again"
+            )
         for key, kind in (("tokenizer", str), ("vocab_size", int), ("eos_id", int), ("shards", list)):
             if not isinstance(meta[key], kind):
                 raise TypeError(key)
         for entry in meta["shards"]:
             _ = entry["file"] + "", entry["tokens"] + entry["documents"] + entry["bytes"] + entry["crc32"]
     except (ValueError, TypeError, KeyError) as e:
-        raise UserError(f"{place.typed} cannot be read ({type(e).__name__}: {e})", "tokenize again, or copy the directory again") from e
+        raise UserError(
+            f"{place.typed} cannot be read ({type(e).__name__}: {e})", "tokenize again, or copy the directory again"
+        ) from e
     return meta
 
 
@@ -188,11 +206,17 @@ def _plain(place: Place, size: int) -> Shard:
         shape, kind = said["shape"], said["descr"]
         dims = [int(n) for n in shape]
     except (ValueError, SyntaxError, TypeError, KeyError, MemoryError) as e:
-        raise UserError(f"{place.typed} has a header that cannot be read", "copy it again, or write it with numpy.save") from e
+        raise UserError(
+            f"{place.typed} has a header that cannot be read", "copy it again, or write it with numpy.save"
+        ) from e
     if len(dims) != 1:
-        raise UserError(f"{place.typed} has the shape {tuple(dims)}, not one dimension", "save the tokens as a 1-D array")
+        raise UserError(
+            f"{place.typed} has the shape {tuple(dims)}, not one dimension", "save the tokens as a 1-D array"
+        )
     if kind not in DTYPES:
-        raise UserError(f"{place.typed} holds {kind!r}, not token ids", f"save it as one of {', '.join(DTYPES.values())}")
+        raise UserError(
+            f"{place.typed} holds {kind!r}, not token ids", f"save it as one of {', '.join(DTYPES.values())}"
+        )
     dtype, header = DTYPES[kind], start + length
     if size != header + dims[0] * ITEM_BYTES[dtype]:
         there = max(0, size - header) // ITEM_BYTES[dtype]

@@ -12,7 +12,9 @@ from podwright.recipe.models import Qwen3Dims
 Dims = HybridDims | Qwen3Dims
 
 
-def find(name: str, gate: Literal["", "softplus", "bounded"] = "", kernel: Literal["chunked", "tokamax"] = "chunked") -> Dims:
+def find(
+    name: str, gate: Literal["", "softplus", "bounded"] = "", kernel: Literal["chunked", "tokamax"] = "chunked"
+) -> Dims:
     """The row `name` of either table; for the rest see hybrid.find. UserError for another name, and for settings of KDA without KDA."""
     if name in hybrid.MODELS:
         return hybrid.find(name, gate, kernel)

@@ -22,7 +22,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 RISK = f"{CLASSIFICATION}.risk_rating"
 RISKS = (1, 2, 3, 4, 5)
-ALARMING = {f"{CLASSIFICATION}.ethogram_group": {"agonistic"}, f"{CLASSIFICATION}.affective_state": {"aggressive", "distressed"}}
+ALARMING = {
+    f"{CLASSIFICATION}.ethogram_group": {"agonistic"},
+    f"{CLASSIFICATION}.affective_state": {"aggressive", "distressed"},
+}
 LEAST_ALARMING_RISK = 4
 TEXTS = ("behavioral_summary", "human_actionable_insight")
 FIELDS = (*CHOICES, RISK)
@@ -98,7 +101,9 @@ def answer_faults(answer: Any) -> Iterator[Found]:
         else:
             values[field] = value
     if RISK in values and values[RISK] not in risks(values):
-        why = next(f"{f.rpartition('.')[2]} {values[f]}" for f, alarming in ALARMING.items() if values.get(f) in alarming)
+        why = next(
+            f"{f.rpartition('.')[2]} {values[f]}" for f, alarming in ALARMING.items() if values.get(f) in alarming
+        )
         yield RISK, f"{values[RISK]} is below {LEAST_ALARMING_RISK}, the least for {why}"
 
 

@@ -39,7 +39,9 @@ class Kda:
 
     def num_params(self, hidden: int) -> int:
         """With convolutions, A, the decay's bias and the output norm."""
-        return self.matmul_params(hidden) + 3 * self.width * self.conv_size + self.num_heads + self.width + self.head_dim
+        return (
+            self.matmul_params(hidden) + 3 * self.width * self.conv_size + self.num_heads + self.width + self.head_dim
+        )
 
     def core_flops(self) -> float:
         """Of one token forward, without its projections (equation 13 of the paper)."""
@@ -138,7 +140,9 @@ class HybridDims:
         """Without the routers' biases, which are no parameters."""
         e = self.hidden_size
         attention = sum(self.attention(i).num_params(e) for i in range(self.num_layers))
-        return attention + self._mlp_params(self.moe.num_experts) + (2 * self.num_layers + 1) * e + 2 * self.vocab_size * e
+        return (
+            attention + self._mlp_params(self.moe.num_experts) + (2 * self.num_layers + 1) * e + 2 * self.vocab_size * e
+        )
 
     def num_active_params(self) -> int:
         """Weights that a token is multiplied with, the output embedding's among them."""
@@ -176,12 +180,22 @@ MODELS: dict[str, HybridDims] = {
         max_positions=163840,
     ),
     "almodel-tiny": HybridDims(
-        64, 4, 259, 192, 1, Mla(2, 32, 32, 32, 16, 32, 5e4, Yarn(32, 128, 1.0, 1.0)), Moe(8, 2, 48, 1, 2.827), Kda(2, 32, "bounded", 0), 4
+        64,
+        4,
+        259,
+        192,
+        1,
+        Mla(2, 32, 32, 32, 16, 32, 5e4, Yarn(32, 128, 1.0, 1.0)),
+        Moe(8, 2, 48, 1, 2.827),
+        Kda(2, 32, "bounded", 0),
+        4,
     ),
 }
 
 
-def find(name: str, gate: Literal["", "softplus", "bounded"] = "", kernel: Literal["chunked", "tokamax"] = "chunked") -> HybridDims:
+def find(
+    name: str, gate: Literal["", "softplus", "bounded"] = "", kernel: Literal["chunked", "tokamax"] = "chunked"
+) -> HybridDims:
     """The row `name`; `gate` other than "" gives its KDA the decay of that family, of low rank for 'softplus', else full."""
     dims = MODELS[name]
     if not gate and kernel == "chunked":
@@ -192,7 +206,9 @@ def find(name: str, gate: Literal["", "softplus", "bounded"] = "", kernel: Liter
     if gate:
         kda = dataclasses.replace(kda, gate=gate, gate_rank=kda.head_dim if gate == "softplus" else 0)
     if kernel == "tokamax" and kda.gate == "softplus":
-        raise UserError("model.kda=tokamax is for bounded decays alone, and those of softplus may be any", "type model.kda=chunked")
+        raise UserError(
+            "model.kda=tokamax is for bounded decays alone, and those of softplus may be any", "type model.kda=chunked"
+        )
     return dataclasses.replace(dims, kda=kda)
 
 

@@ -102,7 +102,9 @@ SMOKE_STEPS = (3, 10)
 def smoke(recipe: Recipe, steps: int) -> Recipe:
     """`recipe` cut down to `steps` steps and little data, to see whether the whole path works."""
     if steps not in SMOKE_STEPS:
-        raise UserError(f"--smoke {steps} is not a smoke run", f"type --smoke {' or --smoke '.join(map(str, SMOKE_STEPS))}")
+        raise UserError(
+            f"--smoke {steps} is not a smoke run", f"type --smoke {' or --smoke '.join(map(str, SMOKE_STEPS))}"
+        )
     raw = recipe.model_dump(mode="json")
     raw["training"]["max_steps"] = steps
     raw["evaluation"]["every_n_steps"] = 0
@@ -208,7 +210,9 @@ def _unknown(key: str, known: list[str]) -> UserError:
     leaf = key.rsplit(".", 1)[-1]
     same_leaf = [k for k in known if k.rsplit(".", 1)[-1] == leaf]
     guess = nearest(key, same_leaf) or (same_leaf[0] if same_leaf else nearest(key, known))
-    return UserError(f"unknown key {key}", f"did you mean {guess}?" if guess else "`podwright recipes show NAME` lists all keys")
+    return UserError(
+        f"unknown key {key}", f"did you mean {guess}?" if guess else "`podwright recipes show NAME` lists all keys"
+    )
 
 
 def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:

@@ -38,7 +38,11 @@ class Qwen3Dims:
     def num_lora_params(self, rank: int) -> int:
         """Parameters of adapters on every matrix product of every layer."""
         queries, keys = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        ends = 2 * (self.hidden_size + queries) + 2 * (self.hidden_size + keys) + 3 * (self.hidden_size + self.intermediate_size)
+        ends = (
+            2 * (self.hidden_size + queries)
+            + 2 * (self.hidden_size + keys)
+            + 3 * (self.hidden_size + self.intermediate_size)
+        )
         return self.num_layers * rank * ends
 
     def num_active_params(self) -> int:
@@ -67,8 +71,13 @@ def step_flops(dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, new_toke
     A backward pass counts twice its forward pass; once with LoRA, where the weights get no gradient. Each prompt counts
     once a pass, its completions share it.
     """
-    mean_prompt, mean_new = prompt_tokens / recipe.batch_size, new_tokens / (recipe.batch_size * recipe.grpo.num_generations)
-    context = (prompt_tokens * mean_prompt / 2 + new_tokens * (mean_prompt + mean_new / 2)) / (prompt_tokens + new_tokens)
+    mean_prompt, mean_new = (
+        prompt_tokens / recipe.batch_size,
+        new_tokens / (recipe.batch_size * recipe.grpo.num_generations),
+    )
+    context = (prompt_tokens * mean_prompt / 2 + new_tokens * (mean_prompt + mean_new / 2)) / (
+        prompt_tokens + new_tokens
+    )
     forward = dims.forward_flops(prompt_tokens + new_tokens, context, new_tokens)
     backward = 1 if recipe.model.lora_rank else 2
     return forward * (1 + recipe.grpo.num_scores + (1 + backward) * recipe.grpo.num_iterations)
@@ -92,8 +101,24 @@ MODELS: dict[str, Qwen3Dims] = {
 
 
 # What must be equal for weights to fit; the rest of the dimensions only says how they are used.
-_SHAPES = ("hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "vocab_size", "tie_word_embeddings")
-_REQUIRED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
+_SHAPES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_layers",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "vocab_size",
+    "tie_word_embeddings",
+)
+_REQUIRED = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+)
 
 
 def find(name: str) -> Qwen3Dims:
@@ -128,7 +153,9 @@ def _scaled(rope: dict[str, Any]) -> str | None:
 def from_hf_config(config: dict[str, Any]) -> Qwen3Dims:
     """Dimensions out of a Hugging Face config.json (either spelling of the rope parameters)."""
     if config.get("model_type") != "qwen3":
-        raise UserError(f"config.json says model_type={config.get('model_type')!r}", "give a directory of a dense Qwen3 model")
+        raise UserError(
+            f"config.json says model_type={config.get('model_type')!r}", "give a directory of a dense Qwen3 model"
+        )
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     for key, wrong in {
         "attention_bias": config.get("attention_bias"),
@@ -136,7 +163,9 @@ def from_hf_config(config: dict[str, Any]) -> Qwen3Dims:
         "rope_type": _scaled(rope),
     }.items():
         if wrong:
-            raise UserError(f"config.json says {key}={wrong!r}, which is not supported", "use a Qwen3 checkpoint without it")
+            raise UserError(
+                f"config.json says {key}={wrong!r}, which is not supported", "use a Qwen3 checkpoint without it"
+            )
     missing = [key for key in _REQUIRED if key not in config]
     if missing:
         raise UserError(f"config.json has no {missing[0]}", "give the config.json of a dense Qwen3 model")

@@ -13,17 +13,24 @@ Module = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
 
 
 class Model(Section):
-    name: str = Field(description="dimensions of random weights: a row of podwright.recipe.llm; of a checkpoint its config.json decides")
+    name: str = Field(
+        description="dimensions of random weights: a row of podwright.recipe.llm; of a checkpoint its config.json decides"
+    )
     source: str = Field(description="weights: 'random', a Hugging Face directory, or a hub id")
-    lora_rank: Count = Field(16, description="train adapters of this rank and freeze the weights (LoRA); 0: train all parameters")
+    lora_rank: Count = Field(
+        16, description="train adapters of this rank and freeze the weights (LoRA); 0: train all parameters"
+    )
     lora_alpha: Positive = Field(32.0, description="what adapters add is scaled by lora_alpha / lora_rank")
     lora_dropout: Fraction = Field(0.1, description="share of an adapter's inputs that are left out in training")
     lora_target_modules: tuple[Module, ...] = Field(
         ("q_proj", "k_proj", "v_proj", "o_proj"), min_length=1, description="the products that get adapters"
     )
-    gradient_checkpointing: bool = Field(False, description="compute layers again in the backward pass instead of keeping what they gave")
+    gradient_checkpointing: bool = Field(
+        False, description="compute layers again in the backward pass instead of keeping what they gave"
+    )
     mixed_precision: Literal["no", "bf16", "fp16"] = Field(
-        "bf16", description="dtype of matrix products and frozen weights; fp16 scales the loss; trained weights are float32"
+        "bf16",
+        description="dtype of matrix products and frozen weights; fp16 scales the loss; trained weights are float32",
     )
 
     @field_validator("mixed_precision", mode="before")
@@ -54,21 +61,30 @@ class Projector(Section):
 
 
 class Data(Section):
-    source: str = Field(description="'drawn' (made here), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file")
+    source: str = Field(
+        description="'drawn' (made here), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file"
+    )
     num_train: Count = Field(0, description="use the first N training lines (0: all; drawn: how many to make)")
     num_test: Count = Field(
-        0, description="held-out lines, the last ones where there is no val.jsonl (0: all of it, or a tenth; drawn: how many)"
+        0,
+        description="held-out lines, the last ones where there is no val.jsonl (0: all of it, or a tenth; drawn: how many)",
     )
     system_prompt: str = Field("", description="what stands before every instruction")
-    max_text_length: PositiveInt = Field(512, description="tokens of prompt and response; a line that needs more is refused, never cut")
+    max_text_length: PositiveInt = Field(
+        512, description="tokens of prompt and response; a line that needs more is refused, never cut"
+    )
     num_workers: PositiveInt = Field(4, description="threads that decode files")
 
 
 class Optimizer(Section):
-    learning_rate: Positive = Field(2e-4, description="AdamW's peak learning rate, before the factors below; decays to 0 by a cosine")
+    learning_rate: Positive = Field(
+        2e-4, description="AdamW's peak learning rate, before the factors below; decays to 0 by a cosine"
+    )
     projector_factor: Positive = Field(5.0, description="learning rate of the projector, as a multiple")
     lora_factor: Positive = Field(0.5, description="learning rate of adapters, as a multiple")
-    scale_with_devices: bool = Field(True, description="multiply the learning rate by the number of devices, as the batch is")
+    scale_with_devices: bool = Field(
+        True, description="multiply the learning rate by the number of devices, as the batch is"
+    )
     warmup_steps: Count = Field(500, description="steps spent warming up linearly from 0; at most a tenth of all")
     weight_decay: Annotated[float, Field(ge=0)] = Field(0.01, description="AdamW's weight decay (not on vectors)")
     max_grad_norm: Positive = Field(1.0, description="gradients are clipped to this global norm")
@@ -77,13 +93,22 @@ class Optimizer(Section):
 class Training(Section):
     num_epochs: PositiveInt = Field(1, description="passes over the training lines, where max_steps does not say")
     max_steps: Count = Field(0, description="optimizer steps; 0: as num_epochs says")
-    gradient_accumulation_steps: PositiveInt = Field(1, description="batches of per_device_batch_size that a step adds up")
-    fsdp: bool = Field(False, description="every device keeps a part of weights and optimizer state (FSDP2), not a copy (DDP)")
-    compile: bool = Field(False, description="torch.compile of the language model's layers; takes a C++ compiler and some minutes to begin")
+    gradient_accumulation_steps: PositiveInt = Field(
+        1, description="batches of per_device_batch_size that a step adds up"
+    )
+    fsdp: bool = Field(
+        False, description="every device keeps a part of weights and optimizer state (FSDP2), not a copy (DDP)"
+    )
+    compile: bool = Field(
+        False,
+        description="torch.compile of the language model's layers; takes a C++ compiler and some minutes to begin",
+    )
 
 
 class Evaluation(Section):
-    every_n_steps: Count = Field(0, description="answers to held-out lines every N steps besides before and after; 0: only those two")
+    every_n_steps: Count = Field(
+        0, description="answers to held-out lines every N steps besides before and after; 0: only those two"
+    )
     batch_size: PositiveInt = Field(64, description="lines answered at a time")
     max_new_tokens: PositiveInt = Field(96, description="most tokens of each free text in an answer")
 

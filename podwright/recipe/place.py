@@ -44,18 +44,24 @@ class Place:
             import fsspec
 
             fs, path = fsspec.core.url_to_fs(typed)
-            logging.getLogger(type(fs).__module__.partition(".")[0]).setLevel(logging.CRITICAL)  # it logs what it raises, with tracebacks
+            logging.getLogger(type(fs).__module__.partition(".")[0]).setLevel(
+                logging.CRITICAL
+            )  # it logs what it raises, with tracebacks
             return cls(typed.rstrip("/"), path, fs)
         except ImportError as e:
             raise Unreachable(
-                f"reading {typed} needs the package {_package(e)}", f"type pip install {_INSTALL.get(protocol, 'fsspec')}"
+                f"reading {typed} needs the package {_package(e)}",
+                f"type pip install {_INSTALL.get(protocol, 'fsspec')}",
             ) from e
         except ValueError as e:
             raise UserError(
-                f"{typed} is no place that can be read ({_first(e)})", "give a path, or a URL such as gs://bucket/directory"
+                f"{typed} is no place that can be read ({_first(e)})",
+                "give a path, or a URL such as gs://bucket/directory",
             ) from e
         except Exception as e:  # clients look for credentials as soon as they are made, and raise dozens of types
-            raise Unreachable(f"{typed} cannot be read ({type(e).__name__}: {_first(e)})", "check the URL and your credentials") from e
+            raise Unreachable(
+                f"{typed} cannot be read ({type(e).__name__}: {_first(e)})", "check the URL and your credentials"
+            ) from e
 
     @property
     def local(self) -> Path | None:
@@ -84,7 +90,11 @@ class Place:
         """Name -> bytes of what lies in a directory, sorted; one question to a store, however many there are."""
         with self._told():
             if self.fs:
-                found = {PurePosixPath(e["name"]).name: e["size"] for e in self.fs.ls(self.path, detail=True) if e["type"] == "file"}
+                found = {
+                    PurePosixPath(e["name"]).name: e["size"]
+                    for e in self.fs.ls(self.path, detail=True)
+                    if e["type"] == "file"
+                }
             else:
                 found = {p.name: p.stat().st_size for p in Path(self.path).iterdir() if p.is_file()}
         return dict(sorted(found.items()))
@@ -134,7 +144,9 @@ def ranges(wanted: Sequence[tuple[Place, int, int]]) -> list[bytes]:
     """The bytes [start, stop) of places in one store, asked for together."""
     first = wanted[0][0]
     with first._told():
-        found = first.fs.cat_ranges([p.path for p, _, _ in wanted], [a for _, a, _ in wanted], [b for _, _, b in wanted], on_error="raise")
+        found = first.fs.cat_ranges(
+            [p.path for p, _, _ in wanted], [a for _, a, _ in wanted], [b for _, _, b in wanted], on_error="raise"
+        )
     return [bytes(b) for b in found]
 
 

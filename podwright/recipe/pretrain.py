@@ -11,8 +11,12 @@ from podwright.recipe.schema import Checkpoint, Count, Expect, Fraction, Positiv
 
 
 class Model(Section):
-    name: str = Field(description="dimensions: a row of podwright.recipe.hybrid, or a dense Qwen3 of podwright.recipe.models")
-    compute_dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="dtype of matrix products; weights are float32")
+    name: str = Field(
+        description="dimensions: a row of podwright.recipe.hybrid, or a dense Qwen3 of podwright.recipe.models"
+    )
+    compute_dtype: Literal["float32", "bfloat16"] = Field(
+        "bfloat16", description="dtype of matrix products; weights are float32"
+    )
     remat: Literal["none", "layer", "attention", "products"] = Field(
         "layer",
         description="what the backward pass computes again: nothing, whole layers, layers but for their attention's output, or but for "
@@ -22,7 +26,8 @@ class Model(Section):
         "", description="KDA's decay: of Kimi-Linear (low rank) or of Ling 3.0 (full rank); empty for the model's own"
     )
     kda: Literal["chunked", "tokamax"] = Field(
-        "chunked", description="what runs KDA: plain JAX, or the Pallas kernel of the library tokamax (TPUs from v6e on, bounded decays)"
+        "chunked",
+        description="what runs KDA: plain JAX, or the Pallas kernel of the library tokamax (TPUs from v6e on, bounded decays)",
     )
 
     @property
@@ -32,25 +37,34 @@ class Model(Section):
 
 
 class Data(Section):
-    source: str = Field(description="'arithmetic' (made here), a directory of token shards (`podwright data tokenize`), or a .jsonl file")
+    source: str = Field(
+        description="'arithmetic' (made here), a directory of token shards (`podwright data tokenize`), or a .jsonl file"
+    )
     tokenizer: str = Field("", description="of text: 'bytes' or a Hugging Face tokenizer; token shards bring their own")
     eos_id: Count | None = Field(
-        None, description="token that ends a document, for files that do not say it; without it they are cut every 65,536 tokens"
+        None,
+        description="token that ends a document, for files that do not say it; without it they are cut every 65,536 tokens",
     )
     num_documents: Count = Field(0, description="arithmetic only: how many documents to make")
-    num_epochs: Count = Field(1, description="how often the data may be seen before it counts as used up; 0: without end")
+    num_epochs: Count = Field(
+        1, description="how often the data may be seen before it counts as used up; 0: without end"
+    )
 
 
 class Mesh(Section):
     data: PositiveInt = Field(1, description="replicas of the whole model; over slices of a multi-slice first")
     fsdp: int = Field(-1, description="devices that weights and batch are sharded over; -1 takes all that remain")
-    context: PositiveInt = Field(1, description="devices that a sequence is split over; they share weights as fsdp's do")
+    context: PositiveInt = Field(
+        1, description="devices that a sequence is split over; they share weights as fsdp's do"
+    )
     expert: PositiveInt = Field(1, description="devices that experts are split over and tokens are sent between")
     tensor: PositiveInt = Field(1, description="devices that heads, FFN widths and vocabulary are sharded over")
 
 
 class Optimizer(Section):
-    name: Literal["muon", "adamw"] = Field("muon", description="for hidden matrices; embeddings, norms and gates get AdamW with either")
+    name: Literal["muon", "adamw"] = Field(
+        "muon", description="for hidden matrices; embeddings, norms and gates get AdamW with either"
+    )
     learning_rate: Annotated[float, Field(gt=0)] = Field(5e-4, description="peak learning rate")
     warmup_ratio: Fraction = Field(0.1, description="share of the steps spent warming up linearly from 0")
     final_ratio: Fraction = Field(0.1, description="learning rate at the end of the cosine, as a share of the peak")
@@ -58,7 +72,9 @@ class Optimizer(Section):
     muon_weight_decay: Annotated[float, Field(ge=0)] = Field(0.1, description="Muon's weight decay")
     b1: Fraction = Field(0.9, description="AdamW's first decay rate")
     b2: Fraction = Field(0.95, description="AdamW's second decay rate")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(0.1, description="AdamW's weight decay (not on norms and gates)")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        0.1, description="AdamW's weight decay (not on norms and gates)"
+    )
     max_grad_norm: Annotated[float, Field(gt=0)] = Field(1.0, description="gradients are clipped to this global norm")
 
 
@@ -68,7 +84,9 @@ class Training(Section):
 
 
 class Evaluation(Section):
-    every_n_steps: Count = Field(0, description="loss on held-out documents every N steps besides before and after; 0: only those two")
+    every_n_steps: Count = Field(
+        0, description="loss on held-out documents every N steps besides before and after; 0: only those two"
+    )
     num_batches: PositiveInt = Field(8, description="batches of it, of documents that are never trained on")
 
 

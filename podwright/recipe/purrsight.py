@@ -91,7 +91,9 @@ def imported(path: Path) -> Imported:
     hidden = given.get("llm_hidden_dim")
     name = Path(str(given.get("llm_model_name", raw["model"]["source"]))).name.lower().removesuffix("-instruct")
     if name in llm.MODELS and hidden not in (None, llm.MODELS[name].hidden_size):
-        raise UserError(f"llm_hidden_dim={hidden}: {name} has {llm.MODELS[name].hidden_size}", "mend it, or leave it out")
+        raise UserError(
+            f"llm_hidden_dim={hidden}: {name} has {llm.MODELS[name].hidden_size}", "mend it, or leave it out"
+        )
     raw |= {"name": path.stem.lower().replace("_", "-"), "description": f"the settings of {path.name}"}
     raw["model"]["name"] = name if name in llm.MODELS else raw["model"]["name"]
     raw["expect"] = {"hardware": "", "time": "not measured", "metric": "accuracy_after"}
@@ -105,9 +107,15 @@ def _particular(key: str, given: dict[str, Any], raw: dict[str, Any], notes: dic
     if key == "mixed_precision":
         precision = _PRECISIONS.get(str(value).lower()) if isinstance(value, bool | str) else None
         if precision is None:
-            raise UserError(f"mixed_precision={value!r} is no precision", "write true (which is fp16), false, no, fp16 or bf16")
+            raise UserError(
+                f"mixed_precision={value!r} is no precision", "write true (which is fp16), false, no, fp16 or bf16"
+            )
         raw["model"]["mixed_precision"] = precision
-        better = "; bf16 is the better choice on A100 and newer: type model.mixed_precision=bf16" if precision == "fp16" else ""
+        better = (
+            "; bf16 is the better choice on A100 and newer: type model.mixed_precision=bf16"
+            if precision == "fp16"
+            else ""
+        )
         notes[key] = f"{_NOTHING}model.mixed_precision is {precision}{better}"
     elif key == "projector_num_layers" and value != 2:
         raise UserError(f"projector_num_layers={value}: the projector has two layers", "set it to 2")
@@ -120,7 +128,9 @@ def _particular(key: str, given: dict[str, Any], raw: dict[str, Any], notes: dic
     elif key == "save_every_n_epochs":
         notes[key] = _saving(value, given)
     else:
-        raise UserError(f"{key} is no key of phase2_cluster.yaml that we know", "take it out; `podwright recipes show` lists ours")
+        raise UserError(
+            f"{key} is no key of phase2_cluster.yaml that we know", "take it out; `podwright recipes show` lists ours"
+        )
 
 
 def _runs(value: Any) -> str:
@@ -155,7 +165,9 @@ def _gpus(value: Any, cluster: bool) -> str:
     if not _is_count(value):
         return f"{_NOTHING}a run takes all GPUs that it sees"
     visible = ",".join(map(str, range(value)))
-    return f"a run takes all GPUs that it sees; for {value} of more type CUDA_VISIBLE_DEVICES={visible} before podwright"
+    return (
+        f"a run takes all GPUs that it sees; for {value} of more type CUDA_VISIBLE_DEVICES={visible} before podwright"
+    )
 
 
 def _saving(every: Any, given: dict[str, Any]) -> str:
@@ -187,7 +199,9 @@ _TYPED: dict[str, Callable[[Any], str]] = {
     "device": _device,
 }
 _TYPED_LAUNCHED: dict[str, Callable[[Any], str]] = {
-    "use_slurm": lambda value: "type --on cluster, the target below" if value else f"{_NOTHING}a run is on SLURM with --on alone",
+    "use_slurm": lambda value: (
+        "type --on cluster, the target below" if value else f"{_NOTHING}a run is on SLURM with --on alone"
+    ),
     "slurm_job_name": lambda value: f"a job is named after its run: type --name {shlex.quote(str(value))}",
     "enable_profiling": _profiling,
     "profile_steps": lambda _: f"{_NOTHING}--profile traces kinds that run in JAX, which this is not",
@@ -209,7 +223,9 @@ def _lines(path: Path) -> int:
 def _target(given: dict[str, Any], notes: dict[str, str]) -> list[str]:
     cluster = given.get("cluster") or {}
     if not isinstance(cluster, dict):
-        raise UserError(f"cluster={cluster!r}: cluster is a section", "write cluster:, and indented below it slurm_partition: gpu")
+        raise UserError(
+            f"cluster={cluster!r}: cluster is a section", "write cluster:, and indented below it slurm_partition: gpu"
+        )
     words = [f"{ours}={cluster[key]}" for key, ours in _SLURM.items() if key in cluster]
     for key, value in cluster.items():
         if key in _SLURM:

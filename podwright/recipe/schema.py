@@ -36,13 +36,18 @@ class Model(Section):
     )
     source: str = Field(description="weights: 'random', a Hugging Face directory, or a hub id")
     compute_dtype: Literal["float32", "bfloat16"] = Field(
-        "bfloat16", description="dtype of activations, of the rollout's weights and of frozen ones; weights that are trained are float32"
+        "bfloat16",
+        description="dtype of activations, of the rollout's weights and of frozen ones; weights that are trained are float32",
     )
     remat: Literal["none", "layer"] = Field(
         "layer", description="'layer' recomputes each layer in the backward pass instead of keeping its activations"
     )
-    lora_rank: Count = Field(0, description="train adapters of this rank and freeze the weights (LoRA); 0: train all parameters")
-    lora_alpha: Annotated[float, Field(gt=0)] = Field(32.0, description="LoRA only: what adapters add is scaled by lora_alpha / lora_rank")
+    lora_rank: Count = Field(
+        0, description="train adapters of this rank and freeze the weights (LoRA); 0: train all parameters"
+    )
+    lora_alpha: Annotated[float, Field(gt=0)] = Field(
+        32.0, description="LoRA only: what adapters add is scaled by lora_alpha / lora_rank"
+    )
 
 
 class Data(Section):
@@ -66,14 +71,20 @@ class Grpo(Section):
     loss: Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo"] = Field("grpo", description="the policy loss")
     epsilon: Annotated[float, Field(gt=0)] = Field(0.2, description="lower (and by default upper) clip of the ratio")
     epsilon_high: float | None = Field(None, gt=0, description="upper clip of the ratio; null for the same as epsilon")
-    beta: Annotated[float, Field(ge=0)] = Field(0.08, description="weight of the KL to the frozen reference; 0: no reference")
+    beta: Annotated[float, Field(ge=0)] = Field(
+        0.08, description="weight of the KL to the frozen reference; 0: no reference"
+    )
     kl: Literal["k1", "k2", "k3"] = Field("k3", description="estimator of that KL (k1 has zero expected gradient)")
     dynamic_sampling: Count = Field(
         0, description="extra rollouts allowed per step to replace groups whose rewards are all equal (DAPO); 0: off"
     )
     mask_truncated: bool = Field(False, description="leave completions that ran out of tokens out of the loss")
-    overlong_buffer: Count = Field(0, description="tokens before the limit over which a length penalty grows from 0 to 1 (DAPO); 0: off")
-    importance_cap: float | None = Field(2.0, gt=0, description="truncation of learner/sampler probability ratios; null: no correction")
+    overlong_buffer: Count = Field(
+        0, description="tokens before the limit over which a length penalty grows from 0 to 1 (DAPO); 0: off"
+    )
+    importance_cap: float | None = Field(
+        2.0, gt=0, description="truncation of learner/sampler probability ratios; null: no correction"
+    )
 
     @property
     def num_scores(self) -> int:
@@ -82,12 +93,18 @@ class Grpo(Section):
 
 
 class Rollout(Section):
-    max_prompt_length: PositiveInt = Field(256, description="longest prompt in tokens; longer ones are left out and counted")
+    max_prompt_length: PositiveInt = Field(
+        256, description="longest prompt in tokens; longer ones are left out and counted"
+    )
     total_generation_steps: PositiveInt = Field(2048, description="most new tokens per completion")
     temperature: Annotated[float, Field(gt=0)] = Field(1.0, description="divides the logits before sampling")
     top_k: Count = Field(0, description="sample among the k likeliest tokens; 0: all")
-    top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="sample among the likeliest tokens of this total mass")
-    min_p: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="drop tokens below this share of the likeliest one")
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="sample among the likeliest tokens of this total mass"
+    )
+    min_p: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="drop tokens below this share of the likeliest one"
+    )
 
 
 class Reward(Section):
@@ -96,7 +113,9 @@ class Reward(Section):
 
 
 class Optimizer(Section):
-    learning_rate: Annotated[float, Field(gt=0)] = Field(3e-6, description="peak learning rate of AdamW; decays to 0 by a cosine")
+    learning_rate: Annotated[float, Field(gt=0)] = Field(
+        3e-6, description="peak learning rate of AdamW; decays to 0 by a cosine"
+    )
     warmup_ratio: Fraction = Field(0.1, description="share of the steps spent warming up linearly from 0")
     b1: Fraction = Field(0.9, description="AdamW's first decay rate")
     b2: Fraction = Field(0.99, description="AdamW's second decay rate")
@@ -115,7 +134,9 @@ class WarmStart(Section):
     max_steps: PositiveInt = Field(description="supervised steps")
     batch_size: PositiveInt = Field(description="worked answers per supervised step")
     learning_rate: Annotated[float, Field(gt=0)] = Field(description="peak learning rate of the supervised steps")
-    terse_share: Fraction = Field(0.0, description="share of the answers that are bare results in the last third of these steps")
+    terse_share: Fraction = Field(
+        0.0, description="share of the answers that are bare results in the last third of these steps"
+    )
 
 
 class Evaluation(Section):

@@ -38,7 +38,11 @@ def figures(records: Records, tests: list[Record]) -> Result:
         "loss": timing.trend(steps, "loss"),
         "loss_before": number(before.get("loss")),
         "loss_after": number(after.get("loss")),
-        **{f"recall_at_{k}_{when}": number(t.get(f"recall_at_{k}")) for k in (1, 5) for when, t in (("before", before), ("after", after))},
+        **{
+            f"recall_at_{k}_{when}": number(t.get(f"recall_at_{k}"))
+            for k in (1, 5)
+            for when, t in (("before", before), ("after", after))
+        },
         **{f"chance_at_{k}": number((after or before).get(f"chance_at_{k}")) for k in (1, 5)},
         "directions": _directions(before, after),
         "num_tested": (after or before).get("num"),
@@ -60,7 +64,11 @@ def say(result: Result) -> str:
     after, chance = result["recall_at_1_after"], result["chance_at_1"]
     if after is None:
         trained = result["loss"]["last"]
-        course = "" if trained is None else f"The training loss went from {figure(result['loss']['first'])} to {figure(trained)} nats."
+        course = (
+            ""
+            if trained is None
+            else f"The training loss went from {figure(result['loss']['first'])} to {figure(trained)} nats."
+        )
         return f"{how_far(result, STEP)} {course}".strip()
     text = f"After {result['steps']} steps {percent(after)} of the nearest answers among {result['num_tested']} held-out lines are right"
     return text + ("." if chance is None else f"; {percent(chance)} would be by chance.")
@@ -76,14 +84,21 @@ def _directions(before: Record, after: Record) -> list[dict[str, Any]]:
 
     def rows(test: Record) -> dict[tuple[Any, Any], Record]:
         found = test.get("directions")
-        return {(r.get("query"), r.get("target")): r for r in found if isinstance(r, dict)} if isinstance(found, list) else {}
+        return (
+            {(r.get("query"), r.get("target")): r for r in found if isinstance(r, dict)}
+            if isinstance(found, list)
+            else {}
+        )
 
     first, last = rows(before), rows(after)
     return [
         {
             "query": query,
             "target": target,
-            **{name: (last.get(way) or first[way]).get(name) for name in ("num", "answers", "chance_at_1", "chance_at_5")},
+            **{
+                name: (last.get(way) or first[way]).get(name)
+                for name in ("num", "answers", "chance_at_1", "chance_at_5")
+            },
             **{f"recall_at_{k}_before": number(first.get(way, {}).get(f"recall_at_{k}")) for k in (1, 5)},
             **{f"recall_at_{k}_after": number(last.get(way, {}).get(f"recall_at_{k}")) for k in (1, 5)},
         }
@@ -99,12 +114,25 @@ def retrieval(records: Records, result: Result) -> Plot | None:
     fig, (ax,) = style.figure("the nearest is right", x="step")
     seen: dict[frozenset[str], str] = {}
     for query, target in dict.fromkeys((d["query"], d["target"]) for t in tests for d in t["directions"]):
-        found = [(t["step"] or 0, d["recall_at_1"]) for t in tests for d in t["directions"] if (d["query"], d["target"]) == (query, target)]
+        found = [
+            (t["step"] or 0, d["recall_at_1"])
+            for t in tests
+            for d in t["directions"]
+            if (d["query"], d["target"]) == (query, target)
+        ]
         back = frozenset((query, target)) in seen
         color = seen.setdefault(frozenset((query, target)), _COLORS[len(seen) % len(_COLORS)])
         dashes = "--" if back else "-"
         label = f"{query} to {target}"
-        ax.plot(*zip(*found, strict=True), color=style.color(color), linestyle=dashes, marker="o", markersize=3, linewidth=1.3, label=label)
+        ax.plot(
+            *zip(*found, strict=True),
+            color=style.color(color),
+            linestyle=dashes,
+            marker="o",
+            markersize=3,
+            linewidth=1.3,
+            label=label,
+        )
     if (chance := result["chance_at_1"]) is not None:
         ax.axhline(chance, color=style.color("grey"), linestyle=":", linewidth=1.0, label="chance")
     ax.set_ylim(0, 1.03)
@@ -124,7 +152,9 @@ def by_direction(records: Records, result: Result) -> Plot | None:
         ("chance_at_1", "by chance", "grey"),
         ("chance_at_5", "five by chance", "orange"),
     )
-    caption = "After training. Equal texts count as one answer; where several answers fit a query, any of them is right."
+    caption = (
+        "After training. Equal texts count as one answer; where several answers fit a query, any of them is right."
+    )
     svg = bars("found", [f"{r['query']}\nto {r['target']}" for r in rows], rows, series, "Retrieval in each direction")
     return Plot("directions", "By direction", caption, svg)
 

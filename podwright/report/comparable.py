@@ -94,12 +94,20 @@ CONDITIONS = {
     "model": Condition("model", "another model does other work for each token, in other memory", _model),
     "vocabulary": Condition("vocabulary", "a token of one stands for more text than a token of the other", _vocabulary),
     "data": Condition("data", "a figure on other data says nothing about which run is better", _data),
-    "length": Condition("sequence length", "a longer sequence gives a token more context and costs more attention", _length),
-    "work": Condition("work of a step", "a step of one holds more than a step of the other", _work),
-    "training": Condition("amount of training", "the one that trained longer is further; compare the curves", _training),
-    "hardware": Condition(
-        "hardware", "it would compare machines, not settings", lambda _, result: inner(result, "environment.device_kind")
+    "length": Condition(
+        "sequence length", "a longer sequence gives a token more context and costs more attention", _length
     ),
-    "devices": Condition("number of devices", "more devices share the work", lambda _, result: inner(result, "environment.devices")),
+    "work": Condition("work of a step", "a step of one holds more than a step of the other", _work),
+    "training": Condition(
+        "amount of training", "the one that trained longer is further; compare the curves", _training
+    ),
+    "hardware": Condition(
+        "hardware",
+        "it would compare machines, not settings",
+        lambda _, result: inner(result, "environment.device_kind"),
+    ),
+    "devices": Condition(
+        "number of devices", "more devices share the work", lambda _, result: inner(result, "environment.devices")
+    ),
     "rewards": Condition("rewards", "each is a sum of its own", lambda recipe, _: recipe.get("rewards")),
 }

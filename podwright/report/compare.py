@@ -27,7 +27,9 @@ HEAD = (
 def read(runs: Sequence[RunDir]) -> Read:
     """Records and result of each run; UserError for what is nothing to compare."""
     if len(runs) < 2:
-        raise UserError("there is nothing to compare one run with", "name two or more: podwright report --compare RUN RUN")
+        raise UserError(
+            "there is nothing to compare one run with", "name two or more: podwright report --compare RUN RUN"
+        )
     if len(runs) > MOST:
         raise UserError(f"{len(runs)} runs do not fit side by side", f"name {MOST} at most")
     places = [run.path.resolve() for run in runs]
@@ -81,7 +83,13 @@ def _figure(figure: Figure, found: Read, conditions: dict[str, list[Any]]) -> di
         "unit": figure.unit,
         "values": values,
         "change": figure.change,
-        "changes": [None, *(_change(figure, values[0], v) if same else None for v, same in zip(values[1:], comparable[1:], strict=True))],
+        "changes": [
+            None,
+            *(
+                _change(figure, values[0], v) if same else None
+                for v, same in zip(values[1:], comparable[1:], strict=True)
+            ),
+        ],
         "comparable": comparable,
         "needs": ["kind", *figure.needs],
     }
@@ -99,8 +107,14 @@ def _not_comparable(figures: list[dict[str, Any]], conditions: dict[str, list[An
     """Each condition that stands between figures that were measured, with the figures it stands between."""
     found = []
     for name, values in conditions.items():
-        others = [i for i in range(1, len(values)) if not equal(conditions, [name], i) and name in ("kind", *_of_kind(conditions, i))]
-        kept_apart = [f["words"] for f in figures if name in f["needs"] and f["values"][0] is not None and _measured(f, others)]
+        others = [
+            i
+            for i in range(1, len(values))
+            if not equal(conditions, [name], i) and name in ("kind", *_of_kind(conditions, i))
+        ]
+        kept_apart = [
+            f["words"] for f in figures if name in f["needs"] and f["values"][0] is not None and _measured(f, others)
+        ]
         if kept_apart or (name == "kind" and others):
             condition = CONDITIONS[name]
             found.append({"what": condition.words, "values": values, "why": condition.why, "figures": kept_apart})

@@ -24,7 +24,16 @@ Draw = Callable[[Records, Result], Plot | None]
 
 
 def one_line(
-    steps: list[Record], figure: str, title: str, unit: str, color: str, caption: str, floor: float | None = None, *, name: str, x: str
+    steps: list[Record],
+    figure: str,
+    title: str,
+    unit: str,
+    color: str,
+    caption: str,
+    floor: float | None = None,
+    *,
+    name: str,
+    x: str,
 ) -> Plot | None:
     raw = line(steps, figure)
     if not raw:
@@ -46,7 +55,14 @@ def losses(records: Records, result: Result, unit: str, caption: str, unigram: f
     if raw:
         raw_and_smooth(ax, raw, "blue", "training")
     if tests:
-        ax.plot(*zip(*tests, strict=True), color=style.color("orange"), marker="o", markersize=4.5, linewidth=1.2, label="held-out")
+        ax.plot(
+            *zip(*tests, strict=True),
+            color=style.color("orange"),
+            marker="o",
+            markersize=4.5,
+            linewidth=1.2,
+            label="held-out",
+        )
     if unigram is not None:
         ax.axhline(unigram, color=style.color("grey"), linestyle="--", linewidth=1.0, label="unigram entropy")
     ax.set_ylim(bottom=0)
@@ -64,16 +80,24 @@ def rate(records: Records, result: Result) -> Plot | None:
     ax.set_ylim(bottom=0)
     raw_and_smooth(below, norm, "teal")
     below.set_ylim(bottom=0)
-    caption = (
-        "The schedule (of the first group of weights, where there are several), and the global norm of the gradient before it is clipped."
-    )
+    caption = "The schedule (of the first group of weights, where there are several), and the global norm of the gradient before it is clipped."
     return Plot(
-        "learning-rate", "Learning rate and gradient", caption + note(norm), style.to_svg(fig, "Learning rate and gradient norm over steps")
+        "learning-rate",
+        "Learning rate and gradient",
+        caption + note(norm),
+        style.to_svg(fig, "Learning rate and gradient norm over steps"),
     )
 
 
 def raw_and_smooth(ax: style.Axes, raw: Line, color: str, label: str | None = None) -> None:
-    ax.plot(raw.steps, raw.values, color=style.color(color), linewidth=0.9, alpha=0.35, marker="o" if len(raw.steps) < 3 else None)
+    ax.plot(
+        raw.steps,
+        raw.values,
+        color=style.color(color),
+        linewidth=0.9,
+        alpha=0.35,
+        marker="o" if len(raw.steps) < 3 else None,
+    )
     ax.plot(raw.steps, smooth(raw).values, color=style.color(color), label=label)
 
 

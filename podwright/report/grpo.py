@@ -84,7 +84,12 @@ def _paired(records: Records) -> dict[str, Any] | None:
     test = records.last("comparison")
     if not test:
         return None
-    return {"gained": test.get("gained"), "lost": test.get("lost"), "p_value": number(test.get("p_value")), "test": "exact McNemar"}
+    return {
+        "gained": test.get("gained"),
+        "lost": test.get("lost"),
+        "p_value": number(test.get("p_value")),
+        "test": "exact McNemar",
+    }
 
 
 def accuracy(records: Records, result: Result) -> Plot | None:
@@ -95,11 +100,20 @@ def accuracy(records: Records, result: Result) -> Plot | None:
     steps = [t["step"] or 0 for t in tests]
     loose = [(s, v) for s, t in zip(steps, tests, strict=True) if (v := _graded(t, "flexible")) is not None]
     if loose:
-        ax.plot(*zip(*loose, strict=True), color=style.color("grey"), marker="o", markersize=3, linewidth=1.2, label="flexible")
+        ax.plot(
+            *zip(*loose, strict=True),
+            color=style.color("grey"),
+            marker="o",
+            markersize=3,
+            linewidth=1.2,
+            label="flexible",
+        )
     values = [_graded(t, "strict") or 0.0 for t in tests]
     low = [v - _bound(t, "low", v) for v, t in zip(values, tests, strict=True)]
     high = [_bound(t, "high", v) - v for v, t in zip(values, tests, strict=True)]
-    ax.errorbar(steps, values, [low, high], color=style.color("blue"), marker="o", markersize=4.5, capsize=3, label="strict")
+    ax.errorbar(
+        steps, values, [low, high], color=style.color("blue"), marker="o", markersize=4.5, capsize=3, label="strict"
+    )
     ax.set_ylim(0, min(1.03, max(0.1, 1.12 * max(v + h for v, h in zip(values, high, strict=True)))))
     last = max(*steps, result["steps"], 1)
     ax.set_xlim(-0.02 * last, 1.02 * last)
@@ -146,7 +160,9 @@ def loss(records: Records, result: Result) -> Plot | None:
 def warm_start(records: Records, result: Result) -> Plot | None:
     caption = "Supervised steps on worked answers before GRPO."
     steps, unit = records.steps("warm_start"), "cross-entropy, nats per token"
-    return one_line(steps, "loss", "Warm-start loss", unit, "orange", caption, 0.0, name="warm-start-loss", x="warm-start step")
+    return one_line(
+        steps, "loss", "Warm-start loss", unit, "orange", caption, 0.0, name="warm-start-loss", x="warm-start step"
+    )
 
 
 def completion_length(records: Records, result: Result) -> Plot | None:
@@ -164,7 +180,9 @@ def completion_length(records: Records, result: Result) -> Plot | None:
     in_percent(below)
     style.legend(fig, ax)
     caption = "Length of the sampled completions, and the share that ran out of tokens before it ended." + note(mean)
-    return Plot("completion-length", "Completion length", caption, style.to_svg(fig, "Completion length over GRPO steps"))
+    return Plot(
+        "completion-length", "Completion length", caption, style.to_svg(fig, "Completion length over GRPO steps")
+    )
 
 
 def step_time(records: Records, result: Result) -> Plot | None:
@@ -181,7 +199,9 @@ def step_time(records: Records, result: Result) -> Plot | None:
         alpha=0.85, linewidth=0,
     )  # fmt: skip
     totals = [sum(s[f"{p}_s"] for p in parts) for s in warm or steps]
-    ax.set_ylim(0, 1.25 * statistics.quantiles([*totals, max(totals)], n=50)[-1] if len(totals) > 4 else 1.25 * max(totals))
+    ax.set_ylim(
+        0, 1.25 * statistics.quantiles([*totals, max(totals)], n=50)[-1] if len(totals) > 4 else 1.25 * max(totals)
+    )
     style.legend(fig, ax)
     caption = _time_caption(steps, cold, bool(warm)) + note(lines[0])
     return Plot("step-time", "Time per step", caption, style.to_svg(fig, "Seconds per step"))
@@ -194,7 +214,9 @@ def _time_caption(steps: list[dict[str, float]], cold: set[int], left_out: bool)
     return f"Where the time of each step goes. Not drawn: {len(slow)} first steps of a process, which compile (up to {max(slow):.1f} s)."
 
 
-def _course(records: Records, figure: str, title: str, unit: str, color: str, caption: str, floor: float | None = None) -> Plot | None:
+def _course(
+    records: Records, figure: str, title: str, unit: str, color: str, caption: str, floor: float | None = None
+) -> Plot | None:
     return one_line(records.steps(), figure, title, unit, color, caption, floor, name=figure, x="GRPO step")
 
 

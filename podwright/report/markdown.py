@@ -23,7 +23,9 @@ def escape(value: Any) -> str:
         return value
     text = " ".join(visible(value).split())
     text = re.sub(r"([\\`*_\[\]<>|~&$@])", r"\\\1", text)
-    return re.sub(r"^(?:[#+=-](?!\d)|\d+(?=[.)](?:\s|$)))|(?<=\w):(?=//)|(?<=www)(?=\.)", lambda m: _backslash(m.group()), text)
+    return re.sub(
+        r"^(?:[#+=-](?!\d)|\d+(?=[.)](?:\s|$)))|(?<=\w):(?=//)|(?<=www)(?=\.)", lambda m: _backslash(m.group()), text
+    )
 
 
 def code(value: Any) -> Safe:

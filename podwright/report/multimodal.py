@@ -22,7 +22,16 @@ STEADY: timing.Steady = {
     "mfu": ("model FLOPs utilisation", "fraction of peak"),
     "peak_memory_gib": ("peak memory per device", "GiB"),
 }
-TESTED: tuple[str, ...] = ("loss", "json_valid", "accuracy", "majority", "fields", "majority_fields", "without_image", "without_audio")
+TESTED: tuple[str, ...] = (
+    "loss",
+    "json_valid",
+    "accuracy",
+    "majority",
+    "fields",
+    "majority_fields",
+    "without_image",
+    "without_audio",
+)
 UNITS = {
     "loss": "nats per response token",
     "accuracy_before": "fraction of the fields of held-out answers",
@@ -70,7 +79,9 @@ def say(result: Result) -> str:
     if after is None:
         trained = result["loss"]["last"]
         course = (
-            "" if trained is None else f"The training loss went from {figure(result['loss']['first'])} to {figure(trained)} nats a token."
+            ""
+            if trained is None
+            else f"The training loss went from {figure(result['loss']['first'])} to {figure(trained)} nats a token."
         )
         return f"{how_far(result, STEP)} {course}".strip()
     text = f"After {result['steps']} steps {percent(after)} of the fields of {result['num_tested']} held-out answers are right"
@@ -95,7 +106,10 @@ def _fields(test: Record) -> list[dict[str, Any]]:
         "without_audio": (test.get("without_audio") or {}).get("fields"),
         "majority": test.get("majority_fields"),
     }
-    return [{"field": name, **{part: of(values, name) for part, values in parts.items()}} for name in test.get("fields") or {}]
+    return [
+        {"field": name, **{part: of(values, name) for part, values in parts.items()}}
+        for name in test.get("fields") or {}
+    ]
 
 
 def accuracy(records: Records, result: Result) -> Plot | None:
@@ -104,11 +118,28 @@ def accuracy(records: Records, result: Result) -> Plot | None:
         return None
     fig, (ax,) = style.figure("fields that are right", x="step")
     steps = [t["step"] or 0 for t in tests]
-    ax.plot(steps, [t["accuracy"] for t in tests], color=style.color("blue"), marker="o", markersize=4.5, label="picture and sound")
-    for name, label, color in (("without_image", "without picture", "orange"), ("without_audio", "without sound", "teal")):
+    ax.plot(
+        steps,
+        [t["accuracy"] for t in tests],
+        color=style.color("blue"),
+        marker="o",
+        markersize=4.5,
+        label="picture and sound",
+    )
+    for name, label, color in (
+        ("without_image", "without picture", "orange"),
+        ("without_audio", "without sound", "teal"),
+    ):
         found = [(t["step"] or 0, v) for t in tests if (v := number((t[name] or {}).get("accuracy"))) is not None]
         if found:
-            ax.plot(*zip(*found, strict=True), color=style.color(color), marker="o", markersize=3, linewidth=1.2, label=label)
+            ax.plot(
+                *zip(*found, strict=True),
+                color=style.color(color),
+                marker="o",
+                markersize=3,
+                linewidth=1.2,
+                label=label,
+            )
     if (majority := result["majority"]) is not None:
         ax.axhline(majority, color=style.color("grey"), linestyle="--", linewidth=1.0, label="commonest answer")
     ax.set_ylim(0, 1.03)

@@ -34,8 +34,12 @@ def write(run: RunDir, readme_file: Path | None = None) -> Result:
         _remove_old_plots(run.report, drawn)
         for name, text in plots.files(drawn):
             readme.replace_file(run.report / name, text.encode())
-        readme.replace_file(run.report / "report.md", markdown_templates().get_template("report.md.j2").render(context).encode())
-        readme.replace_file(run.report / "report.html", html_templates().get_template("report.html.j2").render(context).encode())
+        readme.replace_file(
+            run.report / "report.md", markdown_templates().get_template("report.md.j2").render(context).encode()
+        )
+        readme.replace_file(
+            run.report / "report.html", html_templates().get_template("report.html.j2").render(context).encode()
+        )
         write_json(run.report / "result.json", result)
         if readme_file is not None:
             link = Path(os.path.relpath(run.report / "report.md", readme_file.resolve().parent)).as_posix()
@@ -74,7 +78,9 @@ def pairs(samples: list[Record]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for sample in samples:
         question = str(sample["question"])
-        pair = found.setdefault(question, {"question": question, "answer": sample.get("answer"), "before": None, "after": None})
+        pair = found.setdefault(
+            question, {"question": question, "answer": sample.get("answer"), "before": None, "after": None}
+        )
         if sample["when"] in ("before", "after"):
             pair[sample["when"]] = sample
     return list(found.values())
@@ -108,7 +114,13 @@ def _remove_old_plots(folder: Path, drawn: list[plots.Plot]) -> None:
 def html_templates() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     made.filters["code_spans"] = _code_spans
     return _with_filters(made)
 

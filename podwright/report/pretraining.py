@@ -103,13 +103,19 @@ def say(result: Result) -> str:
     if trained is None:
         return f"{far} Its loss is not known."
     tests = [t for t in result["evaluations"] if t["when"] == "during" and t["loss"] is not None]
-    held_out = f"; on held-out documents it was {figure(tests[-1]['loss'])} at step {tests[-1]['step']}" if tests else ""
+    held_out = (
+        f"; on held-out documents it was {figure(tests[-1]['loss'])} at step {tests[-1]['step']}" if tests else ""
+    )
     return f"{far} The training loss went from {figure(result['loss']['first'])} to {figure(trained)} nats a token{held_out}."
 
 
 def also(result: Result) -> str:
     share, dead = result["data_wait_share"], result["dead_experts"]
-    waited = f"The devices waited for data {percent(share)} of the time." if share is not None and share > MUCH_WAITING else ""
+    waited = (
+        f"The devices waited for data {percent(share)} of the time."
+        if share is not None and share > MUCH_WAITING
+        else ""
+    )
     unused = f"In the last step {dead} expert{'' if dead == 1 else 's'} got no token." if dead else ""
     return f"{waited} {unused}".strip()
 
@@ -153,13 +159,17 @@ def experts(records: Records, result: Result) -> Plot | None:
     load, dead = line(steps, "expert_load_max"), line(steps, "dead_experts")
     if not load:
         return None
-    fig, (ax, *below) = style.figure("fullest expert's load, in mean loads", *(["dead experts"] if dead else []), x="step")
+    fig, (ax, *below) = style.figure(
+        "fullest expert's load, in mean loads", *(["dead experts"] if dead else []), x="step"
+    )
     raw_and_smooth(ax, load, "orange")
     ax.set_ylim(bottom=0)
     for low in below:
         low.plot(dead.steps, dead.values, color=style.color("red"), linewidth=1.4)
         low.set_ylim(0, max(1.0, 1.15 * max(known(steps, "dead_experts"))))
-    caption = "1 is an even load; an expert is dead in a step when no token of it goes there, over all layers." + note(load)
+    caption = "1 is an even load; an expert is dead in a step when no token of it goes there, over all layers." + note(
+        load
+    )
     return Plot("experts", "Load of the experts", caption, style.to_svg(fig, "Load of the experts over steps"))
 
 
@@ -167,7 +177,9 @@ def throughput(records: Records, result: Result) -> Plot | None:
     steps = timing.warm_steps(records) or records.steps()
     caption = "Tokens trained a second, without the first steps of a process, which compile."
     title = "Tokens per second and device"
-    return one_line(steps, "tokens_per_s_per_device", title, "tokens/s", "teal", caption, 0.0, name="tokens-per-s", x="step")
+    return one_line(
+        steps, "tokens_per_s_per_device", title, "tokens/s", "teal", caption, 0.0, name="tokens-per-s", x="step"
+    )
 
 
 def waiting(records: Records, result: Result) -> Plot | None:

@@ -31,7 +31,9 @@ def with_section(old: bytes, run: str, section: str, path: Path) -> bytes:
     if not starts and not ends:
         return old + _gap(old, newline) + new + newline
     if len(starts) != 1 or len(ends) != 1 or starts[0].start() > ends[0].start():
-        raise UserError(f"{path} does not hold '{begin}' and '{end}' once each and in this order", "restore the pair or delete both")
+        raise UserError(
+            f"{path} does not hold '{begin}' and '{end}' once each and in this order", "restore the pair or delete both"
+        )
     return old[: starts[0].start()] + new + old[ends[0].end() :]
 
 

@@ -186,7 +186,9 @@ def _samples(path: Path) -> list[Record]:
         return []
     whose = {"attempt": _digits(path.parent.name), "process": _digits(path.stem)}
     return [
-        whose | {"device": row.get("device", "")} | {name: _float(row.get(name, "")) for name in DEVICE_COLUMNS if name != "device"}
+        whose
+        | {"device": row.get("device", "")}
+        | {name: _float(row.get(name, "")) for name in DEVICE_COLUMNS if name != "device"}
         for row in rows[:: max(1, len(rows) // MOST_SAMPLES)]
     ]
 

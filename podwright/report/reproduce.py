@@ -61,7 +61,10 @@ def _recipe_words(run: RunDir, records: Records) -> list[str]:
         return [str(run.recipe)]
     keys = set(fields(type(recipe)))
     was, now = (flat(r.model_dump(mode="json"), keys) for r in (base, recipe))
-    return [recipe.name, *(f"{key}={_word(value)}" for key, value in now.items() if key not in was or value != was[key])]
+    return [
+        recipe.name,
+        *(f"{key}={_word(value)}" for key, value in now.items() if key not in was or value != was[key]),
+    ]
 
 
 def _word(value: Any) -> str:

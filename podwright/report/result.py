@@ -129,9 +129,9 @@ def _verdict(value: float | None, difference: float | None, tolerance: float) ->
 def _environment(records: Records) -> dict[str, Any]:
     last = records.last("environment")
     versions = last.get("versions")
-    return {name: last.get(name) for name in ("devices", "device_kind", "processes", "num_params", "num_trained_params")} | {
-        "versions": versions if isinstance(versions, dict) else {}
-    }
+    return {
+        name: last.get(name) for name in ("devices", "device_kind", "processes", "num_params", "num_trained_params")
+    } | {"versions": versions if isinstance(versions, dict) else {}}
 
 
 def _attempt(attempt: reading.Attempt) -> dict[str, Any]:

@@ -39,7 +39,9 @@ def write(plan: dict[str, Any], path: Path) -> None:
     try:
         path.write_text(drawn)
     except OSError as e:
-        raise UserError(f"--svg {path} cannot be written: {e.strerror}", "name a file in a directory that is there") from e
+        raise UserError(
+            f"--svg {path} cannot be written: {e.strerror}", "name a file in a directory that is there"
+        ) from e
 
 
 def _compiled(plan: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:

@@ -40,7 +40,10 @@ def line(records: list[Record], figure: str) -> Line:
 def smooth(raw: Line) -> Line:
     """The centred mean over a tenth of the points, shorter at both ends."""
     half = max(1, len(raw.values) // 20)
-    values = [_mean([v for v in raw.values[max(0, i - half) : i + half + 1] if math.isfinite(v)]) for i in range(len(raw.values))]
+    values = [
+        _mean([v for v in raw.values[max(0, i - half) : i + half + 1] if math.isfinite(v)])
+        for i in range(len(raw.values))
+    ]
     return Line(raw.steps, values, raw.per_point)
 
 

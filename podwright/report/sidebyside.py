@@ -50,7 +50,9 @@ def write(runs: Sequence[RunDir], folder: Path | None) -> dict[str, Any]:
                 readme.replace_file(folder / name, made.get_template(f"{name}.j2").render(context).encode())
             write_json(folder / "compare.json", document)
         except OSError as e:
-            raise from_os(e) or UserError(f"--out {folder} cannot be written: {e}", "give a directory that can be written") from e
+            raise from_os(e) or UserError(
+                f"--out {folder} cannot be written: {e}", "give a directory that can be written"
+            ) from e
     return document
 
 
@@ -58,14 +60,20 @@ def tables(document: dict[str, Any]) -> list[Table]:
     runs = document["runs"]
     heads = [
         ("recipe", [run["recipe"] or DASH for run in runs]),
-        ("hardware", [f"{figure(run['environment']['devices'])} × {run['environment']['device_kind'] or DASH}" for run in runs]),
+        (
+            "hardware",
+            [f"{figure(run['environment']['devices'])} × {run['environment']['device_kind'] or DASH}" for run in runs],
+        ),
         ("steps", [f"{run['steps']} of {run['steps_planned'] or DASH}" for run in runs]),
         ("ended", [run["ending"] or "no record" for run in runs]),
     ]
     kinds_of = [run["kind"] for run in runs]
     if len(set(kinds_of)) > 1:
         heads.insert(0, ("kind", kinds_of))
-    settings = [(row["key"], [DASH if v is None else visible(setting(v)) for v in row["values"]]) for row in document["settings"]]
+    settings = [
+        (row["key"], [DASH if v is None else visible(setting(v)) for v in row["values"]])
+        for row in document["settings"]
+    ]
     figures = [(_named(f), [_cell(f, i) for i in range(len(runs))]) for f in document["figures"]]
     marked = any(OTHER in cell for _, cells in figures for cell in cells)
     note = "In brackets: against the first run." + (f" {OTHER}: not comparable with it, see below." if marked else "")
@@ -87,7 +95,9 @@ def text(document: dict[str, Any]) -> str:
         widths = [max(len(str(row[1][i])) for row in rows) for i in range(len(labels))]
         first = max(len(name) for name, _ in rows)
         for name, cells in rows:
-            lines.append(f"{name:<{first}}  " + "  ".join(f"{cell:>{w}}" for cell, w in zip(cells, widths, strict=True)))
+            lines.append(
+                f"{name:<{first}}  " + "  ".join(f"{cell:>{w}}" for cell, w in zip(cells, widths, strict=True))
+            )
         lines += [table.note, ""] if table.note else [""]
     lines += [f"not comparable: {sentence}" for sentence in apart(document)]
     lines += [f"warning: {run['label']}: {warning}" for run in document["runs"] for warning in run["warnings"] or []]
@@ -146,12 +156,22 @@ def _curve(curve: Curve, found: compare.Read, conditions: dict[str, list[Any]]) 
             ax.plot(lines[i].steps, smooth(lines[i]).values, dashes, color=color, linewidth=1.6, label=labels[i])
         if tests[i]:
             label, width = ("_", 0.0) if lines[i] else (labels[i], 1.6)
-            ax.plot(*zip(*tests[i], strict=True), dashes, color=color, marker="o", markersize=4, label=label, linewidth=width)
+            ax.plot(
+                *zip(*tests[i], strict=True),
+                dashes,
+                color=color,
+                marker="o",
+                markersize=4,
+                label=label,
+                linewidth=width,
+            )
     if curve.warm:
         ax.set_ylim(bottom=0)
     style.legend(fig, ax)
     left_out = [labels[i] for i in range(len(found)) if i not in have]
-    caption = ("Smoothed." if curve.figure else "") + (" Points: the evaluations." if any(tests[i] for i in have) else "")
+    caption = ("Smoothed." if curve.figure else "") + (
+        " Points: the evaluations." if any(tests[i] for i in have) else ""
+    )
     caption += f" Not drawn, because it is not comparable or not measured: {', '.join(left_out)}." if left_out else ""
     name = f"compare-{(curve.figure or curve.tested).replace('_', '-').replace('.', '-')}"
     return Plot(name, curve.title, caption.strip(), style.to_svg(fig, f"{curve.title} of {len(have)} runs"))

@@ -68,7 +68,9 @@ def settings() -> Iterator[None]:
         "legend.borderaxespad": 0.2,
         "lines.linewidth": 1.9,
         "lines.solid_capstyle": "round",
-        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"), color("ink")),
+        **dict.fromkeys(
+            ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"), color("ink")
+        ),
         **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 0),
     }
     with matplotlib.rc_context():
@@ -83,7 +85,9 @@ def figure(*y_units: str, x: str = "GRPO step", height: int = HEIGHT) -> tuple[F
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import MaxNLocator
 
-    fig = Figure(figsize=(WIDTH / 72, height / 72), layout=ConstrainedLayoutEngine(w_pad=0.04, h_pad=0.04), facecolor="none")
+    fig = Figure(
+        figsize=(WIDTH / 72, height / 72), layout=ConstrainedLayoutEngine(w_pad=0.04, h_pad=0.04), facecolor="none"
+    )
     grid = fig.subplots(len(y_units), 1, sharex=True, squeeze=False)
     axes = [row[0] for row in grid]
     for ax, unit in zip(axes, y_units, strict=True):

@@ -80,7 +80,11 @@ def last(steps: list[Record], figure: str) -> float | None:
 
 def share_waited(steps: list[Record]) -> float | None:
     """Of the time of these steps, what went by waiting for data."""
-    both = [(w, s) for r in steps if (w := number(r.get("data_wait_s"))) is not None and (s := number(r.get("step_s"))) is not None]
+    both = [
+        (w, s)
+        for r in steps
+        if (w := number(r.get("data_wait_s"))) is not None and (s := number(r.get("step_s"))) is not None
+    ]
     whole = sum(s for _, s in both)
     return sum(w for w, _ in both) / whole if whole else None
 

@@ -14,7 +14,9 @@ from podwright.rundir import Record
 
 MUCH_WAITING = 0.05
 LITTLE_USE = 50.0  # percent
-UNITS = {"device_use": "means over the samples during steps: percent, MiB, W, degrees Celsius; of memory and temperature also the most"}
+UNITS = {
+    "device_use": "means over the samples during steps: percent, MiB, W, degrees Celsius; of memory and temperature also the most"
+}
 _SHOWN = (
     ("utilization_percent", "busy, %", "blue"),
     ("memory_mib", "memory in use, GiB", "teal"),
@@ -58,7 +60,11 @@ def warnings(records: Records) -> list[str]:
     busy = known(gpus, "utilization_percent")
     if busy and (mean := statistics.fmean(busy)) < LITTLE_USE:
         room = 1 - max(known(gpus, "memory_mib"), default=0.0) / max(known(gpus, "memory_total_mib"), default=1.0)
-        more = "a larger per_device_batch_size" if room > 0.2 else "training.fsdp=true, and then a larger per_device_batch_size"
+        more = (
+            "a larger per_device_batch_size"
+            if room > 0.2
+            else "training.fsdp=true, and then a larger per_device_batch_size"
+        )
         found.append(
             f"The GPUs were busy {mean:.0f} % of the time during steps, and {percent(room)} of their memory was never used: type {more}."
         )
@@ -68,7 +74,9 @@ def warnings(records: Records) -> list[str]:
 def throughput(records: Records, result: Result) -> Plot | None:
     steps = timing.warm_steps(records) or records.steps()
     caption = "Lines trained a second over all devices."
-    return one_line(steps, "samples_per_s", "Lines per second", "samples/s", "teal", caption, 0.0, name="samples-per-s", x="step")
+    return one_line(
+        steps, "samples_per_s", "Lines per second", "samples/s", "teal", caption, 0.0, name="samples-per-s", x="step"
+    )
 
 
 def plot(records: Records, result: Result) -> Plot | None:
@@ -78,11 +86,17 @@ def plot(records: Records, result: Result) -> Plot | None:
     shown = [(name, unit, color) for name, unit, color in _SHOWN if known(samples, name)]
     if not shown:
         return None
-    fig, axes = style.figure(*(unit for _, unit, _ in shown), x="minutes", height=style.HEIGHT if len(shown) < 3 else style.HEIGHT + 90)
+    fig, axes = style.figure(
+        *(unit for _, unit, _ in shown), x="minutes", height=style.HEIGHT if len(shown) < 3 else style.HEIGHT + 90
+    )
     for ax, (name, _, color) in zip(axes, shown, strict=True):
         raw_and_smooth(ax, _course(samples, name, 1 / 1024 if name == "memory_mib" else 1.0), color)
         ax.set_ylim(bottom=0)
-    of = "each GPU" if samples[0]["device"].startswith("gpu") else "each process's share of the CPU's cores, and its memory"
+    of = (
+        "each GPU"
+        if samples[0]["device"].startswith("gpu")
+        else "each process's share of the CPU's cores, and its memory"
+    )
     caption = f"Of {of}, on average, from the first test of the last attempt to its last. `attempts/{last}/devices-*.csv` has the samples."
     return Plot("devices", "Use of the devices", caption, style.to_svg(fig, "Use of the devices over time"))
 
@@ -95,7 +109,9 @@ def _course(samples: list[Record], name: str, factor: float) -> Line:
         if sample[name] is not None:
             groups.setdefault(int((sample["time_s"] - begin) / width), []).append(sample)
     points = sorted(groups)
-    return Line([n * width / 60 for n in points], [factor * statistics.fmean(known(groups[n], name)) for n in points], 1)
+    return Line(
+        [n * width / 60 for n in points], [factor * statistics.fmean(known(groups[n], name)) for n in points], 1
+    )
 
 
 def _during_steps(records: Records) -> list[Record]:
@@ -105,7 +121,11 @@ def _during_steps(records: Records) -> list[Record]:
         for name, start, stop in timing.spans(records, attempt.number, attempt.end)
         if name == records.main
     ]
-    return [s for s in records.devices if any(s["attempt"] == n and start <= (s["time_s"] or 0.0) <= stop for n, start, stop in spans)]
+    return [
+        s
+        for s in records.devices
+        if any(s["attempt"] == n and start <= (s["time_s"] or 0.0) <= stop for n, start, stop in spans)
+    ]
 
 
 def _parts(records: Records) -> int:

@@ -69,7 +69,11 @@ def duration(seconds: Any) -> str:
 
 def date(time: Any) -> str:
     seconds = number(time)
-    return DASH if seconds is None else datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        DASH
+        if seconds is None
+        else datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    )
 
 
 def setting(value: Any) -> str:
@@ -138,7 +142,11 @@ def parameters(result: Result) -> str:
     total, trained = environment["num_params"], number(environment["num_trained_params"])
     if (active := result.get("num_active_params")) is not None:
         return f"{figure(total)}, {figure(active)} of them active for a token"
-    return figure(total) if trained is None or trained == total else f"{figure(total)} frozen, {figure(int(trained))} trained in adapters"
+    return (
+        figure(total)
+        if trained is None or trained == total
+        else f"{figure(total)} frozen, {figure(int(trained))} trained in adapters"
+    )
 
 
 def verdict(result: Result) -> str:
@@ -158,12 +166,18 @@ def _of_metric(expected: dict[str, Any], value: Any) -> str:
 
 def _after(result: Result) -> str:
     asked = _asked(result["num_test_after"])
-    text = f"After {result['steps']} GRPO steps the model answers {percent(result['accuracy_after'])} of {asked} correctly"
+    text = (
+        f"After {result['steps']} GRPO steps the model answers {percent(result['accuracy_after'])} of {asked} correctly"
+    )
     gain = result["accuracy_gain"]
     if gain is None:
         return f"{text}; it was not tested before."
     size = f"{100 * abs(gain):.1f} points"
-    return f"{text}, {size} {'more' if gain > 0 else 'less'} than before." if round(gain, 4) else f"{text}, as many as before."
+    return (
+        f"{text}, {size} {'more' if gain > 0 else 'less'} than before."
+        if round(gain, 4)
+        else f"{text}, as many as before."
+    )
 
 
 def _asked(num: Any) -> str:

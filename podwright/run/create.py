@@ -41,10 +41,14 @@ def steps(text: str, recipe: Recipe) -> list[int]:
     if first > last:
         raise UserError(f"--profile {text!r} names no steps", "type --profile 10, or --profile 10-12")
     if isinstance(recipe, TorchRecipe):
-        raise UserError(f"--profile {text}: jax's profiler has nothing to see in a run of PyTorch", "leave --profile out")
+        raise UserError(
+            f"--profile {text}: jax's profiler has nothing to see in a run of PyTorch", "leave --profile out"
+        )
     most = recipe.training.max_steps
     if last > most:
-        raise UserError(f"--profile {text}: there is no step {last}, training.max_steps={most}", f"type --profile {most} or less")
+        raise UserError(
+            f"--profile {text}: there is no step {last}, training.max_steps={most}", f"type --profile {most} or less"
+        )
     return list(range(first, last + 1))
 
 
@@ -57,7 +61,9 @@ def seeded(recipe: Recipe, base: str, text: str, folders: Sequence[Path]) -> dic
     numbers = [n for one in ranges for n in one]
     if None in parts or not all(ranges) or len(set(numbers)) != len(numbers):
         raise UserError(f"--seeds {text!r} names no seeds, or one twice", "type --seeds 0,1,2, or --seeds 0-4")
-    return {choose_name(folders, recipe.name, f"{base}-seed-{n}"): recipe.model_copy(update={"seed": n}) for n in numbers}
+    return {
+        choose_name(folders, recipe.name, f"{base}-seed-{n}"): recipe.model_copy(update={"seed": n}) for n in numbers
+    }
 
 
 def create(path: Path, recipe: Recipe, target: str, plan: dict[str, Any], profiled: Sequence[int] = ()) -> RunDir:
@@ -68,7 +74,9 @@ def create(path: Path, recipe: Recipe, target: str, plan: dict[str, Any], profil
         write_json(part.plan, plan)
         if profiled:
             write_json(part.profiled, profiled)
-        journal.append(part, "created", recipe=recipe.name, fingerprint=fingerprint(recipe), target=target, cwd=str(Path.cwd()))
+        journal.append(
+            part, "created", recipe=recipe.name, fingerprint=fingerprint(recipe), target=target, cwd=str(Path.cwd())
+        )
         part.path.rename(path)
     except OSError:
         shutil.rmtree(part.path, ignore_errors=True)
@@ -87,5 +95,6 @@ def linked(run: RunDir, runs: Path) -> RunDir:
 
 def _in_use(path: Path) -> UserError:
     return UserError(
-        f"run name {path.name!r} is in use", f"type `podwright resume {RunDir(path).typed}` to go on with it, or another --name"
+        f"run name {path.name!r} is in use",
+        f"type `podwright resume {RunDir(path).typed}` to go on with it, or another --name",
     )

@@ -49,7 +49,12 @@ def _alive(state: RunState, now: float) -> Act:
 
 def _may_still_appear(state: RunState, process: Process, now: float) -> bool:
     submitted = state.attempt > state.ended_attempt
-    return process is Process.ABSENT and submitted and state.phase is not Phase.RUNNING and now - state.since < START_GRACE_S
+    return (
+        process is Process.ABSENT
+        and submitted
+        and state.phase is not Phase.RUNNING
+        and now - state.since < START_GRACE_S
+    )
 
 
 def _after_the_end(state: RunState) -> Act:

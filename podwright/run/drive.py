@@ -118,7 +118,10 @@ class Driver:
     def _submit(self, state: RunState, _: Polled) -> None:
         job = Job(self.run.path.resolve(), state.attempt + 1, Path(state.cwd), state.created)
         if not job.cwd.is_dir():
-            raise UserError(f"{job.cwd}, where run {self.run.name} was started, is gone", "bring it back: the recipe's paths start there")
+            raise UserError(
+                f"{job.cwd}, where run {self.run.name} was started, is gone",
+                "bring it back: the recipe's paths start there",
+            )
         rendered = self._target.render(job)
         journal.append(self.run, "submitting", attempt=job.attempt, handle=rendered.handle)
         handle = self._target.submit(rendered)

@@ -31,7 +31,9 @@ class Interrupts:
         self._before = signal.signal(signal.SIGINT, self._interrupted)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         signal.signal(signal.SIGINT, self._before)
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:

@@ -50,7 +50,9 @@ def append(run: RunDir, event: str, **fields: Any) -> None:
 def read(run: RunDir) -> RunState:
     events = list(read_jsonl(run.journal))
     if not events:
-        raise UserError(f"{run.journal} tells nothing", "this run cannot be taken up; start it again under another name")
+        raise UserError(
+            f"{run.journal} tells nothing", "this run cannot be taken up; start it again under another name"
+        )
     return fold(events)
 
 

@@ -46,7 +46,9 @@ def find(runs: Path, name: str, or_log: bool = False) -> RunDir:
     known = [run.name for run in found(runs)]
     guess = nearest(name, known)
     raise UserError(
-        f"there is no file {name!r}, and no run of that name in {runs}" if or_log else f"there is no run {name!r} in {runs}",
+        f"there is no file {name!r}, and no run of that name in {runs}"
+        if or_log
+        else f"there is no run {name!r} in {runs}",
         f"did you mean {guess}?" if guess else "`podwright list` shows all, --runs DIR looks elsewhere",
     )
 
@@ -55,14 +57,18 @@ def log(run: RunDir, follow: bool, process: int = 0) -> Iterator[str]:
     """The log of a process of the newest attempt in pieces; with `follow`, until it has ended."""
     state = journal.read(run)
     if not state.handle:
-        raise UserError(f"run {run.name} has no log: nothing was started yet", f"`podwright resume {run.typed}` starts it")
+        raise UserError(
+            f"run {run.name} has no log: nothing was started yet", f"`podwright resume {run.typed}` starts it"
+        )
     return logs.read(targets.find(state.target), state.handle, follow, process)
 
 
 def found(runs: Path) -> list[RunDir]:
     if not runs.is_dir():
         return []
-    return [RunDir(path.parent) for path in sorted(runs.glob("*/journal.jsonl")) if not path.parent.name.startswith(".")]
+    return [
+        RunDir(path.parent) for path in sorted(runs.glob("*/journal.jsonl")) if not path.parent.name.startswith(".")
+    ]
 
 
 def rows(runs: Path) -> list[dict[str, Any]]:

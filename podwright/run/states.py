@@ -71,7 +71,9 @@ ENDINGS: dict[Ending, Facts] = {
     ),
     Ending.OUT_OF_DATA: Facts("failed", Budget.FAILURE, "give more data or a smaller training.max_steps"),
     Ending.NOT_FINITE: Facts(
-        "failed", Budget.FAILURE, "the last checkpoint is good: start again with a smaller optimizer.learning_rate, or " + _RESUME
+        "failed",
+        Budget.FAILURE,
+        "the last checkpoint is good: start again with a smaller optimizer.learning_rate, or " + _RESUME,
     ),
     Ending.STALLED: Facts("failed", Budget.FAILURE, _LOGS),
     Ending.BAD_INPUT: Facts("failed", Budget.NONE, "mend the input and start it again"),

@@ -31,7 +31,9 @@ def place(name: str) -> Slice | None:
         from podwright.targets import settings
 
         if guess := nearest(name, settings.names()):
-            raise UserError(f"there is no target {name!r}", f"did you mean {guess}? `podwright target list` shows all") from None
+            raise UserError(
+                f"there is no target {name!r}", f"did you mean {guess}? `podwright target list` shows all"
+            ) from None
         raise
 
 
@@ -46,7 +48,9 @@ def devices(name: str) -> Slice | None:
     """The devices that jax will see on target `name`; None where only the machines themselves know them."""
     where = place(name)
     if where and (where.accelerator.pod or where.accelerator.node) and not _settings(name):
-        raise UserError(f"{where.name} is a slice, not a target: plans take it, runs do not yet", "type --on local or --on cpu-8")
+        raise UserError(
+            f"{where.name} is a slice, not a target: plans take it, runs do not yet", "type --on local or --on cpu-8"
+        )
     return where
 
 
@@ -69,7 +73,13 @@ def check(name: str, kind: str = "") -> list[Remark]:
     found = _own(name, own).check()
     if kind in _SHARES and own.kind == "ssh" and len(own.hosts) > 1 and not own.runs:
         what = f"the hosts of {name} share no folder, and of a {kind} run every process writes its part of a checkpoint"
-        found.append(Remark("error", what, "set runs of the target to a folder that the hosts and this machine share, or take one host"))
+        found.append(
+            Remark(
+                "error",
+                what,
+                "set runs of the target to a folder that the hosts and this machine share, or take one host",
+            )
+        )
     return found
 
 

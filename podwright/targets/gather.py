@@ -40,7 +40,9 @@ def ends(run: RunDir, number: int, ask: Ask, whole: bool) -> dict[str, Any]:
         have = known(run, number)
         told = ask({"from": have, "list": whole})
         for name, text in told.get("tails", {}).items():
-            if name in _GROWING or re.fullmatch(rf"attempts/{number}/(log|log-\d+|host-\d+|devices-\d+|stacks-\d+)\.(txt|csv)", name):
+            if name in _GROWING or re.fullmatch(
+                rf"attempts/{number}/(log|log-\d+|host-\d+|devices-\d+|stacks-\d+)\.(txt|csv)", name
+            ):
                 _put(run.path / name, have.get(name, 0), base64.b64decode(text))
         if not told.get("more"):
             return told

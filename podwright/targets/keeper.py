@@ -100,7 +100,13 @@ class Keeper:
                 self.server = socket.create_server(("", self.job["control"]), backlog=64, reuse_port=False)
                 self.server.setblocking(False)
             except OSError as e:
-                self.fail({"kind": "port", "host": self.name, "why": f"port {self.job['control']}: {os.strerror(e.errno or 0)}"})
+                self.fail(
+                    {
+                        "kind": "port",
+                        "host": self.name,
+                        "why": f"port {self.job['control']}: {os.strerror(e.errno or 0)}",
+                    }
+                )
         while not self.over():
             self.join()
             self.look()  # before it is heard that others have failed, which may follow from what is seen here
@@ -136,9 +142,16 @@ class Keeper:
         ranks = {str(n): [child.pid, on_host.started(child.pid)] for n, child in self.children.items()}
         known = self.place.record().get("ranks", {})
         me = {"pid": os.getpid(), "started": on_host.started(os.getpid()), "boot": on_host.boot()}
-        told = {"phase": self.phase, "codes": self.codes, "fault": worst(self.faults), "stopped": self.stopping, "time": time.time()}
+        told = {
+            "phase": self.phase,
+            "codes": self.codes,
+            "fault": worst(self.faults),
+            "stopped": self.stopping,
+            "time": time.time(),
+        }
         write_json(
-            self.place.record_path, {**me, **told, "ranks": {n: known.get(n, who) for n, who in ranks.items()}, "missing": self.missing()}
+            self.place.record_path,
+            {**me, **told, "ranks": {n: known.get(n, who) for n, who in ranks.items()}, "missing": self.missing()},
         )
 
     def missing(self) -> list[str]:
@@ -156,10 +169,14 @@ class Keeper:
             self.start()
         elif time.monotonic() - self.began > JOIN_S:
             if self.number == 0:
-                self.fail({"kind": "absent", "host": self.name, "port": self.job["control"], "why": ", ".join(self.missing())})
+                self.fail(
+                    {"kind": "absent", "host": self.name, "port": self.job["control"], "why": ", ".join(self.missing())}
+                )
             elif not self.links:
                 where = f"{self.job['address']}:{self.job['control']}"
-                self.fail({"kind": "apart", "host": self.name, "port": self.job["control"], "why": f"{where} ({self.why})"})
+                self.fail(
+                    {"kind": "apart", "host": self.name, "port": self.job["control"], "why": f"{where} ({self.why})"}
+                )
 
     def admit(self) -> None:
         assert self.server
@@ -168,8 +185,12 @@ class Keeper:
                 self.strangers.append(Link(self.server.accept()[0]))
         for link in list(self.strangers):
             for message in link.hear():
-                token = str(message.get("token", "")).encode(errors="surrogatepass")  # what strangers say may be anything
-                if secrets.compare_digest(token, self.token.encode()) and message.get("host") in range(1, len(self.job["hosts"])):
+                token = str(message.get("token", "")).encode(
+                    errors="surrogatepass"
+                )  # what strangers say may be anything
+                if secrets.compare_digest(token, self.token.encode()) and message.get("host") in range(
+                    1, len(self.job["hosts"])
+                ):
                     self.links[message["host"]] = link
                     self.write()
             if link.closed or link in self.links.values():

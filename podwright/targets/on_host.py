@@ -22,7 +22,16 @@ from podwright.rundir import Record, write_json
 
 MOST_BYTES = 1 << 20  # of a file in one answer
 _GROWING = ("metrics.jsonl", "events.jsonl", "samples.jsonl")
-_OF_THE_LAUNCHER = {"recipe.json", "plan.json", "profile.json", "journal.jsonl", "launcher.lock", "latest", "report", "trackers"}
+_OF_THE_LAUNCHER = {
+    "recipe.json",
+    "plan.json",
+    "profile.json",
+    "journal.jsonl",
+    "launcher.lock",
+    "latest",
+    "report",
+    "trackers",
+}
 _NOT_WHOLE = {"attempts", "trainer.lock", *_GROWING}
 _UNFINISHED = re.compile(r"\.(part|tmp|unfinished|orbax-checkpoint-tmp)")
 
@@ -131,7 +140,10 @@ def keep(place: Place) -> None:
     """The connection is answered once the record is there."""
     given, job = json.loads(sys.stdin.readline()), _read(place.attempt / "job.json")
     # By which it can be asked, whatever setup did to find Python and the package.
-    path, me = shlex.quote(os.environ.get("PYTHONPATH", "")), shlex.join([sys.executable, "-m", "podwright.targets.on_host"])
+    path, me = (
+        shlex.quote(os.environ.get("PYTHONPATH", "")),
+        shlex.join([sys.executable, "-m", "podwright.targets.on_host"]),
+    )
     (place.attempt / f"host-{place.host}.sh").write_text(f'PYTHONPATH={path} exec {me} "$1" "$PWD" {place.host}\n')
     if not job["shared"]:
         write_json(place.shipped_path, files(place))

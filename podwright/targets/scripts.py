@@ -13,7 +13,10 @@ _TEMPLATES = Path(__file__).with_name("templates")
 
 def filled(name: str, values: dict[str, Any], **filters: Callable[[str], str]) -> str:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
     )
     environment.filters |= filters
     return environment.get_template(name).render(values)

@@ -46,15 +46,21 @@ class SlurmSettings(BaseModel):
     constraint: str = Field("", description="features that the nodes must have")
     nodes: int = Field(1, ge=1)
     gpus_per_node: int = Field(0, ge=0, description="0: the trainer uses the CPUs")
-    accelerator: str = Field("", description="what each GPU is, such as H100-80GB: a plan then knows its memory and the mesh")
+    accelerator: str = Field(
+        "", description="what each GPU is, such as H100-80GB: a plan then knows its memory and the mesh"
+    )
     tasks_per_node: int = Field(1, ge=1, description="processes on each node; with GPUs 1, or one for each of them")
     cpus_per_task: int = Field(1, ge=1)
     mem: str = Field("", description="memory of a node, such as 200G; 0: all of it")
     time: str = Field("", description="limit of one job, such as 24:00:00; a run goes on over many")
     setup: tuple[str, ...] = Field((), description="lines of shell before the trainer, such as module load cuda")
-    python: str = Field("", description="of an environment with podwright on the nodes; default: the one that runs this")
+    python: str = Field(
+        "", description="of an environment with podwright on the nodes; default: the one that runs this"
+    )
     runs: str = Field("", description="a folder that the nodes share, for the directories of runs; default: --runs")
-    warn_s: int = Field(120, ge=1, description="seconds before the time limit at which the trainer saves and the job is queued again")
+    warn_s: int = Field(
+        120, ge=1, description="seconds before the time limit at which the trainer saves and the job is queued again"
+    )
     sbatch: tuple[str, ...] = Field((), description="further options of sbatch, such as --exclusive")
 
     @field_validator("time")
@@ -84,9 +90,13 @@ class SlurmSettings(BaseModel):
     @model_validator(mode="after")
     def _fits_together(self) -> SlurmSettings:
         if self.gpus_per_node and self.tasks_per_node not in (1, self.gpus_per_node):
-            raise ValueError(f"tasks_per_node={self.tasks_per_node}: write 1, or one for each GPU ({self.gpus_per_node})")
+            raise ValueError(
+                f"tasks_per_node={self.tasks_per_node}: write 1, or one for each GPU ({self.gpus_per_node})"
+            )
         if self.time and seconds(self.time) <= self.warn_s:
-            raise ValueError(f"time={self.time} is not longer than warn_s={self.warn_s}; write a longer time, or a smaller warn_s")
+            raise ValueError(
+                f"time={self.time} is not longer than warn_s={self.warn_s}; write a longer time, or a smaller warn_s"
+            )
         self.devices()
         return self
 
@@ -105,18 +115,29 @@ class SshSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["ssh"] = Field(description="what sort of target it is")
-    hosts: tuple[str, ...] = Field(min_length=1, description="such as [gpu-1, me@gpu-2:2222]; on the first one is process 0")
+    hosts: tuple[str, ...] = Field(
+        min_length=1, description="such as [gpu-1, me@gpu-2:2222]; on the first one is process 0"
+    )
     address: str = Field("", description="of the first host, as the others reach it; default: its name in hosts")
     gpus_per_node: int = Field(0, ge=0, description="of each host; 0: the trainer uses the CPUs")
-    accelerator: str = Field("", description="what each GPU is, such as H100-80GB: a plan then knows its memory and the mesh")
-    tasks_per_node: int = Field(1, ge=1, description="processes on each host; with GPUs 1, or one for each of them")
-    setup: tuple[str, ...] = Field((), description="lines of shell before the trainer, such as source ~/venv/bin/activate")
-    python: str = Field(
-        "", description="of an environment with what the trainer needs; default: python3, or with runs the one that runs this"
+    accelerator: str = Field(
+        "", description="what each GPU is, such as H100-80GB: a plan then knows its memory and the mesh"
     )
-    runs: str = Field("", description="a folder that the hosts and this machine share: runs are made there, and nothing is copied")
+    tasks_per_node: int = Field(1, ge=1, description="processes on each host; with GPUs 1, or one for each of them")
+    setup: tuple[str, ...] = Field(
+        (), description="lines of shell before the trainer, such as source ~/venv/bin/activate"
+    )
+    python: str = Field(
+        "",
+        description="of an environment with what the trainer needs; default: python3, or with runs the one that runs this",
+    )
+    runs: str = Field(
+        "", description="a folder that the hosts and this machine share: runs are made there, and nothing is copied"
+    )
     folder: str = Field("~/.podwright", description="where a run is on hosts that share no folder")
-    env: tuple[str, ...] = Field(("HF_TOKEN",), description="variables of your shell that the processes get; they are never in a file")
+    env: tuple[str, ...] = Field(
+        ("HF_TOKEN",), description="variables of your shell that the processes get; they are never in a file"
+    )
     ssh: tuple[str, ...] = Field((), description="further options of ssh, such as [-J, gate] for a jump host")
 
     @field_validator("hosts")
@@ -150,7 +171,9 @@ class SshSettings(BaseModel):
     @model_validator(mode="after")
     def _fits_together(self) -> SshSettings:
         if self.gpus_per_node and self.tasks_per_node not in (1, self.gpus_per_node):
-            raise ValueError(f"tasks_per_node={self.tasks_per_node}: write 1, or one for each GPU ({self.gpus_per_node})")
+            raise ValueError(
+                f"tasks_per_node={self.tasks_per_node}: write 1, or one for each GPU ({self.gpus_per_node})"
+            )
         self.devices()
         return self
 
@@ -199,14 +222,18 @@ def require(name: str) -> Settings:
     known = names()
     guess = nearest(name, known)
     there = f"did you mean {guess}?" if guess else f"there are {', '.join(known)}" if known else "there is none yet"
-    raise UserError(f"there is no target {name!r} in {targets_file()}", f"{there}; `podwright target add NAME kind=ssh` adds one")
+    raise UserError(
+        f"there is no target {name!r} in {targets_file()}", f"{there}; `podwright target add NAME kind=ssh` adds one"
+    )
 
 
 def add(name: str, pairs: Sequence[str]) -> Settings:
     """Write a new entry at the end of the file; what stands there stays as it is."""
     path = targets_file()
     if not _NAME.fullmatch(name) or name == "local" or _is_slice(name):
-        raise UserError(f"{name!r} cannot be the name of a target", "use letters, digits, '.', '_' and '-', and no name of a slice")
+        raise UserError(
+            f"{name!r} cannot be the name of a target", "use letters, digits, '.', '_' and '-', and no name of a slice"
+        )
     if name in _entries():
         raise UserError(f"there is a target {name!r} already", f"change it in {path}, or take another name")
     entry: dict[str, Any] = {}
@@ -248,11 +275,14 @@ def _entries() -> dict[str, Any]:
     except UnicodeDecodeError as e:
         raise UserError(f"{path} is not text", "name another file in PODWRIGHT_TARGETS, or mend it") from e
     except OSError as e:
-        raise from_os(e, path) or UserError(f"{path} cannot be read: {e}", "name another file in PODWRIGHT_TARGETS") from e
+        raise from_os(e, path) or UserError(
+            f"{path} cannot be read: {e}", "name another file in PODWRIGHT_TARGETS"
+        ) from e
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         raise UserError(
-            f"{path}{f' line {mark.line + 1}' if mark else ''} is not YAML: {getattr(e, 'problem', e)}", "mend that line"
+            f"{path}{f' line {mark.line + 1}' if mark else ''} is not YAML: {getattr(e, 'problem', e)}",
+            "mend that line",
         ) from e
     if found in (None, ""):
         return {}
@@ -273,10 +303,13 @@ def _parse(name: str, entry: Any, where: str) -> Settings:
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             guess = nearest(key, list(model.model_fields))
-            raise UserError(f"target {name!r} has no key {key!r}", f"did you mean {guess}?" if guess else _known(model)) from e
+            raise UserError(
+                f"target {name!r} has no key {key!r}", f"did you mean {guess}?" if guess else _known(model)
+            ) from e
         if first["type"] == "tuple_type":
             raise UserError(
-                f"target {name!r}: {key}={first['input']} is no list", f"write {key}=[{first['input']}], commas between several"
+                f"target {name!r}: {key}={first['input']} is no list",
+                f"write {key}=[{first['input']}], commas between several",
             ) from e
         said = first["msg"].removeprefix("Value error, ")
         given = f"{key}={first['input']} " if key and isinstance(first["input"], str) else f"{key}: " if key else ""

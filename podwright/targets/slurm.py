@@ -82,7 +82,12 @@ class Slurm:
             try:
                 log = folder / "sbatch.txt"
                 child = self._shell.start(
-                    rendered.argv, cwd=rendered.cwd, env=rendered.env, log=log, keep_open=(lock,), without=_OF_ANOTHER_JOB
+                    rendered.argv,
+                    cwd=rendered.cwd,
+                    env=rendered.env,
+                    log=log,
+                    keep_open=(lock,),
+                    without=_OF_ANOTHER_JOB,
                 )
             except FileNotFoundError:
                 (folder / "sbatch.txt").write_text("sbatch is not on this machine")
@@ -101,7 +106,10 @@ class Slurm:
     def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
         run, number = _place(handle)
         if process >= self._settings.num_tasks:
-            raise UserError(f"--process {process}: there are {self._settings.num_tasks}", f"type 0 to {self._settings.num_tasks - 1}")
+            raise UserError(
+                f"--process {process}: there are {self._settings.num_tasks}",
+                f"type 0 to {self._settings.num_tasks - 1}",
+            )
         return run.log_since(number, since, process)
 
     def stop(self, handle: Handle, *, force: bool = False) -> None:
@@ -128,16 +136,29 @@ class Slurm:
         tell = shlex.join([own.python or sys.executable, "-m", "podwright.train", "facts", *arguments])
         peers = 'peers=$(scontrol show hostnames "$SLURM_JOB_NODELIST")'
         meet = '--rank "$SLURM_PROCID" --meet "$(echo "$peers" | head -n 1):$((12000 + SLURM_JOB_ID % 20000))"'
-        lines = [*(f"{line} >&2 || exit 1" for line in own.setup), peers, f'exec {tell} $(echo "$peers" | sed "s/^/--peer /") {meet}']
+        lines = [
+            *(f"{line} >&2 || exit 1" for line in own.setup),
+            peers,
+            f'exec {tell} $(echo "$peers" | sed "s/^/--peer /") {meet}',
+        ]
         script = "\n".join(lines)
         where = [option for option in _options(own) if option.startswith(_CHOOSING)]
-        argv = ["srun", "--job-name=podwright-doctor", "--time=5", f"--immediate={_PATIENCE_S}", *where, "--ntasks-per-node=1", *own.sbatch]
+        argv = [
+            "srun",
+            "--job-name=podwright-doctor",
+            "--time=5",
+            f"--immediate={_PATIENCE_S}",
+            *where,
+            "--ntasks-per-node=1",
+            *own.sbatch,
+        ]
         code, out, err = self._ask(*argv, "bash", "-c", script, seconds=_PATIENCE_S + 300)
         told = facts_in(out)
         if len(told) < own.nodes:
             said = " ".join(err.split())[-300:] or f"srun ended with exit code {code}"
             raise UserError(
-                f"{len(told)} of {own.nodes} machines of {self._name} have answered: {said}", f"type: podwright target check {self._name}"
+                f"{len(told)} of {own.nodes} machines of {self._name} have answered: {said}",
+                f"type: podwright target check {self._name}",
             )
         return told
 
@@ -170,11 +191,21 @@ class Slurm:
     def _job(self, handle: Handle) -> tuple[_Job | None, str]:
         """The job as SLURM knows it, or None; and why that cannot be told, or ""."""
         name = handle["job_name"]
-        code, out, err = self._ask("squeue", "--noheader", "--all", "--states=all", f"--name={name}", "--format=%A|%T|%r")
+        code, out, err = self._ask(
+            "squeue", "--noheader", "--all", "--states=all", f"--name={name}", "--format=%A|%T|%r"
+        )
         if code:
             return None, " ".join(err.split()) or f"squeue ended with exit code {code}"
-        if not out.strip():  # SLURM forgets a job some minutes after its end; its accounting, where there is one, does not
-            fields = ("--noheader", "--parsable2", "--allocations", "--starttime=now-90days", "--format=JobIDRaw,State,Reason")
+        if (
+            not out.strip()
+        ):  # SLURM forgets a job some minutes after its end; its accounting, where there is one, does not
+            fields = (
+                "--noheader",
+                "--parsable2",
+                "--allocations",
+                "--starttime=now-90days",
+                "--format=JobIDRaw,State,Reason",
+            )
             code, out, err = self._ask("sacct", f"--name={name}", *fields)
         rows = [line.split("|") for line in out.splitlines() if line.count("|") == 2] if not code else []
         if not rows:
@@ -199,23 +230,39 @@ class Slurm:
         mine = [row for row in rows if row[0].rstrip("*") == wanted]
         if not mine:
             known = sorted({row[0].rstrip("*") for row in rows})
-            said = f"partition={wanted}: there is no such partition" if wanted else "the cluster has no default partition"
+            said = (
+                f"partition={wanted}: there is no such partition" if wanted else "the cluster has no default partition"
+            )
             return [Remark("error", said, f"set partition to one of {', '.join(known)}")]
         found = []
         _, up, limit, *_ = mine[0]
         if up != "up":
-            found.append(Remark("error", f"partition {wanted} takes no jobs now (it is {up})", "take another partition, or wait"))
+            found.append(
+                Remark("error", f"partition {wanted} takes no jobs now (it is {up})", "take another partition, or wait")
+            )
         if own.time and seconds(own.time) > seconds(limit):
             found.append(
-                Remark("error", f"time={own.time}: partition {wanted} allows {limit}", f"set time={limit}; a run goes on over many jobs")
+                Remark(
+                    "error",
+                    f"time={own.time}: partition {wanted} allows {limit}",
+                    f"set time={limit}; a run goes on over many jobs",
+                )
             )
-        able = [row for row in mine if int(row[4]) >= own.cpus_per_task * own.tasks_per_node and _gpus(row[5]) >= own.gpus_per_node]
+        able = [
+            row
+            for row in mine
+            if int(row[4]) >= own.cpus_per_task * own.tasks_per_node and _gpus(row[5]) >= own.gpus_per_node
+        ]
         there = sum(int(row[3]) for row in able)
-        each = f"{own.cpus_per_task * own.tasks_per_node} CPUs" + (f" and {own.gpus_per_node} GPUs" if own.gpus_per_node else "")
+        each = f"{own.cpus_per_task * own.tasks_per_node} CPUs" + (
+            f" and {own.gpus_per_node} GPUs" if own.gpus_per_node else ""
+        )
         if there < own.nodes:
             said = f"nodes={own.nodes}: partition {wanted} has {there} node(s) with {each}, and {sum(int(row[3]) for row in mine)} in all"
             found.append(Remark("error", said, "lower nodes, gpus_per_node, tasks_per_node or cpus_per_task"))
-        elif own.nodes > (left := sum(int(row[3]) for row in able if not row[6].startswith(("down", "drain", "drng", "fail", "boot")))):
+        elif own.nodes > (
+            left := sum(int(row[3]) for row in able if not row[6].startswith(("down", "drain", "drng", "fail", "boot")))
+        ):
             said = f"nodes={own.nodes}: only {left} of the {there} node(s) with {each} in partition {wanted} are in service"
             found.append(Remark("warning", said, "a job waits until more are; `sinfo -R` says why they are not"))
         return found
@@ -230,10 +277,20 @@ class Slurm:
     def _places(self) -> list[Remark]:
         own, found = self._settings, []
         if own.python and not Path(own.python).exists():
-            found.append(Remark("error", f"python={own.python}: there is no such file here", "make an environment that the nodes share"))
+            found.append(
+                Remark(
+                    "error",
+                    f"python={own.python}: there is no such file here",
+                    "make an environment that the nodes share",
+                )
+            )
         if own.runs and not Path(own.runs).is_dir():
             found.append(
-                Remark("error", f"runs={own.runs}: there is no such folder", f"type `mkdir -p {shlex.quote(own.runs)}`, or mend runs")
+                Remark(
+                    "error",
+                    f"runs={own.runs}: there is no such folder",
+                    f"type `mkdir -p {shlex.quote(own.runs)}`, or mend runs",
+                )
             )
         return found
 
@@ -254,12 +311,20 @@ def _options(own: SlurmSettings) -> list[str]:
         "time": own.time,
         "signal": f"USR1@{own.warn_s}",  # to the trainer, not to the script
     }
-    return [*(f"--{key}={value}" for key, value in named.items() if value), "--requeue", "--open-mode=append", *own.sbatch]
+    return [
+        *(f"--{key}={value}" for key, value in named.items() if value),
+        "--requeue",
+        "--open-mode=append",
+        *own.sbatch,
+    ]
 
 
 def _failed(line: str) -> str:
     """Detail and fix, as words of shell, for when a line of setup fails."""
-    texts = (f"a line of the target's setup failed on the cluster: {line}", "mend setup of the target, then resume the run")
+    texts = (
+        f"a line of the target's setup failed on the cluster: {line}",
+        "mend setup of the target, then resume the run",
+    )
     return shlex.join(json.dumps(text)[1:-1] for text in texts)
 
 
@@ -301,7 +366,9 @@ _WHY = {
         fix="raise time of the target, or lower checkpoint.every_n_steps, then resume the run",
     ),
     "refused": Polled(
-        Process.ENDED, ending=Ending.TIMED_OUT, detail="the trainer saved and left as it was warned to; SLURM would not queue the job again"
+        Process.ENDED,
+        ending=Ending.TIMED_OUT,
+        detail="the trainer saved and left as it was warned to; SLURM would not queue the job again",
     ),
 }
 

@@ -98,4 +98,6 @@ REFUSED: dict[str, str] = {
 
 
 def remedy(said: str) -> str:
-    return next((fix for sign, fix in REFUSED.items() if sign in said.lower()), "change the target, then resume the run")
+    return next(
+        (fix for sign, fix in REFUSED.items() if sign in said.lower()), "change the target, then resume the run"
+    )

@@ -53,12 +53,23 @@ class Ssh:
             "python": _python(own),
             "tasks": own.num_tasks,
             "per_node": own.tasks_per_node,
-            "cpus": f"$(( ($(nproc) + {own.tasks_per_node - 1}) / {own.tasks_per_node} ))" if own.tasks_per_node > 1 else "$(nproc)",
+            "cpus": f"$(( ($(nproc) + {own.tasks_per_node - 1}) / {own.tasks_per_node} ))"
+            if own.tasks_per_node > 1
+            else "$(nproc)",
             "several": own.num_tasks > 1,
             "gpus": own.gpus_per_node,
         }
-        files = {folder / script: scripts.filled(script, values, failed=setup_failed) for script in ("start.sh", "process.sh")}
-        plan = {"hosts": own.hosts, "address": address, "control": port + 1, "per_node": own.tasks_per_node, "shared": shared}
+        files = {
+            folder / script: scripts.filled(script, values, failed=setup_failed)
+            for script in ("start.sh", "process.sh")
+        }
+        plan = {
+            "hosts": own.hosts,
+            "address": address,
+            "control": port + 1,
+            "per_node": own.tasks_per_node,
+            "shared": shared,
+        }
         files[folder / "job.json"] = json.dumps(plan, indent=1) + "\n"
         handle = {
             "run_dir": str(job.run_dir),
@@ -67,9 +78,13 @@ class Ssh:
             "ssh": list(own.ssh),
             "shared": shared,
             "home": home,
-            "attempt_dir": str(folder) if shared else str(RunDir(Path(home, "work", "runs", run.name)).attempt(job.attempt)),
+            "attempt_dir": str(folder)
+            if shared
+            else str(RunDir(Path(home, "work", "runs", run.name)).attempt(job.attempt)),
         }
-        return Rendered((sys.executable, "-m", "podwright.targets.ssh_start", str(folder)), job.cwd, handle, files=files)
+        return Rendered(
+            (sys.executable, "-m", "podwright.targets.ssh_start", str(folder)), job.cwd, handle, files=files
+        )
 
     def submit(self, rendered: Rendered) -> Handle:
         self._asked = None
@@ -83,7 +98,9 @@ class Ssh:
         write_json(folder / "order.json", order)
         _point_at(run, number)
         with alive.held(run.alive(number)) as lock:
-            child = self._shell.start(rendered.argv, cwd=rendered.cwd, env=rendered.env, log=folder / "ssh.txt", keep_open=(lock,))
+            child = self._shell.start(
+                rendered.argv, cwd=rendered.cwd, env=rendered.env, log=folder / "ssh.txt", keep_open=(lock,)
+            )
         self._shell.wait(child)
         return rendered.handle
 
@@ -97,7 +114,10 @@ class Ssh:
     def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
         run, number = _place(handle)
         if process >= self._settings.num_tasks:
-            raise UserError(f"--process {process}: there are {self._settings.num_tasks}", f"type 0 to {self._settings.num_tasks - 1}")
+            raise UserError(
+                f"--process {process}: there are {self._settings.num_tasks}",
+                f"type 0 to {self._settings.num_tasks - 1}",
+            )
         self.poll(handle)  # which brings what is new
         return run.log_since(number, since, process)
 
@@ -110,7 +130,10 @@ class Ssh:
         for sign in signs:
             (run.attempt(number) / sign).touch()  # by which also who is about to start it knows
         attempt = shlex.quote(handle["attempt_dir"])
-        of_each(self._hosts(handle), lambda _, host: host.call(f"cd {attempt} 2> /dev/null && touch {' '.join(signs)}; true"))
+        of_each(
+            self._hosts(handle),
+            lambda _, host: host.call(f"cd {attempt} 2> /dev/null && touch {' '.join(signs)}; true"),
+        )
 
     def release(self, handle: Handle) -> None:
         """End what is left, and take away what was brought; not from a host whose results have not come back."""
@@ -192,7 +215,9 @@ def _question(handle: Handle, host_number: int, host: Host) -> Callable[[Record]
         try:
             found: Record = json.loads(host.call(command, json.dumps(asked) + "\n"))
         except ValueError:
-            raise Trouble(f"host {host.name} has answered nothing that can be read", "look at its disk", Ending.CRASHED) from None
+            raise Trouble(
+                f"host {host.name} has answered nothing that can be read", "look at its disk", Ending.CRASHED
+            ) from None
         return found
 
     return ask

@@ -53,7 +53,13 @@ def check(own: SshSettings, hosts: Sequence[Host], python: str) -> list[Remark]:
             found += _of_host(host.name, folder, answer[-1])
             skew = abs(answer[-1]["time"] - begin)
             if skew > _SKEW_S + took:
-                found.append(Remark("warning", f"the clock of host {host.name} is {skew:.0f} s off", "have it follow an NTP server there"))
+                found.append(
+                    Remark(
+                        "warning",
+                        f"the clock of host {host.name} is {skew:.0f} s off",
+                        "have it follow an NTP server there",
+                    )
+                )
     return found or [Remark("info", f"{len(hosts)} host(s) answer, and have what starts a run")]
 
 
@@ -61,13 +67,21 @@ def _of_host(name: str, folder: str, facts: Record) -> list[Remark]:
     found = []
     if tuple(facts["python"]) < _OLDEST:
         version = ".".join(map(str, facts["python"]))
-        found.append(Remark("error", f"host {name} has Python {version}, and 3.11 is needed", "set python of the target to a newer one"))
+        found.append(
+            Remark(
+                "error",
+                f"host {name} has Python {version}, and 3.11 is needed",
+                "set python of the target to a newer one",
+            )
+        )
     if facts["lacks"]:
         fix = "install the trainer's packages there (pip install -e '.[torch]' in podwright's clone), or set python of the target to theirs"
         found.append(Remark("error", f"the Python of host {name} lacks {', '.join(facts['lacks'])}", fix))
     if facts["free"] < _LEAST_FREE:
         free = f"host {name}: {facts['free'] / (1 << 30):.1f} GiB are free for {folder}"
-        found.append(Remark("warning", free, "free some: a checkpoint holds weights and optimizer, and several are kept"))
+        found.append(
+            Remark("warning", free, "free some: a checkpoint holds weights and optimizer, and several are kept")
+        )
     if not facts["sees"]:
         fix = "mount the same folder there, or take runs out of the target: runs are then brought to the hosts"
         found.append(Remark("error", f"host {name} does not see in {folder} what is written here", fix))
@@ -80,7 +94,10 @@ def examine(own: SshSettings, hosts: Sequence[Host], python: str, arguments: lis
     places = [own.address or hosts[0].address, *(host.address for host in hosts[1:])]
     meet = f"{places[0]}:{12000 + secrets.randbelow(20_000)}"
     if not own.runs:  # runs will not be where they are kept here
-        arguments = [own.folder.removeprefix("~/") if before == "--folder" else word for before, word in pairwise(["", *arguments])]
+        arguments = [
+            own.folder.removeprefix("~/") if before == "--folder" else word
+            for before, word in pairwise(["", *arguments])
+        ]
     given = [*arguments, *(word for place in places for word in ("--peer", place)), "--meet", meet]
 
     def ask(number: int, host: Host) -> Record:
@@ -95,7 +112,9 @@ def examine(own: SshSettings, hosts: Sequence[Host], python: str, arguments: lis
             if not own.runs:
                 host.call(f"rm -rf {shlex.quote(home)}")
         if not told:
-            raise Trouble(f"host {host.name} has told nothing of itself", "type `podwright target check` with the target's name")
+            raise Trouble(
+                f"host {host.name} has told nothing of itself", "type `podwright target check` with the target's name"
+            )
         return told[-1] | {"host": host.name}
 
     answers = of_each(hosts, ask)

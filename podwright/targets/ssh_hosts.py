@@ -142,7 +142,15 @@ class Host:
         socket = f"{self.shell.sockets()}/{zlib.crc32(' '.join(self.options).encode()):08x}-%C"
         given = [f"-o{key}={value}" for key, value in _OPTIONS.items()]
         port = ["-p", self.port] if self.port else []
-        return ["ssh", *self.options, *given, f"-oControlPath={socket}", *port, self.login, f"sh -c {shlex.quote(command)}"]
+        return [
+            "ssh",
+            *self.options,
+            *given,
+            f"-oControlPath={socket}",
+            *port,
+            self.login,
+            f"sh -c {shlex.quote(command)}",
+        ]
 
     def call(self, command: str, given: str = "", seconds: float | None = 60.0) -> str:
         """What `command` prints; Trouble when it fails."""
@@ -179,7 +187,9 @@ class Host:
             if found := re.search(words.pattern, said):
                 groups = [group for group in found.groups() if group]
                 told = self._told(said)
-                return Trouble(words.what.format(*groups, **told), words.fix.format(*groups, **told), words.ending, said)
+                return Trouble(
+                    words.what.format(*groups, **told), words.fix.format(*groups, **told), words.ending, said
+                )
         last = self._told(said)["said"]
         if code < 0:
             return Trouble(f"host {self.name} has not answered in time", "try again", Ending.NO_CAPACITY)

@@ -41,7 +41,13 @@ def record(polled: Polled) -> Record:
 def told(kept: Record) -> Polled:
     ending = Ending(kept["ending"]) if kept["ending"] else None
     return Polled(
-        Process.ENDED, kept["returncode"], ending=ending, detail=kept["detail"], fix=kept["fix"], who=kept["who"], first=kept["first"]
+        Process.ENDED,
+        kept["returncode"],
+        ending=ending,
+        detail=kept["detail"],
+        fix=kept["fix"],
+        who=kept["who"],
+        first=kept["first"],
     )
 
 
@@ -56,15 +62,32 @@ def _over(names: Sequence[str], told: dict[int, Record], ended: Record) -> Polle
         answer = told.get(list(names).index(host))
         if answer and not answer["alive"] and answer["record"]["phase"] != "ended":
             return _gone(host, answer["rebooted"])
-        return Polled(Process.ENDED, ending=Ending.NODE_LOST, detail=f"host {host} was lost: the others heard nothing of it any more")
+        return Polled(
+            Process.ENDED,
+            ending=Ending.NODE_LOST,
+            detail=f"host {host} was lost: the others heard nothing of it any more",
+        )
     if fault["kind"] == "port":
         detail = f"the processes cannot meet at {host}: {fault['why']}"
-        return Polled(Process.ENDED, ending=Ending.CRASHED, detail=detail, fix="type podwright resume: each attempt takes another port")
-    detail = f"{fault['why']} did not come to {host} in time" if fault["kind"] == "absent" else f"{host} cannot reach {fault['why']}"
-    return Polled(Process.ENDED, ending=Ending.CRASHED, detail=detail, fix=_OPEN.format(port=fault["port"], host=names[0]))
+        return Polled(
+            Process.ENDED,
+            ending=Ending.CRASHED,
+            detail=detail,
+            fix="type podwright resume: each attempt takes another port",
+        )
+    detail = (
+        f"{fault['why']} did not come to {host} in time"
+        if fault["kind"] == "absent"
+        else f"{host} cannot reach {fault['why']}"
+    )
+    return Polled(
+        Process.ENDED, ending=Ending.CRASHED, detail=detail, fix=_OPEN.format(port=fault["port"], host=names[0])
+    )
 
 
 def _gone(host: str, rebooted: bool) -> Polled:
     if rebooted:
         return Polled(Process.ENDED, ending=Ending.NODE_LOST, detail=f"host {host} was started anew")
-    return Polled(Process.ENDED, ending=Ending.UNKNOWN, detail=f"somebody killed what watches over the processes on host {host}")
+    return Polled(
+        Process.ENDED, ending=Ending.UNKNOWN, detail=f"somebody killed what watches over the processes on host {host}"
+    )

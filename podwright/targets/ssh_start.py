@@ -44,7 +44,14 @@ def start(folder: Path, order: dict[str, Any]) -> None:
     attempt = shlex.quote(handle["attempt_dir"])
     if (folder / "stop").exists():
         return
-    _all(of_each(hosts, lambda number, host: print(host.call(f"cd {attempt} && exec bash start.sh {number}", given + "\n", None), end="")))
+    _all(
+        of_each(
+            hosts,
+            lambda number, host: print(
+                host.call(f"cd {attempt} && exec bash start.sh {number}", given + "\n", None), end=""
+            ),
+        )
+    )
     if (folder / "stop").exists():
         of_each(hosts, lambda number, host: host.call(f"touch {attempt}/stop"))
 
@@ -84,14 +91,17 @@ def _inputs(recipe: dict[str, Any], cwd: Path) -> list[str]:
         for key, value in (recipe.get(section) or {}).items()
         if isinstance(value, str) and (key == "source" or key.endswith("_weights"))
     }
-    named |= {f"rewards[{n}].function": one["function"].partition(":")[0] for n, one in enumerate(recipe.get("rewards") or [])}
+    named |= {
+        f"rewards[{n}].function": one["function"].partition(":")[0] for n, one in enumerate(recipe.get("rewards") or [])
+    }
     found = []
     for key, value in named.items():
         if not value or value.startswith(("/", "~")) or not (cwd / value).exists():
             continue
         if ".." in Path(value).parts:
             raise Trouble(
-                f"{key}={value} is above the folder that is brought to the hosts", "give a path that every host has, beginning with /"
+                f"{key}={value} is above the folder that is brought to the hosts",
+                "give a path that every host has, beginning with /",
             )
         found.append(value)
     return found

@@ -64,7 +64,11 @@ def _mirror(run: RunDir, name: str) -> str | None:
 def _fault(name: str) -> UserError | None:
     if name not in TRACKERS:
         guess = nearest(name, list(TRACKERS))
-        return UserError(f"there is no tracker {name!r}", f"did you mean {guess}?" if guess else f"known: {', '.join(TRACKERS)}")
+        return UserError(
+            f"there is no tracker {name!r}", f"did you mean {guess}?" if guess else f"known: {', '.join(TRACKERS)}"
+        )
     if importlib.util.find_spec(name) is None:
-        return UserError(f"the tracker {name} is not installed", f"type pip install -e '.[{name}]' in podwright's clone")
+        return UserError(
+            f"the tracker {name} is not installed", f"type pip install -e '.[{name}]' in podwright's clone"
+        )
     return None

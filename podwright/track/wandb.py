@@ -51,7 +51,9 @@ def send(run: RunDir, batch: Batch) -> str | None:
             tracked.define_metric(f"{stage}/step", hidden=True)
             tracked.define_metric(f"{stage}/*", step_metric=f"{stage}/step")
         for row in batch.rows:
-            tracked.log({f"{row.stage}/{name}": value for name, value in row.figures.items()} | {f"{row.stage}/step": row.step})
+            tracked.log(
+                {f"{row.stage}/{name}": value for name, value in row.figures.items()} | {f"{row.stage}/step": row.step}
+            )
         if batch.ending is not None:
             tracked.summary["ending"] = batch.ending
     finally:

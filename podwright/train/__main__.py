@@ -144,7 +144,11 @@ def _guarded(run: RunDir, attempt: int, stopping: _Stopping) -> tuple[dict[str, 
         elsewhere = run.fault_elsewhere(attempt)
         seen = {"ending": str(ending), "step": None, "detail": detail, "fix": fix}
         return elsewhere or seen, True, elsewhere is None and not _PEER_GONE.search(str(e))
-    return {"ending": str(outcome.ending), "step": outcome.step, "detail": outcome.detail, "fix": outcome.fix}, False, True
+    return (
+        {"ending": str(outcome.ending), "step": outcome.step, "detail": outcome.detail, "fix": outcome.fix},
+        False,
+        True,
+    )
 
 
 def _run(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
@@ -217,14 +221,26 @@ def _explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     if full or "No space left" in str(e) or "disk quota exceeded" in str(e).lower():
         return Ending.CRASHED, f"the disk of {run.path} is full", f"free some space, {again}"
     if isinstance(e, OSError) and e.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return Ending.CRASHED, f"{e.filename or run.path} cannot be written ({e.strerror})", f"make it writable, {again}"
+        return (
+            Ending.CRASHED,
+            f"{e.filename or run.path} cannot be written ({e.strerror})",
+            f"make it writable, {again}",
+        )
     if "CUDA out of memory" in str(e):
         less = "lower per_device_batch_size and raise training.gradient_accumulation_steps, or type model.gradient_checkpointing=true"
         return Ending.OUT_OF_MEMORY, first, less
     if "RESOURCE_EXHAUSTED" in str(e) or isinstance(e, MemoryError):
-        return Ending.OUT_OF_MEMORY, first, "raise training.gradient_accumulation_steps or mesh.fsdp, or lower batch_size"
+        return (
+            Ending.OUT_OF_MEMORY,
+            first,
+            "raise training.gradient_accumulation_steps or mesh.fsdp, or lower batch_size",
+        )
     if _NOBODY_CAME.search(str(e)):
-        return Ending.STALLED, f"another process of the run did not come to a collective ({first})", f"compare the logs of all, {again}"
+        return (
+            Ending.STALLED,
+            f"another process of the run did not come to a collective ({first})",
+            f"compare the logs of all, {again}",
+        )
     if _PEER_GONE.search(str(e)):
         return Ending.CRASHED, f"another process of the run is gone ({first})", f"read its log, {again}"
     return Ending.CRASHED, first, ""
@@ -301,7 +317,11 @@ def _data(argv: list[str]) -> dict[str, Any]:
     args = parser.parse_args(argv)
     if args.verb == "tokenize":
         return shards.tokenize(args.files, args.tokenizer, args.out, args.shard_tokens)
-    return shards.count(args.source, args.tokenizer) if args.verb == "count" else faults.check(args.source, args.vocab_size)
+    return (
+        shards.count(args.source, args.tokenizer)
+        if args.verb == "count"
+        else faults.check(args.source, args.vocab_size)
+    )
 
 
 def _draw(argv: list[str]) -> dict[str, Any]:
@@ -317,7 +337,9 @@ def _draw(argv: list[str]) -> dict[str, Any]:
         if count < least:
             raise UserError(f"{option} {count} is less than {least}", f"type {option} 100")
     if args.folder.exists() and not (args.folder.is_dir() and next(args.folder.iterdir(), None) is None):
-        raise UserError(f"{args.folder} is there already and not empty", "name a directory that does not exist yet or is empty")
+        raise UserError(
+            f"{args.folder} is there already and not empty", "name a directory that does not exist yet or is empty"
+        )
     (told if args.pairs else drawn).write(args.folder, args.num_train, args.num_test, args.seed)
     return {"out": str(args.folder), "train": args.num_train, "val": args.num_test}
 

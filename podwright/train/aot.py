@@ -43,7 +43,11 @@ def run(spec: dict[str, Any], record: Path) -> None:
     assert not isinstance(recipe, TorchRecipe), "PyTorch compiles nothing ahead"
     devices = _devices(spec["topology"])
     made = _programs(recipe, spec["dims"], make_mesh(recipe.mesh, devices))[spec["program"]]
-    tell("lowering", arguments=dict(_sizes(made.arguments)), beside={k: sum(b for _, b in _sizes(v)) for k, v in made.beside.items()})
+    tell(
+        "lowering",
+        arguments=dict(_sizes(made.arguments)),
+        beside={k: sum(b for _, b in _sizes(v)) for k, v in made.beside.items()},
+    )
     traced = made.trace()
     lowered = traced.lower()
     tell("kernels")
@@ -81,7 +85,9 @@ def _programs(recipe: JaxRecipe, dims: dict[str, Any], mesh: Mesh) -> dict[str, 
 def _devices(topology: dict[str, Any] | None) -> list[jax.Device]:
     if topology is None:
         return jax.devices()
-    return list(topologies.get_topology_desc(platform="tpu", topology_name=topology["name"], **topology["options"]).devices)
+    return list(
+        topologies.get_topology_desc(platform="tpu", topology_name=topology["name"], **topology["options"]).devices
+    )
 
 
 def _kernels(traced: jax.stages.Traced, device: jax.Device) -> list[tuple[str, jax.stages.Lowered]]:
@@ -105,7 +111,9 @@ def _calls(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
         if equation.primitive.name == "pallas_call":
             yield equation
             continue
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: isinstance(x, Jaxpr | ClosedJaxpr)):
+        for inner in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: isinstance(x, Jaxpr | ClosedJaxpr)
+        ):
             if isinstance(inner, Jaxpr | ClosedJaxpr):
                 yield from _calls(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner)
 

@@ -55,7 +55,9 @@ class Checkpoints:
         """Starts the save and returns; the step appears under its name only when it is whole."""
         if from_first(lambda: step in self._manager.all_steps()):
             return
-        self._manager.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), cursor=ocp.args.JsonSave(cursor)))
+        self._manager.save(
+            step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), cursor=ocp.args.JsonSave(cursor))
+        )
 
     def restore(self, abstract: Tree, part: bool = False) -> Restored:
         """The newest state that can be read, under the shardings of `abstract`; the mesh may differ from the one it was saved on.
@@ -89,7 +91,10 @@ class Checkpoints:
         """What the checkpoint holds, or None and why not. Each process reads its own shards and waits for no other."""
         path = self._path / str(step)
         try:
-            return {"state": _read_tree(path / "state", abstract, part), "cursor": ocp.JsonCheckpointHandler().restore(path / "cursor")}, ""
+            return {
+                "state": _read_tree(path / "state", abstract, part),
+                "cursor": ocp.JsonCheckpointHandler().restore(path / "cursor"),
+            }, ""
         except Exception as e:
             return None, _damage(e)
 

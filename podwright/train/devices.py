@@ -60,7 +60,10 @@ def _sample(path: Path, measure: Gauge, ended: threading.Event, first_s: float) 
 
 
 def cpu() -> Gauge:
-    process, cores = psutil.Process(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
+    process, cores = (
+        psutil.Process(),
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1,
+    )
     total = psutil.virtual_memory().total
     process.cpu_percent()  # the first call only begins the count
 
@@ -93,7 +96,12 @@ def gpu(uuid: str) -> Gauge:
 
     def measure() -> dict[str, Any]:
         busy, memory, power = (
-            ask(q) for q in (pynvml.nvmlDeviceGetUtilizationRates, pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlDeviceGetPowerUsage)
+            ask(q)
+            for q in (
+                pynvml.nvmlDeviceGetUtilizationRates,
+                pynvml.nvmlDeviceGetMemoryInfo,
+                pynvml.nvmlDeviceGetPowerUsage,
+            )
         )
         return {
             "device": name,

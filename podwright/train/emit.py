@@ -30,7 +30,9 @@ class Emitter:
     def metrics(self, stage: str, step: int, figures: dict[str, Any]) -> None:
         if self.mine:
             known = {name: _plain(value) for name, value in figures.items()}
-            append_jsonl(self._run.metrics, {"stage": stage, "step": step, "time": time.time(), "attempt": self.attempt} | known)
+            append_jsonl(
+                self._run.metrics, {"stage": stage, "step": step, "time": time.time(), "attempt": self.attempt} | known
+            )
 
     def event(self, event: str, **fields: Any) -> None:
         if self.mine:

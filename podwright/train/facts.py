@@ -18,13 +18,18 @@ from typing import Any
 import psutil
 
 Facts = dict[str, Any]
-_NVIDIA = [f"{name}-cu{cuda}" for cuda in (12, 13) for name in ("nvidia-cudnn", "nvidia-nccl")] + ["jax-cuda12-plugin", "jax-cuda13-plugin"]
+_NVIDIA = [f"{name}-cu{cuda}" for cuda in (12, 13) for name in ("nvidia-cudnn", "nvidia-nccl")] + [
+    "jax-cuda12-plugin",
+    "jax-cuda13-plugin",
+]
 PACKAGES = ("podwright", "jax", "jaxlib", "libtpu", "torch", "transformers", "peft", "timm", "av", "pillow", *_NVIDIA)
 
 
 def gather(folders: list[str], peers: list[str], files: list[str]) -> Facts:
     """Of this machine; whether `folders` can be written, `peers` and itself among them have an address here, `files` are here."""
-    installed = {name: d.version for d in metadata.distributions() if (name := (d.metadata["Name"] or "").lower()) in PACKAGES}
+    installed = {
+        name: d.version for d in metadata.distributions() if (name := (d.metadata["Name"] or "").lower()) in PACKAGES
+    }
     gpus, fault, driver = _gpus()
     return {
         "host": socket.gethostname(),
@@ -58,7 +63,9 @@ def _gpus() -> tuple[list[Facts], str, str]:
     for i in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(i)
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-        found.append({"name": pynvml.nvmlDeviceGetName(handle), "memory_bytes": memory.total, "used_bytes": memory.used})
+        found.append(
+            {"name": pynvml.nvmlDeviceGetName(handle), "memory_bytes": memory.total, "used_bytes": memory.used}
+        )
     return found, "", str(pynvml.nvmlSystemGetDriverVersion())
 
 

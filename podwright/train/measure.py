@@ -82,7 +82,9 @@ def _round(once: Callable[[], float], seconds: float) -> Round:
 def _busy_s() -> float:
     """Seconds that all cores together have worked since the machine started, for us or for other machines; 0 where nobody counts."""
     try:
-        user, nice, system, _, _, irq, softirq, steal, *_ = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:])
+        user, nice, system, _, _, irq, softirq, steal, *_ = map(
+            int, Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+        )
     except OSError:
         return 0.0
     return (user + nice + system + irq + softirq + steal) / TICKS

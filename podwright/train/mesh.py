@@ -26,7 +26,9 @@ from podwright.models.param import batch_axes, tokens
 from podwright.recipe import pretrain, schema
 from podwright.slices import outer_shape
 
-HEARTBEAT_TIMEOUT_S = 60  # after which the others give up on a silent process (jax's own choice is 100); signs come twice as often
+HEARTBEAT_TIMEOUT_S = (
+    60  # after which the others give up on a silent process (jax's own choice is 100); signs come twice as often
+)
 
 T = TypeVar("T")
 
@@ -71,7 +73,9 @@ def make_mesh(want: schema.Mesh | pretrain.Mesh, devices: list[jax.Device] | Non
     row = by_device_kind(devices[0].device_kind)
     inner = tuple(n // o for n, o in zip(shape, outer, strict=True))
     split = bool(row and row.pod and row.pod.mesh_may_split)
-    return Mesh(create_hybrid_device_mesh(inner, outer, devices, allow_split_physical_axes=split), names, axis_types=types)
+    return Mesh(
+        create_hybrid_device_mesh(inner, outer, devices, allow_split_physical_axes=split), names, axis_types=types
+    )
 
 
 def agreed(stopping: Callable[[], bool]) -> Callable[[], bool]:

@@ -122,7 +122,9 @@ def orthogonalized(p: Param, x: jax.Array, mesh: Mesh, rules: Rules) -> jax.Arra
     spec, first = p.spec(mesh, rules), len(p.shape) - sum(p.matrix)
     over = [(axis,) if isinstance(axis, str) else axis or () for axis in spec]  # mesh axes of every dim
     parted = {d: axes for d, axes in enumerate(over) if d >= first and size(axes) > 1}
-    num = math.prod(p.shape[:first]) // math.prod(map(size, over[:first]))  # matrices that a device has, or has parts of
+    num = math.prod(p.shape[:first]) // math.prod(
+        map(size, over[:first])
+    )  # matrices that a device has, or has parts of
     parts = math.prod(map(size, parted.values()))
     copied: tuple[str, ...] = ()
     for axis in mesh.axis_names:  # copies that would find no matrix left do the same work twice, which costs no traffic

@@ -40,7 +40,9 @@ def abstract_state(tx: optax.GradientTransformation, params: Tree, mesh: Mesh) -
     """The optimizer's state as ShapeDtypeStructs: moments sharded as their weights, the rest replicated."""
     shapes = jax.eval_shape(tx.init, params)
     replicated = NamedSharding(mesh, PartitionSpec())
-    like = {(tuple(k.key for k in path), p.shape): p.sharding for path, p in jax.tree_util.tree_leaves_with_path(params)}
+    like = {
+        (tuple(k.key for k in path), p.shape): p.sharding for path, p in jax.tree_util.tree_leaves_with_path(params)
+    }
 
     def one(path: Any, leaf: Any) -> jax.ShapeDtypeStruct:
         names = tuple(k.key for k in path if isinstance(k, jax.tree_util.DictKey))

@@ -25,10 +25,16 @@ class Profile:
         if number not in self.steps:
             yield {}
             return
-        with jax.profiler.trace(self.folder / f"step-{number}"), jax.profiler.StepTraceAnnotation("step", step_num=number):
+        with (
+            jax.profiler.trace(self.folder / f"step-{number}"),
+            jax.profiler.StepTraceAnnotation("step", step_num=number),
+        ):
             yield {"profiled": True}
 
 
 def of(run: RunDir) -> Profile:
     """Every process must call it: each traces its own devices."""
-    return Profile(run.profile, frozenset(from_first(lambda: json.loads(run.profiled.read_text()) if run.profiled.exists() else [])))
+    return Profile(
+        run.profile,
+        frozenset(from_first(lambda: json.loads(run.profiled.read_text()) if run.profiled.exists() else [])),
+    )

@@ -35,11 +35,17 @@ def environment() -> dict[str, Any]:
     }
 
 
-def figures(dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, lengths_PG: np.ndarray, clock: Clock) -> dict[str, Any]:
+def figures(
+    dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, lengths_PG: np.ndarray, clock: Clock
+) -> dict[str, Any]:
     """Seconds by phase, sequences/s, generated tokens/s, MFU (null where the peak is not known), peak memory."""
     seconds = clock.total()
     flops = step_flops(dims, recipe, prompt_tokens, int(lengths_PG.sum()))
-    done = {"step_s": seconds, "sequences_per_s": lengths_PG.size / seconds, "tokens_per_s": int(lengths_PG.sum()) / seconds}
+    done = {
+        "step_s": seconds,
+        "sequences_per_s": lengths_PG.size / seconds,
+        "tokens_per_s": int(lengths_PG.sum()) / seconds,
+    }
     return clock.seconds | done | rates(flops, seconds)
 
 

@@ -26,7 +26,11 @@ from podwright.rundir import Ending, RunDir, write_json
 from podwright.train.emit import Emitter
 
 _PACKAGE = Path(podwright.__file__).parent
-_MEETING = ("torch/distributed/", "torch/autograd/graph.py", "torch/cuda/")  # where a process waits for others, or for its GPU, which does
+_MEETING = (
+    "torch/distributed/",
+    "torch/autograd/graph.py",
+    "torch/cuda/",
+)  # where a process waits for others, or for its GPU, which does
 _STEPS = 3  # after which there is a pace: the first ones compile
 Stand = dict[str, Any]
 """{rank, host, where, meets}: what the main thread of a process is at, and whether that is waiting for others"""
@@ -106,12 +110,18 @@ class Watchdog:
 
     def _look(self, begun: float) -> str:
         """Writes the stacks; of the first process, what all of them are at, in a line."""
-        stand = {"rank": self._rank, "host": socket.gethostname(), **standing(sys._current_frames()[threading.main_thread().ident or 0])}
+        stand = {
+            "rank": self._rank,
+            "host": socket.gethostname(),
+            **standing(sys._current_frames()[threading.main_thread().ident or 0]),
+        }
         seconds = time.monotonic() - begun
         try:
             with self._run.stacks(self._emit.attempt, self._rank).open("a") as f:
                 print(
-                    f"nothing since {seconds:.0f} s, after step {self._step}; process {self._rank} on {stand['host']}:", file=f, flush=True
+                    f"nothing since {seconds:.0f} s, after step {self._step}; process {self._rank} on {stand['host']}:",
+                    file=f,
+                    flush=True,
                 )
                 faulthandler.dump_traceback(f, all_threads=True)
         except OSError as e:
@@ -146,16 +156,28 @@ def standing(innermost: FrameType) -> dict[str, Any]:
     while frame:
         frames.append((frame.f_code.co_filename, f"{frame.f_lineno} in {frame.f_code.co_name}"))
         frame = frame.f_back
-    own = next((f"{Path(file).relative_to(_PACKAGE.parent)}:{line}" for file, line in frames if Path(file).is_relative_to(_PACKAGE)), "")
+    own = next(
+        (
+            f"{Path(file).relative_to(_PACKAGE.parent)}:{line}"
+            for file, line in frames
+            if Path(file).is_relative_to(_PACKAGE)
+        ),
+        "",
+    )
     file, line = frames[0]
     inner = "" if Path(file).is_relative_to(_PACKAGE) else f"{'/'.join(Path(file).parts[-3:])}:{line}"
-    return {"where": ", in ".join(part for part in (own, inner) if part), "meets": any(m in file for file, _ in frames for m in _MEETING)}
+    return {
+        "where": ", in ".join(part for part in (own, inner) if part),
+        "meets": any(m in file for file, _ in frames for m in _MEETING),
+    }
 
 
 def told(stands: list[Stand], size: int, seconds: float) -> str:
     """Who is elsewhere than the others, in a line: one that says nothing, one that does not wait for others, or the fewer."""
     begin = f"no step has ended for {seconds:.0f} s: "
-    silent = sorted(set(range(size)) - {s["rank"] for s in stands}) if size > 1 else []  # a process can speak of itself alone
+    silent = (
+        sorted(set(range(size)) - {s["rank"] for s in stands}) if size > 1 else []
+    )  # a process can speak of itself alone
     groups: dict[str, list[Stand]] = {}
     for stand in stands:
         groups.setdefault(stand["where"], []).append(stand)
@@ -165,7 +187,13 @@ def told(stands: list[Stand], size: int, seconds: float) -> str:
     most = max(map(len, groups.values()))
     alike = len(groups) > 1 and sum(len(g) == most for g in groups.values()) > 1
     working = [s for s in stands if not s["meets"]]
-    apart = working if 0 < len(working) < len(stands) else [] if alike else [s for g in groups.values() if len(g) < most for s in g]
+    apart = (
+        working
+        if 0 < len(working) < len(stands)
+        else []
+        if alike
+        else [s for g in groups.values() if len(g) < most for s in g]
+    )
     parts = [f"rank {n} gives no sign" for n in silent]
     parts += [f"rank {s['rank']} (host {s['host']}) is at {s['where']}" for s in apart]
     for where, group in groups.items():

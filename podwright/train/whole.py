@@ -22,7 +22,9 @@ def check(out: Path) -> None:
 @contextlib.contextmanager
 def made(out: Path) -> Iterator[Path]:
     """A folder to write into, which is `out` in the end, and gone where that fails."""
-    part = out.with_name(f".{out.name}.{os.getpid()}.part")  # what a killed process leaves behind is not taken for a model
+    part = out.with_name(
+        f".{out.name}.{os.getpid()}.part"
+    )  # what a killed process leaves behind is not taken for a model
     try:
         yield part
         part.rename(out)

@@ -56,7 +56,9 @@ def _written(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Ou
 def _dead(run: RunDir, log: str, polled: Polled, stop_wanted: bool) -> Outcome:
     """An attempt whose trainer wrote no exit.json."""
     returncode = polled.returncode
-    last = next((line.strip() for line in reversed(log.splitlines()) if line.strip() and not line.startswith(_SCHEDULER)), "")
+    last = next(
+        (line.strip() for line in reversed(log.splitlines()) if line.strip() and not line.startswith(_SCHEDULER)), ""
+    )
     how = f"{polled.who}: {_how(returncode)}" if polled.who else _how(returncode)
     if stop_wanted and returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
         return Outcome(Ending.STOPPED, f"stopped before the trainer could save ({how})")
@@ -71,7 +73,8 @@ def _dead(run: RunDir, log: str, polled: Polled, stop_wanted: bool) -> Outcome:
         )
     if returncode is None and "Traceback" not in log:
         return Outcome(
-            Ending.UNKNOWN, f"the trainer ended without a word; its log ends with: {last}" if last else "the trainer left no sign"
+            Ending.UNKNOWN,
+            f"the trainer ended without a word; its log ends with: {last}" if last else "the trainer left no sign",
         )
     return Outcome(Ending.CRASHED, f"{last or 'no output'} ({how})")
 

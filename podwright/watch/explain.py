@@ -25,7 +25,13 @@ def lines(text: Iterable[str], only_causes: bool = False) -> list[Record]:
             found[rule.name] = (rule, line.strip()[:_SHOWN])
     ranked = sorted(found.values(), key=lambda match: match[0].follows)
     return [
-        {"rule": rule.name, "ending": str(rule.ending), "cause": rule.cause, "remedy": rule.remedy, "evidence": evidence}
+        {
+            "rule": rule.name,
+            "ending": str(rule.ending),
+            "cause": rule.cause,
+            "remedy": rule.remedy,
+            "evidence": evidence,
+        }
         for rule, evidence in ranked
     ]
 
@@ -45,7 +51,9 @@ def run(found: RunDir) -> list[Record]:
     if not attempts:
         raise UserError(f"{found.name} has not started yet: there is no log", f"type podwright watch {found.typed}")
     newest = found.attempt(attempts[-1])
-    matches = [match | {"file": str(path)} for path in sorted(newest.rglob("*")) if _is_log(path) for match in file(path)]
+    matches = [
+        match | {"file": str(path)} for path in sorted(newest.rglob("*")) if _is_log(path) for match in file(path)
+    ]
     if not matches:
         return _last_word(found, attempts[-1])
     follows = {rule.name: rule.follows for rule in RULES}

@@ -51,10 +51,15 @@ class LiveView:
 
     def _picture(self, standing: str, attempt: int) -> RenderableType:
         p = self._progress
-        rows: list[RenderableType] = [Text.assemble((self._name, "bold"), f"  {standing}  {p.phase}  attempt {attempt}")]
+        rows: list[RenderableType] = [
+            Text.assemble((self._name, "bold"), f"  {standing}  {p.phase}  attempt {attempt}")
+        ]
         if p.stage:
             rows += [self._bar(), Text("  ".join(of_step(p.latest)))]
-        for name, tested, form in (("accuracy", p.accuracy, percent), ("held-out loss", p.held_out_loss, "{:.4f}".format)):
+        for name, tested, form in (
+            ("accuracy", p.accuracy, percent),
+            ("held-out loss", p.held_out_loss, "{:.4f}".format),
+        ):
             first, latest = tested(first=True), tested(first=False)
             if first is not None and latest is not None:
                 rows.append(Text(f"{name} {form(first)} before, {form(latest)} latest"))

@@ -38,7 +38,9 @@ def sampled(mesh):
         calls.append(list(zip(question, values, strict=True)))
         return values
 
-    training, testing = (prompts.encode(part, tokenizer, recipe.data, recipe.rollout.max_prompt_length) for part in (train, test))
+    training, testing = (
+        prompts.encode(part, tokenizer, recipe.data, recipe.rollout.max_prompt_length) for part in (train, test)
+    )
     collector = Collector(setup, made, training, tokenizer, [LoadedReward("mine", reward, 1.0)])
     found = collector.sample(params, 0, 0)
     figures, flags, samples = Evaluator(setup, made["evaluate"], testing, tokenizer).run(params)

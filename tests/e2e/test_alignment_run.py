@@ -13,12 +13,20 @@ from podwright.rundir import RunDir, read_metrics
 from tests.e2e.trainer import ROOT, finish, prepare, start
 
 RECIPE = "phase1-tiny"
-SMALL = ("data.num_train=60", "data.num_test=10", "per_device_batch_size=16", "training.max_steps=5", "evaluation.every_n_steps=2")
+SMALL = (
+    "data.num_train=60",
+    "data.num_test=10",
+    "per_device_batch_size=16",
+    "training.max_steps=5",
+    "evaluation.every_n_steps=2",
+)
 
 
 def podwright(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, "-m", "podwright", *argv], cwd=folder, env=env, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "podwright", *argv], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
 
 
 def test_a_typed_run_leaves_a_report_and_an_aligner_for_phase_2(tmp_path: Path) -> None:
@@ -38,7 +46,9 @@ def test_a_typed_run_leaves_a_report_and_an_aligner_for_phase_2(tmp_path: Path) 
     page = (run.report / "report.md").read_text()
     assert "| text | image | 10 |" in page and "of the nearest answers among 10 held-out lines are right" in page
     drawn = {"retrieval.svg", "directions.svg", "loss.svg", "learning-rate.svg", "samples-per-s.svg", "devices.svg"}
-    assert {p.name for p in run.report.glob("*.svg")} == drawn and "<th>from</th>" in (run.report / "report.html").read_text()
+    assert {p.name for p in run.report.glob("*.svg")} == drawn and "<th>from</th>" in (
+        run.report / "report.html"
+    ).read_text()
     planned = podwright(tmp_path, "plan", "phase2-tiny", f"aligner.source={run.aligner}", "--json")
     assert planned.returncode == 0 and json.loads(planned.stdout)["ok"] is not False
 

@@ -41,10 +41,16 @@ def test_eval_of_a_directory_takes_overrides_and_a_foreign_file_whole(hub, tmp_p
         append_jsonl(data, {"question": f"{n}+1?", "answer": f"#### {n + 1}"})
     found = standalone.evaluate(model, str(data), 0, ["rollout.total_generation_steps=4", "evaluation.batch_size=2"])
     assert found["num"] == 5 and found["mean_tokens"] <= 4
-    with pytest.raises(UserError, match=r"unknown key rollout\.total_generation; did you mean rollout\.total_generation_steps"):
+    with pytest.raises(
+        UserError, match=r"unknown key rollout\.total_generation; did you mean rollout\.total_generation_steps"
+    ):
         standalone.evaluate(model, str(data), 0, ["rollout.total_generation=4"])
-    with pytest.raises(UserError, match=r"more than the model's 40960 positions; type rollout\.total_generation_steps=40704 or less"):
-        standalone.evaluate(model, str(data), 0, ["rollout.total_generation_steps=40800", "rollout.max_prompt_length=256"])
+    with pytest.raises(
+        UserError, match=r"more than the model's 40960 positions; type rollout\.total_generation_steps=40704 or less"
+    ):
+        standalone.evaluate(
+            model, str(data), 0, ["rollout.total_generation_steps=40800", "rollout.max_prompt_length=256"]
+        )
 
 
 def moves_to(hub, commit):

@@ -14,7 +14,9 @@ GSM8K = ROOT.parent / "shared" / "data" / "gsm8k"
 
 def podwright(*argv, timeout=500):
     env = os.environ | {"XLA_FLAGS": ""}  # one device, as on a user's machine
-    done = subprocess.run([sys.executable, "-m", "podwright", *argv], cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run(
+        [sys.executable, "-m", "podwright", *argv], cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout
+    )
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -23,7 +25,9 @@ def run_and_report(tmp_path, *argv):
     runs = ["--runs", str(tmp_path)]
     done = podwright("run", *argv, "--name", "smoke", *runs, "--json")
     standing = json.loads(done.stdout)
-    assert done.returncode == 0 and standing["ending"] == "FINISHED", done.stderr + (tmp_path / "smoke/attempts/1/log.txt").read_text()
+    assert done.returncode == 0 and standing["ending"] == "FINISHED", (
+        done.stderr + (tmp_path / "smoke/attempts/1/log.txt").read_text()
+    )
     result = json.loads(podwright("report", "smoke", *runs, "--json").stdout)
     assert [r["name"] for r in json.loads(podwright("list", *runs, "--json").stdout)] == ["smoke"]
     return standing, result

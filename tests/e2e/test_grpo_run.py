@@ -12,7 +12,19 @@ import pytest
 
 from podwright.recipe import load
 from podwright.rundir import read_jsonl, read_metrics
-from tests.e2e.trainer import ROOT, environment, figures, finish, finish_several, logs, prepare, start, start_several, train, weights
+from tests.e2e.trainer import (
+    ROOT,
+    environment,
+    figures,
+    finish,
+    finish_several,
+    logs,
+    prepare,
+    start,
+    start_several,
+    train,
+    weights,
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +49,9 @@ def test_a_whole_run_leaves_every_record(whole):
     }
     assert set(" ".join(promised).split()) | {"reward/check_answer", "epoch"} <= set(steps["grpo"][0])
     assert len({s["question"] for s in read_jsonl(whole.samples)}) == 8
-    assert [r["step"] for r in steps["grpo"] if r.get("profiled")] == [3] and list((whole.profile / "step-3").rglob("*.xplane.pb"))
+    assert [r["step"] for r in steps["grpo"] if r.get("profiled")] == [3] and list(
+        (whole.profile / "step-3").rglob("*.xplane.pb")
+    )
 
 
 def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
@@ -87,7 +101,9 @@ def test_two_processes_equal_one_of_as_many_devices(tmp_path, meshed, devices):
     for stage in alone:
         for a, b in zip(alone[stage], together[stage], strict=True):
             names = sorted(a.keys() - {"stage"})
-            np.testing.assert_allclose([a[k] for k in names], [b[k] for k in names], rtol=2e-3, atol=2e-5, err_msg=str(names))
+            np.testing.assert_allclose(
+                [a[k] for k in names], [b[k] for k in names], rtol=2e-3, atol=2e-5, err_msg=str(names)
+            )
     answers = [[e["strict"]["correct"] for e in read_jsonl(r.events) if e["event"] == "evaluation"] for r in (one, run)]
     assert answers[0] == answers[1]
 
@@ -100,7 +116,9 @@ def test_export_loads_in_transformers_and_eval_agrees_with_the_run(whole):
     out = whole.path.parent / f"{whole.name}-export"
     model = transformers.Qwen3ForCausalLM.from_pretrained(out)
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
-    text = tokenizer.apply_chat_template([{"role": "user", "content": "2+3?"}], tokenize=False, add_generation_prompt=True)
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "2+3?"}], tokenize=False, add_generation_prompt=True
+    )
     assert torch.isfinite(model(torch.tensor([tokenizer(text)["input_ids"]])).logits).all()
     argv = [sys.executable, "-m", "podwright.train", "eval", str(whole.path), "--data", "arithmetic"]
     done = subprocess.run([*argv, "--limit", "12"], cwd=ROOT, env=environment(), capture_output=True, text=True)
@@ -110,18 +128,26 @@ def test_export_loads_in_transformers_and_eval_agrees_with_the_run(whole):
 
 
 def test_an_exploding_loss_stops_at_the_last_good_checkpoint(tmp_path):
-    run, end = train(tmp_path / "run", "optimizer.learning_rate=1e30", "optimizer.max_grad_norm=1e30", "checkpoint.every_n_steps=1")
+    run, end = train(
+        tmp_path / "run", "optimizer.learning_rate=1e30", "optimizer.max_grad_norm=1e30", "checkpoint.every_n_steps=1"
+    )
     assert end["ending"] == "NOT_FINITE"
     what, name, *overrides = shlex.split(end["fix"].removeprefix("type: podwright "))
     assert what == "run" and load.load(name, overrides).optimizer.learning_rate == pytest.approx(3e29)
     assert load.load(name) == load.parse(json.loads(run.recipe.read_text()))
-    assert f"the weights of step {end['step']} are kept" in end["detail"] and end["step"] < 4 and "Traceback" not in end["log"]
+    assert (
+        f"the weights of step {end['step']} are kept" in end["detail"]
+        and end["step"] < 4
+        and "Traceback" not in end["log"]
+    )
     assert (run.checkpoints / str(end["step"])).is_dir() == (end["step"] > 0)
 
 
 def test_a_failing_reward_names_the_sample_and_ends_cleanly(tmp_path):
     plugin = tmp_path / "mine.py"
-    plugin.write_text("def fn(prompts, completions, **columns):\n    return [1 / 0 if '3' in q else 1.0 for q in columns['question']]\n")
+    plugin.write_text(
+        "def fn(prompts, completions, **columns):\n    return [1 / 0 if '3' in q else 1.0 for q in columns['question']]\n"
+    )
     _, end = train(tmp_path / "run", f"rewards=[{{function: '{plugin}:fn'}}]")
     assert end["ending"] == "BAD_INPUT" and "ZeroDivisionError" in end["detail"] and "sample" in end["detail"]
     assert "Traceback" not in end["log"]

@@ -27,7 +27,15 @@ def test_a_run_goes_from_recipe_to_report(bench: Bench) -> None:
     ]
 
 
-DEATHS = ["after:created", "before:submitting", "after:submitting", "before:submitted", "after:submitted", "before:ended", "after:ended"]
+DEATHS = [
+    "after:created",
+    "before:submitting",
+    "after:submitting",
+    "before:submitted",
+    "after:submitted",
+    "before:ended",
+    "after:ended",
+]
 
 
 @pytest.mark.parametrize("moment", [*DEATHS, "after:released", "before:reported"])
@@ -134,7 +142,9 @@ def test_logs_are_shown_and_followed(bench: Bench) -> None:
     assert lines == [f"step {n} done" for n in range(1, 7)]
 
 
-@pytest.mark.parametrize(("do", "ending", "says"), [("crash", "CRASHED", "told to crash"), ("killed", "UNKNOWN", "SIGKILL")])
+@pytest.mark.parametrize(
+    ("do", "ending", "says"), [("crash", "CRASHED", "told to crash"), ("killed", "UNKNOWN", "SIGKILL")]
+)
 def test_a_trainer_that_dies_is_not_started_again_by_itself(bench: Bench, do: str, ending: str, says: str) -> None:
     code, out, _ = bench.run(4, "--json", STANDIN_DO=do)
     document = json.loads(out)

@@ -30,7 +30,9 @@ def whole(tmp_path_factory):
 def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
     run = prepare(tmp_path / "run", *LORA, "checkpoint.every_n_steps=100")
     process = start(run)
-    while not run.events.exists() or "grpo" not in [e.get("phase") for e in read_jsonl(run.events)]:  # the first step compiles
+    while not run.events.exists() or "grpo" not in [
+        e.get("phase") for e in read_jsonl(run.events)
+    ]:  # the first step compiles
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)

@@ -22,8 +22,12 @@ def killed(tmp_path_factory):
     """A run on a file of its own, killed after its test at step 2 and then resumed to the end of step 4."""
     folder = tmp_path_factory.mktemp("killed")
     for n in range(40):
-        append_jsonl(folder / "data.jsonl", {"question": f"How many are {n} and 1?", "answer": f"{n}+1={n + 1}\n#### {n + 1}"})
-    run = prepare(folder / "run", f"data.source={folder / 'data.jsonl'}", "evaluation.every_n_steps=2", "data.num_train=0")
+        append_jsonl(
+            folder / "data.jsonl", {"question": f"How many are {n} and 1?", "answer": f"{n}+1={n + 1}\n#### {n + 1}"}
+        )
+    run = prepare(
+        folder / "run", f"data.source={folder / 'data.jsonl'}", "evaluation.every_n_steps=2", "data.num_train=0"
+    )
     process = start(run)
     deadline = time.time() + 240
     while not (run.checkpoints / "2").is_dir() or len(figures(run).get("grpo", [])) < 3:
@@ -41,7 +45,11 @@ def run(killed, tmp_path):
 
 
 def test_a_resume_repeats_no_evaluation(killed):
-    assert [(e["when"], e["step"]) for e in events(killed, "evaluation")] == [("before", 0), ("during", 2), ("after", 4)]
+    assert [(e["when"], e["step"]) for e in events(killed, "evaluation")] == [
+        ("before", 0),
+        ("during", 2),
+        ("after", 4),
+    ]
     assert [e["step"] for e in events(killed, "resumed")] == [2]
 
 
@@ -72,7 +80,10 @@ def test_changed_data_is_refused_before_anything_is_recorded(killed, run):
     before = run.metrics.read_text()
     end = finish(run, start(run, attempt=3), attempt=3)
     assert end["ending"] == "BAD_INPUT" and "Traceback" not in end["log"]
-    assert f"data.source={changed} is not what run run began with: its " in end["detail"] and "bring it back as it was" in end["fix"]
+    assert (
+        f"data.source={changed} is not what run run began with: its " in end["detail"]
+        and "bring it back as it was" in end["fix"]
+    )
     assert run.metrics.read_text() == before
 
 

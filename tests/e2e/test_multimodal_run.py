@@ -35,7 +35,9 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # cores are shared
 
 def podwright(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONPATH": str(ROOT)} | ONE_THREAD
-    return subprocess.run([sys.executable, "-m", "podwright", *argv], cwd=folder, env=env, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "podwright", *argv], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,12 @@ def test_a_typed_run_leaves_every_record_and_a_report(whole):
     found = result(run)
     assert found["kind"] == "multimodal" and found["json_valid"] == 1.0 and found["num_tested"] == 4
     assert {r["field"] for r in found["fields"]} == {f.rpartition(".")[2] for f in ethogram.FIELDS}
-    assert None not in (found["accuracy_after"], found["accuracy_without_image"], found["accuracy_without_audio"], found["majority"])
+    assert None not in (
+        found["accuracy_after"],
+        found["accuracy_without_image"],
+        found["accuracy_without_audio"],
+        found["majority"],
+    )
     assert found["device_use"]["utilization_percent"] > 10 and found["device_use"]["memory_mib"] > 100
     assert found["data"]["lines"] == 40 and found["environment"]["num_trained_params"] > 900_000
     page = (run.report / "report.md").read_text()
@@ -85,7 +92,14 @@ def test_a_prediction_parses_and_is_written_down(whole):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     written = json.loads((folder / found.pop("written_to")).read_text())
-    assert written == found and set(found) == {"timestamp", "input_type", "model_checkpoint", "metadata", "input_file", "analysis"}
+    assert written == found and set(found) == {
+        "timestamp",
+        "input_type",
+        "model_checkpoint",
+        "metadata",
+        "input_file",
+        "analysis",
+    }
     assert found["metadata"] == {"model_version": "whole", "phase": "phase2", "schema_version": "V3"}
     analysis = found["analysis"]
     assert json.loads(analysis.pop("raw_model_output")) == {k: v for k, v in analysis.items() if k != "parsing_note"}
@@ -135,13 +149,25 @@ def test_two_processes_are_one(whole, tmp_path):
         }
         with (tmp_path / f"{rank}.txt").open("w") as log:
             argv = [sys.executable, "-m", "podwright.train", str(run.path)]
-            started.append(subprocess.Popen(argv, cwd=ROOT, env=os.environ | ONE_THREAD | env, stdout=log, stderr=subprocess.STDOUT))
+            started.append(
+                subprocess.Popen(
+                    argv, cwd=ROOT, env=os.environ | ONE_THREAD | env, stdout=log, stderr=subprocess.STDOUT
+                )
+            )
     codes = [process.wait(300) for process in started]
     assert codes == [0, 0], logs(run)
     (seen,) = [e for e in read_jsonl(run.events) if e["event"] == "environment"]
     assert (seen["processes"], seen["max_steps"]) == (2, 6)
-    pairs = [[r[k] for r in read_metrics(x.metrics)["multimodal"]] for k in ("loss", "grad_norm", "samples") for x in (whole[0], run)]
-    assert pairs[0] == pytest.approx(pairs[1], rel=1e-4) and pairs[2] == pytest.approx(pairs[3], rel=1e-3) and pairs[4] == pairs[5]
+    pairs = [
+        [r[k] for r in read_metrics(x.metrics)["multimodal"]]
+        for k in ("loss", "grad_norm", "samples")
+        for x in (whole[0], run)
+    ]
+    assert (
+        pairs[0] == pytest.approx(pairs[1], rel=1e-4)
+        and pairs[2] == pytest.approx(pairs[3], rel=1e-3)
+        and pairs[4] == pairs[5]
+    )
     one, other = (torch.load(r.path / "model.pt", weights_only=True)["model_state_dict"] for r in (whole[0], run))
     assert all(torch.allclose(one[name], other[name], atol=2e-3) for name in one)
 
@@ -161,7 +187,19 @@ def test_the_recipe_keeps_its_promise(tmp_path):
 def begun(folder: Path, name: str) -> tuple[subprocess.Popen[bytes], RunDir]:
     """Two processes on CPUs of this machine, at their second step."""
     env = os.environ | {"PYTHONPATH": str(ROOT)} | ONE_THREAD
-    argv = [sys.executable, "-m", "podwright", "run", RECIPE, *SMALL, "training.max_steps=40", "--on", "cpu-2", "--name", name]
+    argv = [
+        sys.executable,
+        "-m",
+        "podwright",
+        "run",
+        RECIPE,
+        *SMALL,
+        "training.max_steps=40",
+        "--on",
+        "cpu-2",
+        "--name",
+        name,
+    ]
     process = subprocess.Popen(argv, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     run, until = RunDir(folder / "runs" / name), time.monotonic() + 240
     while sum(1 for _ in read_jsonl(run.metrics)) < 2:
@@ -175,7 +213,11 @@ def test_a_target_of_two_devices_gets_two_processes_that_stop_together(tmp_path)
     assert podwright(tmp_path, "stop", "r").returncode == 0
     process.wait(120)
     end = json.loads(run.exit(1).read_text())
-    assert end["ending"] == "STOPPED" and 2 <= end["step"] < 40 and (run.checkpoints / f"step-{end['step']:08d}.pt").exists()
+    assert (
+        end["ending"] == "STOPPED"
+        and 2 <= end["step"] < 40
+        and (run.checkpoints / f"step-{end['step']:08d}.pt").exists()
+    )
     (seen,) = [e for e in read_jsonl(run.events) if e["event"] == "environment"]
     assert seen["processes"] == 2
 

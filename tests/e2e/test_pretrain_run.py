@@ -38,9 +38,7 @@ def whole(tmp_path_factory):
 def test_a_whole_run_leaves_every_record_and_learns(whole):
     steps = read_metrics(whole.metrics)["pretrain"]
     assert [r["step"] for r in steps] == [1, 2, 3, 4, 5, 6]
-    promised = (
-        "loss grad_norm learning_rate expert_load_max dead_experts target_tokens tokens tokens_per_s_per_device tflops_per_device mfu"
-    )
+    promised = "loss grad_norm learning_rate expert_load_max dead_experts target_tokens tokens tokens_per_s_per_device tflops_per_device mfu"
     assert set(f"{promised} peak_memory_gib data_wait_s step_s".split()) <= set(steps[0])
     assert [r["tokens"] for r in steps] == [512 * n for n in range(1, 7)] and steps[-1]["loss"] < steps[0]["loss"] - 0.5
     assert [test[:2] for test in evaluations(whole)] == [("before", 0), ("during", 4), ("after", 6)]
@@ -52,7 +50,11 @@ def test_a_whole_run_leaves_every_record_and_learns(whole):
 
 def test_chosen_steps_leave_traces_and_are_marked(whole):
     assert [r["step"] for r in read_metrics(whole.metrics)["pretrain"] if r.get("profiled")] == [4, 5]
-    traces = sorted(path.relative_to(whole.profile).parts[0] for path in whole.profile.rglob("*.xplane.pb") if path.stat().st_size > 1000)
+    traces = sorted(
+        path.relative_to(whole.profile).parts[0]
+        for path in whole.profile.rglob("*.xplane.pb")
+        if path.stat().st_size > 1000
+    )
     assert traces == ["step-4", "step-5"]
     found = result(whole)
     assert found["profile"]["steps"] == [4, 5] and str(whole.profile) in found["profile"]["command"]
@@ -68,7 +70,9 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     end = finish(run, start(run, attempt=2), attempt=2)
-    assert end["ending"] == "FINISHED" and next(e["step"] for e in read_jsonl(run.events) if e["event"] == "resumed") in (2, 4)
+    assert end["ending"] == "FINISHED" and next(
+        e["step"] for e in read_jsonl(run.events) if e["event"] == "resumed"
+    ) in (2, 4)
     assert figures(run) == figures(whole) and state(run, 6) == state(whole, 6)
     assert sorted(set(evaluations(run))) == sorted(evaluations(whole))
 
@@ -92,16 +96,26 @@ def test_two_processes_equal_one_of_as_many_devices(tmp_path):
 
 def test_data_that_is_used_up_is_an_ending_of_its_own_that_keeps_the_last_step(tmp_path):
     run, end = train(
-        tmp_path / "run", *SMALL, "data.num_documents=60", "training.max_steps=500", "checkpoint.every_n_steps=400", recipe=RECIPE
+        tmp_path / "run",
+        *SMALL,
+        "data.num_documents=60",
+        "training.max_steps=500",
+        "checkpoint.every_n_steps=400",
+        recipe=RECIPE,
     )
     assert end["ending"] == "OUT_OF_DATA" and 1 <= end["step"] < 500, end
-    assert f"is used up after {end['step']} of 500 steps; the last one is kept" in end["detail"] and "data.num_epochs" in end["fix"]
+    assert (
+        f"is used up after {end['step']} of 500 steps; the last one is kept" in end["detail"]
+        and "data.num_epochs" in end["fix"]
+    )
     assert state(run, end["step"])
 
 
 @pytest.mark.long
 def test_a_loss_that_is_not_finite_ends_the_run_and_names_a_rate(tmp_path):
-    _, end = train(tmp_path / "run", *SMALL, "optimizer.learning_rate=1e30", "optimizer.warmup_ratio=0.0", recipe=RECIPE)
+    _, end = train(
+        tmp_path / "run", *SMALL, "optimizer.learning_rate=1e30", "optimizer.warmup_ratio=0.0", recipe=RECIPE
+    )
     assert end["ending"] == "NOT_FINITE" and "optimizer.learning_rate=3e+29" in end["fix"], end
 
 

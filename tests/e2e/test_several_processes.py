@@ -42,7 +42,12 @@ def folder(tmp_path_factory):
 
 
 def make(folder, name, *overrides):
-    meshed = ["mesh.fsdp=2", "training.max_steps=6", "warm_start=null", f"rewards=[{{function: '{folder / 'slow.py'}:fn'}}]"]
+    meshed = [
+        "mesh.fsdp=2",
+        "training.max_steps=6",
+        "warm_start=null",
+        f"rewards=[{{function: '{folder / 'slow.py'}:fn'}}]",
+    ]
     return prepare(folder / name / "run", *meshed, *overrides)
 
 
@@ -97,7 +102,11 @@ def test_each_completion_is_rewarded_once_and_every_process_knows_the_same(tmp_p
         expected = [(q, value) for q, row in zip(known["questions"], known["rewards"], strict=True) for value in row]
         assert len(set(known["questions"])) == 6 and len({tuple(row) for row in known["rewards"]}) == 6
         assert sorted(rewarded) == sorted(expected)
-        assert known["first"] == {"process": 0, "text": "é" * 1000} and len(known["samples"]) == 8 and len(known["flags"]) == 10
+        assert (
+            known["first"] == {"process": 0, "text": "é" * 1000}
+            and len(known["samples"]) == 8
+            and len(known["flags"]) == 10
+        )
     assert [len(found[0]["calls"]) for found in (zero, one)] == [1, 0]  # tensor=6: all rows are the first process's
     assert [len(found[1]["calls"][0]) for found in (zero, one)] == [8, 4]  # data=3: two rows and one
 

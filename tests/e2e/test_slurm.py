@@ -49,7 +49,10 @@ class Farm(Bench):
         self.target(python=python, nodes=2)
 
     def target(self, name: str = "lab", **settings: object) -> None:
-        lines = [f"  {key}: {json.dumps(str(value) if not isinstance(value, list) else value)}" for key, value in settings.items()]
+        lines = [
+            f"  {key}: {json.dumps(str(value) if not isinstance(value, list) else value)}"
+            for key, value in settings.items()
+        ]
         with (self.folder / "targets.yaml").open("a") as f:
             f.write("\n".join([f"{name}:", "  kind: slurm", *lines, ""]))
 
@@ -104,7 +107,10 @@ def test_seeds_are_jobs_that_queue_up(farm: Farm) -> None:
     code, out, err = farm.run(2, "--on", "lab", "--seeds", "0,4", "--json")
     assert code == 0, (out, err)
     rows = json.loads(out)
-    assert [(r["name"], r["ending"]) for r in rows] == [("r-seed-0", "FINISHED"), ("r-seed-4", "FINISHED")] and farm.submitted() == 2
+    assert [(r["name"], r["ending"]) for r in rows] == [
+        ("r-seed-0", "FINISHED"),
+        ("r-seed-4", "FINISHED"),
+    ] and farm.submitted() == 2
     assert json.loads((farm.folder / "runs/r-seed-4/recipe.json").read_text())["seed"] == 4
 
 
@@ -123,8 +129,14 @@ def test_gpus_are_asked_for_and_every_process_sees_those_of_its_node(farm: Farm)
     farm.target("gpus", python=farm.folder / "python", nodes=2, gpus_per_node=2)
     code, out, err = farm.run(2, "--on", "gpus", JAX_PLATFORMS="cuda")
     assert code == 0, (out, err)
-    shown = dict(line.split("=", 1) for line in farm.path("attempts/1/log-1.txt").read_text().splitlines() if "=" in line)
-    assert (shown["CUDA_VISIBLE_DEVICES"], shown["JAX_LOCAL_DEVICE_IDS"], shown["JAX_PLATFORMS"]) == ("0,1", "0,1", "cuda")
+    shown = dict(
+        line.split("=", 1) for line in farm.path("attempts/1/log-1.txt").read_text().splitlines() if "=" in line
+    )
+    assert (shown["CUDA_VISIBLE_DEVICES"], shown["JAX_LOCAL_DEVICE_IDS"], shown["JAX_PLATFORMS"]) == (
+        "0,1",
+        "0,1",
+        "cuda",
+    )
 
 
 @pytest.mark.parametrize("dies", ["after:submitting", "before:submitted"])
@@ -157,9 +169,14 @@ def test_a_warned_run_saves_and_comes_back_by_itself_with_nobody_at_it(farm: Far
     assert farm.run(12, "--on", "lab", "--detach", STANDIN_STEP_S="0.4")[0] == 0
     farm.wait_for_step(2)
     farm.lab.call("scancel", "--signal=USR1", farm.job())
-    farm.lab.wait(lambda: farm.standing()["detail"].startswith("BeginTime"))  # SLURM looks at what is queued when it gets to it
+    farm.lab.wait(
+        lambda: farm.standing()["detail"].startswith("BeginTime")
+    )  # SLURM looks at what is queued when it gets to it
     row = farm.standing()
-    assert (row["state"], row["detail"]) == ("waiting", "BeginTime: a job that was queued again is held for two minutes")
+    assert (row["state"], row["detail"]) == (
+        "waiting",
+        "BeginTime: a job that was queued again is held for two minutes",
+    )
     _, table, _ = farm.call("list")
     assert "waiting (BeginTime)" in table
     watching = farm.start("watch", "r")
@@ -182,7 +199,9 @@ def test_a_run_that_never_gets_to_a_new_checkpoint_is_not_queued_for_ever(farm: 
             farm.lab.hurry(farm.job())
     farm.lab.wait(lambda: farm.lab.state(farm.job()) == "COMPLETED")
     row = farm.standing()
-    assert (row["ending"], row["state"]) == ("TIMED_OUT", "ended") and row["detail"].startswith("three starts came to no checkpoint"), row
+    assert (row["ending"], row["state"]) == ("TIMED_OUT", "ended") and row["detail"].startswith(
+        "three starts came to no checkpoint"
+    ), row
 
 
 def test_stop_saves_and_the_job_stays_away_until_resume(farm: Farm) -> None:
@@ -227,13 +246,25 @@ def test_a_lost_node_is_not_the_end(farm: Farm) -> None:
 
 def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
     wanted = {
-        "nope": ({"partition": "nope"}, "partition=nope: there is no such partition", "set partition to one of gpu, high, one, shut"),
+        "nope": (
+            {"partition": "nope"},
+            "partition=nope: there is no such partition",
+            "set partition to one of gpu, high, one, shut",
+        ),
         "shut": ({"partition": "shut"}, "partition shut takes no jobs now (it is down)", "another partition"),
         "long": ({"time": "4:00:00"}, "time=4:00:00: partition gpu allows 2:00:00", "set time=2:00:00"),
         "many": ({"nodes": 5}, "nodes=5: partition gpu has 2 node(s) with 1 CPUs, and 2 in all", "lower nodes"),
-        "gpus": ({"gpus_per_node": 8}, "nodes=1: partition gpu has 0 node(s) with 1 CPUs and 8 GPUs", "lower nodes, gpus_per_node"),
+        "gpus": (
+            {"gpus_per_node": 8},
+            "nodes=1: partition gpu has 0 node(s) with 1 CPUs and 8 GPUs",
+            "lower nodes, gpus_per_node",
+        ),
         "mem": ({"mem": "9999G"}, "sbatch refuses such a job: ", "mem of the target"),
-        "python": ({"python": "/no/python"}, "python=/no/python: there is no such file here", "an environment that the nodes share"),
+        "python": (
+            {"python": "/no/python"},
+            "python=/no/python: there is no such file here",
+            "an environment that the nodes share",
+        ),
         "runs": ({"runs": "/no/runs"}, "runs=/no/runs: there is no such folder", "mkdir -p /no/runs"),
     }
     for name, (settings, what, fix) in wanted.items():
@@ -263,7 +294,12 @@ def test_a_doctor_looks_at_every_node(farm: Farm) -> None:
     assert network.startswith("2 machines met within ") and network.endswith(" GB/s each, by gloo")
     farm.target("broken", nodes=2, setup=["module load 'no such'"])
     code, _, err = farm.call("doctor", "--on", "broken")
-    assert code == 2 and "0 of 2 machines of broken have answered" in err and "module" in err and "podwright target check broken" in err
+    assert (
+        code == 2
+        and "0 of 2 machines of broken have answered" in err
+        and "module" in err
+        and "podwright target check broken" in err
+    )
     farm.target("many", nodes=5)
     code, out, _ = farm.call("doctor", "--on", "many")
     assert code == 1 and "error: nodes=5: partition gpu has 2 node(s)" in out and "many: will not run it" in out
@@ -273,7 +309,9 @@ def test_what_the_cluster_refuses_or_never_starts_is_said_after(farm: Farm) -> N
     farm.target("nope", partition="nope")
     code, out, _ = farm.run(2, "--on", "nope")
     assert code == 1 and farm.ended() == ["BAD_INPUT"]
-    assert "sbatch refused the job: invalid partition specified: nope" in out and "`sinfo -s` lists the partitions" in out, out
+    assert (
+        "sbatch refused the job: invalid partition specified: nope" in out and "`sinfo -s` lists the partitions" in out
+    ), out
     shutil.rmtree(farm.path())
     farm.target("long", time="4:00:00")
     assert farm.run(2, "--on", "long", "--detach")[0] == 0
@@ -287,7 +325,9 @@ def test_setup_that_fails_is_said(farm: Farm) -> None:
     farm.target("bad", setup=["module load 'no such'"], python=farm.folder / "python")
     code, out, _ = farm.run(2, "--on", "bad")
     assert code == 1 and farm.ended() == ["BAD_INPUT"]
-    assert "a line of the target's setup failed on the cluster: module load 'no such'" in out and "mend setup" in out, out
+    assert "a line of the target's setup failed on the cluster: module load 'no such'" in out and "mend setup" in out, (
+        out
+    )
 
 
 def test_runs_go_where_the_nodes_see_them_and_are_found_from_here(farm: Farm) -> None:
@@ -296,7 +336,10 @@ def test_runs_go_where_the_nodes_see_them_and_are_found_from_here(farm: Farm) ->
     farm.target("far", runs=shared, python=farm.folder / "python")
     assert farm.run(2, "--on", "far")[0] == 0
     assert farm.path().is_symlink() and (shared / "r" / "exit.json").parent.is_dir()
-    assert farm.standing()["ending"] == "FINISHED" and farm.path("attempts/1/job.sh").resolve() == shared / "r/attempts/1/job.sh"
+    assert (
+        farm.standing()["ending"] == "FINISHED"
+        and farm.path("attempts/1/job.sh").resolve() == shared / "r/attempts/1/job.sh"
+    )
     code, _, err = farm.run(2, "--on", "far")
     assert code == 2 and "in use" in err
 
@@ -312,7 +355,10 @@ def test_a_job_that_others_take_the_nodes_from_comes_back(farm: Farm) -> None:
     farm.lab.hurry(farm.job())
     farm.lab.wait(lambda: farm.path("attempts/1/starts/2/begun.json").exists())
     wait_for(lambda: max(farm.steps()) > saved["step"] + 1)
-    assert saved["ending"] == "STOPPED" and {"event": "resumed", "step": saved["step"]}.items() <= farm.records("events.jsonl")[-2].items()
+    assert (
+        saved["ending"] == "STOPPED"
+        and {"event": "resumed", "step": saved["step"]}.items() <= farm.records("events.jsonl")[-2].items()
+    )
     assert farm.call("stop", "r")[0] == 0 and farm.submitted() == 1
 
 
@@ -339,7 +385,14 @@ def test_a_trainer_that_does_not_heed_the_warning_runs_into_the_limit(farm: Farm
 
 CATS = ("phase2-tiny", *SMALL, "training.max_steps=12")
 TRAINED = (
-    *("almodel-tiny", "model.name=qwen3-micro", "optimizer.name=adamw", "mesh.fsdp=2", "data.num_documents=400", "batch_size=8"),
+    *(
+        "almodel-tiny",
+        "model.name=qwen3-micro",
+        "optimizer.name=adamw",
+        "mesh.fsdp=2",
+        "data.num_documents=400",
+        "batch_size=8",
+    ),
     *(
         "sequence_length=64",
         "training.max_steps=12",
@@ -377,11 +430,16 @@ def cats(lab: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -> RunD
 def the_same(run: RunDir, other: RunDir) -> bool:
     """Two multimodal runs, bit for bit: what was trained, and what every step came to."""
     one, two = (torch.load(r.path / "model.pt", weights_only=True)["model_state_dict"] for r in (run, other))
-    told = [[[r[k] for k in ("step", "loss", "grad_norm")] for r in read_metrics(r.metrics)["multimodal"]] for r in (run, other)]
+    told = [
+        [[r[k] for k in ("step", "loss", "grad_norm")] for r in read_metrics(r.metrics)["multimodal"]]
+        for r in (run, other)
+    ]
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one) and told[0] == told[1]
 
 
-def test_warned_multimodal_training_on_two_nodes_ends_with_the_weights_of_an_uninterrupted_one(farm: Farm, cats: RunDir) -> None:
+def test_warned_multimodal_training_on_two_nodes_ends_with_the_weights_of_an_uninterrupted_one(
+    farm: Farm, cats: RunDir
+) -> None:
     code, out, err = trained(farm, CATS, "--detach")
     assert code == 0, (out, err)
     farm.wait_for_step(3)
@@ -390,12 +448,16 @@ def test_warned_multimodal_training_on_two_nodes_ends_with_the_weights_of_an_uni
     assert farm.call("watch", "r")[0] == 0
     assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
     (seen, *_) = [e for e in farm.records("events.jsonl") if e["event"] == "environment"]
-    assert seen["processes"] == 2 and next(e["step"] for e in farm.records("events.jsonl") if e["event"] == "resumed") >= 3
+    assert (
+        seen["processes"] == 2 and next(e["step"] for e in farm.records("events.jsonl") if e["event"] == "resumed") >= 3
+    )
     assert the_same(RunDir(farm.path()), cats)
 
 
 @pytest.mark.long
-def test_multimodal_training_that_loses_a_node_ends_with_the_weights_of_an_uninterrupted_one(farm: Farm, cats: RunDir) -> None:
+def test_multimodal_training_that_loses_a_node_ends_with_the_weights_of_an_uninterrupted_one(
+    farm: Farm, cats: RunDir
+) -> None:
     assert trained(farm, CATS, "--detach")[0] == 0
     farm.wait_for_step(4)
     farm.lab.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
@@ -407,7 +469,9 @@ def test_multimodal_training_that_loses_a_node_ends_with_the_weights_of_an_unint
 
 
 @pytest.mark.long
-def test_a_warned_training_on_two_nodes_ends_with_the_weights_of_an_uninterrupted_one(farm: Farm, whole: RunDir) -> None:
+def test_a_warned_training_on_two_nodes_ends_with_the_weights_of_an_uninterrupted_one(
+    farm: Farm, whole: RunDir
+) -> None:
     code, out, err = trained(farm, TRAINED, "--detach")
     assert code == 0, (out, err)
     farm.wait_for_step(3)
@@ -438,7 +502,9 @@ def test_a_training_that_loses_a_node_ends_with_the_weights_of_an_uninterrupted_
 @pytest.mark.long
 def test_grpo_on_two_nodes_goes_on_after_a_warning(farm: Farm) -> None:
     farm.target("real", python=sys.executable, nodes=2)
-    code, out, err = farm.call("run", DEMO, *TINY, "mesh.fsdp=2", "training.max_steps=8", "--name", "r", "--on", "real", "--detach")
+    code, out, err = farm.call(
+        "run", DEMO, *TINY, "mesh.fsdp=2", "training.max_steps=8", "--name", "r", "--on", "real", "--detach"
+    )
     assert code == 0, (out, err)
     farm.lab.wait(lambda: any(r["stage"] == "grpo" and r["step"] == 2 for r in farm.records("metrics.jsonl")), 300)
     farm.lab.call("scancel", "--signal=USR1", farm.job())

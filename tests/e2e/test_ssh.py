@@ -112,16 +112,27 @@ def test_a_run_goes_through_and_everything_comes_back(pair: Pair) -> None:
     code, out, err = pair.run(3, "--on", "lab", TELL="a secret")
     assert code == 0, (out, err)
     assert pair.ended() == ["FINISHED"] and pair.steps() == [1, 2, 3] and pair.path("checkpoint").read_text() == "3"
-    assert pair.path("latest").resolve() == pair.path("attempts/1").resolve() and pair.brought() == [] and pair.at_work() == []
+    assert (
+        pair.path("latest").resolve() == pair.path("attempts/1").resolve()
+        and pair.brought() == []
+        and pair.at_work() == []
+    )
     _, log, _ = pair.call("logs", "r")
     _, other, _ = pair.call("logs", "r", "--process", "1")
     shown = dict(line.split("=", 1) for line in other.splitlines() if "=" in line)
-    assert "process 0 of 2 on h1" in log and "step 3 done" in log and "process 1 of 2 on h2" in other and "step" not in other
+    assert (
+        "process 0 of 2 on h1" in log
+        and "step 3 done" in log
+        and "process 1 of 2 on h2" in other
+        and "step" not in other
+    )
     port = shown["MASTER_PORT"]
     address = {"MASTER_ADDR": "127.0.0.11", "JAX_COORDINATOR_ADDRESS": f"127.0.0.11:{port}"}
     ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "2"}
     assert (address | ranks | {"JAX_PLATFORMS": "cpu", "TELL": "a secret"}).items() <= shown.items(), shown
-    assert not [p for p in pair.path().rglob("*") if p.is_file() and p.name != "log-1.txt" and b"a secret" in p.read_bytes()]
+    assert not [
+        p for p in pair.path().rglob("*") if p.is_file() and p.name != "log-1.txt" and b"a secret" in p.read_bytes()
+    ]
 
 
 @pytest.mark.parametrize("dies", [pytest.param("after:submitting", marks=pytest.mark.long), "while it is started"])
@@ -165,7 +176,9 @@ def test_a_process_killed_is_the_end_of_all_within_seconds_with_nobody_at_it(pai
     assert time.monotonic() - begin < NOTICED_S
     _, out, _ = pair.call("watch", "r")
     host = pair.lab.names[number]
-    assert pair.ended() == ["UNKNOWN"] and f"process {number} on {host}: killed by SIGKILL" in pair.last_end()["detail"], out
+    assert (
+        pair.ended() == ["UNKNOWN"] and f"process {number} on {host}: killed by SIGKILL" in pair.last_end()["detail"]
+    ), out
     assert pair.brought() == []
 
 
@@ -178,7 +191,10 @@ def test_a_keeper_killed_takes_its_processes_along(pair: Pair) -> None:
     os.kill(keeper, signal.SIGKILL)
     wait_for(lambda: not pair.at_work(), NOTICED_S)
     pair.call("watch", "r")
-    assert pair.ended() == ["UNKNOWN"] and f"what watches over the processes on host {pair.lab.names[1]}" in pair.last_end()["detail"]
+    assert (
+        pair.ended() == ["UNKNOWN"]
+        and f"what watches over the processes on host {pair.lab.names[1]}" in pair.last_end()["detail"]
+    )
 
 
 def test_a_lost_host_is_said_and_the_run_goes_on_when_it_is_back(pair: Pair) -> None:
@@ -206,19 +222,37 @@ def test_what_stands_in_the_way_is_said_in_a_line_before_and_after(pair: Pair) -
     wanted = {
         "nohost": ({"hosts": ["no-such-host.invalid"]}, "host no-such-host.invalid is not known here", "~/.ssh/config"),
         "noport": ({"hosts": ["127.0.0.11:1"]}, "host 127.0.0.11:1 refuses connections at port 1", "127.0.0.11:1:PORT"),
-        "nokey": ({"ssh": ["-F", str(refused)]}, f"host {name} takes none of your keys", f"ssh-copy-id -p {port} 127.0.0.11"),
-        "newkey": ({"ssh": ["-F", str(unknown)]}, f"the key of host {name} is not known here yet", f"`ssh -p {port} 127.0.0.11 true`"),
+        "nokey": (
+            {"ssh": ["-F", str(refused)]},
+            f"host {name} takes none of your keys",
+            f"ssh-copy-id -p {port} 127.0.0.11",
+        ),
+        "newkey": (
+            {"ssh": ["-F", str(unknown)]},
+            f"the key of host {name} is not known here yet",
+            f"`ssh -p {port} 127.0.0.11 true`",
+        ),
         "nopython": ({"python": "/no/python"}, f"host {name} has no such Python", "set python"),
         "bare": ({"python": "/usr/bin/python3"}, f"the Python of host {name} lacks", "pip install"),
-        "setup": ({"setup": ["module load 'no such'"]}, "a line of the target's setup failed: module load 'no such'", "mend setup"),
+        "setup": (
+            {"setup": ["module load 'no such'"]},
+            "a line of the target's setup failed: module load 'no such'",
+            "mend setup",
+        ),
         "readonly": ({"folder": "/proc/x"}, "folder cannot be written", "set folder"),
-        "apart": ({"runs": str(pair.folder)}, f"host {name} does not see in {pair.folder} what is written here", "mount the same folder"),
+        "apart": (
+            {"runs": str(pair.folder)},
+            f"host {name} does not see in {pair.folder} what is written here",
+            "mount the same folder",
+        ),
     }
     for target, (settings, what, fix) in wanted.items():
         pair.target(target, **settings)
         code, out, _ = pair.call("target", "check", target, "--json")
         first = next(f for f in json.loads(out)["findings"] if f["level"] == "error")
-        assert code == 1 and first["message"].startswith(what) and fix in first["fix"] and "\n" not in first["message"], (target, first)
+        assert (
+            code == 1 and first["message"].startswith(what) and fix in first["fix"] and "\n" not in first["message"]
+        ), (target, first)
     code, out, _ = pair.run(2, "--on", "nokey")
     assert code == 1 and pair.ended() == ["BAD_INPUT"] and f"host {name} takes none of your keys" in out, out
     assert "ssh-key" in [match["rule"] for match in json.loads(pair.call("diagnose", "r", "--json")[1])["matches"]]
@@ -230,21 +264,30 @@ def test_what_stands_in_the_way_is_said_in_a_line_before_and_after(pair: Pair) -
 def test_a_doctor_looks_at_every_host(pair: Pair) -> None:
     pair.target("real", python=sys.executable)
     (pair.folder / "cats").mkdir()
-    code, out, err = pair.call("doctor", "phase2-tiny", "data.source=cats", "aligner.source=/no/aligner.pt", "--on", "real", "--json")
+    code, out, err = pair.call(
+        "doctor", "phase2-tiny", "data.source=cats", "aligner.source=/no/aligner.pt", "--on", "real", "--json"
+    )
     told = json.loads(out)
     assert code == 1 and sorted(machine["host"] for machine in told["machines"]) == pair.lab.names, (out, err)
     assert [f["message"] for f in told["findings"] if f["level"] == "error"] == [
         f"{name} does not see /no/aligner.pt" for name in pair.lab.names
     ]
-    assert all({"h1", "h2"} & set(machine["peers"]) for machine in told["machines"])  # its own name, by which some look for it
+    assert all(
+        {"h1", "h2"} & set(machine["peers"]) for machine in told["machines"]
+    )  # its own name, by which some look for it
     (network,) = [f["message"] for f in told["findings"] if f["check"] == "network"]
     assert network.startswith("2 machines met within ") and network.endswith(" GB/s each, by gloo")
-    assert all(list(machine["folders"]) == [f"{pair.lab.root}/disk"] for machine in told["machines"]) and pair.brought() == []
+    assert (
+        all(list(machine["folders"]) == [f"{pair.lab.root}/disk"] for machine in told["machines"])
+        and pair.brought() == []
+    )
 
 
 def test_a_dry_run_shows_what_would_be_started_and_touches_nothing(pair: Pair) -> None:
     code, out, _ = pair.call("run", *RECIPE, "mesh.fsdp=2", "--name", "r", "--on", "lab", "--dry-run")
-    assert code == 1 and "podwright.targets.ssh_start" in out and "JAX_PROCESS_ID=$rank" in out and "on_host keep" in out
+    assert (
+        code == 1 and "podwright.targets.ssh_start" in out and "JAX_PROCESS_ID=$rank" in out and "on_host keep" in out
+    )
     assert "of a grpo run every process writes its part of a checkpoint; set runs of the target" in out
     assert not (pair.folder / "runs").exists() and pair.brought() == []
 
@@ -266,19 +309,32 @@ def test_with_a_shared_folder_nothing_is_brought_and_nothing_taken_away(sharing:
     launcher.kill()
     launcher.communicate()
     assert sharing.call("stop", "r")[0] == 0 and sharing.ended() == ["STOPPED"]
-    assert sharing.path().is_symlink() and sharing.brought() == [] and sharing.path("checkpoint").read_text() == str(max(sharing.steps()))
+    assert (
+        sharing.path().is_symlink()
+        and sharing.brought() == []
+        and sharing.path("checkpoint").read_text() == str(max(sharing.steps()))
+    )
     assert "process 1 of 2 on h2" in sharing.path("attempts/1/log-1.txt").read_text()
 
 
 @pytest.mark.long
 def test_jax_on_two_hosts_with_a_shared_folder_trains_as_in_one_process(sharing: Pair) -> None:
-    sharing.target("real", python=sys.executable, runs=str(sharing.folder / "shared"), setup=[f"export PYTHONPATH={LAUNCH.parents[1]}"])
+    sharing.target(
+        "real",
+        python=sys.executable,
+        runs=str(sharing.folder / "shared"),
+        setup=[f"export PYTHONPATH={LAUNCH.parents[1]}"],
+    )
     here = podwright(sharing.folder, "run", *TRAINED, "--name", "here", "--on", "cpu-2")
     assert here.returncode == 0, here.stderr
     code, out, _ = sharing.call("run", *TRAINED, "--name", "r", "--on", "real")
-    assert code == 0 and sharing.ended() == ["FINISHED"], (out, sharing.path("attempts/1/log-1.txt").read_text()[-3000:])
+    assert code == 0 and sharing.ended() == ["FINISHED"], (
+        out,
+        sharing.path("attempts/1/log-1.txt").read_text()[-3000:],
+    )
     told = [
-        {r["step"]: r["loss"] for r in read_metrics(sharing.folder / "runs" / name / "metrics.jsonl")["pretrain"]} for name in ("here", "r")
+        {r["step"]: r["loss"] for r in read_metrics(sharing.folder / "runs" / name / "metrics.jsonl")["pretrain"]}
+        for name in ("here", "r")
     ]
     assert len(told[0]) == 12 and told[1] == pytest.approx(told[0], rel=1e-4)
 
@@ -299,11 +355,17 @@ def test_training_on_two_hosts_that_share_no_disk_is_stopped_and_ends_as_on_one_
     assert code == 0 and pair.ended() == ["STOPPED", "FINISHED"], (out, err)
     (seen, *_) = [e for e in pair.records("events.jsonl") if e["event"] == "environment"]
     assert seen["processes"] == 2 and "process 1 of 2 on h2" in pair.path("attempts/2/log-1.txt").read_text()
-    one, other = (torch.load(pair.folder / "runs" / name / "model.pt", weights_only=True)["model_state_dict"] for name in ("here", "r"))
+    one, other = (
+        torch.load(pair.folder / "runs" / name / "model.pt", weights_only=True)["model_state_dict"]
+        for name in ("here", "r")
+    )
     assert one.keys() == other.keys() and all(torch.allclose(one[name], other[name], atol=2e-3) for name in one)
     told = [
-        {r["step"]: r["loss"] for r in read_metrics(pair.folder / "runs" / name / "metrics.jsonl")["multimodal"]} for name in ("here", "r")
+        {r["step"]: r["loss"] for r in read_metrics(pair.folder / "runs" / name / "metrics.jsonl")["multimodal"]}
+        for name in ("here", "r")
     ]
-    assert told[1] == pytest.approx(told[0], rel=1e-4)  # each host sees all files, in other batches than two processes on one
+    assert told[1] == pytest.approx(
+        told[0], rel=1e-4
+    )  # each host sees all files, in other batches than two processes on one
     assert pair.steps() == list(range(1, 13)) and (pair.path() / "report" / "report.html").exists()
     assert all(len(pair.path(f"attempts/2/devices-{n}.csv").read_text().splitlines()) > 1 for n in (0, 1))

@@ -102,7 +102,9 @@ def train(path, *overrides, devices=1, recipe=DEMO, profiled=()):
 def figures(run):
     """Every figure of every step that does not depend on the clock."""
     return {
-        stage: [{k: v for k, v in r.items() if not any(k.endswith(t) or k.startswith(t) for t in TIMES)} for r in records]
+        stage: [
+            {k: v for k, v in r.items() if not any(k.endswith(t) or k.startswith(t) for t in TIMES)} for r in records
+        ]
         for stage, records in read_metrics(run.metrics).items()
     }
 

@@ -43,7 +43,12 @@ mesh = Mesh(np.array(topologies.get_topology_desc(platform="tpu", topology_name=
 x = jax.ShapeDtypeStruct((1 << 17, 1 << 16), jnp.float32, sharding=NamedSharding(mesh, P()))
 jax.jit(lambda x: x @ x.T).lower(x).compile()
 """
-TPU = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "JAX_PLATFORMS": "cpu", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+TPU = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "JAX_PLATFORMS": "cpu",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
 SMALL_DISK = 'mkdir -p {d}/m && mount -t tmpfs -o size=1m tmpfs {d}/m && exec {python} -c "{code}"'
 
 # name -> (programs of ranks 0, 1, ..., extra environment); one rank alone of two: None in the other's place
@@ -68,7 +73,9 @@ ALONE: dict[str, str] = {
 }
 MOUNTED: dict[str, str] = {
     "disk-full": SMALL_DISK.replace("{code}", "open('{d}/m/model.pt', 'wb').write(bytes(2 << 20))"),
-    "read-only": SMALL_DISK.replace("&& exec", "&& mount -o remount,ro {d}/m && exec").replace("{code}", "open('{d}/m/last.ckpt', 'wb')"),
+    "read-only": SMALL_DISK.replace("&& exec", "&& mount -o remount,ro {d}/m && exec").replace(
+        "{code}", "open('{d}/m/last.ckpt', 'wb')"
+    ),
     "no-permission": "mkdir {d}/m && chmod 700 {d} && exec setpriv --reuid 65534 --clear-groups "
     "{python} -c \"open('{d}/m/last.ckpt', 'wb')\"",
     "shared-memory": "mount -t tmpfs -o size=4m tmpfs /dev/shm && exec {python} {d}/loader.py",
@@ -87,7 +94,19 @@ def main() -> None:
         if not wanted or name in wanted:
             with tempfile.TemporaryDirectory() as folder:
                 (Path(folder) / "loader.py").write_text(LOADER.format(fault="pass", size="1 << 20"))
-                keep(name, run(["unshare", "-m", "sh", "-c", script.replace("{d}", folder).replace("{python}", sys.executable)], {}))
+                keep(
+                    name,
+                    run(
+                        [
+                            "unshare",
+                            "-m",
+                            "sh",
+                            "-c",
+                            script.replace("{d}", folder).replace("{python}", sys.executable),
+                        ],
+                        {},
+                    ),
+                )
     if not wanted or any(name.startswith("ssh-") for name in wanted):
         over_ssh()
     if not wanted or "worker-killed" in wanted:
@@ -95,7 +114,10 @@ def main() -> None:
             (Path(folder) / "train.py").write_text(
                 "import os\nos.environ['RANK'] == '1' and os.kill(os.getpid(), 9)\nimport time\ntime.sleep(60)"
             )
-            keep("worker-killed", run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"{folder}/train.py"], {}))
+            keep(
+                "worker-killed",
+                run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"{folder}/train.py"], {}),
+            )
 
 
 def over_ssh() -> None:
@@ -126,7 +148,11 @@ def ranks(programs: list[str | None], env: dict[str, str]) -> str:
     where = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29871", "WORLD_SIZE": str(len(programs))} | env
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", p], env=where | {"RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [sys.executable, "-c", p],
+            env=where | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         for rank, p in enumerate(programs)
         if p
@@ -135,7 +161,9 @@ def ranks(programs: list[str | None], env: dict[str, str]) -> str:
 
 
 def run(argv: list[str], env: dict[str, str]) -> str:
-    return subprocess.run(argv, env=os.environ | env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+    return subprocess.run(
+        argv, env=os.environ | env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ).stdout
 
 
 def keep(name: str, said: str) -> None:
@@ -145,7 +173,10 @@ def keep(name: str, said: str) -> None:
     said = re.sub(r"/tmp/tmp\w+", "/shared/run", said)
     said = re.sub(rf"{re.escape(os.uname().nodename)}", "node-1", said)
     (HERE / f"{name}.log").write_text(said)
-    print(f"{name}: {len(said.splitlines())} lines, the last: {(said.strip().splitlines() or ['nothing'])[-1][:150]}", flush=True)
+    print(
+        f"{name}: {len(said.splitlines())} lines, the last: {(said.strip().splitlines() or ['nothing'])[-1][:150]}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

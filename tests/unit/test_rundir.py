@@ -10,7 +10,9 @@ from podwright.run import create, listing
 from podwright.rundir import RUNS, RunDir, write_json
 
 
-def test_a_run_is_typed_by_name_in_the_default_place_and_by_path_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_typed_by_name_in_the_default_place_and_by_path_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert RunDir(Path("runs/r")).typed == RunDir(tmp_path / "runs/r").typed == "r"
     assert RunDir(Path("else where/r")).typed == "'else where/r'"

@@ -34,20 +34,42 @@ from podwright.slices import outer_shape, parse, topologies
         ("cpu-8", "cpu-8", 8, 8, 1, (8, 1, 1)),
     ],
 )
-def test_a_name_says_how_many_of_everything(text: str, name: str, devices: int, chips: int, hosts: int, physical: tuple[int, ...]) -> None:
+def test_a_name_says_how_many_of_everything(
+    text: str, name: str, devices: int, chips: int, hosts: int, physical: tuple[int, ...]
+) -> None:
     where = parse(text)
-    assert (where.name, where.num_devices, where.num_chips, where.num_hosts, where.physical_mesh) == (name, devices, chips, hosts, physical)
+    assert (where.name, where.num_devices, where.num_chips, where.num_hosts, where.physical_mesh) == (
+        name,
+        devices,
+        chips,
+        hosts,
+        physical,
+    )
     assert parse(name) == where
 
 
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("v5e-16", ("v5e:4x4", "v5litepod-16", "v5litepod-16", "v2-alpha-tpuv5-lite", "tpu-v5-lite-podslice", "4x4", "ct5lp-hightpu-4t")),
+        (
+            "v5e-16",
+            (
+                "v5e:4x4",
+                "v5litepod-16",
+                "v5litepod-16",
+                "v2-alpha-tpuv5-lite",
+                "tpu-v5-lite-podslice",
+                "4x4",
+                "ct5lp-hightpu-4t",
+            ),
+        ),
         ("v6e-8", ("v6e:2x4", "v6e-8", "v6e-8", "v2-alpha-tpuv6e", "tpu-v6e-slice", "2x4", "ct6e-standard-8t")),
         ("2x v6e-16", ("v6e:4x4", "v6e-16", "v6e-16", "v2-alpha-tpuv6e", "tpu-v6e-slice", "4x4", "ct6e-standard-4t")),
         ("v5p-16", ("v5p:2x2x2", "v5p-2x2x2", "v5p-16", "v2-alpha-tpuv5", "tpu-v5p-slice", "2x2x2", "ct5p-hightpu-4t")),
-        ("v5p-4x4x16", ("v5p:4x4x16", "v5p-4x4x16", None, "v2-alpha-tpuv5", "tpu-v5p-slice", "4x4x16", "ct5p-hightpu-4t")),
+        (
+            "v5p-4x4x16",
+            ("v5p:4x4x16", "v5p-4x4x16", None, "v2-alpha-tpuv5", "tpu-v5p-slice", "4x4x16", "ct5p-hightpu-4t"),
+        ),
         ("tpu7x-64", ("tpu7x:2x4x4", "tpu7x-2x4x4", None, None, "tpu7x", "2x4x4", "tpu7x-standard-4t")),
     ],
 )
@@ -72,7 +94,9 @@ def test_other_tools_names_of_gpus() -> None:
         ("tpu7x-4x4x8", (2, 2, 1), (True, True, True)),
     ],
 )
-def test_libtpu_gets_hosts_and_wrap_around_links(text: str, bounds: tuple[int, ...], wrap: tuple[bool, ...] | None) -> None:
+def test_libtpu_gets_hosts_and_wrap_around_links(
+    text: str, bounds: tuple[int, ...], wrap: tuple[bool, ...] | None
+) -> None:
     found = parse(text).libtpu
     assert found and (found[1]["chips_per_host_bounds"], found[1].get("wrap")) == (bounds, wrap)
     assert parse("8xH200").libtpu is None
@@ -85,11 +109,17 @@ def test_libtpu_gets_hosts_and_wrap_around_links(text: str, bounds: tuple[int, .
         ("v6e-512", "no v6e slice is sold as v6e-512 (the number counts chips); type --on v6e-256"),
         ("v5p-15", "no v5p slice is sold as v5p-15 (the number counts cores, 2 a chip); type --on v5p-8 or v5p-16"),
         ("tpu7x-30000", "(the number counts devices, 2 a chip); type --on tpu7x-18432"),
-        ("tpu7x-3x4x4", "no tpu7x slice is sold with topology 3x4x4; type --on tpu7x-4x4x4 or tpu7x-2x4x4 (there are 1x1x1, 2x2x1,"),
+        (
+            "tpu7x-3x4x4",
+            "no tpu7x slice is sold with topology 3x4x4; type --on tpu7x-4x4x4 or tpu7x-2x4x4 (there are 1x1x1, 2x2x1,",
+        ),
         ("tpu7x-8x4x4", "no tpu7x slice is sold with topology 8x4x4; type --on tpu7x-4x4x8 ("),
         ("tpu7x-4x4x6", "no tpu7x slice is sold with topology 4x4x6; type --on"),
         ("v5p-16x16x28", "A <= B <= C, up to 6144 chips"),
-        ("v6e-4x2", "no v6e slice is sold with topology 4x2; type --on v6e-2x4 (there are 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16)"),
+        (
+            "v6e-4x2",
+            "no v6e slice is sold with topology 4x2; type --on v6e-2x4 (there are 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16)",
+        ),
         ("v6e-4x4x4", "v6e-4x4x4: a v6e topology has 2 dimensions; type --on v6e-8x8"),
         ("tpu7x-4x4", "tpu7x-4x4: a tpu7x topology has 3 dimensions; type --on tpu7x-2x2x4"),
         ("v6e", "v6e alone names no size; type --on v6e-8 or a topology such as v6e-16x16"),
@@ -121,7 +151,14 @@ def test_what_is_sold_is_in_order_and_a_number_means_the_most_cubic() -> None:
         sizes = [math.prod(t) for t in sold]
         assert sizes == sorted(sizes)
     # the names and shapes of the documentation's table
-    for cores, shape in {128: "4x4x4", 256: "4x4x8", 512: "4x8x8", 1024: "8x8x8", 4096: "8x16x16", 12288: "16x16x24"}.items():
+    for cores, shape in {
+        128: "4x4x4",
+        256: "4x4x8",
+        512: "4x8x8",
+        1024: "8x8x8",
+        4096: "8x16x16",
+        12288: "16x16x24",
+    }.items():
         assert parse(f"v5p-{cores}").topology == shape
     assert parse("tpu7x-18432").topology == "16x24x24"
 

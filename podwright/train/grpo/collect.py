@@ -72,13 +72,16 @@ class Collector:
         texts = own_texts(completions, self.tokenizer)
         mine = sorted(texts)
         columns = {
-            name: [getattr(chosen.examples[p], name) for p in mine for _ in range(shape[1])] for name in ("question", "answer", "solution")
+            name: [getattr(chosen.examples[p], name) for p in mine for _ in range(shape[1])]
+            for name in ("question", "answer", "solution")
         }
         prompts = [chosen.texts[p] for p in mine for _ in range(shape[1])]
         known = {r.name: np.zeros(shape, np.float32) for r in self.rewards}
         with together():
             # A process whose devices hold only copies of what others reward has nothing to ask.
-            scored = reward.score(self.rewards, prompts, [text for p in mine for text in texts[p]], columns) if mine else {}
+            scored = (
+                reward.score(self.rewards, prompts, [text for p in mine for text in texts[p]], columns) if mine else {}
+            )
         for name, values in scored.items():
             known[name][mine] = np.asarray(values, np.float32).reshape(len(mine), shape[1])
         return {name: combined(rows) for name, rows in known.items()}
@@ -110,7 +113,9 @@ class Collector:
         rewards = {name: np.concatenate([r.rewards[name] for r in rounds])[order] for name in rounds[0].rewards}
         return Sampled(group, completions, rewards, **host)
 
-    def batch(self, sampled: Sampled, advantages_PG: np.ndarray, old: jax.Array | None, reference: jax.Array | None) -> Batch:
+    def batch(
+        self, sampled: Sampled, advantages_PG: np.ndarray, old: jax.Array | None, reference: jax.Array | None
+    ) -> Batch:
         recipe, mesh = self.setup.recipe, self.setup.mesh
         counted = sampled.stopped_PG | (not recipe.grpo.mask_truncated)
         return Batch(
@@ -149,7 +154,9 @@ def own_texts(completions: Completions, tokenizer: Tokenizer) -> dict[int, list[
 def advantages(sampled: Sampled, recipe: GrpoRecipe) -> np.ndarray:
     """[P, G] float32, after the length penalty."""
     limit, buffer = recipe.rollout.total_generation_steps, recipe.grpo.overlong_buffer
-    return loss.advantages(sampled.total_PG + loss.overlong_penalty(sampled.lengths_PG, limit, buffer), recipe.grpo.loss)
+    return loss.advantages(
+        sampled.total_PG + loss.overlong_penalty(sampled.lengths_PG, limit, buffer), recipe.grpo.loss
+    )
 
 
 def _uneven(sampled: Sampled) -> np.ndarray:

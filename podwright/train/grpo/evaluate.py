@@ -66,9 +66,13 @@ class Evaluator:
 
     def _samples(self, out: Completions, indices: np.ndarray) -> list[dict[str, Any]]:
         """The first completions, those of the questions `indices`, the same in every process."""
-        tokens, lengths, stopped = (gather(x, self.setup.mesh)[:, 0] for x in (out.tokens_PGT, out.lengths_PG, out.stopped_PG))
+        tokens, lengths, stopped = (
+            gather(x, self.setup.mesh)[:, 0] for x in (out.tokens_PGT, out.lengths_PG, out.stopped_PG)
+        )
         ends = lengths - stopped
-        return [self._sample(int(i), self.tokenizer.decode(tokens[p, : ends[p]].tolist())) for p, i in enumerate(indices)]
+        return [
+            self._sample(int(i), self.tokenizer.decode(tokens[p, : ends[p]].tolist())) for p, i in enumerate(indices)
+        ]
 
     def _sample(self, index: int, text: str) -> dict[str, Any]:
         example = self.prompts.examples[index]

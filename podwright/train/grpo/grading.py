@@ -20,7 +20,9 @@ def extracted(completion: str) -> str | None:
     return extract_flexible(completion)
 
 
-def summary(strict: Sequence[bool], flexible: Sequence[bool], truncated: Sequence[bool], lengths: Sequence[int]) -> dict[str, Any]:
+def summary(
+    strict: Sequence[bool], flexible: Sequence[bool], truncated: Sequence[bool], lengths: Sequence[int]
+) -> dict[str, Any]:
     """The figures of an `evaluation` event; `lengths` are tokens per answer, all four have one entry an answer.
 
     `truncated` comes back as a fraction. Without any answer fractions and means are 0 and the intervals say nothing.

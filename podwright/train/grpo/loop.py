@@ -53,7 +53,9 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
     data_of_first = from_first(lambda: data)
     with together():
         if data != data_of_first:
-            raise UserError(f"data.source={recipe.data.source} is not the same in every process", "put it where all of them see it")
+            raise UserError(
+                f"data.source={recipe.data.source} is not the same in every process", "put it where all of them see it"
+            )
         source = start.find_source(recipe, revision)
         dims = start.dimensions(recipe, source)
         tokenizer = start.tokenizer(run, source, dims, train, kept)
@@ -81,8 +83,13 @@ def _divides(recipe: GrpoRecipe, shards: int) -> None:
         sizes["warm_start.batch_size"] = recipe.warm_start.batch_size
     for name, size in sizes.items():
         if size % shards:
-            micro = " (a micro-batch)" if name == "batch_size" and recipe.training.gradient_accumulation_steps > 1 else ""
-            raise UserError(f"{name}={size}{micro} is not divisible by data x fsdp = {shards} devices", f"make it a multiple of {shards}")
+            micro = (
+                " (a micro-batch)" if name == "batch_size" and recipe.training.gradient_accumulation_steps > 1 else ""
+            )
+            raise UserError(
+                f"{name}={size}{micro} is not divisible by data x fsdp = {shards} devices",
+                f"make it a multiple of {shards}",
+            )
 
 
 def train(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> Outcome:
@@ -140,11 +147,14 @@ def _begin(job: Job, checkpoints: checkpoint.Checkpoints) -> tuple[State, Any, d
         found = checkpoints.restore(program.abstract_state(job.setup, rate))
         for step in found.damaged:
             job.emit.event(
-                "notice", message=f"the checkpoint of step {step} is damaged and was put aside; this goes on from step {found.step}"
+                "notice",
+                message=f"the checkpoint of step {step} is damaged and was put aside; this goes on from step {found.step}",
             )
         job.emit.event("resumed", step=found.step)
         return found.state, start.base(job.run, job.source, job.setup), found.cursor
-    weights = start.weights(job.run, job.source, job.setup, job.collector.programs, job.examples, job.tokenizer, job.emit, job.stopping)
+    weights = start.weights(
+        job.run, job.source, job.setup, job.collector.programs, job.examples, job.tokenizer, job.emit, job.stopping
+    )
     if weights is None:
         return Outcome(Ending.STOPPED, 0, "stopped during the warm start")
     state = program.new_state(job.setup, program.first_params(job.setup, weights), rate)
@@ -182,7 +192,9 @@ def step(
         "rollouts": cursor["rollouts"] + rounds,
     }
     figures |= collect.figures(sampled, advantages)
-    figures |= speed.figures(collector.setup.dims, recipe, int(sampled.prompt_lengths_P.sum()), sampled.lengths_PG, clock)
+    figures |= speed.figures(
+        collector.setup.dims, recipe, int(sampled.prompt_lengths_P.sum()), sampled.lengths_PG, clock
+    )
     figures["epoch"] = cursor["used"] / len(collector.prompts)
     return state, cursor, figures
 
@@ -190,10 +202,15 @@ def step(
 def _not_finite(job: Job, checkpoints: checkpoint.Checkpoints, number: int, figures: dict[str, Any]) -> Outcome:
     """Nothing is saved: the newest checkpoint is from before. The advice names the resolved recipe: what ran, whatever was typed."""
     recipe, good = job.recipe, checkpoints.latest() or 0
-    wrong = f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}; the weights of step {good} are kept"
+    wrong = (
+        f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}; the weights of step {good} are kept"
+    )
     lower = f"{recipe.optimizer.learning_rate / 3:.1g}"
     return Outcome(
-        Ending.NOT_FINITE, good, wrong, f"type: podwright run {shlex.quote(str(job.run.recipe))} optimizer.learning_rate={lower}"
+        Ending.NOT_FINITE,
+        good,
+        wrong,
+        f"type: podwright run {shlex.quote(str(job.run.recipe))} optimizer.learning_rate={lower}",
     )
 
 

@@ -35,7 +35,9 @@ def overlong_penalty(lengths_PG: np.ndarray, limit: int, buffer: int) -> np.ndar
 
 def token_weights(loss: str, mask_PGT: jax.Array, max_tokens: int) -> jax.Array:
     """The share of each token in the loss; `mask` is 1.0 on tokens that count. Shape and dtype as `mask`."""
-    if loss == "dr_grpo":  # a constant divisor, the most tokens there can be: no length bias (Liu et al. 2025, appendix)
+    if (
+        loss == "dr_grpo"
+    ):  # a constant divisor, the most tokens there can be: no length bias (Liu et al. 2025, appendix)
         return mask_PGT / (mask_PGT.shape[0] * mask_PGT.shape[1] * max_tokens)
     if loss in ("dapo", "cispo"):  # every token of the batch weighs the same (DAPO, section 3.3)
         return mask_PGT / jnp.maximum(mask_PGT.sum(), 1.0)
@@ -50,14 +52,20 @@ class Terms(NamedTuple):
     """1.0 where the clip took the gradient away"""
 
 
-def policy_terms(cfg: schema.Grpo, log_ratio: jax.Array, logps: jax.Array, advantage: jax.Array, mask: jax.Array) -> Terms:
+def policy_terms(
+    cfg: schema.Grpo, log_ratio: jax.Array, logps: jax.Array, advantage: jax.Array, mask: jax.Array
+) -> Terms:
     """The policy loss of each token. `log_ratio` = new - old log-probability, [..., T]; `advantage` [..., 1]."""
     low, high = 1 - cfg.epsilon, 1 + (cfg.epsilon_high or cfg.epsilon)
-    if cfg.loss == "cispo":  # MiniMax-M1, equation 4: the clipped ratio is a constant weight, every token keeps a gradient
+    if (
+        cfg.loss == "cispo"
+    ):  # MiniMax-M1, equation 4: the clipped ratio is a constant weight, every token keeps a gradient
         ratio = jnp.exp(log_ratio)
         weight = jax.lax.stop_gradient(jnp.minimum(ratio, high))
         return Terms(-weight * advantage * logps, (ratio > high).astype(jnp.float32))
-    if cfg.loss == "gspo":  # Zheng et al. 2025, equation 7: one ratio per completion, the geometric mean over its tokens
+    if (
+        cfg.loss == "gspo"
+    ):  # Zheng et al. 2025, equation 7: one ratio per completion, the geometric mean over its tokens
         log_ratio = (log_ratio * mask).sum(-1, keepdims=True) / jnp.maximum(mask.sum(-1, keepdims=True), 1.0)
         log_ratio = jnp.broadcast_to(log_ratio, mask.shape)
     ratio = jnp.exp(log_ratio)

@@ -80,7 +80,9 @@ class Setup:
         """(log-probability, entropy) of every completion token, [P, G, T], under a weight tree or a `lora.Policy`."""
         params = lora.adapt(weights, self.lora_scale)
         p, g, t = group.completions_PGT.shape
-        hidden = qwen3.group_hidden(self.dims, params, group, self.dtype, self.recipe.model.remat, batch_sharding(self.mesh))
+        hidden = qwen3.group_hidden(
+            self.dims, params, group, self.dtype, self.recipe.model.remat, batch_sharding(self.mesh)
+        )
         setting = logits.Setting(self.mesh, self.dtype, logits_chunk(self.dims.vocab_size), temperature)
         flat = hidden.reshape(p, g * t, -1)
         with jax.named_scope("head"):
@@ -113,7 +115,11 @@ def _beside(setup: Setup, name: str) -> dict[str, Tree]:
     kept = {"weights": state.params, "optimizer": state.opt_state}
     if setup.recipe.grpo.beta > 0 and not setup.recipe.model.lora_rank:
         kept["reference"] = state.params
-    used = {"update": {"weights", "optimizer"}, "score": {"reference" if "reference" in kept else "weights"}, "warm_start": set(kept)}
+    used = {
+        "update": {"weights", "optimizer"},
+        "score": {"reference" if "reference" in kept else "weights"},
+        "warm_start": set(kept),
+    }
     return {what: tree for what, tree in kept.items() if what not in used.get(name, {"weights"})}
 
 
@@ -131,12 +137,16 @@ def policy_schedule(recipe: GrpoRecipe) -> optax.Schedule:
 
 def warm_schedule(recipe: GrpoRecipe) -> optax.Schedule:
     assert recipe.warm_start
-    return optimizer.schedule(recipe.warm_start.learning_rate, recipe.optimizer.warmup_ratio, recipe.warm_start.max_steps)
+    return optimizer.schedule(
+        recipe.warm_start.learning_rate, recipe.optimizer.warmup_ratio, recipe.warm_start.max_steps
+    )
 
 
 def _tx(setup: Setup, rate: optax.Schedule) -> optax.GradientTransformation:
     o = setup.recipe.optimizer
-    return optimizer.adamw(setup.declared, rate, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm)
+    return optimizer.adamw(
+        setup.declared, rate, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm
+    )
 
 
 def abstract_state(setup: Setup, rate: optax.Schedule) -> State:
@@ -236,7 +246,9 @@ def _update(setup: Setup) -> Program:
     r, rate = setup.recipe, policy_schedule(setup.recipe)
     tx, state = _tx(setup, rate), abstract_state(setup, rate)
 
-    def objective(params: Tree, part: tuple[qwen3.Group, loss.Inputs], base: Tree | None) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def objective(
+        params: Tree, part: tuple[qwen3.Group, loss.Inputs], base: Tree | None
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
         group, inputs = part
         logps, entropy = setup.logprobs(lora.policy(params, base), group, r.rollout.temperature)
         value, sums = loss.total(r.grpo, logps, inputs)

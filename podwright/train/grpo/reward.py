@@ -22,16 +22,30 @@ from podwright.errors import UserError, nearest
 from podwright.recipe import schema
 from podwright.train.grpo.answers import extract_flexible, extract_strict, same_number
 
-__all__ = ["LoadedReward", "check_answer", "extract_flexible", "extract_strict", "format_reward", "load", "same_number", "score"]
+__all__ = [
+    "LoadedReward",
+    "check_answer",
+    "extract_flexible",
+    "extract_strict",
+    "format_reward",
+    "load",
+    "same_number",
+    "score",
+]
 
 RIGHT = 3.0
 SIGNATURE = "fn(prompts, completions, **columns) -> list[float]"
 _COLUMNS = ("question", "answer", "solution")
 
 
-def check_answer(prompts: Sequence[str], completions: Sequence[str], *, answer: Sequence[str], **columns: Any) -> list[float]:
+def check_answer(
+    prompts: Sequence[str], completions: Sequence[str], *, answer: Sequence[str], **columns: Any
+) -> list[float]:
     """3.0 for the right number: the first `#### n`, else the last number after `</think>`; otherwise 0.0."""
-    return [RIGHT if same_number(extract_flexible(text), right) else 0.0 for text, right in zip(completions, answer, strict=True)]
+    return [
+        RIGHT if same_number(extract_flexible(text), right) else 0.0
+        for text, right in zip(completions, answer, strict=True)
+    ]
 
 
 def format_reward(prompts: Sequence[str], completions: Sequence[str], **columns: Any) -> list[float]:
@@ -60,20 +74,27 @@ def load(rewards: Sequence[schema.Reward]) -> list[LoadedReward]:
 
 
 def score(
-    loaded: Sequence[LoadedReward], prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
+    loaded: Sequence[LoadedReward],
+    prompts: Sequence[str],
+    completions: Sequence[str],
+    columns: Mapping[str, Sequence[Any]],
 ) -> dict[str, list[float]]:
     """Name -> unweighted value of each completion; None from a reward ("does not apply") counts as 0.0.
 
     Raises UserError when a reward fails or gives anything but one finite number per completion.
     """
-    assert all(len(column) == len(completions) for column in (prompts, *columns.values())), "one row of every column per completion"
+    assert all(len(column) == len(completions) for column in (prompts, *columns.values())), (
+        "one row of every column per completion"
+    )
     return {reward.name: _scored(reward, prompts, completions, columns) for reward in loaded}
 
 
 def _find(spec: str, modules: dict[str, ModuleType]) -> Callable[..., Any]:
     place, _, name = spec.rpartition(":")
     if not place or not name:
-        raise UserError(f"rewards function={spec!r} names no function", "write package.module:function or file.py:function")
+        raise UserError(
+            f"rewards function={spec!r} names no function", "write package.module:function or file.py:function"
+        )
     if place not in modules:
         modules[place] = _from_file(place) if place.endswith(".py") else _from_package(place)
     function = getattr(modules[place], name, None)
@@ -90,7 +111,9 @@ def _find(spec: str, modules: dict[str, ModuleType]) -> Callable[..., Any]:
 def _from_file(place: str) -> ModuleType:
     path = Path(place).expanduser().resolve()
     if not path.is_file():
-        raise UserError(f"there is no reward file {place}", "check the path; it is relative to where the run was started")
+        raise UserError(
+            f"there is no reward file {place}", "check the path; it is relative to where the run was started"
+        )
     name = f"podwright_reward_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader
@@ -100,7 +123,9 @@ def _from_file(place: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as e:
-        raise UserError(f"the reward file {place} cannot be imported ({_told(e)})", f"mend it; `python {place}` shows the fault") from e
+        raise UserError(
+            f"the reward file {place} cannot be imported ({_told(e)})", f"mend it; `python {place}` shows the fault"
+        ) from e
     finally:
         sys.path.remove(str(path.parent))
     return module
@@ -110,7 +135,9 @@ def _from_package(place: str) -> ModuleType:
     try:
         return importlib.import_module(place)
     except (Exception, SystemExit) as e:
-        raise UserError(f"the reward module {place} cannot be imported ({_told(e)})", "install it, or name a file: file.py:function") from e
+        raise UserError(
+            f"the reward module {place} cannot be imported ({_told(e)})", "install it, or name a file: file.py:function"
+        ) from e
 
 
 def _check_signature(spec: str, function: Callable[..., Any]) -> None:
@@ -133,19 +160,26 @@ def _free_name(name: str, taken: set[str]) -> str:
     return free
 
 
-def _scored(reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> list[float]:
+def _scored(
+    reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
+) -> list[float]:
     try:
         # Lists of its own: a reward that sorts or changes what it is given spoils it for no other.
-        given = reward.function(prompts=list(prompts), completions=list(completions), **{k: list(v) for k, v in columns.items()})
+        given = reward.function(
+            prompts=list(prompts), completions=list(completions), **{k: list(v) for k, v in columns.items()}
+        )
     except (Exception, SystemExit) as e:  # a sys.exit() in it is a fault like any other
         where = _failing_sample(reward, prompts, completions, columns)
-        raise UserError(f"the reward {reward.name} failed: {_told(e)}, {where}", "mend the function, then resume the run") from e
+        raise UserError(
+            f"the reward {reward.name} failed: {_told(e)}, {where}", "mend the function, then resume the run"
+        ) from e
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
         raise UserError(f"the reward {reward.name} gave {type(given).__name__}, not a list", f"write it as {SIGNATURE}")
     values = list(given)
     if len(values) != len(completions):
         raise UserError(
-            f"the reward {reward.name} gave {len(values)} values for {len(completions)} completions", "return one value per completion"
+            f"the reward {reward.name} gave {len(values)} values for {len(completions)} completions",
+            "return one value per completion",
         )
     return [_number(reward.name, value, i, columns, completions[i]) for i, value in enumerate(values)]
 
@@ -159,12 +193,15 @@ def _number(name: str, value: Any, index: int, columns: Mapping[str, Sequence[An
         number = math.nan
     if not math.isfinite(number):
         raise UserError(
-            f"the reward {name} gave {value!r:.40} for {_sample(index, columns, completion)}", "return a finite number for every completion"
+            f"the reward {name} gave {value!r:.40} for {_sample(index, columns, completion)}",
+            "return a finite number for every completion",
         )
     return number
 
 
-def _failing_sample(reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:
+def _failing_sample(
+    reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
+) -> str:
     """The first sample that makes the reward fail when it is given alone."""
     for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
         try:

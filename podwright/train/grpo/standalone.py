@@ -36,7 +36,14 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
     found = evaluation.Evaluator(setup, made, encoded, tokenizer).run(params)
     assert found
     figures, _, samples = found
-    return {"checkpoint": str(path), "step": step, "data": source, "left_out": encoded.left_out, **figures, "samples": samples}
+    return {
+        "checkpoint": str(path),
+        "step": step,
+        "data": source,
+        "left_out": encoded.left_out,
+        **figures,
+        "samples": samples,
+    }
 
 
 def _check_room(setup: program.Setup) -> None:
@@ -68,9 +75,16 @@ def export(path: Path, out: Path) -> dict[str, Any]:
     setup, tokenizer, params, step = _open(path, recipe)
     params = lora.merge(params, setup.lora_scale, setup.dtype)
     with whole.made(out) as part:
-        convert.write(part, setup.dims, params, setup.mesh, recipe.model.compute_dtype, tokenizer.stop_ids, tokenizer.pad_id)
+        convert.write(
+            part, setup.dims, params, setup.mesh, recipe.model.compute_dtype, tokenizer.stop_ids, tokenizer.pad_id
+        )
         tokenizer.save(part)
-    return {"directory": str(out), "step": step, "dtype": recipe.model.compute_dtype, "num_params": setup.dims.num_params()}
+    return {
+        "directory": str(out),
+        "step": step,
+        "dtype": recipe.model.compute_dtype,
+        "num_params": setup.dims.num_params(),
+    }
 
 
 def _recipe_for(path: Path) -> GrpoRecipe:
@@ -79,7 +93,9 @@ def _recipe_for(path: Path) -> GrpoRecipe:
     if run.recipe.exists():
         return _grpo(load.parse(recipe_of(run))).model_copy(update={"mesh": schema.Mesh()})
     if not (path / "config.json").exists():
-        raise UserError(f"{path} is neither a run nor a Hugging Face model directory", "`podwright list` shows the runs")
+        raise UserError(
+            f"{path} is neither a run nor a Hugging Face model directory", "`podwright list` shows the runs"
+        )
     shipped = _grpo(load.load("qwen3-1.7b-gsm8k-grpo"))
     model = shipped.model.model_copy(update={"source": str(path)})
     room = convert.read_config(path).max_positions - shipped.rollout.max_prompt_length

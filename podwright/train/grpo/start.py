@@ -45,7 +45,9 @@ def begun_with(run: RunDir) -> Record:
     return next((e for e in read_jsonl(run.events) if e["event"] == "environment"), {})
 
 
-def check_data(run: RunDir, recipe: GrpoRecipe, begun: Record, train: list[Example], test: list[Example]) -> dict[str, str]:
+def check_data(
+    run: RunDir, recipe: GrpoRecipe, begun: Record, train: list[Example], test: list[Example]
+) -> dict[str, str]:
     """Fingerprints of both parts of the data. UserError when the run began with others: its records would not be of one test."""
     found = {name: _fingerprint(part) for name, part in (("train", train), ("test", test))}
     before = begun.get("data") or found
@@ -129,7 +131,11 @@ def weights(
         return reference(run, source, setup)
     path = source.path
     declared = qwen3.declare(setup.dims)
-    params = param.initialize(declared, setup.mesh, setup.recipe.seed) if path is None else convert.read(path, setup.dims, setup.mesh)
+    params = (
+        param.initialize(declared, setup.mesh, setup.recipe.seed)
+        if path is None
+        else convert.read(path, setup.dims, setup.mesh)
+    )
     if setup.recipe.warm_start:
         params = warm_start.train(setup, programs["warm_start"], params, examples, tokenizer, emit, stopping)
         if params is None:

@@ -95,7 +95,9 @@ def _lessons(setup: Setup, examples: list[Example], tokenizer: Tokenizer) -> Les
     worked = [[*tokenizer.encode(e.solution), stop] for e in examples]
     bare = [[*tokenizer.encode(f"#### {e.answer}"), stop] for e in examples]
     fit = [
-        n for n in range(len(examples)) if len(prompts[n]) <= limits.max_prompt_length and len(worked[n]) <= limits.total_generation_steps
+        n
+        for n in range(len(examples))
+        if len(prompts[n]) <= limits.max_prompt_length and len(worked[n]) <= limits.total_generation_steps
     ]
     if not fit:
         raise UserError(

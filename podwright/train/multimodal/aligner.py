@@ -56,7 +56,9 @@ class Aligner(nn.Module):
         return found
 
 
-def info_nce(units: Mapping[str, Tensor], scales: Mapping[str, Tensor], present: Mapping[str, Tensor], own: Tensor | None = None) -> Tensor:
+def info_nce(
+    units: Mapping[str, Tensor], scales: Mapping[str, Tensor], present: Mapping[str, Tensor], own: Tensor | None = None
+) -> Tensor:
     """The symmetric InfoNCE loss: a line's vector of one modality is to be told from its vectors of another among those of all lines.
 
     `units` [B, D] of length 1 and `present` [B] of each modality. The mean over the pairs of modalities that two lines or more have, and
@@ -76,13 +78,18 @@ def info_nce(units: Mapping[str, Tensor], scales: Mapping[str, Tensor], present:
             scale = (scales[one] + scales[other]) / 2
             there = scale * units[one][mine] @ units[other][both].T
             back = scale * units[other][mine] @ units[one][both].T
-            losses.append((F.cross_entropy(there, right, reduction="sum") + F.cross_entropy(back, right, reduction="sum")) / (2 * count))
+            losses.append(
+                (F.cross_entropy(there, right, reduction="sum") + F.cross_entropy(back, right, reduction="sum"))
+                / (2 * count)
+            )
     if not losses:
         return torch.stack([x.sum() for x in units.values()]).sum() * 0.0
     return torch.stack(losses).mean()
 
 
-def load(source: str, dims: Mapping[str, int], dim: int, needed: Collection[str] = MODALITIES, seed: int = 0) -> Aligner:
+def load(
+    source: str, dims: Mapping[str, int], dim: int, needed: Collection[str] = MODALITIES, seed: int = 0
+) -> Aligner:
     """An aligner with a head for each modality of `dims`; those that are not `needed` may be missing in the file, and are random then.
 
     UserError for a file that is not the aligner of these encoders.
@@ -122,7 +129,10 @@ def _read(source: str) -> dict[str, Tensor]:
     """The weights of an aligner.pt by name."""
     path = Path(source).expanduser()
     if not path.is_file():
-        raise UserError(f"aligner.source={path} is not there", "give an aligner.pt, or aligner.source=random to see whether all works")
+        raise UserError(
+            f"aligner.source={path} is not there",
+            "give an aligner.pt, or aligner.source=random to see whether all works",
+        )
     try:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e:

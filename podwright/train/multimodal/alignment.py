@@ -178,9 +178,14 @@ def prepare(run: RunDir, recipe: AlignmentRecipe, emit: Emitter, world: World) -
     if found.num_alone:
         emit.event("notice", message=f"{found.num_alone} lines were left out, which have a single modality")
     for modality in started:
-        emit.event("notice", message=f"aligner.source={recipe.aligner.source} has no head for {modality}: it starts from random weights")
+        emit.event(
+            "notice",
+            message=f"aligner.source={recipe.aligner.source} has no head for {modality}: it starts from random weights",
+        )
     count = sum(p.numel() for group in groups for p in group["params"])
-    emit.event("environment", **machine.environment(world, count, count), max_steps=max_steps, data=_about(recipe, found))
+    emit.event(
+        "environment", **machine.environment(world, count, count), max_steps=max_steps, data=_about(recipe, found)
+    )
     optimizer = torch.optim.AdamW(groups, recipe.optimizer.learning_rate, fused=world.device.type == "cuda")
     return Job(run, recipe, world, found, order, model, optimizer, max_steps)
 
@@ -192,7 +197,10 @@ def train(run: RunDir, recipe: AlignmentRecipe, emit: Emitter, stopping: Callabl
 
 def _sizes(batch_size: int, lines: int, world: World) -> None:
     if batch_size < 2:
-        raise UserError("per_device_batch_size=1 on one device: a line alone has nothing to be told from", "type per_device_batch_size=32")
+        raise UserError(
+            "per_device_batch_size=1 on one device: a line alone has nothing to be told from",
+            "type per_device_batch_size=32",
+        )
     if lines < batch_size:
         said = f"a step takes {batch_size} lines, there are {lines} to train on, and one that is there twice cannot be told from itself"
         raise UserError(said, f"type per_device_batch_size={max(1, lines // world.size)}")
@@ -204,7 +212,9 @@ def _model(recipe: AlignmentRecipe, dims: Mapping[str, int]) -> tuple[Aligner, l
         return aligner.load("random", dims, recipe.aligner.dim, seed=recipe.seed), []
     kept = aligner.sizes(recipe.aligner.source)
     found = {m: dims.get(m, kept.get(m, 0)) for m in aligner.MODALITIES if m in dims or m in kept}
-    return aligner.load(recipe.aligner.source, found, recipe.aligner.dim, needed=(), seed=recipe.seed), [m for m in dims if m not in kept]
+    return aligner.load(recipe.aligner.source, found, recipe.aligner.dim, needed=(), seed=recipe.seed), [
+        m for m in dims if m not in kept
+    ]
 
 
 def _groups(model: Aligner, recipe: AlignmentRecipe, modalities: list[str]) -> list[dict[str, Any]]:

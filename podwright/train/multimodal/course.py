@@ -70,7 +70,10 @@ def follow(training: Training, at: Place, patience: Patience = PATIENCE) -> Outc
     """To the end, or to where `at.stopping()` turns true; from the newest checkpoint if there is one."""
     world = at.world
     watchdog = Watchdog(at.run, at.emit, (world.rank, world.size), (world.tell, world.told), patience)
-    with devices.watched(at.run.devices(at.emit.attempt, at.world.rank), lambda: machine.gauge(at.world), at.emit), watchdog.watching():
+    with (
+        devices.watched(at.run.devices(at.emit.attempt, at.world.rank), lambda: machine.gauge(at.world), at.emit),
+        watchdog.watching(),
+    ):
         return _follow(training, at, watchdog)
 
 

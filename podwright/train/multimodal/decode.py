@@ -95,7 +95,9 @@ class _Row:
             self.next = self.writing.send(self.next[int(logits[self.next].argmax())])
         elif isinstance(self.next, Tensor):
             mask = self.next.to(logits.device)
-            known = logits[: len(mask)].masked_fill(~mask, float("-inf"))  # a model may have more rows than its tokenizer has tokens
+            known = logits[: len(mask)].masked_fill(
+                ~mask, float("-inf")
+            )  # a model may have more rows than its tokenizer has tokens
             self.next = self.writing.send(int(known.argmax()))
 
     def take(self, pad_id: int) -> int:
@@ -137,7 +139,9 @@ def answers(
         positions = (seen.cumsum(1) - 1).clamp(min=0)
         cache = None
         while True:
-            out = model.llm.model(inputs_embeds=inputs, attention_mask=seen, position_ids=positions, past_key_values=cache, use_cache=True)
+            out = model.llm.model(
+                inputs_embeds=inputs, attention_mask=seen, position_ids=positions, past_key_values=cache, use_cache=True
+            )
             cache, newest = out.past_key_values, out.last_hidden_state[:, -1]
             choosing = [n for n, row in enumerate(rows) if not isinstance(row.next, int | None)]
             if choosing:

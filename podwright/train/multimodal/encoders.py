@@ -94,7 +94,9 @@ class _Grid(nn.Module):
         centred = images - images.mean((1, 2, 3), keepdim=True)
         centred = centred / (centred.std((1, 2, 3), keepdim=True) + 1e-3)
         pooled = F.adaptive_avg_pool2d(F.relu(self.filters(centred)), (8, 8))
-        return (pooled - pooled.mean((2, 3), keepdim=True)).flatten(1)  # what all places have in common would drown what tells them apart
+        return (pooled - pooled.mean((2, 3), keepdim=True)).flatten(
+            1
+        )  # what all places have in common would drown what tells them apart
 
 
 class Cnn14(nn.Module):
@@ -142,12 +144,16 @@ def _timm(name: str, weights: str) -> Any:
         import timm
     except (ImportError, RuntimeError) as e:
         said = f"timm, which has encoders.image={name}, cannot be imported ({type(e).__name__}: {str(e).splitlines()[0][:80]})"
-        raise UserError(said, "install timm with the torchvision that belongs to your torch, or type encoders.image=tiny") from e
+        raise UserError(
+            said, "install timm with the torchvision that belongs to your torch, or type encoders.image=tiny"
+        ) from e
     try:
         body = timm.create_model(name, pretrained=weights == "pretrained", num_classes=0)
     except RuntimeError as e:
         known = timm.list_models(f"*{name.split('_')[0]}*")[:5]
-        raise UserError(f"encoders.image={name!r} is no model of timm ({str(e)[:80]})", f"known: tiny, {', '.join(known)}") from e
+        raise UserError(
+            f"encoders.image={name!r} is no model of timm ({str(e)[:80]})", f"known: tiny, {', '.join(known)}"
+        ) from e
     if weights not in ("random", "pretrained"):
         _load(body, Path(weights), "encoders.image_weights")
     return body
@@ -166,11 +172,16 @@ def _load(module: nn.Module, path: Path, key: str) -> None:
         else:
             found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e:
-        raise UserError(f"{key}={path} cannot be read ({type(e).__name__})", "give a file of weights, or 'random'") from e
+        raise UserError(
+            f"{key}={path} cannot be read ({type(e).__name__})", "give a file of weights, or 'random'"
+        ) from e
     found = found.get("model", found.get("state_dict", found))
     missing, _ = module.load_state_dict(found, strict=False)
     if missing:
-        raise UserError(f"{key}={path} has no {missing[0]} and lacks {len(missing)} weights in all", "give the weights of this encoder")
+        raise UserError(
+            f"{key}={path} has no {missing[0]} and lacks {len(missing)} weights in all",
+            "give the weights of this encoder",
+        )
 
 
 def _picture(image: Array, size: int) -> Tensor:
@@ -178,14 +189,23 @@ def _picture(image: Array, size: int) -> Tensor:
     from PIL import Image
 
     scaled = np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC), np.float32) / 255
-    return torch.from_numpy(((scaled - np.array(_MEAN, np.float32)) / np.array(_STD, np.float32)).transpose(2, 0, 1).copy())
+    return torch.from_numpy(
+        ((scaled - np.array(_MEAN, np.float32)) / np.array(_STD, np.float32)).transpose(2, 0, 1).copy()
+    )
 
 
 def _log_mel(samples: Array, seconds: float) -> Tensor:
     """[1, frames, bins] in dB."""
     wanted = math.ceil(seconds * SAMPLE_RATE)
     padded = np.pad(samples[:wanted], (0, max(0, wanted - len(samples))))
-    framed = torch.stft(torch.from_numpy(padded), _WINDOW, _HOP, window=torch.hann_window(_WINDOW), pad_mode="reflect", return_complex=True)
+    framed = torch.stft(
+        torch.from_numpy(padded),
+        _WINDOW,
+        _HOP,
+        window=torch.hann_window(_WINDOW),
+        pad_mode="reflect",
+        return_complex=True,
+    )
     mel = framed.abs().square().T @ _filters()
     return 10 * mel.clamp(min=1e-10).log10()[None]
 

@@ -33,7 +33,9 @@ def loss(model: Phase2, lines: Lines, recipe: MultimodalRecipe, world: World, pa
     order = sorted(range(len(lines)), key=lambda i: lines.lengths[i])[world.rank :: world.size]
     with torch.no_grad(), updates.autocast(recipe, world.device):
         for start in range(0, len(order), recipe.evaluation.batch_size):
-            total += model(batches.collated(lines, order[start : start + recipe.evaluation.batch_size], pad_id).to(world.device))
+            total += model(
+                batches.collated(lines, order[start : start + recipe.evaluation.batch_size], pad_id).to(world.device)
+            )
     model.train(was_training)
     return float(world.summed(total)) / lines.num_targets(range(len(lines)))
 
@@ -60,7 +62,9 @@ def grade(
         rows = [i for i in range(len(lines)) if bool(lines.present[i].all())]
         if rows:
             figures[f"without_{modality}"] = _without(n, model, _part(lines, rows), grammar, recipe, world)
-    return figures, [_sample(e, text, answer) for e, text, answer in list(zip(lines.examples, texts, given, strict=True))[:_SAMPLES]]
+    return figures, [
+        _sample(e, text, answer) for e, text, answer in list(zip(lines.examples, texts, given, strict=True))[:_SAMPLES]
+    ]
 
 
 def _without(n: int, model: Phase2, lines: Lines, grammar: Grammar, recipe: MultimodalRecipe, world: World) -> Record:
@@ -72,7 +76,9 @@ def _without(n: int, model: Phase2, lines: Lines, grammar: Grammar, recipe: Mult
     return {"accuracy": _mean(found), "fields": {f.rpartition(".")[2]: found[f] for f in ethogram.FIELDS}}
 
 
-def _answered(model: Phase2, lines: Lines, grammar: Grammar, recipe: MultimodalRecipe, world: World, *, texts: bool) -> list[str]:
+def _answered(
+    model: Phase2, lines: Lines, grammar: Grammar, recipe: MultimodalRecipe, world: World, *, texts: bool
+) -> list[str]:
     own: list[tuple[int, str]] = []
     rows = list(range(len(lines)))[world.rank :: world.size]
     for start in range(0, len(rows), recipe.evaluation.batch_size):
@@ -121,4 +127,10 @@ def _sample(example: Any, text: str, answer: Record | None) -> Record:
     named = ", ".join(f"{name}: {path.parent.name}/{path.name}" for name, path in example.paths.items())
     right = answer is not None and all(answer[f] == example.answer[f] for f in ethogram.FIELDS)
     wanted = json.dumps(ethogram.nested(example.answer), ensure_ascii=False)
-    return {"question": f"{example.instruction} ({named})", "answer": wanted, "completion": text, "extracted": None, "correct": right}
+    return {
+        "question": f"{example.instruction} ({named})",
+        "answer": wanted,
+        "completion": text,
+        "extracted": None,
+        "correct": right,
+    }

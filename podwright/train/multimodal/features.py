@@ -171,7 +171,9 @@ def _compute(
         for modality, known in done.items():
             good = {key: x for key, one, x in batch if one == modality and isinstance(x, Tensor)}
             if good:
-                known |= dict(zip(good, found.features(modality, list(good.values()), world.device).numpy(), strict=True))
+                known |= dict(
+                    zip(good, found.features(modality, list(good.values()), world.device).numpy(), strict=True)
+                )
         wrong |= {key: x for key, _, x in batch if isinstance(x, str)}
     for known in filter(None, done.values()):
         part = store / f"{min(known)}-{len(known)}.npz"

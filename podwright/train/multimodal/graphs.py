@@ -33,7 +33,10 @@ class _Head(nn.Module):
 def check() -> None:
     absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if absent:
-        raise UserError(f"--onnx needs {', '.join(absent)}, not installed here", "type pip install -e '.[onnx]' in podwright's clone")
+        raise UserError(
+            f"--onnx needs {', '.join(absent)}, not installed here",
+            "type pip install -e '.[onnx]' in podwright's clone",
+        )
 
 
 def write(folder: Path, heads: Aligner, projector: Projector) -> dict[str, float]:
@@ -43,12 +46,19 @@ def write(folder: Path, heads: Aligner, projector: Projector) -> dict[str, float
     projector.onnx: features [batch, modalities, dim], present [batch, modalities] of bool -> soft_tokens [batch, tokens, hidden].
     """
     folder.mkdir()
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of torchvision, which nobody needs here, once a graph
+    logging.getLogger("torch.onnx").setLevel(
+        logging.ERROR
+    )  # it warns of torchvision, which nobody needs here, once a graph
     found = {}
     for name in heads.dims:
         one = _Head(heads, name).eval()
-        found[f"aligner-{name}"] = _graph(folder / f"aligner-{name}.onnx", one, {"features": torch.randn(2, heads.dims[name])}, "aligned")
-    given = {"features": torch.randn(2, len(MODALITIES), heads.dim), "present": torch.tensor([[True] * len(MODALITIES), [False, True]])}
+        found[f"aligner-{name}"] = _graph(
+            folder / f"aligner-{name}.onnx", one, {"features": torch.randn(2, heads.dims[name])}, "aligned"
+        )
+    given = {
+        "features": torch.randn(2, len(MODALITIES), heads.dim),
+        "present": torch.tensor([[True] * len(MODALITIES), [False, True]]),
+    }
     found["projector"] = _graph(folder / "projector.onnx", projector.eval(), given, "soft_tokens")
     return found
 

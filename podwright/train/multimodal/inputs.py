@@ -56,7 +56,9 @@ def same_everywhere(source: Path, world: World) -> None:
     files = sorted(source.glob("*.jsonl")) if source.is_dir() else [source]
     marks = world.gathered([zlib.crc32(path.read_bytes()) for path in files])
     if odd := [str(rank) for rank, mark in enumerate(marks) if mark != marks[0]]:
-        raise UserError(f"{source} has other lines in process {', '.join(odd)} than in the first", "copy it to every machine anew")
+        raise UserError(
+            f"{source} has other lines in process {', '.join(odd)} than in the first", "copy it to every machine anew"
+        )
 
 
 def source_of(recipe: MultimodalRecipe, made: Path) -> Path:
@@ -68,7 +70,13 @@ def source_of(recipe: MultimodalRecipe, made: Path) -> Path:
 
 
 def seen(
-    examples: list[Example], source: Path, tokenizer: Tokenizer, by: Sight, recipe: MultimodalRecipe, world: World, folder: Path
+    examples: list[Example],
+    source: Path,
+    tokenizer: Tokenizer,
+    by: Sight,
+    recipe: MultimodalRecipe,
+    world: World,
+    folder: Path,
 ) -> tuple[Lines, list[Record]]:
     """The lines whose files can be decoded, and what is wrong with the others; features are kept in `folder`."""
     prompts, responses = tokenized(examples, tokenizer, recipe.data)
@@ -76,8 +84,16 @@ def seen(
     keep = [i for i in range(len(examples)) if i not in faults]
     if not keep:
         raise UserError(f"no line of {source} has a file that can be decoded", f"type podwright data check {source}")
-    lines = Lines([examples[i] for i in keep], [prompts[i] for i in keep], [responses[i] for i in keep], values[keep], present[keep])
-    return lines, [{"line": examples[i].line, "field": None, "message": message} for i, message in sorted(faults.items())]
+    lines = Lines(
+        [examples[i] for i in keep],
+        [prompts[i] for i in keep],
+        [responses[i] for i in keep],
+        values[keep],
+        present[keep],
+    )
+    return lines, [
+        {"line": examples[i].line, "field": None, "message": message} for i, message in sorted(faults.items())
+    ]
 
 
 def weights(source: str) -> Path | None:
@@ -96,7 +112,9 @@ def weights(source: str) -> Path | None:
         raise UserError(said, "give a Hugging Face directory, or log in with `hf auth login`") from e
 
 
-def tokenizer_of(run: RunDir, recipe: MultimodalRecipe, directory: Path | None, training: list[Example], world: World) -> Tokenizer:
+def tokenizer_of(
+    run: RunDir, recipe: MultimodalRecipe, directory: Path | None, training: list[Example], world: World
+) -> Tokenizer:
     """The model's own; of random weights one that is learned from the training lines, once for the run."""
 
     def make() -> None:

@@ -45,7 +45,9 @@ class Job:
         figures = updates.update(self.learner, micro, lines.num_targets(rows), number)
         seconds = time.perf_counter() - begin
         tokens, targets = sum(lines.lengths_at(rows)), lines.num_targets(rows)
-        flops = self._flops(tokens + len(rows) * micro[0].present.shape[1] * self.recipe.projector.num_soft_tokens, targets)
+        flops = self._flops(
+            tokens + len(rows) * micro[0].present.shape[1] * self.recipe.projector.num_soft_tokens, targets
+        )
         return figures | {
             "epoch": (number + 1) / self.order.steps_per_epoch,
             "samples": (number + 1) * self.order.batch_size,
@@ -61,9 +63,14 @@ class Job:
 
     def test(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         held_out, built, recipe = self.inputs.held_out, self.learner.model, self.recipe
-        with spread.gathered(built), torch.compiler.set_stance("force_eager"):  # which would be compiled for hundreds of lengths
+        with (
+            spread.gathered(built),
+            torch.compiler.set_stance("force_eager"),
+        ):  # which would be compiled for hundreds of lengths
             loss = evaluate.loss(built, held_out, recipe, self.world, self.inputs.tokenizer.pad_id)
-            figures, samples = evaluate.grade(built, held_out, self.inputs.training.examples, self.grammar, recipe, self.world)
+            figures, samples = evaluate.grade(
+                built, held_out, self.inputs.training.examples, self.grammar, recipe, self.world
+            )
         return {"num": len(held_out), "loss": loss, **figures}, samples
 
     def state(self) -> dict[str, Any]:
@@ -74,7 +81,11 @@ class Job:
 
     def result(self) -> tuple[Path, dict[str, Any]]:
         state = {name: value.cpu() for name, value in self.learner.trained().items()}
-        return self.run.weights, {"model_state_dict": state, "config": self.recipe.model_dump(mode="json"), "run_id": self.run.name}
+        return self.run.weights, {
+            "model_state_dict": state,
+            "config": self.recipe.model_dump(mode="json"),
+            "run_id": self.run.name,
+        }
 
     def _flops(self, tokens: int, targets: int) -> float:
         """Of a step: a backward pass costs as much again for activations, and once more for weights where they are trained."""

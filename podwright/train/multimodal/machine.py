@@ -45,7 +45,11 @@ def rates(flops: float, seconds: float, world: World) -> dict[str, float | None]
 def peak_memory_gib(world: World) -> float:
     """Of this process's device; on a CPU, of the process."""
     on_gpu = world.device.type == "cuda"
-    peak = torch.cuda.max_memory_allocated(world.device) if on_gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = (
+        torch.cuda.max_memory_allocated(world.device)
+        if on_gpu
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    )
     return peak / GIB
 
 

@@ -82,7 +82,9 @@ class Shadow:
                 torch.zeros(batch_size, width, dtype=torch.long),
                 torch.zeros(batch_size * longest.response, dtype=torch.long),
             )
-            parts = min(2, recipe.training.gradient_accumulation_steps)  # from the second on there are gradients beside it
+            parts = min(
+                2, recipe.training.gradient_accumulation_steps
+            )  # from the second on there are gradients beside it
             updates.advance(self.learner, [one] * parts, batch_size * longest.response * parts, 0, Stopwatch(World()))
         found = {"peak_bytes": counter.peak, "weights_bytes": weights, "optimizer_bytes": optimizer}
         return found if self._devices == 1 else self._split(found) if recipe.training.fsdp else self._copied(found)

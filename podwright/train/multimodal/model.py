@@ -99,7 +99,9 @@ class Phase2(nn.Module):
         own = self.trained()
         for name in own.keys() | state.keys():
             if name not in own or name not in state or own[name].shape != state[name].shape:
-                raise UserError(f"the weights of another recipe: {name} does not fit", "use the recipe that they were trained with")
+                raise UserError(
+                    f"the weights of another recipe: {name} does not fit", "use the recipe that they were trained with"
+                )
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(spread.like(parameter, state[name]))
@@ -165,7 +167,9 @@ def _loaded(recipe: MultimodalRecipe, directory: Path) -> Any:
         raise UserError(said, "give a Hugging Face directory of one, such as Qwen2.5-0.5B-Instruct") from e
     except SafetensorError as e:
         files = sorted(directory.glob("*.safetensors"))
-        raise UserError(f"{next(filter(_is_torn, files), directory)} cannot be read ({e})", "copy it again, or export the run again") from e
+        raise UserError(
+            f"{next(filter(_is_torn, files), directory)} cannot be read ({e})", "copy it again, or export the run again"
+        ) from e
 
 
 def _is_torn(file: Path) -> bool:
@@ -180,7 +184,12 @@ def _lora(recipe: MultimodalRecipe) -> Any:
     from peft import LoraConfig
 
     m = recipe.model
-    return LoraConfig(r=m.lora_rank, lora_alpha=m.lora_alpha, lora_dropout=m.lora_dropout, target_modules=list(m.lora_target_modules))  # type: ignore[arg-type]
+    return LoraConfig(
+        r=m.lora_rank,
+        lora_alpha=m.lora_alpha,  # type: ignore[arg-type]
+        lora_dropout=m.lora_dropout,
+        target_modules=list(m.lora_target_modules),
+    )
 
 
 def _add_adapters(llm: Any, recipe: MultimodalRecipe) -> None:

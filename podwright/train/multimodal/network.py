@@ -25,7 +25,11 @@ def measure(rank: int, world: int, host: str, port: int, patience_s: float) -> d
     try:
         store = dist.TCPStore(host, port, world, rank == 0, timeout=timedelta(seconds=patience_s))
         dist.init_process_group(
-            "nccl" if gpu else "gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=max(patience_s, 30))
+            "nccl" if gpu else "gloo",
+            store=store,
+            rank=rank,
+            world_size=world,
+            timeout=timedelta(seconds=max(patience_s, 30)),
         )
         array = torch.ones(SIZE_BYTES // 4, device="cuda" if gpu else "cpu")
         dist.all_reduce(array[:1])

@@ -88,11 +88,13 @@ def load(run: RunDir, recipe: AlignmentRecipe, world: World) -> Inputs:
     dims = {m: dim for m, dim in seen.dims.items() if _paired(made[0], m) > 1}
     if not dims:
         raise UserError(
-            f"data.source={recipe.data.source} has no two lines with the same two modalities", "give lines that have two of them"
+            f"data.source={recipe.data.source} has no two lines with the same two modalities",
+            "give lines that have two of them",
         )
     if not len(made[1]):
         raise UserError(
-            f"data.source={recipe.data.source} holds no line out that has two modalities", "give val.jsonl some, or leave it away"
+            f"data.source={recipe.data.source} holds no line out that has two modalities",
+            "give val.jsonl some, or leave it away",
         )
     if world.rank == 0:
         write_json(run.path / inputs.SKIPPED, skipped)

@@ -35,7 +35,9 @@ def predict(path: Path, files: dict[str, Path], instruction: str, out: Path | No
     try:
         values, present = features.one_line(asked, features.sight(recipe), device)
     except media.Unreadable as e:
-        raise UserError(f"{', '.join(map(str, files.values()))} cannot be used: {e}", "give a file that can be decoded") from e
+        raise UserError(
+            f"{', '.join(map(str, files.values()))} cannot be used: {e}", "give a file that can be decoded"
+        ) from e
     (text,) = answers(found.model, grammar, recipe, [prompt], values.to(device), present.to(device), texts=True)
     document = _document(found, files, text)
     kind = document["input_type"]

@@ -20,7 +20,9 @@ _ROWS = 1024  # queries at a time
 
 def retrieval(units: Mapping[str, Tensor], lines: Lines) -> dict[str, Any]:
     """Figures of every direction, and their means. `units` [N, D] of each modality, of length 1."""
-    directions = [found for one in units for other in units if one != other and (found := _direction(one, other, units, lines))]
+    directions = [
+        found for one in units for other in units if one != other and (found := _direction(one, other, units, lines))
+    ]
     means = {
         name: sum(d[name] for d in directions) / len(directions) if directions else None
         for name in (*(f"recall_at_{k}" for k in NEAREST), *(f"chance_at_{k}" for k in NEAREST))

@@ -27,7 +27,9 @@ def spread(model: nn.Module, layers: nn.ModuleList, world: World, *, fsdp: bool)
         return model
     if not fsdp:
         on_gpu = world.device.type == "cuda"
-        return DistributedDataParallel(model, device_ids=[world.device.index] if on_gpu else None, broadcast_buffers=False)
+        return DistributedDataParallel(
+            model, device_ids=[world.device.index] if on_gpu else None, broadcast_buffers=False
+        )
     mesh = init_device_mesh(world.device.type, (world.size,))
     for layer in layers:
         fully_shard(layer, mesh=mesh)  # moves it to its device, so that no device ever holds all

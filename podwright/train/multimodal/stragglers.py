@@ -59,7 +59,9 @@ class Stragglers:
         self._whole.append(step_s)
         if len(self._own) < _WINDOW:
             return []
-        told = self._world.gathered((socket.gethostname(), statistics.median(self._own), statistics.median(self._whole)))
+        told = self._world.gathered(
+            (socket.gethostname(), statistics.median(self._own), statistics.median(self._whole))
+        )
         self._own, self._whole = [], []
         slow = slower([own for _, own, _ in told], max(whole for _, _, whole in told))
         self._slow = {rank: self._slow.get(rank, 0) + 1 for rank in slow}

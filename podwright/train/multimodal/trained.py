@@ -52,7 +52,9 @@ def _of_run(run: RunDir, overrides: Sequence[str]) -> Trained:
     """By model.pt alone, and the tokenizer beside it."""
     place = run.weights
     if not place.is_file():
-        raise UserError(f"{run.path} has no {place.name}: the run has not finished", f"type podwright resume {run.typed}")
+        raise UserError(
+            f"{run.path} has no {place.name}: the run has not finished", f"type podwright resume {run.typed}"
+        )
     try:
         found = torch.load(place, map_location="cpu", weights_only=True)
         config, state, name = found["config"], dict(found["model_state_dict"]), str(found["run_id"])

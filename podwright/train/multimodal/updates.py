@@ -33,7 +33,11 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """The same however the model is spread; every process has to ask for it."""
-        return {"model": self.trained(), "optimizer": spread.optimizer_state(self.optimizer), "scaler": self.scaler.state_dict()}
+        return {
+            "model": self.trained(),
+            "optimizer": spread.optimizer_state(self.optimizer),
+            "scaler": self.scaler.state_dict(),
+        }
 
     def trained(self) -> dict[str, Tensor]:
         """As `state`: whole weights."""
@@ -41,7 +45,9 @@ class Learner:
 
     def load(self, state: dict[str, Any]) -> None:
         self.model.load_trained(state["model"])
-        peaks = [group["peak"] for group in self.optimizer.param_groups]  # these devices decide, not those of the checkpoint
+        peaks = [
+            group["peak"] for group in self.optimizer.param_groups
+        ]  # these devices decide, not those of the checkpoint
         spread.load_optimizer(self.optimizer, state["optimizer"])
         for group, peak in zip(self.optimizer.param_groups, peaks, strict=True):
             group["peak"] = peak
@@ -108,7 +114,9 @@ def update(learner: Learner, micro: Sequence[Batch], num_targets: int, step: int
     return figures | ({"skipped": skipped} if learner.scaler.is_enabled() else {})
 
 
-def advance(learner: Learner, micro: Sequence[Batch], num_targets: int, step: int, forward: Stopwatch) -> tuple[Tensor, Tensor]:
+def advance(
+    learner: Learner, micro: Sequence[Batch], num_targets: int, step: int, forward: Stopwatch
+) -> tuple[Tensor, Tensor]:
     """Loss and norm of the gradients of one step, not yet waited for; `forward` takes the time of the forward passes.
 
     Dropout depends on the seed, the step and the process alone, so that a resume draws what would have been drawn.

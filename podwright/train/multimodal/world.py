@@ -73,7 +73,9 @@ class World:
         """Itself, with the processes that see the same `folder` as neighbours: machines need not share a disk."""
         if self.size == 1:
             return self
-        name = self.from_first(lambda: f".near-{secrets.token_hex(4)}")  # a name that no cache of a shared disk can know
+        name = self.from_first(
+            lambda: f".near-{secrets.token_hex(4)}"
+        )  # a name that no cache of a shared disk can know
         own = folder / f"{name}-{self.rank}"
         own.touch()
         self.barrier()

@@ -30,7 +30,9 @@ class Feed:
     def batches(self, start_step: int) -> tokens.Batches:
         """Rows of this process, from step `start_step` on."""
         epochs = self.recipe.data.num_epochs or None
-        return tokens.batches(self.training, self.recipe.batch_size, start_step, _own(self.recipe.batch_size, self.mesh), epochs)
+        return tokens.batches(
+            self.training, self.recipe.batch_size, start_step, _own(self.recipe.batch_size, self.mesh), epochs
+        )
 
     def held_out(self) -> Iterator[Row]:
         """The held-out rows, once."""

@@ -47,13 +47,18 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
         if micro % num_batch_shards(mesh):
             shards = num_batch_shards(mesh)
             raise UserError(
-                f"batch_size={micro} (a micro-batch) is not divisible by {shards} batch shards", f"make it a multiple of {shards}"
+                f"batch_size={micro} (a micro-batch) is not divisible by {shards} batch shards",
+                f"make it a multiple of {shards}",
             )
         setup = Setup(recipe, dims, mesh)
         built = program.programs(setup)
         fed = feed.open_(recipe, dims.vocab_size, mesh)
     emit.event(
-        "environment", **speed.environment(), num_params=dims.num_params(), num_active_params=dims.num_active_params(), data=fed.about
+        "environment",
+        **speed.environment(),
+        num_params=dims.num_params(),
+        num_active_params=dims.num_active_params(),
+        data=fed.about,
     )
     return Job(run, recipe, emit, setup, built, fed, stopping)
 
@@ -87,7 +92,9 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
         with traced.step(number + 1) as marks:
             state, figures = step(job, state, batch, number)
         number += 1
-        emit.metrics(STAGE, number, figures | marks | {"data_wait_s": batches.waited_s, "step_s": time.perf_counter() - begin})
+        emit.metrics(
+            STAGE, number, figures | marks | {"data_wait_s": batches.waited_s, "step_s": time.perf_counter() - begin}
+        )
         if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
             return _not_finite(job, checkpoints, number, figures)
         if number % recipe.checkpoint.every_n_steps == 0 or number == recipe.training.max_steps:
@@ -157,13 +164,17 @@ def _out_of_data(job: Job, checkpoints: checkpoint.Checkpoints, state: State, nu
         _save(job, checkpoints, state, number)
     wrong = f"data.source={recipe.data.source} is used up after {number} of {recipe.training.max_steps} steps; the last one is kept"
     fix = f"give more data and type: podwright resume {job.run.typed}"
-    return Outcome(Ending.OUT_OF_DATA, number, wrong, fix + ", or run it with data.num_epochs=0, training.max_steps=" + str(number))
+    return Outcome(
+        Ending.OUT_OF_DATA, number, wrong, fix + ", or run it with data.num_epochs=0, training.max_steps=" + str(number)
+    )
 
 
 def _not_finite(job: Job, checkpoints: checkpoint.Checkpoints, number: int, figures: dict[str, Any]) -> Outcome:
     """Nothing is saved: the newest checkpoint is from before. The advice names the resolved recipe: what ran, whatever was typed."""
     good = checkpoints.latest() or 0
-    wrong = f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}; the weights of step {good} are kept"
+    wrong = (
+        f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}; the weights of step {good} are kept"
+    )
     lower = f"{job.recipe.optimizer.learning_rate / 3:.1g}"
     again = f"type: podwright run {shlex.quote(str(job.run.recipe))} optimizer.learning_rate={lower}"
     return Outcome(Ending.NOT_FINITE, good, wrong, again)

@@ -62,7 +62,9 @@ class Setup:
     def optimizer(self) -> optax.GradientTransformation:
         o, rate = self.recipe.optimizer, schedule(self.recipe)
         if o.name == "adamw":
-            return optimizer.adamw(self.declared, rate, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm)
+            return optimizer.adamw(
+                self.declared, rate, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm
+            )
         return muon.muon(
             self.declared,
             self.mesh,
@@ -102,7 +104,9 @@ def programs(setup: Setup) -> dict[str, Program]:
 def abstract_state(setup: Setup) -> State:
     params = param.abstract(setup.declared, setup.mesh)
     everywhere = NamedSharding(setup.mesh, PartitionSpec())
-    bias = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere), jax.eval_shape(setup.new_bias))
+    bias = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere), jax.eval_shape(setup.new_bias)
+    )
     return State(params, optimizer.abstract_state(setup.optimizer, params, setup.mesh), bias)
 
 

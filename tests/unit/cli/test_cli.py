@@ -64,7 +64,10 @@ def test_a_dry_run_shows_all_and_creates_nothing(call: Any, folder: Path) -> Non
     assert document["argv"][1:] == ["-m", "podwright.train", str(folder / "runs/x"), "--attempt", "1"]
     assert document["env"]["JAX_PLATFORMS"] == "cpu"
     assert "podwright.train" in call("run", *GOOD, "--dry-run")[1]
-    assert [call("run", *GOOD, "data.source=none.jsonl", "--dry-run", *force)[0] for force in ((), ("--force",))] == [1, 0]
+    assert [call("run", *GOOD, "data.source=none.jsonl", "--dry-run", *force)[0] for force in ((), ("--force",))] == [
+        1,
+        0,
+    ]
     assert not (folder / "runs").exists()
 
 
@@ -82,22 +85,42 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "what", "fix"),
     [
-        (["run", *GOOD, "--seeds", "1,1"], "--seeds '1,1' names no seeds, or one twice", "type --seeds 0,1,2, or --seeds 0-4"),
+        (
+            ["run", *GOOD, "--seeds", "1,1"],
+            "--seeds '1,1' names no seeds, or one twice",
+            "type --seeds 0,1,2, or --seeds 0-4",
+        ),
         (["run", *GOOD, "--seeds", ""], "--seeds '' names no seeds", "type --seeds 0,1,2"),
         (["run", *GOOD, "--seeds", "3-1"], "--seeds '3-1' names no seeds", "type --seeds 0,1,2"),
         (["run", *GOOD, "--seeds", "0,3-1"], "--seeds '0,3-1' names no seeds", "type --seeds 0,1,2"),
         (["run", *GOOD, "--seeds", "0-999999999"], "--seeds 0-999999999 are 1000000000 runs", "at most 64"),
-        (["run", *GOOD, "seed=7", "--seeds", "1,2"], "seed=7 and --seeds 1,2 both say which seed", "leave one of them out"),
+        (
+            ["run", *GOOD, "seed=7", "--seeds", "1,2"],
+            "seed=7 and --seeds 1,2 both say which seed",
+            "leave one of them out",
+        ),
         (["run", *GOOD, "--seeds", "a"], "--seeds 'a' names no seeds", "type --seeds 0,1,2"),
         (["run", *GOOD, "--seeds", "0-999"], "--seeds 0-999 are 1000 runs", "at most 64"),
-        (["run", *GOOD, "--seeds", "0-1", "--detach"], "--detach would start the runs of 2 seeds at once", "leave --detach out"),
-        (["plan", "qwen3-tiny-aritmetic-grpo"], "there is no recipe 'qwen3-tiny-aritmetic-grpo'", f"did you mean {RECIPE}?"),
+        (
+            ["run", *GOOD, "--seeds", "0-1", "--detach"],
+            "--detach would start the runs of 2 seeds at once",
+            "leave --detach out",
+        ),
+        (
+            ["plan", "qwen3-tiny-aritmetic-grpo"],
+            "there is no recipe 'qwen3-tiny-aritmetic-grpo'",
+            f"did you mean {RECIPE}?",
+        ),
         (
             ["plan", "phase2-tiny", "--on", "cpu-1", "--compile", "--price", "2"],
             "--price has no meaning for phase2-tiny",
             "leave --price out",
         ),
-        (["plan", "phase2-tiny", "--on", "cpu-1", "--compile", "--jax", "0.9"], "--jax has no meaning for phase2-tiny", "leave --jax out"),
+        (
+            ["plan", "phase2-tiny", "--on", "cpu-1", "--compile", "--jax", "0.9"],
+            "--jax has no meaning for phase2-tiny",
+            "leave --jax out",
+        ),
         (["plan", "none.yaml"], "there is no recipe file none.yaml", "check the path"),
         (["plan", RECIPE, "traning.max_steps=3"], "unknown key traning.max_steps", "did you mean training.max_steps?"),
         (["plan", RECIPE, "batch_size"], "'batch_size' is not an override", "write key.path=value"),
@@ -106,7 +129,11 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
             "model.lora_rank=-1: Input should be greater than or equal to 0",
             "model.lora_rank is train",
         ),
-        (["plan", RECIPE, "batch_size=four"], "batch_size='four': Input should be a valid integer", "batch_size is prompts per step"),
+        (
+            ["plan", RECIPE, "batch_size=four"],
+            "batch_size='four': Input should be a valid integer",
+            "batch_size is prompts per step",
+        ),
         (["plan", RECIPE, "--on", "gpu"], "there is no target and no slice 'gpu'", "type --on local"),
         (["run", RECIPE, "--on", "v6e-8", "mesh.fsdp=3"], "v6e-8 is a slice, not a target", "type --on local"),
         (["run", *GOOD, "--smoke", "5"], "--smoke 5 is not a smoke run", "type --smoke 3 or --smoke 10"),
@@ -123,15 +150,25 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
         (["stop", "zzz"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
         (["logs", "taken"], "run taken has no log: nothing was started yet", "`podwright resume taken` starts it"),
         (["report", "zzz"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
-        (["report", "taken", "--compare"], "there is nothing to compare one run with", "podwright report --compare RUN RUN"),
+        (
+            ["report", "taken", "--compare"],
+            "there is nothing to compare one run with",
+            "podwright report --compare RUN RUN",
+        ),
         (["report", "taken", "zzz", "--compare"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
         (["report", "taken", "other"], "2 runs are no one report", "type podwright report --compare taken other"),
         (["report", "taken", "--out", "x"], "--out x is for a comparison", "leave --out out"),
-        (["report", "taken", "b", "--compare", "--readme", "R.md"], "--readme takes the results of one run", "leave --compare or --readme"),
+        (
+            ["report", "taken", "b", "--compare", "--readme", "R.md"],
+            "--readme takes the results of one run",
+            "leave --compare or --readme",
+        ),
         (["export", "zzz", "out"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
     ],
 )
-def test_an_error_is_one_line_and_says_what_to_type(call: Any, folder: Path, argv: list[str], what: str, fix: str) -> None:
+def test_an_error_is_one_line_and_says_what_to_type(
+    call: Any, folder: Path, argv: list[str], what: str, fix: str
+) -> None:
     create.create(folder / "runs" / "taken", load(RECIPE), "local", {})
     code, out, err = call(*argv)
     assert (code, out) == (2, "")
@@ -199,13 +236,18 @@ def test_a_fault_of_ours_keeps_its_traceback(call: Any, monkeypatch: pytest.Monk
         call("run", *GOOD)
 
 
-def test_runs_are_listed_oldest_first_from_where_the_user_says(call: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_listed_oldest_first_from_where_the_user_says(
+    call: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("b", "a"):
         create.create(folder / "else" / name, load(RECIPE), "local", {})
     assert json.loads(call("list", "--json")[1]) == []
     assert "no runs here" in call("list")[1]
     rows = json.loads(call("list", "--json", "--runs", "else")[1])
-    assert [(r["name"], r["state"], r["ending"], r["max_steps"]) for r in rows] == [("b", "ready", None, 80), ("a", "ready", None, 80)]
+    assert [(r["name"], r["state"], r["ending"], r["max_steps"]) for r in rows] == [
+        ("b", "ready", None, 80),
+        ("a", "ready", None, 80),
+    ]
     monkeypatch.setenv("PODWRIGHT_RUNS", "else")
     assert [line.split()[0] for line in call("list")[1].splitlines()] == ["NAME", "b", "a"]
 
@@ -238,7 +280,9 @@ def test_a_damaged_recipe_of_a_run_is_one_line(call: Any, folder: Path, content:
     run.recipe.write_text(content)
     for verb in ("watch", "resume", "stop"):
         code, out, err = call(verb, "a")
-        assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith("error: runs/a/recipe.json cannot be read ("), err
+        assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith(
+            "error: runs/a/recipe.json cannot be read ("
+        ), err
     (row,) = json.loads(call("list", "--json")[1])
     assert row["state"] == "unreadable" and row["detail"].startswith("runs/a/recipe.json cannot be read (")
     assert call("report", "a")[0] in (0, 2)
@@ -273,7 +317,14 @@ def test_eval_and_export_are_done_by_the_compute_half(call: Any, folder: Path, c
     assert (code, out) == (0, "strict.accuracy = 0.5\n")
     assert asked[-1][1:] == ["-m", "podwright.train", "eval", "runs/r", "--data", "test.jsonl", "--limit", "8"]
     call("eval", "r", "rollout.total_generation_steps=9", "--data", "d", "data.enable_thinking=true")
-    assert asked[-1][3:] == ["eval", "runs/r", "rollout.total_generation_steps=9", "data.enable_thinking=true", "--data", "d"]
+    assert asked[-1][3:] == [
+        "eval",
+        "runs/r",
+        "rollout.total_generation_steps=9",
+        "data.enable_thinking=true",
+        "--data",
+        "d",
+    ]
     assert json.loads(call("export", "r", "out", "--json")[1])["samples"] == [1, 2]
     assert asked[-1][3:] == ["export", "runs/r", "out"]
     call("export", "r", "out", "--onnx")
@@ -306,7 +357,9 @@ def test_what_the_compute_half_refuses_is_an_error_of_ours(call: Any, folder: Pa
 @pytest.mark.parametrize(("lines", "num_test"), [(2, 1), (20, 2), (32, 3), (1000, 32)])
 def test_smoke_works_with_the_data_that_is_there(tmp_path: Path, lines: int, num_test: int) -> None:
     file = tmp_path / "data.jsonl"
-    file.write_text("".join(json.dumps({"question": f"{n}+1?", "answer": f"#### {n + 1}"}) + "\n" for n in range(lines)))
+    file.write_text(
+        "".join(json.dumps({"question": f"{n}+1?", "answer": f"#### {n + 1}"}) + "\n" for n in range(lines))
+    )
     cut = smoke(load(RECIPE, [f"data.source={file}", "data.num_train=0"]), 3)
     train, test = gsm8k.load(cut.data, 0)
     assert (len(train), len(test)) == (lines - num_test, num_test)

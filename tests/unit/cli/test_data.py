@@ -17,15 +17,25 @@ def call(cwd: Path, *argv: str) -> tuple[int, str, str]:
 
 def test_from_text_to_shards_that_are_checked(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
-    code, out, err = call(tmp_path, "tokenize", "a.jsonl", "--tokenizer", "bytes", "--out", "made", "--shard-tokens", "1", "--json")
+    code, out, err = call(
+        tmp_path, "tokenize", "a.jsonl", "--tokenizer", "bytes", "--out", "made", "--shard-tokens", "1", "--json"
+    )
     assert code == 0, err
-    assert json.loads(out) | {"out": "made", "tokens": 10, "documents": 2, "shards": 2, "vocab_size": 259} == json.loads(out)
+    assert json.loads(out) | {
+        "out": "made",
+        "tokens": 10,
+        "documents": 2,
+        "shards": 2,
+        "vocab_size": 259,
+    } == json.loads(out)
     assert sorted(p.name for p in (tmp_path / "made").iterdir())[-1] == "meta.json"
     assert "tokens = 10\n" in call(tmp_path, "count", "made")[1]
     code, out, _ = call(tmp_path, "check", "made", "--json")
     assert code == 0 and json.loads(out)["faults"] == []
     code, out, _ = call(tmp_path, "check", "made", "--vocab-size", "257")
-    assert code == 1 and out.startswith("error: made/00000.npy: token 257 at offset 4 is outside the vocabulary of 257\n")
+    assert code == 1 and out.startswith(
+        "error: made/00000.npy: token 257 at offset 4 is outside the vocabulary of 257\n"
+    )
 
 
 def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
@@ -54,7 +64,11 @@ def test_lines_are_drawn_checked_and_mended(tmp_path: Path) -> None:
     kept = (tmp_path / "cats/train.good.jsonl").read_bytes()
     (tmp_path / "cats/train.jsonl").write_bytes(kept + b"{}\n")
     code, _, err = call(tmp_path, "check", "cats/train.jsonl", "--fix")
-    assert code == 2 and err.startswith("error: cats/train.good.jsonl is there already; move it away") and err.count("\n") == 1
+    assert (
+        code == 2
+        and err.startswith("error: cats/train.good.jsonl is there already; move it away")
+        and err.count("\n") == 1
+    )
     assert (tmp_path / "cats/train.good.jsonl").read_bytes() == kept
     code, out, _ = call(tmp_path, "check", "cats/train.good.jsonl")
     assert code == 0 and "valid = 2\n" in out

@@ -12,7 +12,12 @@ ROOT = Path(__file__).parents[3]
 def call(cwd: Path, *argv: str) -> tuple[int, str, str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PODWRIGHT_TARGETS": str(cwd / "targets.yaml")}
     done = subprocess.run(
-        [sys.executable, "-m", "podwright", "doctor", *argv], cwd=cwd, env=env, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "podwright", "doctor", *argv],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.returncode, done.stdout, done.stderr
 

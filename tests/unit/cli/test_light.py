@@ -51,9 +51,7 @@ def test_no_control_module_imports_the_compute_halfs_libraries() -> None:
     names = modules()
     assert "podwright.run.drive" in names
     code = f"import sys, importlib\nfor m in {HEAVY}: sys.modules[m] = None\nfor m in {names}: importlib.import_module(m)\n"
-    code += (
-        "print([m for m in sys.modules if m.startswith(('podwright.train', 'podwright.models', 'podwright.data', 'podwright.kernels'))])"
-    )
+    code += "print([m for m in sys.modules if m.startswith(('podwright.train', 'podwright.models', 'podwright.data', 'podwright.kernels'))])"
     done = python(code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
@@ -72,7 +70,13 @@ def best_cpu_s(*argv: str) -> float:
     times = []
     for _ in range(7):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, *argv], cwd=ROOT, stdout=subprocess.DEVNULL, check=True, env={**os.environ, "PYTHONPATH": ""})
+        subprocess.run(
+            [sys.executable, *argv],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            check=True,
+            env={**os.environ, "PYTHONPATH": ""},
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return min(times)
@@ -83,9 +87,26 @@ def test_help_is_there_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["recipes", "plan", "run", "list", "watch", "logs", "stop", "resume", "report", "eval", "export", "ui", "data check"]
+    "word",
+    [
+        "recipes",
+        "plan",
+        "run",
+        "list",
+        "watch",
+        "logs",
+        "stop",
+        "resume",
+        "report",
+        "eval",
+        "export",
+        "ui",
+        "data check",
+    ],
 )
 def test_every_verb_has_help_and_json(word: str) -> None:
     verb = ["recipes", "list"] if word == "recipes" else word.split()
-    done = subprocess.run([sys.executable, "-m", "podwright", *verb, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "podwright", *verb, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert "--json" in done.stdout

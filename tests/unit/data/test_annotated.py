@@ -42,9 +42,11 @@ def answer(**changes: Any) -> str:
     """GOOD with dotted fields (dots written as __) changed; ... takes one out."""
     values = json.loads(json.dumps(GOOD))
     for name, value in changes.items():
-        *path, last = {"risk": f"{CLASSES}.risk_rating", "group": f"{CLASSES}.ethogram_group", "ears": f"{MARKERS}.ears"}.get(
-            name, name
-        ).split(".")
+        *path, last = {
+            "risk": f"{CLASSES}.risk_rating",
+            "group": f"{CLASSES}.ethogram_group",
+            "ears": f"{MARKERS}.ears",
+        }.get(name, name).split(".")
         here = values
         for part in path:
             here = here[part]
@@ -91,7 +93,11 @@ FAULTS = [
     (line(response=answer(risk=2.0)), f"{CLASSES}.risk_rating", "2.0 is not a whole number"),
     (line(response=answer(risk=6)), f"{CLASSES}.risk_rating", "6 is not a whole number"),
     (line(response=answer(risk="3")), f"{CLASSES}.risk_rating", "'3' is not a whole number"),
-    (line(response=answer(group="agonistic", risk=3)), f"{CLASSES}.risk_rating", "3 is below 4, the least for ethogram_group agonistic"),
+    (
+        line(response=answer(group="agonistic", risk=3)),
+        f"{CLASSES}.risk_rating",
+        "3 is below 4, the least for ethogram_group agonistic",
+    ),
     (line(response=answer(human_actionable_insight=" ")), "human_actionable_insight", "' ' is not a text"),
 ]
 
@@ -103,7 +109,9 @@ def test_every_fault_has_its_line_field_and_value(folder: Path, bad: Any, field:
     found, good = annotated.check(path)
     assert (found["lines"], found["valid"], good) == (2, 1, [1])
     mine = [f for f in found["faults"] if f["field"] == field and message in f["message"]]
-    assert mine and all(f["line"] == 3 and f["message"].startswith("line 3: ") for f in found["faults"]), found["faults"]
+    assert mine and all(f["line"] == 3 and f["message"].startswith("line 3: ") for f in found["faults"]), found[
+        "faults"
+    ]
     assert not any("\n" in f["message"] for f in found["faults"])
 
 
@@ -118,7 +126,10 @@ def test_a_good_file_a_repeated_line_and_a_contradiction(folder: Path) -> None:
     ]
     assert found["classes"][f"{CLASSES}.risk_rating"] == {"1": 2}
     fixed = annotated.fix(path, good)
-    assert fixed.name == "twice.good.jsonl" and fixed.read_bytes() == b"\n".join(path.read_bytes().split(b"\n")[:2]) + b"\n"
+    assert (
+        fixed.name == "twice.good.jsonl"
+        and fixed.read_bytes() == b"\n".join(path.read_bytes().split(b"\n")[:2]) + b"\n"
+    )
     assert annotated.check(fixed)[0]["num_faults"] == 0
 
 
@@ -132,16 +143,24 @@ def test_a_file_of_one_class_is_said_to_be(folder: Path) -> None:
 
 def test_lengths_are_held_against_the_budget(folder: Path) -> None:
     found, _ = annotated.check(folder / "val.jsonl", lambda one: (90, 40), 129)
-    assert found["faults"][0]["message"] == "line 1: response prompt and response need 90 + 40 tokens, max_text_length=129"
+    assert (
+        found["faults"][0]["message"] == "line 1: response prompt and response need 90 + 40 tokens, max_text_length=129"
+    )
     assert annotated.check(folder / "val.jsonl", lambda one: (90, 40), 130)[0]["valid"] == 1
     with pytest.raises(UserError, match="leave --recipe out"):
         annotated.checked(folder / "val.jsonl", "phase2-tiny", False)
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["forward", "agonistic", "val/00000.png"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["forward", "agonistic", "val/00000.png"]),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*GOOD, "risk_rating", "ears", "x"]) | st.text(), inner, max_size=4)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*GOOD, "risk_rating", "ears", "x"]) | st.text(), inner, max_size=4)
     ),
     max_leaves=12,
 )
@@ -171,10 +190,17 @@ def test_nothing_that_a_line_holds_breaks_the_search(lines: list[bytes]) -> None
         json.dumps(found, allow_nan=False).encode()
         assert found["valid"] == len(good) <= found["lines"]
         assert all(set(f) == {"line", "field", "message"} for f in found["faults"])
-        assert found["lines"] == found["valid"] + len({f["line"] for f in found["faults"] if f["line"]}) or found["num_faults"] > 100
+        assert (
+            found["lines"] == found["valid"] + len({f["line"] for f in found["faults"] if f["line"]})
+            or found["num_faults"] > 100
+        )
 
 
-@given(st.fixed_dictionaries({f: st.sampled_from(v) for f, v in ethogram.CHOICES.items()}), st.integers(1, 5), st.text(min_size=1))
+@given(
+    st.fixed_dictionaries({f: st.sampled_from(v) for f, v in ethogram.CHOICES.items()}),
+    st.integers(1, 5),
+    st.text(min_size=1),
+)
 def test_what_is_written_in_pieces_is_the_answer(values: dict[str, Any], risk: int, text: str) -> None:
     whole = {**values, ethogram.RISK: risk, "behavioral_summary": text, "human_actionable_insight": text}
     assert ethogram.flattened(json.loads("".join(piece for _, piece in ethogram.pieces(whole)))) == whole

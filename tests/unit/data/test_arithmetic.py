@@ -83,7 +83,9 @@ def test_any_size(num_train: int, num_test: int, max_operations: int, max_number
 
 
 def test_too_many_are_refused() -> None:
-    with pytest.raises(UserError, match=r"not enough different problems .*numbers up to 1; type smaller data.num_train") as caught:
+    with pytest.raises(
+        UserError, match=r"not enough different problems .*numbers up to 1; type smaller data.num_train"
+    ) as caught:
         generate(5000, 10, 1, 1, 0)
     assert "\n" not in str(caught.value)
 

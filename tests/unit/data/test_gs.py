@@ -23,7 +23,9 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
-    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # asks by another protocol what kind of bucket it is
+    monkeypatch.setenv(
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false"
+    )  # asks by another protocol what kind of bucket it is
     yield f"127.0.0.1:{port}"
     fsspec.filesystem("gs").clear_instance_cache()
 
@@ -69,6 +71,8 @@ def test_a_store_that_does_not_answer_keeps_no_plan_waiting(
     host, port = address.split(":")
     with socket.create_server((host, int(port))):
         began = time.monotonic()
-        assert checked("gs://bucket/set") == ["warning: how long the data lasts is not known: gs://bucket/set has not answered within 1 s"]
+        assert checked("gs://bucket/set") == [
+            "warning: how long the data lasts is not known: gs://bucket/set has not answered within 1 s"
+        ]
         assert time.monotonic() - began < 30
     assert not [r for r in caplog.records if r.name.startswith("gcsfs")]

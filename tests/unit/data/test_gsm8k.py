@@ -63,7 +63,11 @@ def test_the_first_so_many(folder: Path) -> None:
 
 def test_parquet_as_the_hub_lays_it_out(tmp_path: Path) -> None:
     (tmp_path / "main").mkdir()
-    for name, numbers in (("train-00000-of-00002", range(3)), ("train-00001-of-00002", range(3, 5)), ("test-00000-of-00001", range(9, 11))):
+    for name, numbers in (
+        ("train-00000-of-00002", range(3)),
+        ("train-00001-of-00002", range(3, 5)),
+        ("test-00000-of-00001", range(9, 11)),
+    ):
         rows = [json.loads(line(n)) for n in numbers]
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "main" / f"{name}.parquet")
     train, test = load(tmp_path)
@@ -189,6 +193,10 @@ def test_hub_sets_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_hub(monkeypatch, ConnectionError("no route\nto host"))
-    refused("openai/gsm8k", "cannot be had from the Hugging Face hub (ConnectionError: no route)", "type data.source=DIRECTORY")
+    refused(
+        "openai/gsm8k",
+        "cannot be had from the Hugging Face hub (ConnectionError: no route)",
+        "type data.source=DIRECTORY",
+    )
     monkeypatch.setitem(sys.modules, "datasets", None)
     refused("openai/gsm8k", "needs the package datasets", "pip install -e '.[hub]' in podwright's clone")

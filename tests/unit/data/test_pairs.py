@@ -13,7 +13,8 @@ def test_what_is_drawn_is_told_by_its_seed_and_its_sentence(tmp_path: Path) -> N
     for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
         told.write(tmp_path / folder, 30, 4, seed)
     same, other = (
-        [(tmp_path / x / n).read_bytes() == (tmp_path / "a" / n).read_bytes() for n in ("train.jsonl", "val/00000.wav")] for x in "bc"
+        [(tmp_path / x / n).read_bytes() == (tmp_path / "a" / n).read_bytes() for n in ("train.jsonl", "val/00000.wav")]
+        for x in "bc"
     )
     assert all(same) and not any(other)
     good, faults = pairs.read(tmp_path / "a" / "train.jsonl")
@@ -23,7 +24,9 @@ def test_what_is_drawn_is_told_by_its_seed_and_its_sentence(tmp_path: Path) -> N
     assert told.sentence("flattened", "puffed", "tense", seen=True, heard=True) == (
         "A cat with flattened ears, a puffed tail and a tense body lets out a meow three times in a high voice."
     )
-    assert told.sentence("alert", "lashing", "lateral_recumbent", seen=True, heard=False).endswith("a lateral recumbent body.")
+    assert told.sentence("alert", "lashing", "lateral_recumbent", seen=True, heard=False).endswith(
+        "a lateral recumbent body."
+    )
     for one in good:
         text = str(one.contents.get("text", "ears voice"))
         assert ("ears" in text) >= ("image" in one.contents) and ("voice" in text) >= ("audio" in one.contents)
@@ -59,13 +62,21 @@ def test_a_check_names_every_fault_and_writes_the_good_lines(tmp_path: Path) -> 
         {"other": 1, "text": ""},
         {"text": "\ud800", "audio": 3},
     ]
-    path.write_text(good + "".join(json.dumps(x) + "\n" for x in bad) + '{"text": "alone"}\n{"video": null, "text": "x"\n')
+    path.write_text(
+        good + "".join(json.dumps(x) + "\n" for x in bad) + '{"text": "alone"}\n{"video": null, "text": "x"\n'
+    )
     code, found = check(path, "--fix")
     assert code == 1 and (found["lines"], found["valid"], found["alone"], found["num_faults"]) == (12, 7, 1, 6)
     said = [f["message"] for f in found["faults"]]
-    assert said[0] == "line 7: text ['a'] is not a text" and "line 8: image" in said[1] and "there is no such file" in said[1]
     assert (
-        said[2] == "line 9: line has none of text, image, audio, video" and "half a character" in said[3] and "3 is not a path" in said[4]
+        said[0] == "line 7: text ['a'] is not a text"
+        and "line 8: image" in said[1]
+        and "there is no such file" in said[1]
+    )
+    assert (
+        said[2] == "line 9: line has none of text, image, audio, video"
+        and "half a character" in said[3]
+        and "3 is not a path" in said[4]
     )
     assert "is not JSON" in said[5] and found["fields"]["text"] >= 5
     assert Path(found["fixed"]).read_text() == good + '{"text": "alone"}\n'

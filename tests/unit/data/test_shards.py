@@ -77,10 +77,14 @@ def test_shards_are_whole_or_not_there(source: Path, made: Path, tmp_path: Path)
         ({"out": Path("gs://bucket/out")}, "is not on this machine"),
     ],
 )
-def test_what_cannot_be_tokenized(argv: dict[str, Any], says: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_tokenized(
+    argv: dict[str, Any], says: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=says):
-        shards.tokenize(**{"files": [str(source)], "tokenizer": "bytes", "out": tmp_path / "out", "shard_tokens": 10} | argv)
+        shards.tokenize(
+            **{"files": [str(source)], "tokenizer": "bytes", "out": tmp_path / "out", "shard_tokens": 10} | argv
+        )
     assert not (tmp_path / "out").exists()
 
 
@@ -88,7 +92,12 @@ def test_counting(source: Path, made: Path) -> None:
     number = sum(len(t.encode()) + 2 for t in TEXTS)
     found = shards.count(str(source), "bytes")
     assert (found["documents"], found["tokens"], found["bytes"]) == (200, number, number - 400)
-    assert shards.count(str(made)) == {"source": str(made), "documents": 200, "tokens": number, "shards": len([*made.glob("0*.npy")]) // 2}
+    assert shards.count(str(made)) == {
+        "source": str(made),
+        "documents": 200,
+        "tokens": number,
+        "shards": len([*made.glob("0*.npy")]) // 2,
+    }
     with pytest.raises(UserError, match=r"a\.jsonl is text; say what is to count its tokens: --tokenizer bytes"):
         shards.count(str(source))
 
@@ -104,8 +113,18 @@ def test_progress_says_until_when(capsys: pytest.CaptureFixture[str], monkeypatc
 
 def test_nothing_is_wrong_with_what_was_just_made(made: Path, source: Path) -> None:
     found = faults.check(str(made))
-    assert found["faults"] == [] and found["valid"] == found["shards"] > 5 and (found["max_token"], found["vocab_size"]) == (257, 259)
-    assert faults.check(str(source)) == {"source": str(source), "lines": 200, "valid": 200, "num_faults": 0, "faults": []}
+    assert (
+        found["faults"] == []
+        and found["valid"] == found["shards"] > 5
+        and (found["max_token"], found["vocab_size"]) == (257, 259)
+    )
+    assert faults.check(str(source)) == {
+        "source": str(source),
+        "lines": 200,
+        "valid": 200,
+        "num_faults": 0,
+        "faults": [],
+    }
 
 
 def test_every_bad_line_is_listed(tmp_path: Path) -> None:
@@ -131,7 +150,10 @@ def test_every_bad_shard_is_listed(made: Path) -> None:
     np.save(made / "00002.ends.npy", ends[:-1])
     found = faults.check(str(made))
     assert found["valid"] == found["shards"] - 3
-    assert [(f["file"].removeprefix(f"{made}/"), f["offset"], f["message"].removeprefix(f"{made}/")) for f in found["faults"]] == [
+    assert [
+        (f["file"].removeprefix(f"{made}/"), f["offset"], f["message"].removeprefix(f"{made}/"))
+        for f in found["faults"]
+    ] == [
         ("00001.npy", 5, "00001.npy: token 300 at offset 5 is outside the vocabulary of 259, and 1 more"),
         ("00001.npy", None, "00001.npy is not what was written: its checksum differs from meta.json"),
         ("00002.ends.npy", None, "00002.ends.npy does not fit 00002.npy"),

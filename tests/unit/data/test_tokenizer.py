@@ -79,7 +79,9 @@ def test_special_ids_are_those_of_transformers(ours: Tokenizer, theirs) -> None:
 @pytest.mark.parametrize("enable_thinking", [True, False])
 @pytest.mark.parametrize("add_generation_prompt", [True, False])
 @pytest.mark.parametrize("num_turns", [1, 2, 3, 4])
-def test_chats_are_those_of_transformers(ours, theirs, num_turns: int, add_generation_prompt: bool, enable_thinking: bool) -> None:
+def test_chats_are_those_of_transformers(
+    ours, theirs, num_turns: int, add_generation_prompt: bool, enable_thinking: bool
+) -> None:
     options = {"add_generation_prompt": add_generation_prompt, "enable_thinking": enable_thinking}
     text = ours.render(TURNS[:num_turns], **options)
     assert text == theirs.apply_chat_template(TURNS[:num_turns], tokenize=False, **options)
@@ -132,7 +134,9 @@ def test_the_same_texts_give_the_same_bytes(folder: Path, tmp_path: Path) -> Non
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
     names = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
-    digests = [[hashlib.sha256((path / name).read_bytes()).hexdigest() for name in names] for path in (folder, tmp_path)]
+    digests = [
+        [hashlib.sha256((path / name).read_bytes()).hexdigest() for name in names] for path in (folder, tmp_path)
+    ]
     assert digests[0] == digests[1]
 
 
@@ -187,7 +191,9 @@ def test_without_a_template_the_format_is_qwen3s(folder: Path, tmp_path: Path, o
     assert plain.chat("q", "", False) == ours.chat("q", "", False) and plain.pad_id == ours.pad_id
 
 
-@pytest.mark.parametrize("template", ["{% for %}", "{{ messages.append(1) }}", "{{ ''.__class__.__mro__ }}", "{{ messages[9].role.x }}"])
+@pytest.mark.parametrize(
+    "template", ["{% for %}", "{{ messages.append(1) }}", "{{ ''.__class__.__mro__ }}", "{{ messages[9].role.x }}"]
+)
 def test_templates_that_are_refused(folder: Path, tmp_path: Path, template: str) -> None:
     with pytest.raises(UserError, match="mend chat_template"):
         with_config(folder, tmp_path, chat_template=template).chat("q", "", True)

@@ -34,7 +34,9 @@ LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 
 @settings(max_examples=150, deadline=None)
 @given(LENGTHS, st.integers(1, 50), st.integers(0, 9), st.integers(0, 3), st.sampled_from([1, 1, 4, 16]))
-def test_every_token_stands_once_in_an_epoch(lengths: list[int], sequence_length: int, seed: int, epoch: int, multiple_of: int) -> None:
+def test_every_token_stands_once_in_an_epoch(
+    lengths: list[int], sequence_length: int, seed: int, epoch: int, multiple_of: int
+) -> None:
     rows = Rows(made(lengths), sequence_length, seed=seed, multiple_of=multiple_of)
     found = [rows[epoch * len(rows) + i] for i in range(len(rows))]
     there = np.concatenate([r["tokens"][r["segment_ids"] > 0] for r in found])
@@ -75,7 +77,9 @@ def test_segments_positions_and_targets(lengths: list[int], sequence_length: int
         assert np.array_equal(targets, row["tokens"][row["loss_mask"]] + 1)
         learnt += targets.tolist()
     firsts = np.cumsum([0, *lengths[:-1]])
-    assert sorted(learnt) == sorted(set(range(sum(lengths))) - set(firsts.tolist())), "all but the first token of each document"
+    assert sorted(learnt) == sorted(set(range(sum(lengths))) - set(firsts.tolist())), (
+        "all but the first token of each document"
+    )
 
 
 def test_the_order_is_drawn_by_seed_and_epoch() -> None:
@@ -138,7 +142,9 @@ def test_waiting_is_measured() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=12, max_size=40), st.integers(1, 20), st.integers(1, 3), st.integers(0, 5))
-def test_held_out_documents_are_never_trained_on(lengths: list[int], sequence_length: int, holdout: int, seed: int) -> None:
+def test_held_out_documents_are_never_trained_on(
+    lengths: list[int], sequence_length: int, holdout: int, seed: int
+) -> None:
     some = made(lengths)
     try:
         train, held = split(some, sequence_length, holdout, seed)
@@ -147,7 +153,9 @@ def test_held_out_documents_are_never_trained_on(lengths: list[int], sequence_le
         return
     assert held is not None and len(held) == holdout
     document_of = np.repeat(np.arange(len(lengths)), lengths)
-    trained, tested = ({int(document_of[t]) for r in rows for t in r["tokens"][r["segment_ids"] > 0]} for rows in (train, held))
+    trained, tested = (
+        {int(document_of[t]) for r in rows for t in r["tokens"][r["segment_ids"] > 0]} for rows in (train, held)
+    )
     assert not trained & tested
     assert all((r["segment_ids"] > 0).all() for r in held)
     assert split(some, sequence_length, 0, seed)[1] is None
@@ -179,7 +187,12 @@ def test_other_peoples_files(tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", np.array([1, 2, 0, 3, 0], np.uint16))
     np.save(tmp_path / "a.npy", np.array([4, 0, 5], np.int64))
     some = documents.load(str(tmp_path), eos_id=0, vocab_size=6)
-    assert [ids.tolist() for ids in some.read([(d, 0, int(n)) for d, n in enumerate(some.length)])] == [[4, 0], [5], [1, 2, 0], [3, 0]]
+    assert [ids.tolist() for ids in some.read([(d, 0, int(n)) for d, n in enumerate(some.length)])] == [
+        [4, 0],
+        [5],
+        [1, 2, 0],
+        [3, 0],
+    ]
     assert documents.load(str(tmp_path / "b.npy")).length.tolist() == [5], "nothing says where its documents end"
     np.save(tmp_path / "long.npy", np.zeros(2 * documents.PIECE + 1, np.uint32))
     assert documents.load(str(tmp_path / "long.npy")).length.tolist() == [documents.PIECE, documents.PIECE, 1]
@@ -197,7 +210,9 @@ def test_array_records(tmp_path: Path) -> None:
     recorded(tmp_path / "a.array_record", np.arange(5, dtype="<u2").tobytes(), b"", np.arange(3, dtype="<u2").tobytes())
     recorded(tmp_path / "b.array_record", np.arange(7, dtype="<u2").tobytes())
     some = documents.load(str(tmp_path), vocab_size=7)
-    assert [ids.tolist() for ids in some.read([(d, 0, int(n)) for d, n in enumerate(some.length)])] == [[*range(n)] for n in (5, 3, 7)]
+    assert [ids.tolist() for ids in some.read([(d, 0, int(n)) for d, n in enumerate(some.length)])] == [
+        [*range(n)] for n in (5, 3, 7)
+    ]
     refused("record 0 has 10 bytes, which are no uint32 ids", source=tmp_path, vocab_size=70_000)
     refused("does not say how wide its ids are", source=tmp_path)
     fsspec.filesystem("memory").put(str(tmp_path), "/records", recursive=True)
@@ -212,7 +227,9 @@ def test_files_in_a_store_are_read_as_those_of_a_disk(tmp_path: Path) -> None:
     for a in range(3):
         np.save(tmp_path / f"{a}.npy", ids[1000 * a :][:1000])
         fsspec.filesystem("memory").pipe(f"/bucket/set/{a}.npy", (tmp_path / f"{a}.npy").read_bytes())
-    here, there, url = (documents.load(s, eos_id=7) for s in (str(tmp_path), "memory://bucket/set", f"file://{tmp_path}"))
+    here, there, url = (
+        documents.load(s, eos_id=7) for s in (str(tmp_path), "memory://bucket/set", f"file://{tmp_path}")
+    )
     assert len(here) > 30 and here.length.tolist() == there.length.tolist() == url.length.tolist()
     for one, other in zip(*(batches(Rows(some, 32), 4, max_epochs=1) for some in (here, there)), strict=True):
         assert same(one, other)
@@ -270,7 +287,9 @@ def test_a_token_outside_the_vocabulary_is_named(tmp_path: Path) -> None:
     ids[777] = 300
     np.save(tmp_path / "a.npy", ids)
     found = batches(split(documents.load(str(tmp_path), vocab_size=300), 10)[0], 10, max_epochs=1)
-    with pytest.raises(UserError, match=r"a\.npy: token 300 at offset 777 is outside the vocabulary of 300; tokenize with"):
+    with pytest.raises(
+        UserError, match=r"a\.npy: token 300 at offset 777 is outside the vocabulary of 300; tokenize with"
+    ):
         list(found)
     assert len(list(batches(split(documents.load(str(tmp_path), vocab_size=301), 10)[0], 10, max_epochs=1))) == 10
     np.save(tmp_path / "a.npy", ids.astype(np.int32) - 2)
@@ -279,15 +298,28 @@ def test_a_token_outside_the_vocabulary_is_named(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path: Path) -> None:
-    refused("the tokenizer bytes has a vocabulary of 259, the model one of 258", source="arithmetic", tokenizer="bytes", vocab_size=258)
+    refused(
+        "the tokenizer bytes has a vocabulary of 259, the model one of 258",
+        source="arithmetic",
+        tokenizer="bytes",
+        vocab_size=258,
+    )
 
 
 def test_too_little_data_is_one_line() -> None:
-    with pytest.raises(UserError, match=r"sequence_length=100 is more than all 100 tokens of made; type a sequence_length of 10 or less"):
+    with pytest.raises(
+        UserError,
+        match=r"sequence_length=100 is more than all 100 tokens of made; type a sequence_length of 10 or less",
+    ):
         split(made([50, 50]), 100)
-    with pytest.raises(UserError, match=r"batch_size=6 is more than the 5 rows of 20 tokens in made; type batch_size=5 or less"):
+    with pytest.raises(
+        UserError, match=r"batch_size=6 is more than the 5 rows of 20 tokens in made; type batch_size=5 or less"
+    ):
         batches(Rows(made([100]), 20), 6)
-    with pytest.raises(UserError, match=r"4 rows of 20 tokens held out of made are most of its 100 tokens in 10 documents; hold out fewer"):
+    with pytest.raises(
+        UserError,
+        match=r"4 rows of 20 tokens held out of made are most of its 100 tokens in 10 documents; hold out fewer",
+    ):
         split(made([10] * 10), 20, 4)
 
 
@@ -300,5 +332,7 @@ def test_bytes_are_their_own_ids(tmp_path: Path) -> None:
     made.save(tmp_path)
     texts = ["", "héllo <|endoftext|>\n\0\u2028"]
     assert (made.vocab_size, made.end_id, made.pad_id) == (259, 257, 258)
-    assert made.documents(texts) == Tokenizer.load(tmp_path).documents(texts) == [[256, *t.encode(), 257] for t in texts]
+    assert (
+        made.documents(texts) == Tokenizer.load(tmp_path).documents(texts) == [[256, *t.encode(), 257] for t in texts]
+    )
     assert made.decode(made.documents(texts)[1]) == texts[1]

@@ -92,7 +92,16 @@ def error(ours, right):
     return np.linalg.norm(ours - right) / np.linalg.norm(right)
 
 
-REGIMES = {"none": 0, "start": 0, "bounded": 0, "at the bound": 0, "strong": -400, "extreme": -3000, "mixed": -1000, "parallel": 0}
+REGIMES = {
+    "none": 0,
+    "start": 0,
+    "bounded": 0,
+    "at the bound": 0,
+    "strong": -400,
+    "extreme": -3000,
+    "mixed": -1000,
+    "parallel": 0,
+}
 
 
 @pytest.mark.parametrize(("regime", "deepest"), REGIMES.items())
@@ -142,11 +151,18 @@ def test_packed_documents_are_as_if_each_was_alone():
 
 def test_parts_of_rows_on_four_devices_are_the_whole():
     """Documents end inside a part and at the edge between two; ids come again, and one row goes on over all parts."""
-    values, mesh = inputs("bounded", b=2), jax.make_mesh((4,), ("parts",), axis_types=(AxisType.Auto,), devices=jax.devices()[:4])
+    values, mesh = (
+        inputs("bounded", b=2),
+        jax.make_mesh((4,), ("parts",), axis_types=(AxisType.Auto,), devices=jax.devices()[:4]),
+    )
     ids = jnp.asarray([np.searchsorted((50, 100, 130, 133), np.arange(N), "right") % 2, np.zeros(N)], jnp.int32)
     spec = PartitionSpec(None, "parts")
     across = jax.shard_map(
-        functools.partial(kda.across, bounded=True, axis="parts"), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
+        functools.partial(kda.across, bounded=True, axis="parts"),
+        mesh=mesh,
+        in_specs=spec,
+        out_specs=spec,
+        check_vma=False,
     )
     o, back = jax.vjp(jax.jit(lambda *x: across(*x, ids)), *values)
     whole = run(values, True, ids)
@@ -164,10 +180,14 @@ def test_nothing_sees_a_later_token(bounded):
         for number, value in enumerate(values):
             changed = value.copy()
             changed[:, t] -= 0.5
-            difference = np.abs(before - np.asarray(forward(*values[:number], changed, *values[number + 1 :]))).max((0, 2, 3))
+            difference = np.abs(before - np.asarray(forward(*values[:number], changed, *values[number + 1 :]))).max(
+                (0, 2, 3)
+            )
             # the middle of a bounded block is the reference of all its decays, which rounds those before it differently
             assert difference[:t].max(initial=0) <= (1e-6 if bounded and NAMES[number + 1] == "g" else 0)
-            assert difference[t] > 1e-4 or (t == 0 and NAMES[number + 1] == "g")  # nothing is there to decay before the first
+            assert difference[t] > 1e-4 or (
+                t == 0 and NAMES[number + 1] == "g"
+            )  # nothing is there to decay before the first
 
 
 @pytest.mark.parametrize("n", [1, 64])
@@ -207,4 +227,6 @@ def test_what_is_kept_for_the_gradient_are_the_inputs_and_a_state_a_chunk():
 def test_the_inverse_on_every_platform(inverse):
     """Keys that are alike: powers of the matrix have entries of 1e17, its inverse none above 1."""
     a = np.tril(1 - 1e-3 * np.random.default_rng(0).random((3, 2, kda.CHUNK, kda.CHUNK)), -1).astype(np.float32)
-    np.testing.assert_allclose(inverse(jnp.asarray(a)), np.linalg.inv(np.eye(kda.CHUNK) + a.astype(np.float64)), atol=1e-5)
+    np.testing.assert_allclose(
+        inverse(jnp.asarray(a)), np.linalg.inv(np.eye(kda.CHUNK) + a.astype(np.float64)), atol=1e-5
+    )

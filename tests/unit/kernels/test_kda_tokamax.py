@@ -37,7 +37,9 @@ def with_gradients(attend, arrays, ids, weight):
 @pytest.mark.long
 @pytest.mark.skipif(not HERE, reason="tokamax is not installed")
 @pytest.mark.parametrize("shift", [-4, 6], ids=["mild", "strong"])  # decays around -0.1, and near -5
-@pytest.mark.parametrize("documents", [(), ((0, 37), (48, 64), (64, 70), (80, 128)), ((0, 1), (16, 17), (32, 33), (48, 128))])
+@pytest.mark.parametrize(
+    "documents", [(), ((0, 37), (48, 64), (64, 70), (80, 128)), ((0, 1), (16, 17), (32, 33), (48, 128))]
+)
 def test_output_and_gradients_are_those_of_the_definition(shift, documents, monkeypatch):
     monkeypatch.setenv("PALLAS_INTERPRET", "1")
     arrays, weight = inputs(shift)
@@ -57,5 +59,7 @@ def test_output_and_gradients_are_those_of_the_definition(shift, documents, monk
 
 @pytest.mark.skipif(HERE, reason="tokamax is installed")
 def test_without_the_library_one_line_says_what_to_type():
-    with pytest.raises(UserError, match=r"the library tokamax is missing or too old here .*type: pip install 'tokamax>=0\.0\.17'"):
+    with pytest.raises(
+        UserError, match=r"the library tokamax is missing or too old here .*type: pip install 'tokamax>=0\.0\.17'"
+    ):
         kda_tokamax.library()

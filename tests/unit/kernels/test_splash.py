@@ -29,7 +29,9 @@ def arrays(dtype, s=S, t=T):
 
 def real(s=S, t=T):
     """Tokens that are not prompt padding, [P, N, 1, 1, 1]. What attention gives the others is never used."""
-    return np.concatenate([np.arange(s) < np.array([[s], [SHORT]]), np.ones((P, G * t), bool)], axis=1)[:, :, None, None, None]
+    return np.concatenate([np.arange(s) < np.array([[s], [SHORT]]), np.ones((P, G * t), bool)], axis=1)[
+        :, :, None, None, None
+    ]
 
 
 def run(form, values, s=S, t=T):
@@ -81,20 +83,35 @@ def test_the_program_is_one_that_a_tpu_compiler_takes():
         return attention.splash_groups(q, k, v, jnp.array([S, SHORT]), s=S, g=G).astype(jnp.float32).sum()
 
     text = jax.jit(jax.grad(total, argnums=(0, 1, 2))).trace(*values).lower(lowering_platforms=("tpu",)).as_text()
-    assert text.count("@tpu_custom_call") == 6  # prompts and completions: forward, queries' gradient, keys' and values' gradient
+    assert (
+        text.count("@tpu_custom_call") == 6
+    )  # prompts and completions: forward, queries' gradient, keys' and values' gradient
 
 
 @pytest.mark.parametrize(("head_dim", "calls"), [(128, (1, 2, 8)), (64, (0, 0, 0))])
 def test_every_program_for_a_tpu_has_the_kernel(monkeypatch, head_dim, calls):
     """The mesh's devices decide, also those of a machine that is not here. An update runs the forward kernels twice."""
     pytest.importorskip("libtpu")
-    for name, value in {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}.items():
+    for name, value in {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    }.items():
         monkeypatch.setenv(name, value)
     devices = list(topologies.get_topology_desc(platform="tpu", topology_name="v6e:2x2").devices)
     dims = Qwen3Dims(64, 128, 9, 4, 2, head_dim, 128, True)
-    setup = program.Setup(small.recipe("model.remat=layer"), dims, make_mesh(schema.Mesh(fsdp=2, tensor=2), devices), small.STOP, small.PAD)
+    setup = program.Setup(
+        small.recipe("model.remat=layer"),
+        dims,
+        make_mesh(schema.Mesh(fsdp=2, tensor=2), devices),
+        small.STOP,
+        small.PAD,
+    )
     made = program.programs(setup)
-    assert tuple(made[name].lower().as_text().count("@tpu_custom_call") for name in ("rollout", "score", "update")) == calls
+    assert (
+        tuple(made[name].lower().as_text().count("@tpu_custom_call") for name in ("rollout", "score", "update"))
+        == calls
+    )
 
 
 def test_the_model_says_the_same_with_the_kernel(monkeypatch):
@@ -102,7 +119,9 @@ def test_the_model_says_the_same_with_the_kernel(monkeypatch):
     dims = Qwen3Dims(32, 64, 1, 4, 2, 128, 96, True)
     s = small.setup("model.compute_dtype=float32", "model.remat=layer", mesh=(2, 2, 2), dims=dims)
     params, rng = small.params(s, scale=3.0), np.random.default_rng(0)
-    group = qwen3.Group(*(jnp.asarray(x) for x in (rng.integers(3, 96, (4, 6)), np.array([6, 2, 5, 3]), rng.integers(3, 96, (4, 2, 8)))))
+    group = qwen3.Group(
+        *(jnp.asarray(x) for x in (rng.integers(3, 96, (4, 6)), np.array([6, 2, 5, 3]), rng.integers(3, 96, (4, 2, 8))))
+    )
 
     def log_probabilities_and_gradients():
         def total(params):
@@ -122,7 +141,8 @@ def test_the_model_says_the_same_with_the_kernel(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("length", "most", "blocks", "size"), [(8, 512, 1, 128), (2304, 1024, 3, 768), (2048, 512, 4, 512), (1300, 1024, 2, 768)]
+    ("length", "most", "blocks", "size"),
+    [(8, 512, 1, 128), (2304, 1024, 3, 768), (2048, 512, 4, 512), (1300, 1024, 2, 768)],
 )
 def test_blocks_cover_a_length_with_little_padding(length, most, blocks, size):
     assert splash._block(length, most) == size

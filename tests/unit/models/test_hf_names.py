@@ -8,7 +8,14 @@ from podwright.models import mla, moe
 from podwright.recipe.hybrid import HybridDims, Mla, Moe
 
 LATENT = {"kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8}
-SIZES = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 32, "intermediate_size": 16, **LATENT}
+SIZES = {
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 1,
+    "vocab_size": 32,
+    "intermediate_size": 16,
+    **LATENT,
+}
 SIZES |= {"num_key_value_heads": 2, "moe_intermediate_size": 8, "num_experts_per_tok": 2, "pad_token_id": 0}
 KDA = {"linear_head_dim": 8, "linear_num_heads": 2}
 

@@ -58,8 +58,14 @@ def theirs(dims):
         linear = {"linear_num_heads": dims.kda.num_heads, "linear_head_dim": dims.kda.head_dim}
         model = transformers.KimiLinearForCausalLM(transformers.KimiLinearConfig(**sizes, **linear))
     else:
-        gate = {"kda_lower_bound": dims.kda.lower_bound, "head_dim": dims.kda.head_dim, "rope_theta": dims.mla.rope_theta}
-        model = transformers.BailingHybridForCausalLM(transformers.BailingHybridConfig(**sizes, **gate, num_mtp_layers=0))
+        gate = {
+            "kda_lower_bound": dims.kda.lower_bound,
+            "head_dim": dims.kda.head_dim,
+            "rope_theta": dims.mla.rope_theta,
+        }
+        model = transformers.BailingHybridForCausalLM(
+            transformers.BailingHybridConfig(**sizes, **gate, num_mtp_layers=0)
+        )
     for name, p in model.named_parameters():
         if "A_log" in name:
             p.data = torch.empty_like(p).uniform_(1, 4).log()
@@ -85,7 +91,9 @@ def ours_of(dims, stored, kind):
         before, made = f"model.layers.{i}.", hybrid._declare_layer(dims, i)
         attention = kda if isinstance(dims.attention(i), Kda) else mla
         names = attention.HF_NAMES[kind]
-        out = {"attention": {x: kda.from_hf(stored.pop(before + names[x]), p.shape) for x, p in made["attention"].items()}}
+        out = {
+            "attention": {x: kda.from_hf(stored.pop(before + names[x]), p.shape) for x, p in made["attention"].items()}
+        }
         if i < dims.num_dense_layers:
             # transformers writes Kimi's dense MLP under the name of experts; Kimi's own files say `mlp`
             module = "block_sparse_moe" if kind == "kimi_linear" else "mlp"
@@ -103,9 +111,14 @@ def ours_of(dims, stored, kind):
         return out
 
     layers = [layer(i) for i in range(dims.num_layers)]
-    bias = [stored.pop(f"model.layers.{i}.{moe.HF_NAMES[kind]['bias']}") for i in range(dims.num_dense_layers, dims.num_layers)]
+    bias = [
+        stored.pop(f"model.layers.{i}.{moe.HF_NAMES[kind]['bias']}")
+        for i in range(dims.num_dense_layers, dims.num_layers)
+    ]
     size = dims.group_size
-    groups = [{str(i): x for i, x in enumerate(layers[first : first + size])} for first in range(size, dims.num_layers, size)]
+    groups = [
+        {str(i): x for i, x in enumerate(layers[first : first + size])} for first in range(size, dims.num_layers, size)
+    ]
     params = {
         "embed": stored.pop(next(name for name in stored if "embed" in name)),
         "first": {str(i): x for i, x in enumerate(layers[:size])},
@@ -147,7 +160,9 @@ def right(dims, path):
     for row, lengths in enumerate(DOCUMENTS):
         for a, b in itertools.pairwise(np.cumsum([0, *lengths])):
             z = model(torch.tensor(tokens[row : row + 1, a:b]), use_cache=False).logits
-            total = total + torch.nn.functional.cross_entropy(z[0, :-1], torch.tensor(targets[row, a : b - 1]), reduction="sum")
+            total = total + torch.nn.functional.cross_entropy(
+                z[0, :-1], torch.tensor(targets[row, a : b - 1]), reduction="sum"
+            )
             out[row, a:b] = z[0].detach()
     loss = total / int((targets >= 0).sum())
     loss.backward()

@@ -56,8 +56,15 @@ def theirs(dims, tmp_path):
     declared = kda.declare(dims)
     attention = {name for name in stored if name.startswith(("model.layers.0.self_attn.", "model.layers.0.attention."))}
     assert attention == {f"model.layers.0.{names[name]}" for name in declared}
-    weights = {name: jnp.asarray(kda.from_hf(stored[f"model.layers.0.{names[name]}"].numpy(), p.shape)) for name, p in declared.items()}
-    return layer, weights, {name: theirs.rpartition("attention.")[2].rpartition("attn.")[2] for name, theirs in names.items()}
+    weights = {
+        name: jnp.asarray(kda.from_hf(stored[f"model.layers.0.{names[name]}"].numpy(), p.shape))
+        for name, p in declared.items()
+    }
+    return (
+        layer,
+        weights,
+        {name: theirs.rpartition("attention.")[2].rpartition("attn.")[2] for name, theirs in names.items()},
+    )
 
 
 def relative(a, b):

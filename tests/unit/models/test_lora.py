@@ -21,7 +21,9 @@ def policy(one_device):
 def logits(mesh, weights):
     """Of every completion token, with the prompt shared by its group."""
     rng = np.random.default_rng(0)
-    group = qwen3.Group(jnp.asarray(rng.integers(0, 61, (2, 5))), jnp.asarray([5, 3]), jnp.asarray(rng.integers(0, 61, (2, 3, 4))))
+    group = qwen3.Group(
+        jnp.asarray(rng.integers(0, 61, (2, 5))), jnp.asarray([5, 3]), jnp.asarray(rng.integers(0, 61, (2, 3, 4)))
+    )
     batch = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     return qwen3.group_hidden(DIMS, weights, group, jnp.float32, "none", batch) @ qwen3.head(weights).T
 
@@ -35,12 +37,16 @@ def test_adapters_that_add_nothing_leave_the_base_exactly(one_device, policy):
         for name in ("q", "gate"):
             x, weight = jnp.linspace(-1, 1, 24), adapted[name]
             np.testing.assert_array_equal(layers.linear(x, weight), layers.linear(x, weight.weight))
-        whole = [logits(one_device, w) for w in (lora.adapt(same, SCALE), policy.base)]  # products may be compiled in another order
+        whole = [
+            logits(one_device, w) for w in (lora.adapt(same, SCALE), policy.base)
+        ]  # products may be compiled in another order
         np.testing.assert_allclose(*whole, rtol=1e-5, atol=1e-5)
 
 
 def test_adapted_equals_merged(one_device, policy):
-    adapted, merged = (logits(one_device, f) for f in (lora.adapt(policy, SCALE), lora.merge(policy, SCALE, jnp.float32)))
+    adapted, merged = (
+        logits(one_device, f) for f in (lora.adapt(policy, SCALE), lora.merge(policy, SCALE, jnp.float32))
+    )
     assert np.abs(adapted - logits(one_device, policy.base)).max() > 0.1
     np.testing.assert_allclose(adapted, merged, rtol=1e-5, atol=1e-5)
 

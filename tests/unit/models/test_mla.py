@@ -33,7 +33,12 @@ def dims(m):
 def theirs(m):
     """The module that transformers has for these dimensions, with random weights, and its cos and sin if it takes any."""
     latent = {k: getattr(m, k) for k in LATENT if k != "num_heads"}
-    latent |= {"num_attention_heads": m.num_heads, "num_key_value_heads": m.num_heads, "hidden_size": E, "attn_implementation": "eager"}
+    latent |= {
+        "num_attention_heads": m.num_heads,
+        "num_key_value_heads": m.num_heads,
+        "hidden_size": E,
+        "attn_implementation": "eager",
+    }
     torch.manual_seed(0)
     if m.rope_theta is None:
         config = transformers.KimiLinearConfig(**latent, q_lora_rank=m.q_lora_rank or None)
@@ -74,7 +79,10 @@ def ours_of(module, m, value=lambda p: p.detach()):
 
 def mesh_of(**axes):
     return jax.make_mesh(
-        tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes), devices=jax.devices()[: np.prod([*axes.values()])]
+        tuple(axes.values()),
+        tuple(axes),
+        axis_types=(AxisType.Auto,) * len(axes),
+        devices=jax.devices()[: np.prod([*axes.values()])],
     )
 
 
@@ -83,7 +91,9 @@ ONE = mesh_of(fsdp=1)
 
 def inputs(rows=B, tokens=N, hidden=E):
     rng = np.random.default_rng(1)
-    return rng.normal(size=(rows, tokens, hidden)).astype(np.float32), rng.normal(size=(rows, tokens, hidden)).astype(np.float32)
+    return rng.normal(size=(rows, tokens, hidden)).astype(np.float32), rng.normal(size=(rows, tokens, hidden)).astype(
+        np.float32
+    )
 
 
 def run(d, weights, x, cotangent, ids=None, positions=None, mesh=ONE):
@@ -104,7 +114,9 @@ def close(ours, right, atol=1e-4):
         np.testing.assert_allclose(ours[name], value, atol=atol * max(1, np.abs(value).max()), err_msg=name)
 
 
-@pytest.mark.parametrize("m", [DEEPSEEK, dataclasses.replace(DEEPSEEK, yarn=None), KIMI, BAILING], ids=["yarn", "rope", "nope", "gate"])
+@pytest.mark.parametrize(
+    "m", [DEEPSEEK, dataclasses.replace(DEEPSEEK, yarn=None), KIMI, BAILING], ids=["yarn", "rope", "nope", "gate"]
+)
 def test_it_is_what_transformers_computes(m):
     module, rotary = theirs(m)
     x, cotangent = inputs()
@@ -118,7 +130,13 @@ def test_it_is_what_transformers_computes(m):
 
 
 @pytest.mark.parametrize(
-    "m", [MODELS["almodel-8b"].mla, MODELS["deepseek-v3"].mla, DEEPSEEK, dataclasses.replace(DEEPSEEK, yarn=Yarn(8, 4096, 64.0, 0.01))]
+    "m",
+    [
+        MODELS["almodel-8b"].mla,
+        MODELS["deepseek-v3"].mla,
+        DEEPSEEK,
+        dataclasses.replace(DEEPSEEK, yarn=Yarn(8, 4096, 64.0, 0.01)),
+    ],
 )
 def test_frequencies_are_stretched_as_transformers_does(m):
     config = transformers.DeepseekV3Config(qk_rope_head_dim=m.qk_rope_head_dim, rope_parameters=rope_parameters(m))
@@ -137,7 +155,10 @@ def test_almodel_stretches_the_slow_pairs_only():
 
 def random_weights(d, mesh=ONE, scale=10.0):
     declared, rng = mla.declare(d), np.random.default_rng(0)
-    values = {name: np.float32(rng.normal(size=p.shape) * p.scale * scale + (p.init == "ones")) for name, p in declared.items()}
+    values = {
+        name: np.float32(rng.normal(size=p.shape) * p.scale * scale + (p.init == "ones"))
+        for name, p in declared.items()
+    }
     return jax.device_put(values, param.shardings(declared, mesh))
 
 
@@ -212,7 +233,11 @@ def test_the_tpu_kernel_says_the_same(monkeypatch, parts):
 
 def test_a_tpu_gets_the_kernel(monkeypatch):
     pytest.importorskip("libtpu")
-    for name, value in {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}.items():
+    for name, value in {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    }.items():
         monkeypatch.setenv(name, value)
     devices = list(topologies.get_topology_desc(platform="tpu", topology_name="v6e:2x2").devices)
     mesh = jax.make_mesh((2, 2), ("fsdp", "tensor"), axis_types=(AxisType.Auto,) * 2, devices=devices)

@@ -53,7 +53,10 @@ def ours_of(module, m, value=lambda p: p.detach()):
         array = np.asarray(value(p))
         if name == "experts.gate_up_proj":
             for i in range(m.num_experts):
-                named |= {f"mlp.experts.{i}.gate_proj.weight": array[i, :f], f"mlp.experts.{i}.up_proj.weight": array[i, f:]}
+                named |= {
+                    f"mlp.experts.{i}.gate_proj.weight": array[i, :f],
+                    f"mlp.experts.{i}.up_proj.weight": array[i, f:],
+                }
         elif name == "experts.down_proj":
             named |= {f"mlp.experts.{i}.down_proj.weight": array[i] for i in range(m.num_experts)}
         else:
@@ -71,7 +74,9 @@ def ours_of(module, m, value=lambda p: p.detach()):
 
 def mesh_of(**axes):
     count = int(np.prod([*axes.values()]))
-    return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes), devices=jax.devices()[:count])
+    return jax.make_mesh(
+        tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes), devices=jax.devices()[:count]
+    )
 
 
 ONE = mesh_of(fsdp=1)
@@ -79,7 +84,9 @@ ONE = mesh_of(fsdp=1)
 
 def inputs(rows=B, tokens=N, hidden=E):
     rng = np.random.default_rng(1)
-    return rng.normal(size=(rows, tokens, hidden)).astype(np.float32), rng.normal(size=(rows, tokens, hidden)).astype(np.float32)
+    return rng.normal(size=(rows, tokens, hidden)).astype(np.float32), rng.normal(size=(rows, tokens, hidden)).astype(
+        np.float32
+    )
 
 
 def random_weights(d, mesh=ONE, scale=10.0):
@@ -123,21 +130,32 @@ def test_it_is_what_transformers_computes(m):
     (out * torch.tensor(cotangent)).sum().backward()
     chosen = module.gate(x_theirs)[2].reshape(B, -1)
     load = np.stack([np.bincount(row, minlength=m.num_experts) for row in chosen])
-    right = {"out": out.detach().numpy(), "load": load, "x": x_theirs.grad.numpy(), **ours_of(module, m, lambda p: p.grad)}
+    right = {
+        "out": out.detach().numpy(),
+        "load": load,
+        "x": x_theirs.grad.numpy(),
+        **ours_of(module, m, lambda p: p.grad),
+    }
     bias = jnp.asarray(module.gate.e_score_correction_bias.numpy())
     close(run(dims(m), ours_of(module, m), bias, x, cotangent), right)
 
 
-@pytest.mark.parametrize("m", [PLAIN, GROUPS, dataclasses.replace(GROUPS, topk_group=1)], ids=["plain", "groups", "one group"])
+@pytest.mark.parametrize(
+    "m", [PLAIN, GROUPS, dataclasses.replace(GROUPS, topk_group=1)], ids=["plain", "groups", "one group"]
+)
 @pytest.mark.parametrize("bias", [0.0, 0.5])
 def test_the_router_is_that_of_transformers(m, bias):
     router = theirs(m).gate
     router.e_score_correction_bias.mul_(bias / 0.2)
     x = torch.tensor(np.random.default_rng(0).normal(size=(400, E)).astype(np.float32))
     logits, shares, chosen = router(x)
-    ours, ours_shares = moe.route(m, jnp.asarray(logits.detach().numpy()), jnp.asarray(router.e_score_correction_bias.numpy()))
+    ours, ours_shares = moe.route(
+        m, jnp.asarray(logits.detach().numpy()), jnp.asarray(router.e_score_correction_bias.numpy())
+    )
     order, ours_order = np.argsort(chosen, axis=1), np.argsort(ours, axis=1)
-    np.testing.assert_array_equal(np.take_along_axis(np.asarray(ours), ours_order, 1), np.take_along_axis(chosen.numpy(), order.numpy(), 1))
+    np.testing.assert_array_equal(
+        np.take_along_axis(np.asarray(ours), ours_order, 1), np.take_along_axis(chosen.numpy(), order.numpy(), 1)
+    )
     right = np.take_along_axis(shares.detach().numpy(), order.numpy(), 1)
     np.testing.assert_allclose(np.take_along_axis(np.asarray(ours_shares), ours_order, 1), right, rtol=1e-5)
 
@@ -217,7 +235,9 @@ def test_the_bias_goes_against_the_load():
 
 def test_the_bias_is_not_trained():
     d, (x, cotangent) = dims(GROUPS), inputs()
-    gradient = jax.grad(lambda b: (moe.apply(d, random_weights(d), b, x, ONE)[0] * cotangent).sum())(random_bias(GROUPS))
+    gradient = jax.grad(lambda b: (moe.apply(d, random_weights(d), b, x, ONE)[0] * cotangent).sum())(
+        random_bias(GROUPS)
+    )
     assert not np.any(gradient)
 
 
@@ -298,7 +318,8 @@ def test_the_platform_and_the_widths_decide():
 
 
 @pytest.mark.parametrize(
-    ("width", "most", "tile"), [(128, 640, 128), (2560, 2560, 2560), (2560, 640, 640), (7168, 2560, 1792), (768, 640, 384)]
+    ("width", "most", "tile"),
+    [(128, 640, 128), (2560, 2560, 2560), (2560, 640, 640), (7168, 2560, 1792), (768, 640, 384)],
 )
 def test_tiles_divide_a_width(width, most, tile):
     assert grouped._tile(width, most) == tile

@@ -56,11 +56,15 @@ def test_documents_of_a_row_equal_separate_sequences(tmp_path, one_device):
     params = convert.read(tmp_path, dims, one_device)
     tokens, lengths = np.random.default_rng(3).integers(0, 97, 24), (9, 4, 11)
     with torch.no_grad():
-        apart = [theirs(torch.tensor(part[None])).logits[0].numpy() for part in np.split(tokens, np.cumsum(lengths)[:-1])]
+        apart = [
+            theirs(torch.tensor(part[None])).logits[0].numpy() for part in np.split(tokens, np.cumsum(lengths)[:-1])
+        ]
     positions, ids = np.concatenate([np.arange(n) for n in lengths])[None], np.repeat([1, 2, 3], lengths)[None]
 
     def total(params, remat):
-        hidden = qwen3.packed_hidden(dims, params, jnp.asarray(tokens[None]), positions, jnp.asarray(ids), jnp.float32, remat, one_device)
+        hidden = qwen3.packed_hidden(
+            dims, params, jnp.asarray(tokens[None]), positions, jnp.asarray(ids), jnp.float32, remat, one_device
+        )
         logits = hidden @ qwen3.head(params).T
         return (logits**2).sum(), logits
 
@@ -74,7 +78,9 @@ def test_the_kernel_of_packed_documents_equals_the_plain_form(one_device):
     rng = np.random.default_rng(0)
     q, k, v = (jnp.asarray(rng.standard_normal((2, 200, 2, *heads, 128)), jnp.float32) for heads in ((3,), (), ()))
     ids = jnp.asarray(np.repeat([0, 1, 2], (50, 90, 60))[None].repeat(2, 0))
-    plain, kernel = (attention.packed_groups(one_device, q, k, v, ids, interpret=interpret) for interpret in (False, True))
+    plain, kernel = (
+        attention.packed_groups(one_device, q, k, v, ids, interpret=interpret) for interpret in (False, True)
+    )
     np.testing.assert_allclose(kernel, plain, atol=2e-5)
 
 
@@ -85,7 +91,9 @@ def test_greedy_generation_equals_transformers_token_for_token(tmp_path, one_dev
     params = convert.read(tmp_path, dims, one_device)
     prompt = np.random.default_rng(2).integers(1, 97, (1, 9))
     with torch.no_grad():
-        expected = theirs.generate(torch.tensor(prompt), max_new_tokens=24, do_sample=False, eos_token_id=5)[0, 9:].tolist()
+        expected = theirs.generate(torch.tensor(prompt), max_new_tokens=24, do_sample=False, eos_token_id=5)[
+            0, 9:
+        ].tolist()
     padded = np.pad(prompt, ((0, 0), (0, 3)))
     out = _generate(dims, one_device, params, padded, np.array([9]), max_new_tokens=24, stop_ids=(5,))
     assert out.tokens_PGT[0, 0, : int(out.lengths_PG[0, 0])].tolist() == expected
@@ -110,7 +118,8 @@ def test_loops_over_a_growing_cache_say_what_one_loop_says(tmp_path, one_device,
 
 
 @pytest.mark.parametrize(
-    ("most", "rooms"), [(8, [8]), (512, [512]), (1024, [512, 1024]), (2048, [512, 1024, 1536, 2048]), (3000, [768, 1536, 2304, 3000])]
+    ("most", "rooms"),
+    [(8, [8]), (512, [512]), (1024, [512, 1024]), (2048, [512, 1024, 1536, 2048]), (3000, [768, 1536, 2304, 3000])],
 )
 def test_few_loops_of_whole_lanes(most, rooms):
     assert rollout._rooms(most) == rooms
@@ -121,7 +130,11 @@ def test_generation_stops_at_either_stop_token(tmp_path, one_device):
     dims = convert.read_config(tmp_path)
     params = convert.read(tmp_path, dims, one_device)
     prompt = np.random.default_rng(3).integers(1, 97, (1, 9))
-    free = _generate(dims, one_device, params, prompt, np.array([9]), max_new_tokens=16, stop_ids=(-1,)).tokens_PGT[0, 0].tolist()
+    free = (
+        _generate(dims, one_device, params, prompt, np.array([9]), max_new_tokens=16, stop_ids=(-1,))
+        .tokens_PGT[0, 0]
+        .tolist()
+    )
     first = next(i for i, token in enumerate(free) if i and token not in free[:i])
     stops = (96 if free[first] != 96 else 95, free[first])
     out = _generate(dims, one_device, params, prompt, np.array([9]), max_new_tokens=16, stop_ids=stops)
@@ -159,7 +172,8 @@ def test_sharded_checkpoints_are_read_and_written(tmp_path, one_device, monkeypa
     sizes = [sum(f.get_tensor(name).nbytes for name in f.keys()) for f in files]  # noqa: SIM118 - a file is no dict
     assert (
         max(sizes) <= 50_000
-        and sum(sizes) == json.loads((tmp_path / "out/model.safetensors.index.json").read_text())["metadata"]["total_size"]
+        and sum(sizes)
+        == json.loads((tmp_path / "out/model.safetensors.index.json").read_text())["metadata"]["total_size"]
     )
     back = convert.read(tmp_path / "out", dims, one_device)
     np.testing.assert_array_equal(back["layers"]["q"], params["layers"]["q"].astype(jnp.bfloat16).astype(jnp.float32))
@@ -184,14 +198,18 @@ def test_the_host_holds_one_shard_while_writing(tmp_path, one_device, monkeypatc
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
-    with pytest.raises(UserError, match=r"gone/x cannot be written .*; free some space there, or name another directory"):
+    with pytest.raises(
+        UserError, match=r"gone/x cannot be written .*; free some space there, or name another directory"
+    ):
         convert._save({"x": np.zeros(9)}, tmp_path / "gone" / "x")
 
 
 def test_a_checkpoint_of_other_dimensions_is_one_line(tmp_path, one_device):
     reference.checkpoint(tmp_path)
     wrong = Qwen3Dims(48, 96, 3, 4, 2, 16, 97, True)
-    with pytest.raises(UserError, match=r"weight (gate|up|down) has shape \[\d+, \d+\].*; give a checkpoint whose config"):
+    with pytest.raises(
+        UserError, match=r"weight (gate|up|down) has shape \[\d+, \d+\].*; give a checkpoint whose config"
+    ):
         convert.read(tmp_path, wrong, one_device)
     with pytest.raises(UserError, match=r"weight lm_head\.weight is not in .*; give the checkpoint"):
         convert.read(tmp_path, Qwen3Dims(48, 80, 3, 4, 2, 16, 97, False), one_device)
@@ -204,7 +222,19 @@ def test_a_checkpoint_of_other_dimensions_is_one_line(tmp_path, one_device):
             convert.read(tmp_path, convert.read_config(tmp_path), one_device)
 
 
-def _generate(dims, mesh, params, prompts, lengths, *, max_new_tokens, stop_ids, num_generations=1, sampling=rollout.GREEDY, seed=0):
+def _generate(
+    dims,
+    mesh,
+    params,
+    prompts,
+    lengths,
+    *,
+    max_new_tokens,
+    stop_ids,
+    num_generations=1,
+    sampling=rollout.GREEDY,
+    seed=0,
+):
     return rollout.generate(
         dims,
         mesh,

@@ -16,7 +16,12 @@ from podwright.train.mesh import make_mesh
 MICRO = MODELS["qwen3-micro"]
 ONE = (1, 1, 1)
 PRICES = calibrate.Prices((1e-11, 5e-11, 4e-10, 1e-6), "a machine", 0.0)
-SMALL = ["model.name=qwen3-micro", "rollout.max_prompt_length=32", "rollout.total_generation_steps=16", "grpo.num_generations=4"]
+SMALL = [
+    "model.name=qwen3-micro",
+    "rollout.max_prompt_length=32",
+    "rollout.total_generation_steps=16",
+    "grpo.num_generations=4",
+]
 
 
 def compiled(name, *overrides):
@@ -39,7 +44,9 @@ def test_a_program_of_twice_the_batch_takes_twice_as_long(update):
     assert twice.flops == pytest.approx(2 * update.flops, rel=0.02)
     for resource in ("compute", "memory"):
         assert twice.limits[resource] == pytest.approx(2 * update.limits[resource], rel=0.1), resource
-    assert twice.limits["overhead"] < 1.2 * update.limits["overhead"], "more of them in an instruction, not more instructions"
+    assert twice.limits["overhead"] < 1.2 * update.limits["overhead"], (
+        "more of them in an instruction, not more instructions"
+    )
     assert twice.predicted_s == sum(twice.limits.values())
 
 
@@ -67,7 +74,13 @@ def test_memory_that_malloc_maps_anew_is_paid_for():
 
 
 def test_prices_are_found_again_in_what_they_make():
-    units = [(9e9, 1e8, 0.0, 500.0), (1e8, 2e9, 0.0, 900.0), (5e8, 1e8, 6e7, 300.0), (1e7, 2e7, 0.0, 9000.0), (3e9, 3e9, 3e7, 700.0)]
+    units = [
+        (9e9, 1e8, 0.0, 500.0),
+        (1e8, 2e9, 0.0, 900.0),
+        (5e8, 1e8, 6e7, 300.0),
+        (1e7, 2e7, 0.0, 9000.0),
+        (3e9, 3e9, 3e7, 700.0),
+    ]
     seconds = [sum(map(float.__mul__, PRICES.seconds, map(float, row))) for row in units]
     assert calibrate.fitted(units, seconds) == pytest.approx(PRICES.seconds, rel=1e-3)
 
@@ -109,7 +122,14 @@ def test_a_machine_is_calibrated_once_and_again_when_the_file_is_damaged(brief, 
 
 @pytest.mark.parametrize(
     "damaged",
-    ["", '{"seconds": [1', "[]", '{"seconds": null, "others": 0}', '{"seconds": [1, 2], "others": 0}', '{"seconds": [1, 2, 3, 4]}'],
+    [
+        "",
+        '{"seconds": [1',
+        "[]",
+        '{"seconds": null, "others": 0}',
+        '{"seconds": [1, 2], "others": 0}',
+        '{"seconds": [1, 2, 3, 4]}',
+    ],
 )
 def test_a_damaged_file_is_no_calibration(damaged, tmp_path):
     (tmp_path / "cpu.json").write_text(damaged)

@@ -31,7 +31,9 @@ CONFIG = {
 def findings(folder: Path, *overrides: str, devices: int | None = None) -> list[Finding]:
     (folder / "reward.py").write_text(REWARD)
     base = ("model.name=qwen3-micro", "rewards=[{function: 'reward.py:score'}]")
-    return check(load("qwen3-tiny-arithmetic-grpo", [*base, *overrides]), parse(f"cpu-{devices}") if devices else None, folder)
+    return check(
+        load("qwen3-tiny-arithmetic-grpo", [*base, *overrides]), parse(f"cpu-{devices}") if devices else None, folder
+    )
 
 
 def faults(found: list[Finding]) -> list[str]:
@@ -49,7 +51,9 @@ def test_a_good_recipe_has_no_faults_and_says_how_long_the_data_lasts(tmp_path: 
 
 
 def test_dynamic_sampling_may_use_the_data_up_sooner(tmp_path: Path) -> None:
-    found = findings(tmp_path, "batch_size=16", "training.max_steps=100", "data.num_train=400", "grpo.dynamic_sampling=1")
+    found = findings(
+        tmp_path, "batch_size=16", "training.max_steps=100", "data.num_train=400", "grpo.dynamic_sampling=1"
+    )
     assert "each is seen 4 to 8 times; one pass lasts 12 to 25 steps" in said(found)
 
 
@@ -66,11 +70,20 @@ def test_dynamic_sampling_may_use_the_data_up_sooner(tmp_path: Path) -> None:
         ("rewards=[{function: score}]", "reward 'score' names no function; write file.py:function"),
         ("rewards=[{function: 'none.py:score'}]", "there is no reward file none.py; check the path"),
         ("rewards=[{function: 'reward.py:scor'}]", "defines no function 'scor'; did you mean score?"),
-        ("rewards=[{function: 'podwright.trian.x:f'}]", "there is no reward module podwright.trian.x; check the spelling"),
-        ("model.lora_rank=33", "model.lora_rank=33 is more than the hidden size of qwen3-micro, 32; type model.lora_rank=16, or 0"),
+        (
+            "rewards=[{function: 'podwright.trian.x:f'}]",
+            "there is no reward module podwright.trian.x; check the spelling",
+        ),
+        (
+            "model.lora_rank=33",
+            "model.lora_rank=33 is more than the hidden size of qwen3-micro, 32; type model.lora_rank=16, or 0",
+        ),
         ("mesh.fsdp=0", "mesh.fsdp=0 is no number of devices; type mesh.fsdp=-1"),
         ("mesh.tensor=2", "mesh.tensor=2 does not divide 1 key/value heads; type mesh.tensor= one of 1"),
-        ("mesh.fsdp=32", "batch_size=16 cannot be split over 32 batch shards (data x fsdp) x 1 micro-batches; type batch_size=32"),
+        (
+            "mesh.fsdp=32",
+            "batch_size=16 cannot be split over 32 batch shards (data x fsdp) x 1 micro-batches; type batch_size=32",
+        ),
         (
             "mesh.fsdp=3",
             "mesh.fsdp=3 does not divide a hidden size of 32; make mesh.fsdp 1 and mesh.data 3 times as large; each device then",
@@ -91,13 +104,19 @@ def test_a_fault_says_what_is_wrong_and_what_to_type(tmp_path: Path, override: s
     ("overrides", "fault"),
     [
         (["mesh.fsdp=1"], "mesh.data x fsdp x tensor = 1, but there are 4 devices; type mesh.fsdp=4, or mesh.data=2"),
-        (["mesh.data=3", "mesh.fsdp=-1"], "mesh.data x mesh.tensor = 3 does not divide 4 devices; type mesh.data=4 mesh.fsdp=1, or mesh."),
+        (
+            ["mesh.data=3", "mesh.fsdp=-1"],
+            "mesh.data x mesh.tensor = 3 does not divide 4 devices; type mesh.data=4 mesh.fsdp=1, or mesh.",
+        ),
         (
             ["mesh.fsdp=-1", "warm_start.batch_size=6"],
             "warm_start.batch_size=6 cannot be split over 4 batch shards (data x fsdp); type warm_start.batch_size=8",
         ),
         (["mesh.fsdp=-1", "batch_size=6"], "batch_size=6 cannot be split over 4 batch shards"),
-        (["mesh.fsdp=-1", "batch_size=12", "training.gradient_accumulation_steps=2"], "over 4 batch shards (data x fsdp) x 2 micro"),
+        (
+            ["mesh.fsdp=-1", "batch_size=12", "training.gradient_accumulation_steps=2"],
+            "over 4 batch shards (data x fsdp) x 2 micro",
+        ),
     ],
 )
 def test_a_mesh_is_checked_against_known_devices(tmp_path: Path, overrides: list[str], fault: str) -> None:
@@ -122,8 +141,14 @@ def model_directory(folder: Path, **changes: Any) -> str:
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"hidden_size": 64, "vocab_size": 400}, "model.source=m has hidden_size=64, vocab_size=400; qwen3-micro has 32, 384; change"),
-        ({"model_type": "qwen3_moe"}, "model.source=m: config.json says model_type='qwen3_moe'; give a directory of a dense Qwen3"),
+        (
+            {"hidden_size": 64, "vocab_size": 400},
+            "model.source=m has hidden_size=64, vocab_size=400; qwen3-micro has 32, 384; change",
+        ),
+        (
+            {"model_type": "qwen3_moe"},
+            "model.source=m: config.json says model_type='qwen3_moe'; give a directory of a dense Qwen3",
+        ),
         ({"num_hidden_layers": None}, "config.json has no num_hidden_layers; give the config.json of a dense Qwen3"),
     ],
 )
@@ -153,7 +178,10 @@ def test_a_model_directory_must_be_readable_and_hold_weights(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("source", "fault"),
     [
-        ("def score(prompts, completions): pass", "cannot be a reward; write `def score(prompts, completions, **columns)`"),
+        (
+            "def score(prompts, completions): pass",
+            "cannot be a reward; write `def score(prompts, completions, **columns)`",
+        ),
         ("def score(completions, **columns): pass", "cannot be a reward; write"),
         ("def score(prompts, completions, /, **columns): pass", "cannot be a reward; write"),
         ("def other(): pass", "defines no function 'score'; add `def score(prompts, completions, **columns)`"),
@@ -197,7 +225,9 @@ def test_local_data_is_looked_at_and_counted(tmp_path: Path) -> None:
     assert "out of 20 training examples" in said(findings(tmp_path, "data.source=d", "data.num_train=0"))
     assert "out of 18 training examples" in said(findings(tmp_path, "data.source=d", "data.num_train=18"))
     (tmp_path / "e.jsonl").touch()
-    assert "data.source=e.jsonl is empty; give a file of examples" in faults(findings(tmp_path, "data.source=e.jsonl"))[0]
+    assert (
+        "data.source=e.jsonl is empty; give a file of examples" in faults(findings(tmp_path, "data.source=e.jsonl"))[0]
+    )
 
 
 @pytest.mark.parametrize("name", list(shipped()))

@@ -22,12 +22,24 @@ from podwright.shell import Shell
 GIB = 1024**3
 V5E_8, V6E_8 = slices.parse("v5e-8"), slices.parse("v6e-8")
 CPU_4 = slices.parse("cpu-4")
-needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed (Linux on x86 only)")
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed (Linux on x86 only)"
+)
 WITH_KERNEL = dataclasses.replace(MODELS["qwen3-tiny"], head_dim=128)
 SMALL = ["batch_size=8", "mesh.tensor=2", "rollout.max_prompt_length=128", "rollout.total_generation_steps=128"]
 
 
-def compile_all(cache, where, *overrides, name="qwen3-tiny-gsm8k-grpo", names=("update",), full=False, seen=None, dims=None, runner=None):
+def compile_all(
+    cache,
+    where,
+    *overrides,
+    name="qwen3-tiny-gsm8k-grpo",
+    names=("update",),
+    full=False,
+    seen=None,
+    dims=None,
+    runner=None,
+):
     recipe = load.load(name, ["mesh.fsdp=-1", "mesh.data=1", *overrides])
     told = (lambda *a: seen.append(a)) if seen is not None else (lambda *a: None)
     dims = dims or MODELS[recipe.model.name]
@@ -52,7 +64,9 @@ def test_every_program_compiles_for_chips_that_are_not_here(cache):
     for one in found.values():
         cost = one.cost
         assert cost.flops > 0 and cost.hbm_bytes > 0 and cost.predicted_s > 0, one
-        assert {t.axis for t in cost.collectives} >= {"fsdp", "tensor"} and not {"", "data"} & {t.axis for t in cost.collectives}
+        assert {t.axis for t in cost.collectives} >= {"fsdp", "tensor"} and not {"", "data"} & {
+            t.axis for t in cost.collectives
+        }
     assert any("may end early; counted with the most it can turn, 127" in note for note in found["rollout"].notes)
     assert ("update", "compiling") in {call[:2] for call in seen}
 
@@ -89,7 +103,10 @@ def test_a_flag_the_compiler_does_not_know_is_told_in_its_words(tmp_path, monkey
     monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_no_such_flag=true")
     update = compile_all(tmp_path, V6E_8, *SMALL)["update"]
     assert update.verdict == "failed" and "xla_tpu_no_such_flag" in update.error
-    assert not list(tmp_path.rglob("update.json")) or json.loads(next(tmp_path.rglob("update.json")).read_text())["verdict"] == "failed"
+    assert (
+        not list(tmp_path.rglob("update.json"))
+        or json.loads(next(tmp_path.rglob("update.json")).read_text())["verdict"] == "failed"
+    )
 
 
 class Wide(Shell):
@@ -158,14 +175,33 @@ def test_the_buffer_assignment_is_added_up_as_the_compiler_does(tmp_path):
         " value: <9 add.3 @0> (size=2000,offset=3000): bf16[1000]{0:T(128)}\n"
     )
     found = dump.memory(tmp_path)
-    assert (found.arguments, found.aliased, found.outputs, found.constants, found.temporaries) == (1300, 1000, 40, 8, 5000)
+    assert (found.arguments, found.aliased, found.outputs, found.constants, found.temporaries) == (
+        1300,
+        1000,
+        40,
+        8,
+        5000,
+    )
     assert found.need == 6348 and found.host == 900
-    assert [(a.size_bytes, a.what) for a in found.largest] == [(3000, "dot.1"), (2000, "add.3")], "late.2 lies where dot.1 lay"
+    assert [(a.size_bytes, a.what) for a in found.largest] == [(3000, "dot.1"), (2000, "add.3")], (
+        "late.2 lies where dot.1 lay"
+    )
 
 
 @pytest.mark.parametrize(("on", "child"), [("cpu-1", "measure"), pytest.param("v6e-8", "compile", marks=needs_libtpu)])
 def test_a_plan_that_is_told_to_end_leaves_no_child_behind(on, child, tmp_path):
-    argv = [sys.executable, "-m", "podwright", "plan", "qwen3-tiny-gsm8k-grpo", "mesh.fsdp=-1", "batch_size=8", "--on", on, "--compile"]
+    argv = [
+        sys.executable,
+        "-m",
+        "podwright",
+        "plan",
+        "qwen3-tiny-gsm8k-grpo",
+        "mesh.fsdp=-1",
+        "batch_size=8",
+        "--on",
+        on,
+        "--compile",
+    ]
     plan = subprocess.Popen([*argv, "--cache", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def children():
@@ -194,7 +230,9 @@ def test_a_compiler_that_is_killed_has_no_verdict_and_none_is_kept(tmp_path):
             subprocess.run(["pkill", "-KILL", "-f", f"podwright.train compile {tmp_path}"])
 
     recipe = load.load("qwen3-tiny-gsm8k-grpo", ["mesh.fsdp=-1", *SMALL])
-    (found,) = aot.compile_all(recipe, MODELS["qwen3-tiny"], V6E_8, ["update"], full=False, shop=aot.Workshop(tmp_path, kill))
+    (found,) = aot.compile_all(
+        recipe, MODELS["qwen3-tiny"], V6E_8, ["update"], full=False, shop=aot.Workshop(tmp_path, kill)
+    )
     assert phases and found.verdict == "unknown" and "the compiler was killed (signal 9)" in found.error
     assert not list(tmp_path.rglob("update.json"))
 
@@ -225,4 +263,6 @@ def test_a_kernel_whose_library_is_missing_is_said_before_anything_starts(tmp_pa
         pytest.skip("tokamax is installed")
     recipe = load.load("almodel-tiny", ["model.kda=tokamax", "mesh.fsdp=-1"])
     with pytest.raises(UserError, match=r"tokamax: that library is not installed here; type --jax 0\.11\.2"):
-        aot.compile_all(recipe, dimensions.find("almodel-tiny"), V6E_8, ["update"], full=False, shop=aot.Workshop(tmp_path, print))
+        aot.compile_all(
+            recipe, dimensions.find("almodel-tiny"), V6E_8, ["update"], full=False, shop=aot.Workshop(tmp_path, print)
+        )

@@ -20,7 +20,14 @@ NODE: dict[str, Any] = {
     "host": "n1",
     "time": 0.0,
     "python": "3.11.7",
-    "versions": {"jax": "0.10.2", "torch": "2.13.0", "transformers": "5.23.0", "peft": "0.21.2", "av": "17.1.0", "pillow": "12.3.0"},
+    "versions": {
+        "jax": "0.10.2",
+        "torch": "2.13.0",
+        "transformers": "5.23.0",
+        "peft": "0.21.2",
+        "av": "17.1.0",
+        "pillow": "12.3.0",
+    },
     "cores": 64,
     "memory_bytes": 512 * GIB,
     "shm_bytes": 200 * GIB,
@@ -58,7 +65,10 @@ def test_good_machines_are_only_introduced() -> None:
     ("second", "says"),
     [
         ({"python": "3.12.1"}, "warning python: Python: 2 of 3 have 3.11.7, n2 has 3.12.1; use one environment"),
-        ({"versions": NODE["versions"] | {"torch": "2.12.0"}}, "error packages: torch: 2 of 3 have 2.13.0, n2 has 2.12.0"),
+        (
+            {"versions": NODE["versions"] | {"torch": "2.12.0"}},
+            "error packages: torch: 2 of 3 have 2.13.0, n2 has 2.12.0",
+        ),
         (
             {"versions": {"torch": "2.13.0"}},
             "error packages: n2 lacks transformers, av, pillow, peft; type there: pip install -e '.[torch]' in podwright's clone",
@@ -83,8 +93,14 @@ def test_good_machines_are_only_introduced() -> None:
         ),
         ({"shm_bytes": 64 << 20}, "warning memory: n2: /dev/shm has 0.06 GiB"),
         ({"open_files": 1024}, "warning limits: n2: a process may open 1024 files; type `ulimit -n 65536`"),
-        ({"peers": {"n1": None, "n3": "10.0.0.3"}}, "error names: n2 finds no address of n1; mend DNS or /etc/hosts there"),
-        ({"files": {"/shared/data/train.jsonl": False}}, "error files: n2 does not see /shared/data/train.jsonl; put it on a file system"),
+        (
+            {"peers": {"n1": None, "n3": "10.0.0.3"}},
+            "error names: n2 finds no address of n1; mend DNS or /etc/hosts there",
+        ),
+        (
+            {"files": {"/shared/data/train.jsonl": False}},
+            "error files: n2 does not see /shared/data/train.jsonl; put it on a file system",
+        ),
         ({"time": -40.0}, "warning clock: the clock of n2 is 40 s off; have it follow an NTP server there"),
     ],
 )
@@ -98,7 +114,11 @@ def test_a_recipe_needs_its_packages_and_its_files(tmp_path: Path, monkeypatch: 
     cluster = load("phase2-qwen2.5-0.5b-cluster")
     (line,) = told(nodes()[:1], needed=packages(cluster))
     assert line == "error packages: n1 lacks timm; type there: pip install -e '.[torch]' in podwright's clone"
-    assert told(nodes(), needed=packages(load("phase1-tiny"))) == told(nodes(), needed=packages(load("qwen3-tiny-gsm8k-grpo"))) == []
+    assert (
+        told(nodes(), needed=packages(load("phase1-tiny")))
+        == told(nodes(), needed=packages(load("qwen3-tiny-gsm8k-grpo")))
+        == []
+    )
     monkeypatch.chdir(tmp_path)
     named = ["data/phase2", "checkpoints/alignment/aligner.pt", "models/Cnn14_16k_mAP=0.438.pth"]
     assert files(cluster) == named, "what may be a hub id is taken for one"
@@ -106,7 +126,9 @@ def test_a_recipe_needs_its_packages_and_its_files(tmp_path: Path, monkeypatch: 
     (tmp_path / "data" / "phase2").mkdir(parents=True)
     assert files(cluster) == ["models/Qwen2.5-0.5B-Instruct", *named]
     assert [f.message for f in absent(files(cluster))] == [f"{name} is not there" for name in named[1:]]
-    assert files(load("phase1-aligner"))[0] == "data/phase1" and "models/MiniLM-L6-H384-uncased" in files(load("phase1-aligner"))
+    assert files(load("phase1-aligner"))[0] == "data/phase1" and "models/MiniLM-L6-H384-uncased" in files(
+        load("phase1-aligner")
+    )
     for name in ("phase2-tiny", "qwen3-1.7b-gsm8k-grpo", "qwen3-0.6b-pretrain", "almodel-tiny"):
         assert files(load(name)) == []
 
@@ -127,9 +149,13 @@ def test_the_network_is_told_and_the_slow_machine_named() -> None:
     assert info == "5 machines met within 1.5 s and all-reduce at 9.00 GB/s each, by nccl"
     assert told(linked()) == []
     (line,) = told(linked("n3"))
-    assert line.startswith("warning network: n3 reaches 1.00 GB/s with its neighbours, where 10.00 GB/s are usual; leave it out")
+    assert line.startswith(
+        "warning network: n3 reaches 1.00 GB/s with its neighbours, where 10.00 GB/s are usual; leave it out"
+    )
     (line,) = told(linked(fault="The client socket has timed out"))
-    assert line.startswith("error network: the machines do not come together: n2 (The client socket has timed out); open the ports")
+    assert line.startswith(
+        "error network: the machines do not come together: n2 (The client socket has timed out); open the ports"
+    )
 
 
 def meeting(ports: list[int], patience_s: int) -> list[dict[str, Any]]:
@@ -155,10 +181,14 @@ def test_machines_that_meet_measure_their_links_and_others_say_why_not() -> None
 
 def test_what_this_machine_tells(tmp_path: Path) -> None:
     (tmp_path / "shut").mkdir()
-    found = facts.gather([str(tmp_path / "runs" / "deep"), "/proc"], ["localhost", "no-such-node.invalid"], [str(tmp_path), "/no/such"])
+    found = facts.gather(
+        [str(tmp_path / "runs" / "deep"), "/proc"], ["localhost", "no-such-node.invalid"], [str(tmp_path), "/no/such"]
+    )
     assert found["host"] == socket.gethostname() and found["versions"]["jax"] and found["memory_bytes"] > GIB
     assert {"localhost": "127.0.0.1", "no-such-node.invalid": None}.items() <= found["peers"].items()
-    assert set(found["peers"]) == {"localhost", "no-such-node.invalid", socket.gethostname()}, "by its own name the others find it"
+    assert set(found["peers"]) == {"localhost", "no-such-node.invalid", socket.gethostname()}, (
+        "by its own name the others find it"
+    )
     assert found["files"] == {str(tmp_path): True, "/no/such": False}
     deep = found["folders"][str(tmp_path / "runs" / "deep")]
     assert deep["there"] == str(tmp_path) and not deep["fault"] and deep["free_bytes"] > 0
@@ -166,8 +196,8 @@ def test_what_this_machine_tells(tmp_path: Path) -> None:
 
 
 def test_telling_loads_no_framework() -> None:
-    code = (
-        "import sys; from podwright.train import facts; facts.gather([], [], []); print([m for m in ('jax', 'torch') if m in sys.modules])"
+    code = "import sys; from podwright.train import facts; facts.gather([], [], []); print([m for m in ('jax', 'torch') if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ), check=True
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ), check=True)
     assert done.stdout.strip() == "[]"

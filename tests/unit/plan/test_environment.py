@@ -36,7 +36,11 @@ def test_what_it_needs_besides_jax_is_in_the_metadata_of_the_package():
 def test_a_version_that_nobody_released_is_one_line_and_leaves_only_its_log(tmp_path, capsys):
     assert main([*RECIPE, "--compile", "--jax", "0.0.1", "--cache", str(tmp_path)]) == 2
     err = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "no environment with jax 0.0.1 could be made: " in err and "jax[tpu]==0.0.1" in err and f"{tmp_path}/jax-0.0.1.log" in err
+    assert (
+        "no environment with jax 0.0.1 could be made: " in err
+        and "jax[tpu]==0.0.1" in err
+        and f"{tmp_path}/jax-0.0.1.log" in err
+    )
     assert {path.name for path in tmp_path.iterdir()} == {"jax-0.0.1.log", "lock"}
 
 
@@ -72,14 +76,29 @@ def test_a_library_that_a_recipe_asks_for_has_an_environment_of_its_own(tmp_path
     for name, more in (("jax-9.9.9", ""), ("jax-9.9.9-tokamax", "tokamax")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "made.json").write_text(json.dumps({"jax": "9.9.9", "tokamax": more and "0.0.17"}))
-        assert environment.find("9.9.9", tmp_path, Shell(), lambda *told: None, more).python == str(tmp_path / name / "bin" / "python")
+        assert environment.find("9.9.9", tmp_path, Shell(), lambda *told: None, more).python == str(
+            tmp_path / name / "bin" / "python"
+        )
     assert environment.find("", tmp_path, Shell(), lambda *told: None, "tokamax") == own, "it says itself what it lacks"
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not (shutil.which("python3.12") or shutil.which("python3.13")), reason="no newer Python beside this one")
+@pytest.mark.skipif(
+    not (shutil.which("python3.12") or shutil.which("python3.13")), reason="no newer Python beside this one"
+)
 def test_a_plan_compiles_with_another_jax_and_a_newer_python(tmp_path):
-    argv = [sys.executable, "-m", "podwright", *RECIPE, "--compile", "--jax", "0.11.2", "--cache", str(tmp_path), "--json"]
+    argv = [
+        sys.executable,
+        "-m",
+        "podwright",
+        *RECIPE,
+        "--compile",
+        "--jax",
+        "0.11.2",
+        "--cache",
+        str(tmp_path),
+        "--json",
+    ]
     first = json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
     assert {p["verdict"] for p in first["programs"]} == {"fits"}
     versions = json.loads((tmp_path / "jax-0.11.2" / "made.json").read_text())

@@ -27,7 +27,11 @@ def test_every_candidate_is_a_legal_recipe(tmp_path, on):
     assert len(found) > 10
     for one in found:
         load.parse(one.recipe.model_dump(mode="json"))
-        errors = [f for f in check(one.recipe, slices.parse(on), tmp_path) if f.level == "error" and f.check in ("mesh", "batch")]
+        errors = [
+            f
+            for f in check(one.recipe, slices.parse(on), tmp_path)
+            if f.level == "error" and f.check in ("mesh", "batch")
+        ]
         assert not errors, (one.typed, errors)
 
 
@@ -44,7 +48,9 @@ def test_no_micro_batch_more_than_memory_asks_for():
     best = search("mesh.fsdp=8")[0]
     parts = best.overrides["training.gradient_accumulation_steps"]
     fewer = [c for c in search() if c.overrides | {"training.gradient_accumulation_steps": parts} == best.overrides]
-    assert all(c.need_bytes > V6E.hbm_bytes for c in fewer if c.overrides["training.gradient_accumulation_steps"] < parts)
+    assert all(
+        c.need_bytes > V6E.hbm_bytes for c in fewer if c.overrides["training.gradient_accumulation_steps"] < parts
+    )
     assert best.need_bytes > 0.6 * V6E.hbm_bytes
 
 
@@ -69,7 +75,19 @@ def test_a_slice_that_was_refused_is_not_the_one_to_take(capsys):
     """Without a compiler the search keeps clear of the limit, and so does what it advises."""
     for size in ("1.7b", "4b", "8b", "14b"):
         for on in ("1xH100-80GB", "2xH100-80GB", "4xH100-80GB", "8xH100-80GB", "4xA100-40GB"):
-            main(["plan", SHIPPED, "model.source=random", f"model.name=qwen3-{size}", "batch_size=32", "--on", on, "--fit", "--json"])
+            main(
+                [
+                    "plan",
+                    SHIPPED,
+                    "model.source=random",
+                    f"model.name=qwen3-{size}",
+                    "batch_size=32",
+                    "--on",
+                    on,
+                    "--fit",
+                    "--json",
+                ]
+            )
             told = [f for f in json.loads(capsys.readouterr().out)["findings"] if f["check"] == "fit"]
             assert all(f"--on {on}," not in f["fix"] for f in told)
 
@@ -89,8 +107,23 @@ def test_a_gpu_slice_is_searched_without_a_compiler(capsys):
     code, found, _ = plan(capsys, "batch_size=32", "--on", "8xH100-80GB")
     assert code == 0 and found["programs"] == [] and found["fit"]["on"] == "8xH100-80GB"
     (chosen,) = [row for row in found["fit"]["settings"] if row["chosen"]]
-    assert chosen["fits"] and not chosen["compiled"] and all(word in chosen["typed"] for word in found["fit"]["typed"].split())
-    again = main(["plan", SHIPPED, "model.source=random", "batch_size=32", *found["fit"]["typed"].split(), "--on", "8xH100-80GB", "--json"])
+    assert (
+        chosen["fits"]
+        and not chosen["compiled"]
+        and all(word in chosen["typed"] for word in found["fit"]["typed"].split())
+    )
+    again = main(
+        [
+            "plan",
+            SHIPPED,
+            "model.source=random",
+            "batch_size=32",
+            *found["fit"]["typed"].split(),
+            "--on",
+            "8xH100-80GB",
+            "--json",
+        ]
+    )
     assert again == code and json.loads(capsys.readouterr().out)["memory"] == found["memory"]
 
 
@@ -98,22 +131,33 @@ def test_what_fits_nowhere_there_is_told_with_the_slice_that_holds_it(capsys):
     code, found, _ = plan(capsys, "model.name=qwen3-32b", "batch_size=32", "--on", "4xA100-40GB")
     (error,) = [f for f in found["findings"] if f["check"] == "fit"]
     assert code == 1 and found["ok"] is False and "fit" not in found
-    assert error["message"] == f"no mesh, number of micro-batches or remat makes {SHIPPED} with batch_size=32 fit 4xA100-40GB"
+    assert (
+        error["message"]
+        == f"no mesh, number of micro-batches or remat makes {SHIPPED} with batch_size=32 fit 4xA100-40GB"
+    )
     assert error["fix"].startswith("type --on ") and "the smallest that holds it" in error["fix"]
 
 
 def test_what_a_search_cannot_mend_is_said_first(capsys):
     code, found, _ = plan(capsys, "data.source=nowhere.jsonl", "mesh.fsdp=7", "--on", "8xH100-80GB")
     assert code == 1 and "fit" not in found
-    assert [f["message"] for f in found["findings"] if f["check"] == "data"] == ["data.source=nowhere.jsonl is not there"]
+    assert [f["message"] for f in found["findings"] if f["check"] == "data"] == [
+        "data.source=nowhere.jsonl is not there"
+    ]
 
 
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--on", "cpu-2"], "--on cpu-2 has no limit of memory that --fit could keep; type a slice such as --on v6e-16, or --on v6e"),
+        (
+            ["--on", "cpu-2"],
+            "--on cpu-2 has no limit of memory that --fit could keep; type a slice such as --on v6e-16, or --on v6e",
+        ),
         ([], "--on local has no limit of memory that --fit could keep"),
-        (["model.name=qwen3-32b", "rollout.total_generation_steps=30000", "--on", "v5e"], "no v5e slice that is sold holds"),
+        (
+            ["model.name=qwen3-32b", "rollout.total_generation_steps=30000", "--on", "v5e"],
+            "no v5e slice that is sold holds",
+        ),
     ],
 )
 def test_a_search_that_cannot_be_is_one_line(capsys, argv, said):

@@ -69,7 +69,9 @@ def test_a_loop_that_data_may_end_has_a_bound() -> None:
 
 def test_a_loop_without_a_counter_has_none() -> None:
     assert loop("ROOT %done = pred[] fusion(%data), kind=kLoop, calls=%some") == loops.Trips(None, exact=False)
-    assert loop("ROOT %gt = pred[] compare(%i.1, %limit), direction=GT") == loops.Trips(None, exact=False)  # counts away from the limit
+    assert loop("ROOT %gt = pred[] compare(%i.1, %limit), direction=GT") == loops.Trips(
+        None, exact=False
+    )  # counts away from the limit
 
 
 FUSED = """
@@ -95,7 +97,9 @@ FUSED = """
 
 def test_the_counter_of_a_loop_is_seen_through_fusions() -> None:
     """On a CPU what ends the loop is one fusion, what a turn adds another."""
-    text = LOOP.replace("CONDITION", "ROOT %go = pred[] fusion(%i.1, %data), kind=kLoop, calls=%ends").replace("STEP", "1")
+    text = LOOP.replace("CONDITION", "ROOT %go = pred[] fusion(%i.1, %data), kind=kLoop, calls=%ends").replace(
+        "STEP", "1"
+    )
     text = text.replace("add(%copied, %by)", "fusion(%copied, %by), kind=kLoop, calls=%adds")
     module = hlo.parse(text.replace("\n%body", FUSED + "\n%body"))
     assert loops.trips(module, module.entry.by_name["loop"], module.entry) == loops.Trips(23, exact=False)
@@ -130,7 +134,9 @@ ENTRY %main (a: (f32[2], f32[3]), b: f32[4,8]) -> f32[4,8] {
     module = hlo.parse(short)
     assert loops.trips(module, module.entry.by_name["loop"], module.entry) == loops.Trips(4, exact=True)
     body = module.computations["body"]
-    assert [s.dims for s in body.by_name["p#2"].shapes] == [(4, 8)] and [s.dims for s in body.by_name["p#1"].shapes] == [(2,), (3,)]
+    assert [s.dims for s in body.by_name["p#2"].shapes] == [(4, 8)] and [
+        s.dims for s in body.by_name["p#1"].shapes
+    ] == [(2,), (3,)]
     assert [i.name for i in body.users("p")] == ["p#0", "p#2", "p#1"], "each once"
 
 
@@ -200,8 +206,15 @@ def test_the_group_of_a_collective(groups: str, devices: tuple[int, ...] | None)
 
 
 def test_attributes() -> None:
-    at = one('%f = f32[4]{0} fusion(%a, /*index=1*/%a), kind=kLoop, calls=%fused_computation.3, metadata={op_name="f(g)"}')
-    assert (at.opcode, at.operands, at.calls, at.attribute("kind")) == ("fusion", ("a", "a"), "fused_computation.3", "kLoop")
+    at = one(
+        '%f = f32[4]{0} fusion(%a, /*index=1*/%a), kind=kLoop, calls=%fused_computation.3, metadata={op_name="f(g)"}'
+    )
+    assert (at.opcode, at.operands, at.calls, at.attribute("kind")) == (
+        "fusion",
+        ("a", "a"),
+        "fused_computation.3",
+        "kLoop",
+    )
 
 
 def test_metadata_of_a_kernel_may_go_over_lines_and_computations_may_name_a_core() -> None:

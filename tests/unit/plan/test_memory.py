@@ -25,19 +25,26 @@ ROWS = json.loads(sorted(RESULTS.glob("plan_estimates-*.json"))[-1].read_text())
 
 def estimate(*overrides, on="v6e-8", name=SHIPPED):
     recipe, where = load.load(name, list(overrides)), slices.parse(on)
-    found = memory.estimates(recipe, find(recipe.model.name), meshes.resolved(recipe, where), where.accelerator, programs(recipe))
+    found = memory.estimates(
+        recipe, find(recipe.model.name), meshes.resolved(recipe, where), where.accelerator, programs(recipe)
+    )
     return {one.name: one for one in found}
 
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_what_stays_on_the_devices_is_what_the_trainer_declares(rank):
-    recipe = load.load("qwen3-tiny-gsm8k-grpo", ["mesh.data=2", "mesh.fsdp=2", "mesh.tensor=2", f"model.lora_rank={rank}"])
+    recipe = load.load(
+        "qwen3-tiny-gsm8k-grpo", ["mesh.data=2", "mesh.fsdp=2", "mesh.tensor=2", f"model.lora_rank={rank}"]
+    )
     dims = MODELS["qwen3-tiny"]
     setup = program.Setup(recipe, dims, make_mesh(Mesh(data=2, fsdp=2, tensor=2), jax.devices()[:8]), (0,), 0)
     (found,) = memory.estimates(recipe, dims, (2, 2, 2), slices.parse("v6e-8").accelerator, ["update"])
 
     def size(tree):
-        return sum(x.dtype.itemsize * int(jax.numpy.prod(jax.numpy.array(x.sharding.shard_shape(x.shape)))) for x in jax.tree.leaves(tree))
+        return sum(
+            x.dtype.itemsize * int(jax.numpy.prod(jax.numpy.array(x.sharding.shard_shape(x.shape))))
+            for x in jax.tree.leaves(tree)
+        )
 
     state = program.abstract_state(setup, program.policy_schedule(recipe))
     base = program.abstract_base(setup)
@@ -69,7 +76,9 @@ def test_the_largest_program_is_within_15_percent_of_the_compiler(row):
 COMPILED = json.loads(sorted(RESULTS.glob("plan_compile-*.json"))[-1].read_text())["rows"]
 
 
-@pytest.mark.parametrize("row", [r for r in COMPILED if r["ok"] and r["depth"] == "quick"], ids=lambda r: f"{r['on']} {r['overrides']}")
+@pytest.mark.parametrize(
+    "row", [r for r in COMPILED if r["ok"] and r["depth"] == "quick"], ids=lambda r: f"{r['on']} {r['overrides']}"
+)
 def test_every_program_is_within_15_percent_at_the_wanted_settings(row):
     """The compiled figures are those that `bench/plan_compile.py` kept, of the shipped GRPO of Qwen3-1.7B."""
     found = estimate(*row["overrides"], on=row["on"])
@@ -78,7 +87,9 @@ def test_every_program_is_within_15_percent_at_the_wanted_settings(row):
 
 
 @pytest.mark.parametrize(
-    "row", [r for r in ROWS if "compiled_step_s" in r and r["recipe"] == SHIPPED], ids=lambda r: f"{r['on']} {r['overrides']}"
+    "row",
+    [r for r in ROWS if "compiled_step_s" in r and r["recipe"] == SHIPPED],
+    ids=lambda r: f"{r['on']} {r['overrides']}",
 )
 def test_the_time_of_a_step_is_near_that_of_the_compiled_schedule(row):
     recipe, where = load.load(SHIPPED, row["overrides"].split()), slices.parse(row["on"])
@@ -117,7 +128,12 @@ def test_the_findings_are_sure_only_beyond_the_error():
     ("name", "overrides", "shards", "fix"),
     [
         ("update", ["model.remat=none"], 8, "type model.remat=layer"),
-        ("update", ["batch_size=8"], 8, "type a smaller batch_size or rollout.total_generation_steps, or take a larger slice"),
+        (
+            "update",
+            ["batch_size=8"],
+            8,
+            "type a smaller batch_size or rollout.total_generation_steps, or take a larger slice",
+        ),
         ("evaluate", [], 8, "type evaluation.batch_size=128"),
         ("rollout", [], 8, "type a smaller batch_size or rollout.total_generation_steps, or take a larger slice"),
     ],
@@ -128,7 +144,16 @@ def test_what_to_type_is_something_that_helps(name, overrides, shards, fix):
 
 def test_bars_show_every_part_in_proportion(capsys):
     assert set(show.LETTERS) == set(memory.PARTS) and len(set(show.LETTERS.values())) == len(show.LETTERS)
-    show.estimates([{"name": "update", "estimated_gib": 15.0, "limit_gib": 20.0, "parts_gib": {"weights": 5.0, "activations": 10.0}}])
+    show.estimates(
+        [
+            {
+                "name": "update",
+                "estimated_gib": 15.0,
+                "limit_gib": 20.0,
+                "parts_gib": {"weights": 5.0, "activations": 10.0},
+            }
+        ]
+    )
     bar, legend = capsys.readouterr().out.splitlines()
     assert bar == "update     " + "w" * 10 + "a" * 20 + "." * 10 + " about 15.0 of 20.00 GiB" and legend.split() == [
         "w",

@@ -26,12 +26,16 @@ def estimate(name, *overrides, on="tpu7x-64"):
     recipe, where = load.load(name, list(overrides)), slices.parse(on)
     dims = find(recipe.model.name, recipe.model.gate, recipe.model.kda)
     shape = meshes.resolved(recipe, where)
-    return {one.name: one for one in memory_pretrain.estimates(recipe, dims, shape, where.accelerator, ["update", "evaluate"])}
+    return {
+        one.name: one
+        for one in memory_pretrain.estimates(recipe, dims, shape, where.accelerator, ["update", "evaluate"])
+    }
 
 
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
 @pytest.mark.parametrize(
-    ("name", "mesh"), [("almodel-tiny", "mesh.fsdp=2 mesh.expert=2"), ("qwen3-0.6b-pretrain", "mesh.fsdp=4 mesh.tensor=2")]
+    ("name", "mesh"),
+    [("almodel-tiny", "mesh.fsdp=2 mesh.expert=2"), ("qwen3-0.6b-pretrain", "mesh.fsdp=4 mesh.tensor=2")],
 )
 def test_what_stays_on_the_devices_is_what_the_trainer_declares(name, mesh, optimizer):
     recipe = load.load(name, [*mesh.split(), f"optimizer.name={optimizer}"])
@@ -58,7 +62,8 @@ def test_without_the_kernel_the_scores_of_some_queries_are_counted_and_nothing_i
     tpu, gpu = (estimate("qwen3-0.6b-pretrain", on=on)["update"].parts for on in ("v6e-8", "8xH100-80GB"))
     assert gpu["layer"] - tpu["layer"] == 16 * (16 * 512) * 4096 * 16
     kept = [
-        estimate("qwen3-0.6b-pretrain", "model.remat=attention", on=on)["update"].parts["activations"] for on in ("v6e-8", "8xH100-80GB")
+        estimate("qwen3-0.6b-pretrain", "model.remat=attention", on=on)["update"].parts["activations"]
+        for on in ("v6e-8", "8xH100-80GB")
     ]
     assert kept[0] == 3 * kept[1] == 3 * tpu["activations"]
 
@@ -89,9 +94,22 @@ def test_micro_batches_experts_and_context_take_less():
 
 
 def test_a_plan_says_it_before_anything_is_compiled(tmp_path, capsys):
-    argv = ["plan", LARGE, "data.source=arithmetic", "data.tokenizer=bytes", "data.num_documents=50", "--on", "tpu7x-64", "--json"]
+    argv = [
+        "plan",
+        LARGE,
+        "data.source=arithmetic",
+        "data.tokenizer=bytes",
+        "data.num_documents=50",
+        "--on",
+        "tpu7x-64",
+        "--json",
+    ]
     main([*argv, "model.remat=none", "--only", "memory"])
     plan = json.loads(capsys.readouterr().out)
     (told,) = plan["findings"]
-    assert plan["ok"] is False and told["message"].startswith("update needs about ") and told["fix"] == "type model.remat=layer"
+    assert (
+        plan["ok"] is False
+        and told["message"].startswith("update needs about ")
+        and told["fix"] == "type model.remat=layer"
+    )
     assert [e["name"] for e in plan["memory"]] == ["update", "evaluate"]

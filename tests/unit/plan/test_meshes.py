@@ -46,7 +46,9 @@ def test_a_mesh_that_the_links_do_not_have_is_refused_with_all_that_they_have() 
     )
 
 
-@pytest.mark.parametrize("on", ["v6e-8", "v6e-16", "v5e-16", "v5p-16", "tpu7x-64", "tpu7x-4x4x8", "2x v6e-16", "16xH100-80GB", "cpu-4"])
+@pytest.mark.parametrize(
+    "on", ["v6e-8", "v6e-16", "v5e-16", "v5p-16", "tpu7x-64", "tpu7x-4x4x8", "2x v6e-16", "16xH100-80GB", "cpu-4"]
+)
 def test_what_a_plan_offers_it_accepts(on: str) -> None:
     where, plain = parse(on), recipe("batch_size=256")
     shapes = legal(plain, DIMS, where)
@@ -62,22 +64,58 @@ def test_what_a_plan_offers_it_accepts(on: str) -> None:
 @pytest.mark.parametrize(
     ("on", "overrides", "fault"),
     [
-        ("v6e-16", ["mesh.fsdp=4"], "error: mesh.data x fsdp x tensor = 4, but there are 16 devices; type mesh.fsdp=16"),
-        ("v6e-16", ["mesh.data=3"], "error: mesh.data x mesh.tensor = 3 does not divide 16 devices; type mesh.data=4 mesh.fsdp=4"),
-        ("v6e-16", ["mesh.tensor=16"], "error: mesh.tensor=16 does not divide 8 key/value heads; type mesh.fsdp=4 mesh.tensor=4, or"),
-        ("v6e-32", [], "error: batch_size=16 cannot be split over 32 batch shards (data x fsdp) x 1 micro-batches; type batch_size=32"),
+        (
+            "v6e-16",
+            ["mesh.fsdp=4"],
+            "error: mesh.data x fsdp x tensor = 4, but there are 16 devices; type mesh.fsdp=16",
+        ),
+        (
+            "v6e-16",
+            ["mesh.data=3"],
+            "error: mesh.data x mesh.tensor = 3 does not divide 16 devices; type mesh.data=4 mesh.fsdp=4",
+        ),
+        (
+            "v6e-16",
+            ["mesh.tensor=16"],
+            "error: mesh.tensor=16 does not divide 8 key/value heads; type mesh.fsdp=4 mesh.tensor=4, or",
+        ),
+        (
+            "v6e-32",
+            [],
+            "error: batch_size=16 cannot be split over 32 batch shards (data x fsdp) x 1 micro-batches; type batch_size=32",
+        ),
         ("v6e-32", ["mesh.fsdp=8"], "type mesh.fsdp=8 mesh.tensor=4, or"),
-        ("v6e-64", ["mesh.fsdp=32", "mesh.tensor=2"], "assignable mesh [8, 8, 1] (axis 2 is tensor); type mesh.fsdp=8 mesh.tensor=8, or"),
+        (
+            "v6e-64",
+            ["mesh.fsdp=32", "mesh.tensor=2"],
+            "assignable mesh [8, 8, 1] (axis 2 is tensor); type mesh.fsdp=8 mesh.tensor=8, or",
+        ),
         ("v6e-256", ["mesh.fsdp=64", "mesh.tensor=4"], "; type mesh.fsdp=256 mesh.tensor=1 batch_size=256"),
-        ("tpu7x-4x12x12", ["batch_size=1152"], "mesh.fsdp=1152 does not divide a hidden size of 2048; type mesh.data=144 mesh.fsdp=8 "),
-        ("tpu7x-4x12x12", ["batch_size=1152"], " (each device then holds 144 times the weights and optimizer state), or mesh.data="),
-        ("2x v6e-16", ["mesh.fsdp=16", "mesh.tensor=2"], "mesh data=1 x fsdp=16 x tensor=2 does not fit the links of 2x v6e-16: "),
+        (
+            "tpu7x-4x12x12",
+            ["batch_size=1152"],
+            "mesh.fsdp=1152 does not divide a hidden size of 2048; type mesh.data=144 mesh.fsdp=8 ",
+        ),
+        (
+            "tpu7x-4x12x12",
+            ["batch_size=1152"],
+            " (each device then holds 144 times the weights and optimizer state), or mesh.data=",
+        ),
+        (
+            "2x v6e-16",
+            ["mesh.fsdp=16", "mesh.tensor=2"],
+            "mesh data=1 x fsdp=16 x tensor=2 does not fit the links of 2x v6e-16: ",
+        ),
         (
             "2x v6e-4",
             ["mesh.fsdp=1", "mesh.tensor=8"],
             "data x fsdp = 1 cannot be shared out to 2 slices; type mesh.fsdp=2 mesh.tensor=4, or",
         ),
-        ("2x v6e-16", ["batch_size=64"], "warning: mesh.fsdp=32 reaches over 2 slices: every layer's weights cross a network of 12.5 GB/s"),
+        (
+            "2x v6e-16",
+            ["batch_size=64"],
+            "warning: mesh.fsdp=32 reaches over 2 slices: every layer's weights cross a network of 12.5 GB/s",
+        ),
         (
             "16xH100-80GB",
             [],
@@ -100,7 +138,9 @@ def test_a_model_that_divides_by_nothing_is_replicated() -> None:
     """Everything on `data` is always there to fall back to."""
     odd = dataclasses.replace(DIMS, hidden_size=2049, num_heads=7, num_kv_heads=7, intermediate_size=7, vocab_size=7)
     faults = [f for f in found("2x v6e-4", "mesh.fsdp=4", "mesh.tensor=2", dims=odd) if f.startswith("error")]
-    assert len(faults) == 2 and all("; type mesh.data=8 mesh.fsdp=1 mesh.tensor=1 (each device then holds 8 times" in f for f in faults)
+    assert len(faults) == 2 and all(
+        "; type mesh.data=8 mesh.fsdp=1 mesh.tensor=1 (each device then holds 8 times" in f for f in faults
+    )
     assert legal(recipe(), odd, parse("2x v6e-4")) == [(8, 1, 1)]
 
 
@@ -121,7 +161,9 @@ def test_a_dim_over_two_axes_has_to_divide_by_both() -> None:
 def test_axes_that_are_still_to_come_are_checked_alike() -> None:
     assert divides({"expert": 8}, {"{} experts": 64}) == []
     (fault,) = divides({"expert": 6}, {"{} experts": 64})
-    assert fault.message == "mesh.expert=6 does not divide 64 experts" and fault.fix.startswith("make mesh.expert 2 and mesh.data 3 times")
+    assert fault.message == "mesh.expert=6 does not divide 64 experts" and fault.fix.startswith(
+        "make mesh.expert 2 and mesh.data 3 times"
+    )
 
 
 DIVISIBLE = [
@@ -167,7 +209,10 @@ def lines(on: str, *overrides: str) -> list[str]:
             "tpu7x-64",
             "info: tpu7x-2x4x4: 32 chips (2x4x4) on 8 hosts of 4, 64 devices (2 a chip) of 94.7 GiB; the N of tpu7x-N counts devices",
         ),
-        ("v5p-16", "info: v5p-2x2x2: 8 chips (2x2x2) on 2 hosts of 4, 8 devices of 95.7 GiB; the N of v5p-N counts cores"),
+        (
+            "v5p-16",
+            "info: v5p-2x2x2: 8 chips (2x2x2) on 2 hosts of 4, 8 devices of 95.7 GiB; the N of v5p-N counts cores",
+        ),
         ("2x v6e-16", "info: 2x v6e-16: 32 chips (4x4 each) on 8 hosts of 4, 32 devices of 31.2 GiB"),
         ("16xH200", "info: 16xH200: 16 GPUs on 2 hosts of 8, 16 devices of 139.8 GiB"),
         ("8xV100-16GB", "warning: V100-16GB has no bfloat16 units"),
@@ -185,7 +230,11 @@ def test_a_v100_may_compute_in_float32_and_a_cpu_in_anything() -> None:
 def test_json_has_the_slice_with_every_mesh_of_it() -> None:
     entry = slice_entry(recipe("model.source=random"), parse("tpu7x-16"), ROOT)
     assert (entry["devices"], entry["chips"], entry["hosts"], entry["slices"]) == (16, 8, 2, 1)
-    assert entry["xpk"] == "tpu7x-2x2x2" and entry["libtpu"] == "tpu7x:2x2x2" and entry["machine_type"] == "tpu7x-standard-4t"
+    assert (
+        entry["xpk"] == "tpu7x-2x2x2"
+        and entry["libtpu"] == "tpu7x:2x2x2"
+        and entry["machine_type"] == "tpu7x-standard-4t"
+    )
     assert {"data": 1, "fsdp": 8, "tensor": 2} in entry["meshes"]
     assert all(m["data"] * m["fsdp"] * m["tensor"] == 16 and m["tensor"] <= 8 for m in entry["meshes"])
 

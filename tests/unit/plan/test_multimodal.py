@@ -65,7 +65,11 @@ def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
     [
         ((), "v6e-8", "v6e is a TPU, and multimodal training is PyTorch's; type --on with GPUs"),
         (("model.mixed_precision=bf16",), "4xV100-16GB", "V100-16GB has no bfloat16; type model.mixed_precision=fp16"),
-        (("model.name=qwen2.5-0.5",), "", "model.name='qwen2.5-0.5' is not a model we know; type model.name=qwen2.5-0.5b"),
+        (
+            ("model.name=qwen2.5-0.5",),
+            "",
+            "model.name='qwen2.5-0.5' is not a model we know; type model.name=qwen2.5-0.5b",
+        ),
         (("aligner.source=none.pt",), "", "aligner.source=none.pt is not there"),
         (("encoders.audio_weights=none.pth",), "", "encoders.audio_weights=none.pth is not there"),
         (("data.source=none",), "", "data.source=none is not there"),
@@ -93,7 +97,8 @@ def test_lines_are_judged_before_a_run(tmp_path: Path) -> None:
     path = lines(tmp_path, line(), line(response=answer(risk=9)), line(image="none.png"))
     errors = said(findings(tmp_path, f"data.source={path}"), "error")
     assert (
-        "has 1 faults, such as line 2: diagnostic.classification.risk_rating 9 is not a whole number" in errors[0] and "--fix" in errors[0]
+        "has 1 faults, such as line 2: diagnostic.classification.risk_rating 9 is not a whole number" in errors[0]
+        and "--fix" in errors[0]
     )
     assert "1 files that a.jsonl names are not there, such as line 3: 'none.png'" in errors[1]
     errors = said(findings(tmp_path, f"data.source={lines(tmp_path, line(image='a' * 5000))}"), "error")
@@ -115,7 +120,9 @@ def test_a_plan_refuses_the_budget_that_training_would_refuse(tmp_path: Path, mo
     for source in ("data.source=drawn", f"data.source={path}"):
         asked = (source, "data.num_train=2", "data.num_test=1")
         small = load("phase2-tiny", [*asked, "data.max_text_length=64"])
-        with pytest.raises(UserError, match=r"max_text_length=64 cannot hold . of 2 lines; line \d needs \d+ tokens for its") as refused:
+        with pytest.raises(
+            UserError, match=r"max_text_length=64 cannot hold . of 2 lines; line \d needs \d+ tokens for its"
+        ) as refused:
             lengths(small)
         plan = _plan(small, "local")
         found = [(f["level"], f["message"], f["fix"]) for f in plan["findings"] if f["check"] == "context"]
@@ -129,13 +136,21 @@ def test_a_plan_refuses_the_budget_that_training_would_refuse(tmp_path: Path, mo
 
 
 def test_of_many_lines_the_longest_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = lines(tmp_path, *[line(instruction=f"What {n}?") for n in range(20)], line(instruction="Why? " * 40), *[line()] * 4)
-    asked = load("phase2-tiny", [f"data.source={path}", "data.num_test=1", "data.num_train=0", "data.max_text_length=5000"])
+    path = lines(
+        tmp_path, *[line(instruction=f"What {n}?") for n in range(20)], line(instruction="Why? " * 40), *[line()] * 4
+    )
+    asked = load(
+        "phase2-tiny", [f"data.source={path}", "data.num_test=1", "data.num_train=0", "data.max_text_length=5000"]
+    )
     exact = lengths(asked)
     monkeypatch.setattr("podwright.data.lines._COUNTED", 2)
     assert lengths(asked) == exact
     with pytest.raises(UserError, match="cannot hold 24 of 24 lines; line 21 needs"):
-        lengths(load("phase2-tiny", [f"data.source={path}", "data.num_test=1", "data.num_train=0", "data.max_text_length=9"]))
+        lengths(
+            load(
+                "phase2-tiny", [f"data.source={path}", "data.num_test=1", "data.num_train=0", "data.max_text_length=9"]
+            )
+        )
 
 
 def test_the_names_in_an_aligner_are_read_without_running_it(tmp_path: Path) -> None:

@@ -27,32 +27,79 @@ def findings(name, on, *overrides, level="error"):
 def test_the_shipped_recipes_stand(name, on):
     assert not findings(name, on)
     (said,) = [f.message for f in findings(name, on, level="info") if f.check == "model"]
-    assert said.startswith("almodel-tiny has 0.4 M" if "tiny" in name else "almodel-8b has 19,058.2 M parameters, 3,243.5 M of them active")
+    assert said.startswith(
+        "almodel-tiny has 0.4 M" if "tiny" in name else "almodel-8b has 19,058.2 M parameters, 3,243.5 M of them active"
+    )
 
 
 @pytest.mark.parametrize(
     ("on", "overrides", "said", "fix"),
     [
-        ("cpu-1", ["sequence_length=100"], "sequence_length=100 is no multiple of 64, the tokens that KDA", "type sequence_length=128"),
+        (
+            "cpu-1",
+            ["sequence_length=100"],
+            "sequence_length=100 is no multiple of 64, the tokens that KDA",
+            "type sequence_length=128",
+        ),
         ("cpu-1", ["sequence_length=20"], "sequence_length=20 is no multiple of 64", "type sequence_length=64"),
         ("cpu-1", ["sequence_length=131136"], "more than the 131072 positions", "type sequence_length=131072 or less"),
-        ("cpu-4", ["mesh.fsdp=-1", "batch_size=6"], "batch_size=6 cannot be split over 4 batch shards", "type batch_size=8"),
+        (
+            "cpu-4",
+            ["mesh.fsdp=-1", "batch_size=6"],
+            "batch_size=6 cannot be split over 4 batch shards",
+            "type batch_size=8",
+        ),
         ("cpu-3", ["mesh.fsdp=1", "mesh.expert=3"], "mesh.expert=3 does not divide 8 experts", "type mesh.data=3"),
-        ("cpu-4", ["mesh.fsdp=1", "mesh.tensor=4"], "mesh.tensor=4 does not divide 2 MLA heads, 2 KDA heads", "type mesh."),
+        (
+            "cpu-4",
+            ["mesh.fsdp=1", "mesh.tensor=4"],
+            "mesh.tensor=4 does not divide 2 MLA heads, 2 KDA heads",
+            "type mesh.",
+        ),
         (
             "cpu-8",
             ["mesh.context=8"],
             "mesh.context=8 does not divide the 4 chunks of 64 tokens in sequence_length=256",
             "type mesh.fsdp=2 mesh.context=4",
         ),
-        ("cpu-1", ["data.eos_id=259"], "data.eos_id=259 is outside the vocabulary of 259", "type the id of the token that ends documents"),
-        ("cpu-1", ["model.name=almodel-9b"], "model.name='almodel-9b' is not a model we know", "type model.name=almodel-8b"),
+        (
+            "cpu-1",
+            ["data.eos_id=259"],
+            "data.eos_id=259 is outside the vocabulary of 259",
+            "type the id of the token that ends documents",
+        ),
+        (
+            "cpu-1",
+            ["model.name=almodel-9b"],
+            "model.name='almodel-9b' is not a model we know",
+            "type model.name=almodel-8b",
+        ),
         ("cpu-1", ["model.kda=tokamax"], "is a kernel for v6e and tpu7x, not for cpu-1", "type model.kda=chunked"),
-        ("v6e-4", ["model.kda=tokamax", "mesh.context=2"], "model.kda=tokamax needs whole sequences", "type mesh.context=1"),
+        (
+            "v6e-4",
+            ["model.kda=tokamax", "mesh.context=2"],
+            "model.kda=tokamax needs whole sequences",
+            "type mesh.context=1",
+        ),
         ("v5e-1", ["model.kda=tokamax"], "is a kernel for v6e and tpu7x, not for v5e-1", "type model.kda=chunked"),
-        ("v6e-1", ["model.kda=tokamax", "model.gate=softplus"], "model.kda=tokamax is for bounded decays", "type model.kda=chunked"),
-        ("v6e-1", ["model.kda=tokamax", "model.name=qwen3-0.6b"], "qwen3-0.6b has no KDA layers", "leave model.kda out"),
-        ("cpu-1", ["model.name=deepseek-v3", "model.gate=bounded"], "deepseek-v3 has no KDA layers", "leave model.gate out"),
+        (
+            "v6e-1",
+            ["model.kda=tokamax", "model.gate=softplus"],
+            "model.kda=tokamax is for bounded decays",
+            "type model.kda=chunked",
+        ),
+        (
+            "v6e-1",
+            ["model.kda=tokamax", "model.name=qwen3-0.6b"],
+            "qwen3-0.6b has no KDA layers",
+            "leave model.kda out",
+        ),
+        (
+            "cpu-1",
+            ["model.name=deepseek-v3", "model.gate=bounded"],
+            "deepseek-v3 has no KDA layers",
+            "leave model.gate out",
+        ),
     ],
 )
 def test_what_cannot_run_is_refused(on, overrides, said, fix):
@@ -77,7 +124,10 @@ def test_micro_batches_must_divide_the_batch():
 
 def test_what_only_grpo_has_is_refused_in_one_line(capsys):
     assert main(["plan", "almodel-8b-tpu7x-64", "--on", "tpu7x-64", "--fit"]) == 2
-    assert "--fit searches settings of GRPO, almodel-8b-tpu7x-64 is of kind pretrain; leave --fit out" in capsys.readouterr().err
+    assert (
+        "--fit searches settings of GRPO, almodel-8b-tpu7x-64 is of kind pretrain; leave --fit out"
+        in capsys.readouterr().err
+    )
     with pytest.raises(UserError, match=r"unknown key grpo\.beta"):
         load.load("almodel-tiny", ["grpo.beta=0"])
 
@@ -86,33 +136,48 @@ def test_a_step_of_pretraining_in_tokens_and_share_of_peak():
     recipe, where = load.load("almodel-8b-tpu7x-64"), parse("tpu7x-64")
     dims = hybrid.find("almodel-8b")
     cost = ProgramCost(1.0, 1.0, 0.0, 0.0, 2.0, "ici", ())
-    found = pretrain.step([Compiled(name, "fits", 1.0, cost=cost) for name in programs(recipe)], recipe, dims, where, 10.0)
+    found = pretrain.step(
+        [Compiled(name, "fits", 1.0, cost=cost) for name in programs(recipe)], recipe, dims, where, 10.0
+    )
     assert found["tokens_per_s_per_device"] == 4 * 8192 / 2.0
     assert found["mfu"] == pytest.approx(20.72e9 * 16384 / 1153.5e12, rel=1e-3)  # research: 20.72 GFLOP a token
     hours = (10000 * 2.0 + 11 * 8 * 2.0) / 3600
-    assert found["run"]["chip_hours"] == pytest.approx(32 * hours) and found["run"]["cost"] == pytest.approx(320 * hours)
+    assert found["run"]["chip_hours"] == pytest.approx(32 * hours) and found["run"]["cost"] == pytest.approx(
+        320 * hours
+    )
     assert pretrain.step([], recipe, dims, where, None) == {}
 
 
 def test_the_json_of_a_plan_has_meshes_of_four_axes(capsys):
     assert main(["plan", "almodel-8b-tpu7x-64", "--on", "tpu7x-64", "--json"]) == 0
     meshes = json.loads(capsys.readouterr().out)["slice"]["meshes"]
-    assert {"data": 1, "fsdp": 64, "context": 1, "expert": 1, "tensor": 1} in meshes and all(math.prod(m.values()) == 64 for m in meshes)
-    assert all(m["tensor"] in (1, 2, 4) and 64 % m["expert"] == 0 for m in meshes) and {m["context"] for m in meshes} >= {1, 2, 4, 32, 64}
+    assert {"data": 1, "fsdp": 64, "context": 1, "expert": 1, "tensor": 1} in meshes and all(
+        math.prod(m.values()) == 64 for m in meshes
+    )
+    assert all(m["tensor"] in (1, 2, 4) and 64 % m["expert"] == 0 for m in meshes) and {
+        m["context"] for m in meshes
+    } >= {1, 2, 4, 32, 64}
 
 
 def test_the_mesh_that_the_source_typed_is_refused_in_jax_s_words(capsys):
     overrides = ["mesh.fsdp=8", "mesh.tensor=4", "mesh.context=2"]
     assert main(["plan", "almodel-8b-tpu7x-64", *overrides, "--on", "tpu7x-64"]) == 1
-    (refused,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("error: ") and "mesh" in line]
-    assert "Failed to find assignment for logical_axis_index 2 of size 2 with remaining assignable mesh [0, 4, 4, 0]" in refused
+    (refused,) = [
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("error: ") and "mesh" in line
+    ]
+    assert (
+        "Failed to find assignment for logical_axis_index 2 of size 2 with remaining assignable mesh [0, 4, 4, 0]"
+        in refused
+    )
     assert "type mesh.fsdp=16 mesh.context=2 mesh.tensor=2, or mesh.fsdp=8 mesh.context=4 mesh.tensor=2, or " in refused
     assert not findings("almodel-8b-tpu7x-64", "tpu7x-64", "mesh.fsdp=16", "mesh.context=2", "mesh.tensor=2")
 
 
 def test_replicas_on_two_slices_say_what_crosses_between_them():
     assert not findings("almodel-8b-tpu7x-64", "2x tpu7x-64", "mesh.data=2")
-    (said,) = [f for f in findings("almodel-8b-tpu7x-64", "2x tpu7x-64", "mesh.data=2", level="info") if f.check == "mesh"]
+    (said,) = [
+        f for f in findings("almodel-8b-tpu7x-64", "2x tpu7x-64", "mesh.data=2", level="info") if f.check == "mesh"
+    ]
     gib = 19058.2e6 * 2 / 64 / 2**30
     assert "mesh.data=2 lies over 2 slices" in said.message and f"gradients of {gib:.2f} GiB" in said.message
     (slow,) = [f for f in findings("almodel-8b-tpu7x-64", "2x tpu7x-64", level="warning") if f.check == "mesh"]

@@ -61,11 +61,19 @@ def test_a_dot() -> None:
             2 * 4 * 256 * 128 * 512,
         ),
         # a contraction over two dimensions
-        ("bf16[8,16,128]", "bf16[16,128,32]", "f32[8,1,32]", "window={size=16}, dim_labels=b0f_0io->b0f", 2 * 8 * 16 * 128 * 32),
+        (
+            "bf16[8,16,128]",
+            "bf16[16,128,32]",
+            "f32[8,1,32]",
+            "window={size=16}, dim_labels=b0f_0io->b0f",
+            2 * 8 * 16 * 128 * 32,
+        ),
     ],
     ids=["plain", "heads", "batch", "two contracted"],
 )
-def test_a_convolution_is_the_product_that_it_stands_for(left: str, right: str, out: str, attributes: str, flops: float) -> None:
+def test_a_convolution_is_the_product_that_it_stands_for(
+    left: str, right: str, out: str, attributes: str, flops: float
+) -> None:
     c = cost(f"""
         %a = {left} parameter(0)
         %b = {right} parameter(1)
@@ -153,7 +161,8 @@ ON_ANOTHER_CORE = """
 
 
 @pytest.mark.parametrize(
-    ("made", "kind", "sent"), [("dynamic-update-slice(%room, %part, %i)", "all-gather", 12000), ("copy(%room)", "all-reduce", 24000)]
+    ("made", "kind", "sent"),
+    [("dynamic-update-slice(%room, %part, %i)", "all-gather", 12000), ("copy(%room)", "all-reduce", 24000)],
 )
 @pytest.mark.parametrize("newer", [False, True])  # libtpu 0.0.48 hands what is reduced over by an update
 def test_collectives_of_the_sparse_core_run_beside_the_program(made: str, kind: str, sent: int, newer: bool) -> None:
@@ -253,7 +262,9 @@ def test_a_loop_that_data_may_end_is_counted_at_its_worst_or_as_told() -> None:
 
 def test_a_loop_that_nothing_bounds_has_to_be_told() -> None:
     endless = ends_early().replace("and(%lt.outer, %go)", "and(%go, %go)")
-    with pytest.raises(UserError, match=r"how often the loop jit\(step\)/while turns depends on its data; give the number of turns"):
+    with pytest.raises(
+        UserError, match=r"how often the loop jit\(step\)/while turns depends on its data; give the number of turns"
+    ):
         cost(NESTED_ENTRY, endless)
     assert cost(NESTED_ENTRY, endless, trips=2).flops == 6 * 2 * 64**3
 
@@ -463,7 +474,9 @@ def test_transfers_between_slices_go_through_the_hosts_network() -> None:
     assert c.predicted_s == pytest.approx(4000 / 1e6)
 
 
-def kernel(name: str, outputs: str, operands: list[str], block_q: int = 2048, block_kv: int = 2048, o: str = "o") -> roofline.Cost:
+def kernel(
+    name: str, outputs: str, operands: list[str], block_q: int = 2048, block_kv: int = 2048, o: str = "o"
+) -> roofline.Cost:
     lines = [f"%{o}{i} = {shape} parameter({i})" for i, shape in enumerate(operands)]
     names = ", ".join(f"%{o}{i}" for i in range(len(operands)))
     metadata = f'"{{\\"block_q\\": {block_q}, \\"block_kv\\": {block_kv}}}"'
@@ -477,7 +490,9 @@ SCORES = 3 * 32 * 8192 * 8192 * (5 / 8)
 
 
 def test_kernels_are_counted_by_their_shapes() -> None:
-    forward = kernel("splash_mha_fwd_segmented.3", f"({HEADS}, f32[3,32,8192]{{2,1,0}})", ["s8[1,4,4]{2,1,0}", HEADS, HEADS, HEADS])
+    forward = kernel(
+        "splash_mha_fwd_segmented.3", f"({HEADS}, f32[3,32,8192]{{2,1,0}})", ["s8[1,4,4]{2,1,0}", HEADS, HEADS, HEADS]
+    )
     assert forward.kernel_flops == forward.flops == 2 * 2 * SCORES * 128
     assert forward.seconds["compute"] == pytest.approx(forward.flops / 0.5e9)
     backward = kernel("splash_mha_dkv_segmented_no_residuals", f"({HEADS}, {HEADS}, {HEADS})", [HEADS, HEADS, HEADS])
@@ -488,9 +503,13 @@ def test_kernels_are_counted_by_their_shapes() -> None:
     made_of = ("bf16[4096,768]{1,0}", ["s32[129]{0}", "bf16[4096,2048]{1,0}", "bf16[128,2048,768]{2,1,0}"])
     experts = kernel("gmm.1", *made_of)
     assert kernel("shard_map.7", *made_of, o="group_metadata_").flops == experts.flops, "as jax 0.11 names it"
-    assert experts.flops == 2 * (4096 + 127 * 512) * 2048 * 768 and experts.kernel_flops == 0  # tiles that two groups share count twice
+    assert (
+        experts.flops == 2 * (4096 + 127 * 512) * 2048 * 768 and experts.kernel_flops == 0
+    )  # tiles that two groups share count twice
     assert experts.seconds["compute"] == pytest.approx(experts.flops / 1e9)
-    gradient = kernel("tgmm.1", "bf16[128,2048,768]{2,1,0}", ["s32[129]{0}", "bf16[4096,2048]{0,1}", "bf16[4096,768]{1,0}"])
+    gradient = kernel(
+        "tgmm.1", "bf16[128,2048,768]{2,1,0}", ["s32[129]{0}", "bf16[4096,2048]{0,1}", "bf16[4096,768]{1,0}"]
+    )
     assert gradient.flops == experts.flops
     (told,) = experts.notes
     assert "products of experts are taken to reach the share of the peak that others do" in told
@@ -503,9 +522,22 @@ def test_time_is_divided_among_parts_and_phases() -> None:
     def pass_over(i: int, name: str, scope: str) -> str:
         return f'%{name} = f32[1000]{{0}} negate(%p{i}), metadata={{op_name="jit(step)/{scope}/neg"}}'
 
-    scopes = ("jvp(kda)", "transpose(jvp(kda))", "transpose(jvp(checkpoint))/rematted_computation/kda/while/body", "optimizer/kdas")
+    scopes = (
+        "jvp(kda)",
+        "transpose(jvp(kda))",
+        "transpose(jvp(checkpoint))/rematted_computation/kda/while/body",
+        "optimizer/kdas",
+    )
     lines = [f"%p{i} = f32[1000]{{0}} parameter({i})" for i in range(len(scopes))]
-    c = cost("\n".join([*lines, *(pass_over(i, f"n{i}", scope) for i, scope in enumerate(scopes)), "ROOT %t = f32[1000]{0} negate(%p0)"]))
+    c = cost(
+        "\n".join(
+            [
+                *lines,
+                *(pass_over(i, f"n{i}", scope) for i, scope in enumerate(scopes)),
+                "ROOT %t = f32[1000]{0} negate(%p0)",
+            ]
+        )
+    )
     one = 8000 / 1e6
     expected = {("kda", "forward"): one, ("kda", "backward"): one, ("kda", "again"): one, ("optimizer", "forward"): one}
     assert c.parts == pytest.approx(expected | {("other", "forward"): one})
@@ -522,7 +554,9 @@ def test_sorting_is_said_to_be_left_out() -> None:
 
 def test_an_accelerator_without_efficiencies_is_refused() -> None:
     gpu = dataclasses.replace(V6E, name="H100-80GB")
-    with pytest.raises(UserError, match="no efficiencies for H100-80GB; step times are predicted for v5e, v5p, v6e, tpu7x"):
+    with pytest.raises(
+        UserError, match="no efficiencies for H100-80GB; step times are predicted for v5e, v5p, v6e, tpu7x"
+    ):
         roofline.cost(program("ROOT %a = f32[4]{0} parameter(0)"), gpu)
 
 
@@ -544,7 +578,9 @@ def test_a_real_update_counts_what_the_model_needs() -> None:
     attention = 2 * layers * prompts * seen * heads * head_dim * (2 + 2 + 4)
     c = roofline.cost(module, V6E, topology=(2, 4))
     assert c.flops == pytest.approx(body + unembedding + attention, rel=0.005)
-    assert c.flops == pytest.approx(8 / 6 * 6 * (layers * (attention_weights + mlp_weights)) * tokens + unembedding + attention, rel=0.05)
+    assert c.flops == pytest.approx(
+        8 / 6 * 6 * (layers * (attention_weights + mlp_weights)) * tokens + unembedding + attention, rel=0.05
+    )
     # the sharded weights are gathered, forward and backward, and the gradients go back
     assert {kind for kind, *_ in c.collectives} == {"all-gather", "all-reduce", "all-to-all", "collective-permute"}
     assert all(len(group) == 8 for _, group, _, _ in c.collectives)

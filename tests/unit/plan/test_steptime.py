@@ -25,7 +25,11 @@ def recipe(*overrides, name="qwen3-1.7b-gsm8k-grpo"):
 
 def compiled(without=()):
     memory = dump.Memory(1, 0, 0, 1, 0, ())
-    costs = {name: ProgramCost(1e15, 1e12, 0, 0, seconds, "hbm", ()) for name, seconds in SECONDS.items() if name not in without}
+    costs = {
+        name: ProgramCost(1e15, 1e12, 0, 0, seconds, "hbm", ())
+        for name, seconds in SECONDS.items()
+        if name not in without
+    }
     return [Compiled(name, "fits", 1.0, memory, cost=cost, notes=NOTES.get(name, ())) for name, cost in costs.items()]
 
 
@@ -44,7 +48,9 @@ def document(made, num_test=None, price=None, where=V6E_8, without=()):
 )
 def test_a_step_runs_what_the_loop_runs(overrides, scores, updates, step_s):
     step = document(recipe(*overrides))
-    assert {p["name"]: p["runs"] for p in step["programs"]} == {"rollout": 1, "update": updates} | ({"score": scores} if scores else {})
+    assert {p["name"]: p["runs"] for p in step["programs"]} == {"rollout": 1, "update": updates} | (
+        {"score": scores} if scores else {}
+    )
     assert step["step_s"] == sum(p["seconds"] for p in step["programs"]) == step_s
 
 
@@ -73,7 +79,9 @@ def test_a_run_is_its_steps_its_tests_and_its_supervised_steps():
     assert document(recipe(warm))["run"]["hours"] == (2500 + 40 * 0.5) / 3600
 
 
-@pytest.mark.parametrize(("every", "steps", "count"), [(0, 100, 2), (30, 100, 5), (50, 100, 3), (100, 100, 2), (99, 100, 3)])
+@pytest.mark.parametrize(
+    ("every", "steps", "count"), [(0, 100, 2), (30, 100, 5), (50, 100, 3), (100, 100, 2), (99, 100, 3)]
+)
 def test_tests_fall_before_during_and_after(every, steps, count):
     assert steptime.num_evaluations(recipe(f"evaluation.every_n_steps={every}", f"training.max_steps={steps}")) == count
 

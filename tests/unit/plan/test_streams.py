@@ -40,7 +40,10 @@ def test_shards_are_counted_exactly_and_last_as_long_as_the_trainer_finds(made: 
     one, two = check(made, num_held=8, max_steps=100)
     rows, held = tokens.split(documents.load(str(made)), 32, 8, 0)
     number = documents.load(str(made)).tokens
-    assert f"{made} holds {number:,} tokens in 100 documents: one pass lasts {len(rows) // 4} steps of 128 tokens" in one.message
+    assert (
+        f"{made} holds {number:,} tokens in 100 documents: one pass lasts {len(rows) // 4} steps of 128 tokens"
+        in one.message
+    )
     lasts = tokens.batches(rows, 4, max_epochs=1).num_steps
     assert two.level == "warning" and f"is used up after {lasts} of 100 steps, one pass over it" in two.message
     assert two.fix == f"type training.max_steps={lasts} or data.num_epochs={-(-400 // len(rows))}, or give more data"
@@ -64,7 +67,10 @@ def test_other_vocabularies_are_estimated_and_held_against_the_model(tmp_path: P
     made = Tokenizer.train([text], 290)
     made.save(tmp_path / "t")
     found = streams.take(str(tmp_path / "a.txt"), str(tmp_path / "t"))
-    assert found.tokens == len(text) / 4 + 1 and "taking 4 bytes for a token; podwright data count counts them" in found.said
+    assert (
+        found.tokens == len(text) / 4 + 1
+        and "taking 4 bytes for a token; podwright data count counts them" in found.said
+    )
     assert found.vocab_size == made.vocab_size
     asked = {"source": tmp_path / "a.txt", "tokenizer": str(tmp_path / "t")}
     refused(f"has a vocabulary of {made.vocab_size}, the model one of 200", **asked, vocab_size=200)
@@ -84,12 +90,22 @@ def test_what_is_wrong_is_one_error(made: Path, tmp_path: Path) -> None:
     refused("there is no none; check the path", source="none")
     refused("a.jsonl is text, and there is no tokenizer for it; type data.tokenizer=bytes", source=tmp_path / "a.jsonl")
     refused("bites has no tokenizer.json", source="arithmetic", tokenizer="bites")
-    refused("the tokenizer bytes has a vocabulary of 259, the model one of 258", source="arithmetic", tokenizer="bytes", vocab_size=258)
+    refused(
+        "the tokenizer bytes has a vocabulary of 259, the model one of 258",
+        source="arithmetic",
+        tokenizer="bytes",
+        vocab_size=258,
+    )
     refused("has a vocabulary of 259, the model one of 200", source=made, vocab_size=200)
     number = documents.load(str(made)).tokens
     refused(f"sequence_length=10,000 is more than all {number:,} tokens", source=made, sequence_length=10_000)
     rows = -(-number // 32)
-    refused(f"batch_size=400 is more than the {rows} rows of 32 tokens", f"type batch_size={rows}", source=made, batch_size=400)
+    refused(
+        f"batch_size=400 is more than the {rows} rows of 32 tokens",
+        f"type batch_size={rows}",
+        source=made,
+        batch_size=400,
+    )
     refused("80 rows of 32 tokens held out of", "evaluation.num_batches=1", source=made, num_held=80)
     cut = (made / "00001.npy").read_bytes()
     (made / "00001.npy").write_bytes(cut[:-2])
@@ -125,7 +141,10 @@ def test_a_bad_id_is_named(tmp_path: Path) -> None:
 def test_a_plan_looks_at_the_first_ids_of_much_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "a.npy", np.ones(1000, np.uint16))
     monkeypatch.setattr(streams, "_LOOKED_AT", (300, 100))
-    assert f"of the ids the first 300 were looked at, `podwright data check {tmp_path}` looks at all" in check(tmp_path)[0].message
+    assert (
+        f"of the ids the first 300 were looked at, `podwright data check {tmp_path}` looks at all"
+        in check(tmp_path)[0].message
+    )
 
 
 def test_a_store_is_looked_at_as_a_disk_is(made: Path) -> None:

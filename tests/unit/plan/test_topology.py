@@ -13,7 +13,9 @@ from podwright.plan.topology import assign, factorisations, refusal
 from podwright.slices import Slice, parse, topologies
 from tests.unit.plan import real_meshes
 
-needs_libtpu = pytest.mark.skipif(not real_meshes.installed(), reason="libtpu is not here; on Linux `pip install -e '.[dev]'` brings it")
+needs_libtpu = pytest.mark.skipif(
+    not real_meshes.installed(), reason="libtpu is not here; on Linux `pip install -e '.[dev]'` brings it"
+)
 
 Shape = Sequence[int]
 SOLD = [Slice(row, chips) for row in TPUS if row.pod for chips in topologies(row.pod)]
@@ -48,11 +50,15 @@ REFUSED: list[tuple[str, dict[str, int], int, list[int]]] = [
 
 
 def words(axis: int, size: int, left: list[int]) -> str:
-    return f"Failed to find assignment for logical_axis_index {axis} of size {size} with remaining assignable mesh {left}"
+    return (
+        f"Failed to find assignment for logical_axis_index {axis} of size {size} with remaining assignable mesh {left}"
+    )
 
 
 @pytest.mark.parametrize(("name", "axes", "axis", "left"), REFUSED)
-def test_a_mesh_that_jax_refuses_is_refused_in_its_words(name: str, axes: dict[str, int], axis: int, left: list[int]) -> None:
+def test_a_mesh_that_jax_refuses_is_refused_in_its_words(
+    name: str, axes: dict[str, int], axis: int, left: list[int]
+) -> None:
     shape = list(axes.values())
     assert math.prod(shape) == parse(name).num_devices
     assert str(refusal(parse(name), shape)) == words(axis, shape[axis], left)
@@ -105,7 +111,10 @@ def test_jax_answers_the_same_on_samples_of_large_slices() -> None:
 
 def disagreements(questions: list[Question]) -> list[tuple[str, Shape, bool, str, str]]:
     """Slice, mesh, whether axes may be split, what jax says, what we say, wherever these differ."""
-    asked = [{"libtpu": where.libtpu, "shapes": shapes, "how": "create", "split": split} for where, shapes, split in questions]
+    asked = [
+        {"libtpu": where.libtpu, "shapes": shapes, "how": "create", "split": split}
+        for where, shapes, split in questions
+    ]
     found = []
     for (where, shapes, split), answers in zip(questions, real_meshes.ask(asked), strict=True):
         for shape, theirs in zip(shapes, answers, strict=True):

@@ -18,7 +18,9 @@ SCORES = dump.Allocation(16 * GIB, "f32[8,8,8,4096,2048]", "dot_general (models/
 
 
 COST = costs.ProgramCost(9e14, 4e12, 0.0, 0.0, 3.98, "hbm", (costs.Traffic("all-gather", "fsdp", 3 * GIB, 226),))
-SCOPED = "kernel x, compiled alone: Scoped allocation with size 36.28M and limit 32.00M exceeded scoped vmem limit by 4.28M"
+SCOPED = (
+    "kernel x, compiled alone: Scoped allocation with size 36.28M and limit 32.00M exceeded scoped vmem limit by 4.28M"
+)
 
 
 def recipe(*overrides):
@@ -26,7 +28,9 @@ def recipe(*overrides):
 
 
 def compiled(name="update", verdict="fits", temporaries=8 * GIB, error=""):
-    return Compiled(name, verdict, 4.2, dump.Memory(2 * GIB, 2 * GIB, 0, temporaries, 0, (SCORES,)), {"reference": GIB}, error)
+    return Compiled(
+        name, verdict, 4.2, dump.Memory(2 * GIB, 2 * GIB, 0, temporaries, 0, (SCORES,)), {"reference": GIB}, error
+    )
 
 
 def the_finding(one, *overrides, limit=LIMIT, shards=1):
@@ -41,7 +45,9 @@ def test_what_fits_is_said_with_its_limit():
 
 
 def test_what_is_too_large_names_its_largest_and_what_to_type():
-    found = the_finding(compiled(verdict="too large", temporaries=40 * GIB, error="RESOURCE_EXHAUSTED: (42G) exceeds (31.25G)"))
+    found = the_finding(
+        compiled(verdict="too large", temporaries=40 * GIB, error="RESOURCE_EXHAUSTED: (42G) exceeds (31.25G)")
+    )
     assert found.level == "error"
     assert "43.00 of 31.25 GiB" in found.message and "16.00 GiB f32[8,8,8,4096,2048]" in found.message
     assert "models/attention.py:44" in found.message and "exceeds (31.25G)" in found.message
@@ -50,19 +56,37 @@ def test_what_is_too_large_names_its_largest_and_what_to_type():
 
 def test_micro_batches_that_the_mesh_cannot_split_are_not_advised():
     assert "gradient_accumulation_steps=2" in the_finding(compiled(verdict="too large"), "batch_size=96", shards=24).fix
-    assert "gradient_accumulation_steps" not in the_finding(compiled(verdict="too large"), "batch_size=16", shards=16).fix
+    assert (
+        "gradient_accumulation_steps" not in the_finding(compiled(verdict="too large"), "batch_size=16", shards=16).fix
+    )
 
 
 @pytest.mark.parametrize(
     ("one", "overrides", "fix"),
     [
         (compiled(verdict="too large"), ["model.remat=none"], "type model.remat=layer"),
-        (compiled(verdict="too large"), ["batch_size=12", "training.gradient_accumulation_steps=4"], "gradient_accumulation_steps=6"),
-        (compiled(verdict="too large"), ["batch_size=4", "training.gradient_accumulation_steps=4"], "take a larger slice"),
+        (
+            compiled(verdict="too large"),
+            ["batch_size=12", "training.gradient_accumulation_steps=4"],
+            "gradient_accumulation_steps=6",
+        ),
+        (
+            compiled(verdict="too large"),
+            ["batch_size=4", "training.gradient_accumulation_steps=4"],
+            "take a larger slice",
+        ),
         (compiled("evaluate", "too large"), [], "type evaluation.batch_size=128"),
         (compiled("rollout", "too large"), [], "smaller batch_size"),
-        (Compiled("update", "failed", 1.0, error="ERROR: Unknown command line flag 'xla_no'"), [], "correct LIBTPU_INIT_ARGS"),
-        (Compiled("update", "failed", 1.0, error=SCOPED), [], "add --xla_tpu_scoped_vmem_limit_kib=65536 to LIBTPU_INIT_ARGS"),
+        (
+            Compiled("update", "failed", 1.0, error="ERROR: Unknown command line flag 'xla_no'"),
+            [],
+            "correct LIBTPU_INIT_ARGS",
+        ),
+        (
+            Compiled("update", "failed", 1.0, error=SCOPED),
+            [],
+            "add --xla_tpu_scoped_vmem_limit_kib=65536 to LIBTPU_INIT_ARGS",
+        ),
     ],
 )
 def test_every_fault_says_what_to_type(one, overrides, fix):
@@ -76,7 +100,11 @@ def test_what_took_too_long_is_not_called_a_fault():
 
 def test_an_entry_adds_up():
     entry = verdict.entry(compiled(), LIMIT)
-    assert entry["hbm_gib"] == entry["arguments_gib"] + entry["temporaries_gib"] + sum(entry["beside_gib"].values()) == 11.0
+    assert (
+        entry["hbm_gib"]
+        == entry["arguments_gib"] + entry["temporaries_gib"] + sum(entry["beside_gib"].values())
+        == 11.0
+    )
     assert entry["largest"][0]["gib"] == 16.0
 
 
@@ -91,15 +119,30 @@ def test_an_entry_has_what_the_program_costs():
 def test_a_plan_shows_seconds_and_money(capsys, tmp_path, monkeypatch):
     """What the compiler would say is given; the rest is as from the command line."""
     seconds = {"update": 8.2, "score": 2.9, "rollout": 30.1, "evaluate": 40.25}
-    found = [dataclasses.replace(compiled(name), cost=dataclasses.replace(COST, predicted_s=s)) for name, s in seconds.items()]
+    found = [
+        dataclasses.replace(compiled(name), cost=dataclasses.replace(COST, predicted_s=s))
+        for name, s in seconds.items()
+    ]
     monkeypatch.setattr(verdict.aot, "compile_all", lambda *a, **k: found)
-    argv = ["plan", "qwen3-1.7b-gsm8k-grpo", "batch_size=32", "data.num_test=300", "--on", "v6e-8", "--compile", "--price", "2.5"]
+    argv = [
+        "plan",
+        "qwen3-1.7b-gsm8k-grpo",
+        "batch_size=32",
+        "data.num_test=300",
+        "--on",
+        "v6e-8",
+        "--compile",
+        "--price",
+        "2.5",
+    ]
     assert main(argv) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("update     #") and line.endswith("fits  8.2 s by hbm") for line in lines)
     # 467 steps and 6 tests of two batches: 19723.4 s
     step, run = (line for line in lines if line.startswith(("step: ", "run: ")))
-    assert step.startswith("step: 41.2 s predicted (rollout 30.1 by hbm, score 2.9 by hbm, update 8.2 by hbm); 6.2 completions/s, MFU ")
+    assert step.startswith(
+        "step: 41.2 s predicted (rollout 30.1 by hbm, score 2.9 by hbm, update 8.2 by hbm); 6.2 completions/s, MFU "
+    )
     assert run == "run: 467 steps and 6 evaluations: 5.5 h, 43.8 chip-hours, 110 at 2.5 a chip-hour"
     assert main([*argv, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -134,15 +177,44 @@ def test_a_price_that_prices_nothing_is_one_line(price, arguments, said, capsys)
     ],
 )
 def test_what_cannot_be_compiled_is_one_line(arguments, said, capsys, tmp_path):
-    assert main(["plan", "qwen3-tiny-arithmetic-grpo", "mesh.fsdp=-1", "batch_size=64", "--cache", str(tmp_path), *arguments]) == 2
+    assert (
+        main(
+            [
+                "plan",
+                "qwen3-tiny-arithmetic-grpo",
+                "mesh.fsdp=-1",
+                "batch_size=64",
+                "--cache",
+                str(tmp_path),
+                *arguments,
+            ]
+        )
+        == 2
+    )
     err = capsys.readouterr().err
     assert said in err and len(err.strip().splitlines()) == 1
 
 
 def test_a_plan_that_compiles_from_the_command_line(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(calibrate, "PROBES", ((MODELS["qwen3-micro"], 2, 2),))
-    small = ["batch_size=8", "rollout.max_prompt_length=64", "rollout.total_generation_steps=16", "grpo.num_generations=2", "mesh.fsdp=-1"]
-    argv = ["plan", "qwen3-tiny-arithmetic-grpo", *small, "warm_start.batch_size=8", "--on", "cpu-2", "--compile", "--cache", str(tmp_path)]
+    small = [
+        "batch_size=8",
+        "rollout.max_prompt_length=64",
+        "rollout.total_generation_steps=16",
+        "grpo.num_generations=2",
+        "mesh.fsdp=-1",
+    ]
+    argv = [
+        "plan",
+        "qwen3-tiny-arithmetic-grpo",
+        *small,
+        "warm_start.batch_size=8",
+        "--on",
+        "cpu-2",
+        "--compile",
+        "--cache",
+        str(tmp_path),
+    ]
     assert main([*argv, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["programs"][0]["name"] == "update"

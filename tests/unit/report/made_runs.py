@@ -20,15 +20,15 @@ ENVIRONMENT = {
     "versions": {"python": "3.11.9", "jax": "0.10.2", "podwright": "0.1.0"},
 }
 DATA = {"source": "arithmetic", "tokens": 2_000_000, "documents": 19_936, "rows": 7_812, "held_out_documents": 64}
-HOSTILE = (
-    '<script>alert(1)</script> <img src="https://example.com/x.png"> ```\n</pre></td>\n| a | **b** |\n<!-- podwright:made end -->\n#### 7'
-)
+HOSTILE = '<script>alert(1)</script> <img src="https://example.com/x.png"> ```\n</pre></td>\n| a | **b** |\n<!-- podwright:made end -->\n#### 7'
 
 
 class Made:
     """One run directory in the making; `clock` is the time of the next record."""
 
-    def __init__(self, path: Path, recipe: str = "qwen3-tiny-arithmetic-grpo", overrides: tuple[str, ...] = (), seed: int = 0):
+    def __init__(
+        self, path: Path, recipe: str = "qwen3-tiny-arithmetic-grpo", overrides: tuple[str, ...] = (), seed: int = 0
+    ):
         self.run = RunDir(path)
         self.random = random.Random(seed)
         self.clock = START
@@ -71,7 +71,11 @@ class Made:
 
     def grpo_figures(self, done: float, cold: float) -> dict[str, Any]:
         learned = 1 - math.exp(-3.2 * done)
-        rollout, score, update = 0.55 + self.noise(0.03) + cold, 0.09 + self.noise(0.01), 0.34 + self.noise(0.02) + cold / 2
+        rollout, score, update = (
+            0.55 + self.noise(0.03) + cold,
+            0.09 + self.noise(0.01),
+            0.34 + self.noise(0.02) + cold / 2,
+        )
         step_s = rollout + score + update + 0.02
         reward = 0.34 + 0.46 * learned + self.noise(0.05)
         return {
@@ -207,7 +211,12 @@ def empty(path: Path) -> RunDir:
 
 def not_finite(path: Path) -> RunDir:
     made = Made(path).start().evaluation("before", 0, 167).grpo(1, 20, 200)
-    figures = made.grpo_figures(0.1, 0.0) | {"loss": math.nan, "grad_norm": math.inf, "reward": math.nan, "kl": -math.inf}
+    figures = made.grpo_figures(0.1, 0.0) | {
+        "loss": math.nan,
+        "grad_norm": math.inf,
+        "reward": math.nan,
+        "kl": -math.inf,
+    }
     made.metric("grpo", 21, **figures)
     with made.run.metrics.open("a") as f:
         f.write(json.dumps({"stage": "grpo", "step": 22})[:-4])  # a kill in the middle of a write
@@ -218,7 +227,9 @@ def hostile(path: Path) -> RunDir:
     """Everything that a model, a user or a machine could put into a page to break it."""
     made = Made(path).start().evaluation("before", 0, 167).grpo(1, 12, 200)
     made.sample("before", f"How many? {HOSTILE}", "7", HOSTILE, False)
-    made.sample("after", f"How many? {HOSTILE}", "7", "数学 ünï 🧮 \u202e\u2028 \x00\x1b[31m" + HOSTILE + "x" * 9000, True)
+    made.sample(
+        "after", f"How many? {HOSTILE}", "7", "数学 ünï 🧮 \u202e\u2028 \x00\x1b[31m" + HOSTILE + "x" * 9000, True
+    )
     made.event("notice", message=HOSTILE)
     return made.end("CRASHED", HOSTILE, HOSTILE, 12).run
 
@@ -227,7 +238,9 @@ def pretrained(path: Path, steps: int = 200, seed: int = 0, **kwargs: Any) -> Ru
     """A whole pretraining run, resumed once after a loss of its machine."""
     made = Made(path, seed=seed, **{"recipe": "almodel-tiny"} | kwargs).start().held_out("before", 0, 5.58)
     half, lost = steps // 2, steps * 6 // 10
-    made.pretrain(1, half, steps).event("checkpoint", step=half).held_out("during", half, 1.41).pretrain(half + 1, lost, steps)
+    made.pretrain(1, half, steps).event("checkpoint", step=half).held_out("during", half, 1.41).pretrain(
+        half + 1, lost, steps
+    )
     made.attempt, made.cold, made.clock = 2, 2, made.clock + 120
     made.start().event("resumed", step=half, stage="pretrain").pretrain(half + 1, steps, steps)
     made.event("checkpoint", step=steps).held_out("after", steps, 1.18)
@@ -247,13 +260,23 @@ def pretrain_empty(path: Path) -> RunDir:
 def out_of_data(path: Path) -> RunDir:
     """The run of the source: seven of ten steps on 448 rows, then none were left."""
     made = Made(path, "almodel-8b-source")
-    made.environment |= {"devices": 64, "device_kind": "TPU7x", "data": DATA | {"tokens": 7 * 64 * 4096, "source": "gs://bucket/tokens"}}
+    made.environment |= {
+        "devices": 64,
+        "device_kind": "TPU7x",
+        "data": DATA | {"tokens": 7 * 64 * 4096, "source": "gs://bucket/tokens"},
+    }
     made.start().event("phase", phase="pretrain")
     losses = (12.153, 12.154, 8.509, 5.272, 2.599, 0.695, 0.213)
     for step, (loss, seconds) in enumerate(zip(losses, (485.0, 67.3, 7.5, 7.954, 7.45, 7.462, 7.534), strict=True), 1):
         rate = 64 * 4096 / seconds / 64
         made.pretrain_step(
-            step, loss, seconds, 64 * 4096, tokens_per_s_per_device=rate, tflops_per_device=0.0583 * rate, peak_memory_gib=63.9
+            step,
+            loss,
+            seconds,
+            64 * 4096,
+            tokens_per_s_per_device=rate,
+            tflops_per_device=0.0583 * rate,
+            peak_memory_gib=63.9,
         )
     wrong = "data.source=gs://bucket/tokens is used up after 7 of 10 steps; the last one is kept"
     return made.end("OUT_OF_DATA", wrong, "give more data", 7).run

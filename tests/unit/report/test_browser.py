@@ -51,7 +51,11 @@ def test_nothing_sticks_out(tmp_path: Path, make, width: int) -> None:
 
 @pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_sticks_out_of_pretraining_and_of_a_comparison(tmp_path: Path, width: int) -> None:
-    runs = [made_runs.out_of_data(tmp_path / "one"), made_runs.pretrained(tmp_path / "two"), made_runs.pretrain_stopped(tmp_path / "three")]
+    runs = [
+        made_runs.out_of_data(tmp_path / "one"),
+        made_runs.pretrained(tmp_path / "two"),
+        made_runs.pretrain_stopped(tmp_path / "three"),
+    ]
     page.write(runs[0])
     sidebyside.write(runs[1:] + runs[:1], tmp_path / "compared")
     for file, num in ((runs[0].report / "report.html", 5), (tmp_path / "compared" / "compare.html", 4)):

@@ -43,7 +43,13 @@ def test_two_runs_that_differ_in_one_setting(tmp_path: Path) -> None:
     assert figure(got, "steady_state.step_s")["changes"][1] == pytest.approx(1.0, rel=0.05)
     assert not [f for f in got["figures"] if f["figure"] == "steady_state.mfu"], "what no run measured is left out"
     names = {p.name for p in (tmp_path / "out").iterdir()}
-    assert {"compare.md", "compare.html", "compare.json", "compare-loss.svg", "compare-tokens-per-s-per-device.svg"} <= names
+    assert {
+        "compare.md",
+        "compare.html",
+        "compare.json",
+        "compare-loss.svg",
+        "compare-tokens-per-s-per-device.svg",
+    } <= names
     loss = (tmp_path / "out" / "compare-loss.svg").read_text()
     ET.fromstring(loss)
     assert ">muon<" in loss and ">adamw<" in loss and "nan" not in loss.lower()
@@ -65,7 +71,9 @@ def test_two_runs_that_differ_in_one_setting(tmp_path: Path) -> None:
 def test_what_differs_is_said_and_not_compared(
     tmp_path: Path, overrides: tuple[str, ...], environment: dict[str, Any], what: str, key: str, compared: str
 ) -> None:
-    got = compare.document(compare.read([pretrained(tmp_path / "a"), pretrained(tmp_path / "b", *overrides, **environment)]))
+    got = compare.document(
+        compare.read([pretrained(tmp_path / "a"), pretrained(tmp_path / "b", *overrides, **environment)])
+    )
     assert what in apart(got)
     row = figure(got, key)
     assert (row["comparable"], row["changes"]) == ([True, False], [None, None])
@@ -86,7 +94,9 @@ def test_unequal_training_and_hardware_that_nobody_wrote_down(tmp_path: Path) ->
 
 def test_the_two_runs_of_the_source(tmp_path: Path) -> None:
     """8 devices against 64: another sequence, another number of devices; losses of memorised data."""
-    small = made_runs.Made(tmp_path / "small", "almodel-8b-source", ("sequence_length=2048", "batch_size=8", "mesh.fsdp=2"))
+    small = made_runs.Made(
+        tmp_path / "small", "almodel-8b-source", ("sequence_length=2048", "batch_size=8", "mesh.fsdp=2")
+    )
     small.environment |= {"devices": 8, "device_kind": "TPU7x"}
     small.start()
     for step in range(1, 11):
@@ -95,7 +105,9 @@ def test_the_two_runs_of_the_source(tmp_path: Path) -> None:
     assert {"sequence length", "number of devices", "work of a step", "amount of training"} <= apart(got)
     assert figure(got, "steady_state.tflops_per_device")["changes"][1] == pytest.approx(60, rel=0.01)
     assert figure(got, "steady_state.peak_memory_gib")["changes"][1] == pytest.approx(63.9 / 52.73)
-    assert figure(got, "steady_state.step_s")["changes"] == [None, None], "not 29 times faster: a step holds 16 times as many tokens"
+    assert figure(got, "steady_state.step_s")["changes"] == [None, None], (
+        "not 29 times faster: a step holds 16 times as many tokens"
+    )
     assert "warning: large: The training loss fell from 12.15 to 0.21" in sidebyside.text(got)
     assert not (tmp_path / "out" / "compare-loss.svg").exists()
     assert "> **Warning:** `large`: The training loss fell" in (tmp_path / "out" / "compare.md").read_text()
@@ -112,7 +124,10 @@ def test_runs_of_two_kinds_share_a_page_but_no_figure(tmp_path: Path) -> None:
 
 
 def test_grpo_runs(tmp_path: Path) -> None:
-    runs = [made_runs.finished(tmp_path / "a", 20), made_runs.finished(tmp_path / "b", 20, seed=1, overrides=("grpo.beta=0.2",))]
+    runs = [
+        made_runs.finished(tmp_path / "a", 20),
+        made_runs.finished(tmp_path / "b", 20, seed=1, overrides=("grpo.beta=0.2",)),
+    ]
     got = sidebyside.write([*runs, made_runs.stopped(tmp_path / "c")], tmp_path / "out")
     assert [s["key"] for s in got["settings"]] == ["grpo.beta"]
     assert figure(got, "accuracy_after")["values"] == [0.782, 0.782, None]
@@ -120,7 +135,9 @@ def test_grpo_runs(tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "out").glob("*.svg")} >= {"compare-strict-accuracy.svg", "compare-reward.svg"}
 
 
-@pytest.mark.parametrize("make", [made_runs.pretrain_empty, made_runs.hostile, made_runs.not_finite, made_runs.warm_only])
+@pytest.mark.parametrize(
+    "make", [made_runs.pretrain_empty, made_runs.hostile, made_runs.not_finite, made_runs.warm_only]
+)
 def test_any_run_can_stand_beside_any_other(tmp_path: Path, make) -> None:
     for order in (0, 1):
         runs = [pretrained(tmp_path / f"a{order}"), make(tmp_path / f"<b>{order}")]
@@ -150,7 +167,9 @@ def test_names_that_two_runs_share(tmp_path: Path) -> None:
 
 def test_what_cannot_be_compared_at_all(tmp_path: Path) -> None:
     run = pretrained(tmp_path / "a")
-    with pytest.raises(UserError, match="nothing to compare one run with; name two or more: podwright report --compare RUN RUN"):
+    with pytest.raises(
+        UserError, match="nothing to compare one run with; name two or more: podwright report --compare RUN RUN"
+    ):
         compare.read([run])
     with pytest.raises(UserError, match="a is named twice; name each run once"):
         compare.read([run, RunDir(tmp_path / "a")])

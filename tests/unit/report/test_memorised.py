@@ -11,7 +11,18 @@ import pytest
 from podwright.report.memorised import suspicions
 
 SOURCE_64_DEVICES = (12.153, 12.154, 8.509, 5.272, 2.599, 0.695, 0.213)  # on 448 rows
-SOURCE_8_DEVICES = (12.586, 12.584, 12.530, 11.992, 8.0, 5.0, 2.5, 1.2, 0.4, 0.078)  # steps 5 to 9 of ten are not written down there
+SOURCE_8_DEVICES = (
+    12.586,
+    12.584,
+    12.530,
+    11.992,
+    8.0,
+    5.0,
+    2.5,
+    1.2,
+    0.4,
+    0.078,
+)  # steps 5 to 9 of ten are not written down there
 
 
 def steps(*losses: float) -> list[dict[str, Any]]:
@@ -22,7 +33,9 @@ def _tested(*found: tuple[int, float]) -> list[dict[str, Any]]:
     return [{"when": "before" if step == 0 else "during", "step": step, "loss": loss} for step, loss in found]
 
 
-def falling(first: float, floor: float, num: int, fast: float, noise: float = 0.03, seed: int = 0) -> list[dict[str, Any]]:
+def falling(
+    first: float, floor: float, num: int, fast: float, noise: float = 0.03, seed: int = 0
+) -> list[dict[str, Any]]:
     r = random.Random(seed)
     return steps(*(floor + (first - floor) * math.exp(-fast * n / num) + r.gauss(0, noise) for n in range(num)))
 
@@ -54,7 +67,9 @@ def test_a_fast_fall_is_seen_when_the_run_goes_on_and_when_held_out_documents_le
 def test_healthy_curves_are_left_alone(first: float, floor: float, num: int, fast: float, seed: int) -> None:
     curve = falling(first, floor, num, fast, seed=seed)
     noise = random.Random(seed)
-    held_out = [(n, curve[max(0, n - 1)]["loss"] + noise.gauss(0.02, 0.04)) for n in range(0, num + 1, max(1, num // 8))]
+    held_out = [
+        (n, curve[max(0, n - 1)]["loss"] + noise.gauss(0.02, 0.04)) for n in range(0, num + 1, max(1, num // 8))
+    ]
     for epochs in (None, 0.5, 1.0, 3.5):
         assert suspicions(curve, _tested(*held_out), epochs) == []
         assert suspicions(curve, [], epochs) == []

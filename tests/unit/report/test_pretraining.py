@@ -96,7 +96,10 @@ def test_every_run_gets_a_whole_page(tmp_path: Path, make) -> None:
             "on held-out documents it was 2.40 at step 50.",
         ),
         (made_runs.pretrain_empty, "The run has not reached its first step. No training step was completed."),
-        (made_runs.out_of_data, "The run ran out of data after 7 of 10 steps. The training loss went from 12.2 to 0.213 nats a token."),
+        (
+            made_runs.out_of_data,
+            "The run ran out of data after 7 of 10 steps. The training loss went from 12.2 to 0.213 nats a token.",
+        ),
     ],
 )
 def test_what_a_run_came_to(tmp_path: Path, make, said: str) -> None:
@@ -150,7 +153,9 @@ def test_steps_that_a_resume_went_back_behind_do_not_count(tmp_path: Path) -> No
     assert (got["steps"], got["evaluations"]) == (8, [])
 
 
-@pytest.mark.parametrize(("measured", "verdict"), [(1.18, "within tolerance"), (1.4, "outside tolerance"), (None, "not measured")])
+@pytest.mark.parametrize(
+    ("measured", "verdict"), [(1.18, "within tolerance"), (1.4, "outside tolerance"), (None, "not measured")]
+)
 def test_expected_against_measured(tmp_path: Path, measured: float | None, verdict: str) -> None:
     promise = ("expect.value=1.2", "expect.tolerance=0.05")
     made = made_runs.Made(tmp_path / "made", "almodel-tiny", promise).start()

@@ -14,7 +14,12 @@ OVERRIDES = [
     (),
     ("training.max_steps=10", "batch_size=8", "seed=3"),
     ("warm_start=null", "model.source=/models/a b/Qwen3's", "optimizer.learning_rate=3e-7"),
-    ("grpo.epsilon_high=0.28", "grpo.importance_cap=null", "trackers=[mlflow, wandb]", 'data.instruction="Say: #### n"'),
+    (
+        "grpo.epsilon_high=0.28",
+        "grpo.importance_cap=null",
+        "trackers=[mlflow, wandb]",
+        'data.instruction="Say: #### n"',
+    ),
     ('rewards=[{function: "my rewards.py:f", weight: 0.5}, {function: "a.b:c"}]',),
 ]
 

@@ -24,7 +24,12 @@ def test_a_finished_run(tmp_path: Path) -> None:
     assert got["command"] == "podwright run qwen3-tiny-arithmetic-grpo --on local"
     assert len(got["fingerprint"]) == 12
     assert [a["ending"] for a in got["attempts"]] == [None, "FINISHED"]
-    assert [(e["when"], e["step"]) for e in got["evaluations"]] == [("before", 0), ("during", 50), ("during", 100), ("after", 200)]
+    assert [(e["when"], e["step"]) for e in got["evaluations"]] == [
+        ("before", 0),
+        ("during", 50),
+        ("during", 100),
+        ("after", 200),
+    ]
 
 
 def test_steady_state_leaves_out_the_steps_that_compile_after_start_and_resume(tmp_path: Path) -> None:
@@ -74,7 +79,9 @@ def test_wall_time_adds_up_phases_over_attempts_without_the_pauses(tmp_path: Pat
     assert (time["total_s"], time["pauses_s"]) == (37.0, 100.0)
 
 
-@pytest.mark.parametrize("make", [made_runs.empty, made_runs.warm_only, made_runs.stopped, made_runs.not_finite, made_runs.hostile])
+@pytest.mark.parametrize(
+    "make", [made_runs.empty, made_runs.warm_only, made_runs.stopped, made_runs.not_finite, made_runs.hostile]
+)
 def test_a_run_that_stopped_anywhere_has_a_result_that_is_valid_json(tmp_path: Path, make) -> None:
     got = result(make(tmp_path / "made"))
     json.dumps(got, allow_nan=False)
@@ -92,7 +99,14 @@ def test_figures_that_are_not_finite_are_null(tmp_path: Path) -> None:
 
 def test_odd_records_are_passed_over(tmp_path: Path) -> None:
     made = made_runs.Made(tmp_path / "made")
-    for odd in ([], 7, {}, {"stage": "grpo"}, {"stage": "grpo", "step": "one"}, {"stage": "grpo", "step": 1, "reward": "high"}):
+    for odd in (
+        [],
+        7,
+        {},
+        {"stage": "grpo"},
+        {"stage": "grpo", "step": "one"},
+        {"stage": "grpo", "step": 1, "reward": "high"},
+    ):
         append_jsonl(made.run.metrics, odd)
     for name in ("evaluation", "phase", "comparison", "environment", "resumed", "notice", "nobody knows"):
         append_jsonl(made.run.events, {"event": name})
@@ -102,7 +116,8 @@ def test_odd_records_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("measured", "verdict"), [(391, "outside tolerance"), (412, "within tolerance"), (385, "within tolerance"), (None, "not measured")]
+    ("measured", "verdict"),
+    [(391, "outside tolerance"), (412, "within tolerance"), (385, "within tolerance"), (None, "not measured")],
 )
 def test_expected_against_measured(tmp_path: Path, measured: int | None, verdict: str) -> None:
     promise = ("expect.metric=accuracy_after", "expect.value=0.80", "expect.tolerance=0.03")

@@ -14,7 +14,9 @@ from podwright.rundir import DEVICE_COLUMNS, RunDir, append_jsonl
 HEAD = ",".join(DEVICE_COLUMNS) + "\n"
 
 
-def made(folder: Path, busy: float, wait_s: float, used_mib: int = 20_000, device: str = "gpu0", recipe: str = "phase2-tiny") -> RunDir:
+def made(
+    folder: Path, busy: float, wait_s: float, used_mib: int = 20_000, device: str = "gpu0", recipe: str = "phase2-tiny"
+) -> RunDir:
     """Ten steps of a second after ten seconds of a test, by two processes."""
     run = RunDir(folder / "run")
     run.attempt(1).mkdir(parents=True)
@@ -38,7 +40,12 @@ def test_the_means_are_of_the_steps(tmp_path: Path) -> None:
     run = made(tmp_path, 80, 0.02)
     found = result(run)
     total = found["device_use"]
-    assert (total["utilization_percent"], total["memory_mib_max"], total["power_w"], total["temperature_c_max"]) == (85, 20_000, 305, 60)
+    assert (total["utilization_percent"], total["memory_mib_max"], total["power_w"], total["temperature_c_max"]) == (
+        85,
+        20_000,
+        305,
+        60,
+    )
     assert [p["utilization_percent"] for p in total["processes"]] == [80, 90] and total["num_samples"] == 20
     assert found["warnings"] == [] and len(read(run).devices) == 58, "a row that is cut short counts for nothing"
     page.write(run)

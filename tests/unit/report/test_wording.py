@@ -19,12 +19,16 @@ def test_figure(value: object, text: str) -> None:
     assert wording.figure(value) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(None, "–"), (3.04, "3.0 s"), (59.99, "60.0 s"), (348, "5 min 48 s"), (7500, "2 h 05 min")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, "–"), (3.04, "3.0 s"), (59.99, "60.0 s"), (348, "5 min 48 s"), (7500, "2 h 05 min")]
+)
 def test_duration(seconds: float | None, text: str) -> None:
     assert wording.duration(seconds) == text
 
 
-@pytest.mark.parametrize(("gain", "text"), [(0.448, "+44.8 points"), (-0.02, "−2.0 points"), (0.0, "0.0 points"), (None, "–")])
+@pytest.mark.parametrize(
+    ("gain", "text"), [(0.448, "+44.8 points"), (-0.02, "−2.0 points"), (0.0, "0.0 points"), (None, "–")]
+)
 def test_points(gain: float | None, text: str) -> None:
     assert wording.points(gain) == text
 
@@ -39,8 +43,16 @@ def test_points(gain: float | None, text: str) -> None:
         (167, (0, 0, 1.0), "33.4 % of 500 test questions correctly, as many as before.", "as well, or as badly"),
     ],
 )  # fmt: skip
-def test_what_a_run_came_to(tmp_path: Path, after: int, test: tuple[int, int, float], headline: str, paired: str) -> None:
-    made = made_runs.Made(tmp_path / "made").start().evaluation("before", 0, 167).grpo(1, 5, 5).evaluation("after", 5, after)
+def test_what_a_run_came_to(
+    tmp_path: Path, after: int, test: tuple[int, int, float], headline: str, paired: str
+) -> None:
+    made = (
+        made_runs.Made(tmp_path / "made")
+        .start()
+        .evaluation("before", 0, 167)
+        .grpo(1, 5, 5)
+        .evaluation("after", 5, after)
+    )
     made.event("comparison", gained=test[0], lost=test[1], p_value=test[2])
     got = result(made.run)
     assert wording.headline(got) == f"After 5 GRPO steps the model answers {headline}"

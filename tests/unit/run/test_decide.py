@@ -157,11 +157,20 @@ def test_failures_are_not_retried(ending: Ending) -> None:
 def test_preemptions_are_retried_within_their_budget_unless_a_stop_is_wanted() -> None:
     budget = BUDGETS[Budget.PREEMPTION]
     assert next_action(ended(Ending.PREEMPTED, retries={Budget.PREEMPTION: budget}), Process.ENDED, 0.0) is Act.RETRY
-    assert next_action(ended(Ending.PREEMPTED, retries={Budget.PREEMPTION: budget + 1}), Process.ENDED, 0.0) is Act.REPORT
+    assert (
+        next_action(ended(Ending.PREEMPTED, retries={Budget.PREEMPTION: budget + 1}), Process.ENDED, 0.0) is Act.REPORT
+    )
     wanted = ended(Ending.PREEMPTED, retries={Budget.PREEMPTION: 1}, stop_wanted=True)
     assert next_action(wanted, Process.ENDED, 0.0) is Act.REPORT
 
 
 def test_the_machine_is_given_back_before_anything_else() -> None:
-    state = RunState(phase=Phase.ENDED, attempt=1, ended_attempt=1, handle={}, ending=Ending.PREEMPTED, retries={Budget.PREEMPTION: 1})
+    state = RunState(
+        phase=Phase.ENDED,
+        attempt=1,
+        ended_attempt=1,
+        handle={},
+        ending=Ending.PREEMPTED,
+        retries={Budget.PREEMPTION: 1},
+    )
     assert next_action(state, Process.ENDED, 0.0) is Act.RELEASE

@@ -33,7 +33,9 @@ def test_a_tracker_that_fails_is_told_of_once(tmp_path: Path, monkeypatch: pytes
 
 def test_each_warning_of_a_tracker_is_passed_on_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     warnings: list[str] = []
-    mirror = Mirror(tracked(tmp_path, monkeypatch, lambda run, trackers: [f"{t} is behind" for t in trackers]), warnings.append)
+    mirror = Mirror(
+        tracked(tmp_path, monkeypatch, lambda run, trackers: [f"{t} is behind" for t in trackers]), warnings.append
+    )
     mirror(last=True)
     mirror(last=True)
     assert warnings == ["tensorboard is behind"]

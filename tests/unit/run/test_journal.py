@@ -63,7 +63,12 @@ def attempt(number: int, *more: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-STOPPED = ({"event": "stopping"}, {"event": "signalled"}, {"event": "ended", "ending": "STOPPED"}, {"event": "released"})
+STOPPED = (
+    {"event": "stopping"},
+    {"event": "signalled"},
+    {"event": "ended", "ending": "STOPPED"},
+    {"event": "released"},
+)
 
 
 def test_a_resumed_run_can_be_stopped_again() -> None:

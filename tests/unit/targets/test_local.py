@@ -33,7 +33,11 @@ def ended(target: Local, handle: Handle) -> Polled:
 def test_render_is_pure_and_says_everything(tmp_path: Path) -> None:
     rendered = Local(Shell(), cpu_devices=8).render(Job(tmp_path / "r", 3, tmp_path))
     assert rendered.argv == (sys.executable, "-m", "podwright.train", str(tmp_path / "r"), "--attempt", "3")
-    assert rendered.env == {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "NPROC_PER_NODE": "8"}
+    assert rendered.env == {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "NPROC_PER_NODE": "8",
+    }
     assert json.loads(json.dumps(rendered.handle)) == rendered.handle
     assert Local(Shell()).render(Job(tmp_path, 1, tmp_path)).env == {}
     assert list(tmp_path.iterdir()) == []
@@ -45,7 +49,9 @@ def test_flags_go_after_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     log = tmp_path / "log"
     shell = Shell()
     code = "import os; print(os.environ['XLA_FLAGS'], os.environ['JAX_PLATFORMS'])"
-    pid = shell.start([sys.executable, "-c", code], cwd=tmp_path, env={"XLA_FLAGS": "--ours=2", "JAX_PLATFORMS": "cpu"}, log=log)
+    pid = shell.start(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"XLA_FLAGS": "--ours=2", "JAX_PLATFORMS": "cpu"}, log=log
+    )
     wait_for(lambda: shell.returncode(pid) == 0)
     assert log.read_text() == "--mine=1 --ours=2 cpu\n"
 
@@ -120,13 +126,17 @@ def test_the_exit_code_is_known_to_the_one_who_started_it(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["cpu-0", "cpu-", "slurm"])
 def test_an_unknown_target_says_what_to_type(name: str) -> None:
-    with pytest.raises(UserError, match=f"there is no target and no slice '{name}'; type --on local, cpu-8, or a slice"):
+    with pytest.raises(
+        UserError, match=f"there is no target and no slice '{name}'; type --on local, cpu-8, or a slice"
+    ):
         targets.find(name)
 
 
 @pytest.mark.parametrize(("name", "shown"), [("v6e-8", "v6e-8"), ("tpu7x-64", "tpu7x-2x4x4"), ("8xH200", "8xH200")])
 def test_a_slice_is_planned_for_and_not_yet_run_on(name: str, shown: str) -> None:
-    with pytest.raises(UserError, match=f"{shown} is a slice, not a target: plans take it, runs do not yet; type --on local"):
+    with pytest.raises(
+        UserError, match=f"{shown} is a slice, not a target: plans take it, runs do not yet; type --on local"
+    ):
         targets.find(name)
 
 

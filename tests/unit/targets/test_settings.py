@@ -28,7 +28,13 @@ def test_a_target_is_what_its_entry_says(file: Path) -> None:
         "  time: 24:00:00\n  mem: 0\n  setup: [module load x]\n",
     )
     found = settings.require("a")
-    assert (found.nodes, found.time, found.mem, found.setup, found.warn_s) == (2, "24:00:00", "0", ("module load x",), 120)
+    assert (found.nodes, found.time, found.mem, found.setup, found.warn_s) == (
+        2,
+        "24:00:00",
+        "0",
+        ("module load x",),
+        120,
+    )
     where = targets.devices("a")
     assert where and where.name == "16xH100-80GB" and settings.names() == ["a"]
 
@@ -51,7 +57,13 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
     write(file, "a: {kind: slurm, nodes: 2, tasks_per_node: 2}\nb: {kind: slurm, gpus_per_node: 8}\n")
     where = targets.devices("a")
     assert where and where.name == "cpu-4" and targets.devices("b") is None
-    assert [targets.devices_named(name) for name in ("a", "b", "local", "v5e", "v6e-8")] == ["cpu-4", "b", "local", "v5e", "v6e-8"]
+    assert [targets.devices_named(name) for name in ("a", "b", "local", "v5e", "v6e-8")] == [
+        "cpu-4",
+        "b",
+        "local",
+        "v5e",
+        "v6e-8",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -70,18 +82,30 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
         ("a: {kind: slurm, time: 2}", "time=2 is not longer than warn_s=120", "mend it in"),
         ("a: {kind: slurm, runs: here}", "runs=here must be an absolute path", "mend it in"),
         ("a: {kind: slurm, sbatch: [exclusive]}", "has 'exclusive', which is no option", "mend it in"),
-        ("a: {kind: slurm, gpus_per_node: 8, tasks_per_node: 3}", "tasks_per_node=3: write 1, or one for each GPU", "mend it in"),
+        (
+            "a: {kind: slurm, gpus_per_node: 8, tasks_per_node: 3}",
+            "tasks_per_node=3: write 1, or one for each GPU",
+            "mend it in",
+        ),
         ("a: {kind: slurm, gpus_per_node: 8, accelerator: H1000}", "accelerator=H1000: ", "mend it in"),
         ("a: {kind: ssh}", "hosts: field required", "mend it in"),
         ("a: {kind: ssh, hosts: []}", "hosts: tuple should have at least 1 item", "mend it in"),
         ("a: {kind: ssh, hosts: [-oProxyCommand=x]}", "hosts: has '-oProxyCommand=x', which is no host", "mend it in"),
-        ("a: {kind: slurm, accelerator: H1000}", "accelerator=H1000: no such GPU is known; did you mean H100-80GB", "mend it in"),
+        (
+            "a: {kind: slurm, accelerator: H1000}",
+            "accelerator=H1000: no such GPU is known; did you mean H100-80GB",
+            "mend it in",
+        ),
         ("a: {kind: ssh, hosts: [h, g:99999]}", "hosts: has 'g:99999', and a port is from 1 to 65535", "mend it in"),
         ("a: {kind: ssh, hosts: [g:0]}", "hosts: has 'g:0', and a port", "mend it in"),
         ("a: {kind: ssh, hosts: gpu-1}", "hosts=gpu-1 is no list", "write hosts=[gpu-1], commas between several"),
         ("a: {kind: slurm, sbatch: --exclusive}", "sbatch=--exclusive is no list", "write sbatch=[--exclusive]"),
         ("a: {kind: ssh, hosts: [h, h]}", "hosts: has h twice; write tasks_per_node", "mend it in"),
-        ("a: {kind: ssh, hosts: [h], env: [HF_TOKEN=x]}", "env: takes names of variables, never their values", "mend it in"),
+        (
+            "a: {kind: ssh, hosts: [h], env: [HF_TOKEN=x]}",
+            "env: takes names of variables, never their values",
+            "mend it in",
+        ),
         ("a: {kind: ssh, hosts: [h], folder: here}", "folder=here must be an absolute path", "mend it in"),
         ("a: {kind: ssh, hosts: [h], zzzzzz: x}", "has no key 'zzzzzz'", "known: kind, hosts"),
     ],
@@ -95,7 +119,8 @@ def test_what_is_wrong_with_an_entry_is_one_line(file: Path, text: str, what: st
 
 def test_hosts_over_ssh_are_as_many_nodes(file: Path) -> None:
     write(
-        file, "a:\n  kind: ssh\n  hosts: [me@h1, h2:2222]\n  gpus_per_node: 8\n  accelerator: H100-80GB\nb: {kind: ssh, hosts: [h1, h2]}\n"
+        file,
+        "a:\n  kind: ssh\n  hosts: [me@h1, h2:2222]\n  gpus_per_node: 8\n  accelerator: H100-80GB\nb: {kind: ssh, hosts: [h1, h2]}\n",
     )
     found = settings.require("a")
     assert found.hosts == ("me@h1", "h2:2222") and found.env == ("HF_TOKEN",) and found.folder == "~/.podwright"
@@ -137,7 +162,9 @@ def test_add_keeps_what_stands_in_the_file(file: Path) -> None:
         ("a", ["nodes=2"], "target 'a' in what was typed has no kind"),
     ],
 )
-def test_what_cannot_be_added_is_refused_and_changes_nothing(file: Path, name: str, pairs: list[str], what: str) -> None:
+def test_what_cannot_be_added_is_refused_and_changes_nothing(
+    file: Path, name: str, pairs: list[str], what: str
+) -> None:
     write(file, "there: {kind: slurm}\n")
     with pytest.raises(UserError, match=what):
         settings.add(name, pairs)

@@ -37,7 +37,10 @@ RENDERED = {
         TWO_NODES.model_copy(update={"tasks_per_node": 8, "setup": ()}),
         Job(Path("/shared/runs/r"), 1, Path("/shared/work"), 1.0),
     ),
-    "one-cpu": (SlurmSettings(kind="slurm", python="/usr/bin/python3"), Job(Path("/my runs/50%/r"), 1, Path("/my runs"), 1.0)),
+    "one-cpu": (
+        SlurmSettings(kind="slurm", python="/usr/bin/python3"),
+        Job(Path("/my runs/50%/r"), 1, Path("/my runs"), 1.0),
+    ),
 }
 
 
@@ -61,7 +64,11 @@ def test_rendered_as_in_the_golden_files(name: str) -> None:
 def test_the_name_of_a_job_is_of_its_run_its_attempt_and_its_time() -> None:
     first = target().render(Job(Path("/runs/r"), 1, Path("/"), 1.0)).handle
     assert first == target().render(Job(Path("/runs/r"), 1, Path("/"), 1.0)).handle
-    others = [Job(Path("/runs/r"), 2, Path("/"), 1.0), Job(Path("/other/r"), 1, Path("/"), 1.0), Job(Path("/runs/r"), 1, Path("/"), 2.0)]
+    others = [
+        Job(Path("/runs/r"), 2, Path("/"), 1.0),
+        Job(Path("/other/r"), 1, Path("/"), 1.0),
+        Job(Path("/runs/r"), 1, Path("/"), 2.0),
+    ]
     names = {first["job_name"], *(target().render(job).handle["job_name"] for job in others)}
     assert len(names) == 4 and first["job_name"].startswith("r.1-")
 
@@ -116,9 +123,13 @@ def polled(handle: Handle, **answers: tuple[int, str, str]):
         ("COMPLETING", "None", ""),
     ],
 )
-def test_a_job_that_has_not_ended_runs_or_says_why_it_waits(folder: Path, state: str, reason: str, waiting: str) -> None:
+def test_a_job_that_has_not_ended_runs_or_says_why_it_waits(
+    folder: Path, state: str, reason: str, waiting: str
+) -> None:
     found = polled(attempt(folder), squeue=(0, f"12|{state}|{reason}\n", ""))
-    assert found.process is Process.RUNNING and found.waiting.startswith(waiting) and bool(found.waiting) == bool(waiting)
+    assert (
+        found.process is Process.RUNNING and found.waiting.startswith(waiting) and bool(found.waiting) == bool(waiting)
+    )
 
 
 @pytest.mark.parametrize(

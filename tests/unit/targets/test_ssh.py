@@ -35,7 +35,15 @@ TWO = SshSettings(
 RENDERED = {
     "two-hosts": (TWO, Job(Path("/project/runs/r"), 2, Path("/project"), 1.0)),
     "shared": (
-        TWO.model_copy(update={"runs": "/nfs/runs", "tasks_per_node": 8, "address": "10.0.0.1", "python": "/nfs/python", "setup": ()}),
+        TWO.model_copy(
+            update={
+                "runs": "/nfs/runs",
+                "tasks_per_node": 8,
+                "address": "10.0.0.1",
+                "python": "/nfs/python",
+                "setup": (),
+            }
+        ),
         Job(Path("/nfs/runs/r"), 1, Path("/nfs/my work"), 1.0),
     ),
     "one-cpu": (SshSettings(kind="ssh", hosts=("box",)), Job(Path("/my runs/50%/r"), 1, Path("/my runs"), 1.0)),
@@ -52,7 +60,9 @@ def test_rendered_as_in_the_golden_files(name: str) -> None:
             golden.parent.mkdir(exist_ok=True)
             golden.write_text(text)
         assert text == golden.read_text(), f"look at it, then type REMAKE_GOLDEN=1 pytest {Path(__file__).name}"
-        assert path.suffix != ".sh" or subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+        assert (
+            path.suffix != ".sh" or subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+        )
     assert rendered.argv[1:] == ("-m", "podwright.targets.ssh_start", str(job.run_dir / f"attempts/{job.attempt}"))
 
 
@@ -69,7 +79,10 @@ def test_runs_are_told_apart_on_their_hosts_and_attempts_by_their_ports() -> Non
 
 def test_ssh_is_called_so_that_it_asks_nothing_and_keeps_its_connection() -> None:
     argv = Host(Shell(), "me@gpu-2:2222", ("-F", "/project/ssh.config")).argv("cd 'a b' && true")
-    assert argv[:3] == ["ssh", "-F", "/project/ssh.config"] and argv[-2:] == ["me@gpu-2", """sh -c 'cd '"'"'a b'"'"' && true'"""]
+    assert argv[:3] == ["ssh", "-F", "/project/ssh.config"] and argv[-2:] == [
+        "me@gpu-2",
+        """sh -c 'cd '"'"'a b'"'"' && true'""",
+    ]
     assert {"-oBatchMode=yes", "-oControlMaster=auto", "-p", "2222"} <= set(argv)
     (path,) = (option for option in argv if option.startswith("-oControlPath="))
     assert len(path.removeprefix("-oControlPath=").replace("%C", "0" * 40)) < 80  # of 104, and ssh adds 17
@@ -85,10 +98,30 @@ def test_ssh_is_called_so_that_it_asks_nothing_and_keeps_its_connection() -> Non
             "~/.ssh/config",
             Ending.BAD_INPUT,
         ),
-        ("ssh: connect to host gpu-2 port 2222: Connection refused\n", "refuses connections at port 2222", "sshd", Ending.NO_CAPACITY),
-        ("ssh: connect to host gpu-2 port 2222: Connection timed out\n", "does not answer", "switched on", Ending.NO_CAPACITY),
-        ("ssh: connect to host gpu-2 port 2222: No route to host\n", "does not answer", "switched on", Ending.NO_CAPACITY),
-        ("me@gpu-2: Permission denied (publickey).\r\n", "takes none of your keys", "ssh-copy-id -p 2222 me@gpu-2", Ending.BAD_INPUT),
+        (
+            "ssh: connect to host gpu-2 port 2222: Connection refused\n",
+            "refuses connections at port 2222",
+            "sshd",
+            Ending.NO_CAPACITY,
+        ),
+        (
+            "ssh: connect to host gpu-2 port 2222: Connection timed out\n",
+            "does not answer",
+            "switched on",
+            Ending.NO_CAPACITY,
+        ),
+        (
+            "ssh: connect to host gpu-2 port 2222: No route to host\n",
+            "does not answer",
+            "switched on",
+            Ending.NO_CAPACITY,
+        ),
+        (
+            "me@gpu-2: Permission denied (publickey).\r\n",
+            "takes none of your keys",
+            "ssh-copy-id -p 2222 me@gpu-2",
+            Ending.BAD_INPUT,
+        ),
         (
             "No ED25519 host key is known for gpu-2\r\nHost key verification failed.\r\n",
             "not known here yet",
@@ -101,13 +134,38 @@ def test_ssh_is_called_so_that_it_asks_nothing_and_keeps_its_connection() -> Non
             "ssh-keygen -R '[gpu-2]:2222'",
             Ending.BAD_INPUT,
         ),
-        ("Connection closed by 10.0.0.2 port 2222\n", "the connection to host me@gpu-2:2222 broke", "try again", Ending.NO_CAPACITY),
+        (
+            "Connection closed by 10.0.0.2 port 2222\n",
+            "the connection to host me@gpu-2:2222 broke",
+            "try again",
+            Ending.NO_CAPACITY,
+        ),
         ("Timeout, server gpu-2 not responding.\n", "broke", "try again", Ending.NO_CAPACITY),
-        ("tar: ./a: Cannot write: No space left on device\n", "the disk of host me@gpu-2:2222 is full", "folder", Ending.BAD_INPUT),
-        ("PermissionError: [Errno 1] Operation not permitted: '/x'\n", "folder cannot be written on host", "set folder", Ending.BAD_INPUT),
-        ("mkdir: cannot create directory '/x': Permission denied\n", "folder cannot be written on host", "set folder", Ending.BAD_INPUT),
+        (
+            "tar: ./a: Cannot write: No space left on device\n",
+            "the disk of host me@gpu-2:2222 is full",
+            "folder",
+            Ending.BAD_INPUT,
+        ),
+        (
+            "PermissionError: [Errno 1] Operation not permitted: '/x'\n",
+            "folder cannot be written on host",
+            "set folder",
+            Ending.BAD_INPUT,
+        ),
+        (
+            "mkdir: cannot create directory '/x': Permission denied\n",
+            "folder cannot be written on host",
+            "set folder",
+            Ending.BAD_INPUT,
+        ),
         ("start.sh: line 3: exec: python3: not found\n", "has no such Python", "set python", Ending.BAD_INPUT),
-        ("start.sh: line 3: /no/python: No such file or directory\n", "has no such Python", "set python", Ending.BAD_INPUT),
+        (
+            "start.sh: line 3: /no/python: No such file or directory\n",
+            "has no such Python",
+            "set python",
+            Ending.BAD_INPUT,
+        ),
         ("ModuleNotFoundError: No module named 'pydantic'\n", "lacks pydantic", "install", Ending.BAD_INPUT),
         (
             "noise\na line of the target's setup failed: module load x\n",
@@ -159,7 +217,11 @@ def test_an_attempt_that_nobody_can_say_has_ended_has_not(answers, process: Proc
     [
         ((told("ended", codes={"0": 0}), told()), None, ""),
         ((told("ended", fault=LOST), SILENT), Ending.NODE_LOST, "host h2 was lost"),
-        ((told("ended", fault=LOST), told(alive=False)), Ending.UNKNOWN, "somebody killed what watches over the processes on host h2"),
+        (
+            (told("ended", fault=LOST), told(alive=False)),
+            Ending.UNKNOWN,
+            "somebody killed what watches over the processes on host h2",
+        ),
         ((told("ended", fault=LOST), told(alive=False, rebooted=True)), Ending.NODE_LOST, "host h2 was started anew"),
         ((told(alive=False, rebooted=True), told()), Ending.NODE_LOST, "host h1 was started anew"),
         ((told(alive=False), told()), Ending.UNKNOWN, "on host h1"),
@@ -203,7 +265,9 @@ def test_what_the_rest_follows_from_is_named() -> None:
         ("FINISHED", None, Ending.FINISHED, "gone"),
     ],
 )
-def test_the_first_process_is_not_believed_when_it_tells_of_anothers_end(tmp_path: Path, first, second, ending: Ending, says: str) -> None:
+def test_the_first_process_is_not_believed_when_it_tells_of_anothers_end(
+    tmp_path: Path, first, second, ending: Ending, says: str
+) -> None:
     run = RunDir(tmp_path / "r")
     run.attempt(1).mkdir(parents=True)
     run.log(1).write_text("[rank0]: Connection closed by peer [127.0.0.12]\n")
@@ -218,7 +282,11 @@ def test_the_first_process_is_not_believed_when_it_tells_of_anothers_end(tmp_pat
 def test_inputs_named_from_here_are_brought_along_and_those_above_are_refused(tmp_path: Path) -> None:
     for name in ("corpus", "rewards.py", "w.pt"):
         (tmp_path / "below" / name).mkdir(parents=True)
-    recipe = {"model": {"source": "Qwen/Qwen3-0.6B"}, "data": {"source": "corpus"}, "encoders": {"image_weights": "w.pt", "image": "w.pt"}}
+    recipe = {
+        "model": {"source": "Qwen/Qwen3-0.6B"},
+        "data": {"source": "corpus"},
+        "encoders": {"image_weights": "w.pt", "image": "w.pt"},
+    }
     rewards = [{"function": "rewards.py:mine"}, {"function": "podwright.train.grpo.reward:format_reward"}]
     assert ssh_start._inputs(recipe | {"rewards": rewards}, tmp_path / "below") == ["corpus", "w.pt", "rewards.py"]
     with pytest.raises(UserError, match=r"data.source=\.\./below/corpus is above .+; give a path that every host has"):
@@ -299,7 +367,9 @@ def _knock(port: int) -> None:
     for _ in range(100):
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=5) as s:
-                s.sendall(b'{"token": "wrong", "host": 1}\n{"token": "\\u00e9", "host": 1}\n{"token": "\\ud800"}\n[1]\nnoise\n')
+                s.sendall(
+                    b'{"token": "wrong", "host": 1}\n{"token": "\\u00e9", "host": 1}\n{"token": "\\ud800"}\n[1]\nnoise\n'
+                )
                 s.recv(1)
                 return
         except OSError:

@@ -30,10 +30,14 @@ def test_check_names_what_is_missing_and_what_is_misspelt(monkeypatch: pytest.Mo
 def test_a_tracker_that_is_not_installed_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "wandb")
     run = made_runs.finished(tmp_path / "made", steps=8)
-    assert track.mirror(run, ["wandb"]) == ["the tracker wandb is not installed; type pip install -e '.[wandb]' in podwright's clone"]
+    assert track.mirror(run, ["wandb"]) == [
+        "the tracker wandb is not installed; type pip install -e '.[wandb]' in podwright's clone"
+    ]
 
 
-def test_a_tracker_that_raises_is_reported_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_raises_is_reported_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from podwright.track import mlflow
 
     def broken(run: RunDir, pending: batch.Batch) -> str | None:
@@ -42,7 +46,9 @@ def test_a_tracker_that_raises_is_reported_and_the_others_go_on(tmp_path: Path, 
     monkeypatch.setattr(mlflow, "send", broken)
     run = made_runs.finished(tmp_path / "made", steps=8)
     warnings = track.mirror(run, ["mlflow", "tensorboard"])
-    assert warnings == ["mlflow is behind (ConnectionError: no route to host); nothing is lost, the next look tries again"]
+    assert warnings == [
+        "mlflow is behind (ConnectionError: no route to host); nothing is lost, the next look tries again"
+    ]
     assert not batch.pending(run, "tensorboard").rows
     assert len(batch.pending(run, "mlflow").rows) == 8 + 8 + 4
 
@@ -96,7 +102,13 @@ def test_the_page_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "mlflow.db").touch()
     run = made_runs.empty(tmp_path / "made")
     assert track.ui_argv(tmp_path) == track.ui_argv(run.path)
-    assert track.ui_argv(tmp_path)[1:6] == ["-m", "mlflow", "ui", "--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db"]
+    assert track.ui_argv(tmp_path)[1:6] == [
+        "-m",
+        "mlflow",
+        "ui",
+        "--backend-store-uri",
+        f"sqlite:///{tmp_path}/mlflow.db",
+    ]
     without(monkeypatch, "mlflow")
     with pytest.raises(UserError, match="is not installed"):
         track.ui_argv(tmp_path)

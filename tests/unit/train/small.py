@@ -28,7 +28,9 @@ def recipe(*overrides, **sections):
 def setup(*overrides, mesh=(1, 1, 1), dims=DIMS):
     data, fsdp, tensor = mesh
     devices = jax.devices()[: data * fsdp * tensor]
-    return program.Setup(recipe(*overrides), dims, make_mesh(schema.Mesh(data=data, fsdp=fsdp, tensor=tensor), devices), STOP, PAD)
+    return program.Setup(
+        recipe(*overrides), dims, make_mesh(schema.Mesh(data=data, fsdp=fsdp, tensor=tensor), devices), STOP, PAD
+    )
 
 
 def params(s, seed=0, scale=10.0):

@@ -30,7 +30,13 @@ from podwright.train.multimodal.world import World
 from tests.unit.train.test_multimodal import filmed
 
 torch.set_num_threads(1)
-SMALL = ("data.num_train=60", "data.num_test=10", "per_device_batch_size=16", "training.num_epochs=2", "evaluation.every_n_steps=0")
+SMALL = (
+    "data.num_train=60",
+    "data.num_test=10",
+    "per_device_batch_size=16",
+    "training.num_epochs=2",
+    "evaluation.every_n_steps=0",
+)
 REAL = {"text": 384, "image": 960, "audio": 2048}
 
 
@@ -47,7 +53,9 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained(source: Path, name: str, *overrides: str, stop_after: int | None = None, world: World | None = None) -> tuple[RunDir, Outcome]:
+def trained(
+    source: Path, name: str, *overrides: str, stop_after: int | None = None, world: World | None = None
+) -> tuple[RunDir, Outcome]:
     """Runs beside the lines, so that what the encoders gave is found again; stops after so many steps."""
     run = RunDir(source.parent / name)
     run.path.mkdir(exist_ok=True)
@@ -87,10 +95,16 @@ def test_trained_parameters_at_the_real_sizes() -> None:
     assert {group["weight_decay"] for group in groups} == {0.01, 0.0}
     shipped = load("phase1-aligner")
     assert isinstance(shipped, AlignmentRecipe) and shipped.aligner.dim == 512
-    assert {"text": llm.TEXT_DIM, "image": llm.IMAGE_DIMS[shipped.encoders.image], "audio": llm.AUDIO_DIMS[shipped.encoders.audio]} == REAL
+    assert {
+        "text": llm.TEXT_DIM,
+        "image": llm.IMAGE_DIMS[shipped.encoders.image],
+        "audio": llm.AUDIO_DIMS[shipped.encoders.audio],
+    } == REAL
 
 
-def plain(units: dict[str, torch.Tensor], scales: dict[str, torch.Tensor], present: dict[str, torch.Tensor]) -> torch.Tensor:
+def plain(
+    units: dict[str, torch.Tensor], scales: dict[str, torch.Tensor], present: dict[str, torch.Tensor]
+) -> torch.Tensor:
     """Line by line, in float64."""
     found = []
     for one, other in itertools.combinations(units, 2):
@@ -101,7 +115,9 @@ def plain(units: dict[str, torch.Tensor], scales: dict[str, torch.Tensor], prese
         both = []
         for query, target in ((one, other), (other, one)):
             for place, i in enumerate(rows):
-                logits = torch.stack([scale * torch.dot(units[query][i].double(), units[target][j].double()) for j in rows])
+                logits = torch.stack(
+                    [scale * torch.dot(units[query][i].double(), units[target][j].double()) for j in rows]
+                )
                 both.append(F.cross_entropy(logits[None], torch.tensor([place])))
         found.append(torch.stack(both).mean())
     return torch.stack(found).mean()
@@ -156,7 +172,10 @@ def test_what_cannot_be_told_apart_adds_nothing(audio: list[int]) -> None:
     loss = share(model, Lines(values, there))
     assert torch.equal(loss, share(model, two)) and loss > 0
     loss.backward()
-    none = Lines(values, there | {"text": torch.tensor([True, False, False, True]), "image": torch.tensor([True, False, False, False])})
+    none = Lines(
+        values,
+        there | {"text": torch.tensor([True, False, False, True]), "image": torch.tensor([True, False, False, False])},
+    )
     nothing = share(model, none)
     assert float(nothing.detach()) == 0.0
     nothing.backward()
@@ -177,10 +196,15 @@ def test_retrieval_counts_equal_contents_once_and_chance_as_it_is() -> None:
     lines = Lines({"text": text, "image": image}, {m: torch.ones(4, dtype=torch.bool) for m in ("text", "image")})
     found = retrieval.retrieval({"text": text, "image": image}, lines)
     there, back = found["directions"]
-    assert (there["query"], there["num"], there["answers"]) == ("text", 4, 4) and (back["query"], back["answers"]) == ("image", 3)
+    assert (there["query"], there["num"], there["answers"]) == ("text", 4, 4) and (back["query"], back["answers"]) == (
+        "image",
+        3,
+    )
     assert there["recall_at_1"] == 0.5 and back["recall_at_1"] == 0.5, "pictures 2 and 3 are mixed up"
     assert there["recall_at_5"] == back["recall_at_5"] == 1.0
-    assert there["chance_at_1"] == pytest.approx((2 / 4 + 2 / 4 + 1 / 4 + 1 / 4) / 4) and back["chance_at_1"] == pytest.approx(1 / 3)
+    assert there["chance_at_1"] == pytest.approx((2 / 4 + 2 / 4 + 1 / 4 + 1 / 4) / 4) and back[
+        "chance_at_1"
+    ] == pytest.approx(1 / 3)
     assert found["recall_at_1"] == 0.5
     drawn = [any(i in (2, 7) for i in rows) for rows in itertools.combinations(range(9), 5)]
     assert retrieval._chance(9, 2, 5) == pytest.approx(sum(drawn) / len(drawn))
@@ -193,12 +217,16 @@ def test_an_aligner_learns_and_phase_2_takes_it(whole: RunDir) -> None:
     assert [t["when"] for t in tests] == ["before", "after"] and tests[1]["recall_at_1"] > 2 * tests[1]["chance_at_1"]
     assert tests[1]["loss"] < tests[0]["loss"] and len(tests[1]["directions"]) == 6
     parts = ("ln.weight", "ln.bias", "fc.weight")
-    names = {f"projection_heads.{m}_head.{p}" for m in REAL for p in parts} | {f"postprocessors.{m}_scaling.logit_scale" for m in REAL}
+    names = {f"projection_heads.{m}_head.{p}" for m in REAL for p in parts} | {
+        f"postprocessors.{m}_scaling.logit_scale" for m in REAL
+    }
     assert set(weights(whole)) == names
     asked = load("phase2-tiny", [f"aligner.source={whole.aligner}"])
     assert isinstance(asked, MultimodalRecipe)
     seen = features.sight(asked)
-    assert seen.aligner is not None and all(torch.equal(x, weights(whole)[n]) for n, x in seen.aligner.state_dict().items())
+    assert seen.aligner is not None and all(
+        torch.equal(x, weights(whole)[n]) for n, x in seen.aligner.state_dict().items()
+    )
     random = load("phase2-tiny")
     assert isinstance(random, MultimodalRecipe) and features.sight(random).fingerprint != seen.fingerprint
 
@@ -248,7 +276,9 @@ def test_it_goes_on_from_an_aligner_and_carries_along_what_the_data_lacks(lines:
     assert all(torch.equal(one[n], other[n]) == ("audio" in n) for n in one if n.endswith("fc.weight"))
     assert "lines were left out, which have a single modality" in notices(run)
     alone, _ = trained(lines, "alone", *few)
-    assert {n.split(".")[1].split("_")[0] for n in weights(alone)} == {"text", "image"}, "a head that saw nothing is not written"
+    assert {n.split(".")[1].split("_")[0] for n in weights(alone)} == {"text", "image"}, (
+        "a head that saw nothing is not written"
+    )
     again, _ = trained(lines, "again", f"aligner.source={alone.aligner}", "training.max_steps=1")
     assert f"aligner.source={alone.aligner} has no head for audio" in notices(again) and len(weights(again)) == 12
     with pytest.raises(UserError, match=r"has no projection_heads\.audio_head"):
@@ -261,10 +291,18 @@ def test_it_goes_on_from_an_aligner_and_carries_along_what_the_data_lacks(lines:
 def test_what_cannot_be_used_is_left_out_and_counted(lines: Path) -> None:
     (lines / "broken.png").write_bytes(b"no picture")
     path = lines / "mixed.jsonl"
-    good = [{"text": f"cat {n}", "image": f"train/{n:05}.png"} for n in range(40) if (lines / f"train/{n:05}.png").exists()]
-    bad = [{"text": "alone"}, {"image": "val/00000.png", "audio": None, "text": ""}, {"text": "broken", "image": "broken.png"}]
+    good = [
+        {"text": f"cat {n}", "image": f"train/{n:05}.png"} for n in range(40) if (lines / f"train/{n:05}.png").exists()
+    ]
+    bad = [
+        {"text": "alone"},
+        {"image": "val/00000.png", "audio": None, "text": ""},
+        {"text": "broken", "image": "broken.png"},
+    ]
     path.write_text("".join(json.dumps(x) + "\n" for x in [*bad, *good]))
-    found = paired.load(RunDir(lines.parent), recipe(f"data.source={path}", "data.num_train=0", "data.num_test=4"), World())
+    found = paired.load(
+        RunDir(lines.parent), recipe(f"data.source={path}", "data.num_train=0", "data.num_test=4"), World()
+    )
     assert len(found.training) == len(good) - 4 and len(found.held_out) == 4 and found.num_alone == 2
     assert [s["line"] for s in found.skipped] == [3] and "broken.png: it cannot be read" in found.skipped[0]["message"]
     assert list(found.dims) == ["text", "image"]
@@ -272,7 +310,9 @@ def test_what_cannot_be_used_is_left_out_and_counted(lines: Path) -> None:
     (folder / "train.jsonl").write_text("".join(json.dumps(x | {"image": f"../{x['image']}"}) + "\n" for x in good))
     (folder / "val.jsonl").write_text('{"text": "alone"}\n')
     with pytest.raises(UserError, match="holds no line out that has two modalities"):
-        paired.load(RunDir(lines.parent), recipe(f"data.source={folder}", "data.num_train=0", "data.num_test=0"), World())
+        paired.load(
+            RunDir(lines.parent), recipe(f"data.source={folder}", "data.num_train=0", "data.num_test=0"), World()
+        )
     path.write_text("".join(json.dumps(x) + "\n" for x in (bad[:2] * 20)))
     with pytest.raises(UserError, match="has no two lines with the same two modalities"):
         paired.load(RunDir(lines.parent), recipe(f"data.source={path}", "data.num_train=0", "data.num_test=4"), World())
@@ -282,9 +322,16 @@ def test_a_video_pairs_with_itself_if_it_has_sound(lines: Path) -> None:
     filmed(lines / "cat.mp4")
     filmed(lines / "silent.mp4", sound=False)
     path = lines / "videos.jsonl"
-    named = [{"video": "cat.mp4"}, {"video": "silent.mp4"}, {"video": "silent.mp4", "text": "a cat"}, {"video": "cat.mp4", "text": "a cat"}]
+    named = [
+        {"video": "cat.mp4"},
+        {"video": "silent.mp4"},
+        {"video": "silent.mp4", "text": "a cat"},
+        {"video": "cat.mp4", "text": "a cat"},
+    ]
     path.write_text("".join(json.dumps(x) + "\n" for x in [*named, *named]))
-    found = paired.load(RunDir(lines.parent), recipe(f"data.source={path}", "data.num_train=0", "data.num_test=4"), World())
+    found = paired.load(
+        RunDir(lines.parent), recipe(f"data.source={path}", "data.num_train=0", "data.num_test=4"), World()
+    )
     assert {m: x.tolist() for m, x in found.training.present.items()} == {
         "text": [False, True, True],
         "image": [True, True, True],
@@ -296,9 +343,17 @@ def test_a_video_pairs_with_itself_if_it_has_sound(lines: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message", "fix"),
     [
-        ("per_device_batch_size=64", "a step takes 64 lines, there are 60 to train on", "type per_device_batch_size=60"),
+        (
+            "per_device_batch_size=64",
+            "a step takes 64 lines, there are 60 to train on",
+            "type per_device_batch_size=60",
+        ),
         ("per_device_batch_size=1", "a line alone has nothing to be told from", "type per_device_batch_size=32"),
-        ("text_encoder={name: minilm, source: nowhere}", "text_encoder.source=nowhere is not a directory", "or 'random'"),
+        (
+            "text_encoder={name: minilm, source: nowhere}",
+            "text_encoder.source=nowhere is not a directory",
+            "or 'random'",
+        ),
         ("aligner.source=nowhere.pt", "aligner.source=nowhere.pt is not there", "give an aligner.pt"),
     ],
 )
@@ -311,7 +366,11 @@ def test_what_cannot_run_is_refused(lines: Path, override: str, message: str, fi
 def test_an_aligner_is_not_asked_for_answers(whole: RunDir) -> None:
     write_json(whole.recipe, recipe().model_dump(mode="json"))
     run = str(whole.path)
-    for ask in (lambda: main._eval([run]), lambda: main._export([run, "out"]), lambda: main._predict([run, "--text", "?"])):
+    for ask in (
+        lambda: main._eval([run]),
+        lambda: main._export([run, "out"]),
+        lambda: main._predict([run, "--text", "?"]),
+    ):
         with pytest.raises(UserError, match="trained an aligner, which answers nothing by itself") as e:
             ask()
         assert e.value.fix == f"train on it: podwright run phase2-tiny aligner.source={whole.aligner}"
@@ -351,7 +410,9 @@ def test_texts_are_read_by_the_model_of_a_directory(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(words))
     tokenizer = BertTokenizerFast(vocab=str(tmp_path / "vocab.txt"))
     tokenizer.save_pretrained(tmp_path)
-    model = BertModel(BertConfig(vocab_size=9, hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)).eval()
+    model = BertModel(
+        BertConfig(vocab_size=9, hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    ).eval()
     model.save_pretrained(tmp_path)
     ear = text_encoder(TextEncoder(source=str(tmp_path), max_tokens=5))
     ids = ear.prepare("A cat purrs")

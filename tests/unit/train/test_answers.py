@@ -84,7 +84,9 @@ def test_a_marked_number_is_found_however_it_is_written(number: int, around: str
         assert same_number(found, str(number))
 
 
-@pytest.mark.parametrize("piece", ["9", "1,", ",111", "1 1", "-", "1/", "####", "#### ", "1e", "$", "<think>", "\\frac{1}"])
+@pytest.mark.parametrize(
+    "piece", ["9", "1,", ",111", "1 1", "-", "1/", "####", "#### ", "1e", "$", "<think>", "\\frac{1}"]
+)
 def test_long_babble_is_read_quickly(piece: str) -> None:
     start = time.process_time()
     extract_flexible(piece * 3000)

@@ -91,17 +91,23 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(setup, abstract, saved
 def test_when_all_are_damaged_it_is_one_line_and_nothing_is_touched(abstract, saved):
     damage(saved / "2", "no index")
     damage(saved / "4", "truncated data")
-    with pytest.raises(UserError, match=r"can be read: 4, 2 are damaged .*type `rm -r /.*/checkpoints` and resume the run") as e:
+    with pytest.raises(
+        UserError, match=r"can be read: 4, 2 are damaged .*type `rm -r /.*/checkpoints` and resume the run"
+    ) as e:
         Checkpoints(saved, 2).restore(abstract)
     assert "\n" not in str(e.value)
     assert sorted(p.name for p in saved.iterdir()) == ["2", "4"]
 
 
-@pytest.mark.parametrize("other", [small.Qwen3Dims(32, 64, 3, 4, 2, 16, 96, True), small.Qwen3Dims(32, 64, 2, 4, 2, 16, 96, False)])
+@pytest.mark.parametrize(
+    "other", [small.Qwen3Dims(32, 64, 3, 4, 2, 16, 96, True), small.Qwen3Dims(32, 64, 2, 4, 2, 16, 96, False)]
+)
 @pytest.mark.parametrize("part", [False, True])
 def test_a_checkpoint_of_another_recipe_is_not_taken_for_damage(setup, saved, other, part):
     wanted = program.abstract_state(small.setup(dims=other), program.policy_schedule(setup.recipe))
-    with pytest.raises(UserError, match=r"the checkpoint of step 4 does not fit this recipe .* use the recipe it was made with"):
+    with pytest.raises(
+        UserError, match=r"the checkpoint of step 4 does not fit this recipe .* use the recipe it was made with"
+    ):
         Checkpoints(saved, 2).restore({"params": wanted.params} if part else wanted, part)
     assert (saved / "4").is_dir()
 
@@ -109,9 +115,15 @@ def test_a_checkpoint_of_another_recipe_is_not_taken_for_damage(setup, saved, ot
 @pytest.mark.parametrize("how", ["truncated data", "no index", "overwritten data"])
 def test_damaged_weights_of_the_start_are_one_line(setup, abstract, tmp_path, how):
     checkpoint.save_weights(tmp_path / "start" / "state", small.params(setup))
-    jax.tree.map(np.testing.assert_array_equal, checkpoint.load_weights(tmp_path / "start" / "state", abstract.params), small.params(setup))
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        checkpoint.load_weights(tmp_path / "start" / "state", abstract.params),
+        small.params(setup),
+    )
     damage(tmp_path / "start", how)
-    with pytest.raises(UserError, match=r"the weights in .*/start/state cannot be read .*; bring them back from a copy") as e:
+    with pytest.raises(
+        UserError, match=r"the weights in .*/start/state cannot be read .*; bring them back from a copy"
+    ) as e:
         checkpoint.load_weights(tmp_path / "start" / "state", abstract.params)
     assert "\n" not in str(e.value)
 

@@ -58,7 +58,9 @@ def nvml(**answers: Any) -> types.ModuleType:
         "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
         "nvmlDeviceGetIndex": lambda handle: 3,
         "nvmlDeviceGetUtilizationRates": lambda handle: types.SimpleNamespace(gpu=87, memory=40),
-        "nvmlDeviceGetMemoryInfo": lambda handle: types.SimpleNamespace(total=80 * 2**30, used=20 * 2**30, free=60 * 2**30),
+        "nvmlDeviceGetMemoryInfo": lambda handle: types.SimpleNamespace(
+            total=80 * 2**30, used=20 * 2**30, free=60 * 2**30
+        ),
         "nvmlDeviceGetPowerUsage": refuse,
         "nvmlDeviceGetTemperature": lambda handle, sensor: 61,
     }
@@ -76,13 +78,17 @@ def test_a_gpu_is_asked_by_its_uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert devices.gpu("GPU-1")()["power_w"] == 312.5
 
 
-def test_what_cannot_be_sampled_is_said_once_and_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_what_cannot_be_sampled_is_said_once_and_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     run = RunDir(tmp_path)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with devices.watched(run.devices(1, 0), lambda: devices.gpu("GPU-1"), Emitter(run, 1, True)):
         pass
     (event,) = read_jsonl(run.events)
-    assert "not written down: the package nvidia-ml-py is not installed; type pip install nvidia-ml-py" in event["message"]
+    assert (
+        "not written down: the package nvidia-ml-py is not installed; type pip install nvidia-ml-py" in event["message"]
+    )
     assert not run.devices(1, 0).exists()
     run.attempt(2).mkdir(parents=True)
     run.devices(2, 0).mkdir()

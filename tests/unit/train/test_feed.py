@@ -15,7 +15,13 @@ def test_files_without_a_word_on_documents_are_cut_at_the_recipes_token(tmp_path
     ids[99::100] = 7
     np.save(tmp_path / "a.npy", ids)
     mesh = make_mesh(pretrain.Mesh(), jax.devices()[:1])
-    small = [f"data.source={tmp_path}", "data.tokenizer=", "batch_size=2", "sequence_length=64", "evaluation.num_batches=1"]
+    small = [
+        f"data.source={tmp_path}",
+        "data.tokenizer=",
+        "batch_size=2",
+        "sequence_length=64",
+        "evaluation.num_batches=1",
+    ]
     with pytest.raises(UserError, match="most of its 4,000 tokens in 1 documents"):
         feed.open_(load.load("almodel-tiny", small), 259, mesh)
     cut = feed.open_(load.load("almodel-tiny", [*small, "data.eos_id=7"]), 259, mesh)

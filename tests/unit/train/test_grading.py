@@ -18,7 +18,9 @@ def test_an_answer_is_read_both_ways() -> None:
 
 
 def test_a_summary_counts_what_it_is_given() -> None:
-    found = grading.summary([True, False, False, False], [True, True, False, False], [False, False, True, False], [3, 4, 10, 3])
+    found = grading.summary(
+        [True, False, False, False], [True, True, False, False], [False, False, True, False], [3, 4, 10, 3]
+    )
     assert found["num"] == 4 and found["truncated"] == 0.25 and found["mean_tokens"] == 5.0
     assert (found["strict"]["correct"], found["flexible"]["correct"]) == (1, 2)
     assert (found["strict"]["accuracy"], found["flexible"]["accuracy"]) == (0.25, 0.5)
@@ -46,7 +48,9 @@ def test_summary_agrees_with_its_flags(strict: list[bool], data: st.DataObject) 
 
 
 def test_whole_numbers_do_for_flags() -> None:
-    assert grading.summary([1, 0], [1, 1], [0, 1], [2, 4]) == grading.summary([True, False], [True, True], [False, True], [2, 4])
+    assert grading.summary([1, 0], [1, 1], [0, 1], [2, 4]) == grading.summary(
+        [True, False], [True, True], [False, True], [2, 4]
+    )
 
 
 @given(st.integers(1, 5000), st.data())

@@ -17,7 +17,11 @@ def test_sizes_that_the_mesh_divides_are_taken():
     ("overrides", "shards", "says"),
     [
         (["batch_size=6"], 4, r"batch_size=6 is not divisible by data x fsdp = 4 devices; make it a multiple of 4"),
-        (["batch_size=8", "training.gradient_accumulation_steps=4"], 4, r"batch_size=2 \(a micro-batch\) is not divisible"),
+        (
+            ["batch_size=8", "training.gradient_accumulation_steps=4"],
+            4,
+            r"batch_size=2 \(a micro-batch\) is not divisible",
+        ),
         (["warm_start.batch_size=6"], 4, r"warm_start.batch_size=6 is not divisible by data x fsdp = 4 devices"),
     ],
 )

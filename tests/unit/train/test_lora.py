@@ -23,7 +23,11 @@ def begin(s, moved=True):
     """Programs, a state and the base; `moved` adapters already add something."""
     policy = random_weights.policy(s.dims, s.mesh, RANK, scale=3.0)
     adapters = policy.adapters if moved else program.first_params(s, policy.base)
-    return program.programs(s), program.new_state(s, adapters, program.policy_schedule(s.recipe)), program.freeze(s, policy.base)
+    return (
+        program.programs(s),
+        program.new_state(s, adapters, program.policy_schedule(s.recipe)),
+        program.freeze(s, policy.base),
+    )
 
 
 def train(*overrides, mesh=(1, 1, 1), steps=3):
@@ -35,7 +39,11 @@ def train(*overrides, mesh=(1, 1, 1), steps=3):
     for _ in range(steps):
         state, figures = made["update"](state, batch, base)
         trace.append([float(figures[name]) for name in ("loss", "kl", "grad_norm", "entropy")])
-    return gather(batch.group.completions_PGT, s.mesh), np.array(trace), jax.tree.map(lambda x: gather(x, s.mesh), state.params)
+    return (
+        gather(batch.group.completions_PGT, s.mesh),
+        np.array(trace),
+        jax.tree.map(lambda x: gather(x, s.mesh), state.params),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +121,10 @@ def test_a_bfloat16_base_answers_as_the_float32_one_does():
     scores = [np.asarray(made["score"](policy._replace(base=b), group)) for b in (base, policy.base)]
     np.testing.assert_allclose(*scores, atol=1e-2)
     tokens, lengths = small.prompts(s)
-    first = [policy._replace(adapters=program.first_params(s, base)), policy._replace(base=base, adapters=program.first_params(s, base))]
+    first = [
+        policy._replace(adapters=program.first_params(s, base)),
+        policy._replace(base=base, adapters=program.first_params(s, base)),
+    ]
     drawn = [made["rollout"](x, tokens, lengths, np.int32(0)) for x in first]
     jax.tree.map(np.testing.assert_array_equal, *drawn)
 

@@ -40,7 +40,9 @@ def by_hand(cfg, new, old, reference, sampler, advantages, mask):
                 value *= min(np.exp(old[p, g, t] - sampler[p, g, t]), cfg.importance_cap)
                 d = reference[p, g, t] - new[p, g, t]
                 value += cfg.beta * {"k1": -d, "k2": d * d / 2, "k3": np.exp(d) - d - 1}[cfg.kl]
-                share = {"dr_grpo": 1 / (P * G * T), "dapo": 1 / tokens, "cispo": 1 / tokens}.get(cfg.loss, 1 / (n * P * G))
+                share = {"dr_grpo": 1 / (P * G * T), "dapo": 1 / tokens, "cispo": 1 / tokens}.get(
+                    cfg.loss, 1 / (n * P * G)
+                )
                 total += share * value
     return total
 
@@ -73,9 +75,13 @@ def test_gradient_equals_finite_differences(kind):
             ratio = np.minimum(np.exp(new - old), 1.2) * np.minimum(np.exp(old - sampler), cfg.importance_cap)
             policy = -ratio * advantages[..., None] * x
             return float((weights * (policy + cfg.beta * loss.kl_term("k3", x, reference))).sum())
-        return float(loss.total(cfg, jnp.asarray(fixed), loss.Inputs(advantages, mask, weights, sampler, old, reference))[0])
+        return float(
+            loss.total(cfg, jnp.asarray(fixed), loss.Inputs(advantages, mask, weights, sampler, old, reference))[0]
+        )
 
-    gradient = jax.grad(lambda x: loss.total(cfg, x, loss.Inputs(advantages, mask, weights, sampler, old, reference))[0])(jnp.asarray(new))
+    gradient = jax.grad(
+        lambda x: loss.total(cfg, x, loss.Inputs(advantages, mask, weights, sampler, old, reference))[0]
+    )(jnp.asarray(new))
     rng = np.random.default_rng(2)
     for _ in range(20):
         direction = rng.normal(size=new.shape)
@@ -102,7 +108,9 @@ def test_masked_tokens_never_matter():
 
     def value(shift):
         moved = [x + shift * (1 - mask) for x in (new, old * 1.0, reference, sampler)]
-        return loss.total(cfg, jnp.asarray(moved[0]), loss.Inputs(advantages, mask, weights, moved[3], moved[1], moved[2]))[0]
+        return loss.total(
+            cfg, jnp.asarray(moved[0]), loss.Inputs(advantages, mask, weights, moved[3], moved[1], moved[2])
+        )[0]
 
     assert value(0.0) == value(-5.0)
 

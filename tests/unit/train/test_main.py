@@ -61,7 +61,9 @@ def _drawn(folder: Path, *more: str, train: int = 2, test: int = 1) -> dict[str,
 def test_cats_are_not_drawn_over_what_is_there(tmp_path: Path, own: tuple[str, ...], more: tuple[str, ...]) -> None:
     for name in own:
         (tmp_path / name).write_text("mine")
-    with pytest.raises(UserError, match=r"is there already and not empty; name a directory that does not exist yet or is empty"):
+    with pytest.raises(
+        UserError, match=r"is there already and not empty; name a directory that does not exist yet or is empty"
+    ):
         _drawn(tmp_path, *more)
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == dict.fromkeys(own, "mine")
     with pytest.raises(UserError, match=f"{own[0]} is there already"):

@@ -26,7 +26,13 @@ from podwright.train.multimodal.decode import Grammar, answers
 from podwright.train.multimodal.world import World
 
 torch.set_num_threads(1)
-SMALL = ("data.num_train=44", "data.num_test=6", "per_device_batch_size=8", "training.max_steps=0", "evaluation.every_n_steps=0")
+SMALL = (
+    "data.num_train=44",
+    "data.num_test=6",
+    "per_device_batch_size=8",
+    "training.max_steps=0",
+    "evaluation.every_n_steps=0",
+)
 LORA = ("model.lora_rank=4", "model.lora_dropout=0.1")
 ONE = World()
 
@@ -110,7 +116,10 @@ def test_accumulation_is_a_larger_batch(made: Any, extra: tuple[str, ...]) -> No
     norms = []
     for per_device, parts in ((16, 1), (4, 4)):
         asked = recipe(
-            f"per_device_batch_size={per_device}", f"training.gradient_accumulation_steps={parts}", "model.lora_dropout=0", *extra
+            f"per_device_batch_size={per_device}",
+            f"training.gradient_accumulation_steps={parts}",
+            "model.lora_dropout=0",
+            *extra,
         )
         order = batches.Order(found.training.lengths, per_device, parts, 0, 1, 0)
         learner = updates.learner(model.build(asked, None), asked, ONE, 10)
@@ -118,7 +127,13 @@ def test_accumulation_is_a_larger_batch(made: Any, extra: tuple[str, ...]) -> No
         assert len(own) == parts
         micro = [batch(found, part) for part in own]
         figures = updates.update(learner, micro, found.training.num_targets(rows), 5)
-        norms.append((figures["loss"], figures["grad_norm"], torch.cat([p.detach().flatten() for p in learner.model.trained().values()])))
+        norms.append(
+            (
+                figures["loss"],
+                figures["grad_norm"],
+                torch.cat([p.detach().flatten() for p in learner.model.trained().values()]),
+            )
+        )
     assert norms[0][0] == pytest.approx(norms[1][0], rel=1e-5) and norms[0][1] == pytest.approx(norms[1][1], rel=1e-4)
     assert torch.allclose(norms[0][2], norms[1][2], atol=2e-4)
 
@@ -141,14 +156,18 @@ def test_every_line_is_seen_once_an_epoch_however_the_batch_is_split(made: Any) 
 
 def test_lines_of_like_length_share_a_batch() -> None:
     lengths = [100 + 10 * (i % 7) for i in range(256)]
-    spread = [max(lengths[i] for i in rows) - min(lengths[i] for i in rows) for rows in batches.epoch(lengths, 16, 0, 0)]
+    spread = [
+        max(lengths[i] for i in rows) - min(lengths[i] for i in rows) for rows in batches.epoch(lengths, 16, 0, 0)
+    ]
     assert sum(spread) / len(spread) <= 10
 
 
 def test_a_budget_that_cannot_hold_prompt_and_response_is_refused(made: Any) -> None:
     examples = made[1].training.examples
     asked = recipe("data.max_text_length=80")
-    with pytest.raises(UserError, match=r"max_text_length=80 cannot hold \d+ of 44 lines; line \d+ needs 1\d tokens for") as e:
+    with pytest.raises(
+        UserError, match=r"max_text_length=80 cannot hold \d+ of 44 lines; line \d+ needs 1\d tokens for"
+    ) as e:
         tokenized(examples, made[1].tokenizer, asked.data)
     room = int(e.value.fix.removeprefix("type data.max_text_length="))
     assert tokenized(examples, made[1].tokenizer, recipe(f"data.max_text_length={room}").data)
@@ -211,7 +230,9 @@ def test_a_video_is_its_pictures_and_its_sound(tmp_path: Path) -> None:
     frames, track = media.video(path)
     assert frames.shape == (16, 64, 64, 3) and track is not None and 1.5 < len(track) / 16_000 < 2.5
     assert frames[0].mean() < 15 and frames[-1].mean() > 225
-    values, present = features.one_line(Example(1, "?", {}, {"video": path}), features.sight(recipe()), torch.device("cpu"))
+    values, present = features.one_line(
+        Example(1, "?", {}, {"video": path}), features.sight(recipe()), torch.device("cpu")
+    )
     assert present.all() and values.abs().sum() > 0
 
 
@@ -224,11 +245,15 @@ def test_answers_parse_whatever_the_weights(made: Any, seed: int) -> None:
     grammar = Grammar(found.tokenizer, 9)
     rows = list(range(8))
     prompts = [found.training.prompts[i] + found.training.prompts[0][: i % 3] for i in rows]
-    texts = answers(one, grammar, asked, prompts, found.training.features[rows], found.training.present[rows], texts=True)
+    texts = answers(
+        one, grammar, asked, prompts, found.training.features[rows], found.training.present[rows], texts=True
+    )
     for text in texts:
         assert list(ethogram.answer_faults(json.loads(text))) == [], text
     assert one.training
-    alone = answers(one, grammar, asked, prompts[2:3], found.training.features[2:3], found.training.present[2:3], texts=True)
+    alone = answers(
+        one, grammar, asked, prompts[2:3], found.training.features[2:3], found.training.present[2:3], texts=True
+    )
     assert alone == texts[2:3], "a row's answer does not depend on who else is asked"
 
 
@@ -312,13 +337,17 @@ def test_mobilenet_by_name() -> None:
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_learns(made: Any, precision: str) -> None:
     found = made[1]
-    asked = recipe(f"model.mixed_precision={precision}", *LORA, "model.gradient_checkpointing=true", "optimizer.warmup_steps=0")
+    asked = recipe(
+        f"model.mixed_precision={precision}", *LORA, "model.gradient_checkpointing=true", "optimizer.warmup_steps=0"
+    )
     learner = updates.learner(model.build(asked, None), asked, ONE, 12)
     assert learner.scaler.is_enabled() == (precision == "fp16")
     frozen = {str(p.dtype) for p in learner.model.parameters() if not p.requires_grad}
     assert frozen == {"torch.bfloat16" if precision == "bf16" else "torch.float16"}
     rows = list(range(8))
-    losses = [updates.update(learner, [batch(found, rows)], found.training.num_targets(rows), n)["loss"] for n in range(5)]
+    losses = [
+        updates.update(learner, [batch(found, rows)], found.training.num_targets(rows), n)["loss"] for n in range(5)
+    ]
     assert losses[-1] < losses[0] - 0.1, losses
 
 
@@ -326,7 +355,9 @@ def test_the_learning_rates_of_the_parts() -> None:
     asked = recipe("optimizer.learning_rate=1e-4", "optimizer.projector_factor=5", "optimizer.lora_factor=0.5", *LORA)
     for devices, scaled, factor in ((1, True, 1), (4, True, 4), (4, False, 1)):
         o = asked.optimizer.model_copy(update={"scale_with_devices": scaled})
-        peaks = {(g["part"], g["weight_decay"] > 0): g["peak"] for g in updates.groups(model.build(asked, None), o, devices)}
+        peaks = {
+            (g["part"], g["weight_decay"] > 0): g["peak"] for g in updates.groups(model.build(asked, None), o, devices)
+        }
         assert peaks == {
             ("projector", True): pytest.approx(5e-4 * factor),
             ("projector", False): pytest.approx(5e-4 * factor),
@@ -347,7 +378,13 @@ def trained(folder: Path, asked: MultimodalRecipe, stop_after: int | None = None
 
 
 def test_a_resume_within_an_epoch_comes_to_the_same_weights(tmp_path: Path) -> None:
-    asked = recipe("training.num_epochs=2", *LORA, "optimizer.warmup_steps=2", "evaluation.max_new_tokens=4", "checkpoint.every_n_steps=4")
+    asked = recipe(
+        "training.num_epochs=2",
+        *LORA,
+        "optimizer.warmup_steps=2",
+        "evaluation.max_new_tokens=4",
+        "checkpoint.every_n_steps=4",
+    )
     whole, _ = trained(tmp_path / "a", asked)
     _, first = trained(tmp_path / "b", asked, stop_after=9)
     assert str(first.ending) == "STOPPED" and first.step == 9
@@ -366,7 +403,9 @@ def test_a_resume_within_an_epoch_comes_to_the_same_weights(tmp_path: Path) -> N
     assert state and state["step"] == 9 and damaged == [12]
     asked = asked.model_copy(update={"per_device_batch_size": 4})  # as half the devices would have it
     _, there = trained(tmp_path / "b", asked, stop_after=0)
-    assert there.step == 9 and "steps were of 8 lines up to step 9 and are of 4 from there on" in parts.events.read_text()
+    assert (
+        there.step == 9 and "steps were of 8 lines up to step 9 and are of 4 from there on" in parts.events.read_text()
+    )
     assert "steps were" not in whole.events.read_text()
 
 
@@ -391,10 +430,20 @@ def test_what_is_drawn_is_told_by_its_seed(tmp_path: Path) -> None:
 
 def test_an_answer_needs_picture_and_sound() -> None:
     """With either alone, the classification of a made-up cat is open."""
-    look = {f"{ethogram.MARKERS}.ears": "flattened", f"{ethogram.MARKERS}.tail": "puffed", f"{ethogram.MARKERS}.posture": "arched"}
-    calm = {f"{ethogram.MARKERS}.ears": "forward", f"{ethogram.MARKERS}.tail": "neutral", f"{ethogram.MARKERS}.posture": "relaxed"}
+    look = {
+        f"{ethogram.MARKERS}.ears": "flattened",
+        f"{ethogram.MARKERS}.tail": "puffed",
+        f"{ethogram.MARKERS}.posture": "arched",
+    }
+    calm = {
+        f"{ethogram.MARKERS}.ears": "forward",
+        f"{ethogram.MARKERS}.tail": "neutral",
+        f"{ethogram.MARKERS}.posture": "relaxed",
+    }
     group = f"{ethogram.CLASSIFICATION}.ethogram_group"
     voice = f"{ethogram.MARKERS}.vocalization"
     of_look = {drawn.answer({**look, voice: v})[group] for v in ethogram.CHOICES[voice]}
     assert len(of_look) == 3
-    assert all(len({drawn.answer({**m, voice: v})[ethogram.RISK] for m in (look, calm)}) == 2 for v in ethogram.CHOICES[voice])
+    assert all(
+        len({drawn.answer({**m, voice: v})[ethogram.RISK] for m in (look, calm)}) == 2 for v in ethogram.CHOICES[voice]
+    )

@@ -55,7 +55,9 @@ def test_what_is_counted_is_what_pytorch_tracks(extra: tuple[str, ...]) -> None:
 def test_weights_and_moments_are_those_of_what_is_trained() -> None:
     whole, adapted = (Shadow(recipe(f"model.lora_rank={rank}"), DIMS, 1).update(ROWS, LONGEST) for rank in (0, 4))
     asked = recipe()
-    projector = DIMS.num_projector_params(asked.aligner.dim, asked.projector.hidden_size, asked.projector.num_soft_tokens)
+    projector = DIMS.num_projector_params(
+        asked.aligner.dim, asked.projector.hidden_size, asked.projector.num_soft_tokens
+    )
     lora = DIMS.num_lora_params(4, asked.model.lora_target_modules)
     assert whole["weights_bytes"] == pytest.approx(4 * (DIMS.num_params() + projector), rel=0.01)
     assert whole["optimizer_bytes"] == pytest.approx(8 * (DIMS.num_params() + projector), rel=0.02)
@@ -65,15 +67,20 @@ def test_weights_and_moments_are_those_of_what_is_trained() -> None:
 
 def test_gradients_wait_beside_the_next_micro_batch() -> None:
     one, two = (
-        Shadow(recipe("model.lora_rank=0", f"training.gradient_accumulation_steps={n}"), DIMS, 1).update(ROWS, LONGEST) for n in (1, 2)
+        Shadow(recipe("model.lora_rank=0", f"training.gradient_accumulation_steps={n}"), DIMS, 1).update(ROWS, LONGEST)
+        for n in (1, 2)
     )
     assert one["peak_bytes"] < two["peak_bytes"] <= one["peak_bytes"] + one["optimizer_bytes"]
 
 
 def test_several_processes_keep_the_gradients_twice() -> None:
-    one, two = (Shadow(recipe("model.lora_rank=0"), DIMS, devices).update(ROWS, LONGEST)["peak_bytes"] for devices in (1, 2))
+    one, two = (
+        Shadow(recipe("model.lora_rank=0"), DIMS, devices).update(ROWS, LONGEST)["peak_bytes"] for devices in (1, 2)
+    )
     asked = recipe()
-    projector = DIMS.num_projector_params(asked.aligner.dim, asked.projector.hidden_size, asked.projector.num_soft_tokens)
+    projector = DIMS.num_projector_params(
+        asked.aligner.dim, asked.projector.hidden_size, asked.projector.num_soft_tokens
+    )
     assert two - one == 4 * (DIMS.num_params() + projector)
 
 

@@ -86,9 +86,14 @@ def test_matrices_are_what_optax_makes_of_them(unsharded):
 
     dims = jax.tree_util.tree_map_with_path(numbers, LEAVES, is_leaf=param.is_param)
     mesh = mesh_of(1, 1, 1)
-    wanted, _ = train(mesh, optax.contrib.muon(RATE, weight_decay=0.1, muon_weight_dimension_numbers=dims, consistent_rms=0.2))
+    wanted, _ = train(
+        mesh, optax.contrib.muon(RATE, weight_decay=0.1, muon_weight_dimension_numbers=dims, consistent_rms=0.2)
+    )
     found = unsharded[0]
-    close({k: v for k, v in found["layers"].items() if k in NUMBERS}, {k: v for k, v in wanted["layers"].items() if k in NUMBERS})
+    close(
+        {k: v for k, v in found["layers"].items() if k in NUMBERS},
+        {k: v for k, v in wanted["layers"].items() if k in NUMBERS},
+    )
     close(found["plain"], wanted["plain"])
 
 
@@ -113,7 +118,10 @@ def test_in_bfloat16_updates_are_nearly_those_of_float32(unsharded):
     found, _ = train(mesh, transform(mesh, dtype=jnp.bfloat16))
     start = jax.tree.map(np.asarray, values(mesh, 0))
     for name in ("q", "experts"):
-        moved, wanted = found["layers"][name] - start["layers"][name], unsharded[0]["layers"][name] - start["layers"][name]
+        moved, wanted = (
+            found["layers"][name] - start["layers"][name],
+            unsharded[0]["layers"][name] - start["layers"][name],
+        )
         assert 1e-5 < np.linalg.norm(moved - wanted) / np.linalg.norm(wanted) < 0.06
 
 
@@ -145,7 +153,9 @@ def test_hidden_matrices_of_qwen3_get_muon_and_embeddings_do_not():
     for name in ("qwen3-1.7b", "qwen3-8b"):
         declared = qwen3.declare(MODELS[name])
         chosen = {
-            jax.tree_util.keystr(path): p for path, p in jax.tree_util.tree_leaves_with_path(declared, is_leaf=param.is_param) if p.matrix
+            jax.tree_util.keystr(path): p
+            for path, p in jax.tree_util.tree_leaves_with_path(declared, is_leaf=param.is_param)
+            if p.matrix
         }
         assert {re.findall(r"\w+", path)[-1] for path in chosen} == {"q", "k", "v", "o", "gate", "up", "down"}
     e = MODELS["qwen3-8b"].hidden_size
@@ -182,7 +192,9 @@ def test_the_state_is_known_ahead_and_comes_back_from_disk(shape, tmp_path):
     assert found == wanted
     sizes = [x.size for x in jax.tree.leaves(state)]
     matrices = sum(np.prod(p.shape) for p in jax.tree.leaves(LEAVES, is_leaf=param.is_param) if p.matrix)
-    assert sum(sizes) == 2 * sum(x.size for x in jax.tree.leaves(params)) - matrices + 4, "one moment for a matrix, two for another leaf"
+    assert sum(sizes) == 2 * sum(x.size for x in jax.tree.leaves(params)) - matrices + 4, (
+        "one moment for a matrix, two for another leaf"
+    )
     with Checkpoints(tmp_path / "checkpoints", 1) as made:
         made.save(1, {"opt_state": state}, {"step": 1})
     with Checkpoints(tmp_path / "checkpoints", None) as made:
@@ -193,17 +205,29 @@ def test_the_state_is_known_ahead_and_comes_back_from_disk(shape, tmp_path):
 def gathered(text):
     """Sizes of what all-gathers and all-reduces result in."""
     results = re.findall(r"= (\(?[^=]*?) all-(?:gather|reduce)(?:-start)?\(", text)
-    return [int(np.prod([int(n) for n in dims.split(",") if n])) for found in results for dims in re.findall(r"\w+\[([\d,]*)\]", found)]
+    return [
+        int(np.prod([int(n) for n in dims.split(",") if n]))
+        for found in results
+        for dims in re.findall(r"\w+\[([\d,]*)\]", found)
+    ]
 
 
 def compiled(mesh, declared):
     tx = transform(mesh, declared)
     params = param.tree_map(
-        lambda p: jax.ShapeDtypeStruct(p.shape, jnp.float32, sharding=jax.NamedSharding(mesh, p.spec(mesh, EXPERTS_RULES))), declared
+        lambda p: jax.ShapeDtypeStruct(
+            p.shape, jnp.float32, sharding=jax.NamedSharding(mesh, p.spec(mesh, EXPERTS_RULES))
+        ),
+        declared,
     )
     state = optimizer.abstract_state(tx, params, mesh)
     out = jax.tree.map(lambda s: s.sharding, (params, state))
-    return jax.jit(lambda g, s, p: optimizer.apply(tx, g, s, p)[:2], out_shardings=out).lower(params, state, params).compile().as_text()
+    return (
+        jax.jit(lambda g, s, p: optimizer.apply(tx, g, s, p)[:2], out_shardings=out)
+        .lower(params, state, params)
+        .compile()
+        .as_text()
+    )
 
 
 @pytest.mark.parametrize("shape", MESHES[:3], ids=str)

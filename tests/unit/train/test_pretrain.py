@@ -18,9 +18,23 @@ from podwright.train.pretrain.program import Batch, Setup
 
 # two groups: one written out, with a dense layer, and one scanned
 DIMS = HybridDims(
-    32, 4, 96, 64, 1, Mla(4, 16, 16, 16, 8, 16, 5e4, Yarn(4, 32, 1.0, 1.0)), Moe(8, 2, 32, 1, 2.827), Kda(4, 16, "bounded", 0), 2
+    32,
+    4,
+    96,
+    64,
+    1,
+    Mla(4, 16, 16, 16, 8, 16, 5e4, Yarn(4, 32, 1.0, 1.0)),
+    Moe(8, 2, 32, 1, 2.827),
+    Kda(4, 16, "bounded", 0),
+    2,
 )
-SMALL = ["batch_size=8", "sequence_length=64", "optimizer.warmup_ratio=0.0", "optimizer.learning_rate=0.01", "training.max_steps=10"]
+SMALL = [
+    "batch_size=8",
+    "sequence_length=64",
+    "optimizer.warmup_ratio=0.0",
+    "optimizer.learning_rate=0.01",
+    "training.max_steps=10",
+]
 
 
 def setup(*overrides, mesh=(1, 1, 1, 1, 1), dims=DIMS):
@@ -50,13 +64,19 @@ def batch(s, seed=0):
     return Batch(*(jax.device_put(np.ascontiguousarray(x), token_sharding(s.mesh)) for x in rows(s, seed)))
 
 
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}  # to compile; what is computed is the same
+QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+}  # to compile; what is computed is the same
 
 
 @functools.cache
 def programs(s):
     """Compiled once for all tests, when first called."""
-    return {name: functools.cache(lambda one=one: one.lower().compile(compiler_options=QUICK)) for name, one in program.programs(s).items()}
+    return {
+        name: functools.cache(lambda one=one: one.lower().compile(compiler_options=QUICK))
+        for name, one in program.programs(s).items()
+    }
 
 
 def run(s, steps=2):

@@ -21,7 +21,11 @@ def run(mesh, *overrides, steps=3):
     for _ in range(steps):
         state, figures = made["update"](state, batch)
         trace.append([float(figures[name]) for name in ("loss", "kl", "grad_norm", "entropy")])
-    return gather(batch.group.completions_PGT, s.mesh), np.array(trace), jax.tree.map(lambda x: gather(x, s.mesh), state.params)
+    return (
+        gather(batch.group.completions_PGT, s.mesh),
+        np.array(trace),
+        jax.tree.map(lambda x: gather(x, s.mesh), state.params),
+    )
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -87,7 +91,9 @@ def test_a_frozen_reference_stays_frozen_and_kl_grows(unsharded):
         kls.append(float(figures["kl"]))
     assert abs(kls[0]) < 1e-6 < kls[-1]
     jax.tree.map(np.testing.assert_array_equal, before, reference)
-    assert any((np.asarray(a) != b).any() for a, b in zip(jax.tree.leaves(state.params), jax.tree.leaves(before), strict=True))
+    assert any(
+        (np.asarray(a) != b).any() for a, b in zip(jax.tree.leaves(state.params), jax.tree.leaves(before), strict=True)
+    )
 
 
 def test_no_reference_is_needed_at_beta_zero():
@@ -117,7 +123,9 @@ def test_programs_lower_from_abstract_shapes_alone():
     assert sum(int(np.prod(p.shape)) for p in jax.tree.leaves(declared, is_leaf=param.is_param)) == s.dims.num_params()
 
 
-@pytest.mark.parametrize(("mesh", "num_test", "rows"), [((1, 1, 1), 3, 3), ((1, 8, 1), 3, 8), ((1, 8, 1), 9, 16), ((1, 1, 1), 999, 20)])
+@pytest.mark.parametrize(
+    ("mesh", "num_test", "rows"), [((1, 1, 1), 3, 3), ((1, 8, 1), 3, 8), ((1, 8, 1), 9, 16), ((1, 1, 1), 999, 20)]
+)
 def test_a_test_decodes_no_more_rows_than_there_are_questions(mesh, num_test, rows):
     made = program.programs(small.setup("evaluation.batch_size=20", mesh=mesh), num_test)
     assert made["evaluate"].arguments[1].shape[0] == rows

@@ -33,7 +33,9 @@ def scored(loaded: list[reward.LoadedReward]) -> dict[str, list[float]]:
 
 def test_shipped_rewards_under_the_names_recipes_use() -> None:
     names = ["check_answer", "format_reward"]
-    loaded = reward.load([Reward(function=f"podwright.train.grpo.reward:{n}", weight=w) for n, w in zip(names, (1.0, 0.5), strict=True)])
+    loaded = reward.load(
+        [Reward(function=f"podwright.train.grpo.reward:{n}", weight=w) for n, w in zip(names, (1.0, 0.5), strict=True)]
+    )
     assert [(r.name, r.weight) for r in loaded] == [("check_answer", 1.0), ("format_reward", 0.5)]
     assert scored(loaded) == {"check_answer": [3.0, 0.0], "format_reward": [0.0, 0.0]}
 
@@ -113,7 +115,9 @@ def test_what_a_reward_may_not_give(plugin, returned: str, says: str) -> None:
 
 def test_an_exception_names_the_sample(plugin) -> None:
     loaded = plugin("def f(prompts, completions, **columns): return [float(c.split()[1]) for c in completions]")
-    refused(lambda: scored(loaded), "the reward f failed: ValueError", "on sample 1 (question '2+2?', completion 'it is 5')")
+    refused(
+        lambda: scored(loaded), "the reward f failed: ValueError", "on sample 1 (question '2+2?', completion 'it is 5')"
+    )
 
 
 def test_an_exit_in_a_reward_is_a_fault_like_any_other(plugin) -> None:
@@ -162,7 +166,9 @@ def test_names_that_are_refused(function: str, says: str) -> None:
 
 def test_a_file_may_import_its_neighbour(plugin, tmp_path: Path) -> None:
     (tmp_path / "neighbour_of_mine.py").write_text("VALUE = 2.5")
-    loaded = plugin("import neighbour_of_mine\ndef f(prompts, completions, **columns): return [neighbour_of_mine.VALUE] * len(completions)")
+    loaded = plugin(
+        "import neighbour_of_mine\ndef f(prompts, completions, **columns): return [neighbour_of_mine.VALUE] * len(completions)"
+    )
     assert scored(loaded) == {"f": [2.5, 2.5]}
 
 
@@ -182,7 +188,9 @@ def test_two_functions_of_a_file_share_it(plugin) -> None:
 def test_numbers_of_a_large_batch_keep_their_order(plugin) -> None:
     loaded = plugin("def f(prompts, completions, **columns): return [len(c) for c in completions]")
     completions = ["x" * n for n in np.random.default_rng(0).integers(0, 50, 200)]
-    assert reward.score(loaded, completions, completions, {"question": completions})["f"] == [float(len(c)) for c in completions]
+    assert reward.score(loaded, completions, completions, {"question": completions})["f"] == [
+        float(len(c)) for c in completions
+    ]
 
 
 def refused(call, *says: str) -> None:

@@ -56,7 +56,9 @@ def test_tokens_come_from_the_distribution_that_is_reported(sampling, vocab):
     expected = expected_distribution(logits, sampling)
     n = 20_000
     uniform = jax.random.uniform(jax.random.key(3), (n,))
-    draw = jax.jit(lambda u, row: rollout.sample(jnp.broadcast_to(row, (n, vocab)), u, sampling))  # a constant row would be folded for long
+    draw = jax.jit(
+        lambda u, row: rollout.sample(jnp.broadcast_to(row, (n, vocab)), u, sampling)
+    )  # a constant row would be folded for long
     tokens, logps = draw(uniform, logits)
     np.testing.assert_allclose(np.exp(logps), expected[np.asarray(tokens)], rtol=2e-4)
     counts = np.bincount(tokens, minlength=vocab)
@@ -72,7 +74,9 @@ def test_tokens_come_from_the_distribution_that_is_reported(sampling, vocab):
 threshold = jax.jit(rollout.keep_threshold, static_argnums=1)
 V = 24
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False)
-logit = st.one_of(st.sampled_from([-np.inf, -0.0, 0.0, 1.0, 1.5, -2.0, np.finfo(np.float32).max, np.finfo(np.float32).min]), finite)
+logit = st.one_of(
+    st.sampled_from([-np.inf, -0.0, 0.0, 1.0, 1.5, -2.0, np.finfo(np.float32).max, np.finfo(np.float32).min]), finite
+)
 rows = hnp.arrays(np.float32, (3, V), elements=logit)
 
 
@@ -108,19 +112,27 @@ def test_filters_that_keep_everything_have_no_threshold():
 
 def test_a_vocabulary_spread_over_devices_is_filtered_where_it_is():
     z = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 1000)).astype(np.float32) * 4)
-    spread = jax.device_put(z, NamedSharding(make_mesh(schema.Mesh(fsdp=2, tensor=4), jax.devices()), Spec("fsdp", None, "tensor")))
+    spread = jax.device_put(
+        z, NamedSharding(make_mesh(schema.Mesh(fsdp=2, tensor=4), jax.devices()), Spec("fsdp", None, "tensor"))
+    )
     exact, both = Sampling(1.0, top_k=50), Sampling(1.0, top_k=50, top_p=0.7, min_p=0.01)
     np.testing.assert_array_equal(threshold(spread, exact), threshold(z, exact))
     np.testing.assert_array_equal(threshold(spread, both), threshold(z, both))
     text = threshold.lower(spread, both).compile().as_text()
-    assert "all-reduce" in text and not any(moved in text for moved in ("all-gather", "all-to-all", "collective-permute"))
+    assert "all-reduce" in text and not any(
+        moved in text for moved in ("all-gather", "all-to-all", "collective-permute")
+    )
 
 
 @pytest.fixture
 def chips(monkeypatch):
     """TPU devices that are not here, of which the compiler knows."""
     pytest.importorskip("libtpu")
-    for name, value in {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}.items():
+    for name, value in {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    }.items():
         monkeypatch.setenv(name, value)
     return list(topologies.get_topology_desc(platform="tpu", topology_name="v6e:2x2").devices)
 
@@ -174,7 +186,9 @@ def test_every_rollout_draws_other_noise_and_the_same_number_the_same():
     s = small.setup()
     made, weights = program.programs(s), small.params(s, scale=1.0)
     tokens, lengths = small.prompts(s)
-    first, second, again = (np.asarray(made["rollout"](weights, tokens, lengths, np.int32(n)).tokens_PGT) for n in (0, 1, 0))
+    first, second, again = (
+        np.asarray(made["rollout"](weights, tokens, lengths, np.int32(n)).tokens_PGT) for n in (0, 1, 0)
+    )
     assert (first != second).mean() > 0.5
     assert (first[:, 0] != first[:, 1]).mean() > 0.5
     np.testing.assert_array_equal(first, again)

@@ -12,7 +12,9 @@ from tests.unit.train import small
 
 
 def parts(lowered):
-    return {found[0] for name in re.findall(r'loc\("([^"]*)"', lowered.as_text(debug_info=True)) if (found := part_of(name))}
+    return {
+        found[0] for name in re.findall(r'loc\("([^"]*)"', lowered.as_text(debug_info=True)) if (found := part_of(name))
+    }
 
 
 def test_every_part_is_named_in_a_program():

@@ -15,7 +15,12 @@ from tests.unit.train import two_processes
 from tests.unit.train.two_processes import learner, loss, taken
 
 ROOT = Path(__file__).resolve().parents[3]
-CLOSE = {"adapters": 1e-5, "half": 2e-3, "whole": 1e-5, "compiled": 1e-5}  # of a loss of 6; float32 adds up in another order
+CLOSE = {
+    "adapters": 1e-5,
+    "half": 2e-3,
+    "whole": 1e-5,
+    "compiled": 1e-5,
+}  # of a loss of 6; float32 adds up in another order
 MOVED = 2e-3  # a weight; AdamW takes a step of the learning rate where rounding decides on the sign of a gradient of nearly 0
 
 
@@ -26,10 +31,22 @@ def together(out: Path, *cases: str) -> Seen:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])
-    fixed = {"PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    fixed = {
+        "PYTHONPATH": str(ROOT),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "WORLD_SIZE": "2",
+        "OMP_NUM_THREADS": "1",
+    }
     argv = [sys.executable, "-m", two_processes.__name__, str(out), *cases]
     started = [
-        subprocess.Popen(argv, cwd=ROOT, env=os.environ | fixed | {"RANK": str(n), "LOCAL_RANK": str(n)}, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            argv,
+            cwd=ROOT,
+            env=os.environ | fixed | {"RANK": str(n), "LOCAL_RANK": str(n)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for n in (0, 1)
     ]
     said = [process.communicate(timeout=600)[1] for process in started]
@@ -40,7 +57,9 @@ def together(out: Path, *cases: str) -> Seen:
 
 def close(one: dict[str, Any], other: dict[str, Any], within: float) -> None:
     for a, b in zip(one["figures"], other["figures"], strict=True):
-        assert a["loss"] == pytest.approx(b["loss"], rel=within) and a["grad_norm"] == pytest.approx(b["grad_norm"], rel=10 * within)
+        assert a["loss"] == pytest.approx(b["loss"], rel=within) and a["grad_norm"] == pytest.approx(
+            b["grad_norm"], rel=10 * within
+        )
         assert a.get("skipped") == b.get("skipped") and a["learning_rate"] == b["learning_rate"]
     assert one["end"].keys() == other["end"].keys()
     assert all(torch.allclose(x, other["end"][name], atol=MOVED) for name, x in one["end"].items())
@@ -108,7 +127,9 @@ def test_compiled_layers_compute_the_same(extra: tuple[str, ...]) -> None:
     counted.clear()
     for steps in (range(1), range(1, 3)):
         for one, other in zip(taken(plain, steps), taken(compiled, steps), strict=True):
-            assert one["loss"] == pytest.approx(other["loss"], rel=1e-5) and one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)
+            assert one["loss"] == pytest.approx(other["loss"], rel=1e-5) and one["grad_norm"] == pytest.approx(
+                other["grad_norm"], rel=1e-4
+            )
         with torch.compiler.set_stance("force_eager"):
             assert loss(compiled, 2) == pytest.approx(loss(plain, 2), rel=1e-5)
     assert counted["frames"]["ok"] == 1 and not counted["graph_break"], counted

@@ -66,7 +66,9 @@ def out(folder: Path) -> Path:
     document = json.loads(said.getvalue())
     assert document["directory"] == str(folder / "out") and document["num_params"] == 854_144
     assert set(document["onnx_differences"]) == {"aligner-text", "aligner-image", "aligner-audio", "projector"}
-    assert document["files"] == sorted(str(p.relative_to(folder / "out")) for p in (folder / "out").rglob("*") if p.is_file())
+    assert document["files"] == sorted(
+        str(p.relative_to(folder / "out")) for p in (folder / "out").rglob("*") if p.is_file()
+    )
     return folder / "out"
 
 
@@ -137,7 +139,10 @@ def test_a_graph_that_computes_something_else_is_not_written(tmp_path: Path, mon
     monkeypatch.setattr(graphs, "_TOLERANCE", 0.0)
     with pytest.raises(AssertionError, match=r"one\.onnx computes something else"):
         graphs._graph(
-            tmp_path / "one.onnx", nn.Sequential(nn.Linear(96, 96), nn.GELU(), nn.Linear(96, 96)), {"input": torch.randn(2, 96)}, "y"
+            tmp_path / "one.onnx",
+            nn.Sequential(nn.Linear(96, 96), nn.GELU(), nn.Linear(96, 96)),
+            {"input": torch.randn(2, 96)},
+            "y",
         )
 
 
@@ -155,11 +160,15 @@ def test_a_run_that_trained_all_its_weights_has_no_adapters(folder: Path, run: t
     nn.init.normal_(built.llm.model.norm.weight)
     state = {name: p.detach() for name, p in built.trained().items()}
     run.tokenizer.save(whole.tokenizer)
-    checkpoints.write(whole.weights, {"model_state_dict": state, "config": asked.model_dump(mode="json"), "run_id": "whole"})
+    checkpoints.write(
+        whole.weights, {"model_state_dict": state, "config": asked.model_dump(mode="json"), "run_id": "whole"}
+    )
     files = export.export(whole.path, folder / "whole-out", onnx=False)["files"]
     assert "model.safetensors" in files and not any(f.startswith((export.ADAPTERS, export.ONNX)) for f in files)
     with torch.no_grad():
-        assert torch.equal(trained.open_(folder / "whole-out").model.llm(TOKENS).logits, built.eval().llm(TOKENS).logits)
+        assert torch.equal(
+            trained.open_(folder / "whole-out").model.llm(TOKENS).logits, built.eval().llm(TOKENS).logits
+        )
 
 
 def test_a_run_graded_again_says_what_it_said(folder: Path, out: Path) -> None:
@@ -167,7 +176,9 @@ def test_a_run_graded_again_says_what_it_said(folder: Path, out: Path) -> None:
     found = examine.examine(path, "", 0, [])
     (after,) = [e for e in read_jsonl(path / "events.jsonl") if e["event"] == "evaluation" and e["when"] == "after"]
     assert (found["num"], found["left_out"], found["json_valid"]["accuracy"]) == (5, 0, 1.0)
-    assert found["accuracy"]["accuracy"] == after["accuracy"] and found["loss"] == pytest.approx(after["loss"], rel=1e-5)
+    assert found["accuracy"]["accuracy"] == after["accuracy"] and found["loss"] == pytest.approx(
+        after["loss"], rel=1e-5
+    )
     assert {name: one["accuracy"] for name, one in found["fields"].items()} == after["fields"]
     assert all(found[name] == after[name] for name in ("majority", "majority_fields", "without_image", "without_audio"))
     ears = found["fields"]["ears"]
@@ -179,9 +190,15 @@ def test_a_run_graded_again_says_what_it_said(folder: Path, out: Path) -> None:
     assert sorted(folder.rglob("*")) == before, "an export stays as it is"
 
 
-def test_of_a_foreign_file_every_line_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_of_a_foreign_file_every_line_is_asked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     file, path = folder / "cats" / "val.jsonl", folder / "runs" / "r"
-    monkeypatch.setattr(sys, "argv", ["podwright.train", "eval", str(path), "evaluation.batch_size=2", "--data", str(file), "--limit", "3"])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["podwright.train", "eval", str(path), "evaluation.batch_size=2", "--data", str(file), "--limit", "3"],
+    )
     assert entry.main() == 0
     found = json.loads(capsys.readouterr().out)
     assert found["num"] == 3 and found["data"] == str(file) and "majority" not in found
@@ -210,8 +227,12 @@ def test_what_cannot_be_opened_is_one_line(folder: Path, out: Path, tmp_path: Pa
     wrong = {
         "cannot be read": [{"model_state_dict": state}, [1], {"model_state_dict": 3, "config": config, "run_id": "r"}],
         "holds no recipe": [{"model_state_dict": state, "config": "r", "run_id": "r"}],
-        "kind='other' is not a kind": [{"model_state_dict": state, "config": config | {"kind": "other"}, "run_id": "r"}],
-        "does not fit": [{"model_state_dict": {k: v for k, v in state.items() if k != name}, "config": config, "run_id": "r"}],
+        "kind='other' is not a kind": [
+            {"model_state_dict": state, "config": config | {"kind": "other"}, "run_id": "r"}
+        ],
+        "does not fit": [
+            {"model_state_dict": {k: v for k, v in state.items() if k != name}, "config": config, "run_id": "r"}
+        ],
     }
     for said, values in wrong.items():
         for value in values:
@@ -229,7 +250,8 @@ def test_what_cannot_be_opened_is_one_line(folder: Path, out: Path, tmp_path: Pa
     with pytest.raises(UserError, match="is not empty"):
         export.export(run.path, out, onnx=False)
     with pytest.raises(
-        UserError, match=r"the prompt has \d{4,} tokens, and prompt and answer share data.max_text_length=\d+; give a shorter --text"
+        UserError,
+        match=r"the prompt has \d{4,} tokens, and prompt and answer share data.max_text_length=\d+; give a shorter --text",
     ):
         predict.predict(out, {}, "What is this cat up to? " * 900, tmp_path / "o")
     copy = tmp_path / "copy"
@@ -271,8 +293,13 @@ def test_an_export_takes_no_place_but_its_own(folder: Path, tmp_path: Path, monk
         export.export(folder / "runs" / "r", tmp_path / "file", onnx=False)
 
 
-def test_options_that_are_for_another_kind_of_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    for argv, said in ((["export", str(tmp_path), "out", "--onnx"], "--onnx is for multimodal"), (["eval", str(tmp_path)], "what to ask")):
+def test_options_that_are_for_another_kind_of_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    for argv, said in (
+        (["export", str(tmp_path), "out", "--onnx"], "--onnx is for multimodal"),
+        (["eval", str(tmp_path)], "what to ask"),
+    ):
         monkeypatch.setattr(sys, "argv", ["podwright.train", *argv])
         assert entry.main() == 2
         assert said in json.loads(capsys.readouterr().out)["error"]

@@ -25,10 +25,18 @@ def started(run: RunDir, case: str, size: int = 2) -> list[subprocess.Popen[str]
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])
-    fixed = {"PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1"}
+    fixed = {
+        "PYTHONPATH": str(ROOT),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "WORLD_SIZE": str(size),
+        "OMP_NUM_THREADS": "1",
+    }
     argv = [sys.executable, "-m", together.__name__, str(run.path), case]
     return [
-        subprocess.Popen(argv, env=os.environ | fixed | {"RANK": str(n), "LOCAL_RANK": str(n)}, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            argv, env=os.environ | fixed | {"RANK": str(n), "LOCAL_RANK": str(n)}, stdout=subprocess.PIPE, text=True
+        )
         for n in range(size)
     ]
 
@@ -46,8 +54,13 @@ def test_a_run_that_hangs_leaves_every_stack_and_says_who_is_elsewhere(tmp_path:
     assert (end["ending"], end["step"], other["ending"]) == (Ending.STALLED, 5, Ending.STALLED)
     host = socket.gethostname()
     assert f": rank 1 (host {host}) is at podwright/train/multimodal/course.py:" in end["detail"]
-    assert "unit/train/together.py:" in end["detail"] and "in forever; rank 0 at podwright/train/multimodal/world.py:" in end["detail"]
-    assert "stacks-*.txt, then type: podwright resume" in end["fix"] and said[0].startswith("STALLED: no step has ended for ")
+    assert (
+        "unit/train/together.py:" in end["detail"]
+        and "in forever; rank 0 at podwright/train/multimodal/world.py:" in end["detail"]
+    )
+    assert "stacks-*.txt, then type: podwright resume" in end["fix"] and said[0].startswith(
+        "STALLED: no step has ended for "
+    )
     notices = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]
     assert len(notices) == 2 and "rank 1 (host" in notices[0] and "attempts/1/stacks-*.txt has the stacks" in notices[0]
 
@@ -58,7 +71,8 @@ def test_a_process_that_the_others_wait_for_is_named_once(tmp_path: Path) -> Non
     assert [(p.communicate(timeout=90), p.returncode)[1] for p in processes] == [0, 0]
     (said,) = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]
     found = re.match(
-        rf"rank 1 \(host {socket.gethostname()}\) takes ([\d.]+) times as long as the others for its part of a step \(0\.03", said
+        rf"rank 1 \(host {socket.gethostname()}\) takes ([\d.]+) times as long as the others for its part of a step \(0\.03",
+        said,
     )
     assert found and 2 < float(found[1]) < 3.5, said
     steps = read_metrics(run.metrics)["multimodal"]
@@ -85,7 +99,9 @@ def test_a_process_is_slow_after_three_windows_in_a_row(monkeypatch: pytest.Monk
     monkeypatch.setattr(World, "gathered", lambda self, mine: [mine, ("n2", mine[1] * next(seen), mine[2])])
     watched = Stragglers(World(0, 2))
     said = [watched.stepped(0.1, 0.2) for _ in range(7 * 20)]
-    assert [n // 20 for n, notices in enumerate(said) if notices] == [5] and "rank 1 (host n2) takes 2.0 times" in said[119][0]
+    assert [n // 20 for n, notices in enumerate(said) if notices] == [5] and "rank 1 (host n2) takes 2.0 times" in said[
+        119
+    ][0]
 
 
 def test_patience_follows_the_pace_of_the_steps() -> None:

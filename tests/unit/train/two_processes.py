@@ -54,7 +54,9 @@ def taken(one: Learner, steps: range) -> list[dict[str, Any]]:
     found = []
     for step in steps:
         all_ = batches(step)
-        found.append(updates.update(one, all_[one.world.rank :: one.world.size], sum(len(b.labelled) for b in all_), step))
+        found.append(
+            updates.update(one, all_[one.world.rank :: one.world.size], sum(len(b.labelled) for b in all_), step)
+        )
     return found
 
 
@@ -70,11 +72,16 @@ def main(out: Path, *cases: str) -> None:
         for kind in ("ddp", "fsdp"):
             one = learner(case, world, f"training.fsdp={kind == 'fsdp'}".lower())
             seen[case, kind] = {"figures": taken(one, range(2)), "state": copy.deepcopy(one.state())}
-            with spread.gathered(one.model), torch.compiler.set_stance("force_eager"):  # the first process answers more than the other
+            with (
+                spread.gathered(one.model),
+                torch.compiler.set_stance("force_eager"),
+            ):  # the first process answers more than the other
                 seen[case, kind]["loss"] = loss(one, 4 - 3 * world.rank)
             seen[case, kind]["figures"] += taken(one, range(2, 3))
             seen[case, kind]["end"] = one.trained()
-            seen[case, kind]["own"] = sum(p.to_local().numel() if kind == "fsdp" else p.numel() for p in one.model.parameters())
+            seen[case, kind]["own"] = sum(
+                p.to_local().numel() if kind == "fsdp" else p.numel() for p in one.model.parameters()
+            )
         for kind, other in (("ddp", "fsdp"), ("fsdp", "ddp")):
             one = learner(case, world, f"training.fsdp={kind == 'fsdp'}".lower())
             one.load(copy.deepcopy(seen[case, other]["state"]))

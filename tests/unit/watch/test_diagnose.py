@@ -44,9 +44,21 @@ def test_what_the_trainer_wrote_last_counts(tmp_path: Path) -> None:
         ("XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory\n", 1, False, Ending.OUT_OF_MEMORY, "RESOURCE_EXHAUSTED"),
         (f"ValueError: {DISK_FULL}\n", 1, False, Ending.CRASHED, "a disk is full, or your share of it: "),
         (f"step 1\n{DISK_FULL}\n", -9, False, Ending.CRASHED, "No space left on device"),
-        ("OSError: [Errno 122] Disk quota exceeded: 'x'\n", 1, False, Ending.CRASHED, "share of it: OSError: [Errno 122]"),
+        (
+            "OSError: [Errno 122] Disk quota exceeded: 'x'\n",
+            1,
+            False,
+            Ending.CRASHED,
+            "share of it: OSError: [Errno 122]",
+        ),
         ("step 1\nterminate called: std::bad_alloc\n", -6, False, Ending.OUT_OF_MEMORY, "bad_alloc"),
-        ("Traceback (most recent call last):\nKeyError: 'x'\n\n", 1, False, Ending.CRASHED, "KeyError: 'x' (exit code 1)"),
+        (
+            "Traceback (most recent call last):\nKeyError: 'x'\n\n",
+            1,
+            False,
+            Ending.CRASHED,
+            "KeyError: 'x' (exit code 1)",
+        ),
         ("Traceback (most recent call last):\nKeyError: 'x'\n", None, False, Ending.CRASHED, "KeyError: 'x'"),
         (
             "F1 Terminating process because the JAX distributed service detected fatal errors.\n  @ 0x7f (unknown)\n",
@@ -85,7 +97,9 @@ def test_a_last_word_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> N
 
 def test_the_fault_of_another_process_counts_when_the_first_left_no_word(tmp_path: Path) -> None:
     run = attempt(tmp_path, "F1 Terminating process because the JAX distributed service detected fatal errors.\n")
-    run.exit(1, 2).write_text(json.dumps({"ending": "OUT_OF_MEMORY", "detail": "no room", "fix": "smaller", "step": None}))
+    run.exit(1, 2).write_text(
+        json.dumps({"ending": "OUT_OF_MEMORY", "detail": "no room", "fix": "smaller", "step": None})
+    )
     found = outcome(run, 1, Polled(Process.ENDED, -6), False)
     assert (found.ending, found.detail, found.fix) == (Ending.OUT_OF_MEMORY, "no room (in process 2)", "smaller")
     run.exit(1, 2).write_text("[]")

@@ -57,7 +57,12 @@ def test_the_main_stage_is_named_like_the_kind(tmp_path: Path) -> None:
     write(run.metrics, *(step(n, float(n), "pretrain") for n in range(1, 8)))
     write(run.events, {"event": "resumed", "step": 5, "stage": "pretrain", "time": 10.0, "attempt": 2})
     progress.update()
-    assert (progress.main, progress.stage, progress.step_of(progress.main), progress.max_steps) == ("pretrain", "pretrain", 5, 10)
+    assert (progress.main, progress.stage, progress.step_of(progress.main), progress.max_steps) == (
+        "pretrain",
+        "pretrain",
+        5,
+        10,
+    )
     assert progress.accuracy(first=True) is None and progress.held_out_loss(first=True) is None
 
 
@@ -81,7 +86,10 @@ def test_accuracy_before_and_latest(tmp_path: Path) -> None:
     progress = Progress(run, RECIPE)
     assert progress.accuracy(first=True) is None
     for n, (when, accuracy) in enumerate([("before", 0.25), ("during", 0.5), ("after", 0.75)]):
-        write(run.events, {"event": "evaluation", "when": when, "strict": {"accuracy": accuracy}, "num": 4, "time": float(n)})
+        write(
+            run.events,
+            {"event": "evaluation", "when": when, "strict": {"accuracy": accuracy}, "num": 4, "time": float(n)},
+        )
     write(run.events, {"event": "notice", "message": "3 prompts left out", "time": 9.0})
     progress.update()
     assert (progress.accuracy(first=True), progress.accuracy(first=False)) == (0.25, 0.75)

@@ -49,8 +49,16 @@ def test_good_news_is_no_failure(line: str) -> None:
 
 
 def test_a_cause_comes_before_what_follows_from_it() -> None:
-    text = (LOGS / "peer-gone.log").read_text() + (LOGS / "gloo-timeout.log").read_text() + (LOGS / "cuda-out-of-memory.log").read_text()
-    assert [match["rule"] for match in explain.lines(text.splitlines())] == ["cuda-out-of-memory", "peer-gone", "gloo-timeout"]
+    text = (
+        (LOGS / "peer-gone.log").read_text()
+        + (LOGS / "gloo-timeout.log").read_text()
+        + (LOGS / "cuda-out-of-memory.log").read_text()
+    )
+    assert [match["rule"] for match in explain.lines(text.splitlines())] == [
+        "cuda-out-of-memory",
+        "peer-gone",
+        "gloo-timeout",
+    ]
 
 
 def attempted(folder: Path, **logs: str) -> RunDir:
@@ -67,7 +75,10 @@ def test_all_logs_of_the_last_attempt_are_read(tmp_path: Path) -> None:
     (run.attempt(10) / "log.txt").write_text("RuntimeError: Connection closed by peer [10.0.0.4]\n")
     (run.attempt(10) / "log-1.txt").write_text("OSError: [Errno 28] No space left on device\n\xff\n")
     found = explain.run(run)
-    assert [(match["rule"], Path(match["file"]).name) for match in found] == [("disk-full", "log-1.txt"), ("peer-gone", "log.txt")]
+    assert [(match["rule"], Path(match["file"]).name) for match in found] == [
+        ("disk-full", "log-1.txt"),
+        ("peer-gone", "log.txt"),
+    ]
     assert f"podwright resume {run.typed}" in found[0]["remedy"]
     with pytest.raises(UserError, match="has not started yet"):
         explain.run(RunDir(tmp_path / "dogs"))
@@ -88,14 +99,19 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     (tmp_path / "fine.log").write_text("step 1\nstep 2\n")
     code, text = said(str(tmp_path / "fine.log"))
     assert code == 1 and "nothing that is known" in text
-    monkeypatch.setattr("sys.stdin", io.StringIO("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-21 DUE TO TIME LIMIT ***\n"))
+    monkeypatch.setattr(
+        "sys.stdin", io.StringIO("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-21 DUE TO TIME LIMIT ***\n")
+    )
     assert json.loads(said("-", "--json")[1])["matches"][0]["rule"] == "slurm-time"
     assert said("no-such-run")[0] == 2
     run = attempted(tmp_path, log="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n")
     run.journal.write_text("")
     code, text = said(str(run.path), "--json")
     assert json.loads(text)["matches"][0]["rule"] == "cuda-out-of-memory"
-    write_json(run.exit(1), {"ending": "BAD_INPUT", "step": None, "detail": "data.source=x has no lines", "fix": "give another"})
+    write_json(
+        run.exit(1),
+        {"ending": "BAD_INPUT", "step": None, "detail": "data.source=x has no lines", "fix": "give another"},
+    )
     assert json.loads(said(str(run.path), "--json")[1])["matches"][0]["rule"] == "cuda-out-of-memory"
     run.log(1).write_text("step 1\n")
     code, text = said(str(run.path))

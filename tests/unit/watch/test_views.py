@@ -55,7 +55,15 @@ def test_the_live_view_shows_bar_figures_accuracy_and_warnings(tmp_path: Path) -
     live.refresh("running", 1)
     live.close()
     shown = out.getvalue()
-    for piece in ("40/100", "ETA 0:30:00", "reward 2.500", "KL 0.0200", "tokens/s 1,23", "12.5 % before", "trackers are behind"):
+    for piece in (
+        "40/100",
+        "ETA 0:30:00",
+        "reward 2.500",
+        "KL 0.0200",
+        "tokens/s 1,23",
+        "12.5 % before",
+        "trackers are behind",
+    ):
         assert piece in shown, piece
 
 
@@ -71,7 +79,13 @@ def test_a_run_that_pretrains_shows_loss_and_held_out_loss(tmp_path: Path) -> No
     live.refresh("running", 1)
     live.close()
     shown = out.getvalue()
-    for piece in ("40/100", "loss 2.2500", "expert load 1.50", "tokens/s/device 4,321", "held-out loss 5.5000 before, 3.1250 latest"):
+    for piece in (
+        "40/100",
+        "loss 2.2500",
+        "expert load 1.50",
+        "tokens/s/device 4,321",
+        "held-out loss 5.5000 before, 3.1250 latest",
+    ):
         assert piece in shown, piece
     assert "accuracy" not in shown
 
