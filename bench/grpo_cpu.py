@@ -82,7 +82,7 @@ def ours(config: dict, steps: int, quiet) -> dict:
         c["rope_theta"],
         c["norm_eps"],
     )
-    setup = program.Setup(recipe, dims, make_mesh(recipe.mesh), (-1,), 0)
+    setup = program.GrpoSetup(recipe, dims, make_mesh(recipe.mesh), (-1,), 0)
     n = steps * c["prompts"]
     tokens = np.random.default_rng(c["seed"]).integers(3, c["vocab"], (n, c["prompt_len"])).astype(np.int32)
     example = Example("q", "1", "#### 1")

@@ -3,7 +3,7 @@
     python bench/muon_tpu.py [--out bench/results/FILE.json] [--rows N]
 
 Each row is one update with clipping and weight decay, compiled with libtpu in a process of its own, on a machine without a TPU. Memory
-is the compiler's; FLOPs, traffic and the seconds predicted are those of its schedule (podwright/plan/roofline.py). The compiler is ended
+is the compiler's; FLOPs, traffic and the seconds predicted are those of its schedule (podwright/plan/compiled/roofline.py). The compiler is ended
 once it has assigned its buffers. All rows take about five minutes of a free core.
 """
 
@@ -27,8 +27,8 @@ sys.path.insert(0, str(HERE.parent))
 
 from podwright import slices  # noqa: E402
 from podwright.models.param import RULES, Param  # noqa: E402
-from podwright.plan import costs, dump  # noqa: E402
-from podwright.plan.compile import _TPU_ENV, _whole  # noqa: E402
+from podwright.plan.compiled import costs, dump  # noqa: E402
+from podwright.plan.compiled.compile import _TPU_ENV, _whole  # noqa: E402
 
 ON = "tpu7x-64"
 MESHES = ((1, 64, 1), (1, 16, 4))  # the second is that of the published run
@@ -178,7 +178,7 @@ def compile_one(name: str, mesh: list[int], by: str) -> None:
     libtpu = slices.parse(ON).libtpu
     assert libtpu
     devices = topologies.get_topology_desc(platform="tpu", topology_name=libtpu[0], **libtpu[1]).devices
-    placed = make_mesh(schema.Mesh(data=mesh[0], fsdp=mesh[1], tensor=mesh[2]), list(devices))
+    placed = make_mesh(schema.GrpoMesh(data=mesh[0], fsdp=mesh[1], tensor=mesh[2]), list(devices))
     rate = optimizer.schedule(5e-4, 0.1, 1000)
     tx = muon.muon(
         declared,

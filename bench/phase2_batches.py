@@ -18,10 +18,11 @@ from stamp import keep, stamp
 
 from podwright.accelerators import GIB, GPUS
 from podwright.data.lines import Lengths
-from podwright.plan.tracked import SAFE
+from podwright.plan.compiled.torch_memory import SAFE
 from podwright.recipe import llm, load
-from podwright.train.multimodal import memory, model
+from podwright.train.multimodal import memory
 from podwright.train.multimodal.memory import Shadow
+from podwright.train.multimodal.networks import model
 
 NAMES = ("V100-16GB", "RTX-3090", "RTX-4090", "A100-40GB", "A100-80GB", "H100-80GB", "H200")
 GUIDE = {"V100-16GB": "8-16", "RTX-3090": "16-32", "RTX-4090": "16-32", "A100-40GB": "32-64"}
@@ -65,7 +66,7 @@ def as_the_original(found: Shadow) -> None:
                     module._parameters[name] = torch.nn.Parameter(torch.empty(p.shape), requires_grad=False)
         built.llm.lm_head.weight = built.llm.get_input_embeddings().weight
 
-    def forward(batch: model.Batch) -> torch.Tensor:
+    def forward(batch: model.MultimodalBatch) -> torch.Tensor:
         soft = built.projector(batch.features, batch.present)
         inputs = torch.cat([soft, built.embed(batch.tokens)], 1)
         ones = torch.ones(inputs.shape[:2], dtype=torch.long)

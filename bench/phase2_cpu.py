@@ -43,7 +43,9 @@ def made(folder: Path):
 
     from podwright.recipe import llm, load
     from podwright.rundir import RunDir
-    from podwright.train.multimodal import inputs, model, world
+    from podwright.train.multimodal.data import inputs
+    from podwright.train.multimodal.networks import model
+    from podwright.train.multimodal.processes import world
 
     torch.set_num_threads(os.cpu_count() or 1)
     prompt = load.load("phase2-qwen2.5-0.5b-cluster").data.system_prompt
@@ -55,7 +57,9 @@ def made(folder: Path):
 
 
 def ours(folder: Path, steps: int) -> list[float]:
-    from podwright.train.multimodal import batches, updates, world
+    from podwright.train.multimodal import updates
+    from podwright.train.multimodal.data import batches
+    from podwright.train.multimodal.processes import world
 
     recipe, found, built = made(folder)
     learner = updates.learner(built, recipe, world.World(), 100)
@@ -73,7 +77,7 @@ def ours(folder: Path, steps: int) -> list[float]:
 def plain(folder: Path, steps: int) -> list[float]:
     import torch
 
-    from podwright.train.multimodal import features
+    from podwright.train.multimodal.data import features
 
     recipe, found, built = made(folder)
     sight = features.sight(recipe)

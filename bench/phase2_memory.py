@@ -72,8 +72,9 @@ def held(field: str) -> float:
 def measured(name: str) -> float:
     import torch
 
-    from podwright.train.multimodal import model, updates
-    from podwright.train.multimodal.world import World
+    from podwright.train.multimodal import updates
+    from podwright.train.multimodal.networks import model
+    from podwright.train.multimodal.processes.world import World
 
     torch.set_num_threads(os.cpu_count() or 1)
     recipe, dims = case(name)
@@ -83,7 +84,7 @@ def measured(name: str) -> float:
     learner = updates.learner(model.around(model.random(dims), recipe), recipe, World(), 10)
     size, width = recipe.per_device_batch_size, LINE
     places = [n * width + width // 2 + i for n in range(size) for i in range(width // 2)]
-    batch = model.Batch(
+    batch = model.MultimodalBatch(
         torch.randn(size, 2, recipe.aligner.dim),
         torch.ones(size, 2, dtype=torch.bool),
         torch.randint(0, dims.vocab_size, (size, width)),

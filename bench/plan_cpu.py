@@ -2,7 +2,7 @@
 
     python bench/plan_cpu.py [--with "nice -n -5"] [--rows NAME...] [--rounds 2] [--out bench/results/plan_cpu-DATE.json]
 
-The prices are calibrated first, as a plan does it (plan/calibrate.py), on models that are not among the rows. Then every row's
+The prices are calibrated first, as a plan does it (plan/compiled/calibrate.py), on models that are not among the rows. Then every row's
 programs are compiled, predicted from the compiled text and timed: no completion ends early, all tokens are drawn. A program's time is
 the median of a round of runs, in the least disturbed of all rounds. `--with` goes before the commands of the processes that time.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from stamp import stamp
 
 from podwright import slices
-from podwright.plan import calibrate, environment, hlo
+from podwright.plan.compiled import calibrate, environment, hlo
 from podwright.recipe import load
 from podwright.recipe.models import MODELS, Qwen3Dims
 from podwright.shell import Shell

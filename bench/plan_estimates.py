@@ -24,7 +24,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from podwright import slices  # noqa: E402
-from podwright.plan import meshes, pace  # noqa: E402
+from podwright.plan.checks import meshes  # noqa: E402
+from podwright.plan.estimates import step_time_estimate  # noqa: E402
 from podwright.recipe import load  # noqa: E402
 from podwright.recipe.models import find  # noqa: E402
 
@@ -153,7 +154,9 @@ def row(recipe: str, on: str, overrides: str, cache: Path) -> dict:
     resolved, where = load.load(recipe, overrides.split()), slices.parse(on)
     if document["step"] and resolved.kind == "grpo":
         estimated_s = sum(
-            pace.step_seconds(resolved, find(resolved.model.name), meshes.resolved(resolved, where), where).values()
+            step_time_estimate.step_seconds(
+                resolved, find(resolved.model.name), meshes.resolved(resolved, where), where
+            ).values()
         )
         made |= {"estimated_step_s": round(estimated_s, 4), "compiled_step_s": round(document["step"]["step_s"], 4)}
         made["step_error"] = round(estimated_s / document["step"]["step_s"] - 1, 4)

@@ -22,8 +22,8 @@ from stamp import stamp
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from podwright.plan.check import check  # noqa: E402
-from podwright.plan.topology import factorisations, refusal  # noqa: E402
+from podwright.plan.checks.topology import factorisations, refusal  # noqa: E402
+from podwright.plan.make import check  # noqa: E402
 from podwright.recipe.load import load  # noqa: E402
 from podwright.slices import parse  # noqa: E402
 from tests.unit.plan import real_meshes  # noqa: E402

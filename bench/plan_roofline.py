@@ -26,7 +26,7 @@ sys.path.insert(0, str(HERE.parent))
 from plan_models import ROWS, Row  # noqa: E402
 
 from podwright.accelerators import TPUS  # noqa: E402
-from podwright.plan import hlo, roofline  # noqa: E402
+from podwright.plan.compiled import hlo, roofline  # noqa: E402
 
 WRITTEN, REFUSED = "*memory-usage-report.txt", "*oom_intermediate_module.txt"
 LIMIT_S = 3600

@@ -77,16 +77,16 @@ def ours(steps: int, own_dims: bool) -> dict:
 
     from podwright.recipe import hybrid
     from podwright.train.mesh import make_mesh, to_device
-    from podwright.train.pretrain.program import Batch, Setup, new_state, programs
+    from podwright.train.pretrain.program import PretrainBatch, PretrainSetup, new_state, programs
 
     recipe, dims = wanted()
     dims = hybrid.find(RECIPE) if own_dims else dims
-    setup = Setup(recipe, dims, make_mesh(recipe.mesh))
+    setup = PretrainSetup(recipe, dims, make_mesh(recipe.mesh))
     rows = tokens(recipe, dims)
     n = recipe.sequence_length
     positions = np.broadcast_to(np.arange(n, dtype=np.int32), rows[:, 1:].shape)
     arrays = rows[:, :-1], rows[:, 1:], positions, np.ones_like(positions)
-    batch = Batch(*(to_device(np.ascontiguousarray(x), setup.mesh) for x in arrays))
+    batch = PretrainBatch(*(to_device(np.ascontiguousarray(x), setup.mesh) for x in arrays))
     state, update = new_state(setup), programs(setup)["update"]
 
     def step() -> float:

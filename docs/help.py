@@ -16,11 +16,11 @@ from typing import Any
 import typer.main
 
 from podwright.accelerators import GIB, GPUS, TPUS, Accelerator
-from podwright.cli import app
-from podwright.plan import memory
-from podwright.plan.roofline import PHASES
+from podwright.cli.app import app
+from podwright.plan.compiled.roofline import PHASES
+from podwright.plan.estimates import memory
 from podwright.recipe import load
-from podwright.recipe.alignment import AlignmentRecipe
+from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.schema import GrpoRecipe
@@ -371,7 +371,7 @@ def ssh_keys() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "recipe-keys": recipe_keys,
     "multimodal-keys": lambda: recipe_keys(MultimodalRecipe),
-    "alignment-keys": lambda: recipe_keys(AlignmentRecipe),
+    "contrastive-keys": lambda: recipe_keys(ContrastiveRecipe),
     "endings": endings,
     "diagnosis": diagnosis,
     "budgets": budgets,

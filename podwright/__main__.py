@@ -2,7 +2,7 @@
 
 import sys
 
-from podwright.cli import main
+from podwright.cli.app import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from podwright.cli import main
+from podwright.cli.app import main
 from podwright.run import decide, drive, journal
 from podwright.rundir import RunDir
 from podwright.targets import local, slurm

@@ -10,8 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from podwright import cli, slices, targets
+from podwright import slices, targets
 from podwright.accelerators import GPUS, TPUS
+from podwright.cli import app
 from podwright.recipe import load
 from podwright.run.states import ENDINGS
 
@@ -109,7 +110,7 @@ def own_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("own_targets")
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_commands_parse(page: str, command: str) -> None:
-    words = cli.words(shlex.split(command)[1:])
+    words = app.words(shlex.split(command)[1:])
     verb = " ".join(words[:2]) if " ".join(words[:2]) in VERBS else words[0]
     assert verb in VERBS, f"{page}: there is no verb {verb}"
     rest = words[len(verb.split()) :]

@@ -26,7 +26,7 @@ NO_MEDIA = "PIL and av, which decode files, are not installed"
 
 
 @dataclasses.dataclass(frozen=True)
-class Example:
+class AnnotatedExample:
     """A valid line."""
 
     line: int
@@ -37,7 +37,7 @@ class Example:
     """of image, audio or video"""
 
 
-Budget = Callable[[Example], tuple[int, int]]
+Budget = Callable[[AnnotatedExample], tuple[int, int]]
 """tokens of prompt and of response"""
 
 
@@ -51,7 +51,7 @@ def is_annotated(path: Path) -> bool:
     return False
 
 
-def read(path: Path) -> tuple[list[Example], list[Record]]:
+def read(path: Path) -> tuple[list[AnnotatedExample], list[Record]]:
     """The valid lines of a file and the faults of the others; media are not opened."""
     good, faults = [], []
     for number, parsed, wrong in numbered(path):
@@ -68,8 +68,8 @@ def check(path: Path, budget: Budget | None = None, max_text_length: int = 0) ->
     if not path.is_file():
         raise UserError(f"there is no {path}", "check the path")
     good, faults = read(path)
-    whole: list[Example] = []
-    seen: dict[tuple[str, ...], Example] = {}
+    whole: list[AnnotatedExample] = []
+    seen: dict[tuple[str, ...], AnnotatedExample] = {}
     for one in good:
         found = [*_media(one), *_repeated(one, seen)]
         if budget is not None and sum(lengths := budget(one)) > max_text_length:
@@ -172,12 +172,12 @@ def numbered(path: Path) -> Iterator[tuple[int, Any, str]]:
                 yield number, None, f"{ethogram.shown(line[:40].decode(errors='replace'))} is not JSON ({str(e)[:60]})"
 
 
-def _example(folder: Path, number: int, line: Record) -> Example:
+def _example(folder: Path, number: int, line: Record) -> AnnotatedExample:
     paths = {name: folder / line[name] for name in ethogram.MEDIA if name in line}
-    return Example(number, line["instruction"], ethogram.flattened(json.loads(line["response"])), paths)
+    return AnnotatedExample(number, line["instruction"], ethogram.flattened(json.loads(line["response"])), paths)
 
 
-def _media(one: Example) -> Iterator[ethogram.Found]:
+def _media(one: AnnotatedExample) -> Iterator[ethogram.Found]:
     for field, path in one.paths.items():
         try:
             wrong = media.check(field, path)
@@ -187,7 +187,7 @@ def _media(one: Example) -> Iterator[ethogram.Found]:
             yield field, f"{ethogram.shown(str(path))}: {wrong}"
 
 
-def _repeated(one: Example, seen: dict[tuple[str, ...], Example]) -> Iterator[ethogram.Found]:
+def _repeated(one: AnnotatedExample, seen: dict[tuple[str, ...], AnnotatedExample]) -> Iterator[ethogram.Found]:
     key = (one.instruction, *(f"{name} {path}" for name, path in one.paths.items()))
     before = seen.setdefault(key, one)
     if before is not one:

@@ -21,7 +21,7 @@ from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import corpus
 from podwright.recipe.corpus import Shard
-from podwright.recipe.place import Place, ranges
+from podwright.recipe.location import Location, ranges
 
 Ids = np.ndarray[Any, Any]
 PIECE = 1 << 16
@@ -113,9 +113,9 @@ def load(
             )
         corpus.fits(made.vocab_size, vocab_size, f"the tokenizer {tokenizer}")
         return _tokenized(texts(source, num_documents, seed, cwd), source, made, vocab_size)
-    if records := corpus.records(Place.of(source, cwd)):
+    if records := corpus.records(Location.of(source, cwd)):
         return _recorded(records, source, made, vocab_size)
-    files = corpus.look(Place.of(source, cwd))
+    files = corpus.look(Location.of(source, cwd))
     corpus.fits(files.vocab_size, vocab_size, source)
     found = [ends(shard, files.eos_id if eos_id is None else eos_id) for shard in files.shards]
     mapped = tuple(_mapped(shard) for shard in files.shards)
@@ -135,7 +135,7 @@ def texts(
         problems, _ = arithmetic.generate(num_documents or corpus.GENERATED, 1, _MAX_OPERATIONS, _MAX_NUMBER, seed)
         yield from (f"{p.question}\n{p.solution}" for p in problems)
         return
-    place = Place.of(source, cwd)
+    place = Location.of(source, cwd)
     if place.suffix == ".txt":
         try:
             yield place.read().decode()
@@ -154,7 +154,7 @@ def find_tokenizer(source: str, name: str = "", cwd: Path = Path()) -> Tokenizer
         return named_tokenizer(name, cwd)
     if is_text(source) or source.endswith(".npy"):
         return None
-    place = Place.of(source, cwd)
+    place = Location.of(source, cwd)
     if not (place / corpus.META).exists():
         return None
     files = corpus.look(place)
@@ -187,7 +187,7 @@ def _tokenized(documents: Iterator[str], source: str, tokenizer: Tokenizer, voca
     return _cut((array,), [np.cumsum(lengths)], source, vocab_size, tokenizer, (array,))
 
 
-def _recorded(files: list[Place], source: str, made: Tokenizer | None, vocab_size: int | None) -> Documents:
+def _recorded(files: list[Location], source: str, made: Tokenizer | None, vocab_size: int | None) -> Documents:
     """Each record a document of little-endian ids, all of them in memory: records do not say how long they are."""
     if vocab_size is None:
         raise UserError(f"{source} does not say how wide its ids are", "name the vocabulary they are of")

@@ -13,7 +13,7 @@ from podwright.data.shards import progress
 from podwright.errors import UserError
 from podwright.recipe import corpus
 from podwright.recipe.corpus import Shard
-from podwright.recipe.place import Place
+from podwright.recipe.location import Location
 
 Record = dict[str, Any]
 _LISTED = 100
@@ -23,7 +23,7 @@ def check(source: str, vocab_size: int | None = None) -> Record:
     """{lines, valid, num_faults, faults: [{line, field, message}]} of text; of shards {shards, valid, tokens, max_token,
     num_faults, faults: [{file, offset, message}]}, sizes, checksums, ends and ids being held against each other.
     """
-    place = Place.of(source)
+    place = Location.of(source)
     if documents.is_text(source):
         faults: list[Record] = []
         lines = 0
@@ -55,7 +55,7 @@ def check(source: str, vocab_size: int | None = None) -> Record:
     return {"source": source, **sizes, **ids, **_listed(found)}
 
 
-def _line(place: Place, number: int, line: bytes) -> Iterator[Record]:
+def _line(place: Location, number: int, line: bytes) -> Iterator[Record]:
     where = f"{place.typed}:{number}"
     try:
         line.decode() if place.suffix == ".txt" else corpus.text_of(where, line)

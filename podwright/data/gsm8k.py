@@ -14,7 +14,7 @@ from typing import Any
 
 from podwright.data import arithmetic, rows
 from podwright.errors import UserError
-from podwright.recipe.schema import Data
+from podwright.recipe.schema import GrpoData
 
 HELD_OUT = 10
 """One question in so many is held out of a file that has no test set of its own."""
@@ -32,7 +32,7 @@ class Example:
     """the worked answer, its `#### n` line included"""
 
 
-def load(data: Data, seed: int) -> tuple[list[Example], list[Example]]:
+def load(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
     """(train, test), each cut to the first `num_train` / `num_test`. Raises UserError for whatever is wrong with the source.
 
     A single .jsonl file has no test set: `num_test` of its distinct questions (or a tenth) are drawn by `seed` and held out.
@@ -66,7 +66,7 @@ def gold(solution: str) -> str | None:
     return number if re.fullmatch(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)", number) else None
 
 
-def _generated(data: Data, seed: int) -> tuple[list[Example], list[Example]]:
+def _generated(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
     made = arithmetic.generate(data.num_train, data.num_test, data.max_operations, arithmetic.MAX_NUMBER, seed)
     train, test = ([Example(p.question, p.answer, p.solution) for p in part] for part in made)
     return train, test
@@ -95,7 +95,7 @@ def _example(where: str, row: Mapping[str, Any]) -> Example:
     return Example(row["question"], number, row["answer"])
 
 
-def _hold_out(examples: list[Example], data: Data, seed: int) -> tuple[list[Example], list[Example]]:
+def _hold_out(examples: list[Example], data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
     """By question, so that a question that stands twice in the file is never in both parts."""
     questions = list(dict.fromkeys(e.question for e in examples))
     size = data.num_test or max(1, len(questions) // HELD_OUT)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from podwright.data import annotated, drawn
-from podwright.data.annotated import Example, Record, prompt_ids, response_ids
+from podwright.data import annotated, synthetic_images
+from podwright.data.annotated import AnnotatedExample, Record, prompt_ids, response_ids
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import ethogram, llm, pairs
-from podwright.recipe.alignment import Pairs
-from podwright.recipe.multimodal import Data, MultimodalRecipe
+from podwright.recipe.contrastive import Pairs
+from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
 
 _COUNTED = 4000  # lines, in two seconds
 
@@ -43,7 +43,7 @@ def lengths(recipe: MultimodalRecipe) -> Lengths:
         source = Path(recipe.data.source).expanduser()
         if recipe.data.source == "drawn":
             source = Path(folder)
-            drawn.write(source, recipe.data.num_train, recipe.data.num_test, recipe.seed, files=False)
+            synthetic_images.write(source, recipe.data.num_train, recipe.data.num_test, recipe.seed, files=False)
         if not source.exists() or not (directory is None or directory.is_dir()):
             return Lengths(recipe.data.max_text_length, recipe.data.max_text_length, known=False)
         training, held_out = split(source, recipe.data, annotated.read)
@@ -52,7 +52,9 @@ def lengths(recipe: MultimodalRecipe) -> Lengths:
     return Lengths(max(len(p) + len(r) for p, r in zip(*found, strict=True)), max(map(len, found[1])), known=True)
 
 
-def _longest(examples: list[Example], tokenizer: Tokenizer, data: Data) -> tuple[list[list[int]], list[list[int]]]:
+def _longest(
+    examples: list[AnnotatedExample], tokenizer: Tokenizer, data: MultimodalData
+) -> tuple[list[list[int]], list[list[int]]]:
     """Prompts and responses of those that are longest as text, which takes seconds where all would take minutes."""
     size = lambda one: len((one.instruction + "".join(map(str, one.answer.values()))).encode())  # noqa: E731
     try:
@@ -62,7 +64,9 @@ def _longest(examples: list[Example], tokenizer: Tokenizer, data: Data) -> tuple
         raise
 
 
-def tokenized(examples: Sequence[Example], tokenizer: Tokenizer, data: Data) -> tuple[list[list[int]], list[list[int]]]:
+def tokenized(
+    examples: Sequence[AnnotatedExample], tokenizer: Tokenizer, data: MultimodalData
+) -> tuple[list[list[int]], list[list[int]]]:
     """Prompts and responses; UserError when the budget cannot hold one with its response, because nothing is ever cut."""
     prompts = [prompt_ids(tokenizer, data.system_prompt, e.instruction) for e in examples]
     responses = [response_ids(tokenizer, e.answer) for e in examples]
@@ -78,7 +82,7 @@ def tokenized(examples: Sequence[Example], tokenizer: Tokenizer, data: Data) -> 
     return prompts, responses
 
 
-def split(source: Path, data: Data | Pairs, read: Reader[T]) -> tuple[list[T], list[T]]:
+def split(source: Path, data: MultimodalData | Pairs, read: Reader[T]) -> tuple[list[T], list[T]]:
     """(training, held out): of a directory its train.jsonl and val.jsonl; without that, the last lines are held out."""
     if not source.exists():
         raise UserError(f"data.source={source} is not there", "check the path, or type data.source=drawn")
@@ -95,7 +99,7 @@ def split(source: Path, data: Data | Pairs, read: Reader[T]) -> tuple[list[T], l
     return training[: data.num_train or None], held_out[: data.num_test or None]
 
 
-def learned(training: list[Example], recipe: MultimodalRecipe) -> Tokenizer:
+def learned(training: list[AnnotatedExample], recipe: MultimodalRecipe) -> Tokenizer:
     """That of random weights."""
     texts = ["".join(text for _, text in ethogram.pieces(e.answer)) for e in training]
     size = min(llm.find(recipe.model.name).vocab_size, 4096)

@@ -22,7 +22,7 @@ from podwright.data.documents import Ids
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import corpus
-from podwright.recipe.place import Place
+from podwright.recipe.location import Location
 
 Record = dict[str, Any]
 _EVERY_S = 10.0  # a line, where stderr is no terminal
@@ -61,7 +61,7 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
 def count(source: str, tokenizer: str = "") -> Record:
     """Documents and tokens of a source; a text is tokenized for it."""
     if not documents.is_text(source):
-        files = corpus.look(Place.of(source))
+        files = corpus.look(Location.of(source))
         return {"source": source, "documents": files.documents, "tokens": files.tokens, "shards": len(files.shards)}
     if not tokenizer:
         raise UserError(f"{source} is text", "say what is to count its tokens: --tokenizer bytes, or --tokenizer DIR")
@@ -120,7 +120,7 @@ def _text_bytes(source: str) -> int:
         return 0
     if not documents.is_text(source):
         raise UserError(f"{source} is not text to tokenize", f"give {' or '.join(corpus.TEXT)} files, or arithmetic")
-    return Place.of(source).size()
+    return Location.of(source).size()
 
 
 def _written(files: list[str], made: Tokenizer, out: Path, shard_tokens: int, read: Callable[[int], None]) -> Record:

@@ -19,7 +19,7 @@ from podwright.models import param
 _HEAD = Spec("tensor", None)
 
 
-class Setting(NamedTuple):
+class SamplingSetting(NamedTuple):
     mesh: Mesh
     dtype: Any
     """of the matrix products; sums and exponentials are float32"""
@@ -30,7 +30,7 @@ class Setting(NamedTuple):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def token_logprobs(
-    setting: Setting, hidden_BNE: jax.Array, head_VE: jax.Array, targets_BN: jax.Array
+    setting: SamplingSetting, hidden_BNE: jax.Array, head_VE: jax.Array, targets_BN: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """(log p(target), entropy) of softmax(hidden @ head.T / temperature), each [B, N] float32.
 
@@ -39,7 +39,7 @@ def token_logprobs(
     return _forward(setting, hidden_BNE, head_VE, targets_BN)[0]
 
 
-def _forward(setting: Setting, hidden: jax.Array, head: jax.Array, targets: jax.Array) -> Any:
+def _forward(setting: SamplingSetting, hidden: jax.Array, head: jax.Array, targets: jax.Array) -> Any:
     def local(hidden: jax.Array, head: jax.Array, targets: jax.Array) -> tuple[jax.Array, ...]:
         first = _first_token(head)
 
@@ -64,7 +64,7 @@ def _forward(setting: Setting, hidden: jax.Array, head: jax.Array, targets: jax.
     return (logps, entropy), (hidden, head, targets, lse)
 
 
-def _backward(setting: Setting, saved: Any, cotangents: tuple[jax.Array, jax.Array]) -> Any:
+def _backward(setting: SamplingSetting, saved: Any, cotangents: tuple[jax.Array, jax.Array]) -> Any:
     hidden, head, targets, lse = saved
 
     def local(
@@ -100,7 +100,7 @@ def _backward(setting: Setting, saved: Any, cotangents: tuple[jax.Array, jax.Arr
 token_logprobs.defvjp(_forward, _backward)
 
 
-def _logits(setting: Setting, hidden_CE: jax.Array, head_VE: jax.Array) -> jax.Array:
+def _logits(setting: SamplingSetting, hidden_CE: jax.Array, head_VE: jax.Array) -> jax.Array:
     return jnp.einsum("ce,ve->cv", hidden_CE, head_VE, preferred_element_type=jnp.float32) / setting.temperature
 
 

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from podwright.kernels import grouped
 from podwright.models import param
-from podwright.models.param import DECODE_RULES, Param
+from podwright.models.param import COMPUTE_RULES, Param
 from podwright.recipe.hybrid import HybridDims, Moe
 
 Tree = dict[str, Any]
@@ -83,7 +83,7 @@ def apply(
     """
     declared = declare(dims)
     stored = {name: p.spec(mesh) for name, p in declared.items()}
-    used = {name: p.spec(mesh, DECODE_RULES) for name, p in declared.items()}
+    used = {name: p.spec(mesh, COMPUTE_RULES) for name, p in declared.items()}
     tokens, rows = param.tokens(mesh), PartitionSpec(param.batch_axes(mesh))
 
     def local(weights: Tree, bias: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:

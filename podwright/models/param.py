@@ -30,7 +30,7 @@ RULES: Rules = {
 }
 # Weights as they are computed with: no two devices that differ in fsdp or context alone have different ones. Between the groups of
 # the expert axis only experts differ.
-DECODE_RULES: Rules = {**{k: v for k, v in RULES.items() if v == ("tensor",)}, "experts": ("expert",)}
+COMPUTE_RULES: Rules = {**{k: v for k, v in RULES.items() if v == ("tensor",)}, "experts": ("expert",)}
 BATCH_AXES = ("data", "fsdp", "expert")
 
 
@@ -158,4 +158,4 @@ def constrain(params: Tree, values: Tree, mesh: Mesh, rules: Rules) -> Tree:
 
 def gathered(params: Tree, values: Tree, dtype: Any, mesh: Mesh) -> Tree:
     """`values` as they are computed with: cast first, so that no more than need be travels, and whole but for tensors and experts."""
-    return constrain(params, jax.tree.map(lambda w: w.astype(dtype), values), mesh, DECODE_RULES)
+    return constrain(params, jax.tree.map(lambda w: w.astype(dtype), values), mesh, COMPUTE_RULES)

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.kernels import splash
 from podwright.models import attention, layers
-from podwright.models.param import DECODE_RULES, Param, batch_axes
+from podwright.models.param import COMPUTE_RULES, Param, batch_axes
 from podwright.recipe.models import Qwen3Dims
 
 Tree = dict[str, Any]
@@ -71,7 +71,7 @@ def gathered(dims: Qwen3Dims, w: Tree, dtype: Any, mesh: Mesh) -> Tree:
         return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*axes)))
 
     def whole(name: str, x: layers.Weight) -> layers.Weight:
-        axes = declared[name].spec(mesh, DECODE_RULES)[1:]
+        axes = declared[name].spec(mesh, COMPUTE_RULES)[1:]
         if not isinstance(x, layers.Adapted):
             return laid(x, *axes)
         inputs = x.a.ndim - 1

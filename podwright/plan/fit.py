@@ -15,12 +15,13 @@ from typing import Any
 from podwright import slices
 from podwright.accelerators import GIB, GPUS, TPUS, Accelerator
 from podwright.errors import UserError
-from podwright.plan import compile as aot
-from podwright.plan import memory, verdict
-from podwright.plan.compile import programs
-from podwright.plan.inputs import model
-from podwright.plan.meshes import axes, mappable
-from podwright.plan.pace import step_seconds
+from podwright.plan.checks.inputs import model
+from podwright.plan.checks.meshes import axes, mappable
+from podwright.plan.compiled import compile as aot
+from podwright.plan.compiled import verdict
+from podwright.plan.compiled.compile import programs
+from podwright.plan.estimates import memory
+from podwright.plan.estimates.step_time_estimate import step_seconds
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
@@ -50,7 +51,7 @@ class Candidate:
         return " ".join(f"{key}={value}" for key, value in self.overrides.items())
 
 
-def fitted(plan: Plan, recipe: Recipe, on: str, shop: aot.Workshop, price: float | None) -> dict[str, Any]:
+def fitted(plan: Plan, recipe: Recipe, on: str, shop: aot.CompileContext, price: float | None) -> dict[str, Any]:
     """The plan of the fastest settings that fit, with what else was looked at in its entry `fit`.
 
     `on` is a slice, or a generation without a size (`v6e`): then the smallest slice of it that holds the recipe.
@@ -92,7 +93,7 @@ def _places(on: str, recipe: GrpoRecipe, dims: Qwen3Dims) -> Iterator[Slice]:
 
 
 def _searched(
-    plan: Plan, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice, shop: aot.Workshop, price: float | None
+    plan: Plan, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice, shop: aot.CompileContext, price: float | None
 ) -> dict[str, Any]:
     compiling = aot.has_compiler(where, shop.jax)
     static = plan(recipe, where.name, compiling)

@@ -16,7 +16,7 @@ import json
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe.place import Place
+from podwright.recipe.location import Location
 
 FORMAT = "podwright-tokens-1"
 RECORDS = ".array_record"
@@ -33,7 +33,7 @@ _MAGIC = b"\x93NUMPY"
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    place: Place
+    place: Location
     tokens: int
     dtype: str
     header: int
@@ -44,15 +44,15 @@ class Shard:
     """of the tokens"""
 
     @property
-    def ends(self) -> Place:
+    def ends(self) -> Location:
         place = self.place
         cut = len(".npy")
-        return Place(place.typed[:-cut] + ENDS, place.path[:-cut] + ENDS, place.fs)
+        return Location(place.typed[:-cut] + ENDS, place.path[:-cut] + ENDS, place.fs)
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenFiles:
-    place: Place
+    place: Location
     shards: tuple[Shard, ...]
     tokenizer: str = ""
     """as it was typed for `podwright data tokenize`; "" for other people's files"""
@@ -69,7 +69,7 @@ class TokenFiles:
         return None if None in found else sum(n or 0 for n in found)
 
 
-def look(place: Place) -> TokenFiles:
+def look(place: Location) -> TokenFiles:
     """The token files at `place`, a directory or one .npy file. UserError for what sizes and headers show to be wrong."""
     if place.suffix == ".npy":
         return TokenFiles(place, (_plain(place, place.size()),))
@@ -92,7 +92,7 @@ def look(place: Place) -> TokenFiles:
     return TokenFiles(place, tuple(_plain(place / name, files[name]) for name in shards))
 
 
-def records(place: Place) -> list[Place]:
+def records(place: Location) -> list[Location]:
     """The array_record files of a directory; [] where it holds token shards or neither."""
     if place.suffix in (".npy", *TEXT) or not place.is_dir():
         return []
@@ -142,7 +142,7 @@ def out_of_range(where: str, offset: int, token: int, vocab_size: int) -> UserEr
     )
 
 
-def _described(place: Place, files: dict[str, int]) -> TokenFiles:
+def _described(place: Location, files: dict[str, int]) -> TokenFiles:
     meta = _meta(place / META)
     dtype, shards = meta["dtype"], []
     for entry in meta["shards"]:
@@ -168,7 +168,7 @@ def _described(place: Place, files: dict[str, int]) -> TokenFiles:
     return TokenFiles(place, tuple(shards), meta["tokenizer"], meta["vocab_size"], meta["eos_id"])
 
 
-def _meta(place: Place) -> dict[str, Any]:
+def _meta(place: Location) -> dict[str, Any]:
     try:
         meta: dict[str, Any] = json.loads(place.read())
         if meta["format"] != FORMAT:
@@ -192,7 +192,7 @@ def _meta(place: Place) -> dict[str, Any]:
     return meta
 
 
-def _plain(place: Place, size: int) -> Shard:
+def _plain(place: Location, size: int) -> Shard:
     head = place.read(0, 10)
     if not head:
         raise UserError(f"{place.typed} is empty", "copy it again, or remove it")

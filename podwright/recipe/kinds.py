@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from podwright.recipe.alignment import AlignmentRecipe
+from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
 
 JaxRecipe = GrpoRecipe | PretrainRecipe
 """what is compiled before it runs, over a mesh"""
-TorchRecipe = MultimodalRecipe | AlignmentRecipe
+TorchRecipe = MultimodalRecipe | ContrastiveRecipe
 """what takes a process for each device"""
 Recipe = JaxRecipe | TorchRecipe
 KINDS: dict[str, type[Recipe]] = {
     "grpo": GrpoRecipe,
     "pretrain": PretrainRecipe,
     "multimodal": MultimodalRecipe,
-    "alignment": AlignmentRecipe,
+    "contrastive": ContrastiveRecipe,
 }

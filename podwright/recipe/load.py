@@ -127,6 +127,8 @@ def _tenth(file: Path) -> int:
 
 def parse(raw: dict[str, Any]) -> Recipe:
     kind = raw.get("kind")
+    if kind == "alignment":
+        raise UserError("kind='alignment' is called contrastive now", "write kind: contrastive")
     if kind not in KINDS:
         raise UserError(f"kind={kind!r} is not a kind of recipe", f"known: {', '.join(KINDS)}")
     try:

@@ -12,7 +12,7 @@ Positive = Annotated[float, Field(gt=0)]
 Module = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
-class Model(Section):
+class MultimodalModel(Section):
     name: str = Field(
         description="dimensions of random weights: a row of podwright.recipe.llm; of a checkpoint its config.json decides"
     )
@@ -50,17 +50,17 @@ class Encoders(Section):
     audio_seconds: Positive = Field(10.24, description="a sound is cut or padded to this length")
 
 
-class Aligner(Section):
+class AlignerSection(Section):
     source: str = Field(description="'random', or the aligner.pt of Phase 1")
     dim: PositiveInt = Field(512, description="size of the space that all modalities share")
 
 
-class Projector(Section):
+class ProjectorSection(Section):
     hidden_size: PositiveInt = Field(2048, description="width of the projector's hidden layer")
     num_soft_tokens: PositiveInt = Field(4, description="soft tokens of a modality")
 
 
-class Data(Section):
+class MultimodalData(Section):
     source: str = Field(
         description="'drawn' (made here), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file"
     )
@@ -76,7 +76,7 @@ class Data(Section):
     num_workers: PositiveInt = Field(4, description="threads that decode files")
 
 
-class Optimizer(Section):
+class MultimodalOptimizer(Section):
     learning_rate: Positive = Field(
         2e-4, description="AdamW's peak learning rate, before the factors below; decays to 0 by a cosine"
     )
@@ -90,7 +90,7 @@ class Optimizer(Section):
     max_grad_norm: Positive = Field(1.0, description="gradients are clipped to this global norm")
 
 
-class Training(Section):
+class MultimodalTraining(Section):
     num_epochs: PositiveInt = Field(1, description="passes over the training lines, where max_steps does not say")
     max_steps: Count = Field(0, description="optimizer steps; 0: as num_epochs says")
     gradient_accumulation_steps: PositiveInt = Field(
@@ -105,7 +105,7 @@ class Training(Section):
     )
 
 
-class Evaluation(Section):
+class MultimodalEvaluation(Section):
     every_n_steps: Count = Field(
         0, description="answers to held-out lines every N steps besides before and after; 0: only those two"
     )
@@ -113,7 +113,7 @@ class Evaluation(Section):
     max_new_tokens: PositiveInt = Field(96, description="most tokens of each free text in an answer")
 
 
-class Checkpoint(Section):
+class MultimodalCheckpoint(Section):
     every_n_steps: Count = Field(0, description="save a checkpoint every N steps; 0: at the end of every epoch")
 
 
@@ -122,16 +122,16 @@ class MultimodalRecipe(Section):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="task-model-hardware")
     description: str = Field(description="one sentence for `podwright recipes list`")
     expect: Expect
-    model: Model
+    model: MultimodalModel
     encoders: Encoders = Encoders()
-    aligner: Aligner
-    projector: Projector = Projector()
-    data: Data
+    aligner: AlignerSection
+    projector: ProjectorSection = ProjectorSection()
+    data: MultimodalData
     per_device_batch_size: PositiveInt = Field(description="lines that a device holds at a time")
-    optimizer: Optimizer = Optimizer()
-    training: Training = Training()
-    evaluation: Evaluation = Evaluation()
-    checkpoint: Checkpoint = Checkpoint()
+    optimizer: MultimodalOptimizer = MultimodalOptimizer()
+    training: MultimodalTraining = MultimodalTraining()
+    evaluation: MultimodalEvaluation = MultimodalEvaluation()
+    checkpoint: MultimodalCheckpoint = MultimodalCheckpoint()
     trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
     seed: int = Field(0, ge=0, description="seed of weights, data order and dropout")
 

@@ -10,7 +10,7 @@ from podwright.recipe.hybrid import BLOCK
 from podwright.recipe.schema import Checkpoint, Count, Expect, Fraction, PositiveInt, Section
 
 
-class Model(Section):
+class PretrainModel(Section):
     name: str = Field(
         description="dimensions: a row of podwright.recipe.hybrid, or a dense Qwen3 of podwright.recipe.models"
     )
@@ -36,7 +36,7 @@ class Model(Section):
         return BLOCK if self.kda == "tokamax" else 1
 
 
-class Data(Section):
+class PretrainData(Section):
     source: str = Field(
         description="'arithmetic' (made here), a directory of token shards (`podwright data tokenize`), or a .jsonl file"
     )
@@ -51,7 +51,7 @@ class Data(Section):
     )
 
 
-class Mesh(Section):
+class PretrainMesh(Section):
     data: PositiveInt = Field(1, description="replicas of the whole model; over slices of a multi-slice first")
     fsdp: int = Field(-1, description="devices that weights and batch are sharded over; -1 takes all that remain")
     context: PositiveInt = Field(
@@ -61,7 +61,7 @@ class Mesh(Section):
     tensor: PositiveInt = Field(1, description="devices that heads, FFN widths and vocabulary are sharded over")
 
 
-class Optimizer(Section):
+class PretrainOptimizer(Section):
     name: Literal["muon", "adamw"] = Field(
         "muon", description="for hidden matrices; embeddings, norms and gates get AdamW with either"
     )
@@ -78,12 +78,12 @@ class Optimizer(Section):
     max_grad_norm: Annotated[float, Field(gt=0)] = Field(1.0, description="gradients are clipped to this global norm")
 
 
-class Training(Section):
+class PretrainTraining(Section):
     max_steps: PositiveInt = Field(description="optimizer steps")
     gradient_accumulation_steps: PositiveInt = Field(1, description="micro-batches a step is split into")
 
 
-class Evaluation(Section):
+class PretrainEvaluation(Section):
     every_n_steps: Count = Field(
         0, description="loss on held-out documents every N steps besides before and after; 0: only those two"
     )
@@ -95,14 +95,14 @@ class PretrainRecipe(Section):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="model-task-hardware")
     description: str = Field(description="one sentence for `podwright recipes list`")
     expect: Expect
-    model: Model
-    data: Data
+    model: PretrainModel
+    data: PretrainData
     batch_size: PositiveInt = Field(description="sequences per step, over all devices")
     sequence_length: PositiveInt = Field(description="tokens of a sequence; documents are packed into it")
-    mesh: Mesh = Mesh()
-    optimizer: Optimizer = Optimizer()
-    training: Training
-    evaluation: Evaluation = Evaluation()
+    mesh: PretrainMesh = PretrainMesh()
+    optimizer: PretrainOptimizer = PretrainOptimizer()
+    training: PretrainTraining
+    evaluation: PretrainEvaluation = PretrainEvaluation()
     checkpoint: Checkpoint = Checkpoint()
     trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
     seed: int = Field(0, ge=0, description="seed of weights and data order")

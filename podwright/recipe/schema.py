@@ -30,7 +30,7 @@ class Expect(Section):
     evidence: str = Field("", description="where the figure comes from")
 
 
-class Model(Section):
+class GrpoModel(Section):
     name: str = Field(
         description="dimensions of random weights: a row of podwright.recipe.models; of a checkpoint any name (its config.json decides)"
     )
@@ -50,7 +50,7 @@ class Model(Section):
     )
 
 
-class Data(Section):
+class GrpoData(Section):
     source: str = Field(description="'arithmetic' (generated), a .jsonl file, a directory, or a hub id")
     num_train: Count = Field(0, description="use the first N training examples (0: all; arithmetic: how many to make)")
     num_test: Count = Field(0, description="use the first N test examples (0: all; arithmetic: how many to make)")
@@ -59,7 +59,7 @@ class Data(Section):
     enable_thinking: bool = Field(False, description="Qwen3's chat template with thinking on or off")
 
 
-class Mesh(Section):
+class GrpoMesh(Section):
     data: PositiveInt = Field(1, description="replicas of the whole model")
     fsdp: int = Field(-1, description="devices that weights and batch are sharded over; -1 takes all that remain")
     tensor: PositiveInt = Field(1, description="devices that heads, FFN width and vocabulary are sharded over")
@@ -112,7 +112,7 @@ class Reward(Section):
     weight: float = Field(1.0, description="factor of this reward in the sum")
 
 
-class Optimizer(Section):
+class GrpoOptimizer(Section):
     learning_rate: Annotated[float, Field(gt=0)] = Field(
         3e-6, description="peak learning rate of AdamW; decays to 0 by a cosine"
     )
@@ -123,7 +123,7 @@ class Optimizer(Section):
     max_grad_norm: Annotated[float, Field(gt=0)] = Field(0.1, description="gradients are clipped to this global norm")
 
 
-class Training(Section):
+class GrpoTraining(Section):
     max_steps: PositiveInt = Field(description="GRPO steps")
     gradient_accumulation_steps: PositiveInt = Field(1, description="micro-batches the update is split into")
 
@@ -139,7 +139,7 @@ class WarmStart(Section):
     )
 
 
-class Evaluation(Section):
+class GrpoEvaluation(Section):
     every_n_steps: Count = Field(0, description="greedy test every N steps besides before and after; 0: only those two")
     batch_size: PositiveInt = Field(256, description="prompts decoded at a time")
 
@@ -153,17 +153,17 @@ class GrpoRecipe(Section):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="model-task-method")
     description: str = Field(description="one sentence for `podwright recipes list`")
     expect: Expect
-    model: Model
-    data: Data
+    model: GrpoModel
+    data: GrpoData
     batch_size: PositiveInt = Field(description="prompts per step, over all devices")
-    mesh: Mesh = Mesh()
+    mesh: GrpoMesh = GrpoMesh()
     grpo: Grpo = Grpo()
     rollout: Rollout = Rollout()
     rewards: tuple[Reward, ...] = Field(min_length=1, description="rewards that are added up")
-    optimizer: Optimizer = Optimizer()
-    training: Training
+    optimizer: GrpoOptimizer = GrpoOptimizer()
+    training: GrpoTraining
     warm_start: WarmStart | None = Field(None, description="supervised start for random weights; null: none")
-    evaluation: Evaluation = Evaluation()
+    evaluation: GrpoEvaluation = GrpoEvaluation()
     checkpoint: Checkpoint = Checkpoint()
     trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
     seed: int = Field(0, ge=0, description="seed of weights, data order and sampling")

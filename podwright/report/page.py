@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podwright.errors import UserError, from_os
-from podwright.report import kinds, markdown, plots, readme, records, reproduce, style, wording
+from podwright.report import kinds, markdown, readme, records, reproduce, wording
+from podwright.report.figures import plots, style
 from podwright.report.records import Result
 from podwright.report.result import of_records
 from podwright.rundir import Record, RunDir, write_json

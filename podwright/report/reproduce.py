@@ -20,7 +20,7 @@ NOT_SETTINGS = ("kind", "name", "description", "expect")
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
+class RecipeValue:
     key: str
     value: Any
     default: Any
@@ -35,7 +35,7 @@ def command(run: RunDir, records: Records) -> str:
     return shlex.join(words)
 
 
-def settings(recipe: Recipe | None) -> list[Setting]:
+def settings(recipe: Recipe | None) -> list[RecipeValue]:
     """Every setting of `recipe`, those that differ from the schema's defaults first."""
     if recipe is None:
         return []
@@ -46,7 +46,9 @@ def settings(recipe: Recipe | None) -> list[Setting]:
     for key, value in values.items():
         if key.split(".")[0] not in NOT_SETTINGS:
             default = defaults.get(key)
-            found.append(Setting(key, value, default, key not in defaults or value != default, meanings.get(key, "")))
+            found.append(
+                RecipeValue(key, value, default, key not in defaults or value != default, meanings.get(key, ""))
+            )
     return sorted(found, key=lambda s: not s.changed)
 
 

@@ -24,7 +24,7 @@ from podwright.run.journal import RunState
 from podwright.run.states import Phase
 from podwright.rundir import Ending, RunDir
 from podwright.targets.base import Job, Polled, Process, Target
-from podwright.watch.diagnose import Outcome, outcome
+from podwright.watch.diagnose import AttemptOutcome, outcome
 
 POLL_S = 0.5
 LOCK_WAIT_S = 60.0
@@ -133,7 +133,7 @@ class Driver:
 
     def _end(self, state: RunState, polled: Polled) -> None:
         if state.attempt == state.ended_attempt:
-            found = Outcome(Ending.STOPPED, "stopped before an attempt was started")
+            found = AttemptOutcome(Ending.STOPPED, "stopped before an attempt was started")
         else:
             found = outcome(self.run, state.attempt, polled, state.stop_wanted)
         self._journal("ended", state, **asdict(found))

@@ -105,6 +105,6 @@ class Target(Protocol):
         """Give back whatever an ended attempt still holds. Harmless when it holds nothing."""
         ...
 
-    def examine(self, arguments: list[str]) -> list[Record]:
+    def probe_hosts(self, arguments: list[str]) -> list[Record]:
         """What `podwright.train facts ARGUMENTS` tells on each machine, which are asked together; UserError when they cannot be."""
         ...

@@ -76,7 +76,7 @@ class Local:
             else:
                 process.terminate()
 
-    def examine(self, arguments: list[str]) -> list[Record]:
+    def probe_hosts(self, arguments: list[str]) -> list[Record]:
         code, out = self._shell.output([*TRAINER, "facts", *arguments])
         if code:
             raise UserError(f"the trainer cannot be asked (exit code {code})", f"type: {shlex.join(TRAINER)} facts")

@@ -131,7 +131,7 @@ class Slurm:
         if job and job.state not in slurm_states.ENDED:
             self._ask("scancel", job.number)
 
-    def examine(self, arguments: list[str]) -> list[Record]:
+    def probe_hosts(self, arguments: list[str]) -> list[Record]:
         own = self._settings
         tell = shlex.join([own.python or sys.executable, "-m", "podwright.train", "facts", *arguments])
         peers = 'peers=$(scontrol show hostnames "$SLURM_JOB_NODELIST")'

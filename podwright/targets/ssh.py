@@ -19,10 +19,11 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.rundir import Ending, Record, RunDir, write_json
 from podwright.shell import Shell
-from podwright.targets import alive, gather, scripts, ssh_check, ssh_standing
+from podwright.targets import alive, scripts
 from podwright.targets.base import Handle, Job, Polled, Process, Remark, Rendered
+from podwright.targets.hosts import gather, probe, standing
+from podwright.targets.hosts.host import Host, Trouble, of_each, setup_failed
 from podwright.targets.settings import SshSettings
-from podwright.targets.ssh_hosts import Host, Trouble, of_each, setup_failed
 
 ASK_EVERY_S = 2.0
 GATHER_EVERY_S = 15.0  # for files that are taken whole
@@ -83,7 +84,7 @@ class Ssh:
             else str(RunDir(Path(home, "work", "runs", run.name)).attempt(job.attempt)),
         }
         return Rendered(
-            (sys.executable, "-m", "podwright.targets.ssh_start", str(folder)), job.cwd, handle, files=files
+            (sys.executable, "-m", "podwright.targets.hosts.start", str(folder)), job.cwd, handle, files=files
         )
 
     def submit(self, rendered: Rendered) -> Handle:
@@ -148,11 +149,11 @@ class Ssh:
 
         of_each(self._hosts(handle), give_back)
 
-    def examine(self, arguments: list[str]) -> list[Record]:
-        return ssh_check.examine(self._settings, self._own_hosts(), _python(self._settings), arguments)
+    def probe_hosts(self, arguments: list[str]) -> list[Record]:
+        return probe.probe_hosts(self._settings, self._own_hosts(), _python(self._settings), arguments)
 
     def check(self) -> list[Remark]:
-        return ssh_check.check(self._settings, self._own_hosts(), _python(self._settings))
+        return probe.check(self._settings, self._own_hosts(), _python(self._settings))
 
     def _own_hosts(self) -> list[Host]:
         return [Host(self._shell, name, self._settings.ssh) for name in self._settings.hosts]
@@ -168,7 +169,7 @@ class Ssh:
         if alive.is_held(run.alive(number)):
             return Polled(Process.RUNNING, waiting="Starting: the run is being brought to its hosts")
         if ended := _read(folder / "ended.json"):
-            return ssh_standing.told(ended)
+            return standing.told(ended)
         if refused := _read(folder / "submit.json"):
             return Polled(Process.ENDED, ending=Ending(refused["ending"]), detail=refused["detail"], fix=refused["fix"])
         with _locked(folder / "gather.lock") as ours:
@@ -182,7 +183,7 @@ class Ssh:
         answers = of_each(self._hosts(handle), lambda n, host: self._bring_back(handle, n, host, whole))
         if whole:
             self._gathered = time.monotonic()
-        polled = ssh_standing.judged(handle["hosts"], answers)
+        polled = standing.judged(handle["hosts"], answers)
         if polled.process is not Process.ENDED:
             return polled
         missed = [name for name, answer in zip(handle["hosts"], answers, strict=True) if isinstance(answer, Trouble)]
@@ -192,7 +193,7 @@ class Ssh:
             last = of_each(reached, lambda _, host: self._bring_back(handle, numbers[host.name], host, True))
             if trouble := next((answer for answer in last if isinstance(answer, Trouble)), None):
                 return Polled(Process.RUNNING, waiting=f"Gathering: {trouble.what}; {trouble.fix}")
-        write_json(run.attempt(number) / "ended.json", ssh_standing.record(polled) | {"missed": missed})
+        write_json(run.attempt(number) / "ended.json", standing.record(polled) | {"missed": missed})
         return polled
 
     def _bring_back(self, handle: Handle, host_number: int, host: Host, whole: bool) -> Record:

@@ -23,7 +23,7 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
+class MetricBatch:
     rows: list[Row]
     recipe: dict[str, Any]
     ending: str | None
@@ -41,12 +41,12 @@ class Batch:
         return not (self.rows or self.ending_is_new or self.report)
 
 
-def pending(run: RunDir, tracker: str) -> Batch:
+def pending(run: RunDir, tracker: str) -> MetricBatch:
     before = _cursor(run, tracker)
     sent = before.get("sent", {})
     rows = [row for row in _rows(run) if row.step > sent.get(row.stage, -1)]
     ending, written = _ending(run), _report_written(run)
-    return Batch(
+    return MetricBatch(
         rows=rows,
         recipe=json.loads(run.recipe.read_text()),
         ending=ending,
@@ -57,11 +57,11 @@ def pending(run: RunDir, tracker: str) -> Batch:
     )
 
 
-def done(run: RunDir, tracker: str, batch: Batch) -> None:
+def done(run: RunDir, tracker: str, batch: MetricBatch) -> None:
     write_json(run.trackers / f"{tracker}.json", batch.cursor | {"state": batch.state})
 
 
-def remember(run: RunDir, tracker: str, batch: Batch) -> None:
+def remember(run: RunDir, tracker: str, batch: MetricBatch) -> None:
     """Keep the tracker's own state before anything is sent, so that a kill in between does not start a second run there."""
     write_json(run.trackers / f"{tracker}.json", _cursor(run, tracker) | {"state": batch.state})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podwright.rundir import RunDir, flat
-from podwright.track.batch import Batch, mlflow_database, remember
+from podwright.track.batch import MetricBatch, mlflow_database, remember
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -18,11 +18,11 @@ MOST_METRICS, MOST_PARAMS, LONGEST_PARAM = 1000, 100, 6000  # limits of MLflow's
 STATUS = {None: "RUNNING", "FINISHED": "FINISHED", "STOPPED": "KILLED", "PREEMPTED": "KILLED", "NODE_LOST": "KILLED"}
 
 
-def due(batch: Batch) -> bool:
+def due(batch: MetricBatch) -> bool:
     return True
 
 
-def send(run: RunDir, batch: Batch) -> str | None:
+def send(run: RunDir, batch: MetricBatch) -> str | None:
     client = _client(run)
     run_id = batch.state.get("run_id")
     if run_id is None:
@@ -64,7 +64,7 @@ def _create(client: MlflowClient, run: RunDir, recipe: dict[str, Any]) -> str:
     return run_id
 
 
-def _metrics(client: MlflowClient, run_id: str, batch: Batch) -> None:
+def _metrics(client: MlflowClient, run_id: str, batch: MetricBatch) -> None:
     """MLflow passes over a figure that it has already with the same step and time, so that a batch may be sent twice."""
     from mlflow.entities import Metric
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 
 from podwright.rundir import RunDir
-from podwright.track.batch import Batch, Row
+from podwright.track.batch import MetricBatch, Row
 
 
-def due(batch: Batch) -> bool:
+def due(batch: MetricBatch) -> bool:
     return bool(batch.rows)
 
 
-def send(run: RunDir, batch: Batch) -> str | None:
+def send(run: RunDir, batch: MetricBatch) -> str | None:
     """Append the rows to one file. What follows the last batch that was noted as sent was cut short by a kill, and is dropped."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.record_writer import RecordWriter

@@ -10,14 +10,14 @@ import uuid
 from typing import Any
 
 from podwright.rundir import RunDir
-from podwright.track.batch import Batch, remember
+from podwright.track.batch import MetricBatch, remember
 
 ONLINE_EVERY_S = 60.0
 OFFLINE_ROWS = 500
 PATIENCE_S = 15  # for a server that does not answer
 
 
-def due(batch: Batch) -> bool:
+def due(batch: MetricBatch) -> bool:
     if batch.ending_is_new and batch.ending is not None:
         return True
     if not batch.rows:
@@ -27,7 +27,7 @@ def due(batch: Batch) -> bool:
     return time.time() - batch.state.get("sent_at", 0.0) >= ONLINE_EVERY_S
 
 
-def send(run: RunDir, batch: Batch) -> str | None:
+def send(run: RunDir, batch: MetricBatch) -> str | None:
     import wandb
 
     if "id" not in batch.state:

@@ -22,7 +22,7 @@ from typing import Any, TextIO, get_args
 
 from podwright.errors import UserError, from_os
 from podwright.recipe import ethogram, load
-from podwright.recipe.alignment import AlignmentRecipe
+from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.kinds import TorchRecipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
@@ -82,7 +82,7 @@ def _train() -> int:
     args = parser.parse_args()
     run = RunDir(args.run)
     if _for_several(run):
-        from podwright.train.multimodal import launch
+        from podwright.train.multimodal.processes import launch
 
         if (processes := launch.wanted(os.environ)) > 1:
             launch.several(processes, sys.argv[1:], os.environ)
@@ -118,7 +118,7 @@ def _kind(run: RunDir) -> str:
 
 def _answering(run: RunDir) -> str:
     """The kind of its recipe, which is one whose model answers something."""
-    if (kind := _kind(run)) == "alignment":
+    if (kind := _kind(run)) == "contrastive":
         fix = f"train on it: podwright run phase2-tiny aligner.source={run.aligner}"
         raise UserError(f"{run.path} trained an aligner, which answers nothing by itself", fix)
     return kind
@@ -159,15 +159,16 @@ def _run(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
 
 def _run_torch(run: RunDir, attempt: int, stopping: _Stopping) -> Any:
     from podwright.train.emit import Emitter
-    from podwright.train.multimodal import alignment, loop, world
+    from podwright.train.multimodal import contrastive, loop
+    from podwright.train.multimodal.processes import world
 
     joined = world.join(os.environ).around(run.path)
     recipe = load.parse(recipe_of(run))
     locks: list[TextIO] = []
     joined.from_first(lambda: locks.append(_locked(run)))
     emit = Emitter(run, attempt, joined.rank == 0)
-    if isinstance(recipe, AlignmentRecipe):
-        outcome = alignment.train(run, recipe, emit, stopping, joined)
+    if isinstance(recipe, ContrastiveRecipe):
+        outcome = contrastive.train(run, recipe, emit, stopping, joined)
     else:
         assert isinstance(recipe, MultimodalRecipe)
         outcome = loop.train(run, recipe, emit, stopping, joined)
@@ -254,9 +255,9 @@ def _eval(argv: list[str]) -> dict[str, Any]:
     parser.add_argument("--limit", type=int, default=0)
     args = parser.parse_args(argv)
     if _answering(RunDir(args.checkpoint)) == "multimodal":
-        from podwright.train.multimodal import examine
+        from podwright.train.multimodal.inference import held_out
 
-        return examine.examine(args.checkpoint, args.data, args.limit, args.overrides)
+        return held_out.examine(args.checkpoint, args.data, args.limit, args.overrides)
     if not args.data:
         raise UserError("nobody said what to ask", "add --data: a .jsonl file, a directory, or a hub id")
     from podwright.train.grpo import standalone
@@ -271,7 +272,7 @@ def _export(argv: list[str]) -> dict[str, Any]:
     parser.add_argument("--onnx", action="store_true")
     args = parser.parse_args(argv)
     if _answering(RunDir(args.run)) == "multimodal":
-        from podwright.train.multimodal import export
+        from podwright.train.multimodal.inference import export
 
         return export.export(args.run, args.out, args.onnx)
     if args.onnx:
@@ -290,7 +291,7 @@ def _predict(argv: list[str]) -> dict[str, Any]:
         parser.add_argument(f"--{name}", type=Path)
     args = parser.parse_args(argv)
     _answering(RunDir(args.run))
-    from podwright.train.multimodal import predict
+    from podwright.train.multimodal.inference import predict
 
     files = {name: path for name in ethogram.MEDIA if (path := getattr(args, name)) is not None}
     return predict.predict(args.run, files, args.text, args.out)
@@ -325,7 +326,7 @@ def _data(argv: list[str]) -> dict[str, Any]:
 
 
 def _draw(argv: list[str]) -> dict[str, Any]:
-    from podwright.data import drawn, told
+    from podwright.data import synthetic_images, synthetic_pairs
 
     parser = argparse.ArgumentParser(prog="podwright data draw")
     parser.add_argument("folder", type=Path)
@@ -340,7 +341,7 @@ def _draw(argv: list[str]) -> dict[str, Any]:
         raise UserError(
             f"{args.folder} is there already and not empty", "name a directory that does not exist yet or is empty"
         )
-    (told if args.pairs else drawn).write(args.folder, args.num_train, args.num_test, args.seed)
+    (synthetic_pairs if args.pairs else synthetic_images).write(args.folder, args.num_train, args.num_test, args.seed)
     return {"out": str(args.folder), "train": args.num_train, "val": args.num_test}
 
 
@@ -395,7 +396,7 @@ def _facts(argv: list[str]) -> dict[str, Any]:
     args = parser.parse_args(argv)
     told = facts.gather(args.folder, args.peer, args.file)
     if args.meet and len(args.peer) > 1 and "torch" in told["versions"]:
-        from podwright.train.multimodal import network
+        from podwright.train.multimodal.processes import network
 
         host, _, port = args.meet.rpartition(":")
         told["network"] = network.measure(args.rank, len(args.peer), host, int(port), args.patience)

@@ -1,6 +1,6 @@
 """Compiles one program of a recipe for devices that are not here, and writes down how far it came.
 
-The control half starts it (`plan/compile.py`), reads what the compiler dumps, and may end it before code generation.
+The control half starts it (`plan/compiled/compile.py`), reads what the compiler dumps, and may end it before code generation.
 Only that generates the code of kernels and finds those that want more on-chip memory than there is, so each kernel is
 compiled alone first, to the end.
 """
@@ -46,7 +46,7 @@ def run(spec: dict[str, Any], record: Path) -> None:
     tell(
         "lowering",
         arguments=dict(_sizes(made.arguments)),
-        beside={k: sum(b for _, b in _sizes(v)) for k, v in made.beside.items()},
+        resident={k: sum(b for _, b in _sizes(v)) for k, v in made.resident.items()},
     )
     traced = made.trace()
     lowered = traced.lower()
@@ -76,10 +76,10 @@ def _programs(recipe: JaxRecipe, dims: dict[str, Any], mesh: Mesh) -> dict[str, 
         from podwright.train.pretrain import program as pretraining
 
         found = dimensions.find(recipe.model.name, recipe.model.gate, recipe.model.kda)
-        return pretraining.programs(pretraining.Setup(recipe, found, mesh))
+        return pretraining.programs(pretraining.PretrainSetup(recipe, found, mesh))
     from podwright.train.grpo import program
 
-    return program.programs(program.Setup(recipe, Qwen3Dims(**dims), mesh, STOP_IDS, 0))
+    return program.programs(program.GrpoSetup(recipe, Qwen3Dims(**dims), mesh, STOP_IDS, 0))
 
 
 def _devices(topology: dict[str, Any] | None) -> list[jax.Device]:

@@ -11,7 +11,7 @@ from podwright.rundir import Ending, RunDir, append_jsonl, read_jsonl
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class TrainingOutcome:
     """How a trainer ended that ended by itself."""
 
     ending: Ending

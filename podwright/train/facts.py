@@ -1,4 +1,4 @@
-"""`python -m podwright.train facts`: what this machine is, as one JSON document. It judges nothing; plan/doctor.py does.
+"""`python -m podwright.train facts`: what this machine is, as one JSON document. It judges nothing; plan/checks/machines.py does.
 
 No framework is loaded for it: versions are those of the installed packages, GPUs are asked for through NVIDIA's own library.
 """

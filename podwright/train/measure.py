@@ -1,6 +1,6 @@
 """Times programs of a recipe on the devices that are here, on made-up batches in which nothing ends early.
 
-The control half starts it to learn what this machine's CPU reaches (`plan/calibrate.py`); the benches hold predictions against it.
+The control half starts it to learn what this machine's CPU reaches (`plan/compiled/calibrate.py`); the benches hold predictions against it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from podwright.recipe import load
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.train.grpo import program
-from podwright.train.grpo.program import Setup
+from podwright.train.grpo.program import GrpoSetup
 from podwright.train.mesh import make_mesh
 from podwright.train.program import Program
 
@@ -42,7 +42,7 @@ def run(spec: dict[str, Any], record: Path) -> None:
     for number, job in enumerate(spec["jobs"]):
         recipe = load.parse(job["recipe"])
         assert isinstance(recipe, GrpoRecipe)
-        setup = Setup(recipe, Qwen3Dims(**job["dims"]), make_mesh(recipe.mesh), STOP_IDS, 0)
+        setup = GrpoSetup(recipe, Qwen3Dims(**job["dims"]), make_mesh(recipe.mesh), STOP_IDS, 0)
         weights = param.initialize(qwen3.declare(setup.dims), setup.mesh, recipe.seed)
         made = program.programs(setup)
         for name in job["programs"]:
@@ -90,7 +90,7 @@ def _busy_s() -> float:
     return (user + nice + system + irq + softirq + steal) / TICKS
 
 
-def _runner(setup: Setup, made: Program, compiled: Any, weights: Any) -> Callable[[], float]:
+def _runner(setup: GrpoSetup, made: Program, compiled: Any, weights: Any) -> Callable[[], float]:
     """Runs it once, to its end, and says how many seconds that took."""
     dense = setup.dense if made.name == "warm_start" else setup
     trained, base = program.first_params(dense, weights), program.freeze(dense, weights)
@@ -115,7 +115,7 @@ def _timed(compiled: Any, *arguments: Any) -> tuple[float, Any]:
     return time.perf_counter() - begin, out
 
 
-def _filled(setup: Setup, tree: Any) -> Any:
+def _filled(setup: GrpoSetup, tree: Any) -> Any:
     """Whole numbers that are tokens and lengths alike, True, and -1.0 as a log-probability and an advantage."""
     most = min(setup.recipe.rollout.max_prompt_length, setup.dims.vocab_size - 1)
 

@@ -44,7 +44,7 @@ def start_processes() -> None:
         )
 
 
-def make_mesh(want: schema.Mesh | pretrain.Mesh, devices: list[jax.Device] | None = None) -> Mesh:
+def make_mesh(want: schema.GrpoMesh | pretrain.PretrainMesh, devices: list[jax.Device] | None = None) -> Mesh:
     """The recipe's mesh over all `devices` (default: every device of every process), with its axes in the recipe's order.
 
     NotImplementedError, in jax's words, when the links between the chips have no such shape; `podwright plan` says so beforehand.

@@ -26,7 +26,7 @@ EPS = 1e-8
 RMS = 0.2  # of an update, as AdamW's are about (equation 4): both kinds of leaves share one learning rate
 
 
-class State(NamedTuple):
+class MuonState(NamedTuple):
     num_updates: jax.Array
     mu: Tree
     """mean of the gradients, of matrices only"""
@@ -68,10 +68,10 @@ def muon(
 
 
 def _scale_by_muon(declared: Tree, mesh: Mesh, rules: Rules, beta: float, dtype: Any) -> optax.GradientTransformation:
-    def init(params: Tree) -> State:
-        return State(jnp.zeros([], jnp.int32), jax.tree.map(jnp.zeros_like, params))
+    def init(params: Tree) -> MuonState:
+        return MuonState(jnp.zeros([], jnp.int32), jax.tree.map(jnp.zeros_like, params))
 
-    def update(grads: Tree, state: State, params: Tree | None = None) -> tuple[Tree, State]:
+    def update(grads: Tree, state: MuonState, params: Tree | None = None) -> tuple[Tree, MuonState]:
         num = state.num_updates + 1
         ahead, now = 1 - beta ** (num + 1), 1 - beta**num  # bias corrections, as optax has them
         mu = jax.tree.map(lambda m, g: beta * m + (1 - beta) * g, state.mu, grads)
@@ -82,7 +82,7 @@ def _scale_by_muon(declared: Tree, mesh: Mesh, rules: Rules, beta: float, dtype:
             nesterov = beta * m / ahead + (1 - beta) * g / now
             return RMS * max(sizes(p)) ** 0.5 * orthogonalized(p, nesterov.astype(dtype), mesh, rules).astype(g.dtype)
 
-        return param.tree_map(one, declared, mu, grads), State(num, mu)
+        return param.tree_map(one, declared, mu, grads), MuonState(num, mu)
 
     return optax.GradientTransformation(init, update)
 

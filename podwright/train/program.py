@@ -16,7 +16,7 @@ class Program:
     """a jitted function"""
     arguments: tuple[Any, ...]
     """ShapeDtypeStructs with shardings, one tree per argument"""
-    beside: dict[str, Any] = dataclasses.field(default_factory=dict)
+    resident: dict[str, Any] = dataclasses.field(default_factory=dict)
     """what else the loop keeps on the devices while this program runs, as ShapeDtypeStructs"""
 
     def __call__(self, *arguments: Any) -> Any:

@@ -17,20 +17,20 @@ _SCHEDULER = ("srun: ", "slurmstepd")  # it only tells that it ends what is left
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttemptOutcome:
     ending: Ending
     detail: str
     fix: str = ""
     step: int | None = None
 
 
-def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Outcome:
+def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome:
     """The trainer's own last word counts, unless it only tells what the machines did to it."""
     written = _written(run, attempt, polled, stop_wanted)
     if polled.ending is None:
         return written or _dead(run, _log_tail(run, attempt), polled, stop_wanted)
     if written is None:
-        return Outcome(polled.ending, polled.detail, polled.fix)
+        return AttemptOutcome(polled.ending, polled.detail, polled.fix)
     follows = _follows(written.ending, stop_wanted)
     return replace(written, ending=polled.ending, detail=polled.detail, fix=polled.fix) if follows else written
 
@@ -40,7 +40,7 @@ def _follows(ending: str, stop_wanted: bool) -> bool:
     return ending == Ending.CRASHED or (ending == Ending.STOPPED and not stop_wanted)
 
 
-def _written(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Outcome | None:
+def _written(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome | None:
     """Of another process that ended first its own word; what the first one then said of it counts for nothing."""
     try:
         path, own = run.exit(attempt), run.exit(attempt, polled.first)
@@ -48,12 +48,12 @@ def _written(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Ou
         if polled.first and _follows(record.get("ending", Ending.CRASHED), stop_wanted):
             record = json.loads(own.read_text())
             record["detail"] += f" ({polled.who})"
-        return Outcome(Ending(record["ending"]), record["detail"], record.get("fix", ""), record.get("step"))
+        return AttemptOutcome(Ending(record["ending"]), record["detail"], record.get("fix", ""), record.get("step"))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
 
-def _dead(run: RunDir, log: str, polled: Polled, stop_wanted: bool) -> Outcome:
+def _dead(run: RunDir, log: str, polled: Polled, stop_wanted: bool) -> AttemptOutcome:
     """An attempt whose trainer wrote no exit.json."""
     returncode = polled.returncode
     last = next(
@@ -61,22 +61,22 @@ def _dead(run: RunDir, log: str, polled: Polled, stop_wanted: bool) -> Outcome:
     )
     how = f"{polled.who}: {_how(returncode)}" if polled.who else _how(returncode)
     if stop_wanted and returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
-        return Outcome(Ending.STOPPED, f"stopped before the trainer could save ({how})")
+        return AttemptOutcome(Ending.STOPPED, f"stopped before the trainer could save ({how})")
     for match in explain.lines(log.splitlines(), only_causes=bool(polled.who))[:1]:
         told = explain.typed(match, run)
-        return Outcome(Ending(told["ending"]), f"{told['cause']}: {told['evidence']} ({how})", told["remedy"])
+        return AttemptOutcome(Ending(told["ending"]), f"{told['cause']}: {told['evidence']} ({how})", told["remedy"])
     if returncode == -signal.SIGKILL:
-        return Outcome(
+        return AttemptOutcome(
             Ending.UNKNOWN,
             f"{how}: by a person, or by the kernel when memory ran out",
             "if `dmesg` says oom-kill, use a smaller batch_size",
         )
     if returncode is None and "Traceback" not in log:
-        return Outcome(
+        return AttemptOutcome(
             Ending.UNKNOWN,
             f"the trainer ended without a word; its log ends with: {last}" if last else "the trainer left no sign",
         )
-    return Outcome(Ending.CRASHED, f"{last or 'no output'} ({how})")
+    return AttemptOutcome(Ending.CRASHED, f"{last or 'no output'} ({how})")
 
 
 def _how(returncode: int | None) -> str:

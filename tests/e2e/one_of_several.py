@@ -28,7 +28,7 @@ def sampled(mesh):
     recipe = load.load("qwen3-tiny-arithmetic-grpo", RECIPE)
     train, test = gsm8k.load(recipe.data, recipe.seed)
     tokenizer = Tokenizer.train([e.question for e in train], DIMS.vocab_size)
-    setup = program.Setup(recipe, DIMS, make_mesh(mesh), tokenizer.stop_ids, tokenizer.pad_id)
+    setup = program.GrpoSetup(recipe, DIMS, make_mesh(mesh), tokenizer.stop_ids, tokenizer.pad_id)
     made = program.programs(setup)
     params = jax.tree.map(lambda x: x * 10.0, param.initialize(qwen3.declare(DIMS), setup.mesh, 0))
     calls = []
@@ -70,5 +70,5 @@ def refused():
 
 if __name__ == "__main__":
     start_processes()
-    meshes = [schema.Mesh(data=1, fsdp=1, tensor=6), schema.Mesh(data=3, fsdp=1, tensor=2)]
+    meshes = [schema.GrpoMesh(data=1, fsdp=1, tensor=6), schema.GrpoMesh(data=3, fsdp=1, tensor=2)]
     print(json.dumps([sampled(mesh) for mesh in meshes]), file=open(sys.argv[1], "w"), flush=True)  # noqa: SIM115

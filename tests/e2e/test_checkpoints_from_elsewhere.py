@@ -22,7 +22,7 @@ def hub(tmp_path_factory):
     """A hub cache that holds a whole model at commit A and a wrong one at commit B."""
     cache = tmp_path_factory.mktemp("hub")
     folder = cache / "models--some--model"
-    mesh = make_mesh(schema.Mesh(), jax.devices()[:1])
+    mesh = make_mesh(schema.GrpoMesh(), jax.devices()[:1])
     weights = param.initialize(qwen3.declare(DIMS), mesh, 0)
     tokenizer = Tokenizer.train(["How many apples does Tom have?"], DIMS.vocab_size)
     good = folder / "snapshots" / A

@@ -286,7 +286,7 @@ def test_a_doctor_looks_at_every_host(pair: Pair) -> None:
 def test_a_dry_run_shows_what_would_be_started_and_touches_nothing(pair: Pair) -> None:
     code, out, _ = pair.call("run", *RECIPE, "mesh.fsdp=2", "--name", "r", "--on", "lab", "--dry-run")
     assert (
-        code == 1 and "podwright.targets.ssh_start" in out and "JAX_PROCESS_ID=$rank" in out and "on_host keep" in out
+        code == 1 and "podwright.targets.hosts.start" in out and "JAX_PROCESS_ID=$rank" in out and "on_host keep" in out
     )
     assert "of a grpo run every process writes its part of a checkpoint; set runs of the target" in out
     assert not (pair.folder / "runs").exists() and pair.brought() == []

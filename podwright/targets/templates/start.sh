@@ -15,4 +15,4 @@ cd ../../../.. || exit 1
 export PYTHONPATH=$(cd ../code && pwd)${PYTHONPATH:+:$PYTHONPATH}
 {% endif -%}
 export MASTER_ADDR={{ address }} MASTER_PORT={{ port }}
-exec {{ python }} -m podwright.targets.on_host keep "$attempt" "$1"
+exec {{ python }} -m podwright.targets.hosts.on_host keep "$attempt" "$1"

@@ -19,7 +19,7 @@ from podwright.data.tokenizer import Tokenizer
 from podwright.models.qwen3 import Group
 from podwright.recipe.schema import GrpoRecipe
 from podwright.train.grpo import loss, reward
-from podwright.train.grpo.program import Batch, Setup
+from podwright.train.grpo.program import GrpoBatch, GrpoSetup
 from podwright.train.grpo.prompts import Prompts, bucket
 from podwright.train.grpo.rollout import Completions
 from podwright.train.mesh import batch_sharding, combined, gather, own_rows, to_device, together
@@ -42,7 +42,7 @@ class Sampled:
 
 @dataclasses.dataclass(frozen=True)
 class Collector:
-    setup: Setup
+    setup: GrpoSetup
     programs: dict[str, Program]
     prompts: Prompts
     tokenizer: Tokenizer
@@ -115,10 +115,10 @@ class Collector:
 
     def batch(
         self, sampled: Sampled, advantages_PG: np.ndarray, old: jax.Array | None, reference: jax.Array | None
-    ) -> Batch:
+    ) -> GrpoBatch:
         recipe, mesh = self.setup.recipe, self.setup.mesh
         counted = sampled.stopped_PG | (not recipe.grpo.mask_truncated)
-        return Batch(
+        return GrpoBatch(
             sampled.group,
             sampled.completions.lengths_PG,
             to_device(counted, mesh),

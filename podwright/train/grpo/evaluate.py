@@ -14,7 +14,7 @@ from podwright.rundir import RunDir, write_json
 from podwright.train.emit import Emitter
 from podwright.train.grpo import grading
 from podwright.train.grpo.collect import own_texts
-from podwright.train.grpo.program import Setup
+from podwright.train.grpo.program import GrpoSetup
 from podwright.train.grpo.prompts import Prompts
 from podwright.train.grpo.rollout import Completions
 from podwright.train.mesh import combined, gather, own_rows, to_device
@@ -25,7 +25,7 @@ NUM_SAMPLES = 8
 
 @dataclasses.dataclass(frozen=True)
 class Evaluator:
-    setup: Setup
+    setup: GrpoSetup
     program: Program
     prompts: Prompts
     tokenizer: Tokenizer

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from podwright.train import proportion
+from podwright.train import confidence
 from podwright.train.grpo.answers import extract_flexible, extract_strict, same_number
 
 
@@ -31,8 +31,8 @@ def summary(
     assert num == len(flexible) == len(truncated) == len(lengths), "one entry of each an answer"
     return {
         "num": num,
-        "strict": proportion.counted(sum(strict), num),
-        "flexible": proportion.counted(sum(flexible), num),
+        "strict": confidence.counted(sum(strict), num),
+        "flexible": confidence.counted(sum(flexible), num),
         "truncated": sum(truncated) / max(num, 1),
         "mean_tokens": sum(lengths) / max(num, 1),
     }

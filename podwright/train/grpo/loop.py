@@ -16,23 +16,23 @@ from podwright.models import lora
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Ending, RunDir
 from podwright.train import checkpoint, profile, speed
-from podwright.train.emit import Emitter, Outcome, evaluated
+from podwright.train.emit import Emitter, TrainingOutcome, evaluated
 from podwright.train.grpo import collect, evaluate, grading, program, prompts, reward, start
 from podwright.train.grpo.collect import Clock, Collector
 from podwright.train.grpo.evaluate import Evaluator
-from podwright.train.grpo.program import Setup, State
+from podwright.train.grpo.program import GrpoSetup, GrpoState
 from podwright.train.mesh import agreed, from_first, make_mesh, num_batch_shards, together
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class GrpoRun:
     """Everything a run needs that does not change while it runs."""
 
     run: RunDir
     recipe: GrpoRecipe
     emit: Emitter
     source: start.Source
-    setup: Setup
+    setup: GrpoSetup
     tokenizer: Tokenizer
     collector: Collector
     evaluator: Evaluator
@@ -40,7 +40,7 @@ class Job:
     stopping: Callable[[], bool]
 
 
-def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> Job:
+def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> GrpoRun:
     """Reads data, tokenizer and rewards and builds the programs; every fault of the user's input shows up here."""
     emit.event("phase", phase="loading")
     begun = from_first(lambda: start.begun_with(run))
@@ -61,7 +61,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
         tokenizer = start.tokenizer(run, source, dims, train, kept)
         mesh = make_mesh(recipe.mesh)
         _divides(recipe, num_batch_shards(mesh))
-        setup = Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
+        setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
         limit = recipe.rollout.max_prompt_length
         training, testing = (prompts.encode(examples, tokenizer, recipe.data, limit) for examples in (train, test))
     for name, encoded, of in (("training", training, train), ("test", testing, test)):
@@ -74,7 +74,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
     made = program.programs(setup, len(testing))
     collector = Collector(setup, made, training, tokenizer, rewards)
     evaluator = Evaluator(setup, made["evaluate"], testing, tokenizer, stopping)
-    return Job(run, recipe, emit, source, setup, tokenizer, collector, evaluator, train, stopping)
+    return GrpoRun(run, recipe, emit, source, setup, tokenizer, collector, evaluator, train, stopping)
 
 
 def _divides(recipe: GrpoRecipe, shards: int) -> None:
@@ -92,17 +92,17 @@ def _divides(recipe: GrpoRecipe, shards: int) -> None:
             )
 
 
-def train(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> Outcome:
+def train(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> TrainingOutcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
     job = prepare(run, recipe, emit, agreed(stopping))
     with checkpoint.Checkpoints(run.checkpoints, checkpoint.KEPT) as checkpoints:
         return _train(job, checkpoints)
 
 
-def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
+def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints) -> TrainingOutcome:
     recipe, emit = job.recipe, job.emit
     begun = _begin(job, checkpoints)
-    if isinstance(begun, Outcome):
+    if isinstance(begun, TrainingOutcome):
         return begun
     state, base, cursor = begun
     reference = _reference(job, state, base) if recipe.grpo.beta > 0 else None
@@ -134,10 +134,12 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
     ):
         return _stop(job, checkpoints, state, cursor)
     _compare(job)
-    return Outcome(Ending.FINISHED, cursor["step"])
+    return TrainingOutcome(Ending.FINISHED, cursor["step"])
 
 
-def _begin(job: Job, checkpoints: checkpoint.Checkpoints) -> tuple[State, Any, dict[str, int]] | Outcome:
+def _begin(
+    job: GrpoRun, checkpoints: checkpoint.Checkpoints
+) -> tuple[GrpoState, Any, dict[str, int]] | TrainingOutcome:
     """State, frozen weights (or None) and cursor, of the newest checkpoint or of step 0.
 
     What is needed only here is let go with the return.
@@ -156,18 +158,18 @@ def _begin(job: Job, checkpoints: checkpoint.Checkpoints) -> tuple[State, Any, d
         job.run, job.source, job.setup, job.collector.programs, job.examples, job.tokenizer, job.emit, job.stopping
     )
     if weights is None:
-        return Outcome(Ending.STOPPED, 0, "stopped during the warm start")
+        return TrainingOutcome(Ending.STOPPED, 0, "stopped during the warm start")
     state = program.new_state(job.setup, program.first_params(job.setup, weights), rate)
     return state, program.freeze(job.setup, weights), {"step": 0, "used": 0, "rollouts": 0}
 
 
-def _reference(job: Job, state: State, base: Any) -> Any:
+def _reference(job: GrpoRun, state: GrpoState, base: Any) -> Any:
     return start.reference(job.run, job.source, job.setup) if base is None else lora.reference(state.params, base)
 
 
 def step(
-    collector: Collector, state: State, reference: Any, cursor: dict[str, int], base: Any = None
-) -> tuple[State, dict[str, int], dict[str, Any]]:
+    collector: Collector, state: GrpoState, reference: Any, cursor: dict[str, int], base: Any = None
+) -> tuple[GrpoState, dict[str, int], dict[str, Any]]:
     """One GRPO step: rollouts, rewards, reference scores, `num_iterations` updates. -> state, cursor, figures
 
     `base` are the frozen weights of a run that trains adapters.
@@ -199,14 +201,16 @@ def step(
     return state, cursor, figures
 
 
-def _not_finite(job: Job, checkpoints: checkpoint.Checkpoints, number: int, figures: dict[str, Any]) -> Outcome:
+def _not_finite(
+    job: GrpoRun, checkpoints: checkpoint.Checkpoints, number: int, figures: dict[str, Any]
+) -> TrainingOutcome:
     """Nothing is saved: the newest checkpoint is from before. The advice names the resolved recipe: what ran, whatever was typed."""
     recipe, good = job.recipe, checkpoints.latest() or 0
     wrong = (
         f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}; the weights of step {good} are kept"
     )
     lower = f"{recipe.optimizer.learning_rate / 3:.1g}"
-    return Outcome(
+    return TrainingOutcome(
         Ending.NOT_FINITE,
         good,
         wrong,
@@ -214,15 +218,17 @@ def _not_finite(job: Job, checkpoints: checkpoint.Checkpoints, number: int, figu
     )
 
 
-def _stop(job: Job, checkpoints: checkpoint.Checkpoints, state: State, cursor: dict[str, int]) -> Outcome:
+def _stop(
+    job: GrpoRun, checkpoints: checkpoint.Checkpoints, state: GrpoState, cursor: dict[str, int]
+) -> TrainingOutcome:
     job.emit.event("phase", phase="saving")
     if cursor["step"]:
         checkpoints.save(cursor["step"], state, cursor)
         job.emit.event("checkpoint", step=cursor["step"])
-    return Outcome(Ending.STOPPED, cursor["step"], f"stopped after step {cursor['step']}")
+    return TrainingOutcome(Ending.STOPPED, cursor["step"], f"stopped after step {cursor['step']}")
 
 
-def _compare(job: Job) -> None:
+def _compare(job: GrpoRun) -> None:
     """The paired test of after against before, question by question."""
     if job.emit.mine and job.run.flags("before").exists():
         before, after = (json.loads(job.run.flags(when).read_text()) for when in ("before", "after"))

@@ -83,7 +83,7 @@ def kl_term(kind: str, logps: jax.Array, reference: jax.Array) -> jax.Array:
     return jnp.exp(-d) + d - 1
 
 
-class Inputs(NamedTuple):
+class LossInputs(NamedTuple):
     """What the loss of a (micro-)batch needs besides the policy's own log-probabilities."""
 
     advantages_PG: jax.Array
@@ -97,7 +97,7 @@ class Inputs(NamedTuple):
     """None at beta 0"""
 
 
-def total(cfg: schema.Grpo, logps: jax.Array, inputs: Inputs) -> tuple[jax.Array, dict[str, jax.Array]]:
+def total(cfg: schema.Grpo, logps: jax.Array, inputs: LossInputs) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The loss, and sums over the counted tokens of what the metrics average."""
     mask = inputs.mask_PGT
     logps, sampler = _kept(logps, mask), _kept(inputs.sampler_PGT, mask)

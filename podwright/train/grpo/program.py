@@ -25,14 +25,14 @@ from podwright.train.program import Program
 Tree = Any
 
 
-class State(NamedTuple):
+class GrpoState(NamedTuple):
     """What training changes, and all that a checkpoint holds on the device. With LoRA, `params` are the adapters."""
 
     params: Tree
     opt_state: Tree
 
 
-class Batch(NamedTuple):
+class GrpoBatch(NamedTuple):
     """One step's rollouts with their advantages. `old` and `reference` may be None (see loss.Inputs)."""
 
     group: qwen3.Group
@@ -46,7 +46,7 @@ class Batch(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Setup:
+class GrpoSetup:
     """A recipe on a mesh: what every program is built from."""
 
     recipe: GrpoRecipe
@@ -60,7 +60,7 @@ class Setup:
         return jnp.dtype(self.recipe.model.compute_dtype)
 
     @property
-    def dense(self) -> Setup:
+    def dense(self) -> GrpoSetup:
         """The same without adapters: what the warm start trains."""
         model = self.recipe.model.model_copy(update={"lora_rank": 0})
         return dataclasses.replace(self, recipe=self.recipe.model_copy(update={"model": model}))
@@ -83,14 +83,14 @@ class Setup:
         hidden = qwen3.group_hidden(
             self.dims, params, group, self.dtype, self.recipe.model.remat, batch_sharding(self.mesh)
         )
-        setting = logits.Setting(self.mesh, self.dtype, logits_chunk(self.dims.vocab_size), temperature)
+        setting = logits.SamplingSetting(self.mesh, self.dtype, logits_chunk(self.dims.vocab_size), temperature)
         flat = hidden.reshape(p, g * t, -1)
         with jax.named_scope("head"):
             out = logits.token_logprobs(setting, flat, qwen3.head(params), group.completions_PGT.reshape(p, g * t))
         return out[0].reshape(p, g, t), out[1].reshape(p, g, t)
 
 
-def programs(setup: Setup, num_test: int | None = None) -> dict[str, Program]:
+def programs(setup: GrpoSetup, num_test: int | None = None) -> dict[str, Program]:
     """Every program the recipe runs, by name. `num_test`: how many test questions there are, when that is known."""
     recipe = setup.recipe
     params = lora.policy(param.abstract(setup.declared, setup.mesh), abstract_base(setup))
@@ -103,10 +103,10 @@ def programs(setup: Setup, num_test: int | None = None) -> dict[str, Program]:
     }
     if recipe.warm_start:
         made["warm_start"] = _warm_start(setup.dense)
-    return {name: dataclasses.replace(one, beside=_beside(setup, name)) for name, one in made.items()}
+    return {name: dataclasses.replace(one, resident=_resident(setup, name)) for name, one in made.items()}
 
 
-def _beside(setup: Setup, name: str) -> dict[str, Tree]:
+def _resident(setup: GrpoSetup, name: str) -> dict[str, Tree]:
     """What loop.py keeps on the devices while this program runs, besides the program's own arguments.
 
     With LoRA the frozen weights are an argument of every program, and the reference is these with empty adapters.
@@ -123,7 +123,7 @@ def _beside(setup: Setup, name: str) -> dict[str, Tree]:
     return {what: tree for what, tree in kept.items() if what not in used.get(name, {"weights"})}
 
 
-def evaluation_rows(setup: Setup, num_test: int | None) -> int:
+def evaluation_rows(setup: GrpoSetup, num_test: int | None) -> int:
     """Prompts per evaluation batch, no more than there are, rounded up to what the mesh divides."""
     shards = setup.mesh.shape["data"] * setup.mesh.shape["fsdp"]
     wanted = min(setup.recipe.evaluation.batch_size, num_test or setup.recipe.evaluation.batch_size)
@@ -142,49 +142,49 @@ def warm_schedule(recipe: GrpoRecipe) -> optax.Schedule:
     )
 
 
-def _tx(setup: Setup, rate: optax.Schedule) -> optax.GradientTransformation:
+def _tx(setup: GrpoSetup, rate: optax.Schedule) -> optax.GradientTransformation:
     o = setup.recipe.optimizer
     return optimizer.adamw(
         setup.declared, rate, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm
     )
 
 
-def abstract_state(setup: Setup, rate: optax.Schedule) -> State:
+def abstract_state(setup: GrpoSetup, rate: optax.Schedule) -> GrpoState:
     params = param.abstract(setup.declared, setup.mesh)
-    return State(params, optimizer.abstract_state(_tx(setup, rate), params, setup.mesh))
+    return GrpoState(params, optimizer.abstract_state(_tx(setup, rate), params, setup.mesh))
 
 
-def abstract_base(setup: Setup) -> Tree | None:
+def abstract_base(setup: GrpoSetup) -> Tree | None:
     return param.abstract(qwen3.declare(setup.dims), setup.mesh, setup.dtype) if setup.recipe.model.lora_rank else None
 
 
-def freeze(setup: Setup, weights: Tree) -> Tree | None:
+def freeze(setup: GrpoSetup, weights: Tree) -> Tree | None:
     """The frozen weights, in the dtype they are computed with; None where all parameters are trained."""
     return qwen3.cast(weights, setup.dtype) if setup.recipe.model.lora_rank else None
 
 
-def first_params(setup: Setup, weights: Tree) -> Tree:
+def first_params(setup: GrpoSetup, weights: Tree) -> Tree:
     """What is trained, at step 0: `weights` themselves, or new adapters."""
     return param.initialize(setup.declared, setup.mesh, setup.recipe.seed) if setup.recipe.model.lora_rank else weights
 
 
-def new_state(setup: Setup, params: Tree, rate: optax.Schedule) -> State:
+def new_state(setup: GrpoSetup, params: Tree, rate: optax.Schedule) -> GrpoState:
     """A copy of `params` with a fresh optimizer state; updates may take the copy's memory."""
     shardings = jax.tree.map(lambda s: s.sharding, abstract_state(setup, rate).opt_state)
-    return State(jax.tree.map(jnp.copy, params), jax.jit(_tx(setup, rate).init, out_shardings=shardings)(params))
+    return GrpoState(jax.tree.map(jnp.copy, params), jax.jit(_tx(setup, rate).init, out_shardings=shardings)(params))
 
 
-def _array(setup: Setup, *shape: int, dtype: Any = jnp.int32) -> Any:
+def _array(setup: GrpoSetup, *shape: int, dtype: Any = jnp.int32) -> Any:
     """A ShapeDtypeStruct whose leading dim is the batch."""
     return jax.ShapeDtypeStruct(shape, dtype, sharding=batch_sharding(setup.mesh))
 
 
-def _group(setup: Setup, p: int, g: int, t: int) -> qwen3.Group:
+def _group(setup: GrpoSetup, p: int, g: int, t: int) -> qwen3.Group:
     s = setup.recipe.rollout.max_prompt_length
     return qwen3.Group(_array(setup, p, s), _array(setup, p), _array(setup, p, g, t))
 
 
-def _rollout(setup: Setup, params: Tree, p: int, g: int, sampling: rollout.Sampling, name: str) -> Program:
+def _rollout(setup: GrpoSetup, params: Tree, p: int, g: int, sampling: rollout.Sampling, name: str) -> Program:
     recipe = setup.recipe
 
     def step(params: Tree, prompts_PS: jax.Array, lengths_P: jax.Array, number: jax.Array) -> rollout.Completions:
@@ -210,7 +210,7 @@ def _rollout(setup: Setup, params: Tree, p: int, g: int, sampling: rollout.Sampl
     return Program(name, jitted, (params, prompts, _array(setup, p), number))
 
 
-def _score(setup: Setup, params: Tree) -> Program:
+def _score(setup: GrpoSetup, params: Tree) -> Program:
     """Log-probabilities [P, G, T] under some parameters: the frozen reference, or the policy before its first update."""
 
     def step(params: Tree, group: qwen3.Group) -> jax.Array:
@@ -221,7 +221,7 @@ def _score(setup: Setup, params: Tree) -> Program:
     return Program("score", jax.jit(step, out_shardings=batch_sharding(setup.mesh)), (params, group))
 
 
-def _micro_batches(setup: Setup, tree: Tree, num: int) -> Tree:
+def _micro_batches(setup: GrpoSetup, tree: Tree, num: int) -> Tree:
     """Leading dim P -> [num, P / num]; each micro-batch takes every num-th prompt, so that no device sits idle."""
     spec = NamedSharding(setup.mesh, PartitionSpec(None, param.batch_axes(setup.mesh)))
 
@@ -232,7 +232,7 @@ def _micro_batches(setup: Setup, tree: Tree, num: int) -> Tree:
     return jax.tree.map(split, tree)
 
 
-def _accumulate(setup: Setup, params: Tree, tree: Tree, num: int, gradient: Any) -> tuple[Any, Tree]:
+def _accumulate(setup: GrpoSetup, params: Tree, tree: Tree, num: int, gradient: Any) -> tuple[Any, Tree]:
     """Sums of `gradient(params, micro_batch) -> ((loss, sums), grads)` over `num` micro-batches."""
     if num == 1:
         return gradient(params, tree)
@@ -242,34 +242,36 @@ def _accumulate(setup: Setup, params: Tree, tree: Tree, num: int, gradient: Any)
     return added
 
 
-def _update(setup: Setup) -> Program:
+def _update(setup: GrpoSetup) -> Program:
     r, rate = setup.recipe, policy_schedule(setup.recipe)
     tx, state = _tx(setup, rate), abstract_state(setup, rate)
 
     def objective(
-        params: Tree, part: tuple[qwen3.Group, loss.Inputs], base: Tree | None
+        params: Tree, part: tuple[qwen3.Group, loss.LossInputs], base: Tree | None
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         group, inputs = part
         logps, entropy = setup.logprobs(lora.policy(params, base), group, r.rollout.temperature)
         value, sums = loss.total(r.grpo, logps, inputs)
         return value, sums | {"entropy": (entropy * inputs.mask_PGT).sum()}
 
-    def step(state: State, batch: Batch, base: Tree | None = None) -> tuple[State, dict[str, jax.Array]]:
+    def step(state: GrpoState, batch: GrpoBatch, base: Tree | None = None) -> tuple[GrpoState, dict[str, jax.Array]]:
         t = batch.group.completions_PGT.shape[2]
         counted = batch.counted_PG[..., None] & (jnp.arange(t) < batch.lengths_PG[..., None])
         mask = counted.astype(jnp.float32)
         weights = loss.token_weights(r.grpo.loss, mask, r.rollout.total_generation_steps)
-        inputs = loss.Inputs(batch.advantages_PG, mask, weights, batch.sampler_PGT, batch.old_PGT, batch.reference_PGT)
+        inputs = loss.LossInputs(
+            batch.advantages_PG, mask, weights, batch.sampler_PGT, batch.old_PGT, batch.reference_PGT
+        )
         gradient = functools.partial(jax.value_and_grad(objective, has_aux=True), base=base)
         num = r.training.gradient_accumulation_steps
         (value, sums), grads = _accumulate(setup, state.params, (batch.group, inputs), num, gradient)
         new, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
         means = {name: x / jnp.maximum(mask.sum(), 1.0) for name, x in sums.items()}
-        return State(new, opt_state), {"loss": value, "grad_norm": norm, **means}
+        return GrpoState(new, opt_state), {"loss": value, "grad_norm": norm, **means}
 
     p, g, t = r.batch_size, r.grpo.num_generations, r.rollout.total_generation_steps
     tokens = _array(setup, p, g, t, dtype=jnp.float32)
-    batch = Batch(
+    batch = GrpoBatch(
         group=_group(setup, p, g, t),
         lengths_PG=_array(setup, p, g),
         counted_PG=_array(setup, p, g, dtype=jnp.bool_),
@@ -282,7 +284,7 @@ def _update(setup: Setup) -> Program:
     return Program("update", jax.jit(step, donate_argnums=0, out_shardings=_state_out(setup, state)), arguments)
 
 
-def _warm_start(setup: Setup) -> Program:
+def _warm_start(setup: GrpoSetup) -> Program:
     """Supervised step: mean negative log-probability of worked answers, given as groups of one completion."""
     warm, rate = setup.recipe.warm_start, warm_schedule(setup.recipe)
     assert warm
@@ -293,16 +295,16 @@ def _warm_start(setup: Setup) -> Program:
         mask = (jnp.arange(group.completions_PGT.shape[2]) < lengths_PG[..., None]).astype(jnp.float32)
         return -(logps * mask).sum() / mask.sum()
 
-    def step(state: State, group: qwen3.Group, lengths_PG: jax.Array) -> tuple[State, dict[str, jax.Array]]:
+    def step(state: GrpoState, group: qwen3.Group, lengths_PG: jax.Array) -> tuple[GrpoState, dict[str, jax.Array]]:
         value, grads = jax.value_and_grad(objective)(state.params, group, lengths_PG)
         new, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
-        return State(new, opt_state), {"loss": value, "grad_norm": norm}
+        return GrpoState(new, opt_state), {"loss": value, "grad_norm": norm}
 
     group = _group(setup, warm.batch_size, 1, setup.recipe.rollout.total_generation_steps)
     jitted = jax.jit(step, donate_argnums=0, out_shardings=_state_out(setup, state))
     return Program("warm_start", jitted, (state, group, _array(setup, warm.batch_size, 1)))
 
 
-def _state_out(setup: Setup, state: State) -> Any:
+def _state_out(setup: GrpoSetup, state: GrpoState) -> Any:
     """Shardings of (state, metrics): the state as it came in, metrics replicated so that every process can read them."""
     return jax.tree.map(lambda s: s.sharding, state), NamedSharding(setup.mesh, PartitionSpec())

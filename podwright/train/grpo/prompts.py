@@ -42,7 +42,7 @@ class Prompts:
         return np.array([orders[int(e)][n % len(self)] for e, n in zip(epochs, counts, strict=True)])
 
 
-def encode(examples: list[Example], tokenizer: Tokenizer, data: schema.Data, max_length: int) -> Prompts:
+def encode(examples: list[Example], tokenizer: Tokenizer, data: schema.GrpoData, max_length: int) -> Prompts:
     """Chat-formatted questions that fit `max_length` tokens; the others are counted, never cut."""
     texts = [tokenizer.chat(e.question, data.instruction, data.enable_thinking) for e in examples]
     rows = [tokenizer.encode(text) for text in texts]

@@ -166,7 +166,7 @@ def generate(
 ) -> Completions:
     """`num_generations` completions of every prompt. Prompts are padded on the right; `key` must differ at every call."""
     p, g, t_max = prompts_PS.shape[0], num_generations, max_new_tokens
-    weights = param.constrain(qwen3.declare(dims), qwen3.cast(params, dtype), mesh, param.DECODE_RULES)
+    weights = param.constrain(qwen3.declare(dims), qwen3.cast(params, dtype), mesh, param.COMPUTE_RULES)
     stops = jnp.asarray(stop_ids)
 
     @jax.named_scope("head")

@@ -15,7 +15,7 @@ from podwright.recipe import load, schema
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import RunDir, recipe_of
-from podwright.train import checkpoint, whole
+from podwright.train import atomic_dir, checkpoint
 from podwright.train.grpo import evaluate as evaluation
 from podwright.train.grpo import program, prompts, start
 from podwright.train.mesh import make_mesh
@@ -46,7 +46,7 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
     }
 
 
-def _check_room(setup: program.Setup) -> None:
+def _check_room(setup: program.GrpoSetup) -> None:
     limits, positions = setup.recipe.rollout, setup.dims.max_positions
     if limits.max_prompt_length + limits.total_generation_steps > positions:
         raise UserError(
@@ -70,11 +70,11 @@ def _questions(recipe: GrpoRecipe, source: str) -> list[gsm8k.Example]:
 
 def export(path: Path, out: Path) -> dict[str, Any]:
     """The run's newest weights as a directory that transformers loads."""
-    whole.check(out)
+    atomic_dir.check(out)
     recipe = _recipe_for(path)
     setup, tokenizer, params, step = _open(path, recipe)
     params = lora.merge(params, setup.lora_scale, setup.dtype)
-    with whole.made(out) as part:
+    with atomic_dir.made(out) as part:
         convert.write(
             part, setup.dims, params, setup.mesh, recipe.model.compute_dtype, tokenizer.stop_ids, tokenizer.pad_id
         )
@@ -91,7 +91,7 @@ def _recipe_for(path: Path) -> GrpoRecipe:
     """The run's own recipe on the devices that are here; for a Hugging Face directory, the shipped GSM8K recipe cut to its positions."""
     run = RunDir(path)
     if run.recipe.exists():
-        return _grpo(load.parse(recipe_of(run))).model_copy(update={"mesh": schema.Mesh()})
+        return _grpo(load.parse(recipe_of(run))).model_copy(update={"mesh": schema.GrpoMesh()})
     if not (path / "config.json").exists():
         raise UserError(
             f"{path} is neither a run nor a Hugging Face model directory", "`podwright list` shows the runs"
@@ -101,7 +101,7 @@ def _recipe_for(path: Path) -> GrpoRecipe:
     room = convert.read_config(path).max_positions - shipped.rollout.max_prompt_length
     steps = min(shipped.rollout.total_generation_steps, room)
     rollout = shipped.rollout.model_copy(update={"total_generation_steps": steps})
-    return shipped.model_copy(update={"model": model, "mesh": schema.Mesh(), "rollout": rollout})
+    return shipped.model_copy(update={"model": model, "mesh": schema.GrpoMesh(), "rollout": rollout})
 
 
 def _grpo(recipe: Recipe) -> GrpoRecipe:
@@ -110,18 +110,18 @@ def _grpo(recipe: Recipe) -> GrpoRecipe:
     return recipe
 
 
-def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.Setup, Tokenizer, Tree, int | None]:
+def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer, Tree, int | None]:
     """Setup, tokenizer, weights, and the step they are from (None for a Hugging Face directory)."""
     run = RunDir(path)
     mesh = make_mesh(recipe.mesh)
     if not run.recipe.exists():
         dims, tokenizer = convert.read_config(path), Tokenizer.load(path)
-        setup = program.Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
+        setup = program.GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
         return setup, tokenizer, convert.read(path, dims, mesh), None
     source = start.find_source(recipe, start.begun_with(run).get("model_revision"))
     dims = start.dimensions(recipe, source)
     tokenizer = Tokenizer.load(source.path or run.tokenizer)
-    setup = program.Setup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
+    setup = program.GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
     checkpoints = checkpoint.Checkpoints(run.checkpoints, None)
     if checkpoints.latest() is None:
         if not run.start.exists():

@@ -25,7 +25,7 @@ from podwright.rundir import Record, RunDir, read_jsonl
 from podwright.train import checkpoint
 from podwright.train.emit import Emitter
 from podwright.train.grpo import program, warm_start
-from podwright.train.grpo.program import Setup
+from podwright.train.grpo.program import GrpoSetup
 from podwright.train.mesh import from_first
 from podwright.train.program import Program
 
@@ -119,7 +119,7 @@ def tokenizer(run: RunDir, source: Source, dims: Qwen3Dims, train: list[Example]
 def weights(
     run: RunDir,
     source: Source,
-    setup: Setup,
+    setup: GrpoSetup,
     programs: dict[str, Program],
     examples: list[Example],
     tokenizer: Tokenizer,
@@ -145,13 +145,13 @@ def weights(
     return params
 
 
-def reference(run: RunDir, source: Source, setup: Setup) -> Tree:
+def reference(run: RunDir, source: Source, setup: GrpoSetup) -> Tree:
     """The weights at step 0 once more, as arrays of their own: training the policy cannot move them."""
     if source.path is None or setup.recipe.warm_start:
         return checkpoint.load_weights(run.start, param.abstract(qwen3.declare(setup.dims), setup.mesh))
     return convert.read(source.path, setup.dims, setup.mesh)
 
 
-def base(run: RunDir, source: Source, setup: Setup) -> Tree | None:
+def base(run: RunDir, source: Source, setup: GrpoSetup) -> Tree | None:
     """The frozen weights of a run that goes on: those at step 0. None where all parameters are trained."""
     return program.freeze(setup, reference(run, source, setup)) if setup.recipe.model.lora_rank else None

@@ -18,7 +18,7 @@ from podwright.models.qwen3 import Group
 from podwright.train.emit import Emitter
 from podwright.train.grpo import program
 from podwright.train.grpo.collect import Clock
-from podwright.train.grpo.program import Setup
+from podwright.train.grpo.program import GrpoSetup
 from podwright.train.grpo.prompts import bucket, pad
 from podwright.train.mesh import to_device
 from podwright.train.program import Program
@@ -46,7 +46,7 @@ class Lessons(NamedTuple):
 
 
 def train(
-    setup: Setup,
+    setup: GrpoSetup,
     step: Program,
     params: Tree,
     examples: list[Example],
@@ -87,7 +87,7 @@ def train(
     return state.params
 
 
-def _lessons(setup: Setup, examples: list[Example], tokenizer: Tokenizer) -> Lessons:
+def _lessons(setup: GrpoSetup, examples: list[Example], tokenizer: Tokenizer) -> Lessons:
     """The examples whose prompt and worked answer fit the recipe's lengths."""
     data, limits = setup.recipe.data, setup.recipe.rollout
     stop = setup.stop_ids[0]

@@ -13,11 +13,12 @@ from typing import Any, Protocol
 from podwright.recipe.kinds import TorchRecipe
 from podwright.rundir import Ending, RunDir
 from podwright.train import devices
-from podwright.train.emit import Emitter, Outcome, evaluations
-from podwright.train.multimodal import checkpoints, machine
-from podwright.train.multimodal.batches import Order
-from podwright.train.multimodal.stragglers import Stragglers
-from podwright.train.multimodal.world import World
+from podwright.train.emit import Emitter, TrainingOutcome, evaluations
+from podwright.train.multimodal import checkpoints
+from podwright.train.multimodal.data.batches import Order
+from podwright.train.multimodal.processes import machine
+from podwright.train.multimodal.processes.stragglers import Stragglers
+from podwright.train.multimodal.processes.world import World
 from podwright.train.watchdog import Patience, Watchdog
 
 Figures = dict[str, Any]
@@ -25,7 +26,7 @@ PATIENCE = Patience()
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class RunContext:
     """Where a run writes, and who takes part in it."""
 
     run: RunDir
@@ -35,7 +36,7 @@ class Place:
     """the same answer in every process"""
 
 
-class Training(Protocol):
+class Trainable(Protocol):
     """What is trained, with all that a resume needs in `state`."""
 
     @property
@@ -62,11 +63,11 @@ class Training(Protocol):
         """What was trained, and the file that is to hold it; every process has to ask for it."""
 
 
-def place(run: RunDir, emit: Emitter, stopping: Callable[[], bool], world: World) -> Place:
-    return Place(run, emit, world, lambda: world.any(stopping()))
+def place(run: RunDir, emit: Emitter, stopping: Callable[[], bool], world: World) -> RunContext:
+    return RunContext(run, emit, world, lambda: world.any(stopping()))
 
 
-def follow(training: Training, at: Place, patience: Patience = PATIENCE) -> Outcome:
+def follow(training: Trainable, at: RunContext, patience: Patience = PATIENCE) -> TrainingOutcome:
     """To the end, or to where `at.stopping()` turns true; from the newest checkpoint if there is one."""
     world = at.world
     watchdog = Watchdog(at.run, at.emit, (world.rank, world.size), (world.tell, world.told), patience)
@@ -77,7 +78,7 @@ def follow(training: Training, at: Place, patience: Patience = PATIENCE) -> Outc
         return _follow(training, at, watchdog)
 
 
-def _follow(training: Training, at: Place, watchdog: Watchdog) -> Outcome:
+def _follow(training: Trainable, at: RunContext, watchdog: Watchdog) -> TrainingOutcome:
     recipe, emit, stragglers = training.recipe, at.emit, Stragglers(at.world)
     with watchdog.resting():
         number = _begin(training, at)
@@ -114,10 +115,10 @@ def _follow(training: Training, at: Place, watchdog: Watchdog) -> Outcome:
         path, content = training.result()
         if at.world.rank == 0:
             checkpoints.write(path, content)
-    return Outcome(Ending.FINISHED, number)
+    return TrainingOutcome(Ending.FINISHED, number)
 
 
-def _begin(training: Training, at: Place) -> int:
+def _begin(training: Trainable, at: RunContext) -> int:
     state, damaged = at.world.from_first(lambda: checkpoints.latest(at.run.checkpoints))
     for step in damaged:
         at.emit.event("notice", message=f"the checkpoint of step {step} is damaged and was put aside")
@@ -132,7 +133,7 @@ def _begin(training: Training, at: Place) -> int:
     return number
 
 
-def _test(training: Training, at: Place, when: str, number: int) -> None:
+def _test(training: Trainable, at: RunContext, when: str, number: int) -> None:
     begin = time.perf_counter()
     at.emit.event("phase", phase=f"evaluation {when}")
     figures, samples = training.test()
@@ -141,7 +142,7 @@ def _test(training: Training, at: Place, when: str, number: int) -> None:
     at.emit.event("evaluation", when=when, step=number, **figures, seconds=time.perf_counter() - begin)
 
 
-def _save(training: Training, at: Place, number: int) -> None:
+def _save(training: Trainable, at: RunContext, number: int) -> None:
     state = training.state() | {"lines": training.order.batch_size}
     if at.world.rank == 0:
         checkpoints.save(at.run.checkpoints, number, state)
@@ -149,16 +150,16 @@ def _save(training: Training, at: Place, number: int) -> None:
     at.world.barrier()
 
 
-def _stop(training: Training, at: Place, number: int) -> Outcome:
+def _stop(training: Trainable, at: RunContext, number: int) -> TrainingOutcome:
     at.emit.event("phase", phase="saving")
     if number:
         _save(training, at, number)
-    return Outcome(Ending.STOPPED, number, f"stopped after step {number}")
+    return TrainingOutcome(Ending.STOPPED, number, f"stopped after step {number}")
 
 
-def _not_finite(training: Training, at: Place, number: int, figures: Figures) -> Outcome:
+def _not_finite(training: Trainable, at: RunContext, number: int, figures: Figures) -> TrainingOutcome:
     """Nothing is saved: the newest checkpoint is from before."""
     wrong = f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}; the newest checkpoint is from before it"
     lower = f"{training.recipe.optimizer.learning_rate / 3:.1g}"
     again = f"type: podwright run {shlex.quote(str(at.run.recipe))} optimizer.learning_rate={lower}"
-    return Outcome(Ending.NOT_FINITE, number - 1, wrong, again)
+    return TrainingOutcome(Ending.NOT_FINITE, number - 1, wrong, again)

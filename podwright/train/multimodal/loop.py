@@ -13,23 +13,27 @@ from torch import nn
 
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import RunDir
-from podwright.train.emit import Emitter, Outcome
-from podwright.train.multimodal import batches, course, evaluate, inputs, machine, model, spread, updates
-from podwright.train.multimodal.batches import Order
-from podwright.train.multimodal.decode import Grammar
-from podwright.train.multimodal.inputs import Inputs
+from podwright.train.emit import Emitter, TrainingOutcome
+from podwright.train.multimodal import course, updates
+from podwright.train.multimodal.data import batches, inputs
+from podwright.train.multimodal.data.batches import Order
+from podwright.train.multimodal.data.inputs import MultimodalInputs
+from podwright.train.multimodal.inference import evaluate
+from podwright.train.multimodal.inference.decode import Grammar
+from podwright.train.multimodal.networks import model
+from podwright.train.multimodal.processes import machine, spread
+from podwright.train.multimodal.processes.world import World
 from podwright.train.multimodal.updates import Learner
-from podwright.train.multimodal.world import World
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class MultimodalRun:
     """Everything that does not change while it runs, and the learner, which does."""
 
     run: RunDir
     recipe: MultimodalRecipe
     world: World
-    inputs: Inputs
+    inputs: MultimodalInputs
     grammar: Grammar
     order: Order
     learner: Learner
@@ -95,7 +99,7 @@ class Job:
         return forward * (2 if self.recipe.model.lora_rank else 3)
 
 
-def prepare(run: RunDir, recipe: MultimodalRecipe, emit: Emitter, world: World) -> Job:
+def prepare(run: RunDir, recipe: MultimodalRecipe, emit: Emitter, world: World) -> MultimodalRun:
     emit.event("phase", phase="loading")
     found = inputs.load(run, recipe, world)
     parts = recipe.training.gradient_accumulation_steps
@@ -108,14 +112,16 @@ def prepare(run: RunDir, recipe: MultimodalRecipe, emit: Emitter, world: World) 
     counts = (sum(p.numel() for p in built.parameters()), sum(p.numel() for p in built.trained().values()))
     emit.event("environment", **machine.environment(world, *counts), max_steps=max_steps, data=_about(recipe, found))
     grammar = Grammar(found.tokenizer, recipe.evaluation.max_new_tokens)
-    return Job(run, recipe, world, found, grammar, order, learner, max_steps)
+    return MultimodalRun(run, recipe, world, found, grammar, order, learner, max_steps)
 
 
-def train(run: RunDir, recipe: MultimodalRecipe, emit: Emitter, stopping: Callable[[], bool], world: World) -> Outcome:
+def train(
+    run: RunDir, recipe: MultimodalRecipe, emit: Emitter, stopping: Callable[[], bool], world: World
+) -> TrainingOutcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
     return course.follow(prepare(run, recipe, emit, world), course.place(run, emit, stopping, world))
 
 
-def _about(recipe: MultimodalRecipe, found: Inputs) -> dict[str, Any]:
+def _about(recipe: MultimodalRecipe, found: MultimodalInputs) -> dict[str, Any]:
     sizes = {"lines": len(found.training), "held_out_lines": len(found.held_out), "skipped_lines": len(found.skipped)}
     return {"source": recipe.data.source, "vocab_size": found.tokenizer.vocab_size, **sizes}

@@ -21,11 +21,13 @@ from podwright.data.lines import Lengths, lengths
 from podwright.recipe import load
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.train.multimodal import batches, model, updates
-from podwright.train.multimodal.model import MODALITIES, Batch
-from podwright.train.multimodal.stragglers import Stopwatch
+from podwright.train.multimodal import updates
+from podwright.train.multimodal.data import batches
+from podwright.train.multimodal.networks import model
+from podwright.train.multimodal.networks.model import MODALITIES, MultimodalBatch
+from podwright.train.multimodal.processes.stragglers import Stopwatch
+from podwright.train.multimodal.processes.world import World
 from podwright.train.multimodal.updates import Learner
-from podwright.train.multimodal.world import World
 
 _BLOCK = 512  # bytes that CUDA's allocator rounds up to
 _TRIES = 8
@@ -76,7 +78,7 @@ class Shadow:
             weights = counter.now
             counter.count(tree_leaves(self.learner.optimizer.state_dict()["state"]))
             optimizer = counter.now - weights
-            one = Batch(
+            one = MultimodalBatch(
                 torch.zeros(batch_size, len(MODALITIES), recipe.aligner.dim),
                 torch.ones(batch_size, len(MODALITIES), dtype=torch.bool),
                 torch.zeros(batch_size, width, dtype=torch.long),

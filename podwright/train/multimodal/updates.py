@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from podwright.recipe.multimodal import MultimodalRecipe, Optimizer
-from podwright.train.multimodal import spread
-from podwright.train.multimodal.model import Batch, Phase2
-from podwright.train.multimodal.stragglers import Stopwatch
-from podwright.train.multimodal.world import World
+from podwright.recipe.multimodal import MultimodalOptimizer, MultimodalRecipe
+from podwright.train.multimodal.networks.model import MultimodalBatch, Phase2
+from podwright.train.multimodal.processes import spread
+from podwright.train.multimodal.processes.stragglers import Stopwatch
+from podwright.train.multimodal.processes.world import World
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -69,7 +69,7 @@ def assembled(model: Phase2, wrapped: nn.Module, recipe: MultimodalRecipe, world
     return Learner(model, wrapped, optimizer, scaler, recipe, world, max_steps)
 
 
-def groups(model: Phase2, asked: Optimizer, devices: int) -> list[dict[str, Any]]:
+def groups(model: Phase2, asked: MultimodalOptimizer, devices: int) -> list[dict[str, Any]]:
     """The projector learns faster and adapters slower than the rest; vectors do not decay."""
     base = asked.learning_rate * (devices if asked.scale_with_devices else 1)
     factors = {"projector": asked.projector_factor, "lora": asked.lora_factor, "llm": 1.0}
@@ -103,7 +103,7 @@ def autocast(recipe: MultimodalRecipe, device: torch.device) -> contextlib.Abstr
     return torch.autocast(device.type, dtype) if dtype else contextlib.nullcontext()
 
 
-def update(learner: Learner, micro: Sequence[Batch], num_targets: int, step: int) -> dict[str, Any]:
+def update(learner: Learner, micro: Sequence[MultimodalBatch], num_targets: int, step: int) -> dict[str, Any]:
     """One step over this process's `micro`-batches; `num_targets`: labelled tokens of the whole batch, whose mean the loss is."""
     scale = learner.scaler.get_scale()
     loss, norm = advance(learner, micro, num_targets, step, forward := Stopwatch(learner.world))
@@ -115,7 +115,7 @@ def update(learner: Learner, micro: Sequence[Batch], num_targets: int, step: int
 
 
 def advance(
-    learner: Learner, micro: Sequence[Batch], num_targets: int, step: int, forward: Stopwatch
+    learner: Learner, micro: Sequence[MultimodalBatch], num_targets: int, step: int, forward: Stopwatch
 ) -> tuple[Tensor, Tensor]:
     """Loss and norm of the gradients of one step, not yet waited for; `forward` takes the time of the forward passes.
 

@@ -15,7 +15,7 @@ from podwright.data.documents import Ids
 from podwright.data.tokens import Row, Rows
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.train.mesh import batch_sharding, token_sharding
-from podwright.train.pretrain.program import Batch
+from podwright.train.pretrain.program import PretrainBatch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Feed:
             return iter(())
         return tokens.batches(self.held, self.recipe.batch_size, 0, _own(self.recipe.batch_size, self.mesh), 1)
 
-    def on_devices(self, own: Row) -> Batch:
+    def on_devices(self, own: Row) -> PretrainBatch:
         """Global arrays out of the rows of every process; a target that does not count is -1."""
         first = _own(self.recipe.batch_size, self.mesh).start
         shape = (self.recipe.batch_size, self.recipe.sequence_length)
@@ -53,7 +53,7 @@ class Feed:
 
             return jax.make_array_from_callback(shape, token_sharding(self.mesh), part)
 
-        return Batch(*(laid(named[name]) for name in ("tokens", "targets", "positions", "segment_ids")))
+        return PretrainBatch(*(laid(named[name]) for name in ("tokens", "targets", "positions", "segment_ids")))
 
 
 def open_(recipe: PretrainRecipe, vocab_size: int, mesh: Mesh) -> Feed:

@@ -15,29 +15,29 @@ from podwright.recipe import dimensions
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.rundir import Ending, RunDir
 from podwright.train import checkpoint, profile, speed
-from podwright.train.emit import Emitter, Outcome, evaluated
+from podwright.train.emit import Emitter, TrainingOutcome, evaluated
 from podwright.train.mesh import agreed, make_mesh, num_batch_shards, together
 from podwright.train.pretrain import feed, program
-from podwright.train.pretrain.program import Setup, State
+from podwright.train.pretrain.program import PretrainSetup, PretrainState
 from podwright.train.program import Program
 
 STAGE = "pretrain"
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class PretrainRun:
     """Everything a run needs that does not change while it runs."""
 
     run: RunDir
     recipe: PretrainRecipe
     emit: Emitter
-    setup: Setup
+    setup: PretrainSetup
     programs: dict[str, Program]
     feed: feed.Feed
     stopping: Callable[[], bool]
 
 
-def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callable[[], bool]) -> Job:
+def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callable[[], bool]) -> PretrainRun:
     """Reads the data and builds the programs; every fault of the user's input shows up here."""
     emit.event("phase", phase="loading")
     with together():
@@ -50,7 +50,7 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
                 f"batch_size={micro} (a micro-batch) is not divisible by {shards} batch shards",
                 f"make it a multiple of {shards}",
             )
-        setup = Setup(recipe, dims, mesh)
+        setup = PretrainSetup(recipe, dims, mesh)
         built = program.programs(setup)
         fed = feed.open_(recipe, dims.vocab_size, mesh)
     emit.event(
@@ -60,17 +60,17 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
         num_active_params=dims.num_active_params(),
         data=fed.about,
     )
-    return Job(run, recipe, emit, setup, built, fed, stopping)
+    return PretrainRun(run, recipe, emit, setup, built, fed, stopping)
 
 
-def train(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callable[[], bool]) -> Outcome:
+def train(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callable[[], bool]) -> TrainingOutcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
     job = prepare(run, recipe, emit, agreed(stopping))
     with checkpoint.Checkpoints(run.checkpoints, checkpoint.KEPT) as checkpoints:
         return _train(job, checkpoints)
 
 
-def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
+def _train(job: PretrainRun, checkpoints: checkpoint.Checkpoints) -> TrainingOutcome:
     recipe, emit = job.recipe, job.emit
     state, number = _begin(job, checkpoints)
     tested = evaluated(job.run)
@@ -101,10 +101,10 @@ def _train(job: Job, checkpoints: checkpoint.Checkpoints) -> Outcome:
             _save(job, checkpoints, state, number)
     if ("after", number) not in tested:
         evaluate(job, state, "after", number)
-    return Outcome(Ending.FINISHED, number)
+    return TrainingOutcome(Ending.FINISHED, number)
 
 
-def _begin(job: Job, checkpoints: checkpoint.Checkpoints) -> tuple[State, int]:
+def _begin(job: PretrainRun, checkpoints: checkpoint.Checkpoints) -> tuple[PretrainState, int]:
     if checkpoints.latest() is None:
         return program.new_state(job.setup), 0
     found = checkpoints.restore(program.abstract_state(job.setup))
@@ -115,7 +115,7 @@ def _begin(job: Job, checkpoints: checkpoint.Checkpoints) -> tuple[State, int]:
     return found.state, found.step
 
 
-def step(job: Job, state: State, rows: Row, number: int) -> tuple[State, dict[str, Any]]:
+def step(job: PretrainRun, state: PretrainState, rows: Row, number: int) -> tuple[PretrainState, dict[str, Any]]:
     """One optimizer step, waited for: what is measured is the step and not its dispatch. `number`: steps before it."""
     begin = time.perf_counter()
     state, measured = job.programs["update"](state, job.feed.on_devices(rows))
@@ -133,7 +133,7 @@ def step(job: Job, state: State, rows: Row, number: int) -> tuple[State, dict[st
     return state, figures | speed.rates(3 * job.setup.dims.forward_flops(tokens, context), seconds)
 
 
-def evaluate(job: Job, state: State, when: str, number: int) -> None:
+def evaluate(job: PretrainRun, state: PretrainState, when: str, number: int) -> None:
     """Mean loss on held-out documents, in nats a token, and what it is without context; nothing where none are held out."""
     begin, total, count, targets = time.perf_counter(), 0.0, 0, []
     job.emit.event("phase", phase=f"evaluation {when}")
@@ -146,30 +146,34 @@ def evaluate(job: Job, state: State, when: str, number: int) -> None:
         job.emit.event("evaluation", when=when, step=number, num=count, **found, seconds=time.perf_counter() - begin)
 
 
-def _save(job: Job, checkpoints: checkpoint.Checkpoints, state: State, number: int) -> None:
+def _save(job: PretrainRun, checkpoints: checkpoint.Checkpoints, state: PretrainState, number: int) -> None:
     checkpoints.save(number, state, {"step": number})
     job.emit.event("checkpoint", step=number)
 
 
-def _stop(job: Job, checkpoints: checkpoint.Checkpoints, state: State, number: int) -> Outcome:
+def _stop(job: PretrainRun, checkpoints: checkpoint.Checkpoints, state: PretrainState, number: int) -> TrainingOutcome:
     job.emit.event("phase", phase="saving")
     if number:
         _save(job, checkpoints, state, number)
-    return Outcome(Ending.STOPPED, number, f"stopped after step {number}")
+    return TrainingOutcome(Ending.STOPPED, number, f"stopped after step {number}")
 
 
-def _out_of_data(job: Job, checkpoints: checkpoint.Checkpoints, state: State, number: int) -> Outcome:
+def _out_of_data(
+    job: PretrainRun, checkpoints: checkpoint.Checkpoints, state: PretrainState, number: int
+) -> TrainingOutcome:
     recipe = job.recipe
     if number:
         _save(job, checkpoints, state, number)
     wrong = f"data.source={recipe.data.source} is used up after {number} of {recipe.training.max_steps} steps; the last one is kept"
     fix = f"give more data and type: podwright resume {job.run.typed}"
-    return Outcome(
+    return TrainingOutcome(
         Ending.OUT_OF_DATA, number, wrong, fix + ", or run it with data.num_epochs=0, training.max_steps=" + str(number)
     )
 
 
-def _not_finite(job: Job, checkpoints: checkpoint.Checkpoints, number: int, figures: dict[str, Any]) -> Outcome:
+def _not_finite(
+    job: PretrainRun, checkpoints: checkpoint.Checkpoints, number: int, figures: dict[str, Any]
+) -> TrainingOutcome:
     """Nothing is saved: the newest checkpoint is from before. The advice names the resolved recipe: what ran, whatever was typed."""
     good = checkpoints.latest() or 0
     wrong = (
@@ -177,4 +181,4 @@ def _not_finite(job: Job, checkpoints: checkpoint.Checkpoints, number: int, figu
     )
     lower = f"{job.recipe.optimizer.learning_rate / 3:.1g}"
     again = f"type: podwright run {shlex.quote(str(job.run.recipe))} optimizer.learning_rate={lower}"
-    return Outcome(Ending.NOT_FINITE, good, wrong, again)
+    return TrainingOutcome(Ending.NOT_FINITE, good, wrong, again)

@@ -25,7 +25,7 @@ from podwright.train.program import Program
 Tree = Any
 
 
-class State(NamedTuple):
+class PretrainState(NamedTuple):
     """What training changes, and all that a checkpoint holds on the device."""
 
     params: Tree
@@ -34,7 +34,7 @@ class State(NamedTuple):
     """the routers'; moved by the load of the experts, not by a gradient. None where there are no experts"""
 
 
-class Batch(NamedTuple):
+class PretrainBatch(NamedTuple):
     """Packed rows. The loss counts a token's target where it is of the same document, and not where it is -1."""
 
     tokens_BN: Any
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Setup:
+class PretrainSetup:
     """A recipe on a mesh: what every program is built from."""
 
     recipe: PretrainRecipe
@@ -84,7 +84,7 @@ def schedule(recipe: PretrainRecipe) -> optax.Schedule:
     return optimizer.schedule(o.learning_rate, o.warmup_ratio, recipe.training.max_steps, o.final_ratio)
 
 
-def programs(setup: Setup) -> dict[str, Program]:
+def programs(setup: PretrainSetup) -> dict[str, Program]:
     """Every program the recipe runs, by name; UserError where one of its kernels cannot run on these devices."""
     if isinstance(setup.dims, HybridDims) and setup.dims.kda:
         kda.check(setup.dims.kda, setup.mesh)
@@ -101,31 +101,35 @@ def programs(setup: Setup) -> dict[str, Program]:
     }
 
 
-def abstract_state(setup: Setup) -> State:
+def abstract_state(setup: PretrainSetup) -> PretrainState:
     params = param.abstract(setup.declared, setup.mesh)
     everywhere = NamedSharding(setup.mesh, PartitionSpec())
     bias = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere), jax.eval_shape(setup.new_bias)
     )
-    return State(params, optimizer.abstract_state(setup.optimizer, params, setup.mesh), bias)
+    return PretrainState(params, optimizer.abstract_state(setup.optimizer, params, setup.mesh), bias)
 
 
-def new_state(setup: Setup) -> State:
+def new_state(setup: PretrainSetup) -> PretrainState:
     params = param.initialize(setup.declared, setup.mesh, setup.recipe.seed)
     shardings = jax.tree.map(lambda x: x.sharding, abstract_state(setup))
 
-    def make(params: Tree) -> State:
-        return State(params, setup.optimizer.init(params), setup.new_bias())
+    def make(params: Tree) -> PretrainState:
+        return PretrainState(params, setup.optimizer.init(params), setup.new_bias())
 
     return jax.jit(make, out_shardings=shardings)(params)
 
 
-def abstract_batch(setup: Setup, rows: int) -> Batch:
+def abstract_batch(setup: PretrainSetup, rows: int) -> PretrainBatch:
     shape = (rows, setup.recipe.sequence_length)
-    return Batch(*(jax.ShapeDtypeStruct(shape, jnp.int32, sharding=token_sharding(setup.mesh)) for _ in Batch._fields))
+    return PretrainBatch(
+        *(jax.ShapeDtypeStruct(shape, jnp.int32, sharding=token_sharding(setup.mesh)) for _ in PretrainBatch._fields)
+    )
 
 
-def _loss(setup: Setup, params: Tree, bias_LX: jax.Array | None, batch: Batch) -> tuple[jax.Array, jax.Array | None]:
+def _loss(
+    setup: PretrainSetup, params: Tree, bias_LX: jax.Array | None, batch: PretrainBatch
+) -> tuple[jax.Array, jax.Array | None]:
     """(sum of the negative log-probabilities of the targets that count, load [L, X] where there are experts)."""
     dims, model = setup.dims, setup.recipe.model
     dtype = jnp.dtype(model.compute_dtype)
@@ -136,32 +140,32 @@ def _loss(setup: Setup, params: Tree, bias_LX: jax.Array | None, batch: Batch) -
         x, load = hybrid.hidden(dims, params, bias_LX, *rows)
     else:
         x = qwen3.packed_hidden(dims, params, *rows)
-    setting = logits.Setting(setup.mesh, dtype, logits_chunk(dims.vocab_size), 1.0)
+    setting = logits.SamplingSetting(setup.mesh, dtype, logits_chunk(dims.vocab_size), 1.0)
     with jax.named_scope("head"):
         logps, _ = logits.token_logprobs(setting, x, qwen3.head(params), batch.targets_BN)
     return -jnp.where(batch.targets_BN >= 0, logps, 0.0).sum(), load
 
 
-def _update(setup: Setup) -> Any:
+def _update(setup: PretrainSetup) -> Any:
     parts = setup.recipe.training.gradient_accumulation_steps
     shardings = jax.tree.map(lambda x: x.sharding, abstract_state(setup))
     tx = setup.optimizer
 
-    def step(state: State, batch: Batch) -> tuple[State, dict[str, jax.Array]]:
+    def step(state: PretrainState, batch: PretrainBatch) -> tuple[PretrainState, dict[str, jax.Array]]:
         counted = (batch.targets_BN >= 0).sum()
 
-        def loss(params: Tree, micro: Batch) -> tuple[jax.Array, jax.Array | None]:
+        def loss(params: Tree, micro: PretrainBatch) -> tuple[jax.Array, jax.Array | None]:
             total, load = _loss(setup, params, state.bias_LX, micro)
             return total / counted, load
 
-        def one(micro: Batch) -> tuple[Any, Tree]:
+        def one(micro: PretrainBatch) -> tuple[Any, Tree]:
             return jax.value_and_grad(loss, has_aux=True)(state.params, micro)
 
         if parts == 1:
             (value, load), grads = one(batch)
         else:
 
-            def add(sums: Any, micro: Batch) -> tuple[Any, None]:
+            def add(sums: Any, micro: PretrainBatch) -> tuple[Any, None]:
                 return jax.tree.map(jnp.add, sums, one(micro)), None
 
             micro = _micro_batches(setup, batch, parts)
@@ -174,12 +178,12 @@ def _update(setup: Setup) -> Any:
             share = load / load.mean(-1, keepdims=True)
             figures |= {"expert_load_max": share.max(), "dead_experts": (load == 0).sum()}
             bias = moe.updated_bias(setup.dims.moe, state.bias_LX, load)
-        return State(params, opt_state, bias), figures
+        return PretrainState(params, opt_state, bias), figures
 
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
 
 
-def _micro_batches(setup: Setup, batch: Batch, parts: int) -> Batch:
+def _micro_batches(setup: PretrainSetup, batch: PretrainBatch, parts: int) -> PretrainBatch:
     """Leading dim B -> [parts, B / parts]; each micro-batch takes every parts-th row, so that no device sits idle."""
     spec = NamedSharding(setup.mesh, PartitionSpec(None, *param.tokens(setup.mesh)))
 
@@ -190,10 +194,10 @@ def _micro_batches(setup: Setup, batch: Batch, parts: int) -> Batch:
     return jax.tree.map(split, batch)
 
 
-def _evaluate(setup: Setup) -> Any:
+def _evaluate(setup: PretrainSetup) -> Any:
     """(sum of negative log-probabilities, how many targets count)."""
 
-    def step(params: Tree, bias_LX: jax.Array | None, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    def step(params: Tree, bias_LX: jax.Array | None, batch: PretrainBatch) -> tuple[jax.Array, jax.Array]:
         return _loss(setup, params, bias_LX, batch)[0], (batch.targets_BN >= 0).sum()
 
     return jax.jit(step)

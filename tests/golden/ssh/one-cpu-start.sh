@@ -5,4 +5,4 @@ attempt=$PWD
 cd ../../../.. || exit 1
 export PYTHONPATH=$(cd ../code && pwd)${PYTHONPATH:+:$PYTHONPATH}
 export MASTER_ADDR=box MASTER_PORT=27798
-exec python3 -m podwright.targets.on_host keep "$attempt" "$1"
+exec python3 -m podwright.targets.hosts.on_host keep "$attempt" "$1"

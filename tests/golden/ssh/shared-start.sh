@@ -4,4 +4,4 @@ cd "$(dirname "$0")" || exit 1
 attempt=$PWD
 cd '/nfs/my work' || exit 1
 export MASTER_ADDR=10.0.0.1 MASTER_PORT=31828
-exec /nfs/python -m podwright.targets.on_host keep "$attempt" "$1"
+exec /nfs/python -m podwright.targets.hosts.on_host keep "$attempt" "$1"

@@ -9,4 +9,4 @@ cd ../../../.. || exit 1
 } < /dev/null || { echo 'a line of the target'"'"'s setup failed: module load '"'"'cuda/12.4'"'"' # the newest' >&2; exit 1; }
 export PYTHONPATH=$(cd ../code && pwd)${PYTHONPATH:+:$PYTHONPATH}
 export MASTER_ADDR=gpu-1 MASTER_PORT=29988
-exec "$HOME"/venv/bin/python -m podwright.targets.on_host keep "$attempt" "$1"
+exec "$HOME"/venv/bin/python -m podwright.targets.hosts.on_host keep "$attempt" "$1"

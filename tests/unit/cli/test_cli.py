@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podwright.cli import main
+from podwright.cli.app import main
 from podwright.data import gsm8k
 from podwright.recipe.load import load, smoke
 from podwright.run import create, journal

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from podwright import cli
+from podwright.cli import app
 from podwright.recipe import purrsight
 from podwright.recipe.load import load
 
@@ -31,7 +31,7 @@ GIVEN = {
 
 
 def call(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = cli.main(["recipe", "import", *argv])
+    code = app.main(["recipe", "import", *argv])
     return (code, *capsys.readouterr())
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podwright.data import annotated, drawn
+from podwright.data import annotated, synthetic_images
 from podwright.errors import UserError
 from podwright.recipe import ethogram
 
@@ -32,7 +32,7 @@ MARKERS, CLASSES = ethogram.MARKERS, ethogram.CLASSIFICATION
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("cats")
-    drawn.write(made, 3, 1, 0)
+    synthetic_images.write(made, 3, 1, 0)
     (made / "broken.png").write_bytes(b"\x89PNG\r\n")
     (made / "text.wav").write_text("no sound")
     return made

@@ -13,7 +13,7 @@ from gcp_storage_emulator.server import create_server
 
 from podwright.data import documents, shards
 from podwright.data.tokens import Rows
-from podwright.plan import streams
+from podwright.plan.checks import streams
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from podwright.data import gsm8k
 from podwright.data.gsm8k import Example
 from podwright.errors import UserError
-from podwright.recipe.schema import Data
+from podwright.recipe.schema import GrpoData
 
 GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k"
 
@@ -22,7 +22,7 @@ def line(n: int, question: str | None = None) -> str:
 
 
 def load(source: Path | str, **more: int) -> tuple[list[Example], list[Example]]:
-    return gsm8k.load(Data(source=str(source), **more), seed=0)
+    return gsm8k.load(GrpoData(source=str(source), **more), seed=0)
 
 
 def refused(source: Path | str, *says: str, **more: int) -> UserError:
@@ -81,7 +81,7 @@ def test_a_single_file_holds_a_tenth_out(folder: Path) -> None:
     train, test = load(file)
     assert (len(train), len(test)) == (18, 2) and not {e.question for e in train} & {e.question for e in test}
     assert load(file) == (train, test)
-    assert any(gsm8k.load(Data(source=str(file)), seed)[1] != test for seed in range(1, 5))
+    assert any(gsm8k.load(GrpoData(source=str(file)), seed)[1] != test for seed in range(1, 5))
     assert len(load(file, num_test=5)[1]) == 5
 
 

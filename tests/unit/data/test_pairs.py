@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from podwright.data import media, pairs, told
+from podwright.data import media, pairs, synthetic_pairs
 
 
 def test_what_is_drawn_is_told_by_its_seed_and_its_sentence(tmp_path: Path) -> None:
     for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
-        told.write(tmp_path / folder, 30, 4, seed)
+        synthetic_pairs.write(tmp_path / folder, 30, 4, seed)
     same, other = (
         [(tmp_path / x / n).read_bytes() == (tmp_path / "a" / n).read_bytes() for n in ("train.jsonl", "val/00000.wav")]
         for x in "bc"
@@ -21,10 +21,10 @@ def test_what_is_drawn_is_told_by_its_seed_and_its_sentence(tmp_path: Path) -> N
     assert faults == [] and len(good) == 30 and {len(one.contents) for one in good} == {2, 3}
     held_out, _ = pairs.read(tmp_path / "a" / "val.jsonl")
     assert all(set(one.contents) == {"text", "image", "audio"} for one in held_out)
-    assert told.sentence("flattened", "puffed", "tense", seen=True, heard=True) == (
+    assert synthetic_pairs.sentence("flattened", "puffed", "tense", seen=True, heard=True) == (
         "A cat with flattened ears, a puffed tail and a tense body lets out a meow three times in a high voice."
     )
-    assert told.sentence("alert", "lashing", "lateral_recumbent", seen=True, heard=False).endswith(
+    assert synthetic_pairs.sentence("alert", "lashing", "lateral_recumbent", seen=True, heard=False).endswith(
         "a lateral recumbent body."
     )
     for one in good:
@@ -33,7 +33,7 @@ def test_what_is_drawn_is_told_by_its_seed_and_its_sentence(tmp_path: Path) -> N
 
 
 def test_a_sound_has_as_many_calls_as_its_sentence_says(tmp_path: Path) -> None:
-    told.write(tmp_path, 0, 20, 0)
+    synthetic_pairs.write(tmp_path, 0, 20, 0)
     for one in pairs.read(tmp_path / "val.jsonl")[0]:
         text, path = one.contents["text"], one.contents["audio"]
         assert isinstance(text, str) and isinstance(path, Path)

@@ -100,10 +100,10 @@ def test_every_program_for_a_tpu_has_the_kernel(monkeypatch, head_dim, calls):
         monkeypatch.setenv(name, value)
     devices = list(topologies.get_topology_desc(platform="tpu", topology_name="v6e:2x2").devices)
     dims = Qwen3Dims(64, 128, 9, 4, 2, head_dim, 128, True)
-    setup = program.Setup(
+    setup = program.GrpoSetup(
         small.recipe("model.remat=layer"),
         dims,
-        make_mesh(schema.Mesh(fsdp=2, tensor=2), devices),
+        make_mesh(schema.GrpoMesh(fsdp=2, tensor=2), devices),
         small.STOP,
         small.PAD,
     )

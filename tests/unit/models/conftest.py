@@ -8,4 +8,4 @@ from podwright.train.mesh import make_mesh
 def one_device():
     import jax
 
-    return make_mesh(schema.Mesh(), jax.devices()[:1])
+    return make_mesh(schema.GrpoMesh(), jax.devices()[:1])

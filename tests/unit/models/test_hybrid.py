@@ -180,7 +180,7 @@ def relative(a, b):
 def test_the_wired_model_is_that_of_transformers(dims, tmp_path, one_device):
     params, bias, expected, expected_loss, expected_grads = right(dims, tmp_path)
     tokens, positions, segments, targets = packed(dims)
-    setting = logits.Setting(one_device, np.float32, 64, 1.0)
+    setting = logits.SamplingSetting(one_device, np.float32, 64, 1.0)
 
     def loss(params):
         x, load = hybrid.hidden(dims, params, bias, tokens, positions, segments, np.float32, "none", one_device)

@@ -114,7 +114,7 @@ def test_rates_and_steps_start_in_their_ranges(one_device):
 
 
 def made(dims, n, b=1):
-    mesh = make_mesh(schema.Mesh(), jax.devices()[:1])
+    mesh = make_mesh(schema.GrpoMesh(), jax.devices()[:1])
     weights = param.initialize(kda.declare(dims), mesh, 0)
     return weights, jnp.asarray(np.random.default_rng(1).standard_normal((b, n, dims.hidden_size)), jnp.float32)
 
@@ -146,7 +146,7 @@ def test_eight_devices_compute_what_one_does(shape, packed):
     weights, x = made(BOUNDED, 130, b=8)
     ids = jnp.asarray(np.arange(130) // 50)[None].repeat(8, 0) if packed else None
     data, fsdp, tensor = shape
-    mesh = make_mesh(schema.Mesh(data=data, fsdp=fsdp, tensor=tensor))
+    mesh = make_mesh(schema.GrpoMesh(data=data, fsdp=fsdp, tensor=tensor))
     declared = kda.declare(BOUNDED)
     spread = jax.device_put(weights, param.shardings(declared, mesh))
 

@@ -21,11 +21,11 @@ def full(hidden, head, targets, temperature):
 @pytest.mark.parametrize("chunk", [3, 16, 10_000])
 def test_equals_full_logits(mesh_shape, chunk):
     data, fsdp, tensor = mesh_shape
-    mesh = make_mesh(schema.Mesh(data=data, fsdp=fsdp, tensor=tensor), jax.devices()[: data * fsdp * tensor])
+    mesh = make_mesh(schema.GrpoMesh(data=data, fsdp=fsdp, tensor=tensor), jax.devices()[: data * fsdp * tensor])
     rng = np.random.default_rng(0)
     hidden, head = rng.normal(size=(8, 7, 16)).astype(np.float32), rng.normal(size=(64, 16)).astype(np.float32)
     targets, weight = rng.integers(0, 64, (8, 7)), rng.normal(size=(8, 7)).astype(np.float32)
-    setting = logits.Setting(mesh, jnp.float32, chunk, 0.7)
+    setting = logits.SamplingSetting(mesh, jnp.float32, chunk, 0.7)
 
     def loss(f):
         return lambda h, w: (f(h, w)[0] * weight).sum()
@@ -40,8 +40,8 @@ def test_equals_full_logits(mesh_shape, chunk):
 
 
 def test_logits_of_the_whole_batch_never_exist():
-    mesh = make_mesh(schema.Mesh(), jax.devices()[:1])
-    setting = logits.Setting(mesh, jnp.float32, 16, 1.0)
+    mesh = make_mesh(schema.GrpoMesh(), jax.devices()[:1])
+    setting = logits.SamplingSetting(mesh, jnp.float32, 16, 1.0)
     hidden, head, targets = jnp.ones((4, 256, 8)), jnp.ones((512, 8)), jnp.zeros((4, 256), int)
     gradient = jax.grad(lambda h, w: logits.token_logprobs(setting, h, w, targets)[0].sum(), (0, 1))
     temporary = jax.jit(gradient).lower(hidden, head).compile().memory_analysis().temp_size_in_bytes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podwright.plan import streams
+from podwright.plan.checks import streams
 
 
 @pytest.fixture(autouse=True)

@@ -68,7 +68,7 @@ def answer(question: dict[str, Any]) -> tuple[list[str], float]:
         try:
             if question["how"] == "trainer":
                 data, fsdp, tensor = shape
-                made = make_mesh(schema.Mesh(data=data, fsdp=fsdp, tensor=tensor), devices).devices
+                made = make_mesh(schema.GrpoMesh(data=data, fsdp=fsdp, tensor=tensor), devices).devices
             else:
                 made = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=question["split"])
             assert made.shape == tuple(shape) and len(set(made.flat)) == len(devices)

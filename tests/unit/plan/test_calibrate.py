@@ -6,11 +6,11 @@ import jax
 import pytest
 
 from podwright import slices
-from podwright.plan import calibrate, costs, environment, hlo
+from podwright.plan.compiled import calibrate, costs, environment, hlo
 from podwright.recipe import load
 from podwright.recipe.models import MODELS
 from podwright.shell import Shell
-from podwright.train.grpo.program import Setup, programs
+from podwright.train.grpo.program import GrpoSetup, programs
 from podwright.train.mesh import make_mesh
 
 MICRO = MODELS["qwen3-micro"]
@@ -26,7 +26,7 @@ SMALL = [
 
 def compiled(name, *overrides):
     recipe = load.load("qwen3-tiny-arithmetic-grpo", [*SMALL, *overrides])
-    made = programs(Setup(recipe, MICRO, make_mesh(recipe.mesh, jax.devices()[:1]), (-1,), 0))[name]
+    made = programs(GrpoSetup(recipe, MICRO, make_mesh(recipe.mesh, jax.devices()[:1]), (-1,), 0))[name]
     return hlo.parse(made.lower().compile().as_text())
 
 

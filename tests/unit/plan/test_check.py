@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from podwright.errors import UserError
-from podwright.plan.check import check, document, refuse
 from podwright.plan.findings import Finding
+from podwright.plan.make import check, document, refuse
 from podwright.recipe.load import load, shipped
 from podwright.recipe.models import find
 from podwright.slices import parse

@@ -13,8 +13,8 @@ import pytest
 
 from podwright import slices
 from podwright.errors import UserError
-from podwright.plan import calibrate, dump, environment, verdict
-from podwright.plan import compile as aot
+from podwright.plan.compiled import calibrate, dump, environment, verdict
+from podwright.plan.compiled import compile as aot
 from podwright.recipe import dimensions, load
 from podwright.recipe.models import MODELS
 from podwright.shell import Shell
@@ -43,7 +43,7 @@ def compile_all(
     recipe = load.load(name, ["mesh.fsdp=-1", "mesh.data=1", *overrides])
     told = (lambda *a: seen.append(a)) if seen is not None else (lambda *a: None)
     dims = dims or MODELS[recipe.model.name]
-    shop = aot.Workshop(cache, told, runner=runner or Shell())
+    shop = aot.CompileContext(cache, told, runner=runner or Shell())
     found = aot.compile_all(recipe, dims, where, list(names), full=full, shop=shop)
     return {one.name: one for one in found}
 
@@ -60,7 +60,7 @@ def test_every_program_compiles_for_chips_that_are_not_here(cache):
     assert {one.verdict for one in found.values()} == {"fits"}, found
     update = found["update"]
     assert update.memory.arguments == pytest.approx(update.memory.aliased, rel=0.2), "the state is donated"
-    assert set(update.beside) == {"reference"} and set(found["rollout"].beside) == {"optimizer", "reference"}
+    assert set(update.resident) == {"reference"} and set(found["rollout"].resident) == {"optimizer", "reference"}
     for one in found.values():
         cost = one.cost
         assert cost.flops > 0 and cost.hbm_bytes > 0 and cost.predicted_s > 0, one
@@ -231,7 +231,7 @@ def test_a_compiler_that_is_killed_has_no_verdict_and_none_is_kept(tmp_path):
 
     recipe = load.load("qwen3-tiny-gsm8k-grpo", ["mesh.fsdp=-1", *SMALL])
     (found,) = aot.compile_all(
-        recipe, MODELS["qwen3-tiny"], V6E_8, ["update"], full=False, shop=aot.Workshop(tmp_path, kill)
+        recipe, MODELS["qwen3-tiny"], V6E_8, ["update"], full=False, shop=aot.CompileContext(tmp_path, kill)
     )
     assert phases and found.verdict == "unknown" and "the compiler was killed (signal 9)" in found.error
     assert not list(tmp_path.rglob("update.json"))
@@ -264,5 +264,10 @@ def test_a_kernel_whose_library_is_missing_is_said_before_anything_starts(tmp_pa
     recipe = load.load("almodel-tiny", ["model.kda=tokamax", "mesh.fsdp=-1"])
     with pytest.raises(UserError, match=r"tokamax: that library is not installed here; type --jax 0\.11\.2"):
         aot.compile_all(
-            recipe, dimensions.find("almodel-tiny"), V6E_8, ["update"], full=False, shop=aot.Workshop(tmp_path, print)
+            recipe,
+            dimensions.find("almodel-tiny"),
+            V6E_8,
+            ["update"],
+            full=False,
+            shop=aot.CompileContext(tmp_path, print),
         )

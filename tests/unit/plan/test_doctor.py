@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from podwright.accelerators import GIB
-from podwright.plan.doctor import absent, files, findings, packages
+from podwright.plan.checks.machines import absent, files, findings, packages
 from podwright.recipe.load import load
 from podwright.train import facts
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from podwright.cli import main
+from podwright.cli.app import main
 from podwright.errors import UserError
-from podwright.plan import environment
+from podwright.plan.compiled import environment
 from podwright.shell import Shell
 
 RECIPE = ["plan", "qwen3-tiny-gsm8k-grpo", "batch_size=8", "mesh.fsdp=-1", "--on", "v6e-8"]

@@ -6,9 +6,9 @@ import pytest
 
 from podwright import slices
 from podwright.accelerators import TPUS
-from podwright.cli import main
+from podwright.cli.app import main
 from podwright.plan import fit
-from podwright.plan.check import check
+from podwright.plan.make import check
 from podwright.recipe import load
 from podwright.recipe.models import MODELS
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podwright.plan import hlo, loops
+from podwright.plan.compiled import hlo, loops
 
 LOOP = """HloModule jit_step, is_scheduled=true, num_partitions=8
 

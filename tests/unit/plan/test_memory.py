@@ -6,15 +6,18 @@ from pathlib import Path
 import jax
 import pytest
 
-from podwright import show, slices
+from podwright import slices
 from podwright.accelerators import GIB
+from podwright.cli import show
 from podwright.kernels import grouped, splash
-from podwright.plan import memory, meshes, pace, work
-from podwright.plan.compile import programs
+from podwright.plan.checks import meshes
+from podwright.plan.compiled import work
+from podwright.plan.compiled.compile import programs
+from podwright.plan.estimates import memory, step_time_estimate
 from podwright.recipe import load
 from podwright.recipe.models import MODELS, find
-from podwright.recipe.schema import Mesh
-from podwright.report import room
+from podwright.recipe.schema import GrpoMesh
+from podwright.report.figures import memory_chart
 from podwright.train.grpo import program, rollout
 from podwright.train.mesh import make_mesh
 
@@ -37,7 +40,7 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(rank):
         "qwen3-tiny-gsm8k-grpo", ["mesh.data=2", "mesh.fsdp=2", "mesh.tensor=2", f"model.lora_rank={rank}"]
     )
     dims = MODELS["qwen3-tiny"]
-    setup = program.Setup(recipe, dims, make_mesh(Mesh(data=2, fsdp=2, tensor=2), jax.devices()[:8]), (0,), 0)
+    setup = program.GrpoSetup(recipe, dims, make_mesh(GrpoMesh(data=2, fsdp=2, tensor=2), jax.devices()[:8]), (0,), 0)
     (found,) = memory.estimates(recipe, dims, (2, 2, 2), slices.parse("v6e-8").accelerator, ["update"])
 
     def size(tree):
@@ -50,8 +53,8 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(rank):
     base = program.abstract_base(setup)
     assert found.parts["weights"] == pytest.approx(size(state.params) + size(base), rel=0.04)
     assert found.parts["optimizer"] == pytest.approx(size(state.opt_state), rel=0.02)
-    beside = program.programs(setup)["update"].beside
-    assert found.parts.get("reference", 0) == pytest.approx(size(beside.get("reference", ())), rel=0.02)
+    resident = program.programs(setup)["update"].resident
+    assert found.parts.get("reference", 0) == pytest.approx(size(resident.get("reference", ())), rel=0.02)
 
 
 def test_what_a_plan_knows_of_programs_is_true_of_them():
@@ -62,7 +65,7 @@ def test_what_a_plan_knows_of_programs_is_true_of_them():
 @pytest.mark.parametrize("most", [16, 512, 700, 1024, 2048, 3000])
 def test_the_rooms_of_decoding_are_the_trainers(most):
     read = [next(room for room in rollout._rooms(most) if token < room) for token in range(most)]
-    assert pace._mean_room(most) == pytest.approx(sum(read) / most)
+    assert step_time_estimate._mean_room(most) == pytest.approx(sum(read) / most)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['recipe']} {row['on']} {row['overrides']}")
@@ -93,7 +96,7 @@ def test_every_program_is_within_15_percent_at_the_wanted_settings(row):
 )
 def test_the_time_of_a_step_is_near_that_of_the_compiled_schedule(row):
     recipe, where = load.load(SHIPPED, row["overrides"].split()), slices.parse(row["on"])
-    seconds = pace.step_seconds(recipe, find(recipe.model.name), meshes.resolved(recipe, where), where)
+    seconds = step_time_estimate.step_seconds(recipe, find(recipe.model.name), meshes.resolved(recipe, where), where)
     assert sum(seconds.values()) == pytest.approx(row["compiled_step_s"], rel=0.35)
 
 
@@ -166,9 +169,9 @@ def test_bars_show_every_part_in_proportion(capsys):
 
 
 def test_the_picture_has_all_programs_and_parts():
-    assert set(memory.PARTS) <= set(room.COLORS)
+    assert set(memory.PARTS) <= set(memory_chart.COLORS)
     bars = [(name, {part: size / GIB for part, size in one.parts.items()}) for name, one in estimate().items()]
-    drawn = room.svg("plan", bars, 31.2)
+    drawn = memory_chart.svg("plan", bars, 31.2)
     assert drawn.startswith("<svg") and all(
         f">{name}<" in drawn for name in ("update", "rollout", "activations", "cache", "GiB per device")
     )

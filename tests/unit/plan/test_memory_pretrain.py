@@ -9,9 +9,10 @@ import pytest
 
 from podwright import slices
 from podwright.accelerators import GIB
-from podwright.cli import main
+from podwright.cli.app import main
 from podwright.models import attention, moe
-from podwright.plan import memory, memory_pretrain, meshes
+from podwright.plan.checks import meshes
+from podwright.plan.estimates import memory, memory_pretrain
 from podwright.recipe import load
 from podwright.recipe.dimensions import find
 from podwright.train.mesh import make_mesh
@@ -41,7 +42,7 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(name, mesh, opti
     recipe = load.load(name, [*mesh.split(), f"optimizer.name={optimizer}"])
     dims = find(recipe.model.name)
     devices = jax.devices()[: 4 if name == "almodel-tiny" else 8]
-    setup = program.Setup(recipe, dims, make_mesh(recipe.mesh, devices))
+    setup = program.PretrainSetup(recipe, dims, make_mesh(recipe.mesh, devices))
     shape = tuple(setup.mesh.shape.values())
     (found,) = memory_pretrain.estimates(recipe, dims, shape, slices.parse("v6e-8").accelerator, ["update"])
 

@@ -12,10 +12,10 @@ import pytest
 
 from podwright.models import qwen3
 from podwright.models.param import is_param
-from podwright.plan.check import check, slice_entry
+from podwright.plan.checks.meshes import divides, legal, mesh, typed
+from podwright.plan.checks.topology import factorisations
 from podwright.plan.findings import Finding
-from podwright.plan.meshes import divides, legal, mesh, typed
-from podwright.plan.topology import factorisations
+from podwright.plan.make import check, slice_entry
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import load
 from podwright.recipe.models import MODELS, Qwen3Dims, find
@@ -244,7 +244,7 @@ def test_the_whole_check_needs_no_jax_and_changes_nothing() -> None:
         "import sys\n"
         "for name in ('jax', 'jaxlib', 'numpy', 'torch', 'libtpu'): sys.modules[name] = None\n"
         "from pathlib import Path\n"
-        "from podwright.plan.check import check, slice_entry\n"
+        "from podwright.plan.make import check, slice_entry\n"
         "from podwright.recipe.load import load\n"
         "from podwright.slices import parse\n"
         "made = load('qwen3-1.7b-gsm8k-grpo', ['mesh.fsdp=8', 'mesh.tensor=2'])\n"

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from podwright import slices
-from podwright.cli_run import _plan
+from podwright.cli.runs import _plan
 from podwright.data.lines import lengths
 from podwright.errors import UserError
-from podwright.plan import budget, weights
-from podwright.plan.check import check, slice_entry
+from podwright.plan.checks import token_lengths, weights
 from podwright.plan.findings import Finding
+from podwright.plan.make import check, slice_entry
 from podwright.recipe.load import load
 from podwright.rundir import RunDir, append_jsonl
 from podwright.watch.metrics import Progress
@@ -132,7 +132,7 @@ def test_a_plan_refuses_the_budget_that_training_would_refuse(tmp_path: Path, mo
     assert plan["ok"] and not [f for f in plan["findings"] if f["check"] == "context"]
     hub = load("phase2-qwen2.5-0.5b-cluster", [*CLUSTER[2:], f"data.source={path}", "data.max_text_length=64"])
     guess = [f for f in findings(tmp_path, f"data.source={path}", "data.max_text_length=64") if f.check == "context"]
-    assert budget.counted(hub, guess) == guess and guess[0].level == "warning"
+    assert token_lengths.counted(hub, guess) == guess and guess[0].level == "warning"
 
 
 def test_of_many_lines_the_longest_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from podwright.cli import main
+from podwright.cli.app import main
 from podwright.errors import UserError
-from podwright.plan import pretrain
-from podwright.plan.check import check
-from podwright.plan.compile import Compiled, programs
-from podwright.plan.costs import ProgramCost
+from podwright.plan.checks import pretrain
+from podwright.plan.compiled.compile import Compiled, programs
+from podwright.plan.compiled.costs import ProgramCost
+from podwright.plan.make import check
 from podwright.recipe import hybrid, load
 from podwright.slices import parse
 

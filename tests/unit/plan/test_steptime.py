@@ -4,14 +4,14 @@ import pytest
 
 from podwright import slices
 from podwright.data import gsm8k
-from podwright.plan import dump, steptime
-from podwright.plan.compile import Compiled
-from podwright.plan.costs import ProgramCost, read
-from podwright.plan.meshes import axes, resolved, spanned
-from podwright.plan.sufficiency import num_test_examples
+from podwright.plan.checks.meshes import axes, resolved, spanned
+from podwright.plan.checks.sufficiency import num_test_examples
+from podwright.plan.compiled import dump, step_time
+from podwright.plan.compiled.compile import Compiled
+from podwright.plan.compiled.costs import ProgramCost, read
 from podwright.recipe import load
 from podwright.recipe.models import MODELS
-from podwright.recipe.schema import Data
+from podwright.recipe.schema import GrpoData
 
 V6E_8 = slices.parse("v6e-8")
 SECONDS = {"update": 4.0, "score": 1.0, "rollout": 20.0, "evaluate": 30.0, "warm_start": 0.5}
@@ -34,7 +34,7 @@ def compiled(without=()):
 
 
 def document(made, num_test=None, price=None, where=V6E_8, without=()):
-    return steptime.document(compiled(without), made, MODELS["qwen3-1.7b"], where, num_test, price)
+    return step_time.document(compiled(without), made, MODELS["qwen3-1.7b"], where, num_test, price)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,9 @@ def test_a_run_is_its_steps_its_tests_and_its_supervised_steps():
     ("every", "steps", "count"), [(0, 100, 2), (30, 100, 5), (50, 100, 3), (100, 100, 2), (99, 100, 3)]
 )
 def test_tests_fall_before_during_and_after(every, steps, count):
-    assert steptime.num_evaluations(recipe(f"evaluation.every_n_steps={every}", f"training.max_steps={steps}")) == count
+    assert (
+        step_time.num_evaluations(recipe(f"evaluation.every_n_steps={every}", f"training.max_steps={steps}")) == count
+    )
 
 
 def test_a_price_is_paid_for_chips_not_devices():
@@ -160,6 +162,6 @@ def test_test_questions_are_counted_as_the_trainer_reads_them(tmp_path, num_test
     for name, lines in (("train.jsonl", 43), ("test.jsonl", 12)):
         (tmp_path / name).write_text("".join(f'{{"question": "{n}?", "answer": "#### {n}"}}\n' for n in range(lines)))
     for source in (tmp_path, tmp_path / "train.jsonl"):
-        data = Data(source=str(source), num_test=num_test)
+        data = GrpoData(source=str(source), num_test=num_test)
         assert num_test_examples(data, tmp_path) == len(gsm8k.load(data, 0)[1])
-    assert num_test_examples(Data(source="openai/gsm8k", num_test=num_test), tmp_path) == (num_test or None)
+    assert num_test_examples(GrpoData(source="openai/gsm8k", num_test=num_test), tmp_path) == (num_test or None)

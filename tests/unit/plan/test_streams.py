@@ -12,7 +12,7 @@ import pytest
 from podwright.data import documents, shards, tokens
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.plan import streams
+from podwright.plan.checks import streams
 from podwright.plan.findings import Finding
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from podwright.accelerators import TPUS
-from podwright.plan.meshes import over_links
-from podwright.plan.topology import assign, factorisations, refusal
+from podwright.plan.checks.meshes import over_links
+from podwright.plan.checks.topology import assign, factorisations, refusal
 from podwright.slices import Slice, parse, topologies
 from tests.unit.plan import real_meshes
 

@@ -7,9 +7,10 @@ import re
 import pytest
 
 from podwright.accelerators import GIB
-from podwright.cli import main
-from podwright.plan import calibrate, costs, dump, memory, verdict
-from podwright.plan.compile import Compiled
+from podwright.cli.app import main
+from podwright.plan.compiled import calibrate, costs, dump, verdict
+from podwright.plan.compiled.compile import Compiled
+from podwright.plan.estimates import memory
 from podwright.recipe import load
 from podwright.recipe.models import MODELS
 
@@ -102,7 +103,7 @@ def test_an_entry_adds_up():
     entry = verdict.entry(compiled(), LIMIT)
     assert (
         entry["hbm_gib"]
-        == entry["arguments_gib"] + entry["temporaries_gib"] + sum(entry["beside_gib"].values())
+        == entry["arguments_gib"] + entry["temporaries_gib"] + sum(entry["resident_gib"].values())
         == 11.0
     )
     assert entry["largest"][0]["gib"] == 16.0

@@ -11,7 +11,8 @@ from types import ModuleType
 import made_runs
 import pytest
 
-from podwright.report import page, sidebyside
+from podwright.report import page
+from podwright.report.comparison import side_by_side
 
 
 def _load(path: Path) -> ModuleType:
@@ -57,7 +58,7 @@ def test_nothing_sticks_out_of_pretraining_and_of_a_comparison(tmp_path: Path, w
         made_runs.pretrain_stopped(tmp_path / "three"),
     ]
     page.write(runs[0])
-    sidebyside.write(runs[1:] + runs[:1], tmp_path / "compared")
+    side_by_side.write(runs[1:] + runs[:1], tmp_path / "compared")
     for file, num in ((runs[0].report / "report.html", 5), (tmp_path / "compared" / "compare.html", 4)):
         scroll, wide, flat, plots = _measured(file, width)
         assert scroll <= width and (wide, flat, plots) == (0, 0, num), file

@@ -12,8 +12,8 @@ import pytest
 from test_page import Page
 
 from podwright.errors import UserError
-from podwright.report import compare, sidebyside
-from podwright.report.comparable import CONDITIONS
+from podwright.report.comparison import compare, side_by_side
+from podwright.report.comparison.comparable import CONDITIONS
 from podwright.report.kinds import KINDS
 from podwright.rundir import RunDir
 
@@ -36,7 +36,7 @@ def apart(document: dict[str, Any]) -> set[str]:
 
 def test_two_runs_that_differ_in_one_setting(tmp_path: Path) -> None:
     runs = [pretrained(tmp_path / "muon"), pretrained(tmp_path / "adamw", "optimizer.name=adamw", seed=1)]
-    got = sidebyside.write(runs, tmp_path / "out")
+    got = side_by_side.write(runs, tmp_path / "out")
     assert got["settings"] == [{"key": "optimizer.name", "values": ["muon", "adamw"]}]
     assert got["not_comparable"] == []
     assert figure(got, "loss_after")["changes"] == [None, pytest.approx(0.1)]
@@ -79,7 +79,7 @@ def test_what_differs_is_said_and_not_compared(
     assert (row["comparable"], row["changes"]) == ([True, False], [None, None])
     assert row["words"] in next(one["figures"] for one in got["not_comparable"] if one["what"] == what)
     assert figure(got, compared)["comparable"][1]
-    shown = sidebyside.text(got)
+    shown = side_by_side.text(got)
     assert f"not comparable: {what} (a: " in shown and "†" in shown
 
 
@@ -89,7 +89,7 @@ def test_unequal_training_and_hardware_that_nobody_wrote_down(tmp_path: Path) ->
     assert apart(got) == {"amount of training"}
     assert figure(got, "tokens")["changes"] == [None, 1.5]
     unknown = [pretrained(tmp_path / name, device_kind=None) for name in ("c", "d")]
-    assert "hardware (c: not known; d: not known)" in sidebyside.text(compare.document(compare.read(unknown)))
+    assert "hardware (c: not known; d: not known)" in side_by_side.text(compare.document(compare.read(unknown)))
 
 
 def test_the_two_runs_of_the_source(tmp_path: Path) -> None:
@@ -101,21 +101,21 @@ def test_the_two_runs_of_the_source(tmp_path: Path) -> None:
     small.start()
     for step in range(1, 11):
         small.pretrain_step(step, 12.6 / step**3, 220.0, 8 * 2048, tflops_per_device=0.53, peak_memory_gib=52.73)
-    got = sidebyside.write([small.end(step=10).run, made_runs.out_of_data(tmp_path / "large")], tmp_path / "out")
+    got = side_by_side.write([small.end(step=10).run, made_runs.out_of_data(tmp_path / "large")], tmp_path / "out")
     assert {"sequence length", "number of devices", "work of a step", "amount of training"} <= apart(got)
     assert figure(got, "steady_state.tflops_per_device")["changes"][1] == pytest.approx(60, rel=0.01)
     assert figure(got, "steady_state.peak_memory_gib")["changes"][1] == pytest.approx(63.9 / 52.73)
     assert figure(got, "steady_state.step_s")["changes"] == [None, None], (
         "not 29 times faster: a step holds 16 times as many tokens"
     )
-    assert "warning: large: The training loss fell from 12.15 to 0.21" in sidebyside.text(got)
+    assert "warning: large: The training loss fell from 12.15 to 0.21" in side_by_side.text(got)
     assert not (tmp_path / "out" / "compare-loss.svg").exists()
     assert "> **Warning:** `large`: The training loss fell" in (tmp_path / "out" / "compare.md").read_text()
 
 
 def test_runs_of_two_kinds_share_a_page_but_no_figure(tmp_path: Path) -> None:
     runs = [pretrained(tmp_path / "a"), made_runs.finished(tmp_path / "b", steps=8)]
-    got = sidebyside.write(runs, tmp_path / "out")
+    got = side_by_side.write(runs, tmp_path / "out")
     (one,) = got["not_comparable"]
     assert (one["what"], one["values"]) == ("kind of run", ["pretrain", "grpo"])
     assert not any(f["comparable"][1] for f in got["figures"])
@@ -128,7 +128,7 @@ def test_grpo_runs(tmp_path: Path) -> None:
         made_runs.finished(tmp_path / "a", 20),
         made_runs.finished(tmp_path / "b", 20, seed=1, overrides=("grpo.beta=0.2",)),
     ]
-    got = sidebyside.write([*runs, made_runs.stopped(tmp_path / "c")], tmp_path / "out")
+    got = side_by_side.write([*runs, made_runs.stopped(tmp_path / "c")], tmp_path / "out")
     assert [s["key"] for s in got["settings"]] == ["grpo.beta"]
     assert figure(got, "accuracy_after")["values"] == [0.782, 0.782, None]
     assert figure(got, "reward.last")["comparable"] == [True, True, False]
@@ -142,19 +142,19 @@ def test_any_run_can_stand_beside_any_other(tmp_path: Path, make) -> None:
     for order in (0, 1):
         runs = [pretrained(tmp_path / f"a{order}"), make(tmp_path / f"<b>{order}")]
         out = tmp_path / f"out{order}"
-        got = sidebyside.write(runs if order else runs[::-1], out)
+        got = side_by_side.write(runs if order else runs[::-1], out)
         json.dumps(got, allow_nan=False)
         parsed = Page((out / "compare.html").read_text())
         assert not {"script", "img", "b"} & set(parsed.tags)
         assert "None" not in "".join(parsed.text).split()
-        assert "None" not in sidebyside.text(got).split()
+        assert "None" not in side_by_side.text(got).split()
 
 
 def test_batches_of_two_sizes_are_drawn_over_tokens(tmp_path: Path) -> None:
     runs = [pretrained(tmp_path / "a"), pretrained(tmp_path / "b", "batch_size=32")]
-    (loss, *_) = sidebyside.curves(compare.read(runs))
+    (loss, *_) = side_by_side.curves(compare.read(runs))
     assert "tokens seen" in loss.svg
-    (same, *_) = sidebyside.curves(compare.read([runs[0], pretrained(tmp_path / "c")]))
+    (same, *_) = side_by_side.curves(compare.read([runs[0], pretrained(tmp_path / "c")]))
     assert "tokens seen" not in same.svg and ">step<" in same.svg
 
 
@@ -179,7 +179,7 @@ def test_what_cannot_be_compared_at_all(tmp_path: Path) -> None:
         compare.read([run, RunDir(tmp_path / "nothing")])
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError):
-        sidebyside.write([run, pretrained(tmp_path / "b")], tmp_path / "file")
+        side_by_side.write([run, pretrained(tmp_path / "b")], tmp_path / "file")
 
 
 def test_figures_and_curves_need_conditions_that_there_are() -> None:

@@ -177,7 +177,7 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
 def test_the_control_half_starts_without_the_heavy_libraries() -> None:
     blocked = ["jax", "torch", "numpy", "matplotlib", "jinja2", "mlflow", "tensorboard", "wandb"]
     modules = [
-        "podwright.report.page", "podwright.report.plots", "podwright.track", "podwright.track.mlflow",
+        "podwright.report.page", "podwright.report.figures.plots", "podwright.track", "podwright.track.mlflow",
         "podwright.track.tensorboard", "podwright.track.wandb",
     ]  # fmt: skip
     program = f"import sys; sys.modules |= dict.fromkeys({blocked!r}); import {', '.join(modules)}"

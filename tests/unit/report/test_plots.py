@@ -6,7 +6,8 @@ from pathlib import Path
 import made_runs
 import pytest
 
-from podwright.report import plots, records, series, style
+from podwright.report import records
+from podwright.report.figures import plots, series, style
 from podwright.report.result import of_records
 from podwright.rundir import RunDir
 

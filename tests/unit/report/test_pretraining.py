@@ -11,7 +11,9 @@ import made_runs
 import pytest
 from test_page import Page, html_of
 
-from podwright.report import kinds, page, plots, pretraining, records, wording
+from podwright.report import kinds, page, records, wording
+from podwright.report.figures import plots
+from podwright.report.kinds import pretrain
 from podwright.report.result import of_records, result
 from podwright.rundir import RunDir, append_jsonl
 
@@ -57,7 +59,7 @@ def test_steady_state_leaves_out_what_compiles_and_waits_count(tmp_path: Path) -
     assert steady["tokens_per_s_per_device"] == pytest.approx((16 * 256 / 2 / 2 + 16 * 256 / 2 / 3) / 2)
     assert steady["units"]["tflops_per_device"] == "TFLOP/s"
     assert got["data_wait_share"] == pytest.approx(2.5 / 15)
-    assert "waited for data 16.7 % of the time" in pretraining.also(got)
+    assert "waited for data 16.7 % of the time" in pretrain.also(got)
     assert got["wall_time"]["inside_pretrain_s"] == {"waiting for data": 124.51, "computing": pytest.approx(870.49)}
 
 
@@ -103,7 +105,7 @@ def test_every_run_gets_a_whole_page(tmp_path: Path, make) -> None:
     ],
 )
 def test_what_a_run_came_to(tmp_path: Path, make, said: str) -> None:
-    assert pretraining.say(result(make(tmp_path / "made"))) == said
+    assert pretrain.say(result(make(tmp_path / "made"))) == said
 
 
 def test_the_run_of_the_source_is_flagged_on_every_page(tmp_path: Path) -> None:

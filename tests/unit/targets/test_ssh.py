@@ -15,11 +15,11 @@ import pytest
 from podwright.errors import UserError
 from podwright.rundir import Ending, RunDir
 from podwright.shell import Shell
-from podwright.targets import gather, keeper, on_host, ssh_standing, ssh_start
 from podwright.targets.base import Job, Process
+from podwright.targets.hosts import gather, keeper, on_host, standing, start
+from podwright.targets.hosts.host import Host, Trouble
 from podwright.targets.settings import SshSettings
 from podwright.targets.ssh import Ssh
-from podwright.targets.ssh_hosts import Host, Trouble
 from podwright.watch.diagnose import outcome
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ssh"
@@ -63,7 +63,7 @@ def test_rendered_as_in_the_golden_files(name: str) -> None:
         assert (
             path.suffix != ".sh" or subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
         )
-    assert rendered.argv[1:] == ("-m", "podwright.targets.ssh_start", str(job.run_dir / f"attempts/{job.attempt}"))
+    assert rendered.argv[1:] == ("-m", "podwright.targets.hosts.start", str(job.run_dir / f"attempts/{job.attempt}"))
 
 
 def test_runs_are_told_apart_on_their_hosts_and_attempts_by_their_ports() -> None:
@@ -208,7 +208,7 @@ LOST = {"kind": "lost", "host": "h2"}
     ],
 )
 def test_an_attempt_that_nobody_can_say_has_ended_has_not(answers, process: Process, waiting: str) -> None:
-    found = ssh_standing.judged(NAMES, answers)
+    found = standing.judged(NAMES, answers)
     assert found.process is process and found.waiting.startswith(waiting) and bool(found.waiting) == bool(waiting)
 
 
@@ -244,9 +244,9 @@ def test_an_attempt_that_nobody_can_say_has_ended_has_not(answers, process: Proc
     ],
 )
 def test_how_an_attempt_ended_and_that_it_is_kept(answers, ending: Ending | None, says: str) -> None:
-    found = ssh_standing.judged(NAMES, answers)
+    found = standing.judged(NAMES, answers)
     assert found.process is Process.ENDED and found.ending is ending and says in found.detail
-    assert ssh_standing.told(json.loads(json.dumps(ssh_standing.record(found)))) == found
+    assert standing.told(json.loads(json.dumps(standing.record(found)))) == found
 
 
 def test_what_the_rest_follows_from_is_named() -> None:
@@ -275,7 +275,7 @@ def test_the_first_process_is_not_believed_when_it_tells_of_anothers_end(
         if word:
             run.exit(1, number).write_text(json.dumps({"ending": word, "detail": detail, "step": 3}))
     fault = {"kind": "process", "host": "h2", "process": 1, "code": -9}
-    found = outcome(run, 1, ssh_standing.judged(NAMES, (told("ended", fault=fault), told())), False)
+    found = outcome(run, 1, standing.judged(NAMES, (told("ended", fault=fault), told())), False)
     assert found.ending is ending and says in found.detail, found
 
 
@@ -288,9 +288,9 @@ def test_inputs_named_from_here_are_brought_along_and_those_above_are_refused(tm
         "encoders": {"image_weights": "w.pt", "image": "w.pt"},
     }
     rewards = [{"function": "rewards.py:mine"}, {"function": "podwright.train.grpo.reward:format_reward"}]
-    assert ssh_start._inputs(recipe | {"rewards": rewards}, tmp_path / "below") == ["corpus", "w.pt", "rewards.py"]
+    assert start._inputs(recipe | {"rewards": rewards}, tmp_path / "below") == ["corpus", "w.pt", "rewards.py"]
     with pytest.raises(UserError, match=r"data.source=\.\./below/corpus is above .+; give a path that every host has"):
-        ssh_start._inputs({"data": {"source": "../below/corpus"}}, tmp_path / "below")
+        start._inputs({"data": {"source": "../below/corpus"}}, tmp_path / "below")
 
 
 class Here(Host):
@@ -343,7 +343,7 @@ def lonely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
     def kept(number: int, port: int) -> dict:
         job = {"hosts": list(NAMES), "address": "127.0.0.1", "control": port, "per_node": 1, "shared": False}
-        place = on_host.Place(attempt, number)
+        place = on_host.HostAttempt(attempt, number)
         keeper.Keeper(place, job, "right").keep()
         assert not (attempt / "log.txt").exists(), "no process is started before all have come"
         return place.record()

@@ -40,7 +40,7 @@ def test_a_tracker_that_raises_is_reported_and_the_others_go_on(
 ) -> None:
     from podwright.track import mlflow
 
-    def broken(run: RunDir, pending: batch.Batch) -> str | None:
+    def broken(run: RunDir, pending: batch.MetricBatch) -> str | None:
         raise ConnectionError("no route to host\nsecond line")
 
     monkeypatch.setattr(mlflow, "send", broken)

@@ -28,8 +28,8 @@ def recipe(*overrides, **sections):
 def setup(*overrides, mesh=(1, 1, 1), dims=DIMS):
     data, fsdp, tensor = mesh
     devices = jax.devices()[: data * fsdp * tensor]
-    return program.Setup(
-        recipe(*overrides), dims, make_mesh(schema.Mesh(data=data, fsdp=fsdp, tensor=tensor), devices), STOP, PAD
+    return program.GrpoSetup(
+        recipe(*overrides), dims, make_mesh(schema.GrpoMesh(data=data, fsdp=fsdp, tensor=tensor), devices), STOP, PAD
     )
 
 
@@ -54,7 +54,7 @@ def batch(s, made, policy, reference=None, seed=0):
     group = qwen3.Group(tokens, lengths, out.tokens_PGT)
     rewards = np.random.default_rng(seed).normal(size=out.lengths_PG.shape)
     scores = made["score"](reference, group) if reference is not None else None
-    return program.Batch(
+    return program.GrpoBatch(
         group,
         out.lengths_PG,
         to_device(np.ones(out.lengths_PG.shape, bool), s.mesh),

@@ -14,7 +14,7 @@ def test_files_without_a_word_on_documents_are_cut_at_the_recipes_token(tmp_path
     ids = np.ones(4000, np.uint16)
     ids[99::100] = 7
     np.save(tmp_path / "a.npy", ids)
-    mesh = make_mesh(pretrain.Mesh(), jax.devices()[:1])
+    mesh = make_mesh(pretrain.PretrainMesh(), jax.devices()[:1])
     small = [
         f"data.source={tmp_path}",
         "data.tokenizer=",

@@ -5,7 +5,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podwright.train import proportion
+from podwright.train import confidence
 from podwright.train.grpo import grading
 
 Flags = st.lists(st.booleans(), max_size=60)
@@ -57,14 +57,14 @@ def test_whole_numbers_do_for_flags() -> None:
 def test_wilson_is_scipys(num: int, data: st.DataObject) -> None:
     correct = data.draw(st.integers(0, num))
     reference = scipy.stats.binomtest(correct, num).proportion_ci(0.95, method="wilson")
-    assert proportion.wilson(correct, num) == pytest.approx((reference.low, reference.high), abs=1e-9)
-    low, high = proportion.wilson(correct, num)
-    mirrored = proportion.wilson(num - correct, num)
+    assert confidence.wilson(correct, num) == pytest.approx((reference.low, reference.high), abs=1e-9)
+    low, high = confidence.wilson(correct, num)
+    mirrored = confidence.wilson(num - correct, num)
     assert (1 - high, 1 - low) == pytest.approx(mirrored, abs=1e-9)
 
 
 def test_wilson_of_nothing_says_nothing() -> None:
-    assert proportion.wilson(0, 0) == (0.0, 1.0)
+    assert confidence.wilson(0, 0) == (0.0, 1.0)
 
 
 @given(Pairs)

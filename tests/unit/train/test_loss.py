@@ -58,7 +58,7 @@ def float64():
 def test_value_equals_the_formula(kind, kl):
     cfg = Grpo(loss=kind, kl=kl, beta=0.1, epsilon=0.2, epsilon_high=0.28, importance_cap=1.1)
     new, old, reference, sampler, advantages, mask = make()
-    inputs = loss.Inputs(advantages, mask, loss.token_weights(kind, jnp.asarray(mask), T), sampler, old, reference)
+    inputs = loss.LossInputs(advantages, mask, loss.token_weights(kind, jnp.asarray(mask), T), sampler, old, reference)
     value, _ = loss.total(cfg, jnp.asarray(new), inputs)
     np.testing.assert_allclose(value, by_hand(cfg, new, old, reference, sampler, advantages, mask), rtol=1e-9)
 
@@ -76,11 +76,11 @@ def test_gradient_equals_finite_differences(kind):
             policy = -ratio * advantages[..., None] * x
             return float((weights * (policy + cfg.beta * loss.kl_term("k3", x, reference))).sum())
         return float(
-            loss.total(cfg, jnp.asarray(fixed), loss.Inputs(advantages, mask, weights, sampler, old, reference))[0]
+            loss.total(cfg, jnp.asarray(fixed), loss.LossInputs(advantages, mask, weights, sampler, old, reference))[0]
         )
 
     gradient = jax.grad(
-        lambda x: loss.total(cfg, x, loss.Inputs(advantages, mask, weights, sampler, old, reference))[0]
+        lambda x: loss.total(cfg, x, loss.LossInputs(advantages, mask, weights, sampler, old, reference))[0]
     )(jnp.asarray(new))
     rng = np.random.default_rng(2)
     for _ in range(20):
@@ -95,7 +95,7 @@ def test_without_old_log_probabilities_the_ratio_is_one_and_the_gradient_is_ther
     cfg = Grpo(loss=kind, beta=0.0)
     new, _, _, _, advantages, mask = make()
     weights = loss.token_weights(kind, jnp.asarray(mask), T)
-    inputs = loss.Inputs(advantages, mask, weights, jnp.asarray(new), None, None)
+    inputs = loss.LossInputs(advantages, mask, weights, jnp.asarray(new), None, None)
     (_, sums), gradient = jax.value_and_grad(lambda x: loss.total(cfg, x, inputs), has_aux=True)(jnp.asarray(new))
     assert sums["clip_ratio"] == 0 and sums["importance_mismatch"] == 0
     np.testing.assert_allclose(gradient, -weights * advantages[..., None], rtol=1e-12)
@@ -109,7 +109,7 @@ def test_masked_tokens_never_matter():
     def value(shift):
         moved = [x + shift * (1 - mask) for x in (new, old * 1.0, reference, sampler)]
         return loss.total(
-            cfg, jnp.asarray(moved[0]), loss.Inputs(advantages, mask, weights, moved[3], moved[1], moved[2])
+            cfg, jnp.asarray(moved[0]), loss.LossInputs(advantages, mask, weights, moved[3], moved[1], moved[2])
         )[0]
 
     assert value(0.0) == value(-5.0)
@@ -148,6 +148,6 @@ def test_completions_left_out_do_not_count_in_the_divisor():
 def test_padding_far_from_the_reference_makes_no_nan():
     mask = np.array([[[1.0, 0.0]]])
     logps, reference = jnp.array([[[-1.0, -900.0]]]), jnp.array([[[-1.5, -2.0]]])
-    inputs = loss.Inputs(np.ones((1, 1)), mask, jnp.asarray(mask), jnp.array([[[-1.0, 0.0]]]), None, reference)
+    inputs = loss.LossInputs(np.ones((1, 1)), mask, jnp.asarray(mask), jnp.array([[[-1.0, 0.0]]]), None, reference)
     value, gradient = jax.value_and_grad(lambda x: loss.total(Grpo(beta=0.1), x, inputs)[0])(logps)
     assert jnp.isfinite(value) and jnp.isfinite(gradient).all() and gradient[0, 0, 1] == 0

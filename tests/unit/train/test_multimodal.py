@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from podwright.data import annotated, drawn, media
-from podwright.data.annotated import Example
+from podwright.data import annotated, media, synthetic_images
+from podwright.data.annotated import AnnotatedExample
 from podwright.data.lines import tokenized
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
@@ -21,9 +21,11 @@ from podwright.recipe.load import load
 from podwright.recipe.multimodal import Encoders, MultimodalRecipe
 from podwright.rundir import RunDir
 from podwright.train.emit import Emitter
-from podwright.train.multimodal import aligner, batches, checkpoints, encoders, features, inputs, loop, model, updates
-from podwright.train.multimodal.decode import Grammar, answers
-from podwright.train.multimodal.world import World
+from podwright.train.multimodal import checkpoints, loop, updates
+from podwright.train.multimodal.data import batches, features, inputs
+from podwright.train.multimodal.inference.decode import Grammar, answers
+from podwright.train.multimodal.networks import aligner, encoders, model
+from podwright.train.multimodal.processes.world import World
 
 torch.set_num_threads(1)
 SMALL = (
@@ -44,7 +46,7 @@ def recipe(*overrides: str) -> MultimodalRecipe:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDir, inputs.Inputs]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDir, inputs.MultimodalInputs]:
     run = RunDir(tmp_path_factory.mktemp("runs") / "made")
     run.path.mkdir()
     return run, inputs.load(run, recipe(), ONE)
@@ -54,7 +56,7 @@ def built(*overrides: str) -> model.Phase2:
     return model.build(recipe(*overrides), None)
 
 
-def batch(found: inputs.Inputs, rows: list[int]) -> model.Batch:
+def batch(found: inputs.MultimodalInputs, rows: list[int]) -> model.MultimodalBatch:
     return batches.collated(found.training, rows, found.tokenizer.pad_id)
 
 
@@ -231,7 +233,7 @@ def test_a_video_is_its_pictures_and_its_sound(tmp_path: Path) -> None:
     assert frames.shape == (16, 64, 64, 3) and track is not None and 1.5 < len(track) / 16_000 < 2.5
     assert frames[0].mean() < 15 and frames[-1].mean() > 225
     values, present = features.one_line(
-        Example(1, "?", {}, {"video": path}), features.sight(recipe()), torch.device("cpu")
+        AnnotatedExample(1, "?", {}, {"video": path}), features.sight(recipe()), torch.device("cpu")
     )
     assert present.all() and values.abs().sum() > 0
 
@@ -418,7 +420,7 @@ def test_weights_of_another_recipe_are_refused() -> None:
 
 def test_what_is_drawn_is_told_by_its_seed(tmp_path: Path) -> None:
     for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
-        drawn.write(tmp_path / folder, 6, 2, seed)
+        synthetic_images.write(tmp_path / folder, 6, 2, seed)
     names = ("train.jsonl", "val/00000.png", "val/00000.wav")
     same, other = ([(tmp_path / x / n).read_bytes() == (tmp_path / "a" / n).read_bytes() for n in names] for x in "bc")
     assert all(same) and not any(other[1:])
@@ -442,8 +444,9 @@ def test_an_answer_needs_picture_and_sound() -> None:
     }
     group = f"{ethogram.CLASSIFICATION}.ethogram_group"
     voice = f"{ethogram.MARKERS}.vocalization"
-    of_look = {drawn.answer({**look, voice: v})[group] for v in ethogram.CHOICES[voice]}
+    of_look = {synthetic_images.answer({**look, voice: v})[group] for v in ethogram.CHOICES[voice]}
     assert len(of_look) == 3
     assert all(
-        len({drawn.answer({**m, voice: v})[ethogram.RISK] for m in (look, calm)}) == 2 for v in ethogram.CHOICES[voice]
+        len({synthetic_images.answer({**m, voice: v})[ethogram.RISK] for m in (look, calm)}) == 2
+        for v in ethogram.CHOICES[voice]
     )

@@ -11,10 +11,11 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from podwright.data.lines import Lengths, lengths
 from podwright.recipe import llm, load
 from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.train.multimodal import memory, model, updates
+from podwright.train.multimodal import memory, updates
 from podwright.train.multimodal.memory import Shadow
-from podwright.train.multimodal.stragglers import Stopwatch
-from podwright.train.multimodal.world import World
+from podwright.train.multimodal.networks import model
+from podwright.train.multimodal.processes.stragglers import Stopwatch
+from podwright.train.multimodal.processes.world import World
 
 DIMS = llm.LlmDims(128, 256, 2, 4, 2, 2048)
 LONGEST = Lengths(tokens=64, response=24, known=True)
@@ -31,7 +32,7 @@ def tracked(asked: MultimodalRecipe) -> int:
     """The peak of the second update, by PyTorch, on real tensors."""
     learner = updates.learner(model.around(model.random(DIMS), asked), asked, World(), 2)
     places = [row * LONGEST.tokens + i for row in range(ROWS) for i in range(LONGEST.response)]
-    batch = model.Batch(
+    batch = model.MultimodalBatch(
         torch.zeros(ROWS, 2, asked.aligner.dim),
         torch.ones(ROWS, 2, dtype=torch.bool),
         torch.zeros(ROWS, LONGEST.tokens, dtype=torch.long),

@@ -42,7 +42,7 @@ MESHES = [(1, 8, 1), (1, 4, 2), (2, 4, 1), (8, 1, 1)]
 
 
 def mesh_of(data, fsdp, tensor):
-    return make_mesh(schema.Mesh(data=data, fsdp=fsdp, tensor=tensor), jax.devices()[: data * fsdp * tensor])
+    return make_mesh(schema.GrpoMesh(data=data, fsdp=fsdp, tensor=tensor), jax.devices()[: data * fsdp * tensor])
 
 
 def name_of(path):

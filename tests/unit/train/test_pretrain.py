@@ -14,7 +14,7 @@ from podwright.recipe.models import Qwen3Dims
 from podwright.train import checkpoint
 from podwright.train.mesh import gather, make_mesh, token_sharding
 from podwright.train.pretrain import feed, program
-from podwright.train.pretrain.program import Batch, Setup
+from podwright.train.pretrain.program import PretrainBatch, PretrainSetup
 
 # two groups: one written out, with a dense layer, and one scanned
 DIMS = HybridDims(
@@ -39,8 +39,8 @@ SMALL = [
 
 def setup(*overrides, mesh=(1, 1, 1, 1, 1), dims=DIMS):
     devices = jax.devices()[: math.prod(mesh)]
-    want = pretrain.Mesh(**dict(zip(pretrain.Mesh.model_fields, mesh, strict=True)))
-    return Setup(load.load("almodel-tiny", [*SMALL, *overrides]), dims, make_mesh(want, devices))
+    want = pretrain.PretrainMesh(**dict(zip(pretrain.PretrainMesh.model_fields, mesh, strict=True)))
+    return PretrainSetup(load.load("almodel-tiny", [*SMALL, *overrides]), dims, make_mesh(want, devices))
 
 
 def rows(s, seed=0):
@@ -61,7 +61,7 @@ def rows(s, seed=0):
 
 
 def batch(s, seed=0):
-    return Batch(*(jax.device_put(np.ascontiguousarray(x), token_sharding(s.mesh)) for x in rows(s, seed)))
+    return PretrainBatch(*(jax.device_put(np.ascontiguousarray(x), token_sharding(s.mesh)) for x in rows(s, seed)))
 
 
 QUICK = {

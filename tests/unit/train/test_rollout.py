@@ -113,7 +113,7 @@ def test_filters_that_keep_everything_have_no_threshold():
 def test_a_vocabulary_spread_over_devices_is_filtered_where_it_is():
     z = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 1000)).astype(np.float32) * 4)
     spread = jax.device_put(
-        z, NamedSharding(make_mesh(schema.Mesh(fsdp=2, tensor=4), jax.devices()), Spec("fsdp", None, "tensor"))
+        z, NamedSharding(make_mesh(schema.GrpoMesh(fsdp=2, tensor=4), jax.devices()), Spec("fsdp", None, "tensor"))
     )
     exact, both = Sampling(1.0, top_k=50), Sampling(1.0, top_k=50, top_p=0.7, min_p=0.01)
     np.testing.assert_array_equal(threshold(spread, exact), threshold(z, exact))
@@ -139,7 +139,7 @@ def chips(monkeypatch):
 
 def test_a_tpu_filters_without_sorting(chips):
     """At the size of Qwen3's vocabulary, where a sort takes the compiler alone half a minute."""
-    where = NamedSharding(make_mesh(schema.Mesh(fsdp=2, tensor=2), chips), Spec("fsdp", None, "tensor"))
+    where = NamedSharding(make_mesh(schema.GrpoMesh(fsdp=2, tensor=2), chips), Spec("fsdp", None, "tensor"))
     z = jax.ShapeDtypeStruct((2, 8, 151_936), jnp.float32, sharding=where)
     text = threshold.lower(z, Sampling(0.9, top_k=50, top_p=0.9)).compile().as_text()
     assert " while(" in text and not any(op in text for op in (" sort(", "TopK", " all-gather(", " all-to-all("))
@@ -147,7 +147,9 @@ def test_a_tpu_filters_without_sorting(chips):
 
 def test_the_rollout_that_a_tpu_runs_holds_no_sort(chips):
     recipe = small.recipe("rollout.top_k=5", "rollout.top_p=0.9")
-    setup = program.Setup(recipe, small.DIMS, make_mesh(schema.Mesh(fsdp=2, tensor=2), chips), small.STOP, small.PAD)
+    setup = program.GrpoSetup(
+        recipe, small.DIMS, make_mesh(schema.GrpoMesh(fsdp=2, tensor=2), chips), small.STOP, small.PAD
+    )
     text = program.programs(setup)["rollout"].lower().as_text()
     assert "stablehlo.while" in text and "stablehlo.sort" not in text and "top_k" not in text
 

@@ -4,7 +4,7 @@ import re
 
 import jax
 
-from podwright.plan.roofline import PARTS, part_of
+from podwright.plan.compiled.roofline import PARTS, part_of
 from podwright.recipe import hybrid, load, pretrain
 from podwright.train.mesh import make_mesh
 from podwright.train.pretrain import program
@@ -19,7 +19,9 @@ def parts(lowered):
 
 def test_every_part_is_named_in_a_program():
     recipe = load.load("almodel-tiny")
-    setup = program.Setup(recipe, hybrid.find(recipe.model.name), make_mesh(pretrain.Mesh(), jax.devices()[:1]))
+    setup = program.PretrainSetup(
+        recipe, hybrid.find(recipe.model.name), make_mesh(pretrain.PretrainMesh(), jax.devices()[:1])
+    )
     mixed = parts(program.programs(setup)["update"].lower())
     assert mixed == set(PARTS) - {"attention"}
     dense = small.program.programs(small.setup())

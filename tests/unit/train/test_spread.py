@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from podwright.train.multimodal.world import World
+from podwright.train.multimodal.processes.world import World
 from tests.unit.train import two_processes
 from tests.unit.train.two_processes import learner, loss, taken
 

@@ -13,16 +13,18 @@ import pytest
 import torch
 from torch import nn
 
-from podwright.data import annotated, drawn
+from podwright.data import annotated, synthetic_images
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import ethogram
 from podwright.rundir import RunDir, append_jsonl, read_jsonl, write_json
 from podwright.train import __main__ as entry
-from podwright.train import proportion
+from podwright.train import confidence
 from podwright.train.emit import Emitter
-from podwright.train.multimodal import aligner, checkpoints, examine, export, graphs, loop, model, predict, trained
-from podwright.train.multimodal.world import World
+from podwright.train.multimodal import checkpoints, loop
+from podwright.train.multimodal.inference import export, held_out, onnx_graphs, predict, trained
+from podwright.train.multimodal.networks import aligner, model
+from podwright.train.multimodal.processes.world import World
 from tests.unit.train.test_multimodal import LORA, recipe
 
 torch.set_num_threads(1)
@@ -39,7 +41,7 @@ SMALL = (
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """runs/r: adapters on a language model from `base`, trained on lines in `cats`; out: its export."""
     place = tmp_path_factory.mktemp("finished")
-    drawn.write(place / "cats", 16, 5, 0)
+    synthetic_images.write(place / "cats", 16, 5, 0)
     torch.manual_seed(1)
     built = model.build(recipe(), None)
     built.llm.save_pretrained(place / "base")
@@ -136,9 +138,9 @@ def test_onnxruntime_computes_what_torch_computes(out: Path, run: trained.Traine
 
 
 def test_a_graph_that_computes_something_else_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "_TOLERANCE", 0.0)
+    monkeypatch.setattr(onnx_graphs, "_TOLERANCE", 0.0)
     with pytest.raises(AssertionError, match=r"one\.onnx computes something else"):
-        graphs._graph(
+        onnx_graphs._graph(
             tmp_path / "one.onnx",
             nn.Sequential(nn.Linear(96, 96), nn.GELU(), nn.Linear(96, 96)),
             {"input": torch.randn(2, 96)},
@@ -147,7 +149,7 @@ def test_a_graph_that_computes_something_else_is_not_written(tmp_path: Path, mon
 
 
 def test_without_onnx_one_line_says_what_to_type(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "_NEEDED", ("onnx", "onnx_that_nobody_has"))
+    monkeypatch.setattr(onnx_graphs, "_NEEDED", ("onnx", "onnx_that_nobody_has"))
     with pytest.raises(UserError, match="--onnx needs onnx_that_nobody_has, not installed here") as e:
         export.export(folder / "runs" / "r", folder / "other", onnx=True)
     assert e.value.fix == "type pip install -e '.[onnx]' in podwright's clone" and not (folder / "other").exists()
@@ -173,7 +175,7 @@ def test_a_run_that_trained_all_its_weights_has_no_adapters(folder: Path, run: t
 
 def test_a_run_graded_again_says_what_it_said(folder: Path, out: Path) -> None:
     path = folder / "runs" / "r"
-    found = examine.examine(path, "", 0, [])
+    found = held_out.examine(path, "", 0, [])
     (after,) = [e for e in read_jsonl(path / "events.jsonl") if e["event"] == "evaluation" and e["when"] == "after"]
     assert (found["num"], found["left_out"], found["json_valid"]["accuracy"]) == (5, 0, 1.0)
     assert found["accuracy"]["accuracy"] == after["accuracy"] and found["loss"] == pytest.approx(
@@ -182,10 +184,10 @@ def test_a_run_graded_again_says_what_it_said(folder: Path, out: Path) -> None:
     assert {name: one["accuracy"] for name, one in found["fields"].items()} == after["fields"]
     assert all(found[name] == after[name] for name in ("majority", "majority_fields", "without_image", "without_audio"))
     ears = found["fields"]["ears"]
-    assert (ears["low"], ears["high"]) == proportion.wilson(ears["correct"], 5)
+    assert (ears["low"], ears["high"]) == confidence.wilson(ears["correct"], 5)
     assert found["accuracy"]["low"] < found["accuracy"]["accuracy"] < found["accuracy"]["high"]
     before = sorted(folder.rglob("*"))
-    exported = examine.examine(out, "", 0, [])
+    exported = held_out.examine(out, "", 0, [])
     assert exported["fields"] == found["fields"] and exported["loss"] == pytest.approx(found["loss"], rel=1e-4)
     assert sorted(folder.rglob("*")) == before, "an export stays as it is"
 
@@ -202,11 +204,11 @@ def test_of_a_foreign_file_every_line_is_asked(
     assert entry.main() == 0
     found = json.loads(capsys.readouterr().out)
     assert found["num"] == 3 and found["data"] == str(file) and "majority" not in found
-    assert len(examine._asked(file, str(folder / "cats"), recipe(f"data.source={file}").data)[1]) == 5
+    assert len(held_out._asked(file, str(folder / "cats"), recipe(f"data.source={file}").data)[1]) == 5
     with pytest.raises(UserError, match=r"data.source=nowhere is not there"):
-        examine.examine(path, "nowhere", 0, [])
+        held_out.examine(path, "nowhere", 0, [])
     with pytest.raises(UserError, match=r"unknown key data\.sauce"):
-        examine.examine(path, "", 0, ["data.sauce=1"])
+        held_out.examine(path, "", 0, ["data.sauce=1"])
 
 
 def test_an_export_answers_as_its_run(folder: Path, out: Path, tmp_path: Path) -> None:
@@ -242,7 +244,7 @@ def test_what_cannot_be_opened_is_one_line(folder: Path, out: Path, tmp_path: Pa
     for content in (b"", whole[: len(whole) // 2], b"no archive"):
         run.weights.write_bytes(content)
         with pytest.raises(UserError, match=r"model.pt cannot be read") as e:
-            examine.examine(run.path, "", 0, [])
+            held_out.examine(run.path, "", 0, [])
         assert e.value.fix == "train again, or copy it again"
     run.weights.unlink()
     with pytest.raises(UserError, match=r"has no model.pt: the run has not finished"):
@@ -312,5 +314,5 @@ def test_lines_without_files_are_left_out(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"?")
     for media in (whole, {"image": "broken.png"}):
         append_jsonl(tmp_path / "a.jsonl", {"instruction": "?", "response": line["response"], **media})
-    found = examine.examine(folder / "runs" / "r", str(tmp_path / "a.jsonl"), 0, [])
+    found = held_out.examine(folder / "runs" / "r", str(tmp_path / "a.jsonl"), 0, [])
     assert (found["num"], found["left_out"]) == (1, 1)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics
-from podwright.train.multimodal.stragglers import Stragglers, slower
-from podwright.train.multimodal.world import World
+from podwright.train.multimodal.processes.stragglers import Stragglers, slower
+from podwright.train.multimodal.processes.world import World
 from podwright.train.watchdog import Patience, told
 from tests.unit.train import together
 
@@ -56,7 +56,7 @@ def test_a_run_that_hangs_leaves_every_stack_and_says_who_is_elsewhere(tmp_path:
     assert f": rank 1 (host {host}) is at podwright/train/multimodal/course.py:" in end["detail"]
     assert (
         "unit/train/together.py:" in end["detail"]
-        and "in forever; rank 0 at podwright/train/multimodal/world.py:" in end["detail"]
+        and "in forever; rank 0 at podwright/train/multimodal/processes/world.py:" in end["detail"]
     )
     assert "stacks-*.txt, then type: podwright resume" in end["fix"] and said[0].startswith(
         "STALLED: no step has ended for "

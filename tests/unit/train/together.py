@@ -13,8 +13,8 @@ from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import RunDir, write_json
 from podwright.train.emit import Emitter
 from podwright.train.multimodal import course
-from podwright.train.multimodal.batches import Order
-from podwright.train.multimodal.world import World, join
+from podwright.train.multimodal.data.batches import Order
+from podwright.train.multimodal.processes.world import World, join
 from podwright.train.watchdog import Patience
 
 SHORT = Patience(first_s=60.0, least_s=2.0, most_s=2.0, grace_s=3.0)

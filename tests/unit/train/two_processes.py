@@ -11,10 +11,12 @@ from torch import distributed as dist
 
 from podwright.recipe.load import load
 from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.train.multimodal import model, spread, updates
-from podwright.train.multimodal.model import Batch
+from podwright.train.multimodal import updates
+from podwright.train.multimodal.networks import model
+from podwright.train.multimodal.networks.model import MultimodalBatch
+from podwright.train.multimodal.processes import spread
+from podwright.train.multimodal.processes.world import World, join
 from podwright.train.multimodal.updates import Learner
-from podwright.train.multimodal.world import World, join
 
 STEPS = 10  # of the schedule
 ADAPTERS = ("model.lora_rank=4", "model.lora_dropout=0")
@@ -37,7 +39,7 @@ def learner(case: str, world: World, *more: str) -> Learner:
     return updates.learner(model.build(asked, None), asked, world, STEPS)
 
 
-def batches(step: int) -> list[Batch]:
+def batches(step: int) -> list[MultimodalBatch]:
     """Four micro-batches, of different lengths and with what is missing."""
     made = []
     for n in range(4):
@@ -45,7 +47,9 @@ def batches(step: int) -> list[Batch]:
         width = 16 + 8 * ((step + n) % 3)
         tokens = torch.randint(0, 500, (2, width), generator=g)
         labelled = (torch.arange(width).expand(2, -1) >= 6 + n).flatten().nonzero()[:, 0]
-        made.append(Batch(torch.randn(2, 2, 512, generator=g), torch.rand(2, 2, generator=g) > 0.3, tokens, labelled))
+        made.append(
+            MultimodalBatch(torch.randn(2, 2, 512, generator=g), torch.rand(2, 2, generator=g) > 0.3, tokens, labelled)
+        )
     return made
 
 

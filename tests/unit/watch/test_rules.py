@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from podwright import cli
+from podwright.cli import app
 from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.rundir import Ending, RunDir, write_json
@@ -86,7 +86,7 @@ def test_all_logs_of_the_last_attempt_are_read(tmp_path: Path) -> None:
 
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def said(*argv: str) -> tuple[int, str]:
-        code = cli.main(["diagnose", *argv])
+        code = app.main(["diagnose", *argv])
         return code, capsys.readouterr().out
 
     log = LOGS / "missing-keys.log"
@@ -125,7 +125,7 @@ FOREIGN = {"--shm-size", "--output", "--exclude", "--start"}
 
 def test_what_a_remedy_says_can_be_typed() -> None:
     """Every verb of podwright, every option, every key of a recipe or target that one names is there."""
-    root = typer.main.get_command(cli.app)
+    root = typer.main.get_command(app.app)
     options = {o for command in root.commands.values() for p in command.params for o in p.opts}
     recipe_keys = {key for kind in load.KINDS.values() for key in load.fields(kind)}
     target_keys = {key for kind in settings.KINDS.values() for key in kind.model_fields}

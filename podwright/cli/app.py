@@ -1,0 +1,246 @@
+"""The verbs: parse, call one function, print. What is heavy is imported inside the verb that needs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from podwright.cli import data as data_verbs
+from podwright.cli import doctor, show, targets
+from podwright.cli import recipes as recipe_verbs
+from podwright.cli import runs as run_verbs
+from podwright.cli.ask import ask
+from podwright.cli.options import Json, Overrides, RunName, Runs
+from podwright.errors import UserError, from_os
+from podwright.rundir import RUNS, RunDir
+
+app = typer.Typer(
+    help="Take an LLM training recipe to a measured, written-up result on the accelerators you have.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(recipe_verbs.shipped, name="recipes")
+app.add_typer(recipe_verbs.imports, name="recipe")
+app.add_typer(data_verbs.verbs, name="data")
+app.add_typer(targets.verbs, name="target")
+app.command()(run_verbs.plan)
+app.command()(run_verbs.run)
+app.command()(doctor.doctor)
+
+EXPORTED = "projector.safetensors"  # what only an export has
+
+
+@app.command("list")
+def list_runs(runs: Runs = RUNS, as_json: Json = False) -> None:
+    """All runs and how they stand, oldest first."""
+    from podwright.run import listing
+
+    rows = listing.rows(runs)
+    show.document(rows) if as_json else show.runs(rows)
+
+
+@app.command()
+def watch(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """Follow a run until it has ended. Ctrl-C only leaves."""
+    run_verbs.drive(_find(runs, name), "watch", as_json)
+
+
+@app.command()
+def logs(
+    name: RunName,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until the attempt has ended")] = False,
+    process: Annotated[int, typer.Option("--process", metavar="K", min=0, help="of a run in several processes")] = 0,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """What the newest attempt of a run has printed."""
+    from podwright.run.listing import log
+
+    pieces = log(_find(runs, name), follow, process)
+    if as_json:
+        show.document({"name": name, "lines": "".join(pieces).splitlines()})
+        return
+    for text in pieces:
+        show.text(text)
+
+
+@app.command()
+def diagnose(
+    source: Annotated[str, typer.Argument(metavar="LOG|RUN", help="a log file, - for what is piped in, or a run")],
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Say which known failures a log tells of, why they come about, and what to do; exit code 1 when it knows none."""
+    from podwright.watch import explain
+
+    if source == "-":
+        matches = explain.lines(sys.stdin)
+    else:
+        matches = (
+            explain.file(Path(source)) if Path(source).is_file() else explain.run(_find(runs, source, or_log=True))
+        )
+    show.document({"matches": matches}) if as_json else show.explained(matches)
+    raise typer.Exit(0 if matches else 1)
+
+
+@app.command()
+def stop(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """Let a run save and stop; it can be resumed."""
+    run_verbs.drive(_find(runs, name), "stop", as_json)
+
+
+@app.command()
+def resume(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """Go on with a run: follow its living trainer, or start the next attempt from the last checkpoint."""
+    run_verbs.drive(_find(runs, name), "resume", as_json)
+
+
+@app.command()
+def report(
+    names: Annotated[list[str], typer.Argument(metavar="RUN...", help="the name of a run, or its directory")],
+    readme: Annotated[
+        Path | None, typer.Option("--readme", metavar="FILE", help="add the results to this README")
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="set several runs side by side, and say what is not comparable")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="write the comparison there, with curves")
+    ] = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Write what a run measured as Markdown, HTML and JSON; with --compare, set runs side by side."""
+    if compare:
+        from podwright.report.comparison import side_by_side
+
+        if readme:
+            raise UserError("--readme takes the results of one run", "leave --compare or --readme out")
+        found = side_by_side.write([_find(runs, name) for name in names], out)
+        show.document(found) if as_json else show.text(side_by_side.text(found))
+        return
+    from podwright.report import page
+
+    if len(names) > 1:
+        raise UserError(f"{len(names)} runs are no one report", f"type podwright report --compare {' '.join(names)}")
+    if out:
+        raise UserError(
+            f"--out {out} is for a comparison; the report of a run lies in its directory", "leave --out out"
+        )
+    result = page.write(_find(runs, names[0]), readme)
+    show.document(result) if as_json else show.values(result)
+
+
+@app.command("eval")
+def evaluate(
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="a run, an export, or a Hugging Face directory")
+    ],
+    overrides: Overrides = None,
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data", metavar="SRC", help="a .jsonl file, a directory, or a hub id; a multimodal run knows its own"
+        ),
+    ] = "",
+    limit: Annotated[int, typer.Option("--limit", min=0, metavar="N", help="only the first N questions; 0: all")] = 0,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Measure the accuracy of a checkpoint."""
+    of_run = runs / checkpoint
+    place = of_run if of_run.is_dir() else Path(checkpoint)
+    if not place.exists():
+        _find(runs, checkpoint)
+    options = [*(["--data", data] if data else []), *(["--limit", str(limit)] if limit else [])]
+    ask(["eval", str(place), *(overrides or []), *options], as_json)
+
+
+@app.command()
+def predict(
+    name: Annotated[str, typer.Argument(metavar="RUN|DIR", help="a run, or what export made of it")],
+    image: Annotated[Path | None, typer.Option("--image", metavar="FILE")] = None,
+    audio: Annotated[Path | None, typer.Option("--audio", metavar="FILE")] = None,
+    video: Annotated[
+        Path | None, typer.Option("--video", metavar="FILE", help="its pictures, and its sound if it has one")
+    ] = None,
+    text: Annotated[str, typer.Option("--text", metavar="TEXT", help="what to ask; default: what training asks")] = "",
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="default: results/ in the run")] = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Answer one picture, sound or video with the model of a multimodal run, as JSON that keeps to the schema."""
+    if not (image or audio or video or text):
+        raise UserError("there is nothing to look at", "give --image, --audio, --video or --text")
+    if out and out.exists():
+        raise UserError(f"--out {out} is there already", "name a file that is not")
+    given = {"--image": image, "--audio": audio, "--video": video, "--out": out, "--text": text or None}
+    options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
+    place = Path(name) if (Path(name) / EXPORTED).is_file() else _find(runs, name).path
+    ask(["predict", str(place), *options], as_json)
+
+
+@app.command()
+def export(
+    name: RunName,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="a new directory")],
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="of a multimodal run: its aligner and projector as ONNX too")
+    ] = False,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Write the trained model as a Hugging Face directory."""
+    ask(["export", str(_find(runs, name).path), str(directory), *(["--onnx"] if onnx else [])], as_json)
+
+
+@app.command()
+def ui(
+    name: Annotated[str | None, typer.Argument(metavar="[RUN]", help="default: all runs")] = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Open the tracker's page on the runs, until Ctrl-C. With --json, say the command that does."""
+    from podwright import track
+    from podwright.shell import become
+
+    argv = track.ui_argv(_find(runs, name).path if name else runs)
+    if as_json:
+        show.document({"argv": argv})
+    else:
+        become(argv, {"MLFLOW_DISABLE_TELEMETRY": "true"})
+
+
+def words(argv: list[str]) -> list[str]:
+    """What was typed, with the value written out of the one option that may stand without: typer knows no such options."""
+    return ["--compile=quick" if word == "--compile" else word for word in argv]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; its exit code: 0 well, 1 not, 2 the user has to change something."""
+    argv = words(sys.argv[1:] if argv is None else argv)
+    try:
+        app(argv, prog_name="podwright")
+    except SystemExit as e:
+        return e.code if isinstance(e.code, int) else 1
+    except KeyboardInterrupt:
+        return 130
+    except UserError as e:
+        return show.error(e, "--json" in argv)
+    except OSError as e:
+        explained = from_os(e)
+        if explained is None:
+            raise
+        return show.error(explained, "--json" in argv)
+    return 0
+
+
+def _find(runs: Path, name: str, or_log: bool = False) -> RunDir:
+    from podwright.run import listing
+
+    return listing.find(runs, name, or_log)

@@ -1,0 +1,92 @@
+"""The verbs of `podwright data`: text into token shards, and what a source holds. The compute half does the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from podwright.cli import show
+from podwright.cli.ask import answer, ask
+from podwright.cli.options import Json
+
+verbs = typer.Typer(help="Tokenize, count and check data to pretrain on.", no_args_is_help=True, rich_markup_mode=None)
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE", help="a directory of token shards, a .npy, .jsonl or .txt file, or the URL of one; arithmetic"
+    ),
+]
+TOKENIZER = "bytes, or a Hugging Face directory"
+
+
+@verbs.command()
+def tokenize(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help='.jsonl files with a "text" a line, or .txt files; arithmetic'),
+    ],
+    tokenizer: Annotated[str, typer.Option("--tokenizer", metavar="T", help=TOKENIZER)],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="a new directory")],
+    shard_tokens: Annotated[
+        int, typer.Option("--shard-tokens", metavar="N", help="tokens after which a shard ends")
+    ] = 100_000_000,
+    as_json: Json = False,
+) -> None:
+    """Write text as token shards, which start at once and are read from any place."""
+    ask(
+        ["data", "tokenize", *files, "--tokenizer", tokenizer, "--out", str(out), "--shard-tokens", str(shard_tokens)],
+        as_json,
+    )
+
+
+@verbs.command()
+def count(
+    source: Source,
+    tokenizer: Annotated[str, typer.Option("--tokenizer", metavar="T", help=f"for text: {TOKENIZER}")] = "",
+    as_json: Json = False,
+) -> None:
+    """Count the documents and tokens of a source."""
+    ask(["data", "count", source, *(["--tokenizer", tokenizer] if tokenizer else [])], as_json)
+
+
+@verbs.command()
+def check(
+    source: Source,
+    vocab_size: Annotated[
+        int, typer.Option("--vocab-size", metavar="V", help="of the model; default: what the shards say")
+    ] = 0,
+    recipe: Annotated[
+        str, typer.Option("--recipe", metavar="R", help="of annotated lines: hold their lengths against its budget")
+    ] = "",
+    fix: Annotated[
+        bool,
+        typer.Option("--fix", help="of annotated lines: write the good ones of NAME.jsonl to a new NAME.good.jsonl"),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Find everything that is wrong with a source. Exit code 1: something is."""
+    size = ["--vocab-size", str(vocab_size)] if vocab_size else []
+    options = [*(["--recipe", recipe] if recipe else []), *(["--fix"] if fix else [])]
+    code, document = answer(["data", "check", source, *size, *options])
+    if document:
+        show.document(document) if as_json else show.faults(document)
+    raise typer.Exit(code or int(bool(document["num_faults"])))
+
+
+@verbs.command()
+def draw(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a new directory")],
+    num_train: Annotated[int, typer.Option("--num-train", metavar="N", help="lines to train on")] = 1000,
+    num_test: Annotated[int, typer.Option("--num-test", metavar="N", help="lines to hold out")] = 100,
+    seed: Annotated[int, typer.Option("--seed", metavar="S")] = 0,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="with sentences instead of answers: lines for Phase 1")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Draw and voice made-up cats with true answers, to try multimodal training on."""
+    sizes = ["--num-train", str(num_train), "--num-test", str(num_test), "--seed", str(seed)]
+    ask(["data", "draw", str(folder), *sizes, *(["--pairs"] if pairs else [])], as_json)

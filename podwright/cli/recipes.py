@@ -1,0 +1,78 @@
+"""The verbs of `podwright recipes` (the shipped ones) and `podwright recipe` (configuration imported from another framework)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from podwright.cli import show
+from podwright.cli.options import Json, Overrides, RecipeName
+from podwright.errors import UserError
+
+shipped = typer.Typer(help="List recipes, or show one with the meaning of its values.", rich_markup_mode=None)
+imports = typer.Typer(
+    help="Take over settings that were made for another program.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@shipped.callback(invoke_without_command=True)
+def recipes_default(context: typer.Context, as_json: Json = False) -> None:
+    if context.invoked_subcommand is None:
+        recipes_list(as_json)
+
+
+@shipped.command("list")
+def recipes_list(as_json: Json = False) -> None:
+    """The shipped recipes, each with the hardware and time its author names."""
+    from podwright.recipe import load
+
+    found = [load.load(name) for name in load.shipped()]
+    rows = [{"name": r.name, "description": r.description, **r.expect.model_dump()} for r in found]
+    show.document(rows) if as_json else show.recipes(rows)
+
+
+@shipped.command("show")
+def recipes_show(recipe: RecipeName, overrides: Overrides = None, as_json: Json = False) -> None:
+    """Every value of a recipe, resolved, with its meaning."""
+    from podwright.recipe import load
+
+    resolved = load.load(recipe, overrides or [])
+    values = resolved.model_dump(mode="json")
+    show.document(values) if as_json else show.settings(values, load.fields(type(resolved)))
+
+
+@imports.callback()
+def group() -> None:
+    """A callback keeps a single verb from being taken for the group."""
+
+
+@imports.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="PurrSight's phase2_cluster.yaml, as it is")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="write the recipe there; default: beside it, by its name"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a recipe that does what a file of PurrSight's says, and tell what became of each key."""
+    from podwright.recipe import load, purrsight
+
+    found = purrsight.imported(file)
+    place = out or file.with_name(f"{found.recipe['name']}.recipe.yaml")
+    if place.exists():
+        raise UserError(f"{place} is there already", "name another with --out")
+    place.write_text(load.written(found.recipe))
+    argv = ["podwright", "run", str(place)]
+    if as_json:
+        show.document(
+            {"recipe": found.recipe, "out": str(place), "argv": argv, "target": found.target, "notes": found.notes}
+        )
+        return
+    for key, note in found.notes.items():
+        print(f"{key}: {note}")
+    print(f"wrote {place}; type: {' '.join(argv)}")
+    if found.target:
+        print(f"for its cluster, type: {' '.join(found.target)}")

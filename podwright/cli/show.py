@@ -1,0 +1,269 @@
+"""What the verbs print: text for a person, or one JSON document. Decides nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.rundir import RunDir, flat
+
+Row = dict[str, Any]
+BAR = 40  # characters
+LETTERS = {
+    "weights": "w",
+    "optimizer": "o",
+    "reference": "r",
+    "gradients": "g",
+    "copies": "c",
+    "activations": "a",
+    "layer": "l",
+    "vocabulary": "v",
+    "cache": "k",
+    "batch": "b",
+}
+
+
+def document(value: Any) -> None:
+    print(json.dumps(_finite(value), indent=1, ensure_ascii=False, default=str))
+
+
+def text(piece: str) -> None:
+    sys.stdout.write(piece)
+    sys.stdout.flush()
+
+
+def error(e: UserError, as_json: bool) -> int:
+    print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
+    if as_json:
+        document({"error": e.what, "fix": e.fix})
+    return 2
+
+
+def recipes(rows: Sequence[Row]) -> None:
+    for r in rows:
+        print(f"{r['name']}\n    {r['description']}\n    {r['hardware']}: {r['time']}")
+
+
+def settings(values: Row, meanings: dict[str, str]) -> None:
+    lines = {key: f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in flat(values, meanings).items()}
+    width = min(60, max(map(len, lines.values())))
+    for key, line in lines.items():
+        print(f"{line:<{width}}  {meanings.get(key, '')}".rstrip())
+
+
+def findings(plan: Row) -> None:
+    for f in plan["findings"]:
+        print(_finding(f))
+    for p in plan["programs"]:
+        print(_program(p))
+        if p.get("parts"):
+            print(f"{'':<10} {_where_time_goes(p['parts'])}")
+    if plan["step"]:
+        _step_time(plan["step"])
+    if plan["memory"] and not plan["programs"]:
+        estimates(plan["memory"])
+    if "fit" in plan:
+        _fit(plan["fit"])
+    verdict = {True: "nothing stands against it", False: "will not run", None: "nobody can tell"}[plan["ok"]]
+    print(f"{plan['recipe']} on {plan['target']}: {verdict}")
+
+
+def _program(p: Row) -> str:
+    """One bar: arguments #, temporaries =, resident -, free memory dots."""
+    if p["hbm_gib"] is None:
+        return f"{p['name']:<10} {p['verdict']}"
+    resident = sum(p["resident_gib"].values())
+    of = p["limit_gib"] or p["hbm_gib"]
+    parts = (("#", p["arguments_gib"]), ("=", p["hbm_gib"] - p["arguments_gib"] - resident), ("-", resident))
+    bar = "".join(mark * round(BAR * gib / of) for mark, gib in parts)[:BAR]
+    limit = f" of {p['limit_gib']:.2f}" if p["limit_gib"] else ""
+    time = f"  {_short(p['predicted_s'])} s by {p['bound']}" if "predicted_s" in p else ""
+    return f"{p['name']:<10} {bar:.<{BAR}} {p['hbm_gib']:6.2f}{limit} GiB  {p['verdict']}{time}"
+
+
+def _where_time_goes(parts: list[Row]) -> str:
+    """Seconds by the parts of the model, the largest first, and how much of each is computed again."""
+    totals: dict[str, float] = {}
+    for p in parts:
+        totals[p["part"]] = totals.get(p["part"], 0.0) + p["seconds"]
+    recompute = {p["part"]: p["seconds"] for p in parts if p["phase"] == "recompute"}
+    whole = sum(totals.values())
+    said = []
+    for part, seconds in sorted(totals.items(), key=lambda item: -item[1]):
+        if seconds >= 0.01 * whole:
+            twice = f" ({_short(recompute[part])} recompute)" if recompute.get(part, 0.0) >= 0.01 * whole else ""
+            said.append(f"{part} {_short(seconds)} s{twice}")
+    return ", ".join(said)
+
+
+def _step_time(step: Row) -> None:
+    """One line for a step, one for the run, and what to know of both."""
+    parts = ", ".join(f"{p['name']} {_short(p['seconds'])} by {p['bound']}" for p in step["programs"])
+    share = "" if step["mfu"] is None else f", MFU {100 * step['mfu']:.1f} %"
+    done = f"{_short(step['tokens_per_s_per_device'])} tokens/s/device"
+    if "completions_per_s" in step:
+        done = f"{_short(step['completions_per_s'])} completions/s"
+    print(f"step: {_short(step['step_s'])} s predicted ({parts}); {done}{share}")
+    run = step["run"]
+    tests = f" and {run['evaluations']} evaluations" if run["evaluations"] else ""
+    chips = "" if run["chip_hours"] is None else f", {_short(run['chip_hours'])} chip-hours"
+    cost = "" if run["cost"] is None else f", {_short(run['cost'])} at {run['price']:g} a chip-hour"
+    print(f"run: {run['steps']} steps{tests}: {_short(run['hours'])} h{chips}{cost}")
+    for note in step["notes"]:
+        print(f"  {note}")
+
+
+def _fit(found: Row) -> None:
+    print(
+        f"fit: {found['fitting']} of {found['searched']} settings fit {found['on']}; the fastest, and the fastest with less memory:"
+    )
+    for r in found["settings"]:
+        how = "compiled" if r["compiled"] else "estimated"
+        said = {True: "", False: "  refused", None: "  nobody can tell"}[r["fits"]]
+        seconds = "" if r["step_s"] is None else _short(r["step_s"])
+        mark = "*" if r["chosen"] else " "
+        print(f"{mark} {seconds:>6} s  {r['need_gib']:6.1f} GiB  {how:<9}  {r['typed']}{said}")
+    print(f"type: {found['typed'] or 'nothing more'} --on {found['on']}")
+
+
+def _short(x: float) -> str:
+    return f"{x:,.0f}" if x >= 100 else f"{x:.1f}" if x >= 1 else f"{x:.2g}"
+
+
+def estimates(entries: Sequence[Row]) -> None:
+    """A bar for each program, a letter for each part of its memory, dots for what is free; then what the letters mean."""
+    for e in entries:
+        bar, done = "", 0.0
+        for part, gib in e["parts_gib"].items():
+            done += gib
+            bar += LETTERS[part] * (round(BAR * done / e["limit_gib"]) - len(bar))
+        over = "+" if len(bar) > BAR else ""
+        print(f"{e['name']:<10} {bar[:BAR]:.<{BAR}}{over} about {e['estimated_gib']:.1f} of {e['limit_gib']:.2f} GiB")
+    used = {part for e in entries for part in e["parts_gib"]}
+    print(" " * 11 + ", ".join(f"{letter} {part}" for part, letter in LETTERS.items() if part in used))
+
+
+def compiling(program: str, phase: str, seconds: float) -> None:
+    """A line that is written over while the compiler works; nothing where stderr is no terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{program}: {phase}, {seconds:.0f} s")
+        sys.stderr.flush()
+
+
+def problems(plan: Row) -> None:
+    """What a person should know before a run starts."""
+    for f in plan["findings"]:
+        if f["level"] != "info":
+            print(_finding(f), file=sys.stderr)
+
+
+def preview(shown: Row) -> None:
+    findings(shown)
+    print(f"would create {shown['run_dir']} and start there, in {shown['cwd']}:")
+    print("  " + " ".join([*(f"{k}={v}" for k, v in shown["env"].items()), *shown["argv"]]))
+    for path, content in shown["files"].items():
+        print(f"\n{path}:\n{content}", end="")
+
+
+def targets(rows: Sequence[Row]) -> None:
+    if not rows:
+        print("no targets of yours; `podwright target add NAME kind=slurm` (or kind=ssh) writes one")
+    for r in rows:
+        said = "  ".join(f"{key}={value}" for key, value in r.items() if key not in ("name", "fault"))
+        print(f"{r['name']}  {said}{r['fault']}")
+
+
+def checked(document: Row) -> None:
+    for f in document["findings"]:
+        print(_finding(f))
+    print(f"{document['target']}: {'nothing stands in the way' if document['ok'] else 'will not run it'}")
+
+
+def runs(rows: Sequence[Row]) -> None:
+    if not rows:
+        print("no runs here; `podwright run RECIPE` starts one, --runs DIR looks elsewhere")
+        return
+    table = [("NAME", "TARGET", "STATE", "ENDING", "STEP")]
+    table += [(r["name"], r["target"] or "", _state(r), r["ending"] or "", _step(r)) for r in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def standing(r: Row) -> None:
+    """How a run stands, and what to type next."""
+    if r["ending"] is None:
+        typed = RunDir(Path(r["run_dir"])).typed
+        why = f" ({r['detail']})" if r["detail"] else ""
+        print(
+            f"{r['name']} is {r['state']}{why} at step {r['step']}/{r['max_steps']}; `podwright watch {typed}` follows it"
+        )
+        return
+    said = f": {r['detail']}" if r["detail"] else ""
+    print(f"{r['name']} {r['ending']} at step {r['step']}/{r['max_steps']}{said}")
+    if r["report"]:
+        print(f"report: {r['report']}")
+    print(r["fix"])
+
+
+def values(result: Row) -> None:
+    """The single figures of a document; its tables are for --json."""
+    for key, value in flat(result).items():
+        if not isinstance(value, list):
+            print(f"{key} = {value}")
+
+
+def explained(matches: Sequence[Row]) -> None:
+    if not matches:
+        text("nothing that is known: read the end of the log; docs/diagnosis.md lists what is known\n")
+    for match in matches:
+        where = f" ({match['file']})" if "file" in match else ""
+        text(f"{match['rule']}: {match['cause']}{where}\n  said: {match['evidence']}\n  do:   {match['remedy']}\n")
+
+
+def faults(found: Row) -> None:
+    for fault in found["faults"]:
+        print(f"error: {fault['message']}")
+    values(found)
+
+
+def parsed(out: str) -> Row:
+    """The document that a child process printed; {} when it printed something else, which then goes to stderr."""
+    try:
+        value = json.loads(out)
+    except ValueError:
+        value = None
+    if isinstance(value, dict):
+        return value
+    sys.stderr.write(out)
+    return {}
+
+
+def _state(r: Row) -> str:
+    """With why it waits, in a word."""
+    return f"waiting ({r['detail'].partition(':')[0]})" if r["state"] == "waiting" else str(r["state"])
+
+
+def _step(r: Row) -> str:
+    return "" if r["step"] is None else f"{r['step']}/{r['max_steps']}"
+
+
+def _finding(f: Row) -> str:
+    fix = f"; {f['fix']}" if f["fix"] else ""
+    return f"{f['level']}: {f['message']}{fix}"
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no NaN and no infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value

@@ -1,0 +1,76 @@
+"""The verbs of `podwright target`: the user's own clusters and machines, by name."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from podwright.cli import show
+from podwright.cli.options import Json
+
+verbs = typer.Typer(help="Name the clusters you use, and check them.", no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="what --on takes")]
+
+
+@verbs.command()
+def add(
+    name: Name,
+    pairs: Annotated[
+        list[str],
+        typer.Argument(metavar="KEY=VALUE...", help="kind=slurm or kind=ssh first, then such as partition=gpu nodes=2"),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Write a target into your own file of them."""
+    from podwright.shell import targets_file
+    from podwright.targets import settings
+
+    values = settings.add(name, pairs).model_dump(mode="json", exclude_unset=True)
+    written = {"name": name, "file": str(targets_file()), **values}
+    show.document(written) if as_json else show.text(
+        f"wrote {name} to {targets_file()}; `podwright target check {name}` tries it\n"
+    )
+
+
+@verbs.command("list")
+def list_targets(as_json: Json = False) -> None:
+    """Every target of yours."""
+    from podwright.errors import UserError
+    from podwright.targets import settings
+
+    rows = []
+    for name in settings.names():
+        try:
+            rows.append(
+                {"name": name, **settings.require(name).model_dump(mode="json", exclude_defaults=True), "fault": ""}
+            )
+        except UserError as e:
+            rows.append({"name": name, "fault": e.what})
+    show.document(rows) if as_json else show.targets(rows)
+
+
+@verbs.command("show")
+def show_target(name: Name, as_json: Json = False) -> None:
+    """Every setting of a target, with its meaning."""
+    from podwright.targets import settings
+
+    own = settings.require(name)
+    values = own.model_dump(mode="json")
+    meanings = {key: field.description or "" for key, field in type(own).model_fields.items()}
+    show.document(values) if as_json else show.settings(values, meanings)
+
+
+@verbs.command()
+def check(name: Name, as_json: Json = False) -> None:
+    """Ask the cluster or the hosts whether they would take a run of the target. Exit code 1: they would not."""
+    from podwright import targets
+    from podwright.targets import settings
+
+    settings.require(name)
+    found = [{"check": "target", "level": r.level, "message": r.what, "fix": r.fix} for r in targets.check(name)]
+    ok = not any(f["level"] == "error" for f in found)
+    document = {"target": name, "ok": ok, "findings": found}
+    show.document(document) if as_json else show.checked(document)
+    raise typer.Exit(0 if ok else 1)

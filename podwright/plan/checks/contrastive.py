@@ -1,0 +1,160 @@
+"""What a plan says of Phase 1: the packages, the encoders, the aligner that it goes on from, the lines and their pairs, the batch."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from podwright.plan.checks import multimodal, weights
+from podwright.plan.findings import Finding
+from podwright.recipe import ethogram, llm, pairs
+from podwright.recipe.contrastive import ContrastiveRecipe
+from podwright.slices import Slice
+
+_LOOKED_AT = 20_000  # lines, in a second
+
+
+def check(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
+    found = multimodal.packages(recipe.encoders) if where is None else multimodal.place(where)
+    found += multimodal.encoders(recipe.encoders, cwd)
+    source = recipe.text_encoder.source
+    directory = cwd / Path(source).expanduser()
+    if source != "random" and recipe.text_encoder.name != "tiny" and not (directory / "config.json").is_file():
+        said = f"text_encoder.source={source} {'has no config.json of a text encoder' if directory.exists() else 'is not there'}"
+        found.append(
+            multimodal.error("model", said, "put MiniLM-L6-H384-uncased there, or type text_encoder.source=random")
+        )
+    found += _heads(recipe, cwd)
+    if recipe.data.source == "drawn":
+        return found + _batch(recipe, recipe.data.num_train, where)
+    return found + _data(recipe, where, cwd)
+
+
+def _heads(recipe: ContrastiveRecipe, cwd: Path) -> Iterator[Finding]:
+    """What is trained, and what of it the aligner.pt does not have."""
+    e, dim = recipe.encoders, recipe.aligner.dim
+    widths = {"text": llm.TEXT_DIM, "image": llm.IMAGE_DIMS.get(e.image), "audio": llm.AUDIO_DIMS[e.audio]}
+    if all(widths.values()):
+        trained = sum(2 * width + width * dim for width in widths.values() if width)
+        scales = ", and 3 scales" if recipe.aligner.learnable_scales else ""
+        yield Finding(
+            "model", "info", f"{trained:,} parameters are trained in heads for text, picture and sound{scales}"
+        )
+    source = recipe.aligner.source
+    if source == "random":
+        return
+    path = cwd / Path(source).expanduser()
+    if not path.is_file():
+        yield multimodal.error(
+            "model", f"aligner.source={source} is not there", "check the path, or type aligner.source=random"
+        )
+        return
+    names = weights.shapes(path)
+    if names is None:
+        yield multimodal.error("model", f"aligner.source={source} is not what torch.save writes", "give an aligner.pt")
+        return
+    yield from weights.misfits(source, names, dim, dict.fromkeys(widths))  # the data says which widths matter
+    absent = [m for m in widths if f"projection_heads.{m}_head.fc.weight" not in names]
+    if absent:
+        said = f"aligner.source={source} has no head for {', '.join(absent)}: random weights where the data has that"
+        yield Finding("model", "warning", said, "give the aligner.pt of all modalities, if there is one")
+
+
+def _data(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
+    source = cwd / Path(recipe.data.source).expanduser()
+    if not source.exists():
+        said = f"data.source={recipe.data.source} is not there"
+        return [
+            multimodal.error(
+                "data", said, "check the path, or type data.source=drawn data.num_train=2000 data.num_test=200"
+            )
+        ]
+    found: list[Finding] = []
+    counts = {}
+    for name in ("train.jsonl", "val.jsonl") if source.is_dir() else ("",):
+        path = source / name if name else source
+        if path.is_file():
+            counts[name], told = _file(path)
+            found += told
+        elif name != "val.jsonl":
+            said = f"data.source={recipe.data.source} has no train.jsonl"
+            found.append(multimodal.error("data", said, "name a directory that does, or a file"))
+    if not any(f.level == "error" for f in found):
+        if (left := _to_train_on(recipe, counts)) < 1:
+            said = f"data.source={recipe.data.source} has {next(iter(counts.values()))} lines that make pairs, which leave none to train on"
+            return [*found, multimodal.error("data", said, "give more, or a smaller data.num_test")]
+        found += _batch(recipe, left, where)
+    return found
+
+
+def _to_train_on(recipe: ContrastiveRecipe, counts: dict[str, int]) -> int:
+    """Of the lines by file, as training divides them: without a val.jsonl the last ones are held out."""
+    lines, kept = next(iter(counts.values())), counts.get("val.jsonl")
+    left = lines if kept else lines - pairs.num_held_out(lines, recipe.data.num_test)
+    return min(recipe.data.num_train or left, left)
+
+
+def _file(path: Path) -> tuple[int, list[Finding]]:
+    """How many of its lines make pairs; its first fault, its first absent file, how many are alone, and which pairs there are."""
+    faults: list[str] = []
+    absent: list[str] = []
+    useful, alone, beyond = 0, 0, 0
+    has: Counter[tuple[str, ...]] = Counter()
+    with path.open("rb") as f:
+        for number, line in enumerate(f, 1):
+            if not line.strip():
+                continue
+            if number > _LOOKED_AT:
+                beyond += 1
+                continue
+            given, wrong = _given(line)
+            faults += [f"line {number}: {field} {message}" for field, message in wrong]
+            absent += multimodal.absent_of(number, given, path.parent)
+            alone += bool(given) and pairs.alone(given)
+            if given and not pairs.alone(given):
+                useful += 1
+                has[tuple(given)] += 1
+    found = []
+    if faults:
+        fix = f"type podwright data check {path} --fix"
+        found.append(multimodal.error("data", f"{path} has {len(faults)} faults, such as {faults[0]}", fix))
+    if absent:
+        said = f"{len(absent)} files that {path.name} names are not there, such as {absent[0]}"
+        found.append(multimodal.error("data", said, "check the paths"))
+    if not useful and not faults:
+        said = f"no line of {path} has two of {', '.join(pairs.FIELDS)}, so that there is nothing to tell apart"
+        found.append(multimodal.error("data", said, 'give lines such as {"text": "a cat purrs", "audio": "purr.wav"}'))
+    elif alone:
+        said = f"{alone} lines of {path.name} have a single modality and are left out"
+        found.append(Finding("data", "warning", said, "give each a text, a picture or a sound besides"))
+    if useful:
+        most = ", ".join(f"{count:,} of {' and '.join(fields)}" for fields, count in has.most_common(4))
+        found.append(
+            Finding("data", "info", f"{path.name} has {useful + beyond:,} lines that make pairs, such as {most}")
+        )
+    return useful + beyond, found
+
+
+def _given(line: bytes) -> tuple[dict[str, str], list[ethogram.Found]]:
+    try:
+        parsed = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}, [("line", "is not JSON")]
+    wrong = list(pairs.line_faults(parsed))
+    return {} if wrong else pairs.given(parsed), wrong
+
+
+def _batch(recipe: ContrastiveRecipe, lines: int, where: Slice | None) -> list[Finding]:
+    devices = where.num_devices if where else 1
+    size = recipe.per_device_batch_size * devices
+    if size < 2:
+        said = f"per_device_batch_size={recipe.per_device_batch_size} on {devices} device: a line alone has nothing to be told from"
+        return [multimodal.error("batch", said, "type per_device_batch_size=32")]
+    if lines < size:
+        said = f"a step takes {size} lines and there are {lines} to train on; one that is there twice cannot be told from itself"
+        return [multimodal.error("batch", said, f"type per_device_batch_size={max(1, lines // devices)}")]
+    steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
+    return [Finding("batch", "info", f"{steps:,} steps; each tells {size} lines apart, on all devices together")]

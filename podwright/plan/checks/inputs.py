@@ -1,0 +1,105 @@
+"""Whether the model and the data that a recipe names are there, as far as this machine can tell."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from podwright.errors import UserError, nearest
+from podwright.plan.findings import Finding
+from podwright.recipe.models import MODELS, Qwen3Dims, check_name, find, from_hf_config
+from podwright.recipe.schema import GrpoData, GrpoModel
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+
+
+def model(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
+    """Findings, and the dimensions when they are known: of random weights by name, of a checkpoint by its config.json."""
+    try:
+        findings, dims = ([], find(section.name)) if section.source == "random" else _checkpoint(section, cwd)
+    except UserError as e:
+        return [_error("model", e.what, e.fix)], None
+    if dims is not None:
+        findings += _sizes(section, dims)
+    return findings, dims
+
+
+def _sizes(section: GrpoModel, dims: Qwen3Dims) -> list[Finding]:
+    said, rank = f"{section.name} has {dims.num_params() / 1e6:,.1f} M parameters", section.lora_rank
+    if not rank:
+        return [Finding("model", "info", said)]
+    if rank > dims.hidden_size:
+        wrong = f"model.lora_rank={rank} is more than the hidden size of {section.name}, {dims.hidden_size}"
+        return [_error("model", wrong, "type model.lora_rank=16, or 0 to train all parameters")]
+    return [
+        Finding(
+            "model", "info", f"{said}; {dims.num_lora_params(rank) / 1e6:,.1f} M in adapters are trained beside them"
+        )
+    ]
+
+
+def _checkpoint(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
+    directory = cwd / Path(section.source).expanduser()
+    if not directory.exists():
+        return [elsewhere("model", section.source, ["random"])], MODELS.get(section.name)
+    try:
+        dims = from_hf_config(json.loads((directory / "config.json").read_text()))
+    except UserError as e:
+        raise UserError(f"model.source={section.source}: {e.what}", e.fix) from e
+    except (OSError, ValueError, TypeError, AttributeError) as e:
+        raise UserError(
+            f"model.source={section.source} is not a model directory: its config.json cannot be read ({type(e).__name__})",
+            "give a Hugging Face directory of a dense Qwen3",
+        ) from e
+    check_name(section.name, section.source, dims)
+    if not any(directory.glob("*.safetensors")):
+        raise UserError(
+            f"model.source={section.source} holds no *.safetensors",
+            "give a directory with the weights, or model.source=random",
+        )
+    return [], dims
+
+
+def data(section: GrpoData, cwd: Path) -> list[Finding]:
+    if section.source == "arithmetic":
+        return []
+    path = cwd / Path(section.source).expanduser()
+    if not path.exists():
+        return [elsewhere("data", section.source, ["arithmetic"])]
+    if path.is_dir() and not any(path.glob("*.jsonl")) and not any(path.rglob("*.parquet")):
+        return [
+            _error(
+                "data",
+                f"data.source={section.source} is a directory without .jsonl files",
+                "give one that holds train.jsonl and test.jsonl",
+            )
+        ]
+    if path.is_file() and path.stat().st_size == 0:
+        return [
+            _error("data", f"data.source={section.source} is empty", "give a file of examples, one JSON object a line")
+        ]
+    return []
+
+
+def elsewhere(check: str, source: str, words: list[str]) -> Finding:
+    """About a source that is not a path on this machine: a hub id, or a slip."""
+    guess = nearest(source, words)
+    if guess:
+        return _error(check, f"there is no {check}.source={source}", f"did you mean {check}.source={guess}?")
+    if is_hub_id(source):
+        return Finding(
+            check,
+            "info",
+            f"{check}.source={source} is taken as a Hugging Face hub id; whether it is there is seen when the run starts",
+        )
+    return _error(check, f"{check}.source={source} is not there", "check the path")
+
+
+def is_hub_id(source: str) -> bool:
+    """As far as its look says."""
+    return bool(_HUB_ID.fullmatch(source)) and Path(source).suffix not in (".jsonl", ".json")
+
+
+def _error(check: str, message: str, fix: str) -> Finding:
+    return Finding(check, "error", message, fix)

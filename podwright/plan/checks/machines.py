@@ -1,0 +1,232 @@
+"""What stands against a target as its machines are now: findings from the facts that each of them told (train/facts.py). Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from podwright.accelerators import GIB
+from podwright.plan.checks import multimodal
+from podwright.plan.checks.inputs import is_hub_id
+from podwright.plan.findings import Finding
+from podwright.recipe.kinds import Recipe, TorchRecipe
+from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.recipe.schema import GrpoRecipe
+
+Facts = dict[str, Any]
+
+_SKEW_S = 10.0  # checkpoints and logs of several machines are ordered by their clocks
+_LEAST_FREE = 10 * GIB
+_LEAST_SHM = 1 * GIB
+_LEAST_FILES = 4096
+_SLOW = 0.5  # of the usual rate
+_USED = 1 * GIB  # of a GPU's memory that others may hold
+
+_WORDS = ("random", "pretrained", "drawn", "arithmetic")  # that stand for no file
+
+
+def packages(recipe: Recipe) -> tuple[str, ...]:
+    """Without which it does not start."""
+    if isinstance(recipe, TorchRecipe):
+        return tuple(
+            multimodal.needed(recipe.encoders, *(["peft"] if isinstance(recipe, MultimodalRecipe) else [])).values()
+        )
+    return ("jax", "transformers") if isinstance(recipe, GrpoRecipe) else ("jax",)
+
+
+def files(recipe: Recipe) -> list[str]:
+    """Of the recipe's sources those that are paths; what looks like a hub id is one where it may stand and no file is there."""
+    found = []
+    for name in ("model", "data", "aligner", "encoders", "text_encoder"):
+        hub = name == "model" or (name == "data" and isinstance(recipe, GrpoRecipe))
+        values = [v for key, v in getattr(recipe, name, None) or () if key == "source" or key.endswith("_weights")]
+        named = [v for v in values if v not in _WORDS and "://" not in v]
+        found += [v for v in named if not (hub and is_hub_id(v)) or Path(v).exists()]
+    return found
+
+
+def absent(some: Sequence[str]) -> list[Finding]:
+    """Of files that a target is given from here."""
+    return [
+        Finding("files", "error", f"{file} is not there", "check the path") for file in some if not Path(file).exists()
+    ]
+
+
+def findings(nodes: Sequence[Facts], needed: Sequence[str] = (), gpus_wanted: int = 0) -> list[Finding]:
+    """`nodes`: a machine each. `needed`: packages of the recipe that is to run there; `gpus_wanted`: on each node."""
+    found = [Finding("machines", "info", _said(node)) for node in nodes]
+    for node in nodes:
+        found += [*_packages(node, needed), *_gpus(node, gpus_wanted), *_room(node), *_names(node), *_files(node)]
+    if len(nodes) > 1:
+        found += _alike(nodes, "python", "Python", lambda node: node["python"])
+        for name in sorted({name for node in nodes for name in node["versions"]}):
+            found += _alike(nodes, "packages", name, lambda node, name=name: node["versions"].get(name, "none"))  # type: ignore[misc]
+        found += _alike(nodes, "gpus", "the GPUs", lambda node: _kinds(node) or "none")
+        found += _alike(nodes, "gpus", "the NVIDIA driver", lambda node: node["driver"] or "none")
+        found += [*_clock(nodes), *_network(nodes)]
+    return found
+
+
+def _said(node: Facts) -> str:
+    gpus = f", {_kinds(node)} (driver {node['driver']})" if node["gpus"] else ""
+    return f"{node['host']}: {node['cores']} cores, {node['memory_bytes'] / GIB:.0f} GiB{gpus}, Python {node['python']}"
+
+
+def _kinds(node: Facts) -> str:
+    return ", ".join(f"{number} x {name}" for name, number in Counter(gpu["name"] for gpu in node["gpus"]).items())
+
+
+def _packages(node: Facts, needed: Sequence[str]) -> list[Finding]:
+    missing = [name for name in needed if name not in node["versions"]]
+    if not missing:
+        return []
+    extra = "torch" if "torch" in needed else "jax"
+    return [
+        Finding(
+            "packages",
+            "error",
+            f"{node['host']} lacks {', '.join(missing)}",
+            f"type there: pip install -e '.[{extra}]' in podwright's clone",
+        )
+    ]
+
+
+def _gpus(node: Facts, wanted: int) -> list[Finding]:
+    found, there = [], len(node["gpus"])
+    if node["gpus_fault"]:
+        fix = (
+            "type there: pip install nvidia-ml-py"
+            if "nvidia-ml-py" in node["gpus_fault"]
+            else "look at nvidia-smi there"
+        )
+        found.append(
+            Finding("gpus", "warning", f"{node['host']}: its GPUs cannot be looked at ({node['gpus_fault']})", fix)
+        )
+    elif there < wanted:
+        message = f"{node['host']} has {there} GPUs, and {wanted} are wanted"
+        found.append(
+            Finding(
+                "gpus",
+                "error",
+                message,
+                "lower gpus_per_node of the target, or look at nvidia-smi and CUDA_VISIBLE_DEVICES there",
+            )
+        )
+    busy = [str(i) for i, gpu in enumerate(node["gpus"]) if gpu["used_bytes"] > _USED]
+    if busy:
+        held = max(gpu["used_bytes"] for gpu in node["gpus"]) / GIB
+        message = f"{node['host']}: others hold up to {held:.1f} GiB of GPU {', '.join(busy)}"
+        found.append(Finding("gpus", "warning", message, "nvidia-smi there names them; ask for whole nodes, or wait"))
+    return found
+
+
+def _room(node: Facts) -> list[Finding]:
+    found, host = [], node["host"]
+    for folder, facts in node["folders"].items():
+        if facts["fault"]:
+            found.append(
+                Finding(
+                    "disk",
+                    "error",
+                    f"{host}: {folder} cannot be written ({facts['fault']})",
+                    f"make {facts['there']} writable there",
+                )
+            )
+        elif facts["free_bytes"] is not None and facts["free_bytes"] < _LEAST_FREE:
+            free = f"{host}: {facts['free_bytes'] / GIB:.1f} GiB are free for {folder}"
+            found.append(
+                Finding(
+                    "disk", "warning", free, "free some: a checkpoint holds weights and optimizer, and three are kept"
+                )
+            )
+    if node["gpus"] and node["shm_bytes"] is not None and node["shm_bytes"] < _LEAST_SHM:
+        message = f"{host}: /dev/shm has {node['shm_bytes'] / GIB:.2f} GiB, through which processes of one machine exchange data"
+        found.append(Finding("memory", "warning", message, "in a container: --shm-size=8g"))
+    if node["open_files"] < _LEAST_FILES:
+        message = f"{host}: a process may open {node['open_files']} files"
+        found.append(
+            Finding(
+                "limits", "warning", message, "type `ulimit -n 65536` before it starts (a line of setup in the target)"
+            )
+        )
+    return found
+
+
+def _names(node: Facts) -> list[Finding]:
+    lost = [peer for peer, address in node["peers"].items() if address is None]
+    fix = "mend DNS or /etc/hosts there, or give addresses instead of names"
+    return [Finding("names", "error", f"{node['host']} finds no address of {', '.join(lost)}", fix)] if lost else []
+
+
+def _files(node: Facts) -> list[Finding]:
+    return [
+        Finding(
+            "files",
+            "error",
+            f"{node['host']} does not see {file}",
+            "put it on a file system that all nodes share, or copy it there",
+        )
+        for file, there in node["files"].items()
+        if not there
+    ]
+
+
+def _alike(nodes: Sequence[Facts], check: str, what: str, of: Callable[[Facts], str]) -> list[Finding]:
+    """Names the machines that are not as most are."""
+    values = {node["host"]: of(node) for node in nodes}
+    usual, number = Counter(values.values()).most_common(1)[0]
+    odd = [f"{host} has {value}" for host, value in values.items() if value != usual]
+    if not odd:
+        return []
+    fix = "use one environment that the nodes share, or leave those nodes out"
+    return [
+        Finding(
+            check,
+            "error" if check != "python" else "warning",
+            f"{what}: {number} of {len(nodes)} have {usual}, {', '.join(odd)}",
+            fix,
+        )
+    ]
+
+
+def _network(nodes: Sequence[Facts]) -> list[Finding]:
+    """All together, and which machine is slow with both of its neighbours; nodes stand in the order of their ranks."""
+    told = [(node["host"], node["network"]) for node in nodes if "network" in node]
+    faults = [f"{host} ({network['fault']})" for host, network in told if "fault" in network]
+    if faults:
+        fix = "open the ports between the nodes, or name the network (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME) in setup of the target"
+        return [Finding("network", "error", f"the machines do not come together: {'; '.join(faults)}", fix)]
+    if not told:
+        return []
+    _, first = told[0]
+    rate, met_s = first["all_reduce_bytes_per_s"], max(network["met_s"] for _, network in told)
+    message = f"{len(told)} machines met within {met_s:.1f} s and all-reduce at {rate / 1e9:.2f} GB/s each, by {first['backend']}"
+    found = [Finding("network", "info", message)]
+    links = [rate for _, network in told for rate in network["neighbours"].values()]
+    for host, network in told:
+        best = max(network["neighbours"].values(), default=0.0)
+        if links and best < _SLOW * statistics.median(links):
+            message = f"{host} reaches {best / 1e9:.2f} GB/s with its neighbours, where {statistics.median(links) / 1e9:.2f} GB/s are usual"
+            found.append(
+                Finding(
+                    "network",
+                    "warning",
+                    message,
+                    "leave it out (sbatch: [--exclude=...] of the target), or have its network looked at",
+                )
+            )
+    return found
+
+
+def _clock(nodes: Sequence[Facts]) -> list[Finding]:
+    """They are asked together, so that what tells them apart is their clocks, but for seconds of starting."""
+    usual = statistics.median_low([node["time"] for node in nodes])
+    late = [(abs(node["time"] - usual), node["host"]) for node in nodes]
+    return [
+        Finding("clock", "warning", f"the clock of {host} is {skew:.0f} s off", "have it follow an NTP server there")
+        for skew, host in late
+        if skew > _SKEW_S
+    ]

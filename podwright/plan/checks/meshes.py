@@ -1,0 +1,280 @@
+"""Whether a mesh fits the devices and the links between them, the model and the batch; and which meshes of a slice do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from podwright.accelerators import GIB
+from podwright.plan.checks.topology import factorisations, refusal
+from podwright.plan.findings import Finding
+from podwright.recipe.dimensions import Dims
+from podwright.recipe.hybrid import CHUNK, HybridDims
+from podwright.recipe.kinds import JaxRecipe
+from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.pretrain import PretrainRecipe
+from podwright.recipe.schema import GrpoRecipe
+from podwright.slices import Slice, outer_shape
+
+BATCH_AXES = ("data", "fsdp", "expert")
+"""that a batch is split over, where a recipe's mesh has them"""
+
+Shape = tuple[int, ...]
+"""sizes of a mesh's axes, in the recipe's order: what needs the fastest links stands last"""
+
+_LISTED = 8
+
+
+def place(where: Slice, recipe: JaxRecipe) -> list[Finding]:
+    """What a slice is, in the counts that its name leaves open."""
+    row = where.accelerator
+    if not (row.pod or row.node):
+        return []
+    shape = f" ({where.topology}{' each' if where.num_slices > 1 else ''})" if row.pod else ""
+    hosts = f"{where.num_hosts} hosts of {where.chips_per_host}" if where.num_hosts > 1 else "1 host"
+    each = f" ({row.devices_per_chip} a chip)" if row.devices_per_chip > 1 else ""
+    message = f"{where.name}: {where.num_chips} {'chips' if row.pod else 'GPUs'}{shape} on {hosts}"
+    message += f", {where.num_devices} devices{each} of {row.hbm_bytes / GIB:.1f} GiB"
+    if row.pod and row.pod.counts != "chips":
+        message += f"; the N of {row.name}-N counts {row.pod.counts}, 2 a chip"
+    found = [Finding("slice", "info", message)]
+    if not row.bf16_flops and recipe.model.compute_dtype == "bfloat16":
+        found.append(
+            Finding("slice", "warning", f"{row.name} has no bfloat16 units", "type model.compute_dtype=float32")
+        )
+    return found
+
+
+def axes(recipe: JaxRecipe) -> tuple[str, ...]:
+    """Of the recipe's mesh."""
+    return tuple(type(recipe.mesh).model_fields)
+
+
+def shards(recipe: JaxRecipe, shape: Shape) -> int:
+    """How many parts a batch is split into."""
+    return math.prod(n for axis, n in zip(axes(recipe), shape, strict=True) if axis in BATCH_AXES)
+
+
+def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Finding]:
+    """`where` is None when only the machine itself knows its devices; then what depends on their number is left to the trainer."""
+    fsdp = recipe.mesh.fsdp
+    if fsdp < 1 and fsdp != -1:
+        return [
+            Finding(
+                "mesh", "error", f"mesh.fsdp={fsdp} is no number of devices", "type mesh.fsdp=-1 to use all that remain"
+            )
+        ]
+    if where is None:
+        shape = _asked(recipe)
+        return _division(recipe, dims, shape, None) or (_batch(recipe, shards(recipe, shape)) if fsdp > 0 else [])
+    shape = resolved(recipe, where)
+    if math.prod(shape) != where.num_devices:
+        others = [axis for axis in axes(recipe) if axis != "fsdp"]
+        fixed = math.prod(getattr(recipe.mesh, axis) for axis in others)
+        product = f"{' x '.join(f'mesh.{axis}' for axis in others)} = {fixed} does not divide"
+        if fsdp != -1:
+            product = f"mesh.{' x '.join(axes(recipe))} = {math.prod(shape)}, but there are"
+        message = f"{product} {where.num_devices} devices"
+        apart = (1, 1, *_asked(recipe)[2:])
+        return [
+            Finding("mesh", "error", message, _instead(recipe, dims, where, shape)),
+            *_division(recipe, dims, apart, where),
+        ]
+    found = _links(recipe, dims, where, shape) + _division(recipe, dims, shape, where)
+    # what to do about the batch is a question for a mesh that exists
+    return found if any(f.level == "error" for f in found) else found + _batch(recipe, shards(recipe, shape))
+
+
+def legal(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[Shape]:
+    """Every mesh over all devices of `where` that the trainer can make and that divides model and batch."""
+    return [s for s in mappable(recipe, dims, where) if not _batch(recipe, shards(recipe, s))]
+
+
+def typed(shape: Sequence[int], recipe: JaxRecipe) -> str:
+    """The overrides that make this mesh; what is 1 in the recipe and stays 1 is left out."""
+    named = zip(axes(recipe), shape, _asked(recipe), strict=True)
+    return " ".join(f"mesh.{axis}={n}" for axis, n, old in named if n != 1 or old != 1)
+
+
+def resolved(recipe: JaxRecipe, where: Slice) -> Shape:
+    """The mesh with the number that fsdp=-1 stands for."""
+    asked = _asked(recipe)
+    others = math.prod(n for axis, n in zip(axes(recipe), asked, strict=True) if axis != "fsdp")
+    return tuple(where.num_devices // others if n == -1 else n for n in asked)
+
+
+def _asked(recipe: JaxRecipe) -> Shape:
+    return tuple(getattr(recipe.mesh, axis) for axis in axes(recipe))
+
+
+def spanned(mesh: Mapping[str, int], devices: Sequence[int]) -> str:
+    """The axes of `mesh` along which `devices` differ, by their numbers in it: 'fsdp', or 'data x fsdp'."""
+    along, found = 1, list[str]()
+    for axis, n in reversed(list(mesh.items())):
+        if len({d // along % n for d in devices}) > 1:
+            found.insert(0, axis)
+        along *= n
+    return " x ".join(found)
+
+
+def over_links(where: Slice, mesh: Mapping[str, int]) -> str:
+    """Why the trainer cannot lay `mesh` over `where`; "" where it can. The product is taken to be right."""
+    names, shape = list(mesh), list(mesh.values())
+    outer = outer_shape(shape, where.num_granules)
+    if outer is None:
+        return f"{names[0]} x {names[1]} = {shape[0] * shape[1]} cannot be shared out to {where.num_granules} {_granules(where)}"
+    found = refusal(where, [n // o for n, o in zip(shape, outer, strict=True)])
+    return f"{found} (axis {found.axis} is {names[found.axis]})" if found else ""
+
+
+def _split(recipe: JaxRecipe, dims: Dims) -> dict[str, dict[str, int]]:
+    """What is split over each mesh axis, as models/param.py has it: {axis: {words for it, with {} for its size: size}}."""
+    if isinstance(dims, Qwen3Dims):
+        return {
+            "fsdp": {"a hidden size of {}": dims.hidden_size},
+            "context": {"the {} part that a dense model's sequences have": 1},
+            "expert": {"the {} MLP of a dense layer": 1},
+            "tensor": {
+                "{} attention heads": dims.num_heads,
+                "{} key/value heads": dims.num_kv_heads,
+                "an FFN width of {}": dims.intermediate_size,
+                "a vocabulary of {}": dims.vocab_size,
+            },
+        }
+    latents = {"queries' latents of {}": dims.mla.q_lora_rank} if dims.mla.q_lora_rank else {}
+    kda = {"{} KDA heads": dims.kda.num_heads} if dims.kda else {}
+    return {
+        "fsdp": {"a hidden size of {}": dims.hidden_size, **latents, "keys' latents of {}": dims.mla.kv_lora_rank},
+        "context": _parts(recipe, dims),
+        "expert": {"{} experts": dims.moe.num_experts},
+        "tensor": {
+            "{} MLA heads": dims.mla.num_heads,
+            **kda,
+            "an FFN width of {}": dims.intermediate_size,
+            "experts of width {}": dims.moe.moe_intermediate_size,
+            "a vocabulary of {}": dims.vocab_size,
+        },
+    }
+
+
+def _parts(recipe: JaxRecipe, dims: HybridDims) -> dict[str, int]:
+    """What a sequence consists of, none of which two devices can share."""
+    if not isinstance(recipe, PretrainRecipe):
+        return {}
+    n = recipe.sequence_length
+    return (
+        {f"the {{}} chunks of {CHUNK} tokens in sequence_length={n}": n // CHUNK}
+        if dims.kda
+        else {"sequence_length={}": n}
+    )
+
+
+def divides(axes: Mapping[str, int], dims: Mapping[str, int]) -> list[Finding]:
+    """Whether each dim, {what it is, with {} for its size: size}, can be split over all of `axes`, {mesh axis: size}, together."""
+    parts = math.prod(axes.values())
+    wrong = [what.format(size) for what, size in dims.items() if size % parts]
+    if not wrong:
+        return []
+    product = " x ".join(f"mesh.{axis}" for axis in axes)
+    most = math.gcd(*dims.values())
+    kept = math.gcd(most, parts)
+    if axes.keys() == {"tensor"}:
+        fix = f"type mesh.tensor= one of {', '.join(str(n) for n in range(1, most + 1) if most % n == 0)}"
+    else:
+        copies = parts // kept
+        fix = f"make {product} {kept} and mesh.data {copies} times as large; {_price(copies)}"
+    return [Finding("mesh", "error", f"{product}={parts} does not divide {', '.join(wrong)}", fix)]
+
+
+def _division(recipe: JaxRecipe, dims: Dims | None, shape: Shape, where: Slice | None) -> list[Finding]:
+    if dims is None:
+        return []
+    found, split = [], _split(recipe, dims)
+    for axis, size in zip(axes(recipe), shape, strict=True):
+        if size > 0 and axis in split:
+            found += divides({axis: size}, split[axis])
+    return [replace(f, fix=_instead(recipe, dims, where, shape)) for f in found] if where else found
+
+
+def _price(copies: int) -> str:
+    return f"each device then holds {copies} times the weights and optimizer state"
+
+
+def _links(recipe: JaxRecipe, dims: Dims | None, where: Slice, shape: Shape) -> list[Finding]:
+    named = dict(zip(axes(recipe), shape, strict=True))
+    why = over_links(where, named)
+    if why:
+        wanted = " x ".join(f"{axis}={n}" for axis, n in named.items())
+        return [
+            Finding(
+                "mesh",
+                "error",
+                f"mesh {wanted} does not fit the links of {where.name}: {why}",
+                _instead(recipe, dims, where, shape),
+            )
+        ]
+    outer = outer_shape(shape, where.num_granules)
+    if outer is None or outer[1] == 1:
+        return []
+    row = where.accelerator
+    message = (
+        f"mesh.fsdp={shape[1]} reaches over {outer[1]} {_granules(where)}: every layer's weights cross a network of "
+        f"{row.dcn_bandwidth / 1e9:.3g} GB/s a chip, where the links inside have {row.ici_bandwidth / 1e9:.0f}"
+    )
+    return [
+        Finding("mesh", "warning", message, f"type mesh.data={where.num_granules} to keep weights inside, if they fit")
+    ]
+
+
+def _granules(where: Slice) -> str:
+    return "machines" if where.accelerator.node else "slices"
+
+
+def mappable(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[Shape]:
+    """Every mesh over all devices of `where` that the trainer can make and that divides the model."""
+    names, split = axes(recipe), _split(recipe, dims) if dims else {}
+    most = [math.gcd(*split.get(axis, {}).values()) for axis in names]
+    shapes = factorisations(where.num_devices, len(names))
+    fitting = [s for s in shapes if all(m % n == 0 for m, n in zip(most, s, strict=True))]
+    return [s for s in fitting if not over_links(where, dict(zip(names, s, strict=True)))]
+
+
+def _instead(recipe: JaxRecipe, dims: Dims | None, where: Slice, wanted: Shape) -> str:
+    """What to type for a mesh that works, the nearest to the wanted one first."""
+
+    def far(shape: Shape) -> tuple[float, ...]:
+        changed = sum(abs(math.log(n / max(old, 1))) for n, old in zip(shape, wanted, strict=True))
+        return (round(changed, 6), *reversed(shape[2:]), shape[0])
+
+    shapes = sorted(mappable(recipe, dims, where), key=far)  # never empty: everything over `data` always works
+    good = [s for s in shapes if not _batch(recipe, shards(recipe, s))]
+    if not good:
+        larger = _larger(recipe, shards(recipe, shapes[0]))
+        return f"type {typed(shapes[0], recipe)} {' '.join(f'{key}={size}' for key, (_, size) in larger.items())}"
+    more = f", or {len(good) - _LISTED} more (--json has them)" if len(good) > _LISTED else ""
+    copies = good[0][0] // max(wanted[0], 1)
+    price = f" ({_price(copies)})" if copies > 1 else ""
+    return f"type {typed(good[0], recipe)}{price}{''.join(f', or {typed(s, recipe)}' for s in good[1:_LISTED])}{more}"
+
+
+def _batch(recipe: JaxRecipe, shards: int) -> list[Finding]:
+    found, micro = [], recipe.training.gradient_accumulation_steps
+    over = " x ".join(axis for axis in axes(recipe) if axis in BATCH_AXES)
+    for key, (size, larger) in _larger(recipe, shards).items():
+        if key == "batch_size":
+            message = f"batch_size={size} cannot be split over {shards} batch shards ({over}) x {micro} micro-batches"
+            fix = f"type batch_size={larger}, or another multiple of {shards * micro}"
+        else:
+            message = f"{key}={size} cannot be split over {shards} batch shards ({over})"
+            fix = f"type {key}={larger}"
+        found.append(Finding("batch", "error", message, fix))
+    return found
+
+
+def _larger(recipe: JaxRecipe, shards: int) -> dict[str, tuple[int, int]]:
+    """Batch sizes that `shards` does not divide, and the next ones that it does."""
+    parts = {"batch_size": (recipe.batch_size, shards * recipe.training.gradient_accumulation_steps)}
+    if isinstance(recipe, GrpoRecipe) and recipe.warm_start:
+        parts["warm_start.batch_size"] = (recipe.warm_start.batch_size, shards)
+    return {key: (size, -(-size // num) * num) for key, (size, num) in parts.items() if size % num}

@@ -1,0 +1,254 @@
+"""What a plan says of multimodal training: the packages, the model, the aligner, the lines and what they name, the budget, the batch."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import math
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.plan.checks import weights
+from podwright.plan.checks.inputs import elsewhere
+from podwright.plan.findings import Finding
+from podwright.recipe import ethogram, llm
+from podwright.recipe.llm import LlmDims
+from podwright.recipe.multimodal import Encoders, MultimodalData, MultimodalModel, MultimodalRecipe
+from podwright.slices import Slice
+
+_BYTES_PER_TOKEN = 3.5  # of JSON and English, with a vocabulary of 150,000
+_NEEDED = {"torch": "torch", "transformers": "transformers", "av": "av", "PIL": "pillow"}
+_LOOKED_AT = 20_000  # lines, in a second
+
+
+def check(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
+    findings = [*packages(recipe.encoders, "peft"), *_compiler(recipe)] if where is None else _place(recipe, where)
+    findings += _model(recipe, cwd)
+    findings += encoders(recipe.encoders, cwd)
+    findings += _aligner(recipe, cwd)
+    if recipe.data.source == "drawn":
+        return findings + _batch(recipe, recipe.data.num_train, where)
+    return findings + _data(recipe, where, cwd)
+
+
+def packages(asked: Encoders, *more: str) -> list[Finding]:
+    """Those that are not installed here, of what it needs."""
+    absent = [package for module, package in needed(asked, *more).items() if importlib.util.find_spec(module) is None]
+    if not absent:
+        return []
+    return [
+        error(
+            "packages", f"{', '.join(absent)} not installed here", "type pip install -e '.[torch]' in podwright's clone"
+        )
+    ]
+
+
+def needed(asked: Encoders, *more: str) -> dict[str, str]:
+    """Modules and the packages that bring them: what every trainer in PyTorch needs, what its encoders do, and `more`."""
+    return _NEEDED | dict(zip(more, more, strict=True)) | ({} if asked.image == "tiny" else {"timm": "timm"})
+
+
+def _compiler(recipe: MultimodalRecipe) -> list[Finding]:
+    if not recipe.training.compile or shutil.which("g++"):
+        return []
+    said = "training.compile=true writes C++, and there is no g++ here"
+    return [error("packages", said, "install g++, or type training.compile=false")]
+
+
+def encoders(asked: Encoders, cwd: Path) -> list[Finding]:
+    """Files of weights that are not there."""
+    sources = {"image_weights": asked.image_weights, "audio_weights": asked.audio_weights}
+    return [
+        error("model", f"encoders.{key}={source} is not there", "check the path, or type random")
+        for key, source in sources.items()
+        if source not in ("random", "pretrained") and not (cwd / Path(source).expanduser()).is_file()
+    ]
+
+
+def place(where: Slice) -> list[Finding]:
+    row = where.accelerator
+    if row.pod is None:
+        return []
+    return [
+        error(
+            "slice",
+            f"{row.name} is a TPU, and multimodal training is PyTorch's",
+            "type --on with GPUs, such as 4xA100-40GB",
+        )
+    ]
+
+
+def _place(recipe: MultimodalRecipe, where: Slice) -> list[Finding]:
+    row = where.accelerator
+    if row.pod is None and row.hbm_bytes and recipe.model.mixed_precision == "bf16" and not row.bf16_flops:
+        return [error("slice", f"{row.name} has no bfloat16", "type model.mixed_precision=fp16")]
+    if row.pod is None and recipe.training.fsdp and where.num_devices == 1:
+        said = "training.fsdp=true has one device to spread the model over, which keeps all of it"
+        return [Finding("slice", "warning", said, "type --on with several, or training.fsdp=false")]
+    return place(where)
+
+
+def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
+    m, p = recipe.model, recipe.projector
+    if m.source != "random" and not (cwd / Path(m.source).expanduser()).exists():
+        return [elsewhere("model", m.source, ["random"])]
+    try:
+        dims = dimensions(m, cwd)
+    except UserError as e:
+        return [error("model", e.what, e.fix)]
+    projector = dims.num_projector_params(recipe.aligner.dim, p.hidden_size, p.num_soft_tokens)
+    rest = f"{dims.num_lora_params(m.lora_rank, m.lora_target_modules):,} in adapters" if m.lora_rank else "all of them"
+    said = f"{m.name} has {dims.num_params() / 1e6:,.1f} M parameters; trained are {projector:,} in the projector and {rest}"
+    return [Finding("model", "info", said)]
+
+
+def dimensions(asked: MultimodalModel, cwd: Path) -> LlmDims:
+    """Of the weights where they are here, else those that model.name stands for."""
+    directory = cwd / Path(asked.source).expanduser()
+    if asked.source == "random" or not directory.exists():
+        return llm.find(asked.name)
+    if (found := _dims_of(directory)) is None:
+        raise UserError(
+            f"model.source={asked.source} has no config.json of a language model", "give a Hugging Face directory"
+        )
+    return found
+
+
+def _dims_of(directory: Path) -> LlmDims | None:
+    try:
+        config = json.loads((directory / "config.json").read_text())
+        return LlmDims(**{f.name: config[f.name] for f in dataclasses.fields(LlmDims) if f.name in config})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
+    source = recipe.aligner.source
+    if source == "random":
+        if recipe.encoders.image == "tiny":
+            return []
+        said = "aligner.source=random: the features mean nothing yet"
+        return [Finding("model", "warning", said, "give the aligner.pt of Phase 1")]
+    path = cwd / Path(source).expanduser()
+    if not path.is_file():
+        return [error("model", f"aligner.source={source} is not there", "check the path")]
+    names = weights.shapes(path)
+    if names is None:
+        return [
+            error("model", f"aligner.source={source} is not what torch.save writes", "give the aligner.pt of Phase 1")
+        ]
+    wanted = [f"projection_heads.{modality}_head.fc.weight" for modality in ("image", "audio")]
+    absent = [name for name in wanted if name not in names]
+    if absent:
+        return [error("model", f"aligner.source={source} has no {absent[0]}", "give an aligner of these modalities")]
+    widths = {"image": llm.IMAGE_DIMS.get(recipe.encoders.image), "audio": llm.AUDIO_DIMS[recipe.encoders.audio]}
+    return weights.misfits(source, names, recipe.aligner.dim, widths)
+
+
+def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
+    source = cwd / Path(recipe.data.source).expanduser()
+    if not source.exists():
+        return [
+            error("data", f"data.source={recipe.data.source} is not there", "check the path, or type data.source=drawn")
+        ]
+    findings, counts = [], {}
+    for name in ("train.jsonl", "val.jsonl") if source.is_dir() else ("",):
+        path = source / name if name else source
+        if path.is_file():
+            counts[name], found = _file(path, recipe.data)
+            findings += found
+        elif name != "val.jsonl":
+            findings.append(
+                error(
+                    "data",
+                    f"data.source={recipe.data.source} has no train.jsonl",
+                    "name a directory that does, or a file",
+                )
+            )
+    if not findings:
+        findings += _batch(recipe, recipe.data.num_train or max(counts.values()), where)
+    return findings
+
+
+def _file(path: Path, data: MultimodalData) -> tuple[int, list[Finding]]:
+    """How many lines it has, and its first fault, its first absent file, its longest line."""
+    faults: list[str] = []
+    absent: list[str] = []
+    lines, longest, at = 0, 0, 0
+    with path.open("rb") as f:
+        for number, line in enumerate(f, 1):
+            lines += bool(line.strip())
+            if number > _LOOKED_AT or not line.strip():
+                continue
+            parsed, wrong = _parsed(line)
+            faults += [f"line {number}: {field} {message}" for field, message in wrong]
+            if not wrong:
+                absent += absent_of(number, parsed, path.parent)
+                size = len((data.system_prompt + parsed["instruction"] + parsed["response"]).encode())
+                longest, at = max((longest, at), (size, number))
+    findings = []
+    if faults:
+        findings.append(
+            error(
+                "data",
+                f"{path} has {len(faults)} faults, such as {faults[0]}",
+                f"type podwright data check {path} --fix",
+            )
+        )
+    if absent:
+        findings.append(
+            error(
+                "data",
+                f"{len(absent)} files that {path.name} names are not there, such as {absent[0]}",
+                "check the paths",
+            )
+        )
+    if (need := math.ceil(longest / _BYTES_PER_TOKEN)) > data.max_text_length:
+        said = f"line {at} of {path.name} needs about {need} tokens for prompt and response, data.max_text_length={data.max_text_length}"
+        findings.append(Finding("context", "warning", said, f"type data.max_text_length={need}; no line is ever cut"))
+    if not lines:
+        findings.append(error("data", f"{path} is empty", "give a file of lines"))
+    return lines, findings
+
+
+def absent_of(number: int, line: dict[str, str], folder: Path) -> list[str]:
+    """Files that a line names and that are not there, a name that no file can have among them."""
+    return [
+        f"line {number}: {ethogram.shown(line[m])}"
+        for m in ethogram.MEDIA
+        if m in line and not os.path.isfile(folder / line[m])
+    ]
+
+
+def _parsed(line: bytes) -> tuple[Any, list[ethogram.Found]]:
+    try:
+        parsed = json.loads(line)
+    except (ValueError, RecursionError):
+        return None, [("line", "is not JSON")]
+    return parsed, list(ethogram.line_faults(parsed))
+
+
+def _batch(recipe: MultimodalRecipe, lines: int, where: Slice | None) -> list[Finding]:
+    devices = where.num_devices if where else 1
+    size = recipe.per_device_batch_size * devices * recipe.training.gradient_accumulation_steps
+    if lines < size:
+        said = f"a step takes {size} lines and there are {lines} to train on: each is seen more than once a step"
+        return [Finding("batch", "warning", said, "type a smaller per_device_batch_size")]
+    steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
+    factor = devices if recipe.optimizer.scale_with_devices else 1
+    said = f"{steps:,} steps of {size} lines; the learning rate is {recipe.optimizer.learning_rate * factor:g}"
+    return [
+        Finding(
+            "batch",
+            "info",
+            said + (f", {factor} times what the recipe says, for {devices} devices" if factor > 1 else ""),
+        )
+    ]
+
+
+def error(check: str, message: str, fix: str) -> Finding:
+    return Finding(check, "error", message, fix)

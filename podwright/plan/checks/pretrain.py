@@ -1,0 +1,140 @@
+"""What a plan says of pretraining: the model, the sequence; what a step of the compiled programs comes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from podwright.accelerators import GIB
+from podwright.errors import UserError
+from podwright.plan.checks import meshes, streams
+from podwright.plan.compiled import step_time
+from podwright.plan.compiled.compile import Compiled
+from podwright.plan.findings import Finding
+from podwright.recipe.dimensions import Dims, find
+from podwright.recipe.hybrid import CHUNK, HybridDims
+from podwright.recipe.pretrain import PretrainRecipe
+from podwright.slices import Slice, outer_shape
+
+TOKAMAX_ON = ("v6e", "tpu7x")
+
+
+def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
+    findings = meshes.place(where, recipe) if where else []
+    try:
+        dims: Dims | None = find(recipe.model.name, recipe.model.gate, recipe.model.kda)
+    except UserError as e:
+        dims = None
+        findings.append(Finding("model", "error", e.what, e.fix))
+    if dims:
+        total, active = dims.num_params(), dims.num_active_params()
+        said = f"{recipe.model.name} has {total / 1e6:,.1f} M parameters"
+        if isinstance(dims, HybridDims):
+            said += f", {active / 1e6:,.1f} M of them active for a token"
+        findings.append(Finding("model", "info", said))
+        findings += _sequence(recipe, dims)
+    if recipe.model.kda == "tokamax" and where and where.accelerator.name not in TOKAMAX_ON:
+        message = f"model.kda=tokamax is a kernel for {' and '.join(TOKAMAX_ON)}, not for {where.name}"
+        findings.append(Finding("model", "error", message, "type model.kda=chunked"))
+    if recipe.model.kda == "tokamax" and recipe.mesh.context > 1:
+        message = f"model.kda=tokamax needs whole sequences, and mesh.context={recipe.mesh.context} splits them"
+        findings.append(Finding("model", "error", message, "type mesh.context=1 or model.kda=chunked"))
+    findings += _stream(recipe, dims, cwd)
+    found = meshes.mesh(recipe, dims, where)
+    if dims and where and all(f.level != "error" for f in found):
+        found += _between(recipe, dims, where)
+    return findings + found
+
+
+def _between(recipe: PretrainRecipe, dims: Dims, where: Slice) -> list[Finding]:
+    """What replicas on several slices send each other."""
+    shape = meshes.resolved(recipe, where)
+    copies = (outer_shape(shape, where.num_granules) or shape)[0]
+    if where.num_granules == 1 or copies == 1:
+        return []
+    row, parts = where.accelerator, recipe.training.gradient_accumulation_steps
+    gradients = (
+        dims.num_params() * (2 if recipe.model.compute_dtype == "bfloat16" else 4) * shape[0] / where.num_devices
+    )
+    seconds = parts * 2 * (copies - 1) / copies * gradients * row.devices_per_chip / row.dcn_bandwidth
+    message = (
+        f"mesh.data={shape[0]} lies over {copies} slices: for every micro-batch, {parts} a step, each device's gradients of "
+        f"{gradients / GIB:.2f} GiB cross a network of {row.dcn_bandwidth / 1e9:.3g} GB/s a chip, "
+        f"{seconds:.2g} s a step if nothing hides it"
+    )
+    return [Finding("mesh", "info", message)]
+
+
+def _stream(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> list[Finding]:
+    data = recipe.data
+    if dims and data.eos_id is not None and data.eos_id >= dims.vocab_size:
+        message = f"data.eos_id={data.eos_id:,} is outside the vocabulary of {dims.vocab_size:,}"
+        return [Finding("data", "error", message, "type the id of the token that ends documents")]
+    return streams.check(
+        data.source,
+        data.tokenizer,
+        data.num_documents,
+        vocab_size=dims.vocab_size if dims else None,
+        sequence_length=recipe.sequence_length,
+        batch_size=recipe.batch_size,
+        max_steps=recipe.training.max_steps,
+        num_epochs=data.num_epochs,
+        num_held=recipe.evaluation.num_batches * recipe.batch_size,
+        multiple_of=recipe.model.document_multiple,
+        cwd=cwd,
+    )
+
+
+def _sequence(recipe: PretrainRecipe, dims: Dims) -> list[Finding]:
+    n = recipe.sequence_length
+    if n > dims.max_positions:
+        message = f"sequence_length={n} is more than the {dims.max_positions} positions of {recipe.model.name}"
+        return [Finding("context", "error", message, f"type sequence_length={dims.max_positions} or less")]
+    if isinstance(dims, HybridDims) and dims.kda and n % CHUNK:
+        message = f"sequence_length={n} is no multiple of {CHUNK}, the tokens that KDA takes at a time"
+        return [Finding("context", "error", message, f"type sequence_length={max(CHUNK, round(n / CHUNK) * CHUNK)}")]
+    return []
+
+
+def step(
+    compiled: list[Compiled], recipe: PretrainRecipe, dims: Dims, where: Slice, price: float | None
+) -> dict[str, Any]:
+    """The entry `step` of a plan; {} when the update has no predicted time."""
+    costs = {one.name: one.cost for one in compiled if one.cost is not None}
+    if "update" not in costs:
+        return {}
+    step_s, tokens = costs["update"].predicted_s, recipe.batch_size * recipe.sequence_length
+    # a token sees half of its sequence in the mean; a backward pass counts twice its forward pass
+    flops = 3 * dims.forward_flops(tokens, recipe.sequence_length / 2)
+    evaluations_s = None
+    if "evaluate" in costs:
+        evaluations_s = (
+            step_time.num_evaluations(recipe) * recipe.evaluation.num_batches * costs["evaluate"].predicted_s
+        )
+    hours = (recipe.training.max_steps * step_s + (evaluations_s or 0)) / 3600
+    return {
+        "programs": [{"name": "update", "runs": 1, "seconds": step_s, "bound": costs["update"].bound}],
+        "step_s": step_s,
+        "tokens_per_s_per_device": tokens / step_s / where.num_devices,
+        "tflops_per_device": flops / step_s / where.num_devices / 1e12,
+        "mfu": step_time.mfu(flops / step_s, where),
+        "run": {
+            "steps": recipe.training.max_steps,
+            "evaluations": step_time.num_evaluations(recipe) if evaluations_s is not None else None,
+            "steps_s": recipe.training.max_steps * step_s,
+            "evaluations_s": evaluations_s,
+            **step_time.bill(hours, where, price),
+        },
+        "notes": step_time.notes_of(compiled, ["update"]),
+    }
+
+
+def smaller(name: str, recipe: PretrainRecipe, shards: int) -> str:
+    """What to type when program `name` is too large; `shards`: of a batch."""
+    if name == "update" and recipe.model.remat != "layer":
+        return "type model.remat=layer"
+    parts = recipe.training.gradient_accumulation_steps
+    larger = next((n for n in range(parts + 1, recipe.batch_size + 1) if recipe.batch_size % (n * shards) == 0), None)
+    if name == "update" and larger:
+        return f"type training.gradient_accumulation_steps={larger}, or take a larger slice"
+    return "type a smaller batch_size or sequence_length, or take a larger slice"

@@ -1,0 +1,121 @@
+"""Whether a reward's file exists and defines the function with the right signature. The file is read, never run."""
+
+from __future__ import annotations
+
+import ast
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from podwright.errors import nearest
+from podwright.plan.findings import Finding
+from podwright.recipe.schema import GrpoData
+
+_FORMAT_REWARD = "podwright.train.grpo.reward:format_reward"
+_SIGNATURE = "def {}(prompts, completions, **columns)"
+
+
+def rewards(reference: str, cwd: Path) -> list[Finding]:
+    """`reference` is 'package.module:function' or 'file.py:function'."""
+    place, _, name = reference.rpartition(":")
+    if not place or not name.isidentifier():
+        return [_error(f"reward {reference!r} names no function", "write file.py:function or package.module:function")]
+    if place.endswith(".py"):
+        path = cwd / Path(place).expanduser()
+        return (
+            _function(path, name) if path.is_file() else [_error(f"there is no reward file {place}", "check the path")]
+        )
+    package = place.split(".")[0]
+    if _module(package, cwd) is None:
+        return [
+            Finding(
+                "rewards",
+                "warning",
+                f"reward module {place} is not installed here, so it was not checked",
+                f"install {package}, or name a file",
+            )
+        ]
+    module = _module(place, cwd)
+    if module is None:
+        return [_error(f"there is no reward module {place}", f"check the spelling; {package} is there")]
+    return _function(module, name)
+
+
+def thoughts(reference: str, data: GrpoData) -> list[Finding]:
+    """With thinking off Qwen3's template opens and closes an empty thought in the prompt, so completions begin after it."""
+    if data.enable_thinking or reference != _FORMAT_REWARD:
+        return []
+    message = "format_reward looks for <think> in completions, which data.enable_thinking=false puts into the prompt"
+    return [
+        Finding("rewards", "warning", message, "type data.enable_thinking=true, or take format_reward out of rewards")
+    ]
+
+
+def _module(dotted: str, cwd: Path) -> Path | None:
+    """The source file of a module, found without importing it or its packages."""
+    where: list[str] | None = None
+    parts = dotted.split(".")
+    for n in range(len(parts)):
+        name = ".".join(parts[: n + 1])
+        spec = PathFinder.find_spec(name, where) or (PathFinder.find_spec(name, [str(cwd)]) if n == 0 else None)
+        if spec is None:
+            return None
+        where = list(spec.submodule_search_locations or [])
+    return Path(spec.origin) if spec and spec.origin else Path(where[0]) if where else None
+
+
+def _function(path: Path, name: str) -> list[Finding]:
+    try:
+        body = ast.parse(path.read_text(), str(path)).body
+    except (SyntaxError, UnicodeDecodeError, OSError) as e:
+        line = f" line {e.lineno}" if isinstance(e, SyntaxError) else ""
+        return [_error(f"{path}{line} is not Python: {getattr(e, 'msg', e)}", "mend that line")]
+    functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+    if name in functions:
+        return _signature(path, functions[name])
+    if name in _other_names(body):
+        return [
+            Finding(
+                "rewards",
+                "info",
+                f"{name} in {path} is not defined by `def`; its signature is seen when the run starts",
+            )
+        ]
+    guess = nearest(name, list(functions))
+    return [
+        _error(
+            f"{path} defines no function {name!r}",
+            f"did you mean {guess}?" if guess else f"add `{_SIGNATURE.format(name)}`",
+        )
+    ]
+
+
+def _signature(path: Path, function: ast.FunctionDef) -> list[Finding]:
+    a = function.args
+    names = [arg.arg for arg in (*a.args, *a.kwonlyargs)]
+    positional_only = [arg.arg for arg in a.posonlyargs]
+    missing = [need for need in ("prompts", "completions") if need not in names]
+    unfilled = [arg.arg for arg in a.args[: len(a.args) - len(a.defaults)] if arg.arg not in ("prompts", "completions")]
+    wrong = positional_only or missing or (a.kwarg is None)
+    if not wrong:
+        columns = f"{function.name} needs {', '.join(unfilled)}: columns of the data with these names"
+        return [Finding("rewards", "info", columns)] if unfilled else []
+    written = f"def {function.name}({ast.unparse(a)})"
+    return [
+        _error(
+            f"{path}:{function.lineno}: `{written}` cannot be a reward", f"write `{_SIGNATURE.format(function.name)}`"
+        )
+    ]
+
+
+def _other_names(body: list[ast.stmt]) -> set[str]:
+    names: set[str] = set()
+    for node in body:
+        if isinstance(node, ast.Assign):
+            names |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+    return names
+
+
+def _error(message: str, fix: str) -> Finding:
+    return Finding("rewards", "error", message, fix)

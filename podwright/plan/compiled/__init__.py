@@ -1,0 +1,1 @@
+"""What the real compiler says of a recipe's programs: memory, schedule, predicted time."""

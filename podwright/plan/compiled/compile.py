@@ -1,0 +1,353 @@
+"""Compiles a recipe's own programs for devices that are not here, in child processes, and keeps the verdicts.
+
+`quick` ends a child once the compiler has assigned its buffers: what follows is code generation, nine tenths of the
+time, which tells nothing more of memory or of the schedule. Reading what was dumped is `dump.py` and `costs.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import math
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from podwright.accelerators import CPU
+from podwright.errors import UserError
+from podwright.plan.checks.meshes import axes, resolved
+from podwright.plan.compiled import calibrate, costs, dump, environment
+from podwright.recipe.dimensions import Dims
+from podwright.recipe.kinds import JaxRecipe
+from podwright.recipe.pretrain import PretrainRecipe
+from podwright.shell import Shell
+from podwright.slices import Slice
+
+PACKAGE = Path(__file__).resolve().parents[2]
+READING = ("compile", "dump", "costs", "hlo", "loops", "work", "roofline", "calibrate")
+COMPILED_IN = (
+    "train",
+    "models",
+    "kernels",
+    "recipe",
+    *(f"plan/compiled/{name}.py" for name in READING),
+)  # whose sources change a verdict
+IRRELEVANT = {"name", "description", "expect", "rewards", "data", "checkpoint", "trackers"}
+LIMIT_S = {"quick": 600, "full": 3600}
+_TPU_ENV = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "JAX_PLATFORMS": "cpu",
+}
+_ASSIGNED = "*.after_optimizations-memory-usage-report.txt"
+_SCHEDULED = (
+    "*.after_optimizations_after_buffer_assignment.txt"  # the next to be written; very large programs leave it out
+)
+_REFUSED = "*oom_intermediate_module.txt"  # they do not fit, as the compiler is about to say itself
+_SCOPED = re.compile(
+    r"Scoped allocation with size ([\d.]+)([KMG]) and limit \S+ exceeded scoped vmem limit by [\d.]+\w"
+)
+_POLL_S = 0.1
+_SETTLED_S = 10.0
+
+Progress = Callable[[str, str, float], None]
+"""program, phase, seconds since its child was started"""
+
+
+@dataclasses.dataclass(frozen=True)
+class CompileContext:
+    """With what is compiled."""
+
+    cache: Path
+    progress: Progress
+    jax: str = ""
+    """its version; "" for the one that is installed"""
+    runner: Shell = dataclasses.field(default_factory=Shell)
+
+    def compiler(self, more: str = "") -> environment.Compiler:
+        with _alone(self, "compiler"):
+            return environment.find(self.jax, self.cache, self.runner, self.progress, more)
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """One program's verdict; bytes are per device."""
+
+    name: str
+    verdict: str
+    """'fits', 'too large', 'failed' or 'unknown'"""
+    seconds: float
+    memory: dump.Memory | None = None
+    resident: dict[str, int] = dataclasses.field(default_factory=dict)
+    """what the loop keeps there while this program runs"""
+    error: str = ""
+    cost: costs.ProgramCost | None = None
+    notes: tuple[str, ...] = ()
+    """on the cost: what was left out of it, or why there is none"""
+    kernels: int = 0
+    """how many kernels of it were compiled alone, to the end"""
+    kernels_s: float = 0.0
+    cached: bool = False
+
+    @property
+    def hbm_bytes(self) -> int | None:
+        return None if self.memory is None else self.memory.need + sum(self.resident.values())
+
+
+def programs(recipe: JaxRecipe) -> list[str]:
+    """The programs that a run of the recipe needs, the largest first."""
+    if isinstance(recipe, PretrainRecipe):
+        return ["update", "evaluate"]
+    return [
+        "update",
+        *(["score"] if recipe.grpo.num_scores else []),
+        "rollout",
+        "evaluate",
+        *(["warm_start"] if recipe.warm_start else []),
+    ]
+
+
+def limit_bytes(where: Slice) -> float | None:
+    """Per device; None for CPU devices, which share what the machine has."""
+    return where.accelerator.hbm_bytes or None
+
+
+def compile_all(
+    recipe: JaxRecipe, dims: Dims, where: Slice, names: list[str], *, full: bool, shop: CompileContext
+) -> list[Compiled]:
+    """The verdict on each program in `names`, one compiler at a time; what is in `shop.cache` already takes no time."""
+    _can_compile(where, shop.jax)
+    more = "tokamax" if isinstance(recipe, PretrainRecipe) and recipe.model.kda == "tokamax" else ""
+    compiler = shop.compiler(more)
+    if more and not compiler.versions[more]:
+        raise UserError(
+            f"model.kda={more}: that library is not installed here",
+            "type --jax 0.11.2, and the plan makes an environment with it",
+        )
+    depth = "full" if full or where.libtpu is None else "quick"
+    spec = {
+        "recipe": recipe.model_dump(mode="json"),
+        "dims": dataclasses.asdict(dims),
+        "topology": where.libtpu and dict(zip(("name", "options"), where.libtpu, strict=True)),
+    }
+    prices = None
+    if where.accelerator is CPU:
+        with _alone(shop, "calibration"):
+            prices = calibrate.prices(
+                where.num_devices,
+                recipe.model.compute_dtype,
+                _made_of(compiler),
+                compiler,
+                shop.cache,
+                shop.runner,
+                shop.progress,
+            )
+    folder = shop.cache / _key(spec, where, depth, prices, compiler)
+    found, mesh = [], dict(zip(axes(recipe), resolved(recipe, where), strict=True))
+    for name in names:
+        kept = folder / f"{name}.json"
+        if (known := _read(kept)) is not None:
+            found.append(known)
+            continue
+        with _alone(shop, name):
+            compiled = _compile(spec | {"program": name}, where, depth, folder / name, shop, compiler)
+        if compiled.memory is not None:
+            cost, notes = costs.read(folder / name, where, mesh, compiled.memory.temporaries, prices)
+            compiled = dataclasses.replace(compiled, cost=cost, notes=notes)
+        if compiled.verdict != "unknown":
+            kept.write_text(json.dumps(dataclasses.asdict(compiled)))
+        found.append(compiled)
+    return found
+
+
+def _key(
+    spec: dict[str, Any], where: Slice, depth: str, prices: calibrate.Prices | None, compiler: environment.Compiler
+) -> str:
+    relevant = {k: v for k, v in spec["recipe"].items() if k not in IRRELEVANT}
+    whole = [
+        relevant,
+        spec["dims"],
+        spec["topology"],
+        where.num_devices,
+        depth,
+        prices and prices.seconds,
+        *_made_of(compiler),
+    ]
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _made_of(compiler: environment.Compiler) -> list[Any]:
+    """What else decides how a program is compiled: versions, flags and this package's sources."""
+    sources = hashlib.sha256()
+    for part in COMPILED_IN:
+        path = PACKAGE / part
+        for file in [path] if path.suffix else sorted(path.rglob("*.py")):
+            sources.update(file.read_bytes())
+    return [compiler.versions, Shell.flags(), sources.hexdigest()]
+
+
+def _read(path: Path) -> Compiled | None:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    memory, cost = value["memory"], value["cost"]
+    if memory:
+        memory = dump.Memory(**memory | {"largest": tuple(dump.Allocation(**a) for a in memory["largest"])})
+    if cost:
+        parts = tuple((part, phase, seconds) for part, phase, seconds in cost["parts"])
+        cost = costs.ProgramCost(
+            **cost | {"collectives": tuple(costs.Traffic(**t) for t in cost["collectives"]), "parts": parts}
+        )
+    return Compiled(**value | {"memory": memory, "cost": cost, "notes": tuple(value["notes"]), "cached": True})
+
+
+@contextlib.contextmanager
+def _alone(shop: CompileContext, what: str) -> Iterator[None]:
+    """One compiler at a time on this machine: two take twice the memory and no less time.
+
+    A plan that is told to end meanwhile (by `timeout`, say) ends its child too, which has a session of its own.
+    """
+    shop.cache.mkdir(parents=True, exist_ok=True)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        with (shop.cache / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                shop.progress(what, "waiting for another plan", 0.0)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _compile(
+    spec: dict[str, Any], where: Slice, depth: str, folder: Path, shop: CompileContext, compiler: environment.Compiler
+) -> Compiled:
+    name = spec["program"]
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "spec.json").write_text(json.dumps(spec))
+    record, log = folder / "record.jsonl", folder / "log.txt"
+    argv = [compiler.python, "-m", "podwright.train", "compile", str(folder / "spec.json"), str(record)]
+    begin = time.monotonic()
+    pid = shop.runner.start(argv, cwd=Path.cwd(), env=compiler.env | _environment(where, folder), log=log)
+    ended = None
+    try:
+        while (seconds := time.monotonic() - begin) < LIMIT_S[depth]:
+            ended = shop.runner.returncode(pid)
+            phases = {r["phase"]: r for r in _records(record)}
+            shop.progress(name, next(reversed(phases), "starting"), seconds)
+            if ended is not None or (depth == "quick" and _whole(folder)):
+                break
+            time.sleep(_POLL_S)
+    finally:
+        shop.runner.kill(pid)
+    phases = {r["phase"]: r for r in _records(record)}
+    return _verdict(name, phases, where, folder, time.monotonic() - begin, _cut_short(ended, seconds, LIMIT_S[depth]))
+
+
+def _environment(where: Slice, folder: Path) -> dict[str, str]:
+    if where.libtpu is None:
+        return calibrate.environment(where.num_devices)
+    return _TPU_ENV | {"XLA_FLAGS": f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_step"}
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_text().splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def _whole(folder: Path) -> bool:
+    """Whether the compiler has dumped its buffer assignment and gone on instead of refusing what it found: it does so within 0.1 s for
+    GRPO of a 1.7B model, after the memory report is written."""
+    assigned = max((p.stat().st_mtime for p in folder.glob(_ASSIGNED)), default=math.inf)
+    gone_on = any(folder.glob(_SCHEDULED)) or time.time() - assigned > _SETTLED_S
+    return assigned < math.inf and gone_on and not any(folder.glob(_REFUSED))
+
+
+def _cut_short(ended: int | None, seconds: float, limit_s: float) -> str:
+    """Why a compiler has not had its say; "" if it had."""
+    if ended in (-signal.SIGKILL, -signal.SIGTERM):
+        return f"the compiler was killed (signal {-ended}) after {seconds:.0f} s, as where memory runs out"
+    return f"the compiler was ended after {seconds:.0f} s" if seconds >= limit_s else ""
+
+
+def _verdict(name: str, phases: dict[str, Any], where: Slice, folder: Path, seconds: float, cut_short: str) -> Compiled:
+    resident = phases.get("lowering", {}).get("resident", {})
+    memory = _memory(phases, folder)
+    if "refused" in phases:
+        kernel, error = max(phases["refused"]["errors"].items(), key=lambda told: scoped_kib(told[1]))
+        large = memory is not None and "RESOURCE_EXHAUSTED" in error and not scoped_kib(error)
+        said = f"kernel {kernel}, compiled alone: {_words(error)}" if kernel else _words(error)
+        return Compiled(name, "too large" if large else "failed", seconds, memory, resident, said)
+    if memory is not None:
+        compiled = Compiled(name, "fits", seconds, memory, resident, **_kernels(phases))
+        assert compiled.hbm_bytes is not None
+        limit = limit_bytes(where)
+        if limit is not None and compiled.hbm_bytes > limit:
+            return dataclasses.replace(compiled, verdict="too large")
+        return compiled
+    if cut_short:
+        return Compiled(name, "unknown", seconds, error=cut_short)
+    return Compiled(name, "failed", seconds, error=_last_words(folder / "log.txt"))
+
+
+def _memory(phases: dict[str, Any], folder: Path) -> dump.Memory | None:
+    if any(folder.glob("*after_optimizations-buffer-assignment.txt")) and ("refused" in phases or _whole(folder)):
+        return dump.memory(folder)
+    if "compiled" in phases:
+        m = phases["compiled"]["memory"]
+        outputs = m["output_size"] - m["alias_size"]
+        return dump.Memory(m["argument_size"], m["alias_size"], outputs, m["temp_size"], 0, (), m["host_temp_size"])
+    return None
+
+
+def _kernels(phases: dict[str, Any]) -> dict[str, Any]:
+    return {key: phases["compiling"][key] for key in ("kernels", "kernels_s")}
+
+
+def scoped_kib(error: str) -> int:
+    """How much on-chip memory a kernel wanted when it did not get it, maybe less than in the end; 0 for any other error."""
+    found = _SCOPED.search(error)
+    return math.ceil(float(found[1]) * {"K": 1, "M": 1024, "G": 1024**2}[found[2]]) if found else 0
+
+
+def _words(error: str) -> str:
+    """The line of the compiler's message that says what is wrong."""
+    scoped = _SCOPED.search(error)
+    return scoped[0] if scoped else next(iter(error.strip().splitlines()), "")[:500]
+
+
+def _last_words(log: Path) -> str:
+    """What a child that died without a record said: a flag the compiler does not know ends the process, say."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("ERROR", "error")) or "Error" in line]
+    return (told or lines or ["the compiler ended without a word"])[-1][:500]
+
+
+def has_compiler(where: Slice, jax: str = "") -> bool:
+    """Whether there is a compiler for the TPUs of `where`: installed here, or to be installed with that version of jax."""
+    return where.libtpu is not None and bool(jax or environment.here().versions["libtpu"])
+
+
+def _can_compile(where: Slice, jax: str) -> None:
+    if where.accelerator.node:
+        raise UserError(f"no compiler here compiles for {where.name} without its GPUs", "leave --compile out")
+    if where.libtpu and not has_compiler(where, jax):
+        raise UserError(
+            "the TPU compiler is not installed here", "type: pip install -e '.[tpu-compile]' in podwright's clone"
+        )

@@ -1,0 +1,129 @@
+"""The Python that compiles a plan: this one, or one with another jax and its libtpu, made once for that version and kept.
+
+Such an environment has jax[tpu] of that version and whatever else this package's compute half needs, in the versions that go with
+it; this package itself is the one that runs here. Where no release of it is for this Python, a newer one that is found is taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.shell import Shell
+
+PACKAGE = Path(__file__).resolve().parents[2]
+PACKAGES = ("jax", "jaxlib", "libtpu", "optax", "tokamax")
+"""whose versions a verdict holds for"""
+MORE = {"tokamax": "tokamax>=0.0.17"}
+"""what a recipe may ask for besides"""
+LIMIT_S = 1800
+_POLL_S = 0.2
+_SAY_VERSIONS = (
+    "import json; from importlib.metadata import distributions; found = {d.name: d.version for d in distributions()}; "
+    f"print(json.dumps({{n: found.get(n, '') for n in {PACKAGES!r}}}))"
+)
+
+Progress = Callable[[str, str, float], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiler:
+    python: str
+    env: dict[str, str]
+    versions: dict[str, str]
+    """of PACKAGES; "" where one is not installed"""
+
+
+def here() -> Compiler:
+    return Compiler(sys.executable, {}, {name: _version(name) for name in PACKAGES})
+
+
+def find(jax: str, cache: Path, runner: Shell, progress: Progress, more: str = "") -> Compiler:
+    """The compiler with this version of jax, "" for what is installed, and the library `more`; UserError when none can be made."""
+    own = here()
+    if jax in ("", own.versions["jax"]) and (not more or own.versions[more] or not jax):
+        return own
+    if not re.fullmatch(r"\d+(\.\d+){1,2}", jax):
+        raise UserError(f"--jax {jax} is no version", "type one such as --jax 0.11.2")
+    folder = cache / "-".join(filter(None, ("jax", jax, more)))
+    if not (folder / "made.json").exists():
+        _make(jax, folder, runner, progress, [MORE[more]] if more else [])
+    versions = json.loads((folder / "made.json").read_text())
+    return Compiler(str(folder / "bin" / "python"), {"PYTHONPATH": str(folder / "source")}, versions)
+
+
+def _make(jax: str, folder: Path, runner: Shell, progress: Progress, more: list[str]) -> None:
+    log, said = folder.with_name(f"{folder.name}.log"), ""
+    log.unlink(missing_ok=True)
+    for python in _interpreters():
+        shutil.rmtree(folder, ignore_errors=True)
+        begin = time.monotonic()
+        wanted = [f"jax[tpu]=={jax}", *_requirements(), *more]
+        made = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted]
+        if all(_ran(argv, log, begin, jax, runner, progress) for argv in ([python, "-m", "venv", str(folder)], made)):
+            (folder / "source").mkdir()
+            (folder / "source" / "podwright").symlink_to(PACKAGE)
+            code, versions = runner.output([str(folder / "bin" / "python"), "-c", _SAY_VERSIONS])
+            assert code == 0, "pip installs what it says it has installed"
+            (folder / "made.json").write_text(versions)  # last: an environment without it is made anew
+            return
+        told = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
+        said = said or (told[-1].removeprefix("ERROR: ") if told else "pip failed")
+    shutil.rmtree(folder, ignore_errors=True)
+    newer = (
+        "; install a newer python3 beside this one if it is too old for it" if "No matching" in log.read_text() else ""
+    )
+    raise UserError(f"no environment with jax {jax} could be made: {said}", f"the log is {log}{newer}")
+
+
+def _ran(argv: list[str], log: Path, begin: float, jax: str, runner: Shell, progress: Progress) -> bool:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    pid = runner.start(argv, cwd=log.parent, env={}, log=log)
+    try:
+        while (code := runner.returncode(pid)) is None and (seconds := time.monotonic() - begin) < LIMIT_S:
+            progress("compiler", f"installing jax {jax} and its libtpu, once", seconds)
+            time.sleep(_POLL_S)
+        return code == 0
+    finally:
+        runner.kill(pid)
+
+
+def _interpreters() -> Iterator[str]:
+    """This Python, then newer ones, the oldest of them first."""
+    yield sys.executable
+    for minor in range(sys.version_info.minor + 1, sys.version_info.minor + 5):
+        name = f"python3.{minor}"
+        kept = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/{name}"))
+        found = str(kept[-1]) if kept else shutil.which(name)
+        if found:
+            yield found
+
+
+def _requirements() -> list[str]:
+    """What this package's compute half needs besides jax, out of its own metadata."""
+    found = []
+    for line in importlib.metadata.requires("podwright") or []:
+        requirement, _, marker = line.partition(";")
+        name = re.split(r"[^A-Za-z0-9_-]", requirement.strip())[0]
+        if name not in ("jax", "podwright", "matplotlib") and marker.strip() in (
+            "",
+            "extra == 'jax'",
+            'extra == "jax"',
+        ):
+            found.append(requirement.strip())
+    return found
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

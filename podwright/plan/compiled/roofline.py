@@ -1,0 +1,409 @@
+"""Predicts the seconds of a compiled program: its schedule is walked with what each instruction computes and moves (work.py).
+
+An instruction takes as long as its slowest resource. Asynchronous copies and collectives run beside it, each resource a queue of its
+own, and cost what is not yet done when their end is awaited. Efficiencies are a table per generation, calibrated as it says. Left
+out: the cost of starting an instruction, vector arithmetic, sorting; programs of many small steps take longer than predicted here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from podwright.accelerators import Accelerator
+from podwright.errors import UserError
+from podwright.plan.compiled import loops
+from podwright.plan.compiled.hlo import Computation, Instruction, Module
+from podwright.plan.compiled.work import (
+    COLLECTIVES,
+    Collective,
+    Work,
+    base,
+    called,
+    is_grouped,
+    kernel_flops,
+    moved,
+    moves_nothing,
+    target,
+)
+
+RESOURCES = ("compute", "hbm", "ici", "dcn", "host")
+PARTS = ("embedding", "attention", "kda", "mla", "mlp", "experts", "head", "optimizer")
+"""the named scopes of the models and trainers (jax.named_scope)"""
+PHASES = ("forward", "recompute", "backward")
+"""'recompute': what the backward pass computes a second time instead of having kept it"""
+_SCOPE = re.compile(rf"(?<![^/(])({'|'.join(PARTS)})(?![^/)])")
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Shares of the peak figures that programs reach."""
+
+    matmul: float
+    kernel: float
+    """attention kernels: heads of 128 fill half the width of a matrix unit of 256. Products of groups of rows count as any product."""
+    hbm: float
+    ici: float
+    dcn: float
+    host_bandwidth: float
+    """bytes/s between a device and its host's memory"""
+    calibration: str
+
+
+def _shares(matmul: float, unit: int, calibration: str) -> Efficiency:
+    """`unit`: width of the generation's matrix unit. What is not calibrated is what TPUs usually reach."""
+    return Efficiency(matmul, matmul * min(128 / unit, 1.0), 0.8, 0.8, 0.8, 100e9, calibration)
+
+
+_V6E = "one number fitted to three published runs of Llama-3.1-8B: v6e-8, v6e-16, v6e-256 (docs/plan.md)"
+_HELD_AGAINST = "taken from v6e; two published runs of Llama-3.1-70B agree"
+_OF_V6E = "taken from v6e; held against nothing"
+EFFICIENCIES = {
+    "v5e": _shares(0.72, 128, _OF_V6E),
+    "v5p": _shares(0.72, 128, _OF_V6E),
+    "v6e": _shares(0.72, 256, _V6E),
+    "tpu7x": _shares(0.72, 256, _HELD_AGAINST),
+}
+
+
+@dataclass
+class Cost:
+    """Per device, one run of the program."""
+
+    flops: float = 0.0
+    kernel_flops: float = 0.0
+    """of `flops`, those of attention and other kernels"""
+    hbm_bytes: float = 0.0
+    host_bytes: float = 0.0
+    dcn_bytes: float = 0.0
+    starts: float = 0.0
+    """instructions that compute or move something, those of a loop as often as it turns"""
+    collectives: list[tuple[str, tuple[int, ...], float, int]] = field(default_factory=list)
+    """kind, the devices of one group, bytes each device sends, how often"""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """how long each resource is busy"""
+    parts: dict[tuple[str, str], float] = field(default_factory=dict)
+    """the predicted time, divided among the parts of the model (PARTS, or 'other') and the phases (PHASES)"""
+    limits: dict[str, float] = field(default_factory=dict)
+    """the predicted time, divided among what it was spent waiting for"""
+    predicted_s: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def bound(self) -> str:
+        return max(self.limits, key=lambda resource: self.limits[resource])
+
+
+def cost(
+    module: Module,
+    row: Accelerator,
+    *,
+    topology: tuple[int, ...] = (),
+    trips: int | None = None,
+    efficiency: Efficiency | None = None,
+) -> Cost:
+    """What one run of `module` costs on devices of `row`.
+
+    `topology`: chips along each axis; without it the slice that is sold with so many devices. `trips`: how often a loop runs whose
+    data may end it (decoding: the mean number of tokens); without it the most it can run. `efficiency`: instead of the table's.
+    """
+    if efficiency is None:
+        if row.name not in EFFICIENCIES:
+            known = ", ".join(EFFICIENCIES)
+            raise UserError(f"there are no efficiencies for {row.name}", f"step times are predicted for {known}")
+        efficiency = EFFICIENCIES[row.name]
+    walk = _Walk(module, row, topology, trips, efficiency)
+    if efficiency.calibration == _OF_V6E:
+        walk.cost.notes.append(
+            f"{row.name} is taken to reach the shares of its peaks that fit v6e; no published run was compared"
+        )
+    walk.computation(module.entry, 1.0)
+    return walk.result()
+
+
+@dataclass
+class _Queue:
+    """Work of one resource that runs beside the schedule, in seconds of it; what was put in first is done first."""
+
+    given: float = 0.0
+    done: float = 0.0
+
+    def put(self, seconds: float) -> float:
+        """A mark to wait for."""
+        self.given += seconds
+        return self.given
+
+    def run(self, seconds: float) -> None:
+        self.done = min(self.given, self.done + max(seconds, 0.0))
+
+    def left(self, mark: float) -> float:
+        return max(mark - self.done, 0.0)
+
+
+class _Walk:
+    def __init__(
+        self, module: Module, row: Accelerator, topology: tuple[int, ...], trips: int | None, efficiency: Efficiency
+    ):
+        self.module, self.row, self.trips = module, row, trips
+        self.work = Work(module)
+        self.efficiency = efficiency
+        self.links = Links(row, topology or _sold(row, module.num_partitions or 1), self.efficiency.ici)
+        self.cost = Cost(seconds=dict.fromkeys(RESOURCES, 0.0), limits=dict.fromkeys(RESOURCES, 0.0))
+        self.counted: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = {}
+        self.queues: dict[str, _Queue] = {}
+        self.pending: dict[str, tuple[str, float]] = {}
+        self.times = 1.0
+        self.part = ("other", "forward")
+
+    def result(self) -> Cost:
+        self.cost.predicted_s = sum(self.cost.limits.values())
+        self.cost.collectives = [
+            (kind, group, sent, round(n)) for (kind, group), (sent, n) in sorted(self.counted.items())
+        ]
+        self.cost.notes = list(dict.fromkeys(self.cost.notes))
+        return self.cost
+
+    def computation(self, computation: Computation, times: float) -> None:
+        outer, self.times = self.times, times
+        for instruction in computation.instructions:
+            if not moves_nothing(instruction):
+                self.instruction(computation, instruction)
+        self.times = outer
+
+    def instruction(self, inside: Computation, at: Instruction) -> None:
+        kind, outer = base(at.opcode), self.part
+        self.part = part_of(at.op_name) or outer
+        if at.opcode == "while":
+            self.loop(inside, at)
+        elif at.opcode == "conditional":
+            self.branches(at)
+        elif at.opcode == "call":
+            if body := called(self.module, at):
+                self.computation(body, self.times)
+        elif at.opcode.endswith("-done"):
+            self.wait(at.operands[0])
+        elif kind in ("send", "recv"):
+            self.send(inside, at)
+        elif at.opcode.endswith("-update"):
+            self.pending[at.name] = self.pending.get(at.operands[0], ("hbm", 0.0))
+        elif at.opcode.endswith("-start"):
+            self.start(inside, at)
+        elif kind in COLLECTIVES:
+            self.synchronous(inside, at)
+        elif at.opcode == "fusion" and self.chain(inside, at):
+            pass
+        else:
+            self.compute(inside, at)
+        self.part = outer
+
+    def loop(self, inside: Computation, at: Instruction) -> None:
+        found = loops.trips(self.module, at, inside)
+        count = found.count
+        if not found.exact:
+            self.cost.notes.append(self._about(at, found.count))
+            count = self.trips if self.trips is not None else found.count
+        assert count is not None
+        before, outer = self._clock(), self.queues
+        self.queues = {}
+        for part in ("body", "condition"):
+            self.computation(self.module.computations[at.attribute(part) or ""], self.times * count)
+        self.queues = outer
+        self._drain(*(now - then for now, then in zip(self._clock(), before, strict=True)))
+
+    def _clock(self) -> tuple[float, ...]:
+        return sum(self.cost.limits.values()), *(self.cost.seconds[resource] for resource in RESOURCES)
+
+    def _drain(self, passed: float, *busy: float) -> None:
+        """What was begun before a loop goes on beside it."""
+        for name, queue in self.queues.items():
+            queue.run((passed - busy[RESOURCES.index(name.split()[0])]) / self.times if self.times else 0.0)
+
+    def _about(self, at: Instruction, most: int | None) -> str:
+        loop = f"the loop {at.op_name or at.name}"
+        if self.trips is not None:
+            return f"{loop} may end early; counted with the {self.trips} turns given" + (
+                f" of at most {most}" if most else ""
+            )
+        if most is None:
+            raise UserError(f"how often {loop} turns depends on its data", "give the number of turns to count it with")
+        return f"{loop} may end early; counted with the most it can turn, {most}"
+
+    def branches(self, at: Instruction) -> None:
+        """The dearest branch."""
+        named = at.attribute("true_computation"), at.attribute("false_computation")
+        names = [n for n in named if n] or _listed(at.attributes)
+        flops = {
+            n: sum(sum(self.work.flops(c, i)) for i in c.instructions)
+            for n in names
+            for c in [self.module.computations[n]]
+        }
+        if flops:
+            self.computation(self.module.computations[max(flops, key=lambda n: flops[n])], self.times)
+
+    def send(self, inside: Computation, at: Instruction) -> None:
+        """Transfers between slices go through the host's network; what one slice sends another receives, so sends alone count."""
+        if at.opcode == "send" and "is_host_transfer=true" in at.attributes:
+            size = inside.by_name[at.operands[0]].shapes[0].dense_bytes
+            bandwidth = self.row.dcn_bandwidth / self.row.devices_per_chip
+            self.cost.dcn_bytes += size * self.times
+            self.put("dcn", size / bandwidth / self.efficiency.dcn, at.name)
+
+    def start(self, inside: Computation, at: Instruction) -> None:
+        begun = self.work.collectives(inside, at)
+        for collective, of in begun:
+            self.put(*self.over_links(collective, of), at.name)
+        if begun:
+            return
+        hbm, host = moved(self.module, inside, at)
+        self.cost.hbm_bytes += hbm * self.times
+        if host:
+            self.cost.host_bytes += host * self.times
+            self.put("host", host / self.efficiency.host_bandwidth, at.name)
+        else:
+            self.put("hbm", self.hbm_seconds(hbm), at.name)
+
+    def chain(self, inside: Computation, at: Instruction) -> bool:
+        """The two ends of a collective that is spread over fusions; what lies between is computed as any fusion is."""
+        body = called(self.module, at)
+        targets = {target(i) for i in body.instructions} if body else set()
+        channels = [c for i in body.instructions if (c := i.attribute("channel_id"))] if body else []
+        if "AsyncCollectiveStart" in targets and channels:
+            for collective, of in self.work.collectives(inside, at):
+                self.put(*self.over_links(collective, of), f"chain {channels[0]}")
+            return True
+        if "AsyncCollectiveDone" in targets and channels:
+            self.wait(f"chain {channels[0]}")
+            return True
+        return False
+
+    def synchronous(self, inside: Computation, at: Instruction) -> None:
+        for collective, of in self.work.collectives(inside, at):
+            queue, seconds = self.over_links(collective, of)
+            self.put(queue, seconds, at.name)
+            self.wait(at.name)
+
+    def compute(self, inside: Computation, at: Instruction) -> None:
+        products, kernels = self.work.flops(inside, at)
+        size = self.work.hbm_bytes(inside, at)
+        if at.opcode == "custom-call" and target(at) == "tpu_custom_call" and kernel_flops(inside, at) is None:
+            self.cost.notes.append(f"the kernel {at.name.split('.')[0]} is counted by its bytes alone")
+        if is_grouped(at):
+            self.cost.notes.append(
+                "products of experts are taken to reach the share of the peak that others do; no published run was compared"
+            )
+        if at.opcode == "sort":
+            self.cost.notes.append(f"sorting {math.prod(at.shapes[0].dims)} numbers is counted by its bytes alone")
+        self.cost.starts += self.times
+        self.cost.flops += (products + kernels) * self.times
+        self.cost.kernel_flops += kernels * self.times
+        self.cost.hbm_bytes += size * self.times
+        peak = self.row.bf16_flops
+        busy = {
+            "compute": products / peak / self.efficiency.matmul + kernels / peak / self.efficiency.kernel,
+            "hbm": self.hbm_seconds(size),
+        }
+        for collective, of in self.work.collectives(inside, at):
+            _, seconds = self.over_links(collective, of)
+            busy["ici"] = busy.get("ici", 0.0) + seconds
+        slowest = max(busy, key=lambda resource: busy[resource])
+        for resource, seconds in busy.items():
+            self.cost.seconds[resource] += seconds * self.times
+        self.pass_time(busy[slowest], slowest, busy)
+
+    def over_links(self, collective: Collective, of: Instruction) -> tuple[str, float]:
+        """Its queue and its seconds."""
+        kind = (collective.kind, collective.group)
+        sent, count = self.counted.get(kind, (0.0, 0.0))
+        self.counted[kind] = (sent + collective.sent_bytes * self.times, count + self.times)
+        if collective.kind == "collective-permute":
+            return ("ici backwards" if _backwards(of) else "ici"), self.links.permute(collective)
+        return "ici", self.links.seconds(collective)
+
+    def hbm_seconds(self, size: float) -> float:
+        return size / self.row.hbm_bandwidth / self.efficiency.hbm
+
+    def put(self, queue: str, seconds: float, name: str) -> None:
+        self.cost.seconds[queue.split()[0]] += seconds * self.times
+        self.pending[name] = (queue, self.queues.setdefault(queue, _Queue()).put(seconds))
+
+    def wait(self, name: str) -> None:
+        if name in self.pending:
+            name_of_queue, mark = self.pending[name]
+            queue = self.queues.get(name_of_queue)
+            if queue and (seconds := queue.left(mark)):
+                self.pass_time(seconds, name_of_queue.split()[0], {})
+
+    def pass_time(self, seconds: float, spent_on: str, busy: Mapping[str, float]) -> None:
+        """The clock goes on; queues work with what the instruction leaves of their resource."""
+        self.cost.limits[spent_on] += seconds * self.times
+        self.cost.parts[self.part] = self.cost.parts.get(self.part, 0.0) + seconds * self.times
+        for name, queue in self.queues.items():
+            queue.run(seconds - busy.get(name.split()[0], 0.0))
+
+
+def part_of(op_name: str) -> tuple[str, str] | None:
+    """The part and the phase that an operation belongs to by its name, such as 'jit(step)/transpose(jvp(kda))/mul'; None for no part."""
+    found = _SCOPE.findall(op_name)
+    if not found:
+        return None
+    return found[
+        -1
+    ], "recompute" if "rematted_computation" in op_name else "backward" if "transpose(" in op_name else "forward"
+
+
+class Links:
+    """How fast collectives are on the torus of a slice."""
+
+    def __init__(self, row: Accelerator, topology: tuple[int, ...], efficiency: float):
+        self.row, self.efficiency = row, efficiency
+        self.axes = tuple(n for n in topology if n > 1)
+        axes_of_torus = 3 if row.pod is None or row.pod.max_cubes else 2
+        self.one_link = row.ici_bandwidth / 2 / (2 * axes_of_torus)
+        """bytes/s in one direction"""
+
+    def seconds(self, collective: Collective) -> float:
+        axes = self.spanned(collective.size)
+        if collective.kind in ("all-to-all", "ragged-all-to-all"):
+            # half of the data crosses the middle of the longest axis
+            longest = max(axes)
+            return collective.whole_bytes * longest / (8 if self._wraps(axes) else 4) / self.one_link / self.efficiency
+        rate = self.one_link * len(axes) * (2 if self._wraps(axes) else 1)
+        return collective.sent_bytes / rate / self.efficiency
+
+    def permute(self, collective: Collective) -> float:
+        return collective.sent_bytes / self.one_link / self.efficiency
+
+    def spanned(self, size: int) -> tuple[int, ...]:
+        """The axes of the torus that a group of `size` devices spans; those not known are taken as one line."""
+        chips = max(size // self.row.devices_per_chip, 1)
+        for mask in range(1, 1 << len(self.axes)):
+            chosen = tuple(n for i, n in enumerate(self.axes) if mask >> i & 1)
+            if math.prod(chosen) == chips:
+                return chosen
+        return (chips,)
+
+    def _wraps(self, axes: tuple[int, ...]) -> bool:
+        pod = self.row.pod
+        if pod is None:
+            return True
+        asked = self.axes if pod.max_cubes else axes
+        return all(n >= pod.wraps_from and n % pod.wraps_from == 0 for n in asked)
+
+
+def _sold(row: Accelerator, num_devices: int) -> tuple[int, ...]:
+    chips = num_devices // row.devices_per_chip
+    return next((t for t in row.pod.topologies if math.prod(t) == chips), (chips,)) if row.pod else (chips,)
+
+
+def _backwards(at: Instruction) -> bool:
+    """Whether a permute hands data towards lower numbers, over the other half of the links."""
+    pairs = at.attributes.partition("source_target_pairs={{")[2].partition("}}")[0].split("},{")
+    steps = [int(b) - int(a) for a, b in (pair.split(",") for pair in pairs if "," in pair)]
+    return sum(step < 0 for step in steps) > len(steps) / 2
+
+
+def _listed(attributes: str) -> list[str]:
+    inner = attributes.partition("branch_computations={")[2].partition("}")[0]
+    return [name.strip(" %") for name in inner.split(",") if name.strip()]

@@ -1,0 +1,101 @@
+"""What the memory of multimodal training means: the compute half counts it on an update without contents."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from podwright.accelerators import GIB
+from podwright.errors import UserError
+from podwright.plan.checks.multimodal import dimensions
+from podwright.plan.compiled.compile import CompileContext, limit_bytes
+from podwright.plan.findings import Finding
+from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.slices import Slice
+
+SAFE = 0.95  # of a device's memory; the rest goes in pieces that fit nothing
+
+
+def compiled(document: dict[str, Any], recipe: MultimodalRecipe, where: Slice, shop: CompileContext) -> dict[str, Any]:
+    """What tracking adds to a static plan's document: one program, the update, and findings with what to type."""
+    limit = limit_bytes(where)
+    begin = time.monotonic()
+    shop.progress("update", "counting what its tensors need", 0.0)
+    found = _asked(recipe, where, limit and SAFE * limit, shop)
+    seconds = time.monotonic() - begin
+    verdict = _verdict(found["peak_bytes"], limit)
+    finding = _finding(found, verdict, limit, recipe)
+    ok = {"fits": document["ok"], "too large": False, "unknown": None}[verdict]
+    entry = {
+        "name": "update",
+        "verdict": verdict,
+        "hbm_gib": _gib(found["peak_bytes"]),
+        "limit_gib": limit and _gib(limit),
+        "arguments_gib": _gib(found["weights_bytes"] + found["optimizer_bytes"]),
+        "resident_gib": {},
+        "compile_s": round(seconds, 1),
+        "cached": False,
+        "error": "",
+        "notes": [],
+        "largest_batch_size": found["largest_batch_size"],
+    }
+    return {"ok": ok, "findings": [*document["findings"], dataclasses.asdict(finding)], "programs": [entry], "step": {}}
+
+
+def _asked(recipe: MultimodalRecipe, where: Slice, limit: float | None, shop: CompileContext) -> dict[str, Any]:
+    spec = {
+        "recipe": recipe.model_dump(mode="json"),
+        "dims": dataclasses.asdict(dimensions(recipe.model, Path.cwd())),
+        "devices": where.num_devices,
+        "limit_bytes": limit,
+    }
+    _, out = shop.runner.output([sys.executable, "-m", "podwright.train", "memory", json.dumps(spec)])
+    try:
+        found: dict[str, Any] = json.loads(out)
+    except ValueError:
+        raise UserError("the memory of an update could not be counted, see above", "leave --compile out") from None
+    if "error" in found:
+        raise UserError(found["error"], found["fix"])
+    return found
+
+
+def _verdict(peak_bytes: float, limit_bytes: float | None) -> str:
+    if limit_bytes is None or peak_bytes <= SAFE * limit_bytes:
+        return "fits"
+    return "unknown" if peak_bytes <= limit_bytes else "too large"
+
+
+def _finding(found: dict[str, Any], verdict: str, limit: float | None, recipe: MultimodalRecipe) -> Finding:
+    of = "" if limit is None else f" of {limit / GIB:.2f}"
+    kept = f"weights {_gib(found['weights_bytes']):.2f}, optimizer {_gib(found['optimizer_bytes']):.2f}"
+    longest = "the longest have" if found["known"] else "data.max_text_length allows"
+    lines = f"{recipe.per_device_batch_size} lines, of which {longest} {found['tokens']} tokens"
+    said = f"an update needs {found['peak_bytes'] / GIB:.2f}{of} GiB per device ({kept}) with {lines}"
+    most = found["largest_batch_size"]
+    if verdict == "fits":
+        return Finding(
+            "memory", "info", said + ("" if most is None else f"; the largest per_device_batch_size is {most}")
+        )
+    if verdict == "unknown":
+        return Finding("memory", "warning", f"{said}, too near to tell", _smaller(recipe, most))
+    return Finding("memory", "error", said, _smaller(recipe, most))
+
+
+def _smaller(recipe: MultimodalRecipe, most: int) -> str:
+    """What to type; a step sees as many lines as before."""
+    own = recipe.per_device_batch_size
+    if most:
+        size = max(n for n in range(1, most + 1) if own % n == 0)
+        parts = recipe.training.gradient_accumulation_steps * own // size
+        return f"type per_device_batch_size={size} training.gradient_accumulation_steps={parts}"
+    if not recipe.model.gradient_checkpointing:
+        return "type model.gradient_checkpointing=true"
+    return "take a GPU with more memory, or a smaller model"
+
+
+def _gib(size: float) -> float:
+    return round(size / GIB, 4)

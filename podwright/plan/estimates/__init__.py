@@ -1,0 +1,1 @@
+"""Memory and step time in closed form: no compiler, no jax."""

@@ -1,0 +1,125 @@
+"""How long each program of a step takes, in closed form: to rank settings before a compiler has seen any of them.
+
+Floating-point operations, bytes and collectives follow from the recipe and the mesh, their rates from the hardware's table and the
+shares of it that programs reach (roofline.py). Traffic of elementwise operations was read from compiled programs of Qwen3-1.7B and 8B.
+`bench/plan_estimates.py` holds the time of a step against the compiled programs'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from podwright.accelerators import Accelerator
+from podwright.plan.compiled.roofline import EFFICIENCIES, Efficiency, Links
+from podwright.plan.compiled.step_time import runs
+from podwright.plan.compiled.work import Collective
+from podwright.plan.estimates.memory import OPERAND, GrpoOnMesh, has_kernel, token_counts, trained
+from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.schema import GrpoRecipe
+from podwright.slices import Slice
+
+_ELSEWHERE = Efficiency(0.5, 0.4, 0.8, 0.8, 0.8, 25e9, "not calibrated")
+# bytes a token: of a layer's elementwise operations for each of hidden_size + FFN width, and of those on logits for each of the vocabulary
+_UPDATE_BYTES, _SCORE_BYTES = (74, 18), (17, 6)
+_ALL_REDUCES = {"update": 5, "score": 2}  # of a layer's tokens over `tensor`
+_HOP_S = 3e-6  # a collective of a few bytes, as every decoded token needs two a layer
+
+
+def step_seconds(recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], where: Slice) -> dict[str, float]:
+    """Seconds of each program in one training step; `shape`: (data, fsdp, tensor)."""
+    row = where.accelerator
+    at = GrpoOnMesh(recipe, dims, shape, has_kernel(row, dims.head_dim))
+    seconds = {
+        "rollout": _rollout(at, where),
+        "score": _pass(at, where, "score"),
+        "update": _pass(at, where, "update") + _apart(at, where),
+    }
+    return {name: times * seconds[name] for name, times in runs(recipe).items()}
+
+
+def _shares(row: Accelerator) -> Efficiency:
+    return EFFICIENCIES.get(row.name, _ELSEWHERE)
+
+
+def _pass(at: GrpoOnMesh, where: Slice, name: str) -> float:
+    """A forward pass over all completions, for the update with the backward one."""
+    r, dims, row = at.recipe, at.dims, where.accelerator
+    shares = _shares(row)
+    tokens, _ = token_counts(at, at.rows)
+    s, g, t = r.rollout.max_prompt_length, r.grpo.num_generations, r.rollout.total_generation_steps
+    remat = r.model.remat == "layer"
+    frozen = bool(r.model.lora_rank)
+    layers = (3 - frozen + remat) if name == "update" else 1
+    logits = (4 - frozen) if name == "update" else 1
+    products = 2 * dims.num_layers * dims.layer_matmul_params() * tokens / at.tensor * layers
+    products += 2 * dims.hidden_size * dims.vocab_size / at.tensor * at.rows * g * t * logits
+    context = at.rows * (s * s / 2 + g * t * (s + t / 2))
+    attention = 4 * dims.num_layers * at.heads * context * (3.5 + remat if name == "update" else 1)
+    compute = (products / shares.matmul + attention / shares.kernel) / _flops(at, row)
+    a, b = _UPDATE_BYTES if name == "update" else _SCORE_BYTES
+    wide = dims.hidden_size + dims.intermediate_size / at.tensor
+    moved = tokens * (dims.num_layers * a * wide + b * dims.vocab_size / at.tensor)
+    if name == "update":  # gradients are read, added to and written for every micro-batch but the first
+        moved += 12 * trained(at) / at.shards * (r.training.gradient_accumulation_steps - 1)
+    return compute + moved / row.hbm_bandwidth / shares.hbm + _links(at, where, name, tokens)
+
+
+def _flops(at: GrpoOnMesh, row: Accelerator) -> float:
+    """TPUs multiply float32 as bfloat16, GPUs without their matrix units."""
+    peak = row.bf16_flops or row.fp16_flops
+    return peak / 16 if row.node and at.width == 4 else peak
+
+
+def _links(at: GrpoOnMesh, where: Slice, name: str, tokens: float) -> float:
+    """Gathering weights and summing gradients over `fsdp`, sums of tokens over `tensor`; over `data` it is a part of these."""
+    _, fsdp, tensor = at.shape
+    r, links = at.recipe, _torus(where)
+    parts = r.training.gradient_accumulation_steps if name == "update" else 1
+    passes = parts * (2 if name == "update" and r.model.remat == "layer" else 1)
+    weights = at.dims.num_layers * at.dims.layer_matmul_params() * OPERAND / tensor
+    summed = 4 * trained(at) / tensor * parts if name == "update" else 0.0
+    over_tensor = tokens * at.dims.hidden_size * at.width * at.dims.num_layers * _ALL_REDUCES[name]
+    gathered = _over(links, "all-gather", weights * passes, fsdp) + _over(links, "reduce-scatter", summed, fsdp)
+    return gathered + _over(links, "all-reduce", over_tensor, tensor)
+
+
+def _torus(where: Slice) -> Links:
+    return Links(where.accelerator, where.dims, _shares(where.accelerator).ici)
+
+
+def _over(links: Links, kind: str, whole_bytes: float, devices: int) -> float:
+    """Seconds of a collective among `devices` devices on arrays of so many bytes once they are whole."""
+    return links.seconds(Collective(kind, tuple(range(devices)), int(whole_bytes))) if devices > 1 else 0.0
+
+
+def _apart(at: GrpoOnMesh, where: Slice) -> float:
+    """Gradients are summed over slices, or machines with GPUs, through the network of the data center."""
+    if where.num_granules == 1:
+        return 0.0
+    row, n = where.accelerator, where.num_granules
+    return 8 * trained(at) / at.shards * (n - 1) / n / (row.dcn_bandwidth / row.devices_per_chip) / _shares(row).dcn
+
+
+def _rollout(at: GrpoOnMesh, where: Slice) -> float:
+    """Every token reads the weights, the prompts' keys and values, and the completions' own as far as its loop has room."""
+    r, dims, row = at.recipe, at.dims, where.accelerator
+    shares = _shares(row)
+    width = OPERAND if row.pod else at.width
+    s, g, t = r.rollout.max_prompt_length, r.grpo.num_generations, r.rollout.total_generation_steps
+    weights = (dims.num_layers * dims.layer_matmul_params() + dims.hidden_size * dims.vocab_size) * width / at.tensor
+    cache = dims.num_layers * at.rows * (s + g * _mean_room(t)) * 2 * at.kv_heads * width
+    products = 2 * at.rows * (g * t + s) * (dims.num_layers * dims.layer_matmul_params()) / at.tensor
+    read = t * (weights + cache) / row.hbm_bandwidth / shares.hbm
+    links = _torus(where)
+    gathered = _over(links, "all-gather", dims.num_params() * width / at.tensor, at.shape[1])
+    summed = _over(links, "all-reduce", at.rows * g * t * dims.hidden_size * width * dims.num_layers * 2, at.tensor)
+    hops = 2 * dims.num_layers * t * _HOP_S if at.tensor > 1 else 0
+    busy = max(read, products / _flops(at, row) / shares.matmul)
+    return busy + gathered + summed + hops
+
+
+def _mean_room(most: int) -> float:
+    """The mean number of a completion's tokens that decoding reads: train/grpo/rollout.py works in up to four loops."""
+    size = max(512, -(-most // 512) * 128)
+    rooms = [*range(size, most, size), most]
+    return sum(room * (room - before) for before, room in zip([0, *rooms], rooms, strict=False)) / most

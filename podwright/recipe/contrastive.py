@@ -1,0 +1,89 @@
+"""The typed recipe of Phase 1: heads that bring features of text, pictures and sounds into one space, by contrast alone."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from podwright.recipe.multimodal import Encoders, MultimodalCheckpoint, Positive
+from podwright.recipe.schema import Count, Expect, PositiveInt, Section
+
+
+class TextEncoder(Section):
+    """Frozen like those of pictures and sounds."""
+
+    name: Literal["tiny", "minilm"] = Field(
+        "minilm", description="'tiny', or MiniLM-L6-H384 with random weights; of a directory its config.json decides"
+    )
+    source: str = Field(
+        "random", description="weights: 'random', or a Hugging Face directory of a text encoder and its tokenizer"
+    )
+    pooling: Literal["mean", "cls"] = Field(
+        "mean", description="of the last layer: the mean over all tokens, or the first token"
+    )
+    max_tokens: PositiveInt = Field(64, description="a text is cut to this many tokens")
+
+
+class Heads(Section):
+    source: str = Field("random", description="'random', or an aligner.pt to go on from")
+    dim: PositiveInt = Field(512, description="size of the space that all modalities share")
+    learnable_scales: bool = Field(
+        True, description="train the factors of the similarities, one for each modality, or keep them"
+    )
+
+
+class Pairs(Section):
+    source: str = Field(
+        description="'drawn' (made here), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file"
+    )
+    num_train: Count = Field(0, description="use the first N training lines (0: all; drawn: how many to make)")
+    num_test: Count = Field(
+        0,
+        description="held-out lines, the last ones where there is no val.jsonl (0: all of it, or a tenth; drawn: how many)",
+    )
+    num_workers: PositiveInt = Field(4, description="threads that decode files")
+
+
+class ContrastiveOptimizer(Section):
+    learning_rate: Positive = Field(1e-3, description="AdamW's peak learning rate; decays to 0 by a cosine")
+    warmup_steps: Count = Field(1000, description="steps spent warming up linearly from 0; at most a tenth of all")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(0.01, description="AdamW's weight decay (not on vectors)")
+    max_grad_norm: Positive = Field(1.0, description="gradients are clipped to this global norm")
+
+
+class ContrastiveTraining(Section):
+    num_epochs: PositiveInt = Field(1, description="passes over the training lines, where max_steps does not say")
+    max_steps: Count = Field(0, description="optimizer steps; 0: as num_epochs says")
+
+
+class ContrastiveEvaluation(Section):
+    every_n_steps: Count = Field(
+        0, description="retrieval among held-out lines every N steps besides before and after; 0: only those two"
+    )
+
+
+class ContrastiveRecipe(Section):
+    kind: Literal["contrastive"] = Field(description="which trainer runs this recipe")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="task-model-hardware")
+    description: str = Field(description="one sentence for `podwright recipes list`")
+    expect: Expect
+    encoders: Encoders = Encoders()
+    text_encoder: TextEncoder = TextEncoder()
+    aligner: Heads = Heads()
+    data: Pairs
+    per_device_batch_size: PositiveInt = Field(
+        description="lines that a device holds; each is told from those of all devices, so that no batch is put together from parts"
+    )
+    optimizer: ContrastiveOptimizer = ContrastiveOptimizer()
+    training: ContrastiveTraining = ContrastiveTraining()
+    evaluation: ContrastiveEvaluation = ContrastiveEvaluation()
+    checkpoint: MultimodalCheckpoint = MultimodalCheckpoint()
+    trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
+    seed: int = Field(0, ge=0, description="seed of weights and data order")
+
+    @model_validator(mode="after")
+    def _whole(self) -> ContrastiveRecipe:
+        if self.data.source == "drawn" and not (self.data.num_train and self.data.num_test):
+            raise ValueError("data.source=drawn needs data.num_train and data.num_test: how many lines to make")
+        return self

@@ -1,0 +1,158 @@
+"""A file or directory that a recipe names: on this machine, or at a URL that fsspec knows (gs://, s3://, memory://).
+
+Files of this machine need nothing but Python. Whatever a store answers when it does not give the file is a UserError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from podwright.errors import UserError
+
+
+class Unreachable(UserError):
+    """A store that cannot be asked from this machine: its package, its credentials or the network are missing."""
+
+
+_GCS = "-e '.[gcs]' in podwright's clone"
+_INSTALL = {"gs": _GCS, "gcs": _GCS, "s3": "s3fs", "az": "adlfs", "abfs": "adlfs"}
+_PIECE = 1 << 22
+
+
+@dataclasses.dataclass(frozen=True)
+class Location:
+    typed: str
+    """as the user wrote it, for messages"""
+    path: str
+    fs: Any = None
+    """a file system of fsspec; None: this machine's"""
+
+    @classmethod
+    def of(cls, typed: str, cwd: Path = Path()) -> Location:
+        """UserError when the URL's kind is unknown; Unreachable when it needs a package that is not installed."""
+        protocol, found, rest = typed.partition("://")
+        if not found:
+            return cls(typed, str(cwd / Path(typed).expanduser()))
+        if protocol == "file":
+            return cls(typed, rest)
+        try:
+            import fsspec
+
+            fs, path = fsspec.core.url_to_fs(typed)
+            logging.getLogger(type(fs).__module__.partition(".")[0]).setLevel(
+                logging.CRITICAL
+            )  # it logs what it raises, with tracebacks
+            return cls(typed.rstrip("/"), path, fs)
+        except ImportError as e:
+            raise Unreachable(
+                f"reading {typed} needs the package {_package(e)}",
+                f"type pip install {_INSTALL.get(protocol, 'fsspec')}",
+            ) from e
+        except ValueError as e:
+            raise UserError(
+                f"{typed} is no place that can be read ({_first(e)})",
+                "give a path, or a URL such as gs://bucket/directory",
+            ) from e
+        except Exception as e:  # clients look for credentials as soon as they are made, and raise dozens of types
+            raise Unreachable(
+                f"{typed} cannot be read ({type(e).__name__}: {_first(e)})", "check the URL and your credentials"
+            ) from e
+
+    @property
+    def local(self) -> Path | None:
+        return None if self.fs else Path(self.path)
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.path).name
+
+    @property
+    def suffix(self) -> str:
+        return PurePosixPath(self.path).suffix
+
+    def __truediv__(self, name: str) -> Location:
+        return Location(f"{self.typed.rstrip('/')}/{name}", f"{self.path.rstrip('/')}/{name}", self.fs)
+
+    def is_dir(self) -> bool:
+        with self._told():
+            return bool(self.fs.isdir(self.path)) if self.fs else Path(self.path).is_dir()
+
+    def exists(self) -> bool:
+        with self._told():
+            return bool(self.fs.exists(self.path)) if self.fs else Path(self.path).exists()
+
+    def files(self) -> dict[str, int]:
+        """Name -> bytes of what lies in a directory, sorted; one question to a store, however many there are."""
+        with self._told():
+            if self.fs:
+                found = {
+                    PurePosixPath(e["name"]).name: e["size"]
+                    for e in self.fs.ls(self.path, detail=True)
+                    if e["type"] == "file"
+                }
+            else:
+                found = {p.name: p.stat().st_size for p in Path(self.path).iterdir() if p.is_file()}
+        return dict(sorted(found.items()))
+
+    def size(self) -> int:
+        with self._told():
+            return int(self.fs.size(self.path)) if self.fs else Path(self.path).stat().st_size
+
+    def read(self, start: int = 0, stop: int | None = None) -> bytes:
+        with self._told():
+            if self.fs:
+                return bytes(self.fs.cat_file(self.path, start=start, end=stop))
+            with Path(self.path).open("rb") as f:
+                f.seek(start)
+                return f.read() if stop is None else f.read(stop - start)
+
+    def pieces(self, start: int = 0, size: int = _PIECE) -> Iterator[bytes]:
+        """The bytes from `start` on, `size` at a time."""
+        with self._told(), self.fs.open(self.path, "rb") if self.fs else Path(self.path).open("rb") as f:
+            f.seek(start)
+            while piece := f.read(size):
+                yield piece
+
+    def lines(self) -> Iterator[bytes]:
+        """With their ends, so that their lengths add up to what has been read."""
+        with self._told(), self.fs.open(self.path, "rb") if self.fs else Path(self.path).open("rb") as f:
+            yield from f
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (UserError, GeneratorExit):
+            raise
+        except FileNotFoundError as e:
+            raise UserError(f"there is no {self.typed}", "check the path") from e
+        except Exception as e:
+            if self.fs is None and not isinstance(e, OSError):
+                raise
+            reason = e.strerror if isinstance(e, OSError) and e.strerror else f"{type(e).__name__}: {_first(e)}"
+            raise (Unreachable if self.fs else UserError)(
+                f"{self.typed} cannot be read ({reason})", "check the path and your rights to it"
+            ) from e
+
+
+def ranges(wanted: Sequence[tuple[Location, int, int]]) -> list[bytes]:
+    """The bytes [start, stop) of places in one store, asked for together."""
+    first = wanted[0][0]
+    with first._told():
+        found = first.fs.cat_ranges(
+            [p.path for p, _, _ in wanted], [a for _, a, _ in wanted], [b for _, _, b in wanted], on_error="raise"
+        )
+    return [bytes(b) for b in found]
+
+
+def _package(e: ImportError) -> str:
+    return e.name or ("gcsfs" if "gcsfs" in str(e) else "of its store")
+
+
+def _first(e: Exception) -> str:
+    return (str(e).splitlines() or [""])[0][:160]

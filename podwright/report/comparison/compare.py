@@ -1,0 +1,142 @@
+"""Runs side by side: settings that differ, figures with their change against the first run, and what is not comparable.
+
+A figure is held against the first run's only where all is equal that it depends on; `comparable.py` says what that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.report import kinds
+from podwright.report import records as reading
+from podwright.report.comparison.comparable import CONDITIONS, Figure, inner
+from podwright.report.records import Records, Result, number
+from podwright.report.reproduce import NOT_SETTINGS
+from podwright.report.result import of_records
+from podwright.rundir import RunDir, flat
+
+Read = list[tuple[Records, Result]]
+MOST = 12
+HEAD = (
+    "name", "kind", "recipe", "fingerprint", "ending", "ending_detail", "steps", "steps_planned", "environment", "wall_time", "warnings"
+)  # fmt: skip
+
+
+def read(runs: Sequence[RunDir]) -> Read:
+    """Records and result of each run; UserError for what is nothing to compare."""
+    if len(runs) < 2:
+        raise UserError(
+            "there is nothing to compare one run with", "name two or more: podwright report --compare RUN RUN"
+        )
+    if len(runs) > MOST:
+        raise UserError(f"{len(runs)} runs do not fit side by side", f"name {MOST} at most")
+    places = [run.path.resolve() for run in runs]
+    if twice := next((p.name for p in places if places.count(p) > 1), None):
+        raise UserError(f"{twice} is named twice", "name each run once")
+    found = []
+    for run in runs:
+        records = reading.read(run)
+        found.append((records, of_records(run, records)))
+    return found
+
+
+def document(found: Read) -> dict[str, Any]:
+    """Everything that a comparison says, as plain JSON."""
+    conditions = {name: [c.of(records.raw, result) for records, result in found] for name, c in CONDITIONS.items()}
+    figures = [row for f in _figures(found) if _measured(row := _figure(f, found, conditions), range(len(found)))]
+    return {
+        "runs": [_head(result, label) for (_, result), label in zip(found, labels(found), strict=True)],
+        "settings": _settings(found),
+        "figures": figures,
+        "not_comparable": _not_comparable(figures, conditions),
+    }
+
+
+def labels(found: Read) -> list[str]:
+    """The names of the runs, numbered where two have the same."""
+    names = [result["name"] for _, result in found]
+    return [name if names.count(name) == 1 else f"{name} ({n})" for n, name in enumerate(names, 1)]
+
+
+def equal(conditions: dict[str, list[Any]], needs: Sequence[str], run: int) -> bool:
+    """Whether `run` and the first have all that is needed in common; what is not known of either is not."""
+    return all(conditions[n][0] is not None and conditions[n][run] == conditions[n][0] for n in ("kind", *needs))
+
+
+def _head(result: Result, label: str) -> Result:
+    return {name: result.get(name) for name in HEAD} | {"label": label, "said": kinds.of(result).say(result)}
+
+
+def _figures(found: Read) -> list[Figure]:
+    """Those of every kind among the runs, each once."""
+    return list({f.key: f for _, result in found for f in kinds.of(result).COMPARED}.values())
+
+
+def _figure(figure: Figure, found: Read, conditions: dict[str, list[Any]]) -> dict[str, Any]:
+    values = [number(inner(result, figure.key)) for _, result in found]
+    comparable = [equal(conditions, figure.needs, i) for i in range(len(found))]
+    return {
+        "figure": figure.key,
+        "words": figure.words,
+        "unit": figure.unit,
+        "values": values,
+        "change": figure.change,
+        "changes": [
+            None,
+            *(
+                _change(figure, values[0], v) if same else None
+                for v, same in zip(values[1:], comparable[1:], strict=True)
+            ),
+        ],
+        "comparable": comparable,
+        "needs": ["kind", *figure.needs],
+    }
+
+
+def _change(figure: Figure, first: float | None, value: float | None) -> float | None:
+    if first is None or value is None:
+        return None
+    if figure.change == "difference":
+        return value - first
+    return value / first if first else None
+
+
+def _not_comparable(figures: list[dict[str, Any]], conditions: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """Each condition that stands between figures that were measured, with the figures it stands between."""
+    found = []
+    for name, values in conditions.items():
+        others = [
+            i
+            for i in range(1, len(values))
+            if not equal(conditions, [name], i) and name in ("kind", *_of_kind(conditions, i))
+        ]
+        kept_apart = [
+            f["words"] for f in figures if name in f["needs"] and f["values"][0] is not None and _measured(f, others)
+        ]
+        if kept_apart or (name == "kind" and others):
+            condition = CONDITIONS[name]
+            found.append({"what": condition.words, "values": values, "why": condition.why, "figures": kept_apart})
+    return found
+
+
+def _of_kind(conditions: dict[str, list[Any]], run: int) -> Sequence[str]:
+    """What else a run can differ in: nothing that matters, where its kind does."""
+    return list(conditions) if conditions["kind"][run] == conditions["kind"][0] else []
+
+
+def _measured(figure: dict[str, Any], runs: Sequence[int]) -> bool:
+    return any(figure["values"][i] is not None for i in runs)
+
+
+def _settings(found: Read) -> list[dict[str, Any]]:
+    """Keys of the recipes and versions of the software that differ; between kinds, of the keys that they share."""
+    recipes = [flat({k: v for k, v in records.raw.items() if k not in NOT_SETTINGS}) for records, _ in found]
+    versions = [{f"version of {k}": v for k, v in result["environment"]["versions"].items()} for _, result in found]
+    same_kind = len({result["kind"] for _, result in found}) == 1
+    keys = dict.fromkeys(k for recipe in recipes for k in recipe)
+    shared = [k for k in keys if same_kind or all(k in recipe for recipe in recipes)]
+    rows = [(k, [recipe.get(k) for recipe in recipes]) for k in shared]
+    rows += [(k, [v.get(k) for v in versions]) for k in dict.fromkeys(k for v in versions for k in v)]
+    return [{"key": key, "values": values} for key, values in rows if any(v != values[0] for v in values)]

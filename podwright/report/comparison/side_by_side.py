@@ -1,0 +1,194 @@
+"""How a comparison looks: tables for a terminal, Markdown and HTML, and the curves of several runs in one plot."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from podwright.errors import UserError, from_os
+from podwright.report import kinds, page, readme, timing
+from podwright.report.comparison import compare
+from podwright.report.comparison.comparable import CONDITIONS, Curve, inner
+from podwright.report.figures import plots, style
+from podwright.report.figures.drawing import Plot
+from podwright.report.figures.series import Line, line, smooth
+from podwright.report.records import Records, number
+from podwright.report.wording import DASH, duration, figure, setting, visible
+from podwright.rundir import RunDir, write_json
+
+OTHER = "†"
+WHOLE = "wall_time.total_s"  # told in hours and minutes
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    title: str
+    rows: list[tuple[str, list[str]]]
+    note: str = ""
+
+
+def write(runs: Sequence[RunDir], folder: Path | None) -> dict[str, Any]:
+    """The comparison of `runs` as a document; with `folder`, compare.md, compare.html, compare.json and the plots in it too."""
+    found = compare.read(runs)
+    document = compare.document(found)
+    if folder is not None:
+        drawn = curves(found)
+        context = {
+            "labels": [run["label"] for run in document["runs"]],
+            "runs": document["runs"],
+            "tables": tables(document),
+            "apart": apart(document),
+            "plots": drawn,
+            "light": style.variables(0),
+            "dark": style.variables(1),
+        }
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, text in plots.files(drawn):
+                readme.replace_file(folder / name, text.encode())
+            for name, made in (("compare.md", page.markdown_templates()), ("compare.html", page.html_templates())):
+                readme.replace_file(folder / name, made.get_template(f"{name}.j2").render(context).encode())
+            write_json(folder / "compare.json", document)
+        except OSError as e:
+            raise from_os(e) or UserError(
+                f"--out {folder} cannot be written: {e}", "give a directory that can be written"
+            ) from e
+    return document
+
+
+def tables(document: dict[str, Any]) -> list[Table]:
+    runs = document["runs"]
+    heads = [
+        ("recipe", [run["recipe"] or DASH for run in runs]),
+        (
+            "hardware",
+            [f"{figure(run['environment']['devices'])} × {run['environment']['device_kind'] or DASH}" for run in runs],
+        ),
+        ("steps", [f"{run['steps']} of {run['steps_planned'] or DASH}" for run in runs]),
+        ("ended", [run["ending"] or "no record" for run in runs]),
+    ]
+    kinds_of = [run["kind"] for run in runs]
+    if len(set(kinds_of)) > 1:
+        heads.insert(0, ("kind", kinds_of))
+    settings = [
+        (row["key"], [DASH if v is None else visible(setting(v)) for v in row["values"]])
+        for row in document["settings"]
+    ]
+    figures = [(_named(f), [_cell(f, i) for i in range(len(runs))]) for f in document["figures"]]
+    marked = any(OTHER in cell for _, cells in figures for cell in cells)
+    note = "In brackets: against the first run." + (f" {OTHER}: not comparable with it, see below." if marked else "")
+    found = [Table("Runs", heads), Table("Settings that differ", settings), Table("Results", figures, note)]
+    return [table for table in found if table.rows]
+
+
+def apart(document: dict[str, Any]) -> list[str]:
+    """What is not comparable, a sentence each."""
+    return [_sentence(one, [run["label"] for run in document["runs"]]) for one in document["not_comparable"]]
+
+
+def text(document: dict[str, Any]) -> str:
+    """For a terminal."""
+    labels = [run["label"] for run in document["runs"]]
+    lines: list[str] = []
+    for table in tables(document):
+        rows = [(table.title, labels), *table.rows]
+        widths = [max(len(str(row[1][i])) for row in rows) for i in range(len(labels))]
+        first = max(len(name) for name, _ in rows)
+        for name, cells in rows:
+            lines.append(
+                f"{name:<{first}}  " + "  ".join(f"{cell:>{w}}" for cell, w in zip(cells, widths, strict=True))
+            )
+        lines += [table.note, ""] if table.note else [""]
+    lines += [f"not comparable: {sentence}" for sentence in apart(document)]
+    lines += [f"warning: {run['label']}: {warning}" for run in document["runs"] for warning in run["warnings"] or []]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _named(row: dict[str, Any]) -> str:
+    return row["words"] if row["figure"] == WHOLE else f"{row['words']} ({row['unit']})"
+
+
+def _cell(row: dict[str, Any], run: int) -> str:
+    value, change = row["values"][run], row["changes"][run]
+    if value is None:
+        return DASH
+    shown = duration(value) if row["figure"] == WHOLE else figure(int(value) if value == int(value) else value)
+    if not row["comparable"][run]:
+        return f"{shown} {OTHER}"
+    if change is None:
+        return shown
+    if row["change"] == "ratio":
+        return f"{shown} ({figure(change)}×)"
+    return f"{shown} ({'' if change <= 0 else '+'}{figure(change)})"
+
+
+def _sentence(one: dict[str, Any], labels: list[str]) -> str:
+    values = "; ".join(f"{label}: {_said(value)}" for label, value in zip(labels, one["values"], strict=True))
+    figures = f" Not compared: {', '.join(one['figures'])}." if one["figures"] else " Nothing of them is compared."
+    return f"{one['what']} ({values}): {one['why']}.{figures}"
+
+
+def _said(value: Any) -> str:
+    return "not known" if value is None else visible(value if isinstance(value, str) else setting(value))
+
+
+def curves(found: compare.Read) -> list[Plot]:
+    """Every curve that at least two comparable runs have."""
+    conditions = {name: [c.of(records.raw, result) for records, result in found] for name, c in CONDITIONS.items()}
+    with style.settings():
+        drawn = [_curve(curve, found, conditions) for curve in kinds.of(found[0][1]).CURVES]
+    return [plot for plot in drawn if plot is not None]
+
+
+def _curve(curve: Curve, found: compare.Read, conditions: dict[str, list[Any]]) -> Plot | None:
+    labels = compare.labels(found)
+    same = [i for i in range(len(found)) if compare.equal(conditions, curve.needs, i)]
+    by_tokens = len({conditions["work"][i] for i in same}) > 1 and all(found[i][1].get("tokens") for i in same)
+    lines = {i: _line(curve, found[i][0], by_tokens) for i in same}
+    tests = {i: _tested(curve, *found[i], by_tokens) for i in same}
+    have = [i for i in same if lines[i] or tests[i]]
+    if len(have) < 2:
+        return None
+    fig, (ax,) = style.figure(curve.unit, x="tokens seen" if by_tokens else "step")
+    for i in have:
+        color, dashes = style.color(style.SERIES[i % len(style.SERIES)]), "-" if i < len(style.SERIES) else "--"
+        if lines[i]:
+            ax.plot(lines[i].steps, smooth(lines[i]).values, dashes, color=color, linewidth=1.6, label=labels[i])
+        if tests[i]:
+            label, width = ("_", 0.0) if lines[i] else (labels[i], 1.6)
+            ax.plot(
+                *zip(*tests[i], strict=True),
+                dashes,
+                color=color,
+                marker="o",
+                markersize=4,
+                label=label,
+                linewidth=width,
+            )
+    if curve.warm:
+        ax.set_ylim(bottom=0)
+    style.legend(fig, ax)
+    left_out = [labels[i] for i in range(len(found)) if i not in have]
+    caption = ("Smoothed." if curve.figure else "") + (
+        " Points: the evaluations." if any(tests[i] for i in have) else ""
+    )
+    caption += f" Not drawn, because it is not comparable or not measured: {', '.join(left_out)}." if left_out else ""
+    name = f"compare-{(curve.figure or curve.tested).replace('_', '-').replace('.', '-')}"
+    return Plot(name, curve.title, caption.strip(), style.to_svg(fig, f"{curve.title} of {len(have)} runs"))
+
+
+def _line(curve: Curve, records: Records, by_tokens: bool) -> Line:
+    steps = timing.warm_steps(records) if curve.warm else records.steps()
+    if by_tokens:
+        steps = [s | {"step": tokens} for s in steps if (tokens := number(s.get("tokens"))) is not None]
+    return line(steps, curve.figure)
+
+
+def _tested(curve: Curve, records: Records, result: dict[str, Any], by_tokens: bool) -> list[tuple[float, float]]:
+    if not curve.tested:
+        return []
+    per_step = result["tokens"] / result["steps"] if by_tokens else 1
+    known = [(t["step"], number(inner(t, curve.tested))) for t in result["evaluations"]]
+    return [(step * per_step, value) for step, value in known if isinstance(step, int) and value is not None]

@@ -1,0 +1,145 @@
+"""What a report says of the devices' use: averages over the steps, their course, and what to change where they were idle."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from podwright.report import timing
+from podwright.report.figures import style
+from podwright.report.figures.drawing import Plot, one_line, raw_and_smooth
+from podwright.report.figures.series import MOST_POINTS, Line
+from podwright.report.records import Records, Result, known, number
+from podwright.report.wording import percent
+from podwright.rundir import Record
+
+MUCH_WAITING = 0.05
+LITTLE_USE = 50.0  # percent
+UNITS = {
+    "device_use": "means over the samples during steps: percent, MiB, W, degrees Celsius; of memory and temperature also the most"
+}
+_SHOWN = (
+    ("utilization_percent", "busy, %", "blue"),
+    ("memory_mib", "memory in use, GiB", "teal"),
+    ("power_w", "power, W", "orange"),
+)
+
+
+def of_lines(records: Records) -> Result:
+    """What every kind that trains on lines in PyTorch says of its steps and its devices."""
+    steps = records.steps()
+    return {
+        "epochs": timing.last(steps, "epoch"),
+        "samples": timing.last(steps, "samples"),
+        "grad_norm": timing.trend(steps, "grad_norm"),
+        "data_wait_share": timing.share_waited(timing.warm_steps(records)),
+        "peak_memory_gib": max(known(steps, "peak_memory_gib"), default=None),
+        "device_use": figures(records),
+        "warnings": warnings(records),
+        "data": records.last("environment").get("data"),
+    }
+
+
+def figures(records: Records) -> Result | None:
+    """Over all processes, and of each; None where nothing was sampled."""
+    samples = _during_steps(records)
+    if not samples:
+        return None
+    processes = sorted({s["process"] for s in samples})
+    each = [{"process": n, **_means([s for s in samples if s["process"] == n])} for n in processes]
+    return _means(samples) | {"processes": each}
+
+
+def warnings(records: Records) -> list[str]:
+    found = []
+    waited = timing.share_waited(timing.warm_steps(records))
+    if waited is not None and waited > MUCH_WAITING:
+        split = ", with training.gradient_accumulation_steps as much smaller" if _parts(records) > 1 else ""
+        fix = f"give each process more CPU cores, or type a larger per_device_batch_size{split}"
+        found.append(f"The devices waited for data {percent(waited)} of the steps' time: {fix}.")
+    gpus = [s for s in _during_steps(records) if s["device"].startswith("gpu")]
+    busy = known(gpus, "utilization_percent")
+    if busy and (mean := statistics.fmean(busy)) < LITTLE_USE:
+        room = 1 - max(known(gpus, "memory_mib"), default=0.0) / max(known(gpus, "memory_total_mib"), default=1.0)
+        more = (
+            "a larger per_device_batch_size"
+            if room > 0.2
+            else "training.fsdp=true, and then a larger per_device_batch_size"
+        )
+        found.append(
+            f"The GPUs were busy {mean:.0f} % of the time during steps, and {percent(room)} of their memory was never used: type {more}."
+        )
+    return found
+
+
+def throughput(records: Records, result: Result) -> Plot | None:
+    steps = timing.warm_steps(records) or records.steps()
+    caption = "Lines trained a second over all devices."
+    return one_line(
+        steps, "samples_per_s", "Lines per second", "samples/s", "teal", caption, 0.0, name="samples-per-s", x="step"
+    )
+
+
+def plot(records: Records, result: Result) -> Plot | None:
+    """Over the time of the last attempt, the mean of all processes."""
+    last = max((s["attempt"] for s in records.devices), default=None)
+    samples = [s for s in records.devices if s["attempt"] == last and s["time_s"] is not None]
+    shown = [(name, unit, color) for name, unit, color in _SHOWN if known(samples, name)]
+    if not shown:
+        return None
+    fig, axes = style.figure(
+        *(unit for _, unit, _ in shown), x="minutes", height=style.HEIGHT if len(shown) < 3 else style.HEIGHT + 90
+    )
+    for ax, (name, _, color) in zip(axes, shown, strict=True):
+        raw_and_smooth(ax, _course(samples, name, 1 / 1024 if name == "memory_mib" else 1.0), color)
+        ax.set_ylim(bottom=0)
+    of = (
+        "each GPU"
+        if samples[0]["device"].startswith("gpu")
+        else "each process's share of the CPU's cores, and its memory"
+    )
+    caption = f"Of {of}, on average, from the first test of the last attempt to its last. `attempts/{last}/devices-*.csv` has the samples."
+    return Plot("devices", "Use of the devices", caption, style.to_svg(fig, "Use of the devices over time"))
+
+
+def _course(samples: list[Record], name: str, factor: float) -> Line:
+    begin = min(s["time_s"] for s in samples)
+    width = max(1.0, (max(s["time_s"] for s in samples) - begin) / MOST_POINTS)
+    groups: dict[int, list[Record]] = {}
+    for sample in samples:
+        if sample[name] is not None:
+            groups.setdefault(int((sample["time_s"] - begin) / width), []).append(sample)
+    points = sorted(groups)
+    return Line(
+        [n * width / 60 for n in points], [factor * statistics.fmean(known(groups[n], name)) for n in points], 1
+    )
+
+
+def _during_steps(records: Records) -> list[Record]:
+    spans = [
+        (attempt.number, start, stop)
+        for attempt in records.attempts
+        for name, start, stop in timing.spans(records, attempt.number, attempt.end)
+        if name == records.main
+    ]
+    return [
+        s
+        for s in records.devices
+        if any(s["attempt"] == n and start <= (s["time_s"] or 0.0) <= stop for n, start, stop in spans)
+    ]
+
+
+def _parts(records: Records) -> int:
+    training = records.raw.get("training")
+    parts = training.get("gradient_accumulation_steps") if isinstance(training, dict) else None
+    return parts if isinstance(parts, int) else 1
+
+
+def _means(samples: list[Record]) -> dict[str, Any]:
+    means = {}
+    for name in ("utilization_percent", "memory_mib", "power_w", "temperature_c"):
+        values = [v for s in samples if (v := number(s[name])) is not None]
+        means[name] = statistics.fmean(values) if values else None
+        if name in ("memory_mib", "temperature_c"):
+            means[f"{name}_max"] = max(values, default=None)
+    return means | {"num_samples": len(samples)}

@@ -1,0 +1,1 @@
+"""Plots: how series become small SVG figures."""

@@ -1,0 +1,119 @@
+"""What the plots of every kind of run are made of: a figure's course with its smoothed one, axes in percent."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from podwright.report.figures import style
+from podwright.report.figures.series import Line, line, note, smooth
+from podwright.report.records import Records, Result, number
+from podwright.rundir import Record
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    name: str
+    title: str
+    caption: str
+    svg: str
+
+
+Draw = Callable[[Records, Result], Plot | None]
+"""A plot of a run and its result; None where the run has no figures for it."""
+
+
+def one_line(
+    steps: list[Record],
+    figure: str,
+    title: str,
+    unit: str,
+    color: str,
+    caption: str,
+    floor: float | None = None,
+    *,
+    name: str,
+    x: str,
+) -> Plot | None:
+    raw = line(steps, figure)
+    if not raw:
+        return None
+    fig, (ax,) = style.figure(unit, x=x)
+    raw_and_smooth(ax, raw, color)
+    if floor is not None:
+        ax.set_ylim(bottom=floor)
+    return Plot(name, title, caption + note(raw), style.to_svg(fig, f"{title} over steps"))
+
+
+def losses(records: Records, result: Result, unit: str, caption: str, unigram: float | None = None) -> Plot | None:
+    """In training and on what is held out; `unigram`: what is reached without any context."""
+    raw = line(records.steps(), "loss")
+    tests = [(t["step"] or 0, t["loss"]) for t in result["evaluations"] if number(t["loss"]) is not None]
+    if not raw and not tests:
+        return None
+    fig, (ax,) = style.figure(unit, x="step")
+    if raw:
+        raw_and_smooth(ax, raw, "blue", "training")
+    if tests:
+        ax.plot(
+            *zip(*tests, strict=True),
+            color=style.color("orange"),
+            marker="o",
+            markersize=4.5,
+            linewidth=1.2,
+            label="held-out",
+        )
+    if unigram is not None:
+        ax.axhline(unigram, color=style.color("grey"), linestyle="--", linewidth=1.0, label="unigram entropy")
+    ax.set_ylim(bottom=0)
+    style.legend(fig, ax)
+    return Plot("loss", "Loss", caption + note(raw), style.to_svg(fig, "Loss over steps"))
+
+
+def rate(records: Records, result: Result) -> Plot | None:
+    steps = records.steps()
+    norm, learning_rate = line(steps, "grad_norm"), line(steps, "learning_rate")
+    if not norm or not learning_rate:
+        return None
+    fig, (ax, below) = style.figure("learning rate", "gradient norm before clipping", x="step")
+    ax.plot(learning_rate.steps, learning_rate.values, color=style.color("purple"))
+    ax.set_ylim(bottom=0)
+    raw_and_smooth(below, norm, "teal")
+    below.set_ylim(bottom=0)
+    caption = "The schedule (of the first group of weights, where there are several), and the global norm of the gradient before it is clipped."
+    return Plot(
+        "learning-rate",
+        "Learning rate and gradient",
+        caption + note(norm),
+        style.to_svg(fig, "Learning rate and gradient norm over steps"),
+    )
+
+
+def raw_and_smooth(ax: style.Axes, raw: Line, color: str, label: str | None = None) -> None:
+    ax.plot(
+        raw.steps,
+        raw.values,
+        color=style.color(color),
+        linewidth=0.9,
+        alpha=0.35,
+        marker="o" if len(raw.steps) < 3 else None,
+    )
+    ax.plot(raw.steps, smooth(raw).values, color=style.color(color), label=label)
+
+
+def in_percent(ax: style.Axes) -> None:
+    ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
+
+
+def bars(y: str, labels: list[str], rows: list[Result], series: Sequence[tuple[str, str, str]], title: str) -> str:
+    """SVG of shares: at each label a bar for every (key of its row, name, colour) of `series`."""
+    fig, (ax,) = style.figure(y, x="")
+    width = 0.8 / len(series)
+    for n, (key, name, color) in enumerate(series):
+        places = [i + (n - (len(series) - 1) / 2) * width for i in range(len(rows))]
+        ax.bar(places, [r[key] or 0.0 for r in rows], width, color=style.color(color), label=name)
+    ax.set_xticks(range(len(rows)), labels)
+    ax.set_ylim(0, 1.03)
+    in_percent(ax)
+    style.legend(fig, ax)
+    return style.to_svg(fig, title)

@@ -1,0 +1,185 @@
+"""What a report says of a contrastive run: how well text, pictures and sounds find each other, beside chance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podwright.report import device_utilization, timing
+from podwright.report.comparison.comparable import Curve, Figure
+from podwright.report.figures import style
+from podwright.report.figures.drawing import Draw, Plot, bars, in_percent, losses, rate
+from podwright.report.records import Records, Result, newest, number
+from podwright.report.wording import figure, how_far, percent
+from podwright.rundir import Record
+
+STEP = "step"
+STEADY: timing.Steady = {
+    "step_s": ("whole step", "s"),
+    "data_wait_s": ("waiting for data", "s"),
+    "samples_per_s": ("lines", "samples/s"),
+    "peak_memory_gib": ("peak memory per device", "GiB"),
+}
+TESTED: tuple[str, ...] = ("loss", "recall_at_1", "recall_at_5", "chance_at_1", "chance_at_5", "directions")
+UNITS = {
+    "loss": "nats per line, of those of its batch",
+    "recall_at_1_before": "fraction of the queries whose right answer is the nearest, over all directions",
+    "recall_at_1_after": "fraction of the queries whose right answer is the nearest, over all directions",
+    "recall_at_5_after": "fraction of the queries that have a right answer among the nearest five",
+    "chance_at_1": "the same, of answers that are drawn",
+    "chance_at_5": "the same, of answers that are drawn",
+    "data_wait_share": "fraction of the steps' time",
+}
+_COLORS = ("blue", "teal", "orange")
+
+
+def figures(records: Records, tests: list[Record]) -> Result:
+    steps = records.steps()
+    before, after = newest(tests, "before"), newest(tests, "after")
+    return {
+        "loss": timing.trend(steps, "loss"),
+        "loss_before": number(before.get("loss")),
+        "loss_after": number(after.get("loss")),
+        **{
+            f"recall_at_{k}_{when}": number(t.get(f"recall_at_{k}"))
+            for k in (1, 5)
+            for when, t in (("before", before), ("after", after))
+        },
+        **{f"chance_at_{k}": number((after or before).get(f"chance_at_{k}")) for k in (1, 5)},
+        "directions": _directions(before, after),
+        "num_tested": (after or before).get("num"),
+        **device_utilization.of_lines(records),
+        "units": UNITS | device_utilization.UNITS,
+    }
+
+
+def speed(records: Records) -> Result:
+    """Medians of the steps in steady state."""
+    return timing.steady_state(records, STEADY)
+
+
+inside = timing.inside
+
+
+def say(result: Result) -> str:
+    """What the run came to, in a sentence or two."""
+    after, chance = result["recall_at_1_after"], result["chance_at_1"]
+    if after is None:
+        trained = result["loss"]["last"]
+        course = (
+            ""
+            if trained is None
+            else f"The training loss went from {figure(result['loss']['first'])} to {figure(trained)} nats."
+        )
+        return f"{how_far(result, STEP)} {course}".strip()
+    text = f"After {result['steps']} steps {percent(after)} of the nearest answers among {result['num_tested']} held-out lines are right"
+    return text + ("." if chance is None else f"; {percent(chance)} would be by chance.")
+
+
+def also(result: Result) -> str:
+    five = result["recall_at_5_after"]
+    return "" if five is None else f"Among the nearest five a right one is found {percent(five)} of the time."
+
+
+def _directions(before: Record, after: Record) -> list[dict[str, Any]]:
+    """A row for each direction: of how many answers, what is found before and after, and what chance would find."""
+
+    def rows(test: Record) -> dict[tuple[Any, Any], Record]:
+        found = test.get("directions")
+        return (
+            {(r.get("query"), r.get("target")): r for r in found if isinstance(r, dict)}
+            if isinstance(found, list)
+            else {}
+        )
+
+    first, last = rows(before), rows(after)
+    return [
+        {
+            "query": query,
+            "target": target,
+            **{
+                name: (last.get(way) or first[way]).get(name)
+                for name in ("num", "answers", "chance_at_1", "chance_at_5")
+            },
+            **{f"recall_at_{k}_before": number(first.get(way, {}).get(f"recall_at_{k}")) for k in (1, 5)},
+            **{f"recall_at_{k}_after": number(last.get(way, {}).get(f"recall_at_{k}")) for k in (1, 5)},
+        }
+        for way in (first | last)
+        for query, target in [way]
+    ]
+
+
+def retrieval(records: Records, result: Result) -> Plot | None:
+    tests = [t for t in result["evaluations"] if t["directions"]]
+    if not tests:
+        return None
+    fig, (ax,) = style.figure("the nearest is right", x="step")
+    seen: dict[frozenset[str], str] = {}
+    for query, target in dict.fromkeys((d["query"], d["target"]) for t in tests for d in t["directions"]):
+        found = [
+            (t["step"] or 0, d["recall_at_1"])
+            for t in tests
+            for d in t["directions"]
+            if (d["query"], d["target"]) == (query, target)
+        ]
+        back = frozenset((query, target)) in seen
+        color = seen.setdefault(frozenset((query, target)), _COLORS[len(seen) % len(_COLORS)])
+        dashes = "--" if back else "-"
+        label = f"{query} to {target}"
+        ax.plot(
+            *zip(*found, strict=True),
+            color=style.color(color),
+            linestyle=dashes,
+            marker="o",
+            markersize=3,
+            linewidth=1.3,
+            label=label,
+        )
+    if (chance := result["chance_at_1"]) is not None:
+        ax.axhline(chance, color=style.color("grey"), linestyle=":", linewidth=1.0, label="chance")
+    ax.set_ylim(0, 1.03)
+    in_percent(ax)
+    style.legend(fig, ax)
+    caption = "Of held-out lines: how often the nearest of all answers of the other modality is a right one."
+    return Plot("retrieval", "Retrieval", caption, style.to_svg(fig, "Retrieval over steps"))
+
+
+def by_direction(records: Records, result: Result) -> Plot | None:
+    rows = [r for r in result["directions"] if r["recall_at_1_after"] is not None]
+    if not rows:
+        return None
+    series = (
+        ("recall_at_1_after", "nearest", "blue"),
+        ("recall_at_5_after", "among five", "teal"),
+        ("chance_at_1", "by chance", "grey"),
+        ("chance_at_5", "five by chance", "orange"),
+    )
+    caption = (
+        "After training. Equal texts count as one answer; where several answers fit a query, any of them is right."
+    )
+    svg = bars("found", [f"{r['query']}\nto {r['target']}" for r in rows], rows, series, "Retrieval in each direction")
+    return Plot("directions", "By direction", caption, svg)
+
+
+def loss(records: Records, result: Result) -> Plot | None:
+    caption = "Of telling each line from the others of its batch (faint), and its smoothed course."
+    return losses(records, result, "nats per line", caption)
+
+
+PLOTS: tuple[Draw, ...] = (retrieval, by_direction, loss, rate, device_utilization.throughput, device_utilization.plot)
+
+_LEARNED = ("data", "training")
+COMPARED: tuple[Figure, ...] = (
+    Figure("recall_at_1_before", "nearest right before", "fraction", ("data",), "difference"),
+    Figure("recall_at_1_after", "nearest right after", "fraction", _LEARNED, "difference"),
+    Figure("recall_at_5_after", "right among five after", "fraction", _LEARNED, "difference"),
+    Figure("loss_after", "held-out loss after", "nats/line", (*_LEARNED, "work", "devices"), "difference"),
+    Figure("steady_state.step_s", "time of a step", "s", ("hardware", "work", "devices")),
+    Figure("steady_state.samples_per_s", "lines", "samples/s", ("hardware", "devices")),
+    Figure("steady_state.peak_memory_gib", "peak memory per device", "GiB", ("hardware",)),
+    Figure("wall_time.total_s", "time of the run", "s", ("hardware", "work", "devices", "training")),
+)
+CURVES: tuple[Curve, ...] = (
+    Curve("loss", "Loss", "nats per line", ("data", "work", "devices"), tested="loss"),
+    Curve("", "The nearest is right", "of held-out queries", ("data",), tested="recall_at_1"),
+    Curve("samples_per_s", "Lines per second", "samples/s", ("hardware", "devices"), warm=True),
+)

@@ -1,0 +1,255 @@
+"""What a report says of a GRPO run: its figures, its speeds, its plots and what a reader needs to know to read them."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from podwright.report import timing
+from podwright.report.comparison.comparable import Curve, Figure
+from podwright.report.figures import style
+from podwright.report.figures.drawing import Draw, Plot, in_percent, one_line, raw_and_smooth
+from podwright.report.figures.series import line, note, smooth
+from podwright.report.records import Records, Result, known, number
+from podwright.report.timing import cold_steps
+from podwright.report.wording import headline, paired
+from podwright.rundir import Record
+
+STEP = "GRPO step"
+STEADY: timing.Steady = {
+    "step_s": ("whole step", "s"),
+    "rollout_s": ("rollout: sampling", "s"),
+    "score_s": ("score: log-probabilities", "s"),
+    "update_s": ("update: gradients", "s"),
+    "sequences_per_s": ("sequences", "sequences/s"),
+    "tokens_per_s": ("tokens", "tokens/s"),
+    "tokens_per_s_per_device": ("tokens per device", "tokens/s"),
+    "mfu": ("model FLOPs utilisation", "fraction of peak"),
+    "peak_memory_gib": ("peak memory per device", "GiB"),
+}
+TESTED: tuple[str, ...] = ("strict", "flexible", "truncated", "mean_tokens")
+
+say = headline
+also = paired
+
+
+def figures(records: Records, tests: list[Record]) -> Result:
+    steps = records.steps()
+    return {
+        "warm_start_steps": len(records.steps("warm_start")),
+        **_accuracy(tests),
+        "paired_test": _paired(records),
+        "reward": timing.trend(steps, "reward") | {"unit": "weighted sum, mean over completions"},
+        "kl_last": timing.last(steps, "kl"),
+        "loss_last": timing.last(steps, "loss"),
+        "warm_start_loss": timing.trend(records.steps("warm_start"), "loss"),
+    }
+
+
+def speed(records: Records) -> Result:
+    """Medians of the steps in steady state."""
+    found = timing.steady_state(records, STEADY)
+    devices, rate = number(records.last("environment").get("devices")), found["tokens_per_s"]
+    return found | {"tokens_per_s_per_device": rate / devices if rate is not None and devices else None}
+
+
+def inside(records: Records) -> dict[str, float]:
+    """Seconds of each part of all steps."""
+    return {part: sum(known(records.steps(), f"{part}_s")) for part in ("rollout", "score", "update")}
+
+
+def _accuracy(measured: list[Record]) -> dict[str, Any]:
+    """Strict and flexible accuracy before and after, and the gain in strict accuracy."""
+    found: dict[str, Any] = {}
+    for when in ("before", "after"):
+        test = next((e for e in reversed(measured) if e["when"] == when), {})
+        strict, flexible = _bounds(test, "strict"), _bounds(test, "flexible")
+        found[f"accuracy_{when}"] = strict["accuracy"]
+        found[f"accuracy_{when}_interval"] = [strict["low"], strict["high"]]
+        found[f"accuracy_{when}_flexible"] = flexible["accuracy"]
+        found[f"accuracy_{when}_flexible_interval"] = [flexible["low"], flexible["high"]]
+        found[f"truncated_{when}"] = number(test.get("truncated"))
+        found[f"num_test_{when}"] = test.get("num")
+    before, after = found["accuracy_before"], found["accuracy_after"]
+    found["accuracy_gain"] = None if before is None or after is None else after - before
+    found["accuracy_unit"] = "fraction of the test questions, greedy pass@1, strict; intervals are 95 % Wilson"
+    return found
+
+
+def _bounds(test: Record, grading: str) -> dict[str, float | None]:
+    value = test.get(grading)
+    return {k: number(value.get(k) if isinstance(value, dict) else None) for k in ("accuracy", "low", "high")}
+
+
+def _paired(records: Records) -> dict[str, Any] | None:
+    test = records.last("comparison")
+    if not test:
+        return None
+    return {
+        "gained": test.get("gained"),
+        "lost": test.get("lost"),
+        "p_value": number(test.get("p_value")),
+        "test": "exact McNemar",
+    }
+
+
+def accuracy(records: Records, result: Result) -> Plot | None:
+    tests = [t for t in result["evaluations"] if _graded(t, "strict") is not None]
+    if not tests:
+        return None
+    fig, (ax,) = style.figure("correct answers in the test")
+    steps = [t["step"] or 0 for t in tests]
+    loose = [(s, v) for s, t in zip(steps, tests, strict=True) if (v := _graded(t, "flexible")) is not None]
+    if loose:
+        ax.plot(
+            *zip(*loose, strict=True),
+            color=style.color("grey"),
+            marker="o",
+            markersize=3,
+            linewidth=1.2,
+            label="flexible",
+        )
+    values = [_graded(t, "strict") or 0.0 for t in tests]
+    low = [v - _bound(t, "low", v) for v, t in zip(values, tests, strict=True)]
+    high = [_bound(t, "high", v) - v for v, t in zip(values, tests, strict=True)]
+    ax.errorbar(
+        steps, values, [low, high], color=style.color("blue"), marker="o", markersize=4.5, capsize=3, label="strict"
+    )
+    ax.set_ylim(0, min(1.03, max(0.1, 1.12 * max(v + h for v, h in zip(values, high, strict=True)))))
+    last = max(*steps, result["steps"], 1)
+    ax.set_xlim(-0.02 * last, 1.02 * last)
+    in_percent(ax)
+    style.legend(fig, ax)
+    count = {t["num"] for t in tests if t["num"]}
+    asked = f" of {max(count)} questions" if count else ""
+    caption = f"Greedy answers to the test set{asked}, before, during and after GRPO; bars are 95 % intervals."
+    return Plot("accuracy", "Accuracy", caption, style.to_svg(fig, "Accuracy over GRPO steps"))
+
+
+def reward(records: Records, result: Result) -> Plot | None:
+    steps = records.steps()
+    total = line(steps, "reward")
+    if not total:
+        return None
+    names = sorted({k for s in steps for k in s if k.startswith("reward/")})
+    parts = {n: line(steps, n) for n in names} if len(names) > 1 else {}
+    fig, (ax,) = style.figure("reward per completion")
+    raw_and_smooth(ax, total, "blue", "total" if parts else "smoothed")
+    for n, (name, part) in enumerate(parts.items()):
+        color = style.color(style.SERIES[1 + n % 5])
+        ax.plot(part.steps, smooth(part).values, color=color, linewidth=1.4, label=name.removeprefix("reward/"))
+    style.legend(fig, ax)
+    caption = "Mean over the completions of each step (faint) and its smoothed course." + note(total)
+    return Plot("reward", "Reward", caption, style.to_svg(fig, "Reward over GRPO steps"))
+
+
+def kl(records: Records, result: Result) -> Plot | None:
+    caption = "How far the policy has moved from the weights that GRPO started from."
+    return _course(records, "kl", "KL to the reference", "nats per token", "purple", caption, floor=0.0)
+
+
+def entropy(records: Records, result: Result) -> Plot | None:
+    caption = "Of the policy's next-token distribution; near zero it no longer explores."
+    return _course(records, "entropy", "Entropy", "nats per token", "teal", caption, floor=0.0)
+
+
+def loss(records: Records, result: Result) -> Plot | None:
+    caption = "The policy loss; it hovers around zero by construction and is no measure of success."
+    return _course(records, "loss", "GRPO loss", "policy loss", "blue", caption)
+
+
+def warm_start(records: Records, result: Result) -> Plot | None:
+    caption = "Supervised steps on worked answers before GRPO."
+    steps, unit = records.steps("warm_start"), "cross-entropy, nats per token"
+    return one_line(
+        steps, "loss", "Warm-start loss", unit, "orange", caption, 0.0, name="warm-start-loss", x="warm-start step"
+    )
+
+
+def completion_length(records: Records, result: Result) -> Plot | None:
+    steps = records.steps()
+    mean, longest, clipped = (line(steps, f"completion_{s}") for s in ("length", "length_max", "clipped"))
+    if not mean:
+        return None
+    fig, (ax, below) = style.figure("tokens per completion", "cut off at the limit")
+    if longest:
+        ax.plot(longest.steps, longest.values, color=style.color("grey"), linewidth=1.0, label="longest")
+    ax.plot(mean.steps, mean.values, color=style.color("blue"), label="mean")
+    ax.set_ylim(bottom=0)
+    below.plot(clipped.steps, clipped.values, color=style.color("red"), linewidth=1.4)
+    below.set_ylim(0, max(0.05, 1.15 * max(known(steps, "completion_clipped"), default=0.0)))
+    in_percent(below)
+    style.legend(fig, ax)
+    caption = "Length of the sampled completions, and the share that ran out of tokens before it ended." + note(mean)
+    return Plot(
+        "completion-length", "Completion length", caption, style.to_svg(fig, "Completion length over GRPO steps")
+    )
+
+
+def step_time(records: Records, result: Result) -> Plot | None:
+    parts = ("rollout", "score", "update")
+    steps = [s for s in records.steps() if all(number(s.get(f"{p}_s")) is not None for p in parts)]
+    if not steps:
+        return None
+    cold = cold_steps(records)
+    warm = [s for s in steps if s["step"] not in cold]
+    lines = [line(warm or steps, f"{p}_s") for p in parts]
+    fig, (ax,) = style.figure("seconds per step")
+    ax.stackplot(
+        lines[0].steps, *(one.values for one in lines), labels=parts, colors=[style.color(c) for c in ("blue", "grey", "orange")],
+        alpha=0.85, linewidth=0,
+    )  # fmt: skip
+    totals = [sum(s[f"{p}_s"] for p in parts) for s in warm or steps]
+    ax.set_ylim(
+        0, 1.25 * statistics.quantiles([*totals, max(totals)], n=50)[-1] if len(totals) > 4 else 1.25 * max(totals)
+    )
+    style.legend(fig, ax)
+    caption = _time_caption(steps, cold, bool(warm)) + note(lines[0])
+    return Plot("step-time", "Time per step", caption, style.to_svg(fig, "Seconds per step"))
+
+
+def _time_caption(steps: list[dict[str, float]], cold: set[int], left_out: bool) -> str:
+    slow = [s["rollout_s"] + s["score_s"] + s["update_s"] for s in steps if s["step"] in cold]
+    if not slow or not left_out:
+        return "Where the time of each step goes."
+    return f"Where the time of each step goes. Not drawn: {len(slow)} first steps of a process, which compile (up to {max(slow):.1f} s)."
+
+
+def _course(
+    records: Records, figure: str, title: str, unit: str, color: str, caption: str, floor: float | None = None
+) -> Plot | None:
+    return one_line(records.steps(), figure, title, unit, color, caption, floor, name=figure, x="GRPO step")
+
+
+def _graded(test: Record, grading: str) -> float | None:
+    return number((test.get(grading) or {}).get("accuracy"))
+
+
+def _bound(test: Record, side: str, otherwise: float) -> float:
+    bound = number(test["strict"].get(side))
+    return otherwise if bound is None else bound
+
+
+PLOTS: tuple[Draw, ...] = (accuracy, reward, kl, completion_length, step_time, loss, warm_start, entropy)
+
+_PACE = ("model", "length", "hardware")
+COMPARED: tuple[Figure, ...] = (
+    Figure("accuracy_before", "accuracy before", "fraction of the questions", ("data",), "difference"),
+    Figure("accuracy_after", "accuracy after", "fraction of the questions", ("data", "training"), "difference"),
+    Figure("accuracy_gain", "gain", "fraction of the questions", ("data", "training"), "difference"),
+    Figure("reward.last", "reward at the end", "weighted sum", ("data", "rewards", "training"), "difference"),
+    Figure("kl_last", "KL to the reference", "nats/token", ("model", "data", "training"), "difference"),
+    Figure("steady_state.step_s", "time of a step", "s", (*_PACE, "work", "devices")),
+    Figure("steady_state.sequences_per_s", "sequences", "sequences/s", (*_PACE, "devices")),
+    Figure("steady_state.tokens_per_s_per_device", "tokens per device", "tokens/s", _PACE),
+    Figure("steady_state.mfu", "model FLOPs utilisation", "fraction of peak", (), "difference"),
+    Figure("steady_state.peak_memory_gib", "peak memory per device", "GiB", ("model", "hardware")),
+    Figure("wall_time.total_s", "time of the run", "s", (*_PACE, "work", "devices", "training")),
+)
+CURVES: tuple[Curve, ...] = (
+    Curve("", "Accuracy", "correct answers in the test", ("data",), tested="strict.accuracy"),
+    Curve("reward", "Reward", "per completion", ("data", "rewards")),
+    Curve("kl", "KL to the reference", "nats per token", ("model", "data")),
+    Curve("completion_length", "Completion length", "tokens", ("data",)),
+    Curve("step_s", "Time per step", "seconds", (*_PACE, "work", "devices"), warm=True),
+)

@@ -1,0 +1,130 @@
+"""What comes back from hosts that share no folder: the ends of files that grow as they grow, all other files when they are whole.
+
+A file is taken when it is not as it was when it was last taken, and what a trainer has removed is removed here too. A checkpoint of many
+files appears under its name only with all of them. Whoever calls this holds the attempt's lock.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import re
+import shlex
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from podwright.rundir import RunDir, write_json
+from podwright.targets.hosts.host import Host, give
+
+_GROWING = ("metrics.jsonl", "events.jsonl", "samples.jsonl")
+_OF_PROCESSES = ("log*.txt", "host-*.txt", "devices-*.csv", "stacks-*.txt")
+Stamps = dict[str, list[int]]
+Ask = Callable[[dict[str, Any]], dict[str, Any]]
+"""puts a question to a host's keeper"""
+
+
+def known(run: RunDir, number: int) -> dict[str, int]:
+    """The bytes that are here of each file that grows."""
+    folder = run.attempt(number)
+    logs = [f"attempts/{number}/{path.name}" for pattern in _OF_PROCESSES for path in folder.glob(pattern)]
+    return {name: (run.path / name).stat().st_size for name in (*_GROWING, *logs) if (run.path / name).is_file()}
+
+
+def ends(run: RunDir, number: int, ask: Ask, whole: bool) -> dict[str, Any]:
+    """Ask until all that was there of growing files is here; the last answer."""
+    while True:
+        have = known(run, number)
+        told = ask({"from": have, "list": whole})
+        for name, text in told.get("tails", {}).items():
+            if name in _GROWING or re.fullmatch(
+                rf"attempts/{number}/(log|log-\d+|host-\d+|devices-\d+|stacks-\d+)\.(txt|csv)", name
+            ):
+                _put(run.path / name, have.get(name, 0), base64.b64decode(text))
+        if not told.get("more"):
+            return told
+
+
+def files(run: RunDir, number: int, host_number: int, host: Host, place: str, told: dict[str, Any]) -> None:
+    """Take all that is new among the files that `told` names; `place` is the run's folder on the host."""
+    manifest = run.attempt(number) / "gathered.json"
+    kept: dict[str, Stamps] = json.loads(manifest.read_text()) if manifest.exists() else {}
+    before, there = kept.get(str(host_number), told["shipped"]), told["files"]
+    new = [name for name, stamp in there.items() if before.get(name) != stamp and _is_inside(name)]
+    taken = _take(run, number, host, place, new) if new else set()
+    for name in before.keys() - there.keys():
+        _remove(run, name)
+    stays = {name: stamp for name, stamp in there.items() if name in taken or before.get(name) == stamp}
+    write_json(manifest, kept | {str(host_number): stays})
+
+
+def _put(path: Path, at: int, data: bytes) -> None:
+    path.touch()
+    with path.open("r+b") as f:
+        f.seek(at)
+        f.write(data)
+
+
+def _take(run: RunDir, number: int, host: Host, place: str, names: list[str]) -> set[str]:
+    """Which of `names` are here now."""
+    staging = run.attempt(number) / "gathering"
+    shutil.rmtree(staging, ignore_errors=True)
+    wanted, came = set(names), set()
+
+    def read(pipe: IO[bytes]) -> None:
+        with contextlib.suppress(tarfile.TarError), tarfile.open(fileobj=pipe, mode="r|") as tar:
+            for member in tar:
+                if member.name in wanted and (content := tar.extractfile(member)):
+                    (staging / member.name).parent.mkdir(parents=True, exist_ok=True)
+                    with (staging / member.name).open("wb") as f:
+                        shutil.copyfileobj(content, f)
+                    came.add(member.name)
+
+    # 1 and 2: a file has changed or gone while it was read, and comes with the next
+    command = f"cd {shlex.quote(place)} && {{ tar -cf - --null -T -; [ $? -le 2 ]; }}"
+    host.stream(command, lambda pipe: give(pipe, "\0".join(names)), read)
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(_group(name), []).append(name)
+    whole = {group for group, members in groups.items() if came.issuperset(members)}
+    for group in whole:
+        _settle(staging / group, run.path / group)
+    shutil.rmtree(staging, ignore_errors=True)
+    return {name for group in whole for name in groups[group]}
+
+
+def _group(name: str) -> str:
+    """Of one name: what appears together."""
+    parts = name.split("/")
+    return "/".join(parts[:2]) if parts[0] == "checkpoints" else name
+
+
+def _settle(staged: Path, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if staged.is_file() or not path.exists():
+        staged.replace(path)
+        return
+    for one in staged.rglob("*"):
+        if one.is_file():
+            target = path / one.relative_to(staged)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            one.replace(target)
+
+
+def _remove(run: RunDir, name: str) -> None:
+    if not _is_inside(name):
+        return
+    path = run.path / name
+    path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # a folder that holds more stays
+        for folder in path.parents:
+            if folder == run.path:
+                return
+            folder.rmdir()
+
+
+def _is_inside(name: str) -> bool:
+    return bool(name) and not name.startswith("/") and ".." not in name.split("/")

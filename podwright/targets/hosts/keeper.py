@@ -1,0 +1,313 @@
+"""On a host of an ssh target: starts its processes of one attempt once every host has come, watches them, and ends them all when one
+fails, a host is lost or somebody asks for it. The first host hears from the others over a connection each, and tells them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import time
+
+from podwright.rundir import Record, write_json
+from podwright.targets.hosts import on_host
+from podwright.targets.hosts.on_host import HostAttempt
+
+TICK_S = 0.1
+BEAT_S = 1.0
+SILENCE_S = 15.0  # after which a host that says nothing is lost
+JOIN_S = 180.0  # for all hosts to come together: their setup may take a while
+KILL_S = 5.0  # from asking the processes of a failed attempt to leave until they are killed
+_MOST_BYTES = 1 << 20
+GOOD = (0, 3, -signal.SIGUSR1, -signal.SIGTERM)  # done, or saved and left, or left before there was anything to save
+
+
+class Link:
+    """A connection to another host: one JSON object a line."""
+
+    def __init__(self, connection: socket.socket):
+        self._socket = connection
+        self._socket.setblocking(False)
+        self._rest = b""
+        self.heard = time.monotonic()
+        self.closed = False
+
+    def say(self, message: Record) -> None:
+        with contextlib.suppress(OSError):  # the next look at it says that it is closed
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def hear(self) -> list[Record]:
+        try:
+            while True:
+                data = self._socket.recv(1 << 16)
+                if not data:
+                    self.closed = True
+                    break
+                self.heard = time.monotonic()
+                self._rest += data
+                if len(self._rest) > _MOST_BYTES:  # none of us says so much
+                    self.closed = True
+                    break
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.closed = True
+        *whole, self._rest = self._rest.split(b"\n")
+        found = []
+        for line in whole:
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+        return [message for message in found if isinstance(message, dict)]
+
+    @property
+    def lost(self) -> bool:
+        return self.closed or time.monotonic() - self.heard > SILENCE_S
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Keeper:
+    def __init__(self, place: HostAttempt, job: Record, token: str):
+        self.place, self.number, self.job, self.token = place, place.host, job, token
+        self.name = job["hosts"][place.host]
+        self.began = time.monotonic()
+        self.phase = "joining"
+        self.links: dict[int, Link] = {}
+        self.strangers: list[Link] = []
+        self.done: set[int] = set()
+        self.children: dict[int, subprocess.Popen[bytes]] = {}
+        self.codes: dict[str, int] = {}
+        self.faults: list[Record] = []
+        self.why = ""
+        self.tried = 0.0
+        self.stopping = False
+        self.ending_since: float | None = None
+        self.killed = False
+        self.beaten = 0.0
+        self.server: socket.socket | None = None
+
+    def keep(self) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: self.stop())
+        self.write()
+        if self.number == 0:
+            try:
+                self.server = socket.create_server(("", self.job["control"]), backlog=64, reuse_port=False)
+                self.server.setblocking(False)
+            except OSError as e:
+                self.fail(
+                    {
+                        "kind": "port",
+                        "host": self.name,
+                        "why": f"port {self.job['control']}: {os.strerror(e.errno or 0)}",
+                    }
+                )
+        while not self.over():
+            self.join()
+            self.look()  # before it is heard that others have failed, which may follow from what is seen here
+            self.listen()
+            self.obey()
+            self.press()
+            self.beat()
+            time.sleep(TICK_S)
+        self.leave()
+
+    def over(self) -> bool:
+        if len(self.codes) < len(self.children) or (self.phase == "joining" and not self.faults and not self.stopping):
+            return False
+        if self.number:
+            self.tell_done()
+            return self.phase == "over" or not self.links or self.links[0].lost
+        return all(n in self.done or link.lost for n, link in self.links.items())
+
+    def leave(self) -> None:
+        if self.number and self.phase != "over" and not self.faults and not self.stopping:
+            self.faults.append({"kind": "lost", "host": self.job["hosts"][0]})
+        self.phase = "ended"
+        on_host.sweep([child.pid for child in self.children.values()])
+        self.write()
+        for link in self.links.values():
+            link.say({"over": True, "faults": self.faults})
+        for link in (*self.links.values(), *self.strangers):
+            link.close()
+        if self.server:
+            self.server.close()
+
+    def write(self) -> None:
+        ranks = {str(n): [child.pid, on_host.started(child.pid)] for n, child in self.children.items()}
+        known = self.place.record().get("ranks", {})
+        me = {"pid": os.getpid(), "started": on_host.started(os.getpid()), "boot": on_host.boot()}
+        told = {
+            "phase": self.phase,
+            "codes": self.codes,
+            "fault": worst(self.faults),
+            "stopped": self.stopping,
+            "time": time.time(),
+        }
+        write_json(
+            self.place.record_path,
+            {**me, **told, "ranks": {n: known.get(n, who) for n, who in ranks.items()}, "missing": self.missing()},
+        )
+
+    def missing(self) -> list[str]:
+        if self.number or self.phase != "joining":
+            return []
+        return [name for n, name in enumerate(self.job["hosts"]) if n and n not in self.links]
+
+    def join(self) -> None:
+        if self.phase != "joining" or self.faults or self.stopping:
+            return
+        self.admit() if self.number == 0 else self.connect()
+        if self.number == 0 and not self.missing():
+            for link in self.links.values():
+                link.say({"go": True})
+            self.start()
+        elif time.monotonic() - self.began > JOIN_S:
+            if self.number == 0:
+                self.fail(
+                    {"kind": "absent", "host": self.name, "port": self.job["control"], "why": ", ".join(self.missing())}
+                )
+            elif not self.links:
+                where = f"{self.job['address']}:{self.job['control']}"
+                self.fail(
+                    {"kind": "apart", "host": self.name, "port": self.job["control"], "why": f"{where} ({self.why})"}
+                )
+
+    def admit(self) -> None:
+        assert self.server
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.strangers.append(Link(self.server.accept()[0]))
+        for link in list(self.strangers):
+            for message in link.hear():
+                token = str(message.get("token", "")).encode(
+                    errors="surrogatepass"
+                )  # what strangers say may be anything
+                if secrets.compare_digest(token, self.token.encode()) and message.get("host") in range(
+                    1, len(self.job["hosts"])
+                ):
+                    self.links[message["host"]] = link
+                    self.write()
+            if link.closed or link in self.links.values():
+                self.strangers.remove(link)
+
+    def connect(self) -> None:
+        if self.links or time.monotonic() - self.tried < 0.5:
+            return
+        self.tried = time.monotonic()
+        try:
+            self.links[0] = Link(socket.create_connection((self.job["address"], self.job["control"]), timeout=5))
+            self.links[0].say({"token": self.token, "host": self.number})
+        except OSError as e:
+            self.why = str(e.strerror or e)
+
+    def start(self) -> None:
+        self.phase = "running"
+        count = self.job["per_node"]
+        for local in range(count):
+            number = self.number * count + local
+            with self.place.log(number).open("ab") as out:
+                self.children[number] = subprocess.Popen(
+                    ["bash", str(self.place.attempt / "process.sh"), str(number), str(local)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,
+                )
+        self.write()
+
+    def listen(self) -> None:
+        for n, link in self.links.items():
+            for message in link.hear():
+                self.faults += [fault for fault in message.get("faults", []) if fault not in self.faults]
+                if message.get("go") and self.phase == "joining" and not self.faults and not self.stopping:
+                    self.start()
+                if message.get("stop"):
+                    self.stop()
+                if message.get("done"):
+                    self.done.add(n)
+                if message.get("over"):
+                    self.phase = "over"
+            if link.lost and n not in self.done and self.phase != "over":
+                self.done.add(n)
+                self.fail({"kind": "lost", "host": self.job["hosts"][n]})
+        if self.faults and self.ending_since is None:
+            self.fail()
+
+    def look(self) -> None:
+        for number, child in self.children.items():
+            code = child.poll()
+            if code is None or str(number) in self.codes:
+                continue
+            code = self.codes[str(number)] = 128 - code if code > 128 else code
+            if code in GOOD or self.killed or self.ending_since is not None:
+                self.write()
+            else:
+                self.fail({"kind": "process", "host": self.name, "process": number, "code": code})
+
+    def obey(self) -> None:
+        if (self.place.attempt / "stop").exists():
+            self.stop()
+        if (self.place.attempt / "kill").exists():
+            self.kill()
+
+    def stop(self) -> None:
+        if self.stopping:
+            return
+        self.stopping = True
+        self.signal(signal.SIGTERM)
+        for link in self.links.values():
+            link.say({"stop": True})
+
+    def fail(self, fault: Record | None = None) -> None:
+        """The attempt is over: everybody is told, and everything ended."""
+        if fault:
+            self.faults.append(fault)
+        if self.ending_since is None:
+            self.ending_since = time.monotonic()
+            self.signal(signal.SIGTERM)
+        for link in self.links.values():
+            link.say({"faults": self.faults})
+        self.write()
+
+    def press(self) -> None:
+        if self.ending_since is not None and time.monotonic() - self.ending_since > KILL_S:
+            self.kill()
+
+    def kill(self) -> None:
+        if not self.killed:
+            self.killed = True
+            on_host.sweep([child.pid for child in self.children.values()])
+
+    def signal(self, number: int) -> None:
+        for child in self.children.values():
+            if child.poll() is None:
+                child.send_signal(number)
+
+    def beat(self) -> None:
+        if time.monotonic() - self.beaten > BEAT_S:
+            self.beaten = time.monotonic()
+            for link in self.links.values():
+                link.say({})
+
+    def tell_done(self) -> None:
+        for link in self.links.values():
+            if 0 not in self.done:
+                link.say({"done": True, "faults": self.faults})
+        self.done.add(0)
+
+
+def worst(faults: list[Record]) -> Record | None:
+    """Of all that was seen, what the rest follows from: a lost host, else a process that was killed, else who failed first."""
+    kinds = sorted(faults, key=lambda f: (f["kind"] == "process", f.get("code", 0) >= 0))
+    return kinds[0] if kinds else None
+
+
+def die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)

@@ -1,0 +1,130 @@
+"""Asks the hosts of an ssh target before a run: whether they can be reached and could start it, and what they are."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.rundir import Record
+from podwright.targets.base import Remark, facts_in
+from podwright.targets.hosts.host import Host, Trouble, of_each, pack_code, setup_failed
+from podwright.targets.settings import SshSettings
+
+_LEAST_FREE = 10 << 30
+_SKEW_S = 10.0
+_OLDEST = (3, 11)
+_PROBE = """
+import importlib.util, json, os, shutil, sys, tempfile, time
+folder, probe = sys.argv[1:]
+os.makedirs(folder, exist_ok=True)
+tempfile.NamedTemporaryFile(dir=folder).close()
+lacks = [n for n in ("pydantic", "yaml", "psutil") if importlib.util.find_spec(n) is None]
+print(json.dumps({"host": "", "python": sys.version_info[:2], "lacks": lacks, "free": shutil.disk_usage(folder).free,
+    "time": time.time(), "sees": not probe or os.path.exists(probe)}))
+"""
+
+
+def check(own: SshSettings, hosts: Sequence[Host], python: str) -> list[Remark]:
+    """What stands in the way of a run on the hosts as they are now."""
+    probe = Path(own.runs) / f".podwright-{secrets.token_hex(4)}" if own.runs else None
+    if probe is not None:
+        if not probe.parent.is_dir():
+            fix = f"type `mkdir -p {shlex.quote(own.runs)}`, or mend runs"
+            return [Remark("error", f"runs={own.runs}: there is no such folder here", fix)]
+        probe.touch()
+    folder = own.runs or own.folder
+    asked = shlex.join(["-c", _PROBE, own.runs or own.folder.removeprefix("~/"), str(probe or "")])
+    begin = time.time()
+    try:
+        answers = of_each(hosts, lambda _, host: facts_in(host.call(prepared(own, f"cd && exec {python} {asked}"))))
+    finally:
+        if probe is not None:
+            probe.unlink()
+    found, took = [], time.time() - begin
+    for host, answer in zip(hosts, answers, strict=True):
+        if isinstance(answer, Trouble):
+            found.append(Remark("error", answer.what, answer.fix))
+        elif answer:
+            found += _of_host(host.name, folder, answer[-1])
+            skew = abs(answer[-1]["time"] - begin)
+            if skew > _SKEW_S + took:
+                found.append(
+                    Remark(
+                        "warning",
+                        f"the clock of host {host.name} is {skew:.0f} s off",
+                        "have it follow an NTP server there",
+                    )
+                )
+    return found or [Remark("info", f"{len(hosts)} host(s) answer, and have what starts a run")]
+
+
+def _of_host(name: str, folder: str, facts: Record) -> list[Remark]:
+    found = []
+    if tuple(facts["python"]) < _OLDEST:
+        version = ".".join(map(str, facts["python"]))
+        found.append(
+            Remark(
+                "error",
+                f"host {name} has Python {version}, and 3.11 is needed",
+                "set python of the target to a newer one",
+            )
+        )
+    if facts["lacks"]:
+        fix = "install the trainer's packages there (pip install -e '.[torch]' in podwright's clone), or set python of the target to theirs"
+        found.append(Remark("error", f"the Python of host {name} lacks {', '.join(facts['lacks'])}", fix))
+    if facts["free"] < _LEAST_FREE:
+        free = f"host {name}: {facts['free'] / (1 << 30):.1f} GiB are free for {folder}"
+        found.append(
+            Remark("warning", free, "free some: a checkpoint holds weights and optimizer, and several are kept")
+        )
+    if not facts["sees"]:
+        fix = "mount the same folder there, or take runs out of the target: runs are then brought to the hosts"
+        found.append(Remark("error", f"host {name} does not see in {folder} what is written here", fix))
+    return found
+
+
+def probe_hosts(own: SshSettings, hosts: Sequence[Host], python: str, arguments: list[str]) -> list[Record]:
+    """What each host tells of itself, of the others' names and of the network between them, all at the same time."""
+    home = f"{own.folder.removeprefix('~/')}/check-{secrets.token_hex(4)}"
+    places = [own.address or hosts[0].address, *(host.address for host in hosts[1:])]
+    meet = f"{places[0]}:{12000 + secrets.randbelow(20_000)}"
+    if not own.runs:  # runs will not be where they are kept here
+        arguments = [
+            own.folder.removeprefix("~/") if before == "--folder" else word
+            for before, word in pairwise(["", *arguments])
+        ]
+    given = [*arguments, *(word for place in places for word in ("--peer", place)), "--meet", meet]
+
+    def ask(number: int, host: Host) -> Record:
+        path = ""
+        if not own.runs:
+            host.ship(home, pack_code)
+            path = f"export PYTHONPATH={'' if home.startswith('/') else '$PWD/'}{shlex.quote(home)}/code; "
+        tell = f"{python} -m podwright.train facts --rank {number} {shlex.join(given)}"
+        try:
+            told = facts_in(host.call(prepared(own, f"cd && {path}exec {tell}"), seconds=300))
+        finally:
+            if not own.runs:
+                host.call(f"rm -rf {shlex.quote(home)}")
+        if not told:
+            raise Trouble(
+                f"host {host.name} has told nothing of itself", "type `podwright target check` with the target's name"
+            )
+        return told[-1] | {"host": host.name}
+
+    answers = of_each(hosts, ask)
+    for answer in answers:
+        if isinstance(answer, Trouble):
+            raise UserError(answer.what, answer.fix)
+    return [answer for answer in answers if not isinstance(answer, Trouble)]
+
+
+def prepared(own: SshSettings, command: str) -> str:
+    """`command` after the target's lines of setup, in the shell that they are for."""
+    failed = (f"{{ {line}\n}} < /dev/null >&2 || {{ echo {setup_failed(line)} >&2; exit 1; }}" for line in own.setup)
+    return f"exec bash -c {shlex.quote(chr(10).join([*failed, command]))}"

@@ -1,0 +1,1 @@
+"""What a step sees: lines, features, batches."""

@@ -1,0 +1,215 @@
+"""Features of every file and text, computed once and kept on disk: the encoders are frozen, so no later step needs them.
+
+A feature is found again by the content of its file and by what made it, in parts that are written whole. Phase 2's are aligned.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from podwright.data import media
+from podwright.data.annotated import AnnotatedExample
+from podwright.recipe import llm
+from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.train.multimodal.networks import aligner, encoders
+from podwright.train.multimodal.networks.model import MODALITIES
+from podwright.train.multimodal.processes.world import World
+
+_PART = 1024  # files whose features are written at a time
+_BATCH = 32  # files that an encoder sees at a time
+
+Contents = Mapping[str, Path | str]
+"""field -> its file; of a text, the text itself"""
+_Source = tuple[str, Path | str]
+"""the field that a modality comes from, and what is in it"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sight:
+    """The frozen half of the model."""
+
+    encoders: dict[str, encoders.Encoder]
+    """of each modality"""
+    aligner: aligner.Aligner | None
+    """None: features are what the encoders give"""
+    fingerprint: str
+
+    @property
+    def dims(self) -> dict[str, int]:
+        return {modality: self.aligner.dim if self.aligner else one.dim for modality, one in self.encoders.items()}
+
+    @torch.no_grad()
+    def features(self, modality: str, prepared: Sequence[Tensor], device: torch.device) -> Tensor:
+        """[files, D]; a video's pictures come stacked, and their features are averaged."""
+        sizes = [len(x) if x.ndim == 4 else 1 for x in prepared]
+        stacked = torch.cat([x if x.ndim == 4 else x[None] for x in prepared]).to(device)
+        raw = self.encoders[modality].to(device)(stacked)
+        means = torch.stack([part.mean(0) for part in raw.split(sizes)])
+        found: Tensor = self.aligner.to(device)(modality, means) if self.aligner else means
+        return found.float().cpu()
+
+
+def sight(recipe: MultimodalRecipe) -> Sight:
+    made = {"image": encoders.image_encoder(recipe.encoders), "audio": encoders.audio_encoder(recipe.encoders)}
+    dims = {"text": llm.TEXT_DIM} | {k: v.dim for k, v in made.items()}
+    heads = aligner.load(recipe.aligner.source, dims, recipe.aligner.dim, needed=MODALITIES)
+    heads.requires_grad_(False)
+    mark = encoders.fingerprint(*made.values(), heads, about=recipe.encoders.model_dump_json())
+    return Sight(made, heads, mark)
+
+
+def of_files(
+    examples: Sequence[AnnotatedExample], found: Sight, recipe: MultimodalRecipe, world: World, folder: Path
+) -> tuple[Tensor, Tensor, dict[int, str]]:
+    """Features [N, M, D], which are there [N, M], and what is wrong with the files of which examples."""
+    values, present, faults = of_lines([e.paths for e in examples], found, recipe.data.num_workers, world, folder)
+    return torch.stack([values[m] for m in MODALITIES], 1), torch.stack([present[m] for m in MODALITIES], 1), faults
+
+
+def of_lines(
+    lines: Sequence[Contents], found: Sight, num_workers: int, world: World, folder: Path
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[int, str]]:
+    """Features [N, D] of each modality, which are there [N], and what is wrong with which lines."""
+    store = folder / found.fingerprint
+    world.on_each_disk(lambda: store.mkdir(parents=True, exist_ok=True))
+    near = world.neighbours
+    keys: dict[str, tuple[str, _Source]] = {}
+    wanted, faults = [], {}
+    with concurrent.futures.ThreadPoolExecutor(num_workers) as pool:
+        for number, sources in enumerate(pool.map(_sources, lines)):
+            if isinstance(sources, str):
+                faults[number], sources = sources, {}
+            wanted.append({modality: key for modality, (key, _) in sources.items()})
+            keys |= {key: (modality, source) for modality, (key, source) in sources.items()}
+        known = _read(store)
+        missing = [key for key in keys if key not in known]
+        wrong: dict[str, str] = {}
+        for start in range(0, len(missing), _PART):
+            own = missing[start : start + _PART][near.index(world.rank) :: len(near)]
+            wrong |= _compute({key: keys[key] for key in own}, found, store, world, pool)
+    for other in world.gathered(wrong):
+        wrong |= other
+    known = _read(store) if missing else known
+    for number, one in enumerate(wanted):
+        for key in one.values():
+            if key not in known:
+                faults[number] = wrong.get(key, "its features cannot be read back")
+    for seen in world.gathered(faults):  # what one machine cannot read, none has
+        faults = seen | faults
+    return *_stacked(wanted, known, found.dims), faults
+
+
+def one_line(example: AnnotatedExample, found: Sight, device: torch.device) -> tuple[Tensor, Tensor]:
+    """[1, M, D] and [1, M] of files that nobody will ask for again; media.Unreadable for a bad one."""
+    values = torch.zeros(1, len(MODALITIES), found.dims[MODALITIES[0]])
+    present = torch.zeros(1, len(MODALITIES), dtype=torch.bool)
+    sources = _sources(example.paths)
+    if isinstance(sources, str):
+        raise media.Unreadable(sources)
+    for n, modality in enumerate(MODALITIES):
+        if modality in sources:
+            values[0, n] = found.features(modality, [_prepared(modality, sources[modality][1], found)], device)[0]
+            present[0, n] = True
+    return values, present
+
+
+def _sources(contents: Contents) -> dict[str, tuple[str, _Source]] | str:
+    """modality -> key, and where it comes from; a picture or sound of its own comes before a video's. A text: the fault."""
+    made: dict[str, tuple[str, _Source]] = {}
+    for field, content in contents.items():
+        if isinstance(content, str):
+            made[field] = (f"{field}-{hashlib.sha256(content.encode()).hexdigest()}", (field, content))
+            continue
+        try:
+            mark = media.digest(content)
+            for modality in ("image", "audio") if field == "video" else (field,):
+                if field != "video" or (modality not in contents and (modality == "image" or media.has_sound(content))):
+                    made[modality] = (f"{field}-{modality}-{mark}", (field, content))
+        except media.Unreadable as e:
+            return f"{content.name}: {e}"
+    return made
+
+
+def _prepared(modality: str, source: _Source, found: Sight) -> Tensor:
+    prepare = found.encoders[modality].prepare
+    field, content = source
+    if isinstance(content, str):
+        return prepare(content)
+    if field != "video":
+        return prepare(media.picture(content) if modality == "image" else media.sound(content))
+    frames, track = media.video(content)
+    if modality == "image":
+        return torch.stack([prepare(frame) for frame in frames])
+    if track is None:
+        raise media.Unreadable("it has no sound")
+    return prepare(track)
+
+
+def _compute(
+    keys: dict[str, tuple[str, _Source]], found: Sight, store: Path, world: World, pool: concurrent.futures.Executor
+) -> dict[str, str]:
+    """Writes the features of these files, a part for each modality; what is wrong with those that have none."""
+
+    def prepared(item: tuple[str, tuple[str, _Source]]) -> tuple[str, str, Tensor | str]:
+        key, (modality, source) = item
+        try:
+            return key, modality, _prepared(modality, source, found)
+        except media.Unreadable as e:
+            return key, modality, f"{Path(source[1]).name}: {e}"
+
+    wrong: dict[str, str] = {}
+    done: dict[str, dict[str, np.ndarray]] = {modality: {} for modality in found.encoders}
+    for batch in _groups(pool.map(prepared, keys.items()), _BATCH):
+        for modality, known in done.items():
+            good = {key: x for key, one, x in batch if one == modality and isinstance(x, Tensor)}
+            if good:
+                known |= dict(
+                    zip(good, found.features(modality, list(good.values()), world.device).numpy(), strict=True)
+                )
+        wrong |= {key: x for key, _, x in batch if isinstance(x, str)}
+    for known in filter(None, done.values()):
+        part = store / f"{min(known)}-{len(known)}.npz"
+        with part.with_suffix(f".{world.rank}.unfinished").open("wb") as f:
+            np.savez(f, keys=np.array(list(known)), features=np.stack(list(known.values())))
+        Path(f.name).replace(part)
+    return wrong
+
+
+def _groups(items: Iterator, size: int) -> Iterator[list]:
+    group = []
+    for item in items:
+        group.append(item)
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _read(store: Path) -> dict[str, np.ndarray]:
+    known: dict[str, np.ndarray] = {}
+    for part in sorted(store.glob("*.npz")):
+        with np.load(part) as found:
+            known |= dict(zip(map(str, found["keys"]), found["features"], strict=True))
+    return known
+
+
+def _stacked(
+    wanted: Sequence[dict[str, str]], known: dict[str, np.ndarray], dims: Mapping[str, int]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    values = {modality: torch.zeros(len(wanted), dim) for modality, dim in dims.items()}
+    present = {modality: torch.zeros(len(wanted), dtype=torch.bool) for modality in dims}
+    for row, keys in enumerate(wanted):
+        for modality, key in keys.items():
+            if key in known:
+                values[modality][row] = torch.from_numpy(known[key])
+                present[modality][row] = True
+    return values, present

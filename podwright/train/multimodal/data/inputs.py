@@ -1,0 +1,129 @@
+"""What a run starts from: its lines with their features, its tokenizer, its weights. Every fault of the user's input shows up here."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from pathlib import Path
+
+from podwright.data import annotated, synthetic_images
+from podwright.data.annotated import AnnotatedExample, Record
+from podwright.data.lines import learned, split, tokenized
+from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
+from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.rundir import RunDir, write_json
+from podwright.train.multimodal.data import features
+from podwright.train.multimodal.data.batches import LineBatches
+from podwright.train.multimodal.data.features import Sight
+from podwright.train.multimodal.processes.world import World
+
+SKIPPED = "skipped.json"
+FEATURES = ".features"
+"""beside the runs"""
+
+
+@dataclasses.dataclass(frozen=True)
+class MultimodalInputs:
+    training: LineBatches
+    held_out: LineBatches
+    tokenizer: Tokenizer
+    directory: Path | None
+    """of the language model's weights"""
+    skipped: list[Record]
+    """lines whose files cannot be decoded"""
+
+
+def load(run: RunDir, recipe: MultimodalRecipe, world: World) -> MultimodalInputs:
+    source = world.on_each_disk(lambda: source_of(recipe, run.path / "data"))
+    training, held_out = split(source, recipe.data, annotated.read)
+    same_everywhere(source, world)
+    directory = world.on_each_disk(lambda: weights(recipe.model.source))
+    tokenizer = tokenizer_of(run, recipe, directory, training, world)
+    found, skipped = features.sight(recipe), []
+    parts = []
+    for examples in (training, held_out):
+        lines, wrong = seen(examples, source, tokenizer, found, recipe, world, run.path.parent / FEATURES)
+        skipped += wrong
+        parts.append(lines)
+    if world.rank == 0:
+        write_json(run.path / SKIPPED, skipped)
+    return MultimodalInputs(parts[0], parts[1], tokenizer, directory, skipped)
+
+
+def same_everywhere(source: Path, world: World) -> None:
+    """UserError where machines that share no disk have other lines."""
+    files = sorted(source.glob("*.jsonl")) if source.is_dir() else [source]
+    marks = world.gathered([zlib.crc32(path.read_bytes()) for path in files])
+    if odd := [str(rank) for rank, mark in enumerate(marks) if mark != marks[0]]:
+        raise UserError(
+            f"{source} has other lines in process {', '.join(odd)} than in the first", "copy it to every machine anew"
+        )
+
+
+def source_of(recipe: MultimodalRecipe, made: Path) -> Path:
+    """The file or directory of the lines; what has to be drawn is drawn in `made`."""
+    if recipe.data.source != "drawn":
+        return Path(recipe.data.source).expanduser()
+    synthetic_images.write(made, recipe.data.num_train, recipe.data.num_test, recipe.seed)
+    return made
+
+
+def seen(
+    examples: list[AnnotatedExample],
+    source: Path,
+    tokenizer: Tokenizer,
+    by: Sight,
+    recipe: MultimodalRecipe,
+    world: World,
+    folder: Path,
+) -> tuple[LineBatches, list[Record]]:
+    """The lines whose files can be decoded, and what is wrong with the others; features are kept in `folder`."""
+    prompts, responses = tokenized(examples, tokenizer, recipe.data)
+    values, present, faults = features.of_files(examples, by, recipe, world, folder)
+    keep = [i for i in range(len(examples)) if i not in faults]
+    if not keep:
+        raise UserError(f"no line of {source} has a file that can be decoded", f"type podwright data check {source}")
+    lines = LineBatches(
+        [examples[i] for i in keep],
+        [prompts[i] for i in keep],
+        [responses[i] for i in keep],
+        values[keep],
+        present[keep],
+    )
+    return lines, [
+        {"line": examples[i].line, "field": None, "message": message} for i, message in sorted(faults.items())
+    ]
+
+
+def weights(source: str) -> Path | None:
+    """The directory of the language model; None for random weights."""
+    if source == "random":
+        return None
+    directory = Path(source).expanduser()
+    if directory.is_dir():
+        return directory
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(source, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.txt"]))
+    except Exception as e:
+        said = f"model.source={source} is no directory, and the hub does not give it ({type(e).__name__})"
+        raise UserError(said, "give a Hugging Face directory, or log in with `hf auth login`") from e
+
+
+def tokenizer_of(
+    run: RunDir, recipe: MultimodalRecipe, directory: Path | None, training: list[AnnotatedExample], world: World
+) -> Tokenizer:
+    """The model's own; of random weights one that is learned from the training lines, once for the run."""
+
+    def make() -> None:
+        if (run.tokenizer / "tokenizer.json").exists():
+            return
+        if directory is not None:
+            Tokenizer.load(directory).save(run.tokenizer)
+            return
+        learned(training, recipe).save(run.tokenizer)
+
+    world.on_each_disk(make)
+    return Tokenizer.load(run.tokenizer)

@@ -1,0 +1,130 @@
+"""What Phase 1 starts from: the features of its lines by modality. What cannot be paired or decoded is left out and counted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from podwright.data import pairs, synthetic_pairs
+from podwright.data.annotated import Record
+from podwright.data.lines import split
+from podwright.data.pairs import Pair
+from podwright.errors import UserError
+from podwright.recipe.contrastive import ContrastiveRecipe
+from podwright.recipe.pairs import alone
+from podwright.rundir import RunDir, write_json
+from podwright.train.multimodal.data import features, inputs
+from podwright.train.multimodal.data.features import Sight
+from podwright.train.multimodal.networks import encoders
+from podwright.train.multimodal.networks.aligner import MODALITIES
+from podwright.train.multimodal.networks.text_encoder import text_encoder
+from podwright.train.multimodal.processes.world import World
+
+
+@dataclasses.dataclass(frozen=True)
+class PairedLines:
+    features: dict[str, Tensor]
+    """[N, D] of each modality; zeros where it is missing"""
+    present: dict[str, Tensor]
+    """[N] of bool"""
+
+    def __len__(self) -> int:
+        return len(next(iter(self.present.values())))
+
+    def at(self, rows: Sequence[int] | Tensor) -> PairedLines:
+        chosen = torch.as_tensor(rows)
+        return PairedLines(
+            {m: x[chosen] for m, x in self.features.items()}, {m: x[chosen] for m, x in self.present.items()}
+        )
+
+    def of(self, modalities: Sequence[str]) -> PairedLines:
+        return PairedLines({m: self.features[m] for m in modalities}, {m: self.present[m] for m in modalities})
+
+    def to(self, device: torch.device) -> PairedLines:
+        pin = device.type == "cuda"
+
+        def moved(found: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {m: (x.pin_memory() if pin else x).to(device, non_blocking=True) for m, x in found.items()}
+
+        return PairedLines(moved(self.features), moved(self.present))
+
+
+@dataclasses.dataclass(frozen=True)
+class PairedInputs:
+    training: PairedLines
+    held_out: PairedLines
+    dims: dict[str, int]
+    """features of each modality that two training lines or more pair with another"""
+    skipped: list[Record]
+    """lines whose files cannot be decoded"""
+    num_alone: int
+    """lines left out because they have one modality"""
+
+
+def load(run: RunDir, recipe: ContrastiveRecipe, world: World) -> PairedInputs:
+    if recipe.data.source == "drawn":
+        source = run.path / "data"
+        world.on_each_disk(
+            lambda: synthetic_pairs.write(source, recipe.data.num_train, recipe.data.num_test, recipe.seed)
+        )
+    else:
+        source = Path(recipe.data.source).expanduser()
+    whole = split(source, recipe.data, pairs.read)
+    inputs.same_everywhere(source, world)
+    parts = [[one for one in part if not alone(one.contents)] for part in whole]
+    num_alone = sum(map(len, whole)) - sum(map(len, parts))
+    seen = sight(recipe, named([one for part in parts for one in part]))
+    skipped: list[Record] = []
+    made = []
+    for lines in parts:
+        values, present, faults = features.of_lines(
+            [one.contents for one in lines], seen, recipe.data.num_workers, world, run.path.parent / inputs.FEATURES
+        )
+        skipped += [{"line": lines[i].line, "field": None, "message": message} for i, message in sorted(faults.items())]
+        several = torch.stack([*present.values(), torch.zeros(len(lines), dtype=torch.bool)]).sum(0) > 1
+        bad = torch.zeros(len(lines), dtype=torch.bool)
+        bad[list(faults)] = True
+        num_alone += int((~several & ~bad).sum())
+        made.append(PairedLines(values, present).at((several & ~bad).nonzero()[:, 0]))
+    dims = {m: dim for m, dim in seen.dims.items() if _paired(made[0], m) > 1}
+    if not dims:
+        raise UserError(
+            f"data.source={recipe.data.source} has no two lines with the same two modalities",
+            "give lines that have two of them",
+        )
+    if not len(made[1]):
+        raise UserError(
+            f"data.source={recipe.data.source} holds no line out that has two modalities",
+            "give val.jsonl some, or leave it away",
+        )
+    if world.rank == 0:
+        write_json(run.path / inputs.SKIPPED, skipped)
+    return PairedInputs(made[0].of(list(dims)), made[1].of(list(dims)), dims, skipped, num_alone)
+
+
+def sight(recipe: ContrastiveRecipe, modalities: Sequence[str]) -> Sight:
+    """The encoders of these modalities."""
+    make = {
+        "text": lambda: text_encoder(recipe.text_encoder),
+        "image": lambda: encoders.image_encoder(recipe.encoders),
+        "audio": lambda: encoders.audio_encoder(recipe.encoders),
+    }
+    made = {modality: make[modality]() for modality in modalities}
+    about = recipe.encoders.model_dump_json() + recipe.text_encoder.model_dump_json()
+    return Sight(made, None, encoders.fingerprint(*made.values(), about=about))
+
+
+def named(lines: Sequence[Pair]) -> list[str]:
+    """The modalities that lines name, in their order."""
+    fields = {field for one in lines for field in one.contents}
+    return [m for m in MODALITIES if m in fields or (m != "text" and "video" in fields)]
+
+
+def _paired(lines: PairedLines, modality: str) -> int:
+    """Lines that have it, by the other modality with which most do."""
+    own = lines.present[modality]
+    return max((int((own & other).sum()) for m, other in lines.present.items() if m != modality), default=0)

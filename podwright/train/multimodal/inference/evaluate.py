@@ -1,0 +1,144 @@
+"""What the model answers to held-out lines: how often it parses, how many fields are right, and how many without picture or sound.
+
+The measure to beat is the answer that training lines give most often.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from podwright.data.annotated import AnnotatedExample
+from podwright.recipe import ethogram
+from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.train.multimodal import updates
+from podwright.train.multimodal.data import batches
+from podwright.train.multimodal.data.batches import LineBatches
+from podwright.train.multimodal.inference.decode import Grammar, answers
+from podwright.train.multimodal.networks.model import MODALITIES, Phase2
+from podwright.train.multimodal.processes.world import World
+
+Record = dict[str, Any]
+_SAMPLES = 6
+
+
+def loss(model: Phase2, lines: LineBatches, recipe: MultimodalRecipe, world: World, pad_id: int) -> float:
+    """Nats a response token, over all lines."""
+    was_training = model.training
+    model.eval()
+    total = torch.zeros((), device=world.device)
+    order = sorted(range(len(lines)), key=lambda i: lines.lengths[i])[world.rank :: world.size]
+    with torch.no_grad(), updates.autocast(recipe, world.device):
+        for start in range(0, len(order), recipe.evaluation.batch_size):
+            total += model(
+                batches.collated(lines, order[start : start + recipe.evaluation.batch_size], pad_id).to(world.device)
+            )
+    model.train(was_training)
+    return float(world.summed(total)) / lines.num_targets(range(len(lines)))
+
+
+def grade(
+    model: Phase2,
+    lines: LineBatches,
+    training: Sequence[AnnotatedExample],
+    grammar: Grammar,
+    recipe: MultimodalRecipe,
+    world: World,
+) -> tuple[Record, list[Record]]:
+    """Figures of an evaluation, and a few answers. Every process answers its share; without `training` there is no answer to beat."""
+    texts = _answered(model, lines, grammar, recipe, world, texts=True)
+    given = [_parsed(text) for text in texts]
+    valid = [answer is not None for answer in given]
+    fields = _right(given, lines)
+    figures = {
+        "json_valid": sum(valid) / len(valid),
+        "accuracy": _mean(fields),
+        "fields": {f.rpartition(".")[2]: fields[f] for f in ethogram.FIELDS},
+    }
+    if training:
+        most = {f: collections.Counter(e.answer[f] for e in training).most_common(1)[0][0] for f in ethogram.FIELDS}
+        majority = {f: sum(e.answer[f] == most[f] for e in lines.examples) / len(lines) for f in ethogram.FIELDS}
+        figures["majority"] = _mean(majority)
+        figures["majority_fields"] = {f.rpartition(".")[2]: majority[f] for f in ethogram.FIELDS}
+    for n, modality in enumerate(MODALITIES):
+        rows = [i for i in range(len(lines)) if bool(lines.present[i].all())]
+        if rows:
+            figures[f"without_{modality}"] = _without(n, model, _part(lines, rows), grammar, recipe, world)
+    return figures, [
+        _sample(e, text, answer) for e, text, answer in list(zip(lines.examples, texts, given, strict=True))[:_SAMPLES]
+    ]
+
+
+def _without(
+    n: int, model: Phase2, lines: LineBatches, grammar: Grammar, recipe: MultimodalRecipe, world: World
+) -> Record:
+    """The same lines with modality `n` taken away."""
+    present = lines.present.clone()
+    present[:, n] = False
+    blind = LineBatches(lines.examples, lines.prompts, lines.responses, lines.features * present[..., None], present)
+    found = _right([_fields(text) for text in _answered(model, blind, grammar, recipe, world, texts=False)], lines)
+    return {"accuracy": _mean(found), "fields": {f.rpartition(".")[2]: found[f] for f in ethogram.FIELDS}}
+
+
+def _answered(
+    model: Phase2, lines: LineBatches, grammar: Grammar, recipe: MultimodalRecipe, world: World, *, texts: bool
+) -> list[str]:
+    own: list[tuple[int, str]] = []
+    rows = list(range(len(lines)))[world.rank :: world.size]
+    for start in range(0, len(rows), recipe.evaluation.batch_size):
+        part = rows[start : start + recipe.evaluation.batch_size]
+        prompts = [lines.prompts[i] for i in part]
+        features, present = lines.features[part].to(world.device), lines.present[part].to(world.device)
+        own += zip(part, answers(model, grammar, recipe, prompts, features, present, texts=texts), strict=True)
+    return [text for _, text in sorted(one for process in world.gathered(own) for one in process)]
+
+
+def _parsed(text: str) -> Record | None:
+    """The fields of a valid answer."""
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        return None
+    return None if list(ethogram.answer_faults(answer)) else ethogram.flattened(answer)
+
+
+def _fields(text: str) -> Record | None:
+    """Those of an answer that ends right after its last field, which is a number."""
+    try:
+        return ethogram.flattened(json.loads(text + "}}}") | dict.fromkeys(ethogram.TEXTS, ""))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _right(given: Sequence[Record | None], lines: LineBatches) -> dict[str, float]:
+    pairs = list(zip(given, lines.examples, strict=True))
+    return {f: sum(g is not None and g[f] == e.answer[f] for g, e in pairs) / len(pairs) for f in ethogram.FIELDS}
+
+
+def _part(lines: LineBatches, rows: list[int]) -> LineBatches:
+    def chosen(values: list[Any]) -> list[Any]:
+        return [values[i] for i in rows]
+
+    parts = (chosen(lines.examples), chosen(lines.prompts), chosen(lines.responses))
+    return LineBatches(*parts, lines.features[rows], lines.present[rows])
+
+
+def _mean(found: dict[str, float]) -> float:
+    return sum(found.values()) / len(found)
+
+
+def _sample(example: Any, text: str, answer: Record | None) -> Record:
+    named = ", ".join(f"{name}: {path.parent.name}/{path.name}" for name, path in example.paths.items())
+    right = answer is not None and all(answer[f] == example.answer[f] for f in ethogram.FIELDS)
+    wanted = json.dumps(ethogram.nested(example.answer), ensure_ascii=False)
+    return {
+        "question": f"{example.instruction} ({named})",
+        "answer": wanted,
+        "completion": text,
+        "extracted": None,
+        "correct": right,
+    }

@@ -1,0 +1,75 @@
+"""What is asked of a trained model afterwards: held-out lines, its own or others', graded with intervals."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from podwright.data import annotated
+from podwright.data.annotated import AnnotatedExample
+from podwright.data.lines import split, whole
+from podwright.errors import UserError
+from podwright.recipe.multimodal import MultimodalData
+from podwright.train import confidence
+from podwright.train.multimodal.data import features, inputs
+from podwright.train.multimodal.inference import evaluate, trained
+from podwright.train.multimodal.inference.decode import Grammar
+from podwright.train.multimodal.processes.world import World
+
+_ABOUT = {"json_valid", "accuracy", "fields"}
+
+
+def examine(path: Path, source: str, limit: int, overrides: Sequence[str]) -> dict[str, Any]:
+    """A run or an export on the lines of `source`: "" for those that the run kept from training.
+
+    Of a share {correct, accuracy, low, high}, with 95 % bounds. The fields of a line hang together, so that bounds of their
+    mean take a line for one trial.
+    """
+    found = trained.open_(path, [*overrides, *([f"data.source={source}"] if source else [])])
+    world = World(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    found.model.to(world.device)
+    recipe, tokenizer = found.recipe, found.tokenizer
+    with tempfile.TemporaryDirectory() as scratch:  # an export stays as it is
+        kept = Path(scratch) if found.exported else path
+        lines_at = inputs.source_of(recipe, kept / "data")
+        training, asked = _asked(lines_at, found.source, recipe.data)
+        sight = features.sight(recipe)
+        folder = (kept if found.exported else path.parent) / inputs.FEATURES
+        lines, skipped = inputs.seen(asked[: limit or None], lines_at, tokenizer, sight, recipe, world, folder)
+    print(f"{len(lines)} lines, {recipe.evaluation.batch_size} at a time", file=sys.stderr)
+    loss = evaluate.loss(found.model, lines, recipe, world, tokenizer.pad_id)
+    grammar = Grammar(tokenizer, recipe.evaluation.max_new_tokens)
+    figures, samples = evaluate.grade(found.model, lines, training, grammar, recipe, world)
+    num, right = len(lines), figures["accuracy"]
+    low, high = confidence.wilson(right * num, num)
+    return {
+        "checkpoint": str(path),
+        "data": recipe.data.source,
+        "num": num,
+        "left_out": len(skipped),
+        "loss": loss,
+        "json_valid": _share(figures["json_valid"], num),
+        "accuracy": {"accuracy": right, "low": low, "high": high},
+        "fields": {name: _share(share, num) for name, share in figures["fields"].items()},
+        **{name: value for name, value in figures.items() if name not in _ABOUT},
+        "samples": samples,
+    }
+
+
+def _share(share: float, num: int) -> dict[str, Any]:
+    return confidence.counted(round(share * num), num)
+
+
+def _asked(place: Path, own: str, data: MultimodalData) -> tuple[list[AnnotatedExample], list[AnnotatedExample]]:
+    """Training lines, where they are the model's own, and those to ask: of a foreign file all."""
+    if data.source == own or Path(data.source).expanduser().resolve() == Path(own).expanduser().resolve():
+        return split(place, data, annotated.read)
+    if not place.exists():
+        raise UserError(f"data.source={data.source} is not there", "check the path")
+    held_out = [place / name for name in ("val.jsonl", "train.jsonl") if (place / name).is_file()]
+    return [], whole(held_out[0] if held_out else place, annotated.read)

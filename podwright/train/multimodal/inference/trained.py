@@ -1,0 +1,109 @@
+"""A trained model, opened again: from the model.pt of a run, or from the directory that `podwright export` made of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
+from podwright.recipe import load
+from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.rundir import RunDir, recipe_of
+from podwright.train.multimodal.data import inputs
+from podwright.train.multimodal.networks import model
+from podwright.train.multimodal.networks.model import Phase2
+
+PROJECTOR, ALIGNER = "projector.safetensors", "aligner.pt"
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    run: RunDir
+    """or the directory of an export"""
+    recipe: MultimodalRecipe
+    model: Phase2
+    """on the host, in the state in which it answers"""
+    tokenizer: Tokenizer
+    name: str
+    file: Path
+    """that the weights are from"""
+    source: str
+    """of the lines that it was trained on"""
+
+    @property
+    def exported(self) -> bool:
+        return self.file.name == PROJECTOR
+
+
+def open_(path: Path, overrides: Sequence[str] = ()) -> Trained:
+    run = RunDir(path)
+    if run.weights.is_file() or not (path / PROJECTOR).is_file():
+        return _of_run(run, overrides)
+    return _of_export(run, overrides)
+
+
+def _of_run(run: RunDir, overrides: Sequence[str]) -> Trained:
+    """By model.pt alone, and the tokenizer beside it."""
+    place = run.weights
+    if not place.is_file():
+        raise UserError(
+            f"{run.path} has no {place.name}: the run has not finished", f"type podwright resume {run.typed}"
+        )
+    try:
+        found = torch.load(place, map_location="cpu", weights_only=True)
+        config, state, name = found["config"], dict(found["model_state_dict"]), str(found["run_id"])
+    except Exception as e:  # whatever a torn file makes of the reader
+        raise _damaged(place, e) from e
+    recipe = _recipe(config, place)
+    asked = _multimodal(load.override(recipe, overrides))
+    built = model.build(asked, inputs.weights(asked.model.source))
+    built.load_trained(state)
+    return Trained(run, asked, built.eval(), Tokenizer.load(run.tokenizer), name, place, recipe.data.source)
+
+
+def _of_export(run: RunDir, overrides: Sequence[str]) -> Trained:
+    """Its language model has its adapters merged; encoders are those that the recipe names."""
+    path, place = run.path, run.path / PROJECTOR
+    config = recipe_of(run)
+    try:
+        state = load_file(place)
+    except (OSError, ValueError, SafetensorError) as e:
+        raise _damaged(place, e) from e
+    recipe = _recipe(config, run.recipe)
+    here = {
+        "model": recipe.model.model_copy(update={"source": str(path), "lora_rank": 0}),
+        "aligner": recipe.aligner.model_copy(update={"source": str(path / ALIGNER)}),
+    }
+    asked = _multimodal(load.override(recipe.model_copy(update=here), overrides))
+    built = model.build(asked, path)
+    _load_projector(built, state, place)
+    return Trained(run, asked, built.eval(), Tokenizer.load(path), path.resolve().name, place, recipe.data.source)
+
+
+def _load_projector(built: Phase2, state: dict[str, Tensor], place: Path) -> None:
+    try:
+        built.projector.load_state_dict(state)
+    except RuntimeError as e:
+        raise UserError(f"{place} does not fit the recipe beside it", "export the run again") from e
+
+
+def _recipe(config: object, place: Path) -> MultimodalRecipe:
+    if not isinstance(config, dict):
+        raise UserError(f"{place} holds no recipe", "train again, or copy it again")
+    return _multimodal(load.parse(config))
+
+
+def _multimodal(recipe: object) -> MultimodalRecipe:
+    assert isinstance(recipe, MultimodalRecipe), "nothing else writes these files"
+    return recipe
+
+
+def _damaged(place: Path, e: Exception) -> UserError:
+    return UserError(f"{place} cannot be read ({type(e).__name__})", "train again, or copy it again")

@@ -1,0 +1,153 @@
+"""Phase 1's aligner: features of any modality into the one space that all share. Reads and writes aligner.pt as PurrSight does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from podwright.errors import UserError
+
+MODALITIES = ("text", "image", "audio")
+PREFIX = "projection_heads."
+_NORM_EPS = 1e-6
+_LOG_SCALE = {"text": 1.0, "image": 2.66, "audio": 2.66}
+
+
+class _ProjectionHead(nn.Module):
+    def __init__(self, inner: int, dim: int):
+        super().__init__()
+        self.ln = nn.LayerNorm(inner, eps=_NORM_EPS)
+        self.fc = nn.Linear(inner, dim, bias=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        found: Tensor = self.fc(self.ln(features))
+        return found
+
+
+class _Scale(nn.Module):
+    def __init__(self, log_scale: float):
+        super().__init__()
+        self.logit_scale = nn.Parameter(torch.tensor(log_scale))
+
+
+class Aligner(nn.Module):
+    def __init__(self, dims: Mapping[str, int], dim: int):
+        """`dims`: features of each modality that it has a head for."""
+        super().__init__()
+        self.dims, self.dim = dict(dims), dim
+        self.projection_heads = nn.ModuleDict(
+            {f"{name}_head": _ProjectionHead(inner, dim) for name, inner in dims.items()}
+        )
+        self.postprocessors = nn.ModuleDict({f"{name}_scaling": _Scale(_LOG_SCALE[name]) for name in dims})
+
+    def forward(self, modality: str, features: Tensor) -> Tensor:
+        """[batch, dim] of length exp(logit_scale)."""
+        return self.unit(modality, features) * self.scale(modality)
+
+    def unit(self, modality: str, features: Tensor) -> Tensor:
+        """[batch, dim] of length 1."""
+        return F.normalize(self.projection_heads[f"{modality}_head"](features), dim=-1)
+
+    def scale(self, modality: str) -> Tensor:
+        found: Tensor = self.postprocessors[f"{modality}_scaling"].logit_scale.exp()  # type: ignore[operator]
+        return found
+
+
+def info_nce(
+    units: Mapping[str, Tensor], scales: Mapping[str, Tensor], present: Mapping[str, Tensor], own: Tensor | None = None
+) -> Tensor:
+    """The symmetric InfoNCE loss: a line's vector of one modality is to be told from its vectors of another among those of all lines.
+
+    `units` [B, D] of length 1 and `present` [B] of each modality. The mean over the pairs of modalities that two lines or more have, and
+    over these lines, of both directions; similarities are multiplied by the mean of the two scales. `own` [B]: the lines whose share is
+    asked for; shares of all lines add up to the whole. 0 where no pair has two lines.
+    """
+    losses = []
+    names = list(units)
+    for i, one in enumerate(names):
+        for other in names[i + 1 :]:
+            both = present[one] & present[other]
+            count = int(both.sum())
+            if count < 2:  # one line alone has nothing to be told from
+                continue
+            mine = both if own is None else both & own
+            right = (both.cumsum(0) - 1)[mine]
+            scale = (scales[one] + scales[other]) / 2
+            there = scale * units[one][mine] @ units[other][both].T
+            back = scale * units[other][mine] @ units[one][both].T
+            losses.append(
+                (F.cross_entropy(there, right, reduction="sum") + F.cross_entropy(back, right, reduction="sum"))
+                / (2 * count)
+            )
+    if not losses:
+        return torch.stack([x.sum() for x in units.values()]).sum() * 0.0
+    return torch.stack(losses).mean()
+
+
+def load(
+    source: str, dims: Mapping[str, int], dim: int, needed: Collection[str] = MODALITIES, seed: int = 0
+) -> Aligner:
+    """An aligner with a head for each modality of `dims`; those that are not `needed` may be missing in the file, and are random then.
+
+    UserError for a file that is not the aligner of these encoders.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = Aligner(dims, dim)
+    if source == "random":
+        return made
+    found = _read(source)
+    wanted = made.state_dict()
+    absent = {modality for modality in dims if not has_head(modality, found)}
+    for name, value in wanted.items():
+        if not name.startswith(PREFIX) or (absent - set(needed)) & {name.removeprefix(PREFIX).partition("_")[0]}:
+            continue
+        if name not in found:
+            raise UserError(f"aligner.source={source} has no {name}", "give the aligner.pt of these modalities")
+        if found[name].shape != value.shape:
+            said = f"aligner.source={source}: {name} is {list(found[name].shape)} and not {list(value.shape)}"
+            raise UserError(said, "change aligner.dim or the encoders to those it was trained with")
+    made.load_state_dict({name: found.get(_scale_name(name, found), value) for name, value in wanted.items()})
+    return made
+
+
+def has_head(modality: str, found: Mapping[str, Tensor]) -> bool:
+    return any(name.startswith(f"{PREFIX}{modality}_head.") for name in found)
+
+
+def sizes(source: str) -> dict[str, int]:
+    """Features of each modality that the file `source` has a head for."""
+    found = _read(source)
+    names = {modality: f"{PREFIX}{modality}_head.fc.weight" for modality in MODALITIES}
+    return {modality: found[name].shape[1] for modality, name in names.items() if name in found}
+
+
+def _read(source: str) -> dict[str, Tensor]:
+    """The weights of an aligner.pt by name."""
+    path = Path(source).expanduser()
+    if not path.is_file():
+        raise UserError(
+            f"aligner.source={path} is not there",
+            "give an aligner.pt, or aligner.source=random to see whether all works",
+        )
+    try:
+        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as e:
+        raise UserError(f"aligner.source={path} cannot be read ({type(e).__name__})", "give an aligner.pt") from e
+    found = found.get("state_dict", found) if isinstance(found, dict) else {}
+    if not any(name.startswith(PREFIX) for name in found):
+        raise UserError(f"aligner.source={path} has no weights under {PREFIX}", "give the aligner.pt of Phase 1")
+    return dict(found)
+
+
+def _scale_name(name: str, found: Mapping[str, Tensor]) -> str:
+    """A scale's name in the file, where it may stand elsewhere: postprocessors.image.1.logit_scale."""
+    if name in found or not name.startswith("postprocessors."):
+        return name
+    modality = name.removeprefix("postprocessors.").partition("_")[0]
+    return next((k for k in found if k.startswith(f"postprocessors.{modality}") and k.endswith("logit_scale")), name)

@@ -1,0 +1,100 @@
+"""The frozen encoder of texts: which it is and whose weights it has, a recipe says. A prepared text is its ids and which of them count.
+
+'tiny' is the mean of a random vector for each word. Random weights of MiniLM read bytes, for there is no vocabulary without its directory.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from podwright.errors import UserError
+from podwright.recipe import llm
+from podwright.recipe.contrastive import TextEncoder
+from podwright.train.multimodal.networks.encoders import SEED, Encoder, frozen
+
+_WORDS = 1 << 14  # vectors that words share
+_WORD = re.compile(r"\w+")
+
+
+def text_encoder(recipe: TextEncoder) -> Encoder:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        if recipe.name == "tiny":
+            return frozen(Encoder(_PooledText(_Vectors(), "mean"), _prepare(_word_ids, recipe), llm.TEXT_DIM))
+        bert, ids = _random() if recipe.source == "random" else _of_directory(recipe.source)
+    return frozen(Encoder(_PooledText(bert, recipe.pooling), _prepare(ids, recipe), bert.config.hidden_size))
+
+
+class _PooledText(nn.Module):
+    """[B, 2, T] of ids and whether they count to [B, D]."""
+
+    def __init__(self, body: Any, pooling: str):
+        super().__init__()
+        self.body, self.pooling = body, pooling
+
+    def forward(self, texts: Tensor) -> Tensor:
+        width = max(1, int(texts[:, 1].sum(1).max()))
+        ids, mask = texts[:, 0, :width], texts[:, 1, :width]
+        hidden: Tensor = self.body(ids, mask)[0]
+        if self.pooling == "cls":
+            return hidden[:, 0]
+        return (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+class _Vectors(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(_WORDS, llm.TEXT_DIM)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor]:
+        return (self.table(ids),)
+
+
+def _prepare(ids: Any, recipe: TextEncoder) -> Any:
+    return functools.partial(_prepared, ids=ids, size=recipe.max_tokens)
+
+
+def _prepared(text: str, ids: Any, size: int) -> Tensor:
+    found = ids(text, size)
+    made = torch.zeros(2, size, dtype=torch.long)
+    made[0, : len(found)] = torch.tensor(found)
+    made[1, : len(found)] = 1
+    return made
+
+
+def _word_ids(text: str, size: int) -> list[int]:
+    return [zlib.crc32(word.lower().encode()) % _WORDS for word in _WORD.findall(text)][:size]
+
+
+def _byte_ids(text: str, size: int) -> list[int]:
+    return list(text.encode()[:size])
+
+
+def _random() -> tuple[Any, Any]:
+    from transformers import BertConfig, BertModel
+
+    sizes = BertConfig(num_hidden_layers=6, hidden_size=llm.TEXT_DIM, num_attention_heads=12, intermediate_size=1536)
+    return BertModel(sizes, add_pooling_layer=False), _byte_ids
+
+
+def _of_directory(source: str) -> tuple[Any, Any]:
+    """The model, and its tokenizer's ids of a text, with the tokens that begin and end it."""
+    from transformers import AutoModel, AutoTokenizer
+
+    directory = Path(source).expanduser()
+    if not directory.is_dir():
+        raise UserError(f"text_encoder.source={source} is not a directory", "give that of a text encoder, or 'random'")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+        body = AutoModel.from_pretrained(directory, local_files_only=True, dtype=torch.float32)
+    except (OSError, ValueError, KeyError) as e:
+        said = f"text_encoder.source={source} is no text encoder with its tokenizer ({str(e).splitlines()[0][:100]})"
+        raise UserError(said, "give a Hugging Face directory of one, such as MiniLM-L6-H384-uncased") from e
+    return body, lambda text, size: tokenizer(text, truncation=True, max_length=size)["input_ids"]

@@ -1,0 +1,1 @@
+"""The processes of a PyTorch run and what they agree on."""

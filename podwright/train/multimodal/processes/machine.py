@@ -1,0 +1,60 @@
+"""What a run in PyTorch tells of its machine: devices, versions, memory, rates."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import resource
+from typing import Any
+
+import torch
+
+from podwright.accelerators import GIB, by_device_kind
+from podwright.train import devices
+from podwright.train.multimodal.processes.world import World
+
+_PACKAGES = ("torch", "transformers", "peft", "timm", "av", "podwright")
+
+
+def environment(world: World, num_params: int, num_trained_params: int) -> dict[str, Any]:
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "devices": world.size,
+        "device_kind": torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else "cpu",
+        "processes": world.size,
+        "versions": versions,
+        "num_params": num_params,
+        "num_trained_params": num_trained_params,
+    }
+
+
+def rates(flops: float, seconds: float, world: World) -> dict[str, float | None]:
+    """`flops`: of the whole step, over all devices."""
+    chip = by_device_kind(torch.cuda.get_device_name(world.device)) if world.device.type == "cuda" else None
+    return {
+        "tflops_per_device": flops / seconds / world.size / 1e12,
+        "mfu": flops / seconds / (chip.bf16_flops * world.size) if chip and chip.bf16_flops else None,
+    }
+
+
+def peak_memory_gib(world: World) -> float:
+    """Of this process's device; on a CPU, of the process."""
+    on_gpu = world.device.type == "cuda"
+    peak = (
+        torch.cuda.max_memory_allocated(world.device)
+        if on_gpu
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    )
+    return peak / GIB
+
+
+def gauge(world: World) -> devices.Gauge:
+    """Of this process's device, by a name that no CUDA_VISIBLE_DEVICES changes."""
+    if world.device.type != "cuda":
+        return devices.cpu()
+    return devices.gpu(f"GPU-{torch.cuda.get_device_properties(world.device).uuid}")

@@ -1,0 +1,126 @@
+"""What a plan says of Phase 1, without torch."""
+
+import json
+import pickle
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from podwright import slices
+from podwright.plan.make import check, slice_entry
+from podwright.recipe.load import load, smoke
+from tests.unit.plan.test_multimodal import said
+
+REAL = (
+    "phase1-aligner",
+    "encoders.audio_weights=random",
+    "text_encoder.source=random",
+    "encoders.image_weights=random",
+)
+
+
+def told(folder: Path, level: str, *overrides: str, on: str = "4xA100-40GB", name: tuple[str, ...] = REAL) -> str:
+    return " | ".join(
+        said(check(load(name[0], [*name[1:], *overrides]), slices.parse(on) if on else None, folder), level)
+    )
+
+
+def lines(folder: Path, *values: object, name: str = "a.jsonl") -> str:
+    (folder / name).write_text("".join((v if isinstance(v, str) else json.dumps(v)) + "\n" for v in values))
+    for file in ("a.png", "a.wav", "a.mp4"):
+        (folder / file).touch()
+    return f"data.source={name}"
+
+
+BOTH = {"text": "a cat", "image": "a.png"}
+
+
+def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
+    source = lines(
+        tmp_path, *[BOTH] * 200, *[{"video": "a.mp4"}] * 100, {"audio": "a.wav", "text": "purr", "image": None}
+    )
+    assert told(tmp_path, "error", source) == "" and told(tmp_path, "warning", source) == ""
+    info = told(tmp_path, "info", source)
+    assert "1,743,488 parameters are trained in heads for text, picture and sound;" in info
+    assert (
+        "a.jsonl has 301 lines that make pairs, such as 200 of text and image, 100 of video, 1 of text and audio"
+        in info
+    )
+    assert "60 steps; each tells 128 lines apart, on all devices together" in info
+    assert "and 3 scales" in told(tmp_path, "info", source, "aligner.learnable_scales=true")
+    assert slice_entry(load("phase1-tiny"), slices.parse("4xA100-40GB"), tmp_path)["meshes"] == []
+    assert told(tmp_path, "error", name=("phase1-tiny",), on="") == ""
+    assert (small := smoke(load("phase1-tiny"), 3)).training.max_steps == 3 and small.data.num_test == 16
+
+
+@pytest.mark.parametrize(
+    ("overrides", "on", "message"),
+    [
+        ((), "v6e-8", "v6e is a TPU"),
+        ((), "", "timm not installed here; type pip install -e '.[torch]' in podwright's clone"),
+        (
+            ("per_device_batch_size=1",),
+            "1xA100-40GB",
+            "a line alone has nothing to be told from; type per_device_batch_size=32",
+        ),
+        (
+            ("per_device_batch_size=64",),
+            "",
+            "a step takes 64 lines and there are 36 to train on; one that is there twice cannot",
+        ),
+        (("per_device_batch_size=16",), "4xA100-40GB", "type per_device_batch_size=9"),
+        (("encoders.audio_weights=none.pth",), "", "encoders.audio_weights=none.pth is not there"),
+        (("text_encoder.source=models/none",), "", "text_encoder.source=models/none is not there; put MiniLM"),
+        (("aligner.source=none.pt",), "", "aligner.source=none.pt is not there"),
+        (("data.source=none",), "", "data.source=none is not there"),
+    ],
+)
+def test_what_will_not_run(
+    tmp_path: Path, overrides: tuple[str, ...], on: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "timm" else name)
+    assert message in told(tmp_path, "error", lines(tmp_path, *[BOTH] * 40), *overrides, on=on)
+
+
+def test_lines_are_judged_before_a_run(tmp_path: Path) -> None:
+    bad = ({"text": 3, "image": "a.png"}, "{", {"text": "a", "image": "none.png"}, [], {"nothing": 1})
+    errors = told(tmp_path, "error", lines(tmp_path, BOTH, *bad))
+    assert (
+        "a.jsonl has 4 faults, such as line 2: text 3 is not a text; type podwright data check" in errors
+        and "--fix" in errors
+    )
+    assert "1 files that a.jsonl names are not there, such as line 4: 'none.png'" in errors
+    alone = lines(tmp_path, *[BOTH] * 128, {"text": "alone"}, {"image": "a.png"})
+    assert "2 lines of a.jsonl have a single modality and are left out" in told(tmp_path, "warning", alone)
+    nothing = told(tmp_path, "error", lines(tmp_path, *[{"text": "alone"}] * 200))
+    assert "no line of" in nothing and "has two of text, image, audio, video" in nothing
+    (tmp_path / "folder").mkdir()
+    assert "has no train.jsonl" in told(tmp_path, "error", "data.source=folder")
+
+
+def test_a_batch_is_of_lines_that_training_has(tmp_path: Path) -> None:
+    """Fewer are left of one file, of which the last are held out, and of val.jsonl none is trained on."""
+    source, on = lines(tmp_path, *[BOTH] * 40), "1xA100-40GB"
+    said = told(tmp_path, "error", source, "per_device_batch_size=40", on=on)
+    assert "a step takes 40 lines and there are 36 to train on" in said and "type per_device_batch_size=36" in said
+    assert "there are 30 to train on" in told(
+        tmp_path, "error", source, "per_device_batch_size=40", "data.num_test=10", on=on
+    )
+    assert "there are 36" in told(tmp_path, "error", source, "per_device_batch_size=40", "data.num_train=100", on=on)
+    assert "leave none to train on" in told(tmp_path, "error", source, "data.num_test=40", on=on)
+    (tmp_path / "both").mkdir()
+    lines(tmp_path / "both", *[BOTH] * 20, name="train.jsonl")
+    lines(tmp_path / "both", *[BOTH] * 80, name="val.jsonl")
+    assert "there are 20" in told(tmp_path, "error", "data.source=both", "per_device_batch_size=40", on=on)
+
+
+def test_heads_that_an_aligner_has_not_are_told(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "aligner.pt", "w") as archive:
+        archive.writestr("aligner/data.pkl", pickle.dumps({"projection_heads.image_head.fc.weight": 0}))
+    source = lines(tmp_path, *[BOTH] * 200)
+    assert "has no head for text, audio: random weights" in told(
+        tmp_path, "warning", source, "aligner.source=aligner.pt"
+    )
+    (tmp_path / "aligner.pt").write_bytes(b"?")
+    assert "is not what torch.save writes" in told(tmp_path, "error", source, "aligner.source=aligner.pt")

@@ -1,0 +1,94 @@
+"""The devices' use in a report: means over the steps alone, of each process; what is warned of; the plot."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from podwright.recipe.load import load
+from podwright.report import device_utilization, page
+from podwright.report.records import read
+from podwright.report.result import result
+from podwright.rundir import DEVICE_COLUMNS, RunDir, append_jsonl
+
+HEAD = ",".join(DEVICE_COLUMNS) + "\n"
+
+
+def made(
+    folder: Path, busy: float, wait_s: float, used_mib: int = 20_000, device: str = "gpu0", recipe: str = "phase2-tiny"
+) -> RunDir:
+    """Ten steps of a second after ten seconds of a test, by two processes."""
+    run = RunDir(folder / "run")
+    run.attempt(1).mkdir(parents=True)
+    asked = load(recipe)
+    run.recipe.write_text(json.dumps(asked.model_dump(mode="json")))
+    for time, phase in ((0, "loading"), (1, "evaluation before"), (10.5, asked.kind), (20.5, "saving"), (30, "saving")):
+        append_jsonl(run.events, {"event": "phase", "phase": phase, "time": time, "attempt": 1})
+    for n in range(1, 11):
+        figures = {"loss": 1.0, "data_wait_s": wait_s, "step_s": 1.0}
+        append_jsonl(run.metrics, {"stage": asked.kind, "step": n, "time": 10 + n, "attempt": 1} | figures)
+    for process, more in ((0, 0), (1, 10)):
+        rows = [
+            f"{t},{device},{busy + more if t > 10 else 1},{used_mib if t > 10 else 500},81920,{300 + more if t > 10 else 90},60\n"
+            for t in range(1, 30)
+        ]
+        run.devices(1, process).write_text(HEAD + "".join(rows) + "29.5,gpu0,1")
+    return run
+
+
+def test_the_means_are_of_the_steps(tmp_path: Path) -> None:
+    run = made(tmp_path, 80, 0.02)
+    found = result(run)
+    total = found["device_use"]
+    assert (total["utilization_percent"], total["memory_mib_max"], total["power_w"], total["temperature_c_max"]) == (
+        85,
+        20_000,
+        305,
+        60,
+    )
+    assert [p["utilization_percent"] for p in total["processes"]] == [80, 90] and total["num_samples"] == 20
+    assert found["warnings"] == [] and len(read(run).devices) == 58, "a row that is cut short counts for nothing"
+    page.write(run)
+    drawn = (run.report / "devices.svg").read_text()
+    assert "busy, %" in drawn and "power, W" in drawn and "memory in use, GiB" in drawn
+    assert "(devices.svg)" in (run.report / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("busy", "wait_s", "used_mib", "device", "recipe", "said"),
+    [
+        (30, 0.0, 20_000, "gpu0", "phase2-tiny", ["busy 35 % of the time during steps, and 75.6 % of their memory was never used: type"]),
+        (30, 0.0, 80_000, "gpu0", "phase2-tiny", ["type training.fsdp=true, and then a larger per_device_batch_size."]),
+        (30, 0.0, 20_000, "cpu", "phase2-tiny", []),
+        (80, 0.1, 20_000, "gpu0", "phase2-tiny", ["waited for data 10.0 % of the steps' time: give each process more CPU cores"]),
+        (80, 0.1, 20_000, "gpu0", "phase1-tiny", ["or type a larger per_device_batch_size."]),
+    ],
+)  # fmt: skip
+def test_idle_devices_are_warned_of(
+    tmp_path: Path, busy: float, wait_s: float, used_mib: int, device: str, recipe: str, said: list[str]
+) -> None:
+    run = made(tmp_path, busy, wait_s, used_mib, device, recipe)
+    found = result(run)["warnings"]
+    assert len(found) == len(said) and all(part in warning for part, warning in zip(said, found, strict=True)), found
+
+
+def test_a_run_without_samples_has_no_figures_and_no_plot(tmp_path: Path) -> None:
+    run = made(tmp_path, 80, 0.0)
+    for process in (0, 1):
+        run.devices(1, process).unlink()
+    records = read(run)
+    assert (
+        device_utilization.figures(records) is None
+        and device_utilization.plot(records, result(run)) is None
+        and device_utilization.warnings(records) == []
+    )
+
+
+def test_an_attempt_that_came_to_no_phase_has_a_report_too(tmp_path: Path) -> None:
+    run = made(tmp_path, 80, 0.02)
+    append_jsonl(run.journal, {"event": "submitting", "attempt": 2, "time": 40})
+    append_jsonl(run.journal, {"event": "ended", "attempt": 2, "ending": "CRASHED", "time": 41})
+    run.attempt(2).mkdir()
+    assert result(run)["device_use"]["num_samples"] == 20
+    run.events.unlink()
+    assert result(run)["device_use"] is None
