@@ -161,7 +161,7 @@ def test_bars_show_every_part_in_proportion(capsys):
         "a",
         "activations",
     ]
-    show.estimates([{"name": "update", "estimated_gib": 50.0, "limit_gib": 20.0, "parts_gib": {"weights": 50.0}}])
+    show.estimates([MemoryEntry(name="update", estimated_gib=50.0, limit_gib=20.0, parts_gib={"weights": 50.0})])
     assert "w" * 40 + "+" in capsys.readouterr().out
 
 
