@@ -48,6 +48,7 @@ class Ssh:
         self._name = name
         self._settings = settings
         self.traits = settings.traits()
+        self.identity = identity(name, self._settings)
         self._asked: tuple[Handle, float, Polled] | None = None
         self._gathered = 0.0
 
@@ -101,7 +102,7 @@ class Ssh:
             "attempt_dir": str(folder)
             if shared
             else str(RunDir(Path(home, "work", "runs", run.name)).attempt(job.attempt)),
-            **identity(self._name, self._settings),
+            **self.identity,
         }
         return Rendered(
             (sys.executable, "-m", "podwright.targets.hosts.start", str(folder)), job.cwd, handle, files=files
