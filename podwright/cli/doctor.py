@@ -15,6 +15,7 @@ from podwright.cli.options import Json
 if TYPE_CHECKING:
     from podwright.plan.findings import Finding
     from podwright.recipe.kinds import Recipe
+    from podwright.targets import ResolvedTarget
 
 RecipeName = Annotated[
     str, typer.Argument(metavar="[RECIPE]", help="what is to run there: its packages and files are looked for too")
@@ -38,21 +39,22 @@ def doctor(
     from podwright.recipe import load
 
     chosen = load.load(recipe, overrides or []) if recipe else None
-    folder = targets.runs(on) or runs
+    place = targets.resolve(on)
+    target = place.open()
+    folder = place.runs or runs
     arguments = ["--folder", str(folder.absolute())]
     named = kinds.of(chosen).files(chosen) if chosen else []
-    brought = [file for file in named if targets.brings(on) and not file.startswith(("/", "~"))]
+    brought = [file for file in named if place.traits.ships_files and not file.startswith(("/", "~"))]
     for file in named:
         if file not in brought:
             arguments += ["--file", file if file.startswith("~") else str(Path(file).absolute())]
-    target = targets.find(on)
-    planned = _planned(on, chosen)
+    planned = _planned(place, chosen)
     findings = judge.absent(brought)
     machines = []
     if not any(f.check == "target" and f.level == "error" for f in planned):  # else nobody would ever answer
         machines = target.probe_hosts(arguments)
         needed = kinds.of(chosen).needed(chosen) if chosen else ()
-        findings += judge.findings(machines, needed, targets.gpus_per_node(on))
+        findings += judge.findings(machines, needed, place.gpus_per_node)
     findings += planned
     ok = not any(f.level == "error" for f in findings)
     document = {"target": on, "ok": ok, "findings": [asdict(f) for f in findings], "machines": machines}
@@ -60,11 +62,11 @@ def doctor(
     raise typer.Exit(ExitCode.OK if ok else ExitCode.FAILED)
 
 
-def _planned(on: str, recipe: Recipe | None) -> list[Finding]:
+def _planned(place: ResolvedTarget, recipe: Recipe | None) -> list[Finding]:
     """What the plan of the recipe says, but for packages, which the machines themselves are asked for; without a recipe, what the target says."""
     from podwright.cli import destination
     from podwright.plan.make import make
 
     if recipe is None:
-        return destination.remarks(on)
-    return [f for f in make(recipe, destination.find(on, recipe)).findings if f.check != "packages"]
+        return destination.remarks(place)
+    return [f for f in make(recipe, destination.of(place, recipe)).findings if f.check != "packages"]

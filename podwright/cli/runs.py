@@ -25,6 +25,7 @@ from podwright.cli.options import (
     Price,
     Profile,
     RecipeName,
+    Retries,
     Runs,
     Seeds,
     Smoke,
@@ -36,7 +37,6 @@ from podwright.rundir import RUNS, Ending, RunDir
 if TYPE_CHECKING:
     from podwright.plan.compiled.compile import CompileContext
     from podwright.plan.document import Plan
-    from podwright.plan.options import PlanOptions
     from podwright.recipe.kinds import Recipe
 
 _EXIT = {"ok": ExitCode.OK, "refused": ExitCode.REFUSED, "inconclusive": ExitCode.INCONCLUSIVE}
@@ -61,13 +61,15 @@ def plan(
 
     Exit code 3: refused; 4: inconclusive, something could not be checked.
     """
+    from podwright.cli import destination
+    from podwright.plan.make import make
     from podwright.plan.options import PlanOptions
 
     _compiles(compile_ or fit, price=price, jax=jax)
     resolved = _recipe(recipe, overrides, smoke)
     context = _context(cache, jax) if compile_ or fit else None
     options = PlanOptions(only=only, depth=compile_, fit=fit, price=price, context=context)
-    made = _plan(resolved, on, options)
+    made = make(resolved, destination.find(on, resolved, generation=fit), options)
     if svg:
         from podwright.report.figures import memory_chart
 
@@ -90,23 +92,28 @@ def run(
     cache: Cache = CACHE,
     profile: Profile = "",
     seeds: Seeds = None,
+    retries: Retries = 0,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
     """Plan, start, follow and report a run. Ctrl-C saves and stops it; `podwright resume` goes on."""
     from podwright import targets
+    from podwright.cli import destination
+    from podwright.plan.make import make
     from podwright.plan.options import PlanOptions
     from podwright.recipe import load
     from podwright.run import create
 
     if seeds is not None and (said := [one for one in overrides or [] if one.startswith("seed=")]):
         raise UserError(f"{said[0]} and --seeds {seeds} both say which seed", "leave one of them out")
-    targets.devices(on)
-    shared = targets.runs(on) if runs == RUNS else None
+    target = targets.resolve(on)
+    traits = target.traits
+    shared = target.runs if runs == RUNS else None
     resolved = _recipe(recipe, overrides, smoke)
     profiled = create.steps(profile, resolved) if profile else []
     context = _context(cache, "") if compile_ or fit else None
-    planned = _plan(resolved, on, PlanOptions(depth=compile_, fit=fit, context=context))
+    options = PlanOptions(depth=compile_, fit=fit, context=context)
+    planned = make(resolved, destination.of(target, resolved), options)
     if planned.fit:
         resolved = load.override(resolved, [f"{key}={value}" for key, value in planned.fit.overrides.items()])
     folders = [runs, *([shared] if shared else [])]
@@ -116,27 +123,27 @@ def run(
         from podwright.run.drive import preview
 
         paths = [(shared or runs) / one for one in each]
-        shown = [{"name": path.name, "run_dir": str(path), **preview(path, on)} for path in paths]
+        shown = [{"name": path.name, "run_dir": str(path), **preview(path, target, resolved.kind)} for path in paths]
         for one in shown if not as_json else ():
             show.preview(planned, one)
         if as_json:
             listed = [one | planned.document() for one in shown]
             show.document(listed if seeds else listed[0])
         raise typer.Exit(ExitCode.OK if force else _EXIT[planned.verdict])
-    if seeds and detach and not targets.queues(on):
+    if seeds and detach and not traits.queues:
         what = f"--detach would start the runs of {len(each)} seeds at once on the devices of {on}"
         raise UserError(what, "leave --detach out, and they run one after another")
     if planned.errors and not force:
         _refused(planned, as_json)
     show.problems(planned)
 
-    def make(one: str) -> RunDir:
-        made = create.create((shared or runs) / one, each[one], on, planned.document(), profiled)
-        return create.linked(made, runs) if shared else made
+    def begin(one: str) -> RunDir:
+        begun = create.create((shared or runs) / one, each[one], on, planned.document(), profiled, retries)
+        return create.linked(begun, runs) if shared else begun
 
     if seeds:
-        _several(list(each), make, at_once=targets.queues(on), watching=not detach, as_json=as_json)
-    drive(make(base), "submit" if detach else "follow", as_json)
+        _several(list(each), begin, at_once=traits.queues, watching=not detach, as_json=as_json)
+    drive(begin(base), "submit" if detach else "follow", as_json)
 
 
 def _several(
@@ -171,13 +178,6 @@ def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
 
     resolved = load.load(name, overrides or [])
     return load.smoke(resolved, smoke) if smoke else resolved
-
-
-def _plan(recipe: Recipe, on: str, options: PlanOptions) -> Plan:
-    from podwright.cli import destination
-    from podwright.plan.make import make
-
-    return make(recipe, destination.find(on, recipe, generation=options.fit), options)
 
 
 def _context(cache: Path, jax: str) -> CompileContext:
