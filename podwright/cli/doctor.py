@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from podwright.cli import show
+from podwright.cli.exit_codes import of_check
 from podwright.cli.options import Json
 
 RecipeName = Annotated[
@@ -53,4 +54,4 @@ def doctor(
     ok = not any(f.level == "error" for f in findings)
     document = {"target": on, "ok": ok, "findings": [asdict(f) for f in findings], "machines": machines}
     show.document(document) if as_json else show.checked(document)
-    raise typer.Exit(0 if ok else 1)
+    raise typer.Exit(of_check(ok))

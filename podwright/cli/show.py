@@ -37,11 +37,10 @@ def text(piece: str) -> None:
     sys.stdout.flush()
 
 
-def error(e: UserError, as_json: bool) -> int:
+def error(e: UserError, as_json: bool) -> None:
     print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
     if as_json:
         document({"error": e.what, "fix": e.fix})
-    return 2
 
 
 def recipes(rows: Sequence[Row]) -> None:
