@@ -17,6 +17,7 @@ import typer.main
 
 from podwright.accelerators import GIB, GPUS, TPUS, Accelerator
 from podwright.cli.app import app
+from podwright.cli.exit_codes import MEANINGS
 from podwright.plan.compiled.roofline import PHASES
 from podwright.plan.estimates import memory
 from podwright.recipe import load
@@ -35,6 +36,11 @@ WIDTH = 100
 _HELP = """# Help of every verb
 
 Printed by `podwright VERB --help`; this page is made by `python docs/help.py`.
+
+## Exit codes
+
+The same for all verbs:
+
 """
 _MADE = re.compile(r"(<!-- made: ([a-z-]+) -->\n).*?(<!-- /made -->)", re.DOTALL)
 
@@ -52,7 +58,7 @@ def _walk(group: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def help_page() -> str:
-    parts = [_HELP]
+    parts = [_HELP + exit_codes()]
     for words, command in sorted(verbs().items()):
         text = context(words, command).get_help()
         parts.append(f"## podwright {words}\n\n```text\n{_tidy(text)}\n```\n")
@@ -62,6 +68,10 @@ def help_page() -> str:
 def context(words: str, command: Any) -> Any:
     """What click knows while it parses `podwright WORDS ...`, at one width wherever it runs."""
     return command.context_class(command, info_name=f"podwright {words}", terminal_width=WIDTH, max_content_width=WIDTH)
+
+
+def exit_codes() -> str:
+    return _table(("code", "name", "meaning"), [(str(int(code)), code.name, text) for code, text in MEANINGS.items()])
 
 
 def _tidy(text: str) -> str:

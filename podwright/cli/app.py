@@ -13,6 +13,7 @@ from podwright.cli import doctor, show, targets
 from podwright.cli import recipes as recipe_verbs
 from podwright.cli import runs as run_verbs
 from podwright.cli.ask import ask
+from podwright.cli.exit_codes import ExitCode, of_check
 from podwright.cli.options import Json, Overrides, RunName, Runs
 from podwright.errors import UserError, from_os
 from podwright.rundir import RUNS, RunDir
@@ -75,7 +76,7 @@ def diagnose(
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Say which known failures a log tells of, why they come about, and what to do; exit code 1 when it knows none."""
+    """Say which known failures a log tells of, why they come about, and what to do. Exit code 1: none is known."""
     from podwright.watch import explain
 
     if source == "-":
@@ -85,7 +86,7 @@ def diagnose(
             explain.file(Path(source)) if Path(source).is_file() else explain.run(_find(runs, source, or_log=True))
         )
     show.document({"matches": matches}) if as_json else show.explained(matches)
-    raise typer.Exit(0 if matches else 1)
+    raise typer.Exit(of_check(bool(matches)))
 
 
 @app.command()
@@ -222,22 +223,24 @@ def words(argv: list[str]) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; its exit code: 0 well, 1 not, 2 the user has to change something."""
+    """Run the command line; one of the codes of exit_codes.py."""
     argv = words(sys.argv[1:] if argv is None else argv)
     try:
         app(argv, prog_name="podwright")
     except SystemExit as e:
-        return e.code if isinstance(e.code, int) else 1
+        return e.code if isinstance(e.code, int) else ExitCode.FAILED
     except KeyboardInterrupt:
-        return 130
+        return ExitCode.INTERRUPTED
     except UserError as e:
-        return show.error(e, "--json" in argv)
+        show.error(e, "--json" in argv)
+        return ExitCode.USAGE
     except OSError as e:
         explained = from_os(e)
         if explained is None:
             raise
-        return show.error(explained, "--json" in argv)
-    return 0
+        show.error(explained, "--json" in argv)
+        return ExitCode.USAGE
+    return ExitCode.OK
 
 
 def _find(runs: Path, name: str, or_log: bool = False) -> RunDir:

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from podwright.cli import show
+from podwright.cli.exit_codes import of_check
 from podwright.cli.show import Row
 from podwright.errors import UserError
 
@@ -26,4 +27,4 @@ def ask(arguments: list[str], as_json: bool) -> None:
     code, document = answer(arguments)
     if document:
         show.document(document) if as_json else show.values(document)
-    raise typer.Exit(code)
+    raise typer.Exit(of_check(code == 0))

@@ -9,6 +9,7 @@ import typer
 
 from podwright.cli import show
 from podwright.cli.ask import answer, ask
+from podwright.cli.exit_codes import of_check
 from podwright.cli.options import Json
 
 verbs = typer.Typer(help="Tokenize, count and check data to pretrain on.", no_args_is_help=True, rich_markup_mode=None)
@@ -73,7 +74,7 @@ def check(
     code, document = answer(["data", "check", source, *size, *options])
     if document:
         show.document(document) if as_json else show.faults(document)
-    raise typer.Exit(code or int(bool(document["num_faults"])))
+    raise typer.Exit(of_check(code == 0 and not document["num_faults"]))
 
 
 @verbs.command()

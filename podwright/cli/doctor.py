@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podwright.cli import show
-from podwright.cli.exit_codes import ExitCode
+from podwright.cli.exit_codes import of_check
 from podwright.cli.options import Json
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def doctor(
     ok = not any(f.level == "error" for f in findings)
     document = {"target": on, "ok": ok, "findings": [asdict(f) for f in findings], "machines": machines}
     show.document(document) if as_json else show.checked(on, findings, ok)
-    raise typer.Exit(ExitCode.OK if ok else ExitCode.FAILED)
+    raise typer.Exit(of_check(ok))
 
 
 def _planned(place: ResolvedTarget, recipe: Recipe | None) -> list[Finding]:

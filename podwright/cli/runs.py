@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from podwright.cli import show
-from podwright.cli.exit_codes import ExitCode
+from podwright.cli.exit_codes import ExitCode, of_check, of_run
 from podwright.cli.options import (
     CACHE,
     Cache,
@@ -170,7 +170,7 @@ def _several(
     show.document(rows) if as_json else show.runs(rows)
     if ok and not as_json:
         print(f"type: podwright report --compare {' '.join(one.typed for one in begun)}")
-    raise typer.Exit(0 if ok else 1)
+    raise typer.Exit(of_check(ok) if here else ExitCode.INTERRUPTED)
 
 
 def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
@@ -209,7 +209,7 @@ def drive(run: RunDir, verb: str, as_json: bool) -> None:
     from podwright.run.session import attend
 
     # stdout is the document's alone
-    ok, _ = attend(run, verb, sys.stderr if as_json else sys.stdout)
+    _, here = attend(run, verb, sys.stderr if as_json else sys.stdout)
     shown = row(run)
     show.document(shown) if as_json else show.standing(shown)
-    raise typer.Exit(0 if ok else 1)
+    raise typer.Exit(of_run(verb, shown["ending"], interrupted=not here))

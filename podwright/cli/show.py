@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from podwright.cli.exit_codes import ExitCode
 from podwright.errors import UserError
 from podwright.rundir import Record, RunDir, flat
 
@@ -47,11 +46,10 @@ def text(piece: str) -> None:
     sys.stdout.flush()
 
 
-def error(e: UserError, as_json: bool) -> int:
+def error(e: UserError, as_json: bool) -> None:
     print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
     if as_json:
         document({"error": e.what, "fix": e.fix})
-    return ExitCode.USAGE
 
 
 def recipes(rows: Sequence[Row]) -> None:

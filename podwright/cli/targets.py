@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from podwright.cli import show
-from podwright.cli.exit_codes import ExitCode
+from podwright.cli.exit_codes import of_check
 from podwright.cli.options import Json
 
 verbs = typer.Typer(help="Name the clusters you use, and check them.", no_args_is_help=True, rich_markup_mode=None)
@@ -76,4 +76,4 @@ def check(name: Name, as_json: Json = False) -> None:
     ok = not any(f.level == "error" for f in found)
     document = {"target": name, "ok": ok, "findings": [asdict(f) for f in found]}
     show.document(document) if as_json else show.checked(name, found, ok)
-    raise typer.Exit(ExitCode.OK if ok else ExitCode.FAILED)
+    raise typer.Exit(of_check(ok))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podwright.errors import UserError, from_os
-from podwright.report import kinds, markdown, readme, records, reproduce, wording
+from podwright.report import kinds, markdown, prediction, readme, records, reproduce, wording
 from podwright.report.figures import plots, style
 from podwright.report.records import Result
 from podwright.report.result import of_records
@@ -150,9 +150,14 @@ def markdown_templates() -> Environment:
 def _with_filters(made: Environment) -> Environment:
     words = (
         wording.percent, wording.interval, wording.points, wording.figure, wording.duration, wording.date, wording.setting,
-        wording.visible, wording.how_it_ended, wording.verdict, wording.parameters, wording.chance,
+        wording.visible, wording.how_it_ended, wording.verdict, wording.parameters, wording.chance, wording.signed_percent,
         wording.capitalize_first,
     )  # fmt: skip
     made.filters |= {w.__name__: w for w in words}
-    made.globals["DASH"] = wording.DASH
+    made.globals |= {
+        "DASH": wording.DASH,
+        "NOTHING_PREDICTED": prediction.NOTHING,
+        "PREDICTION_NOTE": prediction.NOTE,
+        "NOT_MEASURED": prediction.NOT_MEASURED,
+    }
     return made

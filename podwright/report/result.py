@@ -9,7 +9,7 @@ import shlex
 from typing import Any
 
 from podwright.recipe.load import fingerprint
-from podwright.report import kinds, reproduce, timing
+from podwright.report import kinds, prediction, reproduce, timing
 from podwright.report import records as reading
 from podwright.report.records import Records, Result, number
 from podwright.run import cost, journal
@@ -48,6 +48,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         "command": reproduce.command(run, records),
     }
     figures["expected"] = expected(records.raw.get("expect"), figures)
+    figures["predicted"] = prediction.rows(prediction.read(run), records, figures)
     clean: Result = reading.finite(figures)
     return clean
 

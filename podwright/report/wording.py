@@ -34,6 +34,14 @@ def percent(value: Any) -> str:
     return DASH if share is None else f"{100 * share:.1f} %"
 
 
+def signed_percent(value: Any) -> str:
+    """A relative error with its sign."""
+    share = number(value)
+    if share is None:
+        return DASH
+    return f"{100 * share:+.1f} %".replace("-", "\u2212") if round(share, 3) else "0.0 %"
+
+
 def interval(bounds: Any) -> str:
     low, high = (number(b) for b in bounds or (None, None))
     return "" if low is None or high is None else f"{100 * low:.1f} to {100 * high:.1f} %"

@@ -90,7 +90,7 @@ def test_the_first_ctrl_c_saves_and_stops_and_resume_goes_on(bench: Bench) -> No
     wait_for(lambda: len(bench.steps()) >= 3)
     launcher.send_signal(signal.SIGINT)
     out, _ = launcher.communicate(timeout=30)
-    assert launcher.returncode == 1
+    assert launcher.returncode == 130
     assert "saving and stopping" in out
     assert "r STOPPED" in out and "podwright resume r" in out
     code, _, err = bench.call("resume", "r")
@@ -105,7 +105,7 @@ def test_the_second_ctrl_c_leaves_the_trainer_alive(bench: Bench) -> None:
     wait_for(lambda: "signalled" in bench.path("journal.jsonl").read_text())
     launcher.send_signal(signal.SIGINT)
     out, _ = launcher.communicate(timeout=30)
-    assert "r is stopping" in out
+    assert launcher.returncode == 130 and "r is stopping" in out
     trainer = psutil.Process(json.loads(bench.path("attempts/1/pid.json").read_text())["pid"])
     assert trainer.is_running()
     trainer.kill()
@@ -119,6 +119,7 @@ def test_detached_then_watched_then_stopped(bench: Bench) -> None:
     assert watcher.stdout and watcher.stdout.readline()  # it is at work, and so are its handlers
     watcher.send_signal(signal.SIGINT)
     watcher.communicate(timeout=30)
+    assert watcher.returncode == 130
     assert bench.standing()["state"] == "running"
     code, out, err = bench.call("stop", "r", "--json")
     assert code == 0, err
@@ -129,7 +130,7 @@ def test_detached_then_watched_then_stopped(bench: Bench) -> None:
 def test_watch_starts_nothing(bench: Bench) -> None:
     bench.run(3, LAUNCH_DIES="before:submitting")
     code, out, err = bench.call("watch", "r", "--json")
-    assert code == 0, err
+    assert code == 1, err  # the run has not finished
     assert json.loads(out)["attempt"] == 0
 
 

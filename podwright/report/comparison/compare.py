@@ -50,6 +50,7 @@ def document(found: Read) -> dict[str, Any]:
         "runs": [_head(result, label) for (_, result), label in zip(found, labels(found), strict=True)],
         "settings": _settings(found),
         "figures": figures,
+        "predicted": _predicted(found),
         "not_comparable": _not_comparable(figures, conditions),
     }
 
@@ -93,6 +94,13 @@ def _figure(figure: Figure, found: Read, conditions: dict[str, list[Any]]) -> di
         "comparable": comparable,
         "needs": ["kind", *figure.needs],
     }
+
+
+def _predicted(found: Read) -> list[dict[str, Any]]:
+    """{what, unit, runs: [a row of `predicted` in result.json, or None]}: what any of the runs had predicted, in the order of the first."""
+    units = {row["what"]: row["unit"] for _, result in found for row in result["predicted"]}
+    each = [{row["what"]: row for row in result["predicted"]} for _, result in found]
+    return [{"what": what, "unit": unit, "runs": [rows.get(what) for rows in each]} for what, unit in units.items()]
 
 
 def _change(figure: Figure, first: float | None, value: float | None) -> float | None:

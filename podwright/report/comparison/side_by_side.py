@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError, from_os
-from podwright.report import kinds, page, readme, timing
+from podwright.report import kinds, page, prediction, readme, timing
 from podwright.report.comparison import compare
 from podwright.report.comparison.comparable import CONDITIONS, Curve, inner
 from podwright.report.figures import plots, style
 from podwright.report.figures.drawing import Plot
 from podwright.report.figures.series import Line, line, smooth
 from podwright.report.records import Records, number
-from podwright.report.wording import DASH, duration, figure, setting, visible
+from podwright.report.wording import DASH, duration, figure, setting, signed_percent, visible
 from podwright.rundir import RunDir, write_json
 
 OTHER = "†"
@@ -80,7 +80,23 @@ def tables(document: dict[str, Any]) -> list[Table]:
     marked = any(OTHER in cell for _, cells in figures for cell in cells)
     note = "In brackets: against the first run." + (f" {OTHER}: not comparable with it, see below." if marked else "")
     found = [Table("Runs", heads), Table("Settings that differ", settings), Table("Results", figures, note)]
-    return [table for table in found if table.rows]
+    return [*(table for table in found if table.rows), _predicted(document)]
+
+
+def _predicted(document: dict[str, Any]) -> Table:
+    """Without rows where no run has a prediction."""
+    rows = [(f"{p['what']} ({p['unit']})", [_error(run) for run in p["runs"]]) for p in document["predicted"]]
+    note = f"Predicted → measured (error). {prediction.NOTE}" if rows else prediction.NOTHING
+    return Table("Predicted and measured", rows, note)
+
+
+def _error(row: dict[str, Any] | None) -> str:
+    """A cell of the table of predictions."""
+    if row is None:
+        return DASH
+    if row["measured"] is None:
+        return f"{figure(row['predicted'])} → {prediction.NOT_MEASURED}"
+    return f"{figure(row['predicted'])} → {figure(row['measured'])} ({signed_percent(row['error'])})"
 
 
 def apart(document: dict[str, Any]) -> list[str]:
@@ -93,6 +109,9 @@ def text(document: dict[str, Any]) -> str:
     labels = [run["label"] for run in document["runs"]]
     lines: list[str] = []
     for table in tables(document):
+        if not table.rows:
+            lines += [f"{table.title}: {table.note}", ""]
+            continue
         rows = [(table.title, labels), *table.rows]
         widths = [max(len(str(row[1][i])) for row in rows) for i in range(len(labels))]
         first = max(len(name) for name, _ in rows)

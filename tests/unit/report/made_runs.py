@@ -39,6 +39,12 @@ class Made:
         self.environment = ENVIRONMENT | ({"num_active_params": 402_816, "data": DATA} if pretrains else {})
         write_json(self.run.recipe, self.model.model_dump(mode="json"))
 
+    def plan(self, **entries: Any) -> Made:
+        """A plan.json that says nothing but `entries`."""
+        document = {"ok": True, "findings": [], "memory": [], "programs": [], "step": {}}
+        write_json(self.run.plan, document | {"recipe": self.model.name, "target": "local", "slice": None} | entries)
+        return self
+
     def event(self, event: str, takes: float = 0.0, **values: Any) -> Made:
         append_jsonl(self.run.events, {"event": event, "time": self.clock, "attempt": self.attempt, **values})
         self.clock += takes
@@ -178,6 +184,27 @@ def samples(made: Made, when: str) -> Made:
         completion = before if when == "before" else after
         made.sample(when, question, answer, completion, completion.endswith(f"#### {answer}"))
     return made
+
+
+# of 40 steps, as `podwright plan --compile --price 2` says it
+COMPILED_PLAN: dict[str, Any] = {
+    "programs": [
+        {"name": "rollout", "hbm_gib": 0.52, "limit_gib": 31.25, "predicted_s": 0.5},
+        {"name": "update", "hbm_gib": 0.66, "limit_gib": 31.25, "predicted_s": 0.4},
+    ],
+    "step": {
+        "programs": [
+            {"name": "rollout", "runs": 1, "seconds": 0.5, "bound": "memory"},
+            {"name": "update", "runs": 1, "seconds": 0.4, "bound": "compute"},
+        ],
+        "step_s": 0.9,
+        "completions_per_s": 142.0,
+        "tokens_per_s_per_device": 4_550.0,
+        "mfu": None,
+        "run": {"steps": 40, "hours": 0.025, "chip_hours": 0.05, "price": 2.0, "cost": 0.1},
+        "notes": [],
+    },
+}
 
 
 def finished(path: Path, steps: int = 200, seed: int = 0, **kwargs: Any) -> RunDir:

@@ -10,12 +10,14 @@ import made_runs
 import pytest
 
 from podwright.report import page
+from podwright.rundir import write_json
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "report"
 
 
 def pages(folder: Path) -> dict[str, str]:
     run = made_runs.finished(folder / "made", steps=40, recipe=str(GOLDEN / "recipe.yaml"))
+    write_json(run.plan, made_runs.COMPILED_PLAN)
     page.write(run, folder / "README.md")
     return {
         "report.md": normalised((run.report / "report.md").read_text(), folder),

@@ -1,0 +1,129 @@
+"""One table of exit codes for all verbs: a usage error, a refusal, an inconclusive plan and a failed run differ."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright.cli.app import main
+from podwright.cli.exit_codes import MEANINGS, ExitCode, of_run
+from podwright.recipe.load import load
+from podwright.run import create, journal, listing
+from podwright.shell import Shell
+
+RECIPE = "qwen3-tiny-arithmetic-grpo"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PODWRIGHT_RUNS", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return tmp_path
+
+
+def ended_run(folder: Path, ending: str) -> None:
+    """A run `r` whose only attempt is over, released and reported."""
+    run = create.create(folder / "runs" / "r", load(RECIPE), "local", {})
+    journal.append(run, "submitting", attempt=1, handle={})
+    journal.append(run, "ended", attempt=1, ending=ending, detail="", fix="", step=2)
+    for event in ("released", "reported"):
+        journal.append(run, event, attempt=1)
+
+
+def test_every_code_has_one_meaning() -> None:
+    assert set(MEANINGS) == set(ExitCode) and len(set(MEANINGS.values())) == len(ExitCode)
+    assert [int(code) for code in ExitCode] == [0, 1, 2, 3, 4, 130]
+
+
+@pytest.mark.parametrize(
+    ("verb", "ending", "code"),
+    [
+        ("watch", "FINISHED", ExitCode.OK),
+        ("watch", "CRASHED", ExitCode.FAILED),
+        ("watch", "PREEMPTED", ExitCode.FAILED),
+        ("watch", "STOPPED", ExitCode.FAILED),
+        ("stop", "FINISHED", ExitCode.OK),
+        ("stop", "STOPPED", ExitCode.OK),
+        ("stop", "CRASHED", ExitCode.FAILED),
+        ("resume", "FINISHED", ExitCode.OK),
+    ],
+)
+def test_a_verb_at_a_run_that_has_ended(folder: Path, capsys: Any, verb: str, ending: str, code: ExitCode) -> None:
+    ended_run(folder, ending)
+    assert main([verb, "r"]) == code
+    assert f"r {ending} at step" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("verb", "ending", "interrupted", "code"),
+    [
+        ("follow", "FINISHED", True, ExitCode.OK),
+        ("follow", "STOPPED", True, ExitCode.INTERRUPTED),
+        ("watch", None, True, ExitCode.INTERRUPTED),
+        ("watch", None, False, ExitCode.FAILED),
+        ("submit", None, False, ExitCode.OK),
+        ("submit", "CRASHED", False, ExitCode.FAILED),
+        ("resume", "NODE_LOST", False, ExitCode.FAILED),
+    ],
+)
+def test_a_verb_at_a_run(verb: str, ending: str | None, interrupted: bool, code: ExitCode) -> None:
+    assert of_run(verb, ending, interrupted) == code
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["watc", "r"],
+        ["run"],
+        ["list", "--jsn"],
+        ["logs", "r", "--process", "-1"],
+        ["watch", "none"],
+        ["stop", "none"],
+        ["report", "none"],
+        ["diagnose", "none"],
+        ["doctor", "none"],
+        ["target", "check", "none"],
+        ["predict", "none"],
+        ["run", RECIPE, "batch_siz=3"],
+        ["plan", RECIPE, "--on", "v6e-0"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_typed_wrong(argv: list[str]) -> None:
+    assert main(argv) == ExitCode.USAGE
+
+
+def test_a_check_that_finds_something(folder: Path) -> None:
+    (folder / "known.txt").write_text("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.\n")
+    (folder / "unknown.txt").write_text("all is well\n")
+    assert main(["diagnose", "known.txt"]) == ExitCode.OK
+    assert main(["diagnose", "unknown.txt"]) == ExitCode.FAILED
+    main(["target", "add", "nowhere", "kind=ssh", "hosts=[nowhere.invalid]"])
+    assert main(["target", "check", "nowhere"]) == ExitCode.FAILED
+    assert main(["doctor", "--on", "nowhere"]) == ExitCode.FAILED
+
+
+@pytest.mark.parametrize(("num_faults", "code"), [(0, ExitCode.OK), (2, ExitCode.FAILED)])
+def test_data_check(monkeypatch: pytest.MonkeyPatch, num_faults: int, code: ExitCode) -> None:
+    said = json.dumps({"num_faults": num_faults, "faults": []})
+    monkeypatch.setattr(Shell, "output", lambda shell, argv: (0, said))
+    assert main(["data", "check", "x.jsonl"]) == code
+
+
+@pytest.mark.parametrize("code", [1, -9, 137])
+def test_a_compute_half_that_dies_is_a_failure(folder: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    (folder / "x").mkdir()
+    monkeypatch.setattr(Shell, "output", lambda shell, argv: (code, ""))
+    assert main(["eval", "x"]) == ExitCode.FAILED
+    assert main(["data", "count", "x"]) == ExitCode.FAILED
+    assert main(["data", "check", "x"]) == ExitCode.FAILED
+
+
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(runs: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(listing, "rows", interrupted)
+    assert main(["list"]) == ExitCode.INTERRUPTED

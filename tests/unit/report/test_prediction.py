@@ -1,0 +1,126 @@
+"""What a plan predicted stands beside what the run measured, for every kind of recipe and wherever the run stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import made_runs
+import pytest
+
+from podwright.cli.app import main
+from podwright.report import page, prediction
+from podwright.report.comparison import side_by_side
+from podwright.report.result import result
+from podwright.rundir import RunDir, write_json
+
+TPU = {"device_kind": "TPU v6 lite"}
+MEMORY = [{"name": "update", "estimated_gib": 0.8, "limit_gib": 31.25, "parts_gib": {}}]
+
+
+def predicted(run: RunDir) -> dict[str, dict[str, Any]]:
+    return {row["what"]: row for row in result(run)["predicted"]}
+
+
+def with_plan(run: RunDir, plan: Any, **environment: Any) -> RunDir:
+    write_json(run.plan, plan)
+    lines = [json.loads(line) for line in run.events.read_text().splitlines()]
+    changed = [line | environment if line["event"] == "environment" else line for line in lines]
+    run.events.write_text("".join(json.dumps(line) + "\n" for line in changed))
+    return run
+
+
+def test_a_compiled_plan_is_compared_in_memory_time_and_cost(tmp_path: Path) -> None:
+    run = with_plan(made_runs.finished(tmp_path / "made", 40), made_runs.COMPILED_PLAN, **TPU)
+    got, rows = result(run), predicted(run)
+    steady = got["steady_state"]
+    assert {row["source"] for row in rows.values()} == {"compiled"}
+    assert (rows["peak memory per device"]["predicted"], rows["peak memory per device"]["measured"]) == (0.66, 0.71)
+    assert rows["peak memory per device"]["error"] == pytest.approx(0.71 / 0.66 - 1)
+    assert (rows["memory of rollout"]["predicted"], rows["memory of rollout"]["measured"]) == (0.52, None)
+    for what, measured in (("time of a step", "step_s"), ("time of a step: rollout", "rollout_s")):
+        assert rows[what]["measured"] == steady[measured]
+        assert rows[what]["error"] == pytest.approx(steady[measured] / rows[what]["predicted"] - 1)
+    assert rows["time of a step: update"]["measured"] == steady["update_s"]
+    assert rows["completions"]["measured"] == steady["sequences_per_s"]
+    assert rows["tokens per device"]["measured"] == steady["tokens_per_s_per_device"]
+    hours = got["wall_time"]["total_s"] / 3600
+    assert rows["time of the run"]["measured"] == pytest.approx(hours)
+    assert rows["chip-hours"]["measured"] == pytest.approx(2 * hours)
+    assert rows["cost"]["measured"] == pytest.approx(4 * hours), "two chips at a price of 2"
+    assert "model FLOPs utilisation" not in rows, "what was not predicted has no row"
+
+
+def test_hours_and_cost_of_a_run_that_has_not_finished_are_not_measured(tmp_path: Path) -> None:
+    rows = predicted(with_plan(made_runs.stopped(tmp_path / "made"), made_runs.COMPILED_PLAN, **TPU))
+    assert [rows[what]["measured"] for what in ("time of the run", "chip-hours", "cost")] == [None] * 3
+    assert rows["time of a step"]["error"] is not None
+
+
+def test_the_memory_of_a_cpu_is_not_measured(tmp_path: Path) -> None:
+    run = with_plan(made_runs.finished(tmp_path / "made", 8), {"memory": MEMORY})
+    (row,) = result(run)["predicted"]
+    assert (row["what"], row["measured"], row["error"], row["source"]) == (
+        "peak memory per device",
+        None,
+        None,
+        "estimated",
+    )
+    page.write(run)
+    assert (
+        "| peak memory per device | 0.800 | not measured | – | GiB | estimated |"
+        in (run.report / "report.md").read_text()
+    )
+
+
+@pytest.mark.parametrize("recipe", ["qwen3-tiny-arithmetic-grpo", "almodel-tiny", "phase2-tiny", "phase1-tiny"])
+def test_every_kind_of_recipe_has_the_table(tmp_path: Path, recipe: str) -> None:
+    made = made_runs.Made(tmp_path / "made", recipe)
+    made.environment |= TPU
+    made.plan(memory=MEMORY, step={"step_s": 2.0, "programs": [{"name": "update", "seconds": 2.0}]}).start()
+    for step in range(1, 6):
+        made.metric(made.model.kind, step, 2.5, peak_memory_gib=1.0)
+    made.end(step=5)
+    assert [(r["what"], r["error"]) for r in result(made.run)["predicted"]] == [
+        ("peak memory per device", pytest.approx(0.25)),
+        ("time of a step", pytest.approx(0.25)),
+    ]
+    page.write(made.run)
+    assert "| time of a step | 2.00 | 2.50 | +25.0 % | s | compiled |" in (made.run.report / "report.md").read_text()
+    assert '<td class="num">+25.0 %</td>' in (made.run.report / "report.html").read_text()
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", '{"memory": 3, "programs": [4], "step": []}', '{"step": {"run": 1}}'])
+def test_without_a_prediction_the_report_says_so(tmp_path: Path, text: str | None) -> None:
+    run = made_runs.finished(tmp_path / "made", 8)
+    if text is not None:
+        run.plan.write_text(text)
+    assert page.write(run)["predicted"] == []
+    for name in ("report.md", "report.html"):
+        assert prediction.NOTHING in (run.report / name).read_text()
+    other = made_runs.finished(tmp_path / "other", 8)
+    document = side_by_side.write([run, other], tmp_path / "out")
+    assert document["predicted"] == [] and prediction.NOTHING in side_by_side.text(document)
+    for name in ("compare.md", "compare.html"):
+        assert prediction.NOTHING in (tmp_path / "out" / name).read_text()
+
+
+def test_what_the_command_line_plans_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["plan", "qwen3-tiny-arithmetic-grpo", "--on", "v6e-1", "--json"])
+    plan = json.loads(capsys.readouterr().out)
+    rows = predicted(with_plan(made_runs.finished(tmp_path / "made", 8), plan, **TPU))
+    need = {entry["name"]: entry["estimated_gib"] for entry in plan["memory"]}
+    assert need and rows["peak memory per device"]["predicted"] == max(need.values())
+    assert {f"memory of {name}" for name in need} | {"peak memory per device"} == set(rows)
+
+
+def test_a_comparison_has_the_predictions_of_each_run(tmp_path: Path) -> None:
+    planned = with_plan(made_runs.finished(tmp_path / "a", 40), made_runs.COMPILED_PLAN, **TPU)
+    unplanned = with_plan(made_runs.finished(tmp_path / "b", 40, seed=1), {}, **TPU)
+    document = side_by_side.write([planned, unplanned], tmp_path / "out")
+    (row,) = [row for row in document["predicted"] if row["what"] == "time of a step"]
+    assert row["runs"][0]["predicted"] == 0.9 and row["runs"][1] is None
+    shown = side_by_side.text(document)
+    assert "Predicted and measured" in shown and "0.660 → 0.710 (+7.6 %)" in shown
+    assert "0.520 → not measured" in (tmp_path / "out" / "compare.html").read_text()
