@@ -6,6 +6,7 @@ import ast
 import copy
 import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 
@@ -67,11 +68,14 @@ def guards() -> list[str]:
 
 
 def unit_tests() -> Iterator[Callable[[], None]]:
-    """Those of decide, of the journal and of allocations that take no argument."""
+    """Those of decide, of the journal and of allocations that take no fixture."""
     for module in (test_decide, test_journal, test_allocations):
         for name, test in vars(module).items():
             if name.startswith("test_") and not inspect.signature(test).parameters:
                 yield test
+            elif (marks := getattr(test, "pytestmark", ())) and marks[0].name == "parametrize":
+                names, rows = marks[0].args
+                yield from (partial(test, *(row if isinstance(names, tuple) else (row,))) for row in rows)
 
 
 def noticed(folder: Path, lives: int) -> bool:
