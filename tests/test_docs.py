@@ -14,6 +14,7 @@ from podwright import slices, targets
 from podwright.accelerators import GPUS, TPUS
 from podwright.cli import app
 from podwright.recipe import load
+from podwright.recipe.kinds import KINDS
 from podwright.run.states import ENDINGS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,7 +69,7 @@ def test_every_made_part_stands_on_a_page() -> None:
 
 def test_every_key_and_ending_is_explained() -> None:
     keys = (ROOT / "docs" / "recipes.md").read_text()
-    assert not [key for key in load.fields(load.KINDS["grpo"]) if f"| `{key}` |" not in keys]
+    assert not [key for key in load.fields(KINDS["grpo"].schema) if f"| `{key}` |" not in keys]
     states = (ROOT / "docs" / "states.md").read_text()
     assert not [ending for ending in ENDINGS if f"| `{ending}` |" not in states]
 
@@ -120,7 +121,9 @@ def test_commands_parse(page: str, command: str) -> None:
     if parsed.get("on"):
         searched = parsed.get("fit") and parsed["on"] in {row.name for row in (*TPUS, *GPUS)}
         assert (
-            searched or parsed["on"] == "local" or (slices.parse if verb == "plan" else targets.devices)(parsed["on"])
+            searched
+            or parsed["on"] == "local"
+            or (slices.parse(parsed["on"]) if verb == "plan" else targets.resolve(parsed["on"]).traits)
         )
     if parsed.get("smoke"):
         assert parsed["smoke"] in load.SMOKE_STEPS

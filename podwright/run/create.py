@@ -8,13 +8,14 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe.kinds import Recipe, TorchRecipe
+from podwright.recipe import kinds
+from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import fingerprint
 from podwright.run import journal
-from podwright.rundir import RunDir, write_json
+from podwright.run.states import BUDGETS, Budget
+from podwright.rundir import Record, RunDir, write_json
 
 _MOST_SEEDS = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -40,9 +41,9 @@ def steps(text: str, recipe: Recipe) -> list[int]:
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
     if first > last:
         raise UserError(f"--profile {text!r} names no steps", "type --profile 10, or --profile 10-12")
-    if isinstance(recipe, TorchRecipe):
+    if not kinds.find(recipe.kind).traced:
         raise UserError(
-            f"--profile {text}: jax's profiler has nothing to see in a run of PyTorch", "leave --profile out"
+            f"--profile {text}: jax's profiler sees nothing of a run of kind {recipe.kind}", "leave --profile out"
         )
     most = recipe.training.max_steps
     if last > most:
@@ -66,17 +67,26 @@ def seeded(recipe: Recipe, base: str, text: str, folders: Sequence[Path]) -> dic
     }
 
 
-def create(path: Path, recipe: Recipe, target: str, plan: dict[str, Any], profiled: Sequence[int] = ()) -> RunDir:
-    """Written beside `path` and renamed to it, so that a run directory is never half made."""
+def create(
+    path: Path,
+    recipe: Recipe,
+    target: str,
+    plan: Record,
+    profiled: Sequence[int] = (),
+    retries: int = BUDGETS[Budget.FAILURE],
+) -> RunDir:
+    """Written beside `path` and renamed to it, so that a run directory is never half made.
+
+    `plan`: the document of one; `retries`: of failures.
+    """
     part = RunDir(path.with_name(f".{path.name}.{os.getpid()}.part"))
     try:
         write_json(part.recipe, recipe.model_dump(mode="json"))
         write_json(part.plan, plan)
         if profiled:
             write_json(part.profiled, profiled)
-        journal.append(
-            part, "created", recipe=recipe.name, fingerprint=fingerprint(recipe), target=target, cwd=str(Path.cwd())
-        )
+        identity = {"recipe": recipe.name, "fingerprint": fingerprint(recipe)}
+        journal.append(part, "created", **identity, target=target, cwd=str(Path.cwd()), retries=retries)
         part.path.rename(path)
     except OSError:
         shutil.rmtree(part.path, ignore_errors=True)
