@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "targets": {"shell"},
     "watch": {"targets"},
     "run": {"plan", "targets", "watch"},
-    "report": {"watch", "run"},
+    "report": {"plan", "watch", "run"},
     "track": {"watch", "run"},
     "train": {"models", "data"},
     "models": {"kernels"},

@@ -1,27 +1,27 @@
 """Predicted beside measured: what the plan of a run said of memory, time and cost, and what came out.
 
-`read` alone knows the layout of plan.json. The rows are the same for every kind of recipe; which of them a run has depends on its plan.
+The rows are the same for every kind of recipe; which of them a run has depends on its plan.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Iterator
 from typing import Any
 
+from podwright.errors import UserError
+from podwright.plan.document import Plan, StepEntry
 from podwright.report.comparison.comparable import inner
 from podwright.report.records import Records, Result, known, number
 from podwright.rundir import Ending, RunDir
 
-NOTHING = "Nothing was predicted: memory needs a slice whose devices are known, time a plan that compiles."
+NOTHING = "Nothing was predicted: a plan predicts memory and time for a slice whose devices are known."
 NOTE = (
     "Error: measured / predicted − 1. Devices count one peak of memory for all programs. Predicted hours are those of steps, tests and "
     "warm start; measured ones include loading, compiling and checkpoints. Sampled completions are predicted at their maximum length."
 )
 NOT_MEASURED = "not measured"
 
-# what, unit, where plan.json's `step` has it, where result.json has it
+# what, unit, the field of the plan's step, where result.json has it
 _RATES = (
     ("time of a step", "s", "step_s", "steady_state.step_s"),
     ("completions", "completions/s", "completions_per_s", "steady_state.sequences_per_s"),
@@ -29,46 +29,44 @@ _RATES = (
     ("model FLOPs per device", "TFLOP/s", "tflops_per_device", "steady_state.tflops_per_device"),
     ("model FLOPs utilisation", "fraction of peak", "mfu", "steady_state.mfu"),
 )
+_TOTALS = (
+    ("time of the run", "h", "hours"),
+    ("chip-hours", "h", "chip_hours"),
+    ("cost", "at the plan's price", "cost"),
+)
 
 
-@dataclasses.dataclass(frozen=True)
-class Prediction:
-    """Of a plan, what a run can be compared with."""
-
-    memory_gib: dict[str, float]
-    """per device, by program"""
-    source: str
-    """of the memory: "compiled" or "estimated" """
-    step: dict[str, Any]
-    """times as `podwright plan --json` has them; {} where nothing was compiled"""
-
-
-def read(run: RunDir) -> Prediction:
-    """From plan.json; without one, or with a damaged one, nothing is predicted."""
+def read(run: RunDir) -> Plan | None:
+    """plan.json; None without one, with a damaged one or with that of another version."""
     try:
-        plan = json.loads(run.plan.read_text())
-    except (OSError, ValueError):
-        plan = None
-    plan = plan if isinstance(plan, dict) else {}
-    compiled = _by_name(plan.get("programs"), "hbm_gib")
-    memory = compiled or _by_name(plan.get("memory"), "estimated_gib")
-    step = plan.get("step")
-    return Prediction(memory, "compiled" if compiled else "estimated", step if isinstance(step, dict) else {})
+        return Plan.read(run.plan)
+    except UserError:
+        return None
 
 
-def rows(prediction: Prediction, records: Records, figures: Result) -> list[dict[str, Any]]:
+def rows(plan: Plan | None, records: Records, figures: Result) -> list[dict[str, Any]]:
     """A row for each thing predicted: {what, unit, predicted, measured, error, source}; `measured` is None where nothing measured it."""
-    found = [*_memory(prediction, records), *_times(prediction.step, figures), *_totals(prediction.step, figures)]
+    if plan is None:
+        return []
+    found = [*_memory(plan, records)]
+    if plan.step:
+        found += [*_times(plan.step, figures), *_totals(plan.step, figures)]
     return [row for row in found if row["predicted"] is not None]
 
 
-def _memory(prediction: Prediction, records: Records) -> Iterator[dict[str, Any]]:
-    need = prediction.memory_gib
+def _memory(plan: Plan, records: Records) -> Iterator[dict[str, Any]]:
+    compiled = {p.name: p.hbm_gib for p in plan.programs if p.hbm_gib is not None}
+    need = compiled or {e.name: e.estimated_gib for e in plan.memory}
     if not need:
         return
-    yield _row("peak memory per device", "GiB", max(need.values()), _peak_gib(records), prediction.source)
+    source = _source(estimated=not compiled)
+    yield _row("peak memory per device", "GiB", max(need.values()), _peak_gib(records), source)
     for name, gib in need.items() if len(need) > 1 else ():
-        yield _row(f"memory of {name}", "GiB", gib, None, prediction.source)
+        yield _row(f"memory of {name}", "GiB", gib, None, source)
+
+
+def _source(*, estimated: bool) -> str:
+    return "estimated" if estimated else "compiled"
 
 
 def _peak_gib(records: Records) -> float | None:
@@ -78,28 +76,24 @@ def _peak_gib(records: Records) -> float | None:
     return max(known(records.steps(), "peak_memory_gib"), default=None)
 
 
-def _times(step: dict[str, Any], figures: Result) -> Iterator[dict[str, Any]]:
-    parts = _by_name(step.get("programs"), "seconds")
-    for what, unit, key, measured in _RATES:
-        yield _row(what, unit, number(step.get(key)), number(inner(figures, measured)), "compiled")
-        for name, seconds in parts.items() if key == "step_s" and len(parts) > 1 else ():
-            yield _row(f"{what}: {name}", unit, seconds, number(inner(figures, f"steady_state.{name}_s")), "compiled")
+def _times(step: StepEntry, figures: Result) -> Iterator[dict[str, Any]]:
+    source = _source(estimated=step.estimated)
+    for what, unit, field, measured in _RATES:
+        yield _row(what, unit, getattr(step, field), number(inner(figures, measured)), source)
+        for part in step.programs if field == "step_s" and len(step.programs) > 1 else ():
+            spent = number(inner(figures, f"steady_state.{part.name}_s"))
+            yield _row(f"{what}: {part.name}", unit, part.seconds, spent, source)
 
 
-def _totals(step: dict[str, Any], figures: Result) -> Iterator[dict[str, Any]]:
+def _totals(step: StepEntry, figures: Result) -> Iterator[dict[str, Any]]:
     """Of the run as a whole, measured when it has finished."""
-    predicted, seconds = {}, number(inner(figures, "wall_time.total_s"))
-    for key in ("hours", "chip_hours", "cost"):
-        predicted[key] = number(inner(step, f"run.{key}"))
+    seconds = number(inner(figures, "wall_time.total_s"))
     hours = seconds / 3600 if seconds is not None and figures["ending"] == Ending.FINISHED else None
-    for key, what, unit in (
-        ("hours", "time of the run", "h"),
-        ("chip_hours", "chip-hours", "h"),
-        ("cost", "cost", "at the plan's price"),
-    ):
-        each = _ratio(predicted[key], predicted["hours"])  # chips, or money, an hour
+    for what, unit, field in _TOTALS:
+        predicted = getattr(step.run, field)
+        each = _ratio(predicted, step.run.hours)  # chips, or money, an hour
         measured = None if hours is None or each is None else hours * each
-        yield _row(what, unit, predicted[key], measured, "compiled")
+        yield _row(what, unit, predicted, measured, _source(estimated=step.estimated))
 
 
 def _row(what: str, unit: str, predicted: float | None, measured: float | None, source: str) -> dict[str, Any]:
@@ -116,11 +110,3 @@ def _row(what: str, unit: str, predicted: float | None, measured: float | None, 
 
 def _ratio(value: float | None, of: float | None) -> float | None:
     return None if value is None or not of else value / of
-
-
-def _by_name(entries: Any, key: str) -> dict[str, float]:
-    """{name: entry[key]} of a list of entries, those that are numbers."""
-    entries = entries if isinstance(entries, list) else []
-    return {
-        str(e.get("name")): value for e in entries if isinstance(e, dict) and (value := number(e.get(key))) is not None
-    }

@@ -1,22 +1,20 @@
 """`podwright run` as a user types it, on the real trainer: smoke runs of the demo and of the real GSM8K files."""
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.e2e.trainer import ROOT, environment
+
 GSM8K = ROOT.parent / "shared" / "data" / "gsm8k"
 
 
 def podwright(*argv, timeout=500):
-    env = os.environ | {"XLA_FLAGS": ""}  # one device, as on a user's machine
-    done = subprocess.run(
-        [sys.executable, "-m", "podwright", *argv], cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout
-    )
+    command = [sys.executable, "-m", "podwright", *argv]
+    env = environment()  # one device, as on a user's machine
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 

@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+from podwright.plan.document import Plan
 from podwright.recipe.load import load
 from podwright.rundir import RunDir, append_jsonl, write_json
 
@@ -38,12 +39,6 @@ class Made:
         pretrains = self.model.kind == "pretrain"
         self.environment = ENVIRONMENT | ({"num_active_params": 402_816, "data": DATA} if pretrains else {})
         write_json(self.run.recipe, self.model.model_dump(mode="json"))
-
-    def plan(self, **entries: Any) -> Made:
-        """A plan.json that says nothing but `entries`."""
-        document = {"ok": True, "findings": [], "memory": [], "programs": [], "step": {}}
-        write_json(self.run.plan, document | {"recipe": self.model.name, "target": "local", "slice": None} | entries)
-        return self
 
     def event(self, event: str, takes: float = 0.0, **values: Any) -> Made:
         append_jsonl(self.run.events, {"event": event, "time": self.clock, "attempt": self.attempt, **values})
@@ -186,24 +181,40 @@ def samples(made: Made, when: str) -> Made:
     return made
 
 
-# of 40 steps, as `podwright plan --compile --price 2` says it
-COMPILED_PLAN: dict[str, Any] = {
-    "programs": [
-        {"name": "rollout", "hbm_gib": 0.52, "limit_gib": 31.25, "predicted_s": 0.5},
-        {"name": "update", "hbm_gib": 0.66, "limit_gib": 31.25, "predicted_s": 0.4},
-    ],
-    "step": {
-        "programs": [
-            {"name": "rollout", "runs": 1, "seconds": 0.5, "bound": "memory"},
-            {"name": "update", "runs": 1, "seconds": 0.4, "bound": "compute"},
-        ],
-        "step_s": 0.9,
-        "completions_per_s": 142.0,
-        "tokens_per_s_per_device": 4_550.0,
-        "mfu": None,
-        "run": {"steps": 40, "hours": 0.025, "chip_hours": 0.05, "price": 2.0, "cost": 0.1},
-        "notes": [],
-    },
+def compiled_plan() -> Plan:
+    """Of a GRPO run of 40 steps, as `podwright plan --compile --price 2` makes it."""
+    fits = {"verdict": "fits", "limit_gib": 31.25, "compile_s": 9.0, "cached": False, "resident_gib": {}, "error": ""}
+    seconds = {"rollout": (0.52, 0.5), "update": (0.66, 0.4)}
+    return Plan.model_validate(
+        EMPTY_PLAN
+        | {
+            "programs": [
+                {"name": n, "hbm_gib": gib, "predicted_s": s, "notes": [], **fits} for n, (gib, s) in seconds.items()
+            ],
+            "step": {
+                "estimated": False,
+                "programs": [{"name": n, "runs": 1, "seconds": s, "bound": None} for n, (_, s) in seconds.items()],
+                "step_s": 0.9,
+                "completions_per_s": 142.0,
+                "tokens_per_s_per_device": 4_550.0,
+                "mfu": None,
+                "run": RUN_TOTALS,
+                "notes": [],
+            },
+        }
+    )
+
+
+EMPTY_PLAN = {"recipe": "made", "target": "local", "slice": None, "verdict": "ok", "findings": []}
+RUN_TOTALS = {
+    "steps": 40,
+    "evaluations": 4,
+    "steps_s": 36.0,
+    "evaluations_s": 54.0,
+    "hours": 0.025,
+    "chip_hours": 0.05,
+    "price": 2.0,
+    "cost": 0.1,
 }
 
 

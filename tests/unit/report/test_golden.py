@@ -17,7 +17,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "report"
 
 def pages(folder: Path) -> dict[str, str]:
     run = made_runs.finished(folder / "made", steps=40, recipe=str(GOLDEN / "recipe.yaml"))
-    write_json(run.plan, made_runs.COMPILED_PLAN)
+    write_json(run.plan, made_runs.compiled_plan().document())
     page.write(run, folder / "README.md")
     return {
         "report.md": normalised((run.report / "report.md").read_text(), folder),

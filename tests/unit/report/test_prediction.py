@@ -32,7 +32,7 @@ def with_plan(run: RunDir, plan: Any, **environment: Any) -> RunDir:
 
 
 def test_a_compiled_plan_is_compared_in_memory_time_and_cost(tmp_path: Path) -> None:
-    run = with_plan(made_runs.finished(tmp_path / "made", 40), made_runs.COMPILED_PLAN, **TPU)
+    run = with_plan(made_runs.finished(tmp_path / "made", 40), made_runs.compiled_plan().document(), **TPU)
     got, rows = result(run), predicted(run)
     steady = got["steady_state"]
     assert {row["source"] for row in rows.values()} == {"compiled"}
@@ -53,13 +53,13 @@ def test_a_compiled_plan_is_compared_in_memory_time_and_cost(tmp_path: Path) -> 
 
 
 def test_hours_and_cost_of_a_run_that_has_not_finished_are_not_measured(tmp_path: Path) -> None:
-    rows = predicted(with_plan(made_runs.stopped(tmp_path / "made"), made_runs.COMPILED_PLAN, **TPU))
+    rows = predicted(with_plan(made_runs.stopped(tmp_path / "made"), made_runs.compiled_plan().document(), **TPU))
     assert [rows[what]["measured"] for what in ("time of the run", "chip-hours", "cost")] == [None] * 3
     assert rows["time of a step"]["error"] is not None
 
 
 def test_the_memory_of_a_cpu_is_not_measured(tmp_path: Path) -> None:
-    run = with_plan(made_runs.finished(tmp_path / "made", 8), {"memory": MEMORY})
+    run = with_plan(made_runs.finished(tmp_path / "made", 8), made_runs.EMPTY_PLAN | {"memory": MEMORY})
     (row,) = result(run)["predicted"]
     assert (row["what"], row["measured"], row["error"], row["source"]) == (
         "peak memory per device",
@@ -78,16 +78,19 @@ def test_the_memory_of_a_cpu_is_not_measured(tmp_path: Path) -> None:
 def test_every_kind_of_recipe_has_the_table(tmp_path: Path, recipe: str) -> None:
     made = made_runs.Made(tmp_path / "made", recipe)
     made.environment |= TPU
-    made.plan(memory=MEMORY, step={"step_s": 2.0, "programs": [{"name": "update", "seconds": 2.0}]}).start()
+    update = {"name": "update", "runs": 1, "seconds": 2.0, "bound": None}
+    step = {"estimated": True, "programs": [update], "step_s": 2.0, "tokens_per_s_per_device": 9.0, "mfu": None}
+    step |= {"run": made_runs.RUN_TOTALS, "notes": []}
+    write_json(made.run.plan, made_runs.EMPTY_PLAN | {"memory": MEMORY, "step": step})
+    made.start()
     for step in range(1, 6):
         made.metric(made.model.kind, step, 2.5, peak_memory_gib=1.0)
     made.end(step=5)
-    assert [(r["what"], r["error"]) for r in result(made.run)["predicted"]] == [
-        ("peak memory per device", pytest.approx(0.25)),
-        ("time of a step", pytest.approx(0.25)),
-    ]
+    rows = predicted(made.run)
+    for what in ("peak memory per device", "time of a step"):
+        assert (rows[what]["error"], rows[what]["source"]) == (pytest.approx(0.25), "estimated")
     page.write(made.run)
-    assert "| time of a step | 2.00 | 2.50 | +25.0 % | s | compiled |" in (made.run.report / "report.md").read_text()
+    assert "| time of a step | 2.00 | 2.50 | +25.0 % | s | estimated |" in (made.run.report / "report.md").read_text()
     assert '<td class="num">+25.0 %</td>' in (made.run.report / "report.html").read_text()
 
 
@@ -112,12 +115,14 @@ def test_what_the_command_line_plans_is_read_back(tmp_path: Path, capsys: pytest
     rows = predicted(with_plan(made_runs.finished(tmp_path / "made", 8), plan, **TPU))
     need = {entry["name"]: entry["estimated_gib"] for entry in plan["memory"]}
     assert need and rows["peak memory per device"]["predicted"] == max(need.values())
-    assert {f"memory of {name}" for name in need} | {"peak memory per device"} == set(rows)
+    assert {f"memory of {name}" for name in need} < set(rows)
+    assert rows["time of a step"]["predicted"] == plan["step"]["step_s"]
+    assert {row["source"] for row in rows.values()} == {"estimated"}
 
 
 def test_a_comparison_has_the_predictions_of_each_run(tmp_path: Path) -> None:
-    planned = with_plan(made_runs.finished(tmp_path / "a", 40), made_runs.COMPILED_PLAN, **TPU)
-    unplanned = with_plan(made_runs.finished(tmp_path / "b", 40, seed=1), {}, **TPU)
+    planned = with_plan(made_runs.finished(tmp_path / "a", 40), made_runs.compiled_plan().document(), **TPU)
+    unplanned = with_plan(made_runs.finished(tmp_path / "b", 40, seed=1), made_runs.EMPTY_PLAN, **TPU)
     document = side_by_side.write([planned, unplanned], tmp_path / "out")
     (row,) = [row for row in document["predicted"] if row["what"] == "time of a step"]
     assert row["runs"][0]["predicted"] == 0.9 and row["runs"][1] is None
