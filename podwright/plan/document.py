@@ -206,7 +206,7 @@ class Plan(PlanRecord):
             key = ".".join(map(str, e.errors()[0]["loc"]))
             what = f"{path} was written by another version of Podwright: {key or 'it'} is not as expected"
             raise UserError(what, "type podwright plan RECIPE for a new one") from e
-        except (OSError, ValueError, AttributeError) as e:
+        except (OSError, ValueError, AttributeError, TypeError) as e:
             raise UserError(
                 f"{path} cannot be read ({type(e).__name__})", "type podwright plan RECIPE for a new one"
             ) from e

@@ -15,7 +15,7 @@ from podwright.recipe import load
 from podwright.recipe.models import MODELS
 
 LIMIT = 31.25 * GIB
-SCORES = dump.Allocation(16 * GIB, "f32[8,8,8,4096,2048]", "dot_general (models/attention.py:44 grouped)")
+SCORES = dump.BufferAllocation(16 * GIB, "f32[8,8,8,4096,2048]", "dot_general (models/attention.py:44 grouped)")
 
 
 COST = costs.ProgramCost(9e14, 4e12, 0.0, 0.0, 3.98, "hbm", (costs.Traffic("all-gather", "fsdp", 3 * GIB, 226),))
