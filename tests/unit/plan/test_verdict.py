@@ -155,6 +155,17 @@ def test_a_plan_shows_seconds_and_money(capsys, tmp_path, monkeypatch):
     assert json.loads(capsys.readouterr().out)["step"] == {}, "what will not run takes no time"
 
 
+def test_a_run_compiles_first_and_keeps_what_was_predicted(capsys, tmp_path, monkeypatch):
+    """What the compiler would say is given; the run is not started."""
+    found = [dataclasses.replace(compiled(name), cost=COST) for name in ("update", "score", "rollout", "evaluate")]
+    monkeypatch.setattr(verdict.aot, "compile_all", lambda *a, **k: found)
+    recipe = ["qwen3-tiny-arithmetic-grpo", "--runs", str(tmp_path / "runs")]
+    assert main(["run", *recipe, "--on", "cpu-1", "--compile", "--dry-run", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [p["name"] for p in shown["programs"]] == ["update", "score", "rollout", "evaluate"]
+    assert shown["verdict"] == "ok" and shown["step"]["step_s"] > 0 and shown["step"]["estimated"] is False
+
+
 @pytest.mark.parametrize(
     ("price", "arguments", "said"),
     [
