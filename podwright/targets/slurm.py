@@ -374,29 +374,14 @@ def _returncode(record: dict[str, Any] | None) -> int | None:
     return 128 - code if code is not None and code > 128 else code
 
 
-_WHY = {
-    "fruitless": Polled(
-        Process.ENDED,
-        ending=Ending.TIMED_OUT,
-        detail="three starts came to no checkpoint that the last one had not, so the job was not queued again",
-        fix="raise time of the target, or lower checkpoint.every_n_steps, then resume the run",
-    ),
-    "refused": Polled(
-        Process.ENDED,
-        ending=Ending.TIMED_OUT,
-        detail="the trainer saved and left as it was warned to; SLURM would not queue the job again",
-    ),
-}
-
-
 def _ended(run: RunDir, number: int, job: _Job) -> Polled:
     record = _record(run, number)
     if job.state == "FAILED" and record is None:
         meaning = slurm_states.LAUNCH_FAILED
     else:
         meaning = slurm_states.ENDED[job.state]
-    if meaning.ending is None and (why := (record or {}).get("why")) in _WHY:
-        return _WHY[why]
+    if meaning.ending is None and (why := (record or {}).get("why")) in slurm_states.BY_RECORD:
+        return slurm_states.BY_RECORD[why]
     detail = f"job {job.number}, {job.state}: {meaning.detail}" if meaning.ending else ""
     hosts = slurm_states.failed_hosts(_text(run.log(number)))
     return Polled(
@@ -408,7 +393,9 @@ def _forgotten(run: RunDir, number: int, accepted: re.Match[str] | None) -> Poll
     """SLURM knows of no such job: it never came to be, or it ended a while ago."""
     record = _record(run, number)
     if record is not None:
-        return replace(_WHY.get(record.get("why", ""), Polled(Process.ENDED)), returncode=_returncode(record))
+        return replace(
+            slurm_states.BY_RECORD.get(record.get("why", ""), Polled(Process.ENDED)), returncode=_returncode(record)
+        )
     if accepted is None:
         return Polled(Process.ABSENT)
     detail = f"job {accepted[1]} was never started, and SLURM has forgotten it: somebody may have cancelled it"

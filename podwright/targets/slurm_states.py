@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from podwright.rundir import Ending
+from podwright.targets.base import Polled, Process
 
 
 @dataclass(frozen=True)
@@ -113,3 +114,19 @@ def remedy(said: str) -> str:
     return next(
         (fix for sign, fix in REFUSED.items() if sign in said.lower()), "change the target, then resume the run"
     )
+
+
+BY_RECORD = {
+    "fruitless": Polled(
+        Process.ENDED,
+        ending=Ending.TIMED_OUT,
+        detail="three starts came to no checkpoint that the last one had not, so the job was not queued again",
+        fix="raise time of the target, or lower checkpoint.every_n_steps, then resume the run",
+    ),
+    "refused": Polled(
+        Process.ENDED,
+        ending=Ending.TIMED_OUT,
+        detail="the trainer saved and left as it was warned to; SLURM would not queue the job again",
+    ),
+}
+"""by the `why` of ended.json, which the batch script writes"""

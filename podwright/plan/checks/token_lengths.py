@@ -12,7 +12,7 @@ from podwright.plan.findings import Finding
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.shell import Shell
 
-_PATIENCE_S = 15.0  # lines without end are left to the guess
+_PATIENCE_S = 60.0  # a busy machine takes as long; a file without end is left to the guess
 
 
 def counted(recipe: MultimodalRecipe, found: list[Finding]) -> list[Finding]:

@@ -31,7 +31,7 @@ from podwright.shell import Shell
 from podwright.slices import Slice
 
 PACKAGE = Path(__file__).resolve().parents[2]
-READING = ("compile", "dump", "costs", "hlo", "loops", "work", "roofline", "calibrate")
+READING = ("compile", "dump", "costs", "hlo", "loops", "work", "roofline", "links", "calibrate")
 COMPILED_IN = (
     "train",
     "models",
@@ -197,7 +197,7 @@ def _read(path: Path) -> Compiled | None:
         return None
     memory, cost = value["memory"], value["cost"]
     if memory:
-        memory = dump.Memory(**memory | {"largest": tuple(dump.Allocation(**a) for a in memory["largest"])})
+        memory = dump.Memory(**memory | {"largest": tuple(dump.BufferAllocation(**a) for a in memory["largest"])})
     if cost:
         parts = tuple((part, phase, seconds) for part, phase, seconds in cost["parts"])
         cost = costs.ProgramCost(

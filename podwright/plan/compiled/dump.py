@@ -23,7 +23,7 @@ LARGEST = 8
 
 
 @dataclass(frozen=True)
-class Allocation:
+class BufferAllocation:
     size_bytes: int
     shape: str
     what: str
@@ -41,7 +41,7 @@ class Memory:
     """beyond the aliased ones"""
     temporaries: int
     constants: int
-    largest: tuple[Allocation, ...]
+    largest: tuple[BufferAllocation, ...]
     """of the temporaries, none twice for the same place in memory"""
     host: int = 0
     """of the host's memory, for what is offloaded there"""
@@ -67,7 +67,9 @@ def memory(folder: Path) -> Memory:
     named = Names(folder)
     return Memory(
         **totals,
-        largest=tuple(Allocation(size, shape, named.of(instruction)) for size, instruction, shape in _distinct(values)),
+        largest=tuple(
+            BufferAllocation(size, shape, named.of(instruction)) for size, instruction, shape in _distinct(values)
+        ),
     )
 
 

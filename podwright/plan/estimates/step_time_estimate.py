@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podwright.accelerators import Accelerator
-from podwright.plan.compiled.roofline import EFFICIENCIES, Efficiency, Links
+from podwright.plan.compiled.links import Links
+from podwright.plan.compiled.roofline import EFFICIENCIES, Efficiency
 from podwright.plan.compiled.step_time import runs
 from podwright.plan.compiled.work import Collective
 from podwright.plan.estimates.layers import OPERAND, dense_layer, place

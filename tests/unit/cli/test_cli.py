@@ -83,7 +83,7 @@ def test_a_run_that_the_plan_refuses_is_not_started(call: Any, folder: Path) -> 
     assert not list(folder.glob("runs/*/journal.jsonl"))
 
 
-def test_a_run_compiles_first_and_keeps_what_was_predicted(call: Any, folder: Path) -> None:
+def test_what_a_run_cannot_compile_or_search_is_refused(call: Any, folder: Path) -> None:
     cache = ["--cache", str(folder / "cache")]
     code, _, err = call("run", *GOOD, "--on", "local", "--compile", "--dry-run", *cache)
     assert (code, err) == (

@@ -15,7 +15,7 @@ from podwright.recipe import load
 from podwright.recipe.models import MODELS
 
 LIMIT = 31.25 * GIB
-SCORES = dump.Allocation(16 * GIB, "f32[8,8,8,4096,2048]", "dot_general (models/attention.py:44 grouped)")
+SCORES = dump.BufferAllocation(16 * GIB, "f32[8,8,8,4096,2048]", "dot_general (models/attention.py:44 grouped)")
 
 
 COST = costs.ProgramCost(9e14, 4e12, 0.0, 0.0, 3.98, "hbm", (costs.Traffic("all-gather", "fsdp", 3 * GIB, 226),))
@@ -153,6 +153,17 @@ def test_a_plan_shows_seconds_and_money(capsys, tmp_path, monkeypatch):
     found[0] = dataclasses.replace(found[0], verdict="too large")
     assert main([*argv, "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["step"] == {}, "what will not run takes no time"
+
+
+def test_a_run_compiles_first_and_keeps_what_was_predicted(capsys, tmp_path, monkeypatch):
+    """What the compiler would say is given; the run is not started."""
+    found = [dataclasses.replace(compiled(name), cost=COST) for name in ("update", "score", "rollout", "evaluate")]
+    monkeypatch.setattr(verdict.aot, "compile_all", lambda *a, **k: found)
+    recipe = ["qwen3-tiny-arithmetic-grpo", "--runs", str(tmp_path / "runs")]
+    assert main(["run", *recipe, "--on", "cpu-1", "--compile", "--dry-run", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [p["name"] for p in shown["programs"]] == ["update", "score", "rollout", "evaluate"]
+    assert shown["verdict"] == "ok" and shown["step"]["step_s"] > 0 and shown["step"]["estimated"] is False
 
 
 @pytest.mark.parametrize(
