@@ -156,8 +156,8 @@ def _cause(e: BaseException) -> Cause | None:
     status = _status(e, library)
     if status is not None:
         return _of_status(status, str(e))
-    if library == "google" and ("Refresh" in type(e).__name__ or "Credentials" in type(e).__name__):
-        return Cause.LOGIN
+    if type(e).__module__ == "google.auth.exceptions" and type(e).__name__ != "TransportError":
+        return Cause.NETWORK if getattr(e, "retryable", False) else Cause.LOGIN
     if library in _CLIENTS or isinstance(e, asyncio.TimeoutError):
         return Cause.NETWORK
     if isinstance(e, OSError):
