@@ -19,6 +19,7 @@ from podwright.train import atomic_dir, checkpoint
 from podwright.train.grpo import evaluate as evaluation
 from podwright.train.grpo import program, prompts, start
 from podwright.train.mesh import make_mesh
+from podwright.train.run_storage import RunStorage
 
 Tree = Any
 GENERATED_TRAIN, GENERATED_TEST = 8000, 500  # the demo's sizes
@@ -122,12 +123,13 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
     dims = start.dimensions(recipe, source)
     tokenizer = Tokenizer.load(source.path or run.tokenizer)
     setup = program.GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
-    checkpoints = checkpoint.Checkpoints(run.checkpoints, None)
+    storage = RunStorage.of(run)
+    checkpoints = checkpoint.Checkpoints(storage, None)
     if checkpoints.latest() is None:
-        if not run.start.exists():
+        if not storage.exists("start"):
             raise UserError(f"run {run.name} has no checkpoint yet", f"type: podwright resume {run.typed}")
-        return setup, tokenizer, checkpoint.load_weights(run.start, param.abstract(qwen3.declare(dims), mesh)), 0
+        return setup, tokenizer, checkpoint.load_weights(storage, param.abstract(qwen3.declare(dims), mesh)), 0
     found = checkpoints.restore({"params": param.abstract(setup.declared, mesh)}, part=True)
     if found.damaged:
         print(f"newer checkpoints are damaged: {', '.join(map(str, found.damaged))}", file=sys.stderr)
-    return setup, tokenizer, lora.policy(found.state["params"], start.base(run, source, setup)), found.step
+    return setup, tokenizer, lora.policy(found.state["params"], start.base(storage, source, setup)), found.step
