@@ -158,7 +158,7 @@ def recipe_of(run: RunDir) -> Record:
     """recipe.json, the parts that every verb reads among it; UserError where it is damaged."""
     try:
         found = json.loads(run.recipe.read_text())
-        found["training"]["max_steps"]
+        found["training"]["max_steps"], found["kind"]
     except (OSError, ValueError, KeyError, TypeError) as e:
         what = f"{run.recipe} cannot be read ({type(e).__name__})"
         raise UserError(what, "bring it back from a copy, or start the run again under another name") from e
@@ -215,7 +215,10 @@ def flat(values: Record, keys: Collection[str] = (), prefix: str = "") -> Record
 
 def main_stage(recipe: Record) -> str:
     """The stage whose steps are the steps of the run; it is named like the kind of its recipe."""
-    return str(recipe.get("kind") or "grpo")
+    kind = recipe.get("kind")
+    if not isinstance(kind, str) or not kind:
+        raise UserError(f"a recipe.json without a kind: kind={kind!r}", "start the run again under another name")
+    return kind
 
 
 def read_metrics(path: Path) -> dict[str, list[Record]]:
