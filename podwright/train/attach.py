@@ -11,21 +11,17 @@ from podwright.errors import UserError
 from podwright.rundir import RunDir
 from podwright.train import run_storage
 from podwright.train.mesh import anywhere, from_first, together
-from podwright.train.run_storage import RunStorage
+from podwright.train.run_storage import AttemptStart, RunStorage
 
 _PATIENCE_S = 5.0  # in which a network file system shows a new file to the other hosts
 
 
-def attach(run: RunDir, url: str, attempt: int, allocation: str, takeover: bool) -> RunStorage:
+def attach(run: RunDir, start: AttemptStart) -> RunStorage:
     """Every process must call it. UserError in all of them when another attempt has the storage."""
-    first = jax.process_index() == 0
+    first, url = jax.process_index() == 0, start.url
     with together():
         run_storage.remember(run, url)
         storage = RunStorage(run, url)
-        if storage.in_bucket:
-            from podwright.train import patient_gcs
-
-            patient_gcs.install()
     shares = storage.in_bucket or _share_a_disk(storage)
     if url and not shares:
         raise UserError(
@@ -34,7 +30,8 @@ def attach(run: RunDir, url: str, attempt: int, allocation: str, takeover: bool)
     storage.gathered = not shares
     with together():
         if first:
-            storage.claim(attempt, allocation, takeover)
+            storage.claim(start.number, start.allocation, start.takeover)
+            start.storage = storage
     return storage
 
 

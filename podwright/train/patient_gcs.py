@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import time
 from typing import Any
@@ -11,8 +12,15 @@ from podwright.storage import base
 
 
 def install() -> None:
-    """For this process, before orbax first opens such a path. gcsfs itself gives up after six tries, about half a minute."""
+    """For this process, before orbax opens such a path; harmless when repeated. gcsfs itself gives up after six tries, about half a minute."""
     import fsspec
+
+    for protocol in ("gs", "gcs"):
+        fsspec.register_implementation(protocol, _patient_class(), clobber=True)
+
+
+@functools.cache
+def _patient_class() -> type[Any]:
     from gcsfs.core import GCSFileSystem
 
     class PatientFileSystem(GCSFileSystem):
@@ -34,5 +42,4 @@ def install() -> None:
                 await asyncio.sleep(min(pause * random.uniform(0.5, 1.0), left))
                 pause = min(2 * pause, base.LONGEST_PAUSE_S)
 
-    for protocol in ("gs", "gcs"):
-        fsspec.register_implementation(protocol, PatientFileSystem, clobber=True)
+    return PatientFileSystem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import secrets
 import shutil
@@ -112,6 +113,23 @@ class RunStorage:
 
     def unmark(self, name: str) -> None:
         Path(self.root, name).unlink(missing_ok=True)
+
+
+@dataclasses.dataclass
+class AttemptStart:
+    """What a trainer is started with, and the storage that it then has."""
+
+    number: int
+    url: str = ""
+    allocation: str = ""
+    takeover: bool = False
+    """whether the launcher knows that no process of an earlier attempt is left"""
+    storage: RunStorage | None = None
+
+    def finish(self) -> None:
+        """Of the first process, after exit.json."""
+        if self.storage:
+            self.storage.finish()
 
 
 def remember(run: RunDir, url: str) -> None:

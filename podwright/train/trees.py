@@ -12,7 +12,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import path as ocp_path
 
-from podwright.train import gathered
+from podwright.train import gathered, patient_gcs
 from podwright.train.run_storage import RunStorage
 
 Tree = Any
@@ -73,6 +73,8 @@ def _commit_class(storage: RunStorage, after: Callable[[], None]) -> type[Any]:
 
 
 def path(storage: RunStorage, name: str) -> epath.Path:
+    if storage.in_bucket:
+        patient_gcs.install()
     return epath.Path(f"{storage.root}/{name}")
 
 
