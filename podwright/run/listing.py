@@ -8,7 +8,7 @@ from typing import Any
 
 from podwright import targets
 from podwright.errors import UserError, nearest
-from podwright.run import journal
+from podwright.run import journal, mirror
 from podwright.run.journal import RunState
 from podwright.run.states import ENDINGS, Phase, advice
 from podwright.rundir import RunDir, recipe_of
@@ -37,7 +37,10 @@ _COLUMNS = [
 
 
 def find(runs: Path, name: str, or_log: bool = False) -> RunDir:
-    """The run called `name` in `runs`; the path of a run directory is taken too. `or_log`: a log file would have done too."""
+    """The run called `name` in `runs`; the path of a run directory is taken too, and the URL of a run that is kept in a storage,
+    which is brought to `runs` first. `or_log`: a log file would have done too."""
+    if "://" in name or mirror.is_storage(Path(name)):
+        return mirror.fetch(name, runs)
     for path in (runs / name, Path(name)):
         if (path / "journal.jsonl").is_file():
             return RunDir(path)
