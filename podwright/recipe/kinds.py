@@ -17,14 +17,13 @@ from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
+from podwright.rundir import TRAIN_COMMAND
 
 JaxRecipe = GrpoRecipe | PretrainRecipe
 """what is compiled before it runs, over a mesh"""
 TorchRecipe = MultimodalRecipe | ContrastiveRecipe
 """what takes a process for each device"""
 Recipe = JaxRecipe | TorchRecipe
-
-PODWRIGHT_TRAINER = ("{python}", "-m", "podwright.train", "{run_dir}", "--attempt", "{attempt}")
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ class RecipeKind:
     """a podwright.report.kinds.ReportPart"""
     trainer: str = ""
     """a podwright.train.entry.TrainerEntry; "" where the trainer is not ours"""
-    command: tuple[str, ...] = PODWRIGHT_TRAINER
-    """what starts an attempt, in the words of an argv; {python}, {run_dir} and {attempt} are filled in"""
+    command: tuple[str, ...] = TRAIN_COMMAND
+    """starts an attempt: the words of an argv, in which the target fills {python}, {run_dir}, {attempt} and {storage}"""
     traced: bool = False
     """whether jax's profiler can trace its steps"""
     shared_folder: bool = False

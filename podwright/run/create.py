@@ -8,14 +8,14 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe import kinds
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import fingerprint
 from podwright.run import journal
-from podwright.rundir import RunDir, write_json
+from podwright.run.states import BUDGETS, Budget
+from podwright.rundir import Record, RunDir, write_json
 
 _MOST_SEEDS = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -67,17 +67,26 @@ def seeded(recipe: Recipe, base: str, text: str, folders: Sequence[Path]) -> dic
     }
 
 
-def create(path: Path, recipe: Recipe, target: str, plan: dict[str, Any], profiled: Sequence[int] = ()) -> RunDir:
-    """Written beside `path` and renamed to it, so that a run directory is never half made."""
+def create(
+    path: Path,
+    recipe: Recipe,
+    target: str,
+    plan: Record,
+    profiled: Sequence[int] = (),
+    retries: int = BUDGETS[Budget.FAILURE],
+) -> RunDir:
+    """Written beside `path` and renamed to it, so that a run directory is never half made.
+
+    `plan`: the document of one; `retries`: of failures.
+    """
     part = RunDir(path.with_name(f".{path.name}.{os.getpid()}.part"))
     try:
         write_json(part.recipe, recipe.model_dump(mode="json"))
         write_json(part.plan, plan)
         if profiled:
             write_json(part.profiled, profiled)
-        journal.append(
-            part, "created", recipe=recipe.name, fingerprint=fingerprint(recipe), target=target, cwd=str(Path.cwd())
-        )
+        identity = {"recipe": recipe.name, "fingerprint": fingerprint(recipe)}
+        journal.append(part, "created", **identity, target=target, cwd=str(Path.cwd()), retries=retries)
         part.path.rename(path)
     except OSError:
         shutil.rmtree(part.path, ignore_errors=True)

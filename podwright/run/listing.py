@@ -8,11 +8,15 @@ from typing import Any
 
 from podwright import targets
 from podwright.errors import UserError, nearest
-from podwright.run import journal, mirror
+from podwright.run import cost, journal, mirror
+from podwright.run.allocations import AllocationRecord
+from podwright.run.decide import Observed
 from podwright.run.journal import RunState
-from podwright.run.states import ENDINGS, Phase, advice
-from podwright.rundir import RunDir, recipe_of
+from podwright.run.states import ENDINGS, AllocationPhase, Phase, advice
+from podwright.run.waiting import reason
+from podwright.rundir import RunDir, read_jsonl, recipe_of
 from podwright.targets.base import Process
+from podwright.targets.polling import Poller
 from podwright.watch import logs
 from podwright.watch.diagnose import outcome
 from podwright.watch.metrics import Progress
@@ -31,6 +35,8 @@ _COLUMNS = [
     "max_steps",
     "attempt",
     "created",
+    "allocation",
+    "usage",
     "run_dir",
     "report",
 ]
@@ -63,7 +69,7 @@ def log(run: RunDir, follow: bool, process: int = 0) -> Iterator[str]:
         raise UserError(
             f"run {run.name} has no log: nothing was started yet", f"`podwright resume {run.typed}` starts it"
         )
-    return logs.read(targets.find(state.target), state.handle, follow, process)
+    return logs.read(targets.of_handle(state.handle), state.handle, follow, process)
 
 
 def found(runs: Path) -> list[RunDir]:
@@ -110,17 +116,38 @@ def row(run: RunDir) -> dict[str, Any]:
         "max_steps": progress.total(progress.main),
         "attempt": state.attempt,
         "created": state.created,
+        "allocation": _allocation(state.allocation),
+        "usage": cost.as_json(cost.usage(read_jsonl(run.journal), journal.now())),
         "run_dir": str(run.path),
         "report": str(page) if (page := run.report / "report.html").exists() else None,
     }
+
+
+def _allocation(record: AllocationRecord | None) -> dict[str, Any] | None:
+    """The newest allocation by the journal; None where machines need no request."""
+    if record is None:
+        return None
+    where = {"name": record.request.name, "zone": record.request.zone, "number": record.number}
+    return {**where, "state": str(record.phase), "since": record.since, "reason": record.reason}
+
+
+def _machines(state: RunState, record: AllocationRecord) -> str:
+    """Why a run waits for the machines that it has requested, as the cloud tells now."""
+    cloud = Poller(targets.of_handle(record.target)).describe(record.request)
+    return reason(state, Observed(Process.ABSENT, cloud), "", journal.now())
 
 
 def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
     """State and ending; of a trainer that died while nobody followed it, as the next launcher will find it."""
     ending, detail, fix = state.ending, state.detail, state.fix
     phase: str = state.phase
+    record = state.allocation
+    if state.phase is Phase.READY and record and record.phase is not AllocationPhase.GONE:
+        phase, detail = "waiting", _machines(state, record)
+    elif state.phase is Phase.READY and state.capacity.refusals:
+        phase, detail = "waiting", reason(state, Observed(Process.ABSENT), "", journal.now())
     if phase in (Phase.RUNNING, Phase.STOPPING) and state.handle and state.attempt > state.ended_attempt:
-        polled = targets.find(state.target).poll(state.handle)
+        polled = targets.of_handle(state.handle).poll(state.handle)
         if polled.waiting:
             phase, detail = "waiting", polled.waiting
         elif polled.process is not Process.RUNNING:
