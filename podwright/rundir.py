@@ -2,13 +2,13 @@
 
 NAME/recipe.json      the resolved recipe                          launcher, once
      plan.json        what the plan found and chose                launcher, once
+     storage.json     where checkpoints and records are kept, if not here; inputs.json: what of the recipe is there
      journal.jsonl    decisions: one event a line                  launcher
      attempts/N/      log.txt, log-K.txt, pid.json, alive.lock,
                       exit.json (how it ended)                     never overwritten
                       exit-K.json, devices-K.csv, stacks-K.txt     trainer's process K
      latest           link to the newest attempt on a cluster      its job
-     profile.json     the steps to trace, if any                   launcher, once
-     profile/step-N/  jax's traces of them                         trainer
+     profile.json     the steps to trace, if any; profile/step-N/: jax's traces of them
      metrics.jsonl    {stage, step, time, attempt, figures ...}    trainer
      events.jsonl     {event, time, attempt, ...}: evaluations, checkpoints, notices
      samples.jsonl    {when, question, answer, completion, extracted, correct}
@@ -64,6 +64,7 @@ class Ending(enum.StrEnum):
     NOT_FINITE = "NOT_FINITE"
     STALLED = "STALLED"
     BAD_INPUT = "BAD_INPUT"
+    STORAGE_UNREACHABLE = "STORAGE_UNREACHABLE"
     CRASHED = "CRASHED"
     UNKNOWN = "UNKNOWN"
 
@@ -91,6 +92,15 @@ class RunDir:
         self.aligner = self.path / "aligner.pt"
         self.report = self.path / "report"
         self.trackers = self.path / "trackers"
+        self.storage = self.path / "storage.json"
+
+    @property
+    def storage_url(self) -> str:
+        """Where its checkpoints and records are kept; "" where that is this directory."""
+        try:
+            return str(json.loads(self.storage.read_text())["url"])
+        except FileNotFoundError:
+            return ""
 
     @property
     def typed(self) -> str:

@@ -45,8 +45,8 @@ class RecipeKind:
     """starts an attempt: the words of an argv, in which the target fills {python}, {run_dir}, {attempt} and {storage}"""
     traced: bool = False
     """whether jax's profiler can trace its steps"""
-    shared_folder: bool = False
-    """whether every process writes a part of a checkpoint, so that hosts need one folder or a bucket"""
+    uses_storage: bool = False
+    """whether its trainer keeps checkpoints and records in the storage of a target that has one"""
 
 
 KINDS: dict[str, RecipeKind] = {
@@ -60,7 +60,7 @@ KINDS: dict[str, RecipeKind] = {
             "podwright.report.kinds.grpo",
             "podwright.train.grpo.entry:ENTRY",
             traced=True,
-            shared_folder=True,
+            uses_storage=True,
         ),
         RecipeKind(
             "pretrain",
@@ -70,7 +70,7 @@ KINDS: dict[str, RecipeKind] = {
             "podwright.report.kinds.pretrain",
             "podwright.train.pretrain.entry:ENTRY",
             traced=True,
-            shared_folder=True,
+            uses_storage=True,
         ),
         RecipeKind(
             "multimodal",

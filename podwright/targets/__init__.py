@@ -51,15 +51,7 @@ class ResolvedTarget:
         """What stands in the way of runs (of a `kind` of recipe) as things are now; it may ask other machines."""
         if self.settings is None:
             return []
-        from podwright.recipe import kinds as recipe_kinds
-        from podwright.targets.base import Remark
-
-        remarks = self.open().check()
-        if kind and recipe_kinds.find(kind).shared_folder and not self.traits.shares_folder:
-            what = f"the hosts of {self.name} share no folder, and of a {kind} run every process writes its part of a checkpoint"
-            fix = "set runs of the target to a folder that the hosts and this machine share, or take one host"
-            remarks.append(Remark("error", what, fix))
-        return remarks
+        return self.open().check()
 
     def require_settings(self) -> Settings:
         """UserError for a slice, which is no target."""

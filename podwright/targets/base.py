@@ -32,8 +32,8 @@ class Traits:
     """whether it keeps runs out of each other's way"""
     ships_files: bool = False
     """whether it copies to its hosts the files that a recipe names"""
-    shares_folder: bool = True
-    """whether all its processes see one directory of the run"""
+    storage: str = ""
+    """where its runs are kept: a bucket, a folder, or "" for their directories"""
     excludes_hosts: bool = False
     """whether it can leave out hosts by name (`Job.exclude`)"""
     poll_s: float = 0.5

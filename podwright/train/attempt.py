@@ -17,8 +17,10 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.rundir import Ending, RunDir, recipe_of, write_json
+from podwright.storage.base import StorageFailure, failure_of
 from podwright.train import entry
 from podwright.train.emit import TrainingOutcome
+from podwright.train.run_storage import AttemptStart
 
 # What is said by the collectives of a CPU and of GPUs when the process at the other end has left.
 _PEER_GONE = re.compile(r"Gloo .*(closed|reset) by peer|remote process exited")
@@ -49,27 +51,41 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m podwright.train")
     parser.add_argument("run", type=Path)
     parser.add_argument("--attempt", type=int, default=1)
+    parser.add_argument("--storage", default="", metavar="URL", help="where checkpoints and records are kept")
+    parser.add_argument("--allocation", default="", metavar="NAME", help="of the machines, for whoever finds the claim")
+    parser.add_argument("--takeover", action="store_true", help="no process of an earlier attempt is left")
     args = parser.parse_args()
     run = RunDir(args.run)
+    start = AttemptStart(args.attempt, args.storage or run.storage_url, args.allocation, args.takeover)
     if "RANK" not in os.environ and (processes := _entry(run).num_processes(os.environ)) > 1:
         from podwright.train.multimodal.processes import launch
 
         launch.several(processes, sys.argv[1:], os.environ)
         return _status_of(run, args.attempt)
     number = int(os.environ.get("JAX_PROCESS_ID", os.environ.get("RANK", "0")))
-    record, fault, own = _guarded(run, args.attempt, StopRequest())
+    record, fault, own = _guarded(run, start, StopRequest())
     print(f"{record['ending']}: {record['detail']}; {record['fix']}".rstrip("; "), flush=True)
     if number == 0 or (fault and own):  # the first process may not live to tell the fault of another
         try:
             write_json(run.exit(args.attempt, number), record | {"time": time.time()})
         except OSError as e:
             print(f"exit.json cannot be written: {e}", flush=True)
+    if number == 0 and record["ending"] != Ending.STORAGE_UNREACHABLE:
+        _finish(start)
     status = STATUS.get(Ending(record["ending"]), 1)
     if status == STATUS[Ending.STOPPED] and "TORCHELASTIC_RUN_ID" in os.environ:
         status = 0  # torchrun takes any other for a fault, for which it would end those that are still saving
     if fault and ("JAX_COORDINATOR_ADDRESS" in os.environ or "MASTER_ADDR" in os.environ):
         os._exit(status)  # an orderly exit waits for the other processes, and they may be waiting for this one
     return status
+
+
+def _finish(start: AttemptStart) -> None:
+    """The last records go to the storage; what stands in the way changes no ending."""
+    try:
+        start.finish()
+    except UserError as e:
+        print(f"the last records are not in the storage: {e}", flush=True)
 
 
 def _entry(run: RunDir) -> entry.TrainerEntry:
@@ -88,16 +104,19 @@ def _status_of(run: RunDir, attempt: int) -> int:
         return 1
 
 
-def _guarded(run: RunDir, attempt: int, stopping: StopRequest) -> tuple[dict[str, Any], bool, bool]:
+def _guarded(run: RunDir, start: AttemptStart, stopping: StopRequest) -> tuple[dict[str, Any], bool, bool]:
     """The exit record of the training, whether it ended by a fault, and whether that was this process's own."""
     try:
-        outcome = _run(run, attempt, stopping)
+        outcome = _run(run, start, stopping)
+    except StorageFailure as e:
+        ending, detail, fix = explain(e, run)
+        return {"ending": str(ending), "step": None, "detail": detail, "fix": fix}, True, True
     except UserError as e:
         return {"ending": str(Ending.BAD_INPUT), "step": None, "detail": e.what, "fix": e.fix}, True, True
     except Exception as e:  # the one place where every fault becomes an ending
         traceback.print_exc()
         ending, detail, fix = explain(e, run)
-        elsewhere = run.fault_elsewhere(attempt)
+        elsewhere = run.fault_elsewhere(start.number)
         seen = {"ending": str(ending), "step": None, "detail": detail, "fix": fix}
         return elsewhere or seen, True, elsewhere is None and not _PEER_GONE.search(str(e))
     return (
@@ -107,15 +126,17 @@ def _guarded(run: RunDir, attempt: int, stopping: StopRequest) -> tuple[dict[str
     )
 
 
-def _run(run: RunDir, attempt: int, stopping: StopRequest) -> TrainingOutcome:
+def _run(run: RunDir, start: AttemptStart, stopping: StopRequest) -> TrainingOutcome:
     recipe = load.parse(recipe_of(run))
-    return entry.of(recipe.kind).train(run, attempt, stopping)
+    return entry.of(recipe.kind).train(run, start, stopping)
 
 
 def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     """The ending that a fault is, one line about it, and what to type."""
     first = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"[:300]
     again = f"then type: podwright resume {run.typed}"
+    if run.storage_url and (failure := failure_of(e, run.storage_url)):
+        return Ending.STORAGE_UNREACHABLE, failure.what, f"{failure.fix}, {again}"
     full = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or "No space left" in str(e) or "disk quota exceeded" in str(e).lower():
         return Ending.CRASHED, f"the disk of {run.path} is full", f"free some space, {again}"

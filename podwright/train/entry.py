@@ -16,7 +16,9 @@ from pydantic import BaseModel
 from podwright.errors import UserError
 from podwright.recipe import kinds, load
 from podwright.rundir import Record, RunDir, recipe_of
+from podwright.storage import inputs
 from podwright.train.emit import Emitter, TrainingOutcome
+from podwright.train.run_storage import AttemptStart
 
 if TYPE_CHECKING:
     from jax import Device
@@ -45,7 +47,7 @@ class TrainerEntry:
         """That this machine is to start for an attempt, where nobody has started several yet."""
         return 1
 
-    def train(self, run: RunDir, attempt: int, stopping: Stopping) -> TrainingOutcome:
+    def train(self, run: RunDir, start: AttemptStart, stopping: Stopping) -> TrainingOutcome:
         raise NotImplementedError(f"kind {self.kind} has no trainer here")
 
     def evaluate(self, path: Path, source: str, limit: int, overrides: Sequence[str]) -> Record:
@@ -78,7 +80,7 @@ def of(kind: object) -> TrainerEntry:
 
 
 @contextlib.contextmanager
-def in_jax(run: RunDir, schema: type[R], attempt: int, stopping: Stopping) -> Iterator[tuple[R, Emitter]]:
+def in_jax(run: RunDir, schema: type[R], start: AttemptStart, stopping: Stopping) -> Iterator[tuple[R, Emitter]]:
     """Joins the other processes of the attempt; yields the recipe and the emitter, with the run locked by the first process."""
     from podwright.train.mesh import start_processes, together
 
@@ -88,10 +90,12 @@ def in_jax(run: RunDir, schema: type[R], attempt: int, stopping: Stopping) -> It
 
     first = jax.process_index() == 0
     with together():
-        recipe = load.require(load.parse(recipe_of(run)), schema)
+        recipe = load.require(load.parse(inputs.localized(run, recipe_of(run))), schema)
         lock = locked(run) if first else None
     try:
-        yield recipe, Emitter(run, attempt, first)
+        from podwright.train.attach import attach
+
+        yield recipe, Emitter(run, start.number, first, attach(run, start))
     finally:
         if lock:
             lock.close()

@@ -12,6 +12,7 @@ from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record, RunDir
 from podwright.train.emit import TrainingOutcome
 from podwright.train.entry import Stopping, TrainerEntry, in_jax
+from podwright.train.run_storage import AttemptStart
 
 if TYPE_CHECKING:
     from jax import Device
@@ -24,8 +25,8 @@ _STOP_IDS = (0, 1)  # of programs that are only compiled, where their number alo
 class GrpoEntry(TrainerEntry):
     kind = "grpo"
 
-    def train(self, run: RunDir, attempt: int, stopping: Stopping) -> TrainingOutcome:
-        with in_jax(run, GrpoRecipe, attempt, stopping) as (recipe, emit):
+    def train(self, run: RunDir, start: AttemptStart, stopping: Stopping) -> TrainingOutcome:
+        with in_jax(run, GrpoRecipe, start, stopping) as (recipe, emit):
             from podwright.train.grpo import loop
 
             return loop.train(run, recipe, emit, stopping)

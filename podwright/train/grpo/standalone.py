@@ -14,10 +14,12 @@ from podwright.models import convert, lora, param, qwen3
 from podwright.recipe import load, schema
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import RunDir, recipe_of
+from podwright.storage import inputs
 from podwright.train import atomic_dir, checkpoint
 from podwright.train.grpo import evaluate as evaluation
 from podwright.train.grpo import program, prompts, start
 from podwright.train.mesh import make_mesh
+from podwright.train.run_storage import RunStorage
 
 Tree = Any
 GENERATED_TRAIN, GENERATED_TEST = 8000, 500  # the demo's sizes
@@ -90,7 +92,9 @@ def _recipe_for(path: Path) -> GrpoRecipe:
     """The run's own recipe on the devices that are here; for a Hugging Face directory, the shipped GSM8K recipe cut to its positions."""
     run = RunDir(path)
     if run.recipe.exists():
-        return load.require(load.parse(recipe_of(run)), GrpoRecipe).model_copy(update={"mesh": schema.GrpoMesh()})
+        return load.require(load.parse(inputs.localized(run, recipe_of(run))), GrpoRecipe).model_copy(
+            update={"mesh": schema.GrpoMesh()}
+        )
     if not (path / "config.json").exists():
         raise UserError(
             f"{path} is neither a run nor a Hugging Face model directory", "`podwright list` shows the runs"
@@ -115,12 +119,13 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
     dims = start.dimensions(recipe, source)
     tokenizer = Tokenizer.load(source.path or run.tokenizer)
     setup = program.GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
-    checkpoints = checkpoint.Checkpoints(run.checkpoints, None)
+    storage = RunStorage.of(run)
+    checkpoints = checkpoint.Checkpoints(storage, None)
     if checkpoints.latest() is None:
-        if not run.start.exists():
+        if not storage.exists("start"):
             raise UserError(f"run {run.name} has no checkpoint yet", f"type: podwright resume {run.typed}")
-        return setup, tokenizer, checkpoint.load_weights(run.start, param.abstract(qwen3.declare(dims), mesh)), 0
+        return setup, tokenizer, checkpoint.load_weights(storage, param.abstract(qwen3.declare(dims), mesh)), 0
     found = checkpoints.restore({"params": param.abstract(setup.declared, mesh)}, part=True)
     if found.damaged:
         print(f"newer checkpoints are damaged: {', '.join(map(str, found.damaged))}", file=sys.stderr)
-    return setup, tokenizer, lora.policy(found.state["params"], start.base(run, source, setup)), found.step
+    return setup, tokenizer, lora.policy(found.state["params"], start.base(storage, source, setup)), found.step

@@ -17,6 +17,7 @@ from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import Record, RunDir, recipe_of
 from podwright.train.emit import Emitter, TrainingOutcome
 from podwright.train.entry import Stopping, TrainerEntry, locked
+from podwright.train.run_storage import AttemptStart
 
 if TYPE_CHECKING:
     from podwright.train.multimodal.processes.world import World
@@ -31,7 +32,7 @@ def _processes(environment: Mapping[str, str]) -> int:
 
 
 @contextlib.contextmanager
-def _in_torch(run: RunDir, schema: type[R], attempt: int) -> Iterator[tuple[R, Emitter, World]]:
+def _in_torch(run: RunDir, schema: type[R], start: AttemptStart) -> Iterator[tuple[R, Emitter, World]]:
     """Joins the other processes of the attempt; the run is locked by the first one."""
     from podwright.train.multimodal.processes import world
 
@@ -42,7 +43,7 @@ def _in_torch(run: RunDir, schema: type[R], attempt: int) -> Iterator[tuple[R, E
         joined.from_first(lambda: locks.append(locked(run)))
         for lock in locks:
             held.enter_context(lock)
-        yield recipe, Emitter(run, attempt, joined.rank == 0), joined
+        yield recipe, Emitter(run, start.number, joined.rank == 0), joined
 
 
 class MultimodalEntry(TrainerEntry):
@@ -51,8 +52,8 @@ class MultimodalEntry(TrainerEntry):
     def num_processes(self, environment: Mapping[str, str]) -> int:
         return _processes(environment)
 
-    def train(self, run: RunDir, attempt: int, stopping: Stopping) -> TrainingOutcome:
-        with _in_torch(run, MultimodalRecipe, attempt) as (recipe, emit, world):
+    def train(self, run: RunDir, start: AttemptStart, stopping: Stopping) -> TrainingOutcome:
+        with _in_torch(run, MultimodalRecipe, start) as (recipe, emit, world):
             from podwright.train.multimodal import loop
 
             return loop.train(run, recipe, emit, stopping, world)
@@ -79,8 +80,8 @@ class ContrastiveEntry(TrainerEntry):
     def num_processes(self, environment: Mapping[str, str]) -> int:
         return _processes(environment)
 
-    def train(self, run: RunDir, attempt: int, stopping: Stopping) -> TrainingOutcome:
-        with _in_torch(run, ContrastiveRecipe, attempt) as (recipe, emit, world):
+    def train(self, run: RunDir, start: AttemptStart, stopping: Stopping) -> TrainingOutcome:
+        with _in_torch(run, ContrastiveRecipe, start) as (recipe, emit, world):
             from podwright.train.multimodal import contrastive
 
             return contrastive.train(run, recipe, emit, stopping, world)

@@ -9,6 +9,7 @@ from podwright.recipe.pretrain import PretrainRecipe
 from podwright.rundir import Record, RunDir
 from podwright.train.emit import TrainingOutcome
 from podwright.train.entry import Stopping, TrainerEntry, in_jax
+from podwright.train.run_storage import AttemptStart
 
 if TYPE_CHECKING:
     from jax import Device
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 class PretrainEntry(TrainerEntry):
     kind = "pretrain"
 
-    def train(self, run: RunDir, attempt: int, stopping: Stopping) -> TrainingOutcome:
-        with in_jax(run, PretrainRecipe, attempt, stopping) as (recipe, emit):
+    def train(self, run: RunDir, start: AttemptStart, stopping: Stopping) -> TrainingOutcome:
+        with in_jax(run, PretrainRecipe, start, stopping) as (recipe, emit):
             from podwright.train.pretrain import loop
 
             return loop.train(run, recipe, emit, stopping)
