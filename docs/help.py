@@ -25,7 +25,8 @@ from podwright.recipe.kinds import Recipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, Budget
-from podwright.targets.settings import SlurmSettings, SshSettings
+from podwright.targets.settings.slurm import SlurmSettings
+from podwright.targets.settings.ssh import SshSettings
 from podwright.watch.rules import RULES
 
 DOCS = Path(__file__).resolve().parent

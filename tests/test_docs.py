@@ -120,7 +120,9 @@ def test_commands_parse(page: str, command: str) -> None:
     if parsed.get("on"):
         searched = parsed.get("fit") and parsed["on"] in {row.name for row in (*TPUS, *GPUS)}
         assert (
-            searched or parsed["on"] == "local" or (slices.parse if verb == "plan" else targets.devices)(parsed["on"])
+            searched
+            or parsed["on"] == "local"
+            or (slices.parse(parsed["on"]) if verb == "plan" else targets.resolve(parsed["on"]).traits)
         )
     if parsed.get("smoke"):
         assert parsed["smoke"] in load.SMOKE_STEPS

@@ -33,23 +33,24 @@ def doctor(
     from podwright.recipe import load
 
     chosen = load.load(recipe, overrides or []) if recipe else None
-    folder = targets.runs(on) or runs
+    place = targets.resolve(on)
+    target = place.open()
+    folder = place.runs or runs
     arguments = ["--folder", str(folder.absolute())]
     named = judge.files(chosen) if chosen else []
-    brought = [file for file in named if targets.brings(on) and not file.startswith(("/", "~"))]
+    brought = [file for file in named if place.traits.ships_files and not file.startswith(("/", "~"))]
     for file in named:
         if file not in brought:
             arguments += ["--file", file if file.startswith("~") else str(Path(file).absolute())]
-    target = targets.find(on)
     findings = judge.absent(brought)
     findings += [
         Finding("target", remark.level, remark.what, remark.fix)
-        for remark in targets.check(on, chosen.kind if chosen else "")
+        for remark in place.check(chosen.kind if chosen else "")
     ]
     machines = []
     if not any(f.check == "target" and f.level == "error" for f in findings):  # else nobody would ever answer
         machines = target.probe_hosts(arguments)
-        findings += judge.findings(machines, judge.packages(chosen) if chosen else (), targets.gpus_per_node(on))
+        findings += judge.findings(machines, judge.packages(chosen) if chosen else (), place.gpus_per_node)
     ok = not any(f.level == "error" for f in findings)
     document = {"target": on, "ok": ok, "findings": [asdict(f) for f in findings], "machines": machines}
     show.document(document) if as_json else show.checked(document)

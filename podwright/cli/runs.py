@@ -35,6 +35,7 @@ from podwright.rundir import RUNS, Ending, RunDir
 
 if TYPE_CHECKING:
     from podwright.recipe.kinds import Recipe
+    from podwright.targets import ResolvedTarget
 
 _EXIT = {True: 0, False: 1, None: 2}  # of a plan that says it will run
 
@@ -65,9 +66,9 @@ def plan(
     if fit:
         from podwright.plan.fit import fitted
 
-        document = fitted(partial(_plan, only=only), resolved, on, shop, price)
+        document = fitted(partial(_plan_on, only=only), resolved, on, shop, price)
     else:
-        document = _plan(resolved, on, bool(compile_), only)
+        document = _plan_on(resolved, on, bool(compile_), only)
     if compile_ and document["ok"] and not document["programs"]:
         from podwright.plan.compiled.verdict import compiled
 
@@ -101,11 +102,12 @@ def run(
 
     if seeds is not None and (said := [one for one in overrides or [] if one.startswith("seed=")]):
         raise UserError(f"{said[0]} and --seeds {seeds} both say which seed", "leave one of them out")
-    targets.devices(on)
-    shared = targets.runs(on) if runs == RUNS else None
+    target = targets.resolve(on)
+    traits = target.traits
+    shared = target.runs if runs == RUNS else None
     resolved = _recipe(recipe, overrides, smoke)
     profiled = create.steps(profile, resolved) if profile else []
-    document = _plan(resolved, on)
+    document = _plan(resolved, target)
     folders = [runs, *([shared] if shared else [])]
     base = create.choose_name(folders, resolved.name, name)
     each = create.seeded(resolved, base, seeds, folders) if seeds is not None else {base: resolved}
@@ -113,13 +115,13 @@ def run(
         from podwright.run.drive import preview
 
         paths = [(shared or runs) / one for one in each]
-        shown = [{"name": path.name, "run_dir": str(path), **preview(path, on), **document} for path in paths]
+        shown = [{"name": path.name, "run_dir": str(path), **preview(path, target), **document} for path in paths]
         for one in shown if not as_json else ():
             show.preview(one)
         if as_json:
             show.document(shown if seeds else shown[0])
         raise typer.Exit(0 if force else _EXIT[document["ok"]])
-    if seeds and detach and not targets.queues(on):
+    if seeds and detach and not traits.queues:
         what = f"--detach would start the runs of {len(each)} seeds at once on the devices of {on}"
         raise UserError(what, "leave --detach out, and they run one after another")
     if not force:
@@ -131,7 +133,7 @@ def run(
         return create.linked(made, runs) if shared else made
 
     if seeds:
-        _several(list(each), make, at_once=targets.queues(on), watching=not detach, as_json=as_json)
+        _several(list(each), make, at_once=traits.queues, watching=not detach, as_json=as_json)
     drive(make(base), "submit" if detach else "follow", as_json)
 
 
@@ -178,24 +180,30 @@ def _compiles(whether: object, price: float | None, jax: str) -> None:
         raise UserError(f"--jax {jax} has nothing to compile", "add --compile")
 
 
-def _plan(recipe: Recipe, on: str, compiling: bool = False, only: str = "") -> dict[str, Any]:
+def _plan_on(recipe: Recipe, on: str, compiling: bool = False, only: str = "") -> dict[str, Any]:
+    from podwright import targets
+
+    return _plan(recipe, targets.resolve(on), compiling, only)
+
+
+def _plan(recipe: Recipe, target: ResolvedTarget, compiling: bool = False, only: str = "") -> dict[str, Any]:
     """The static plan. Who compiles is told what the compiler says of memory, not what an estimate does."""
-    from podwright import targets, track
+    from podwright import track
     from podwright.plan import make as static
     from podwright.plan.checks import token_lengths
     from podwright.plan.findings import Finding
 
-    where = targets.place(on)
+    where = target.slice
     findings = token_lengths.counted(recipe, static.check(recipe, where, Path.cwd()))
     memory = static.estimated(findings, recipe, where, Path.cwd())
     if where is not None and not compiling:
         findings += static.memory_findings(memory, recipe, where)
-    findings += [Finding("target", r.level, r.what, r.fix) for r in targets.check(on, recipe.kind)]
+    findings += [Finding("target", r.level, r.what, r.fix) for r in target.check(recipe.kind)]
     findings += [Finding("trackers", "warning", e.what, e.fix) for e in track.check(recipe.trackers)]
     slice_ = where and static.slice_entry(recipe, where, Path.cwd())
     return {
         "recipe": recipe.name,
-        "target": on,
+        "target": target.name,
         "slice": slice_,
         **static.document(static.only(only, findings), memory),
     }

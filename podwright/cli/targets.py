@@ -25,9 +25,9 @@ def add(
 ) -> None:
     """Write a target into your own file of them."""
     from podwright.shell import targets_file
-    from podwright.targets import settings
+    from podwright.targets import entries
 
-    values = settings.add(name, pairs).model_dump(mode="json", exclude_unset=True)
+    values = entries.add(name, pairs).model_dump(mode="json", exclude_unset=True)
     written = {"name": name, "file": str(targets_file()), **values}
     show.document(written) if as_json else show.text(
         f"wrote {name} to {targets_file()}; `podwright target check {name}` tries it\n"
@@ -38,13 +38,13 @@ def add(
 def list_targets(as_json: Json = False) -> None:
     """Every target of yours."""
     from podwright.errors import UserError
-    from podwright.targets import settings
+    from podwright.targets import entries
 
     rows = []
-    for name in settings.names():
+    for name in entries.names():
         try:
             rows.append(
-                {"name": name, **settings.require(name).model_dump(mode="json", exclude_defaults=True), "fault": ""}
+                {"name": name, **entries.require(name).model_dump(mode="json", exclude_defaults=True), "fault": ""}
             )
         except UserError as e:
             rows.append({"name": name, "fault": e.what})
@@ -54,11 +54,11 @@ def list_targets(as_json: Json = False) -> None:
 @verbs.command("show")
 def show_target(name: Name, as_json: Json = False) -> None:
     """Every setting of a target, with its meaning."""
-    from podwright.targets import settings
+    from podwright.targets import entries, kinds
 
-    own = settings.require(name)
+    own = entries.require(name)
     values = own.model_dump(mode="json")
-    meanings = {key: field.description or "" for key, field in type(own).model_fields.items()}
+    meanings = {key: field.description or "" for key, field in kinds.settings_class(own.kind).model_fields.items()}
     show.document(values) if as_json else show.settings(values, meanings)
 
 
@@ -66,10 +66,12 @@ def show_target(name: Name, as_json: Json = False) -> None:
 def check(name: Name, as_json: Json = False) -> None:
     """Ask the cluster or the hosts whether they would take a run of the target. Exit code 1: they would not."""
     from podwright import targets
-    from podwright.targets import settings
+    from podwright.targets import entries
 
-    settings.require(name)
-    found = [{"check": "target", "level": r.level, "message": r.what, "fix": r.fix} for r in targets.check(name)]
+    entries.require(name)
+    found = [
+        {"check": "target", "level": r.level, "message": r.what, "fix": r.fix} for r in targets.resolve(name).check()
+    ]
     ok = not any(f["level"] == "error" for f in found)
     document = {"target": name, "ok": ok, "findings": found}
     show.document(document) if as_json else show.checked(document)

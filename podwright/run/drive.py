@@ -23,6 +23,7 @@ from podwright.run.interrupts import Interrupts
 from podwright.run.journal import RunState
 from podwright.run.states import Phase
 from podwright.rundir import Ending, RunDir
+from podwright.targets import ResolvedTarget
 from podwright.targets.base import Job, Polled, Process, Target
 from podwright.watch.diagnose import AttemptOutcome, outcome
 
@@ -42,7 +43,7 @@ class Driver:
         self._starts = starts
         self._observe = observe
         self._warn = warn
-        self._target = target or targets.find(journal.read(run).target)
+        self._target = target or targets.resolve(journal.read(run).target).open()
         self._mirror = Mirror(run, warn)
         self._locked_out_since: float | None = None
         self._waiting = ""
@@ -50,7 +51,7 @@ class Driver:
             Act.SUBMIT: self._submit,
             Act.ADOPT: lambda state, _: self._journal("submitted", state, handle=state.handle),
             Act.SIGNAL: self._signal,
-            Act.KILL: lambda state, _: self._target.stop(state.handle or {}, force=True),
+            Act.KILL: self._kill,
             Act.END: self._end,
             Act.RELEASE: self._release,
             Act.RETRY: lambda state, _: self._journal("retrying", state),
@@ -127,6 +128,9 @@ class Driver:
         handle = self._target.submit(rendered)
         journal.append(self.run, "submitted", attempt=job.attempt, handle=handle)
 
+    def _kill(self, state: RunState, _: Polled) -> None:
+        self._target.stop(state.handle or {}, force=True)
+
     def _signal(self, state: RunState, _: Polled) -> None:
         self._target.stop(state.handle or {})
         self._journal("signalled", state)
@@ -193,8 +197,8 @@ def stop(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
     return driver.follow(interrupts)
 
 
-def preview(path: Path, target: str) -> dict[str, Any]:
+def preview(path: Path, target: ResolvedTarget) -> dict[str, Any]:
     """What submitting the first attempt would start, as plain JSON."""
-    rendered = targets.find(target).render(Job(path.resolve(), 1, Path.cwd()))
+    rendered = target.open().render(Job(path.resolve(), 1, Path.cwd()))
     files = {str(path): text for path, text in rendered.files.items()}
     return {"argv": list(rendered.argv), "env": rendered.env, "cwd": str(rendered.cwd), "files": files}

@@ -60,7 +60,7 @@ def log(run: RunDir, follow: bool, process: int = 0) -> Iterator[str]:
         raise UserError(
             f"run {run.name} has no log: nothing was started yet", f"`podwright resume {run.typed}` starts it"
         )
-    return logs.read(targets.find(state.target), state.handle, follow, process)
+    return logs.read(targets.of_handle(state.handle), state.handle, follow, process)
 
 
 def found(runs: Path) -> list[RunDir]:
@@ -117,7 +117,7 @@ def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
     ending, detail, fix = state.ending, state.detail, state.fix
     phase: str = state.phase
     if phase in (Phase.RUNNING, Phase.STOPPING) and state.handle and state.attempt > state.ended_attempt:
-        polled = targets.find(state.target).poll(state.handle)
+        polled = targets.of_handle(state.handle).poll(state.handle)
         if polled.waiting:
             phase, detail = "waiting", polled.waiting
         elif polled.process is not Process.RUNNING:

@@ -1,127 +1,114 @@
-"""WHERE a run happens: the table of targets, each imported only when it is asked for."""
+"""WHERE a run happens: what the word after --on stands for, and how a target is opened again from what a run wrote down."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podwright import slices
 from podwright.errors import UserError, nearest
+from podwright.rundir import Record
 from podwright.slices import Slice
-from podwright.targets.base import Remark, Target
 
 if TYPE_CHECKING:
-    from podwright.targets.settings import Settings
-    from podwright.targets.slurm import Slurm
-    from podwright.targets.ssh import Ssh
-
+    from podwright.targets.base import Remark, Settings, Target, Traits
 
 _SHARES = ("grpo", "pretrain")  # kinds of recipe whose processes need one folder
 
 
-def place(name: str) -> Slice | None:
-    """The devices that a plan for target or slice `name` is made for; None where only the machines themselves know them."""
-    if name == "local":
-        return None
-    if own := _settings(name):
-        return own.devices()
-    try:
-        return slices.parse(name)
-    except UserError:
-        from podwright.targets import settings
+@dataclass(frozen=True)
+class ResolvedTarget:
+    """What one word after --on stands for: a target, or a slice that only plans take."""
 
-        if guess := nearest(name, settings.names()):
+    name: str
+    slice: Slice | None
+    """the devices that jax will see; None where only the machines know them"""
+    settings: Settings | None
+    """None for a slice"""
+
+    @property
+    def traits(self) -> Traits:
+        return self._require_settings().traits()
+
+    @property
+    def runs(self) -> Path | None:
+        """Where the target wants the directories of runs; None where any place will do."""
+        folder = self.settings.runs if self.settings else ""
+        return Path(folder) if folder else None
+
+    @property
+    def gpus_per_node(self) -> int:
+        """That the target is to have; 0 where its settings do not say."""
+        return self.settings.gpus_per_node if self.settings else 0
+
+    def open(self) -> Target:
+        """UserError for a slice, which is no target."""
+        from podwright.targets import kinds
+
+        settings = self._require_settings()
+        return kinds.open_target(settings.kind, self.name, settings)
+
+    def check(self, kind: str = "") -> list[Remark]:
+        """What stands in the way of runs (of a `kind` of recipe) as things are now; it may ask other machines."""
+        if self.settings is None:
+            return []
+        from podwright.targets.base import Remark
+
+        remarks = self.open().check()
+        if kind in _SHARES and not self.traits.shares_folder:
+            what = f"the hosts of {self.name} share no folder, and of a {kind} run every process writes its part of a checkpoint"
+            fix = "set runs of the target to a folder that the hosts and this machine share, or take one host"
+            remarks.append(Remark("error", what, fix))
+        return remarks
+
+    def _require_settings(self) -> Settings:
+        if self.settings is None:
+            assert self.slice
+            raise UserError(
+                f"{self.slice.name} is a slice, not a target: plans take it, runs do not yet",
+                "type --on local or --on cpu-8",
+            )
+        return self.settings
+
+
+def resolve(name: str) -> ResolvedTarget:
+    """What `name` stands for; UserError for neither a target nor a slice."""
+    from podwright.targets.settings.local import LocalSettings
+
+    if name == "local":
+        return ResolvedTarget(name, None, LocalSettings())
+    from podwright.targets import entries
+
+    if own := entries.find(name):
+        return ResolvedTarget(name, own.devices(), own)
+    try:
+        devices = slices.parse(name)
+    except UserError:
+        if guess := nearest(name, entries.names()):
             raise UserError(
                 f"there is no target {name!r}", f"did you mean {guess}? `podwright target list` shows all"
             ) from None
         raise
+    here = not (devices.accelerator.pod or devices.accelerator.node)
+    return ResolvedTarget(name, devices, LocalSettings(cpu_devices=devices.num_devices) if here else None)
 
 
 def devices_named(name: str) -> str:
-    """The name itself, or of a target of the user's own that of its devices."""
-    own = _settings(name)
-    where = own.devices() if own else None
-    return where.name if where else name
+    """Of a target in the user's file the name of its devices, if they are known; else `name`."""
+    from podwright.targets import entries
+
+    own = entries.find(name) if name != "local" else None
+    devices = own.devices() if own else None
+    return devices.name if devices else name
 
 
-def devices(name: str) -> Slice | None:
-    """The devices that jax will see on target `name`; None where only the machines themselves know them."""
-    where = place(name)
-    if where and (where.accelerator.pod or where.accelerator.node) and not _settings(name):
-        raise UserError(
-            f"{where.name} is a slice, not a target: plans take it, runs do not yet", "type --on local or --on cpu-8"
-        )
-    return where
+def of_handle(handle: Record) -> Target:
+    """The target that made `handle` (or any record with its `identity`), whatever has become of its entry since."""
+    from podwright.targets import kinds
 
-
-def find(name: str) -> Target:
-    where = devices(name)
-    from podwright.shell import Shell
-
-    if own := _settings(name):
-        return _own(name, own)
-    from podwright.targets.local import Local
-
-    return Local(Shell(), cpu_devices=where.num_devices if where else None)
-
-
-def check(name: str, kind: str = "") -> list[Remark]:
-    """What stands in the way of runs (of a `kind` of recipe) on target `name` as it is now; it may ask other machines."""
-    own = _settings(name)
-    if own is None:
-        return []
-    found = _own(name, own).check()
-    if kind in _SHARES and own.kind == "ssh" and len(own.hosts) > 1 and not own.runs:
-        what = f"the hosts of {name} share no folder, and of a {kind} run every process writes its part of a checkpoint"
-        found.append(
-            Remark(
-                "error",
-                what,
-                "set runs of the target to a folder that the hosts and this machine share, or take one host",
-            )
-        )
-    return found
-
-
-def runs(name: str) -> Path | None:
-    """Where target `name` wants the directories of runs; None where any place will do."""
-    own = _settings(name)
-    return Path(own.runs) if own and own.runs else None
-
-
-def queues(name: str) -> bool:
-    """Whether target `name` itself sees to it that runs do not get into each other's way."""
-    own = _settings(name)
-    return own is not None and own.kind == "slurm"
-
-
-def brings(name: str) -> bool:
-    """Whether target `name` is given the files that a recipe names from here."""
-    own = _settings(name)
-    return own is not None and own.kind == "ssh" and not own.runs
-
-
-def gpus_per_node(name: str) -> int:
-    """That target `name` is to have; 0 where it says nothing of it."""
-    own = _settings(name)
-    return own.gpus_per_node if own else 0
-
-
-def _own(name: str, own: Settings) -> Slurm | Ssh:
-    from podwright.shell import Shell
-
-    if own.kind == "ssh":
-        from podwright.targets.ssh import Ssh
-
-        return Ssh(Shell(), name, own)
-    from podwright.targets.slurm import Slurm
-
-    return Slurm(Shell(), name, own)
-
-
-def _settings(name: str) -> Settings | None:
-    if name == "local":
-        return None
-    from podwright.targets import settings
-
-    return settings.find(name)
+    kind = handle.get("kind")
+    if kind not in kinds.KINDS:
+        what = f"the run was submitted to a target of kind {kind!r}, which this version does not know"
+        raise UserError(what, f"known: {', '.join(kinds.KINDS)}; follow it with the version that started it")
+    return kinds.open_target(kind, handle["target"], kinds.settings_class(kind).model_validate(handle["settings"]))

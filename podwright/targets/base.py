@@ -1,6 +1,7 @@
 """What every target does: render a job (pure), then submit, poll, stop and release what was rendered.
 
-How a run ended is not decided here: a target knows processes and machines, not what happened inside them.
+A target whose machines are created for a run has a provisioner too. How a run ended is not decided here: a target knows
+processes and machines, not what happened inside them.
 """
 
 from __future__ import annotations
@@ -8,14 +9,42 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from podwright.rundir import Ending, Record
+from podwright.slices import Slice
 
 Handle = dict[str, Any]
-"""Plain JSON by which any process can find what was submitted."""
+"""Plain JSON by which any process can find what was submitted; `kind` and `settings` say with which target."""
+
+TRAIN_COMMAND = ("{python}", "-m", "podwright.train", "{run_dir}", "--attempt", "{attempt}")
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a target is, as data to decide by."""
+
+    queues: bool = False
+    """whether it keeps runs out of each other's way"""
+    ships_files: bool = False
+    """whether it copies to its hosts the files that a recipe names"""
+    shares_folder: bool = True
+    """whether all its processes see one directory of the run"""
+    excludes_hosts: bool = False
+    """whether it can leave out hosts by name (`Job.exclude`)"""
+    poll_s: float = 0.5
+    """seconds between two polls"""
+    start_grace_s: float = 5.0
+    """from the decision to submit until the attempt must have left a sign"""
+    grace_s: float = 180.0
+    """from an acknowledged stop until the attempt is killed: a step and a checkpoint fit in it"""
+    zones: tuple[str, ...] = ()
+    """where machines may be requested, in order; () where they need no request"""
+    patience_s: float = 6 * 3600.0
+    """how long a run waits for machines until it ends with NO_CAPACITY"""
 
 
 @dataclass(frozen=True)
@@ -28,6 +57,147 @@ class Job:
     """where relative paths of the recipe start"""
     created: float = 0.0
     """when the run was: tells it from an earlier one in the same place"""
+    command: tuple[str, ...] = TRAIN_COMMAND
+    """words; the target fills `{python}`, `{run_dir}`, `{attempt}` and `{storage}`"""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """of every process, besides what the target sets"""
+    storage: str = ""
+    """where checkpoints and records live: "" for the run directory, a shared folder, or a bucket URL"""
+    processes_per_host: int = 0
+    """0: what the settings of the target say"""
+    exclude: tuple[str, ...] = ()
+    """hosts to leave out, where the target can"""
+
+    def argv(self, python: str, run_dir: str) -> tuple[str, ...]:
+        """The command with its placeholders filled; `run_dir` is the directory of the run as the host sees it."""
+        values = {"python": python, "run_dir": run_dir, "attempt": str(self.attempt), "storage": self.storage}
+        return tuple(word.format_map(values) for word in self.command)
+
+
+@dataclass(frozen=True)
+class HostAddress:
+    """One host of an allocation."""
+
+    name: str
+    """as a user knows it"""
+    address: str
+    """by which the other hosts reach it"""
+    connect: str = ""
+    """by which this machine reaches it; "" if that is `address`"""
+
+
+Hosts = tuple[HostAddress, ...]
+"""in the order of process numbers"""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Machines to be created for a run: everything about them that is known before they exist. Plain JSON as `asdict`."""
+
+    name: str
+    """unique to run and number; found again by it"""
+    zone: str
+    argv: tuple[str, ...] = ()
+    """the command that creates it, as a dry run prints it"""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    chip: str = ""
+    """an accelerator's name; "" where no price applies"""
+    num_chips: int = 0
+    price: float | None = None
+    """per chip-hour, if the target's settings name one; else the price table decides"""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """further plain JSON that the provisioner needs to find it again"""
+
+    @classmethod
+    def of(cls, record: Record) -> Request:
+        return cls(**{**record, "argv": tuple(record["argv"])})
+
+
+class AllocationState(enum.StrEnum):
+    UNKNOWN = "unknown"  # the cloud did not answer: nothing may be concluded
+    WAITING = "waiting"
+    READY = "ready"
+    LOST = "lost"  # it was taken away or broke; what is left of it must be deleted
+    REFUSED = "refused"  # the cloud will not create it; what is left of it must be deleted
+    DELETING = "deleting"
+    GONE = "gone"  # nothing of that name exists, and nothing of it costs
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What the cloud says of a request."""
+
+    state: AllocationState
+    reason: str = ""
+    """as `Reason: what it means`"""
+    hosts: Hosts = ()
+    """of a ready one"""
+    ending: Ending | None = None
+    """of a lost one: what its attempt ended with; of one refused everywhere: what the run ends with"""
+    scope: str = ""
+    """of a refused one: the zone, or the beginning of the names of zones (a region), that refused; "" for all"""
+
+
+def unknown(reason: str) -> Allocation:
+    return Allocation(AllocationState.UNKNOWN, reason)
+
+
+def waiting(reason: str) -> Allocation:
+    return Allocation(AllocationState.WAITING, reason)
+
+
+def ready(hosts: Hosts) -> Allocation:
+    return Allocation(AllocationState.READY, hosts=hosts)
+
+
+def lost(ending: Ending, reason: str) -> Allocation:
+    return Allocation(AllocationState.LOST, reason, ending=ending)
+
+
+def refused(scope: str, reason: str, ending: Ending = Ending.NO_CAPACITY) -> Allocation:
+    return Allocation(AllocationState.REFUSED, reason, scope=scope, ending=ending)
+
+
+def deleting(reason: str = "") -> Allocation:
+    return Allocation(AllocationState.DELETING, reason)
+
+
+GONE = Allocation(AllocationState.GONE)
+
+
+@dataclass(frozen=True)
+class Owned:
+    """Something that exists in the cloud and carries our labels."""
+
+    request: Request
+    run_dir: str
+    """of the run that it was created for, as its labels tell; "" where they do not"""
+    state: AllocationState
+    created: float | None = None
+    """Unix seconds"""
+
+
+class Provisioner(Protocol):
+    """Creates and deletes the machines of one target. Replies may be lost: only `describe` and `list_owned` are believed."""
+
+    def describe_request(self, run_dir: Path, created: float, number: int, avoid: Sequence[str]) -> Request:
+        """Pure: what would be requested as the run's `number`-th, in the first zone that no scope of `avoid` covers."""
+        ...
+
+    def create(self, request: Request) -> Allocation:
+        """Start creating it and return; a name that exists already is adopted. `refused` if the reply says so, which
+        nothing else may tell later (a quota); whatever else comes back is looked up by `describe`."""
+        ...
+
+    def describe(self, request: Request) -> Allocation: ...
+
+    def delete(self, request: Request) -> None:
+        """Ask for its deletion, with all that is left of it. As often as wanted; `describe` confirms."""
+        ...
+
+    def list_owned(self) -> list[Owned]:
+        """Everything of this user's in the target's zones, from the cloud's own list. UserError if it cannot be had."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -65,6 +235,28 @@ class Polled:
     """of several processes the one whose end was that of the others, and whose `returncode` this is"""
     who: str = ""
     """that one, as a user knows it"""
+    failed_hosts: tuple[str, ...] = ()
+    """hosts on which processes failed first, as `Job.exclude` names them"""
+    bootstrap: bool = False
+    """whether it ended before a process of the job could start on its hosts"""
+    handle: Handle | None = None
+    """the handle to use from now on, where polling has changed it"""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The answer to a stop: acknowledged by whoever passes it on to the processes, or not delivered for `reason`."""
+
+    acknowledged: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Released:
+    """Whether everything an ended attempt held is given back; else the reason, and it has to be asked for again."""
+
+    done: bool
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,6 +266,36 @@ class Remark:
     level: Literal["error", "warning", "info"]
     what: str
     fix: str = ""
+
+
+class Settings(Protocol):
+    """What a target of one kind is told about its machines."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def runs(self) -> str:
+        """The folder for the directories of runs; "" where any will do."""
+        ...
+
+    @property
+    def gpus_per_node(self) -> int:
+        """0 where the settings do not say."""
+        ...
+
+    def devices(self) -> Slice | None:
+        """What jax will see; None where only the machines know."""
+        ...
+
+    def traits(self) -> Traits: ...
+
+    def model_dump(self, *, mode: str, exclude_defaults: bool = ..., exclude_unset: bool = ...) -> Record: ...
+
+
+def identity(name: str, settings: Settings) -> Record:
+    """Of a target, for handles and journals: it can be opened again from this without the user's file."""
+    return {"target": name, "kind": settings.kind, "settings": settings.model_dump(mode="json")}
 
 
 def facts_in(out: str) -> list[Record]:
@@ -87,7 +309,17 @@ def facts_in(out: str) -> list[Record]:
 
 
 class Target(Protocol):
-    def render(self, job: Job) -> Rendered: ...
+    @property
+    def traits(self) -> Traits: ...
+
+    @property
+    def provisioner(self) -> Provisioner | None:
+        """None where the machines need no request."""
+        ...
+
+    def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
+        """Pure. `hosts`: of the allocation that the attempt is to run on; None where there is no provisioner."""
+        ...
 
     def submit(self, rendered: Rendered) -> Handle: ...
 
@@ -97,12 +329,16 @@ class Target(Protocol):
         """The log of a process from byte `since` on, and where to go on from."""
         ...
 
-    def stop(self, handle: Handle, *, force: bool = False) -> None:
-        """Ask to save and leave (`force`: end at once), without waiting. Harmless when there is nothing to stop."""
+    def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
+        """Ask to save and leave (`force`: end at once), without waiting. Acknowledged too when there is nothing to stop."""
         ...
 
-    def release(self, handle: Handle) -> None:
-        """Give back whatever an ended attempt still holds. Harmless when it holds nothing."""
+    def release(self, handle: Handle) -> Released:
+        """Give back whatever an ended attempt still holds. Done too when it holds nothing."""
+        ...
+
+    def check(self) -> list[Remark]:
+        """What stands in the way of runs as things are now; it may ask other machines."""
         ...
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:

@@ -12,7 +12,6 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -21,7 +20,21 @@ from podwright.errors import UserError
 from podwright.rundir import Record, RunDir
 from podwright.shell import Shell
 from podwright.targets import alive
-from podwright.targets.base import Handle, Job, Polled, Process, Rendered, facts_in
+from podwright.targets.base import (
+    Handle,
+    Hosts,
+    Job,
+    Polled,
+    Process,
+    Provisioner,
+    Released,
+    Remark,
+    Rendered,
+    Stopped,
+    facts_in,
+    identity,
+)
+from podwright.targets.settings.local import LocalSettings
 
 TRAINER: tuple[str, ...] = (sys.executable, "-m", "podwright.train")
 _DETACHED = Path(__file__).with_name("detached.py")
@@ -29,18 +42,21 @@ _CLOCK_S = 2.0  # a creation time read twice may differ by a correction of the s
 
 
 class Local:
-    def __init__(self, shell: Shell, *, cpu_devices: int | None = None, python_argv: Sequence[str] | None = None):
-        self._shell = shell
-        self._cpu_devices = cpu_devices
-        self._python_argv = tuple(python_argv or TRAINER)
+    provisioner: Provisioner | None = None
 
-    def render(self, job: Job) -> Rendered:
-        env: dict[str, str] = {}
-        if self._cpu_devices:
-            flags = f"--xla_force_host_platform_device_count={self._cpu_devices}"
-            env = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "NPROC_PER_NODE": str(self._cpu_devices)}
-        argv = (*self._python_argv, str(job.run_dir), "--attempt", str(job.attempt))
-        return Rendered(argv, job.cwd, {"run_dir": str(job.run_dir), "attempt": job.attempt}, env)
+    def __init__(self, shell: Shell, name: str = "local", settings: LocalSettings | None = None):
+        self._shell = shell
+        self._name = name
+        self._settings = settings or LocalSettings()
+        self.traits = self._settings.traits()
+
+    def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
+        env = dict(job.environment)
+        if devices := self._settings.cpu_devices:
+            flags = f"--xla_force_host_platform_device_count={devices}"
+            env |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "NPROC_PER_NODE": str(devices)}
+        handle = {"run_dir": str(job.run_dir), "attempt": job.attempt, **identity(self._name, self._settings)}
+        return Rendered(job.argv(sys.executable, str(job.run_dir)), job.cwd, handle, env)
 
     def submit(self, rendered: Rendered) -> Handle:
         run = RunDir(Path(rendered.handle["run_dir"]))
@@ -53,7 +69,7 @@ class Local:
         return rendered.handle
 
     def poll(self, handle: Handle) -> Polled:
-        found = _identity(handle)
+        found = _pid_record(handle)
         if found is None:
             lock = RunDir(Path(handle["run_dir"])).alive(handle["attempt"])
             return Polled(Process.RUNNING if alive.is_held(lock) else Process.ABSENT)
@@ -66,15 +82,22 @@ class Local:
             raise UserError(f"--process {process}: no process {process} of {run.name} has a log", "leave --process out")
         return run.log_since(handle["attempt"], since, process)
 
-    def stop(self, handle: Handle, *, force: bool = False) -> None:
-        found = _identity(handle)
-        if found is None or not (process := _process(found)):
-            return
+    def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
+        found = _pid_record(handle)
+        if found is None:
+            lock = RunDir(Path(handle["run_dir"])).alive(handle["attempt"])
+            return Stopped(not alive.is_held(lock), "the process has not written its pid file yet")
+        if not (process := _process(found)):
+            return Stopped(True)
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
             if force:
                 os.killpg(process.pid, signal.SIGKILL)  # the trainer leads its own group
             else:
                 process.terminate()
+        return Stopped(True)
+
+    def check(self) -> list[Remark]:
+        return []
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         code, out = self._shell.output([*TRAINER, "facts", *arguments])
@@ -82,18 +105,19 @@ class Local:
             raise UserError(f"the trainer cannot be asked (exit code {code})", f"type: {shlex.join(TRAINER)} facts")
         return facts_in(out)
 
-    def release(self, handle: Handle) -> None:
+    def release(self, handle: Handle) -> Released:
         """End what an ended trainer left running in its session."""
-        found = _identity(handle)
+        found = _pid_record(handle)
         if found is None or _process(found) or _reused(found):
-            return
+            return Released(True)
         for process in psutil.process_iter():
             if _session(process.pid) == found[0] != process.pid:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
+        return Released(True)
 
 
-def _identity(handle: Handle) -> tuple[int, float] | None:
+def _pid_record(handle: Handle) -> tuple[int, float] | None:
     try:
         record = json.loads(RunDir(Path(handle["run_dir"])).pid(handle["attempt"]).read_text())
     except FileNotFoundError:

@@ -10,8 +10,8 @@ import json
 import re
 import shlex
 import sys
-import time
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,24 @@ from podwright.errors import UserError
 from podwright.rundir import Ending, Record, RunDir
 from podwright.shell import Shell
 from podwright.targets import alive, scripts, slurm_states
-from podwright.targets.base import Handle, Job, Polled, Process, Remark, Rendered, facts_in
-from podwright.targets.settings import SlurmSettings, seconds
+from podwright.targets.base import (
+    Handle,
+    Hosts,
+    Job,
+    Polled,
+    Process,
+    Provisioner,
+    Released,
+    Remark,
+    Rendered,
+    Stopped,
+    facts_in,
+    identity,
+)
+from podwright.targets.settings.slurm import SlurmSettings, seconds
 
 _CHOOSING = ("--partition=", "--account=", "--qos=", "--constraint=", "--nodes=", "--gpus-per-node=")
 _PATIENCE_S = 600  # for free nodes
-ASK_EVERY_S = 5.0  # the controller serves everybody
 _ACCEPTED = re.compile(r"^(\d+)(?:;\S+)?$", re.MULTILINE)  # what --parsable prints
 _OF_ANOTHER_JOB = "SLURM_(?!CONF$).*"  # of a session of salloc that this is typed in: srun would take them for its own
 _GPUS = re.compile(r"\bgpu:(?:[^:,()]+:)?(\d+)")
@@ -39,21 +51,25 @@ class _Job:
 
 
 class Slurm:
+    provisioner: Provisioner | None = None
+
     def __init__(self, shell: Shell, name: str, settings: SlurmSettings):
         self._shell = shell
         self._name = name
         self._settings = settings
-        self._asked: tuple[str, float, Polled] | None = None
+        self.traits = settings.traits()
 
-    def render(self, job: Job) -> Rendered:
+    def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         run, own = RunDir(job.run_dir), self._settings
+        if job.processes_per_host:
+            own = own.model_copy(update={"tasks_per_node": job.processes_per_host})
         folder = run.attempt(job.attempt)
         tag = zlib.crc32(f"{job.run_dir} {job.created}".encode())
         name = f"{run.name}.{job.attempt}-{tag:08x}"
         where = [f"--job-name={name}", f"--chdir={job.cwd}", f"--output={str(run.log(job.attempt)).replace('%', '%%')}"]
         python = own.python or sys.executable
         values = {
-            "options": [shlex.quote(option) for option in (*where, *_options(own))],
+            "options": [shlex.quote(option) for option in (*where, *_options(own, job.exclude))],
             "number": job.attempt,
             "name": run.name,
             "run": shlex.quote(str(job.run_dir)),
@@ -65,14 +81,15 @@ class Slurm:
             "cpus": own.cpus_per_task,
             "several": own.num_tasks > 1,
             "gpus": own.gpus_per_node,
-            "trainer": shlex.join([python, "-m", "podwright.train", str(job.run_dir), "--attempt", str(job.attempt)]),
+            "environment": [shlex.quote(f"{key}={value}") for key, value in job.environment.items()],
+            "trainer": shlex.join(job.argv(python, str(job.run_dir))),
         }
         files = {folder / script: scripts.filled(script, values, failed=_failed) for script in ("job.sh", "task.sh")}
-        handle = {"run_dir": str(job.run_dir), "attempt": job.attempt, "job_name": name}
+        place = {"run_dir": str(job.run_dir), "attempt": job.attempt, "job_name": name, "processes": own.num_tasks}
+        handle = place | identity(self._name, self._settings)
         return Rendered(("sbatch", "--parsable", str(folder / "job.sh")), job.cwd, handle, files=files)
 
     def submit(self, rendered: Rendered) -> Handle:
-        self._asked = None
         run, number = _place(rendered.handle)
         folder = run.attempt(number)
         folder.mkdir(parents=True)  # the log's too: a job whose log has no folder fails without a word
@@ -95,41 +112,38 @@ class Slurm:
         self._shell.wait(child)
         return rendered.handle
 
-    def poll(self, handle: Handle) -> Polled:
-        name = handle["job_name"]
-        if self._asked and self._asked[0] == name and time.monotonic() - self._asked[1] < ASK_EVERY_S:
-            return self._asked[2]
-        polled = self._poll(handle)
-        self._asked = (name, time.monotonic(), polled) if polled.process is Process.RUNNING else None
-        return polled
-
     def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
         run, number = _place(handle)
-        if process >= self._settings.num_tasks:
-            raise UserError(
-                f"--process {process}: there are {self._settings.num_tasks}",
-                f"type 0 to {self._settings.num_tasks - 1}",
-            )
+        if process >= (count := handle["processes"]):
+            raise UserError(f"--process {process}: there are {count}", f"type 0 to {count - 1}")
         return run.log_since(number, since, process)
 
-    def stop(self, handle: Handle, *, force: bool = False) -> None:
+    def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
         run, number = _place(handle)
-        self._asked = None
         if run.attempt(number).is_dir():
             (run.attempt(number) / "stop").touch()  # by which the job knows that it is not to come back
-        job, _ = self._job(handle)
+        if alive.is_held(run.alive(number)):
+            return Stopped(False, "sbatch has not answered yet")
+        job, trouble = self._job(handle)
+        if trouble:
+            return Stopped(False, trouble)
         if job is None or job.state in slurm_states.ENDED:
-            return
-        if force or job.state != "RUNNING":
-            self._ask("scancel", job.number)
-        else:
-            self._ask("scancel", "--signal=TERM", job.number)
+            return Stopped(True)
+        signal = () if force or job.state != "RUNNING" else ("--signal=TERM",)
+        trouble = self._cancelled(job, *signal)
+        return Stopped(not trouble, trouble)
 
-    def release(self, handle: Handle) -> None:
+    def release(self, handle: Handle) -> Released:
         """Cancel a job that came to be after its attempt was given up."""
-        job, _ = self._job(handle)
+        job, trouble = self._job(handle)
         if job and job.state not in slurm_states.ENDED:
-            self._ask("scancel", job.number)
+            trouble = self._cancelled(job) or f"job {job.number} is being cancelled"
+        return Released(not trouble, trouble)
+
+    def _cancelled(self, job: _Job, *signal: str) -> str:
+        """Why scancel has not reached the job, or ""."""
+        code, _, err = self._ask("scancel", *signal, job.number)
+        return (" ".join(err.split()) or f"scancel ended with exit code {code}") if code else ""
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         own = self._settings
@@ -169,7 +183,7 @@ class Slurm:
         except UserError as e:
             return [Remark("error", e.what, e.fix)]
 
-    def _poll(self, handle: Handle) -> Polled:
+    def poll(self, handle: Handle) -> Polled:
         run, number = _place(handle)
         if alive.is_held(run.alive(number)):
             return Polled(Process.RUNNING, waiting="Submitting: sbatch has not answered yet")
@@ -295,7 +309,7 @@ class Slurm:
         return found
 
 
-def _options(own: SlurmSettings) -> list[str]:
+def _options(own: SlurmSettings, exclude: Sequence[str] = ()) -> list[str]:
     """Of sbatch, but for where a job is and what it is called."""
     named = {
         "partition": own.partition,
@@ -309,6 +323,7 @@ def _options(own: SlurmSettings) -> list[str]:
         "gpus-per-node": own.gpus_per_node,
         "mem": own.mem,
         "time": own.time,
+        "exclude": ",".join(exclude),
         "signal": f"USR1@{own.warn_s}",  # to the trainer, not to the script
     }
     return [

@@ -20,25 +20,41 @@ from podwright.errors import UserError
 from podwright.rundir import Ending, Record, RunDir, write_json
 from podwright.shell import Shell
 from podwright.targets import alive, scripts
-from podwright.targets.base import Handle, Job, Polled, Process, Remark, Rendered
+from podwright.targets.base import (
+    Handle,
+    Hosts,
+    Job,
+    Polled,
+    Process,
+    Provisioner,
+    Released,
+    Remark,
+    Rendered,
+    Stopped,
+    identity,
+)
 from podwright.targets.hosts import gather, probe, standing
 from podwright.targets.hosts.host import Host, Trouble, of_each, setup_failed
-from podwright.targets.settings import SshSettings
+from podwright.targets.settings.ssh import SshSettings
 
-ASK_EVERY_S = 2.0
 GATHER_EVERY_S = 15.0  # for files that are taken whole
 
 
 class Ssh:
+    provisioner: Provisioner | None = None
+
     def __init__(self, shell: Shell, name: str, settings: SshSettings):
         self._shell = shell
         self._name = name
         self._settings = settings
+        self.traits = settings.traits()
         self._asked: tuple[Handle, float, Polled] | None = None
         self._gathered = 0.0
 
-    def render(self, job: Job) -> Rendered:
+    def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         run, own = RunDir(job.run_dir), self._settings
+        if job.processes_per_host:
+            own = own.model_copy(update={"tasks_per_node": job.processes_per_host})
         folder, shared = run.attempt(job.attempt), bool(own.runs)
         home = f"{own.folder.removeprefix('~/')}/{run.name}-{zlib.crc32(f'{job.run_dir} {job.created}'.encode()):08x}"
         port = 12000 + 2 * (zlib.crc32(f"{home} {job.attempt}".encode()) % 10_000)
@@ -59,6 +75,8 @@ class Ssh:
             else "$(nproc)",
             "several": own.num_tasks > 1,
             "gpus": own.gpus_per_node,
+            "environment": [shlex.quote(f"{key}={value}") for key, value in job.environment.items()],
+            "command": _command(job, _python(own)),
         }
         files = {
             folder / script: scripts.filled(script, values, failed=setup_failed)
@@ -78,10 +96,12 @@ class Ssh:
             "hosts": list(own.hosts),
             "ssh": list(own.ssh),
             "shared": shared,
+            "processes": own.num_tasks,
             "home": home,
             "attempt_dir": str(folder)
             if shared
             else str(RunDir(Path(home, "work", "runs", run.name)).attempt(job.attempt)),
+            **identity(self._name, self._settings),
         }
         return Rendered(
             (sys.executable, "-m", "podwright.targets.hosts.start", str(folder)), job.cwd, handle, files=files
@@ -106,7 +126,7 @@ class Ssh:
         return rendered.handle
 
     def poll(self, handle: Handle) -> Polled:
-        if self._asked and self._asked[0] == handle and time.monotonic() - self._asked[1] < ASK_EVERY_S:
+        if self._asked and self._asked[0] == handle and time.monotonic() - self._asked[1] < self.traits.poll_s:
             return self._asked[2]
         polled = self._poll(handle)
         self._asked = (handle, time.monotonic(), polled) if polled.process is Process.RUNNING else None
@@ -114,29 +134,29 @@ class Ssh:
 
     def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
         run, number = _place(handle)
-        if process >= self._settings.num_tasks:
-            raise UserError(
-                f"--process {process}: there are {self._settings.num_tasks}",
-                f"type 0 to {self._settings.num_tasks - 1}",
-            )
+        if process >= (count := handle["processes"]):
+            raise UserError(f"--process {process}: there are {count}", f"type 0 to {count - 1}")
         self.poll(handle)  # which brings what is new
         return run.log_since(number, since, process)
 
-    def stop(self, handle: Handle, *, force: bool = False) -> None:
+    def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
         run, number = _place(handle)
         self._asked = None
         signs = ["stop", "kill"] if force else ["stop"]
         if not run.attempt(number).is_dir():
-            return
+            return Stopped(True)
         for sign in signs:
             (run.attempt(number) / sign).touch()  # by which also who is about to start it knows
         attempt = shlex.quote(handle["attempt_dir"])
-        of_each(
+        answers = of_each(
             self._hosts(handle),
             lambda _, host: host.call(f"cd {attempt} 2> /dev/null && touch {' '.join(signs)}; true"),
         )
+        # The keepers of the others are told by the one that was reached.
+        unreached = [answer.what for answer in answers if isinstance(answer, Trouble)]
+        return Stopped(len(unreached) < len(answers), unreached[0] if unreached else "")
 
-    def release(self, handle: Handle) -> None:
+    def release(self, handle: Handle) -> Released:
         """End what is left, and take away what was brought; not from a host whose results have not come back."""
         run, number = _place(handle)
         kept = _read(run.attempt(number) / "ended.json").get("missed", [])
@@ -147,7 +167,9 @@ class Ssh:
             away = "" if handle["shared"] or host.name in kept else f"; cd && rm -rf {home}"
             host.call(f"cd {attempt} 2> /dev/null && {end}{away}; true")
 
-        of_each(self._hosts(handle), give_back)
+        answers = of_each(self._hosts(handle), give_back)
+        unreached = [answer.what for answer in answers if isinstance(answer, Trouble)]
+        return Released(not unreached, unreached[0] if unreached else "")
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         return probe.probe_hosts(self._settings, self._own_hosts(), _python(self._settings), arguments)
@@ -222,6 +244,14 @@ def _question(handle: Handle, host_number: int, host: Host) -> Callable[[Record]
         return found
 
     return ask
+
+
+def _command(job: Job, python: str) -> str:
+    """Words of shell; `python` and the directory of the run are expanded there."""
+    words = {"{python}": python, "{run_dir}": '"$run"'}
+    return " ".join(
+        words.get(word) or shlex.quote(filled) for word, filled in zip(job.command, job.argv("", ""), strict=True)
+    )
 
 
 def _python(own: SshSettings) -> str:

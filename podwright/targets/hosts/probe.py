@@ -13,7 +13,7 @@ from podwright.errors import UserError
 from podwright.rundir import Record
 from podwright.targets.base import Remark, facts_in
 from podwright.targets.hosts.host import Host, Trouble, of_each, pack_code, setup_failed
-from podwright.targets.settings import SshSettings
+from podwright.targets.settings.ssh import SshSettings
 
 _LEAST_FREE = 10 << 30
 _SKEW_S = 10.0

@@ -4,4 +4,7 @@ rank=$1 local=$2 size={{ tasks }}
 run=$(cd "$(dirname "$0")/../.." && pwd)
 echo "podwright: process $rank of $size on $(hostname)"
 {% include "variables.sh" %}
-exec {{ python }} -m podwright.train "$run" --attempt {{ number }}
+{% for variable in environment -%}
+export {{ variable }}
+{% endfor -%}
+exec {{ command }}

@@ -13,16 +13,22 @@ from podwright import targets
 from podwright.errors import UserError
 from podwright.rundir import RunDir
 from podwright.shell import Shell
-from podwright.targets.base import Handle, Job, Polled, Process
+from podwright.targets import alive
+from podwright.targets.base import Handle, Job, Polled, Process, Released, Stopped
 from podwright.targets.local import Local
+from podwright.targets.settings.local import LocalSettings
 from tests.e2e.conftest import wait_for
 
 SLEEPER = "import sys, time; print('up', flush=True); time.sleep(60)"
 
 
+def job(folder: Path, code: str) -> Job:
+    return Job(folder, 1, folder, command=("{python}", "-c", code))
+
+
 def submit(folder: Path, code: str) -> tuple[Local, Handle]:
-    target = Local(Shell(), python_argv=(sys.executable, "-c", code))
-    return target, target.submit(target.render(Job(folder, 1, folder)))
+    target = Local(Shell())
+    return target, target.submit(target.render(job(folder, code)))
 
 
 def ended(target: Local, handle: Handle) -> Polled:
@@ -31,9 +37,11 @@ def ended(target: Local, handle: Handle) -> Polled:
 
 
 def test_render_is_pure_and_says_everything(tmp_path: Path) -> None:
-    rendered = Local(Shell(), cpu_devices=8).render(Job(tmp_path / "r", 3, tmp_path))
+    target = Local(Shell(), "cpu-8", LocalSettings(cpu_devices=8))
+    rendered = target.render(Job(tmp_path / "r", 3, tmp_path, environment={"A": "b"}))
     assert rendered.argv == (sys.executable, "-m", "podwright.train", str(tmp_path / "r"), "--attempt", "3")
     assert rendered.env == {
+        "A": "b",
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
         "NPROC_PER_NODE": "8",
@@ -63,11 +71,11 @@ def test_submit_poll_logs_stop_release(tmp_path: Path) -> None:
     assert target.logs(handle, 3) == ("", 3)
     pid = json.loads(RunDir(tmp_path).pid(1).read_text())["pid"]
     assert os.getsid(pid) == pid
-    target.stop(handle)
+    assert target.stop(handle) == Stopped(True)
     assert ended(target, handle).returncode == -15
     target.stop(handle)
     target.stop(handle, force=True)
-    target.release(handle)
+    assert target.release(handle) == Released(True)
     target.release(handle)
 
 
@@ -101,6 +109,15 @@ def test_before_it_has_written_its_pid_the_inherited_lock_tells_that_it_lives(tm
     wait_for(lambda: Local(Shell()).poll(handle).process is Process.ABSENT)
 
 
+def test_a_stop_before_the_process_has_written_its_pid_is_not_acknowledged(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    run.attempt(1).mkdir(parents=True)
+    handle = {"run_dir": str(tmp_path), "attempt": 1}
+    with alive.held(run.alive(1)):
+        assert not Local(Shell()).stop(handle).acknowledged
+    assert Local(Shell()).stop(handle).acknowledged
+
+
 def test_nothing_submitted_is_absent(tmp_path: Path) -> None:
     target = Local(Shell())
     handle = {"run_dir": str(tmp_path), "attempt": 1}
@@ -114,7 +131,7 @@ def test_an_attempt_is_never_overwritten(tmp_path: Path) -> None:
     target, handle = submit(tmp_path, "pass")
     ended(target, handle)
     with pytest.raises(FileExistsError):
-        target.submit(target.render(Job(tmp_path, 1, tmp_path)))
+        target.submit(target.render(job(tmp_path, "pass")))
 
 
 def test_the_exit_code_is_known_to_the_one_who_started_it(tmp_path: Path) -> None:
@@ -129,7 +146,7 @@ def test_an_unknown_target_says_what_to_type(name: str) -> None:
     with pytest.raises(
         UserError, match=f"there is no target and no slice '{name}'; type --on local, cpu-8, or a slice"
     ):
-        targets.find(name)
+        targets.resolve(name)
 
 
 @pytest.mark.parametrize(("name", "shown"), [("v6e-8", "v6e-8"), ("tpu7x-64", "tpu7x-2x4x4"), ("8xH200", "8xH200")])
@@ -137,13 +154,13 @@ def test_a_slice_is_planned_for_and_not_yet_run_on(name: str, shown: str) -> Non
     with pytest.raises(
         UserError, match=f"{shown} is a slice, not a target: plans take it, runs do not yet; type --on local"
     ):
-        targets.find(name)
+        targets.resolve(name).open()
 
 
 def test_devices_are_known_where_they_are_made() -> None:
-    where = targets.devices("cpu-8")
-    assert where and where.num_devices == 8
-    assert targets.devices("local") is None
+    devices = targets.resolve("cpu-8").slice
+    assert devices and devices.num_devices == 8
+    assert targets.resolve("local").slice is None
 
 
 def test_a_process_that_is_not_there_has_no_log(tmp_path: Path) -> None:

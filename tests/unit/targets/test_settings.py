@@ -6,7 +6,8 @@ import pytest
 
 from podwright import targets
 from podwright.errors import UserError
-from podwright.targets import settings
+from podwright.targets import entries
+from podwright.targets.settings.slurm import seconds as slurm_seconds
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +28,7 @@ def test_a_target_is_what_its_entry_says(file: Path) -> None:
         "a:\n  kind: slurm\n  nodes: 2\n  gpus_per_node: 8\n  accelerator: H100-80GB\n"
         "  time: 24:00:00\n  mem: 0\n  setup: [module load x]\n",
     )
-    found = settings.require("a")
+    found = entries.require("a")
     assert (found.nodes, found.time, found.mem, found.setup, found.warn_s) == (
         2,
         "24:00:00",
@@ -35,28 +36,28 @@ def test_a_target_is_what_its_entry_says(file: Path) -> None:
         ("module load x",),
         120,
     )
-    where = targets.devices("a")
-    assert where and where.name == "16xH100-80GB" and settings.names() == ["a"]
+    where = targets.resolve("a").slice
+    assert where and where.name == "16xH100-80GB" and entries.names() == ["a"]
 
 
 def test_a_file_that_cannot_be_read_is_one_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.parent.mkdir()
     file.write_bytes(b"\x89PNG")
     with pytest.raises(UserError, match=r"targets\.yaml is not text; name another file in PODWRIGHT_TARGETS"):
-        settings.names()
+        entries.names()
     for place, said in (
         (file.parent, "config: that is a directory; name a file"),
         ("/proc/self/mem", "/proc/self/mem: reading or writing"),
     ):
         monkeypatch.setenv("PODWRIGHT_TARGETS", str(place))
         with pytest.raises(UserError, match=said):
-            targets.place("elsewhere")
+            targets.resolve("elsewhere")
 
 
 def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known(file: Path) -> None:
     write(file, "a: {kind: slurm, nodes: 2, tasks_per_node: 2}\nb: {kind: slurm, gpus_per_node: 8}\n")
-    where = targets.devices("a")
-    assert where and where.name == "cpu-4" and targets.devices("b") is None
+    where = targets.resolve("a").slice
+    assert where and where.name == "cpu-4" and targets.resolve("b").slice is None
     assert [targets.devices_named(name) for name in ("a", "b", "local", "v5e", "v6e-8")] == [
         "cpu-4",
         "b",
@@ -113,7 +114,7 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
 def test_what_is_wrong_with_an_entry_is_one_line(file: Path, text: str, what: str, fix: str) -> None:
     write(file, text)
     with pytest.raises(UserError, match=what) as found:
-        settings.require("a")
+        entries.require("a")
     assert fix in found.value.fix and "\n" not in str(found.value), found.value
 
 
@@ -122,30 +123,30 @@ def test_hosts_over_ssh_are_as_many_nodes(file: Path) -> None:
         file,
         "a:\n  kind: ssh\n  hosts: [me@h1, h2:2222]\n  gpus_per_node: 8\n  accelerator: H100-80GB\nb: {kind: ssh, hosts: [h1, h2]}\n",
     )
-    found = settings.require("a")
+    found = entries.require("a")
     assert found.hosts == ("me@h1", "h2:2222") and found.env == ("HF_TOKEN",) and found.folder == "~/.podwright"
     assert [targets.devices_named(name) for name in ("a", "b")] == ["16xH100-80GB", "cpu-2"]
 
 
 def test_a_name_that_nobody_knows_is_refused_with_the_nearest(file: Path) -> None:
     with pytest.raises(UserError, match="there is no target 'a'") as found:
-        settings.require("a")
+        entries.require("a")
     assert "there is none yet" in found.value.fix
     write(file, "cluster: {kind: slurm}\n")
     with pytest.raises(UserError, match="there is no target 'clutser'; did you mean cluster"):
-        targets.devices("clutser")
+        targets.resolve("clutser")
     with pytest.raises(UserError, match="did you mean cluster"):
-        settings.require("clustr")
+        entries.require("clustr")
     with pytest.raises(UserError, match="v6e-16 is a slice, not a target"):
-        targets.devices("v6e-16")
+        targets.resolve("v6e-16").open()
 
 
 def test_add_keeps_what_stands_in_the_file(file: Path) -> None:
     write(file, "# mine\nb: {kind: slurm} # b")
-    settings.add("a", ["kind=slurm", "time=24:00:00", "setup=[module load x, 'export A=1']", "nodes=2"])
+    entries.add("a", ["kind=slurm", "time=24:00:00", "setup=[module load x, 'export A=1']", "nodes=2"])
     text = file.read_text()
-    assert text.startswith("# mine\nb: {kind: slurm} # b\na:\n") and settings.names() == ["b", "a"]
-    found = settings.require("a")
+    assert text.startswith("# mine\nb: {kind: slurm} # b\na:\n") and entries.names() == ["b", "a"]
+    found = entries.require("a")
     assert (found.time, found.setup, found.nodes) == ("24:00:00", ("module load x", "export A=1"), 2)
 
 
@@ -167,14 +168,14 @@ def test_what_cannot_be_added_is_refused_and_changes_nothing(
 ) -> None:
     write(file, "there: {kind: slurm}\n")
     with pytest.raises(UserError, match=what):
-        settings.add(name, pairs)
+        entries.add(name, pairs)
     assert file.read_text() == "there: {kind: slurm}\n"
 
 
 def test_the_place_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("PODWRIGHT_TARGETS")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    settings.add("a", ["kind=slurm"])
+    entries.add("a", ["kind=slurm"])
     assert (tmp_path / "podwright" / "targets.yaml").is_file()
 
 
@@ -191,4 +192,4 @@ def test_the_place_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     ],
 )
 def test_times_of_slurm(text: str, seconds: float) -> None:
-    assert settings.seconds(text) == seconds
+    assert slurm_seconds(text) == seconds

@@ -11,8 +11,8 @@ from podwright.errors import UserError
 from podwright.rundir import Ending, RunDir
 from podwright.shell import Shell
 from podwright.targets import slurm, slurm_states
-from podwright.targets.base import Handle, Job, Process
-from podwright.targets.settings import SlurmSettings
+from podwright.targets.base import Handle, Job, Process, Stopped
+from podwright.targets.settings.slurm import SlurmSettings
 from podwright.watch.diagnose import outcome
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "slurm"
@@ -99,7 +99,7 @@ def attempt(folder: Path, sbatch: str = "12\n", starts: int = 0, **ended: object
         (run.attempt(1) / "starts" / str(start)).mkdir(parents=True)
     if ended:
         (run.attempt(1) / "starts" / str(starts) / "ended.json").write_text(json.dumps(ended))
-    return {"run_dir": str(folder), "attempt": 1, "job_name": "r.1-0"}
+    return {"run_dir": str(folder), "attempt": 1, "job_name": "r.1-0", "processes": 2}
 
 
 @pytest.fixture
@@ -204,14 +204,29 @@ def test_what_sbatch_refused_is_the_end_whoever_asks(folder: Path) -> None:
     assert found.ending is Ending.BAD_INPUT and "Invalid account" in found.detail and "sacctmgr" in found.fix
 
 
-def test_the_controller_is_not_asked_all_the_time(folder: Path) -> None:
-    shell = Answers(squeue=(0, "12|RUNNING|None\n", ""), scancel=(0, "", ""))
-    one, handle = slurm.Slurm(shell, "lab", TWO_NODES), attempt(folder)
-    assert [one.poll(handle).process for _ in range(5)] == [Process.RUNNING] * 5 and len(shell.asked) == 1
-    one.stop(handle)
-    assert shell.asked[-1] == ("scancel", "--signal=TERM", "12")
-    one.poll(handle)
-    assert shell.asked[-1][0] == "squeue" and len(shell.asked) == 4
+def test_a_stop_counts_only_when_scancel_has_passed_it_on(folder: Path) -> None:
+    handle = attempt(folder)
+    running, down = (0, "12|RUNNING|None\n", ""), (1, "", "scancel: error: Unable to contact slurm controller\n")
+    reached = Answers(squeue=running, scancel=(0, "", ""))
+    assert slurm.Slurm(reached, "lab", TWO_NODES).stop(handle) == Stopped(True)
+    assert reached.asked[-1] == ("scancel", "--signal=TERM", "12")
+    for answers in ({"squeue": running, "scancel": down}, {"squeue": down}):
+        answer = slurm.Slurm(Answers(**answers), "lab", TWO_NODES).stop(handle)
+        assert not answer.acknowledged and "Unable to contact" in answer.reason
+    assert slurm.Slurm(Answers(squeue=(0, "12|COMPLETED|None\n", "")), "lab", TWO_NODES).stop(handle).acknowledged
+
+
+def test_a_job_is_released_when_slurm_says_that_it_has_ended(folder: Path) -> None:
+    handle = attempt(folder)
+    for state, scancel, done in (("PENDING", 0, False), ("PENDING", 1, False), ("CANCELLED", 0, True)):
+        shell = Answers(squeue=(0, f"12|{state}|None\n", ""), scancel=(scancel, "", "no"))
+        assert slurm.Slurm(shell, "lab", TWO_NODES).release(handle).done is done
+    assert not slurm.Slurm(Answers(squeue=(1, "", "down")), "lab", TWO_NODES).release(handle).done
+
+
+def test_hosts_are_left_out_by_name() -> None:
+    rendered = target().render(Job(Path("/runs/r"), 1, Path("/"), 1.0, exclude=("n1", "n2")))
+    assert any("#SBATCH --exclude=n1,n2\n" in text for text in rendered.files.values())
 
 
 def test_a_machine_that_is_not_of_the_cluster_is_one_line(folder: Path) -> None:

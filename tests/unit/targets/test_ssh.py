@@ -18,7 +18,7 @@ from podwright.shell import Shell
 from podwright.targets.base import Job, Process
 from podwright.targets.hosts import gather, keeper, on_host, standing, start
 from podwright.targets.hosts.host import Host, Trouble
-from podwright.targets.settings import SshSettings
+from podwright.targets.settings.ssh import SshSettings
 from podwright.targets.ssh import Ssh
 from podwright.watch.diagnose import outcome
 

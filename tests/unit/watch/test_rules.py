@@ -13,7 +13,7 @@ from podwright.cli import app
 from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.rundir import Ending, RunDir, write_json
-from podwright.targets import settings
+from podwright.targets import kinds
 from podwright.watch import explain
 from podwright.watch.rules import RULES
 
@@ -128,7 +128,7 @@ def test_what_a_remedy_says_can_be_typed() -> None:
     root = typer.main.get_command(app.app)
     options = {o for command in root.commands.values() for p in command.params for o in p.opts}
     recipe_keys = {key for kind in load.KINDS.values() for key in load.fields(kind)}
-    target_keys = {key for kind in settings.KINDS.values() for key in kind.model_fields}
+    target_keys = {key for kind in kinds.CONFIGURED for key in kinds.settings_class(kind).model_fields}
     named = collections.Counter()
     for rule in RULES:
         wrong = []

@@ -1,0 +1,133 @@
+"""The user's own file of targets: what is true of machines and of nobody's recipe. Reads, checks and adds entries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, cast
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from podwright import slices
+from podwright.errors import UserError, from_os, nearest
+from podwright.shell import targets_file
+from podwright.targets import kinds
+from podwright.targets.base import Settings
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+
+
+def names() -> list[str]:
+    return list(_entries())
+
+
+def find(name: str) -> Settings | None:
+    """The target called `name`; None when there is none. UserError when its entry is wrong."""
+    entries = _entries()
+    return _parse(name, entries[name], str(targets_file())) if name in entries else None
+
+
+def require(name: str) -> Settings:
+    found = find(name)
+    if found is not None:
+        return found
+    known = names()
+    guess = nearest(name, known)
+    there = f"did you mean {guess}?" if guess else f"there are {', '.join(known)}" if known else "there is none yet"
+    raise UserError(
+        f"there is no target {name!r} in {targets_file()}", f"{there}; `podwright target add NAME kind=ssh` adds one"
+    )
+
+
+def add(name: str, pairs: Sequence[str]) -> Settings:
+    """Write a new entry at the end of the file; what stands there stays as it is."""
+    path = targets_file()
+    if not _NAME.fullmatch(name) or name == "local" or _is_slice(name):
+        raise UserError(
+            f"{name!r} cannot be the name of a target", "use letters, digits, '.', '_' and '-', and no name of a slice"
+        )
+    if name in _entries():
+        raise UserError(f"there is a target {name!r} already", f"change it in {path}, or take another name")
+    entry: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UserError(f"{pair!r} sets nothing", "write KEY=VALUE, for example partition=gpu")
+        if key in entry:
+            raise UserError(f"{key}= is there twice", "leave one of them out")
+        try:
+            entry[key] = yaml.load(value, yaml.BaseLoader)
+        except yaml.YAMLError:
+            entry[key] = value
+    found = _parse(name, entry, "what was typed")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.read_text() if path.exists() else ""
+    gap = "" if not before or before.endswith("\n") else "\n"
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(before + gap + yaml.safe_dump({name: entry}, sort_keys=False, allow_unicode=True))
+    part.replace(path)
+    return found
+
+
+def _is_slice(name: str) -> bool:
+    try:
+        slices.parse(name)
+    except UserError:
+        return False
+    return True
+
+
+def _entries() -> dict[str, Any]:
+    """Every entry as it stands, all values as text: YAML takes 24:00:00 for a number."""
+    path = targets_file()
+    try:
+        found = yaml.load(path.read_text(), yaml.BaseLoader)
+    except FileNotFoundError:
+        return {}
+    except UnicodeDecodeError as e:
+        raise UserError(f"{path} is not text", "name another file in PODWRIGHT_TARGETS, or mend it") from e
+    except OSError as e:
+        raise from_os(e, path) or UserError(
+            f"{path} cannot be read: {e}", "name another file in PODWRIGHT_TARGETS"
+        ) from e
+    except yaml.YAMLError as e:
+        mark = getattr(e, "problem_mark", None)
+        raise UserError(
+            f"{path}{f' line {mark.line + 1}' if mark else ''} is not YAML: {getattr(e, 'problem', e)}",
+            "mend that line",
+        ) from e
+    if found in (None, ""):
+        return {}
+    if not isinstance(found, dict):
+        raise UserError(f"{path} holds no mapping of names", "write NAME:, and indented below it kind: slurm")
+    return found
+
+
+def _parse(name: str, entry: Any, where: str) -> Settings:
+    if not isinstance(entry, dict) or entry.get("kind") not in kinds.CONFIGURED:
+        said = f"kind={entry['kind']!r}" if isinstance(entry, dict) and "kind" in entry else "no kind"
+        raise UserError(f"target {name!r} in {where} has {said}", f"known: kind={', kind='.join(kinds.CONFIGURED)}")
+    model = kinds.settings_class(entry["kind"])
+    try:
+        return cast(Settings, model.model_validate(entry))
+    except ValidationError as e:
+        first = e.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            guess = nearest(key, list(model.model_fields))
+            raise UserError(
+                f"target {name!r} has no key {key!r}", f"did you mean {guess}?" if guess else _known(model)
+            ) from e
+        if first["type"] == "tuple_type":
+            raise UserError(
+                f"target {name!r}: {key}={first['input']} is no list",
+                f"write {key}=[{first['input']}], commas between several",
+            ) from e
+        said = first["msg"].removeprefix("Value error, ")
+        given = f"{key}={first['input']} " if key and isinstance(first["input"], str) else f"{key}: " if key else ""
+        raise UserError(f"target {name!r}: {given}{said[0].lower()}{said[1:]}", f"mend it in {where}") from e
+
+
+def _known(model: type[BaseModel]) -> str:
+    return f"known: {', '.join(model.model_fields)}"

@@ -1,0 +1,44 @@
+"""The table of target kinds: where the settings and the class of each are, imported only when one is needed."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from podwright.targets.base import Target
+
+
+@dataclass(frozen=True)
+class TargetKind:
+    settings: str
+    """MODULE:CLASS, a pydantic model with what `base.Settings` asks for"""
+    target: str
+    """MODULE:CLASS, made from a Shell, the name of the target and its settings"""
+    in_file: bool = True
+    """whether entries of the user's file may be of it"""
+
+
+KINDS = {
+    "local": TargetKind("podwright.targets.settings.local:LocalSettings", "podwright.targets.local:Local", False),
+    "slurm": TargetKind("podwright.targets.settings.slurm:SlurmSettings", "podwright.targets.slurm:Slurm"),
+    "ssh": TargetKind("podwright.targets.settings.ssh:SshSettings", "podwright.targets.ssh:Ssh"),
+}
+CONFIGURED = tuple(name for name, kind in KINDS.items() if kind.in_file)
+
+
+def settings_class(kind: str) -> type[BaseModel]:
+    return _imported(KINDS[kind].settings)
+
+
+def open_target(kind: str, name: str, settings: Any) -> Target:
+    from podwright.shell import Shell
+
+    return _imported(KINDS[kind].target)(Shell(), name, settings)
+
+
+def _imported(where: str) -> Any:
+    module, _, name = where.partition(":")
+    return getattr(importlib.import_module(module), name)

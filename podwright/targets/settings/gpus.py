@@ -1,0 +1,37 @@
+"""The devices of hosts whose GPUs the settings name."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from podwright import slices
+from podwright.accelerators import GPUS
+from podwright.errors import UserError, nearest
+from podwright.slices import Slice
+
+
+class GpuSettings(Protocol):
+    @property
+    def accelerator(self) -> str: ...
+
+    @property
+    def gpus_per_node(self) -> int: ...
+
+    @property
+    def num_tasks(self) -> int: ...
+
+
+def devices(own: GpuSettings, nodes: int) -> Slice | None:
+    """What jax will see; None where the kind of the GPUs is not named. ValueError for one that is not known."""
+    if own.accelerator and own.accelerator.lower() not in (known := [a.name.lower() for a in GPUS]):
+        guess = nearest(own.accelerator.lower(), known)
+        fix = f"did you mean {guess.upper()}?" if guess else "write one such as H100-80GB"
+        raise ValueError(f"accelerator={own.accelerator}: no such GPU is known; {fix}")
+    if not own.gpus_per_node:
+        return slices.parse(f"cpu-{own.num_tasks}")
+    if not own.accelerator:
+        return None
+    try:
+        return slices.parse(f"{nodes * own.gpus_per_node}x{own.accelerator}")
+    except UserError as e:
+        raise ValueError(f"accelerator={own.accelerator}: {e.what}; {e.fix}") from None

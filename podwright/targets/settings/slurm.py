@@ -1,0 +1,107 @@
+"""The settings of a SLURM cluster."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from podwright.slices import Slice
+from podwright.targets.base import Traits
+from podwright.targets.settings import gpus
+
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+
+
+def seconds(time: str) -> float:
+    """Of a time as SLURM writes it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S. ValueError for anything else."""
+    if time.lower() in ("infinite", "unlimited"):
+        return float("inf")
+    found = _TIME.fullmatch(time)
+    if not found:
+        raise ValueError(time)
+    days, a, b, c = (int(part or 0) for part in found.groups())
+    if found[1] is not None:
+        return days * 86400 + a * 3600 + b * 60 + c
+    return a * 3600 + b * 60 + c if found[4] is not None else a * 60 + b
+
+
+class SlurmSettings(BaseModel):
+    """A SLURM cluster, as one user uses it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["slurm"] = Field(description="what sort of target it is")
+    partition: str = Field("", description="default: the cluster's own")
+    account: str = ""
+    qos: str = ""
+    constraint: str = Field("", description="features that the nodes must have")
+    nodes: int = Field(1, ge=1)
+    gpus_per_node: int = Field(0, ge=0, description="0: the trainer uses the CPUs")
+    accelerator: str = Field(
+        "", description="what each GPU is, such as H100-80GB: a plan then knows its memory and the mesh"
+    )
+    tasks_per_node: int = Field(1, ge=1, description="processes on each node; with GPUs 1, or one for each of them")
+    cpus_per_task: int = Field(1, ge=1)
+    mem: str = Field("", description="memory of a node, such as 200G; 0: all of it")
+    time: str = Field("", description="limit of one job, such as 24:00:00; a run goes on over many")
+    setup: tuple[str, ...] = Field((), description="lines of shell before the trainer, such as module load cuda")
+    python: str = Field(
+        "", description="of an environment with podwright on the nodes; default: the one that runs this"
+    )
+    runs: str = Field("", description="a folder that the nodes share, for the directories of runs; default: --runs")
+    warn_s: int = Field(
+        120, ge=1, description="seconds before the time limit at which the trainer saves and the job is queued again"
+    )
+    sbatch: tuple[str, ...] = Field((), description="further options of sbatch, such as --exclusive")
+
+    @field_validator("time")
+    @classmethod
+    def _is_a_time(cls, value: str) -> str:
+        if value:
+            try:
+                seconds(value)
+            except ValueError:
+                raise ValueError("is no time of SLURM's; write it like 30, 24:00:00 or 2-00:00:00") from None
+        return value
+
+    @field_validator("sbatch")
+    @classmethod
+    def _are_options(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := next((v for v in value if not v.startswith("-") or "\n" in v), None):
+            raise ValueError(f"has {wrong!r}, which is no option; write it like [--exclusive, --mail-type=END]")
+        return value
+
+    @field_validator("runs", "python")
+    @classmethod
+    def _is_absolute(cls, value: str) -> str:
+        if value and not Path(value).expanduser().is_absolute():
+            raise ValueError("must be an absolute path: it is used on other machines")
+        return str(Path(value).expanduser()) if value else value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> SlurmSettings:
+        if self.gpus_per_node and self.tasks_per_node not in (1, self.gpus_per_node):
+            raise ValueError(
+                f"tasks_per_node={self.tasks_per_node}: write 1, or one for each GPU ({self.gpus_per_node})"
+            )
+        if self.time and seconds(self.time) <= self.warn_s:
+            raise ValueError(
+                f"time={self.time} is not longer than warn_s={self.warn_s}; write a longer time, or a smaller warn_s"
+            )
+        self.devices()
+        return self
+
+    @property
+    def num_tasks(self) -> int:
+        return self.nodes * self.tasks_per_node
+
+    def devices(self) -> Slice | None:
+        """What jax will see; None where the kind of the GPUs is not said."""
+        return gpus.devices(self, self.nodes)
+
+    def traits(self) -> Traits:
+        # The controller serves everybody: it is asked every 5 s.
+        return Traits(queues=True, excludes_hosts=True, poll_s=5.0)

@@ -1,0 +1,96 @@
+"""The settings of machines that are reached over ssh."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from podwright.slices import Slice
+from podwright.targets.base import Traits
+from podwright.targets.settings import gpus
+
+_HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9_.-]*(?::\d{1,5})?")
+
+
+class SshSettings(BaseModel):
+    """Machines that are reached over ssh, as one user uses them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["ssh"] = Field(description="what sort of target it is")
+    hosts: tuple[str, ...] = Field(
+        min_length=1, description="such as [gpu-1, me@gpu-2:2222]; on the first one is process 0"
+    )
+    address: str = Field("", description="of the first host, as the others reach it; default: its name in hosts")
+    gpus_per_node: int = Field(0, ge=0, description="of each host; 0: the trainer uses the CPUs")
+    accelerator: str = Field(
+        "", description="what each GPU is, such as H100-80GB: a plan then knows its memory and the mesh"
+    )
+    tasks_per_node: int = Field(1, ge=1, description="processes on each host; with GPUs 1, or one for each of them")
+    setup: tuple[str, ...] = Field(
+        (), description="lines of shell before the trainer, such as source ~/venv/bin/activate"
+    )
+    python: str = Field(
+        "",
+        description="of an environment with what the trainer needs; default: python3, or with runs the one that runs this",
+    )
+    runs: str = Field(
+        "", description="a folder that the hosts and this machine share: runs are made there, and nothing is copied"
+    )
+    folder: str = Field("~/.podwright", description="where a run is on hosts that share no folder")
+    env: tuple[str, ...] = Field(
+        ("HF_TOKEN",), description="variables of your shell that the processes get; they are never in a file"
+    )
+    ssh: tuple[str, ...] = Field((), description="further options of ssh, such as [-J, gate] for a jump host")
+
+    @field_validator("hosts")
+    @classmethod
+    def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := next((v for v in value if not _HOST.fullmatch(v)), None):
+            raise ValueError(f"has {wrong!r}, which is no host; write it like [gpu-1, me@gpu-2:2222]")
+        if wrong := next((v for v in value if ":" in v and not 0 < int(v.rpartition(":")[2]) < 1 << 16), None):
+            raise ValueError(f"has {wrong!r}, and a port is from 1 to 65535; write it like [gpu-1, me@gpu-2:2222]")
+        if twice := next((v for v in value if value.count(v) > 1), None):
+            raise ValueError(f"has {twice} twice; write tasks_per_node for several processes on a host")
+        return value
+
+    @field_validator("env")
+    @classmethod
+    def _are_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if any(not v.isidentifier() for v in value):
+            raise ValueError("takes names of variables, never their values; write it like [HF_TOKEN]")
+        return value
+
+    @field_validator("runs", "folder", "python")
+    @classmethod
+    def _is_found_from_anywhere(cls, value: str, info: ValidationInfo) -> str:
+        if info.field_name == "python" and "/" not in value:
+            return value
+        home = info.field_name != "runs" and value.startswith("~/")
+        if value and not home and not Path(value).is_absolute():
+            raise ValueError("must be an absolute path: it is used on other machines")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> SshSettings:
+        if self.gpus_per_node and self.tasks_per_node not in (1, self.gpus_per_node):
+            raise ValueError(
+                f"tasks_per_node={self.tasks_per_node}: write 1, or one for each GPU ({self.gpus_per_node})"
+            )
+        self.devices()
+        return self
+
+    @property
+    def num_tasks(self) -> int:
+        return len(self.hosts) * self.tasks_per_node
+
+    def devices(self) -> Slice | None:
+        """What jax will see; None where the kind of the GPUs is not said."""
+        return gpus.devices(self, len(self.hosts))
+
+    def traits(self) -> Traits:
+        shares = bool(self.runs) or len(self.hosts) == 1
+        return Traits(ships_files=not self.runs, shares_folder=shares, poll_s=2.0)
