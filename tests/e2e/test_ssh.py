@@ -139,7 +139,7 @@ def test_a_run_goes_through_and_everything_comes_back(pair: Pair) -> None:
 def test_a_launcher_that_dies_leaves_a_run_that_is_taken_up_and_started_once(pair: Pair, dies: str) -> None:
     launcher = pair.start_run(3, "--on", "lab", LAUNCH_DIES=dies)
     if dies.startswith("while"):
-        wait_for(pair.path("attempts/1/ssh.txt").exists)
+        wait_for(pair.path("attempts/1/start.txt").exists)
         launcher.kill()
     launcher.communicate()
     assert launcher.returncode == -signal.SIGKILL and pair.ended() == []
