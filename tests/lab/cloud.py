@@ -9,6 +9,7 @@ import ctypes
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -30,7 +31,9 @@ def missing() -> str:
     """Why there can be no lab here; "" when there can."""
     if absent := lacking(NEEDED, "openssh-server openssh-client iproute2"):
         return absent
-    done = subprocess.run(["unshare", "-n", "ip", "link", "add", "br0", "type", "bridge"], capture_output=True, check=False)
+    done = subprocess.run(
+        ["unshare", "-n", "ip", "link", "add", "br0", "type", "bridge"], capture_output=True, check=False
+    )
     return f"no network namespaces: {done.stderr.decode().strip()}" if done.returncode else ""
 
 
@@ -50,7 +53,7 @@ class Lab:
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(root / key)], check=True)
         host_key = (root / "host-key.pub").read_text()
         (root / "known_hosts").write_text(f"10.214.{self.number}.* {host_key}")
-        self.ssh_config.write_text(
+        ssh_config(root, secrets.token_hex(4)).write_text(
             f"User root\nIdentityFile {root}/id\nIdentitiesOnly yes\nUserKnownHostsFile {root}/known_hosts\n"
             "GlobalKnownHostsFile none\n"
         )
@@ -74,10 +77,6 @@ class Lab:
         """The address of this machine as the hosts see it."""
         return f"10.214.{self.number}.1"
 
-    @property
-    def ssh_config(self) -> Path:
-        return self.root / f"ssh-{self._lock}-{os.getpid()}.conf"
-
     def configure(self, **settings: Any) -> None:
         """num_hosts; no_capacity: zones that refuse; create_s, delete_s: how long these take."""
         defaults = {"num_hosts": 4, "no_capacity": [], "create_s": 0.0, "delete_s": 0.0}
@@ -95,16 +94,25 @@ class Lab:
         return self.root / "disks" / host
 
 
+def ssh_config(root: Path, token: str = "*") -> Path:
+    """What `ssh -F` takes; another name in each lab, so that no shared connection of an earlier one is used."""
+    name = f"ssh-{token}.conf"
+    return next(root.glob(name)) if token == "*" else root / name
+
+
 def create(root: Path, name: str, labels: dict[str, str], zone: str) -> str:
     """Start creating; "" or why not. What exists already is left as it is."""
     if zone in _read(root / "cloud.json")["no_capacity"]:
-        return f"There is no more capacity in the zone \"{zone}\""
+        return f'There is no more capacity in the zone "{zone}"'
     folder = root / "allocations" / name
     try:
         folder.mkdir()
     except FileExistsError:
         return ""
-    _write(folder / "state.json", {"state": "creating", "zone": zone, "labels": labels, "created": time.time(), "hosts": []})
+    _write(
+        folder / "state.json",
+        {"state": "creating", "zone": zone, "labels": labels, "created": time.time(), "hosts": []},
+    )
     with (folder / "holder.txt").open("ab") as log:
         subprocess.Popen(
             [sys.executable, "-m", "tests.lab.cloud", str(root), name],

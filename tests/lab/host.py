@@ -64,8 +64,12 @@ def private_disk(root: Path, name: str, address: str, hidden: list[str]) -> Path
     """A home that no other host sees; `hidden` folders and the homes of the others are empty here."""
     disk, home = root / "disks" / name, root / "home"
     (disk / "tmp").mkdir(parents=True)
-    (disk / "etc-hosts").write_text(f"127.0.0.1 localhost\n{address} {name}\n{METADATA_ADDRESS} metadata.google.internal\n")
-    (disk / "etc-resolv.conf").write_text("nameserver 127.0.0.1\n")  # nobody there: names that are not in hosts fail at once
+    (disk / "etc-hosts").write_text(
+        f"127.0.0.1 localhost\n{address} {name}\n{METADATA_ADDRESS} metadata.google.internal\n"
+    )
+    (disk / "etc-resolv.conf").write_text(
+        "nameserver 127.0.0.1\n"
+    )  # nobody there: names that are not in hosts fail at once
     users = Path("/etc/passwd").read_text().splitlines()
     fields = next(line for line in users if line.startswith("root:")).split(":")
     fields[5] = str(home)
