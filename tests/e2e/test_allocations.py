@@ -1,0 +1,167 @@
+"""Machines that are created for a run, taken away and created again: on hosts of the lab, which share no disk."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from podwright.rundir import Ending, RunDir
+from podwright.shell import Shell
+from podwright.targets.base import Allocation, AllocationState, Job, Polled, Process, Request
+from tests.lab import cloud
+from tests.lab.target import LabProvisioner, LabSettings, LabTarget
+
+pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
+METADATA = """
+import sys, urllib.request
+for key in sys.argv[1:]:
+    url = f"http://metadata.google.internal/computeMetadata/v1/instance/{key}"
+    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    print(urllib.request.urlopen(request).read().decode(), flush=True)
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[cloud.Lab]:
+    """Its hosts do not see the folder of the test."""
+    with cloud.Lab(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def provisioner(lab: cloud.Lab) -> LabProvisioner:
+    return LabProvisioner(LabSettings(root=str(lab.root)))
+
+
+def until(provisioner: LabProvisioner, request: Request, state: AllocationState) -> Allocation:
+    limit = time.monotonic() + 30
+    while (allocation := provisioner.describe(request)).state is not state:
+        assert time.monotonic() < limit, allocation
+        time.sleep(0.05)
+    return allocation
+
+
+def test_an_allocation_is_created_once_and_deleted_for_certain(lab: cloud.Lab, provisioner: LabProvisioner) -> None:
+    lab.configure(num_hosts=2, create_s=0.2, delete_s=0.2)
+    request = provisioner.describe_request(Path("/runs/r"), 1.0, 1, ())
+    assert request == provisioner.describe_request(Path("/runs/r"), 1.0, 1, ()) and request.zone == "zone-a"
+    assert request.name != provisioner.describe_request(Path("/runs/r"), 1.0, 2, ()).name
+    assert provisioner.describe(request).state is AllocationState.GONE and provisioner.list_owned() == []
+    assert provisioner.create(request).state is AllocationState.WAITING
+    assert provisioner.create(request).state is AllocationState.WAITING, "what exists is adopted"
+    assert provisioner.describe(request).state is AllocationState.WAITING
+    hosts = until(provisioner, request, AllocationState.READY).hosts
+    assert [host.name for host in hosts] == [f"{request.name}-w-0", f"{request.name}-w-1"]
+    (owned,) = provisioner.list_owned()
+    assert (owned.request.name, owned.run_dir, owned.state) == (request.name, "/runs/r", AllocationState.READY)
+    provisioner.delete(request)
+    provisioner.delete(request)
+    assert provisioner.describe(request).state is AllocationState.DELETING
+    until(provisioner, request, AllocationState.GONE)
+    provisioner.delete(request)
+    assert provisioner.list_owned() == []
+
+
+def test_a_zone_without_capacity_refuses_and_the_next_one_is_requested(
+    lab: cloud.Lab, provisioner: LabProvisioner
+) -> None:
+    lab.configure(num_hosts=1, no_capacity=["zone-a"])
+    request = provisioner.describe_request(Path("/runs/r"), 1.0, 1, ())
+    refused = provisioner.create(request)
+    assert (refused.state, refused.scope, refused.ending) == (AllocationState.REFUSED, "zone-a", Ending.NO_CAPACITY)
+    following = provisioner.describe_request(Path("/runs/r"), 1.0, 2, [refused.scope])
+    assert following.zone == "zone-b" and provisioner.create(following).state is AllocationState.WAITING
+
+
+def test_hosts_share_nothing_and_know_their_place_from_the_metadata_server(
+    lab: cloud.Lab, provisioner: LabProvisioner, tmp_path: Path
+) -> None:
+    lab.configure(num_hosts=2)
+    request = provisioner.describe_request(tmp_path / "r", 1.0, 1, ())
+    provisioner.create(request)
+    hosts = until(provisioner, request, AllocationState.READY).hosts
+
+    def start(number: int, command: str) -> subprocess.Popen[str]:
+        argv = ["ssh", "-F", str(cloud.ssh_config(lab.root)), hosts[number].address, command]
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+
+    (tmp_path / "secret").touch()
+    seen = start(0, f"touch mine; hostname; ls {tmp_path} {lab.root}/disks").communicate()[0].split()
+    assert seen == [hosts[0].name, f"{lab.root}/disks:", f"{tmp_path}:"] and (lab.disk(hosts[0].name) / "mine").exists()
+    assert "mine" not in start(1, "ls").communicate()[0]
+    (lab.disk(hosts[1].name) / "metadata.py").write_text(METADATA)
+    keys = "attributes/agent-worker-number attributes/worker-network-endpoints preempted preempted?wait_for_change=true"
+    asking = start(1, f"{sys.executable} metadata.py '{keys.replace(' ', chr(39) + ' ' + chr(39))}'; sleep 60")
+    assert asking.stdout
+    answers = [asking.stdout.readline().strip() for _ in range(3)]
+    assert answers == ["1", ",".join(f"unknown:unknown:{host.address}" for host in hosts), "FALSE"]
+    lab.preempt(request.name, notice_s=0.5)
+    assert asking.stdout.readline() == "TRUE\n", "the notice comes before the end"
+    assert asking.stdout.read() == "" and asking.wait() == 255
+    allocation = provisioner.describe(request)
+    assert (allocation.state, allocation.ending) == (AllocationState.LOST, Ending.PREEMPTED)
+
+
+def test_a_lab_ends_with_the_test_that_owns_it() -> None:
+    code = (
+        "import os, signal, sys, time\n"
+        "from tests.lab import cloud\n"
+        "lab = cloud.Lab().__enter__()\n"
+        "lab.configure(num_hosts=1)\n"
+        "cloud.create(lab.root, 'left-over', {}, 'zone-a')\n"
+        "while cloud.describe(lab.root, 'left-over')['state'] != 'ready': time.sleep(0.05)\n"
+        "print(lab.root, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    owner = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=cloud.REPOSITORY, check=False
+    )
+    root = Path(owner.stdout.strip())
+    limit = time.monotonic() + 20
+    while (root / "allocations/left-over").exists():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if f"{root}/" in _text(p)]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def test_an_attempt_runs_on_created_hosts_and_ends_when_they_are_taken_away(lab: cloud.Lab, tmp_path: Path) -> None:
+    target = LabTarget(Shell(), "lab", LabSettings(root=str(lab.root)))
+    run = RunDir(tmp_path / "runs" / "r")
+    run.path.mkdir(parents=True)
+    run.recipe.write_text(json.dumps({"kind": "grpo", "training": {"max_steps": 1}}))
+    (run.path / "work.sh").write_text('hostname; getent hosts "$(hostname)"; [ "$1" = 1 ] || sleep 600')
+    request = target.provisioner.describe_request(run.path, 1.0, 1, ())
+    target.provisioner.create(request)
+    hosts = until(target.provisioner, request, AllocationState.READY).hosts
+
+    def attempt(number: int) -> Polled:
+        command = ("bash", "{run_dir}/work.sh", "{attempt}")
+        handle = target.submit(target.render(Job(run.path, number, tmp_path, 1.0, command=command), hosts))
+        limit = time.monotonic() + 60
+        while (polled := target.poll(handle)).process is not Process.ENDED:
+            if number == 2 and not polled.waiting:
+                lab.preempt(request.name)
+            if polled.waiting.startswith("Unreachable"):
+                return polled
+            assert time.monotonic() < limit, polled
+            time.sleep(0.2)
+        assert target.release(handle).done and os.listdir(lab.disk(hosts[0].name) / ".podwright") == []
+        return polled
+
+    assert attempt(1).returncode == 0
+    logs = [run.log(1, process).read_text() for process in range(4)]
+    assert all(f"{host.name}\n{host.address}" in log for host, log in zip(hosts, logs, strict=True)), logs
+    assert attempt(2).process is Process.RUNNING, "only the cloud can tell that the hosts are gone"
+    assert target.provisioner.describe(request).ending is Ending.PREEMPTED
