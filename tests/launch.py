@@ -6,19 +6,23 @@ LAUNCH_DIES=before:EVENT or after:EVENT kills it with SIGKILL around writing tha
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from podwright.cli.app import main
-from podwright.run import decide, drive, journal
+from podwright.run import act, drive, journal
 from podwright.rundir import RunDir
-from podwright.targets import local, slurm
+from podwright.targets.settings.local import LocalSettings
+from podwright.targets.settings.slurm import SlurmSettings
+from podwright.targets.settings.ssh import SshSettings
 
-local.TRAINER = (sys.executable, str(Path(__file__).with_name("standin.py")))
+act.TRAIN_COMMAND = (sys.executable, str(Path(__file__).with_name("standin.py")), "{run_dir}", "--attempt", "{attempt}")
 
-drive.POLL_S = 0.05
-slurm.ASK_EVERY_S = 0.2
-decide.START_GRACE_S = 1.0
+drive.TICK_S = 0.05
+for settings, poll_s in ((LocalSettings, 0.05), (SlurmSettings, 0.2), (SshSettings, 0.5)):
+    usual = settings.traits
+    settings.traits = lambda self, usual=usual, poll_s=poll_s: replace(usual(self), poll_s=poll_s, start_grace_s=1.0)
 
 append = journal.append
 when, _, fatal = os.environ.get("LAUNCH_DIES", "").partition(":")

@@ -1,21 +1,28 @@
-"""What to do next about a run: a pure function of its journal, of its process, and of the time. Doing it is drive.py."""
+"""What to do next about a run: a pure function of its journal, of its process and its machines, and of the time. drive.py does it."""
 
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
-from podwright.run.journal import RunState
-from podwright.run.states import BUDGETS, ENDINGS, Phase
-from podwright.targets.base import Process
-
-START_GRACE_S = 5.0  # from the decision to submit until the process must have left a sign
-STOP_GRACE_S = 180.0  # from asking to stop until the process is killed: a step and a checkpoint fit in it
+from podwright.run.allocations import avoided, due, eligible
+from podwright.run.journal import RunState, budget_of
+from podwright.run.states import BUDGETS, AllocationPhase, Budget, Phase
+from podwright.targets.base import GONE, Allocation, AllocationState, Process, Traits
 
 
 class Act(enum.Enum):
     WAIT = "wait"
+    REQUEST = "request"  # machines, under a new name
+    CREATE = "create"  # request the same again: nothing has come of it
+    ALLOCATED = "allocated"  # write down that the machines are ready
+    REFUSED = "refused"
+    LOST = "lost"
+    DELETE = "delete"
+    GONE = "gone"  # write down that nothing of the machines is left
     SUBMIT = "submit"
     ADOPT = "adopt"  # the launcher died between submitting and writing that it had
+    REFRESH = "refresh"  # polling has changed the handle
     SIGNAL = "signal"
     KILL = "kill"
     END = "end"  # write down how the attempt ended
@@ -25,43 +32,158 @@ class Act(enum.Enum):
     DONE = "done"
 
 
-def next_action(state: RunState, process: Process, now: float) -> Act:
-    if process is Process.RUNNING:
-        return _alive(state, now)
+@dataclass(frozen=True)
+class Observed:
+    """What a launcher sees of a run besides its journal."""
+
+    process: Process
+    allocation: Allocation = GONE
+    """what the cloud says of the newest allocation"""
+    handle_changed: bool = False
+    stopping_s: float = 0.0
+    """for how long this launcher has seen a stop acknowledged, by a clock that does not jump"""
+
+
+def next_action(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
+    if news := _allocation_news(state, seen, traits, now):
+        return news
+    if seen.process is Process.RUNNING and not outlived(state, traits, now):
+        return _alive(state, seen, traits, now)
     if state.phase is Phase.READY:
-        return Act.SUBMIT
+        return _start(state, seen, traits, now)
     if state.phase is Phase.ENDED:
-        return _after_the_end(state)
-    if _may_still_appear(state, process, now):
+        return _after_the_end(state, seen, now)
+    if _may_still_appear(state, seen.process, traits, now):
         return Act.WAIT
     return Act.END
 
 
-def _alive(state: RunState, now: float) -> Act:
+def _allocation_news(state: RunState, seen: Observed, traits: Traits, now: float) -> Act | None:
+    """What the cloud says of the allocation and the journal does not say yet."""
+    record, cloud = state.allocation, seen.allocation.state
+    if record is None:
+        return None
+    if record.phase is AllocationPhase.REQUESTED:
+        news = {
+            AllocationState.READY: Act.ALLOCATED,
+            AllocationState.REFUSED: Act.REFUSED,
+            AllocationState.LOST: Act.LOST,
+            AllocationState.DELETING: Act.LOST,
+        }
+        return news.get(cloud)
+    if record.phase is AllocationPhase.READY:
+        if cloud in (AllocationState.LOST, AllocationState.DELETING):
+            return Act.LOST
+        return Act.LOST if cloud is AllocationState.GONE and _believable(record.since, traits, now) else None
+    if record.phase is AllocationPhase.DELETING:
+        return Act.GONE if cloud is AllocationState.GONE and _believable(record.called, traits, now) else None
+    return None
+
+
+def _believable(since: float, traits: Traits, now: float) -> bool:
+    """Whether what the cloud says now is younger than what was done last."""
+    return not 0 <= now - since < traits.lag_s
+
+
+def outlived(state: RunState, traits: Traits, now: float) -> bool:
+    """Whether the machines of the newest attempt are no longer its own, whatever its process seems to do."""
+    record = state.allocation
+    if record is None or not state.attempt_allocation:
+        return False
+    if record.number != state.attempt_allocation or record.phase in (AllocationPhase.DELETING, AllocationPhase.GONE):
+        return True
+    return record.phase is AllocationPhase.LOST and not 0 <= now - record.since < traits.grace_s
+
+
+def _alive(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
     if state.phase is Phase.SUBMITTING:
         return Act.ADOPT
+    if seen.handle_changed and state.phase in (Phase.RUNNING, Phase.STOPPING):
+        return Act.REFRESH
     if state.phase is not Phase.STOPPING:
+        return Act.WAIT
+    if not due(state.calls, state.called, now):
         return Act.WAIT
     if not state.signalled:
         return Act.SIGNAL
-    return Act.KILL if now - state.since > STOP_GRACE_S else Act.WAIT
+    return Act.KILL if seen.stopping_s > traits.grace_s else Act.WAIT
 
 
-def _may_still_appear(state: RunState, process: Process, now: float) -> bool:
+def _start(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
+    if not due(state.short_attempts - 1, state.since, now, most_s=600.0):
+        return Act.WAIT
+    record = state.allocation
+    if not traits.zones and (record is None or record.phase is AllocationPhase.GONE):
+        return Act.SUBMIT
+    if record is None or record.phase is AllocationPhase.GONE:
+        return _request(state, traits, now)
+    if record.phase is AllocationPhase.READY and not record.at_fault:
+        return Act.SUBMIT
+    if record.phase is AllocationPhase.REQUESTED:
+        if _out_of_patience(state, traits, now):
+            return Act.END
+        nothing = seen.allocation.state is AllocationState.GONE
+        return Act.CREATE if nothing and due(record.calls, record.called, now, first_s=traits.lag_s) else Act.WAIT
+    return _delete(state, seen, now)
+
+
+def _request(state: RunState, traits: Traits, now: float) -> Act:
+    if state.capacity.final or _out_of_patience(state, traits, now):
+        return Act.END
+    return Act.REQUEST if eligible(traits.zones, avoided(state.capacity, now)) else Act.WAIT
+
+
+def _out_of_patience(state: RunState, traits: Traits, now: float) -> bool:
+    since = state.capacity.since
+    return since is not None and now - since > traits.patience_s
+
+
+def _delete(state: RunState, seen: Observed, now: float) -> Act:
+    record = state.allocation
+    assert record
+    if record.phase is not AllocationPhase.DELETING:
+        return Act.DELETE
+    if seen.allocation.state in (AllocationState.GONE, AllocationState.DELETING):
+        return Act.WAIT
+    return Act.DELETE if due(record.calls, record.called, now) else Act.WAIT
+
+
+def _may_still_appear(state: RunState, process: Process, traits: Traits, now: float) -> bool:
     submitted = state.attempt > state.ended_attempt
     return (
         process is Process.ABSENT
         and submitted
         and state.phase is not Phase.RUNNING
-        and now - state.since < START_GRACE_S
+        and 0 <= now - state.submitted < traits.start_grace_s
     )
 
 
-def _after_the_end(state: RunState) -> Act:
-    assert state.ending is not None
-    if not state.released:
-        return Act.RELEASE
-    kind = ENDINGS[state.ending].budget
-    if not state.stop_wanted and 0 < state.retries.get(kind, 0) <= BUDGETS[kind]:
+def _after_the_end(state: RunState, seen: Observed, now: float) -> Act:
+    if not state.released and not machines_away(state):
+        return Act.RELEASE if due(state.calls, state.called, now) else Act.WAIT
+    if retries(state):
         return Act.RETRY
-    return Act.DONE if state.reported else Act.REPORT
+    record = state.allocation
+    live = record is not None and record.phase is not AllocationPhase.GONE
+    if record and live and record.phase is not AllocationPhase.DELETING:
+        return Act.DELETE
+    if not state.reported:
+        return Act.REPORT
+    return _delete(state, seen, now) if live else Act.DONE
+
+
+def machines_away(state: RunState) -> bool:
+    """Whether there is nothing left to release the newest attempt from."""
+    record = state.allocation
+    if record is None or not state.attempt_allocation:
+        return False
+    kept = (AllocationPhase.REQUESTED, AllocationPhase.READY)
+    return record.number != state.attempt_allocation or record.phase not in kept
+
+
+def retries(state: RunState) -> bool:
+    """Whether the run goes on by itself after the newest ending."""
+    assert state.ending is not None
+    kind = budget_of(state.ending, state.bootstrap)
+    most = state.max_failures if kind is Budget.FAILURE else BUDGETS[kind]
+    return not state.stop_wanted and 0 < state.retries.get(kind, 0) <= most

@@ -10,69 +10,85 @@ import contextlib
 import fcntl
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from podwright import targets
 from podwright.errors import UserError
 from podwright.run import journal
-from podwright.run.decide import Act, next_action
-from podwright.run.finish import Mirror, write_report
+from podwright.run.act import ACTS, Carrier
+from podwright.run.decide import Act, Observed, next_action, outlived
+from podwright.run.finish import Mirror
 from podwright.run.interrupts import Interrupts
 from podwright.run.journal import RunState
-from podwright.run.states import Phase
+from podwright.run.states import AllocationPhase, Phase
+from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir
 from podwright.targets import ResolvedTarget
-from podwright.targets.base import Job, Polled, Process, Target
-from podwright.watch.diagnose import AttemptOutcome, outcome
+from podwright.targets.base import GONE, Job, Polled, Process, Target
+from podwright.targets.polling import Poller
 
-POLL_S = 0.5
+TICK_S = 0.5  # between two looks at the journal and at what the trainer has written
 LOCK_WAIT_S = 60.0
 
 Observe = Callable[[RunState, str], None]
-"""of how the run stands, and why it waits if it does"""
+"""of the state of the run, and why it waits if it does"""
 Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A run at one moment: its journal, its process, its machines."""
+
+    state: RunState
+    polled: Polled
+    seen: Observed
 
 
 class Driver:
     """One launcher at work on one run. One that does not `start` attempts leaves them to others, and is done there."""
 
-    def __init__(self, run: RunDir, observe: Observe, warn: Warn, *, starts: bool = True, target: Target | None = None):
+    def __init__(self, run: RunDir, observe: Observe, warn: Warn, *, starts: bool = True):
         self.run = run
         self._starts = starts
         self._observe = observe
-        self._warn = warn
-        self._target = target or targets.resolve(journal.read(run).target).open()
         self._mirror = Mirror(run, warn)
-        self._locked_out_since: float | None = None
+        self._carrier = Carrier(run, self._mirror, warn)
+        self._pollers: dict[str, Poller] = {}
+        self._locked_out: tuple[float, int] | None = None
+        self._stopping: tuple[int, float] | None = None
         self._waiting = ""
-        self._acts: dict[Act, Callable[[RunState, Polled], None]] = {
-            Act.SUBMIT: self._submit,
-            Act.ADOPT: lambda state, _: self._journal("submitted", state, handle=state.handle),
-            Act.SIGNAL: self._signal,
-            Act.KILL: self._kill,
-            Act.END: self._end,
-            Act.RELEASE: self._release,
-            Act.RETRY: lambda state, _: self._journal("retrying", state),
-            Act.REPORT: self._report,
-        }
 
-    def look(self) -> tuple[RunState, Polled]:
+    def look(self) -> Look:
         state = journal.read(self.run)
-        polled = self._target.poll(state.handle) if state.handle else Polled(Process.ABSENT)
-        self._waiting = polled.waiting
-        return state, polled
+        record = state.allocation
+        cloud = GONE
+        if record and record.phase is not AllocationPhase.GONE:
+            cloud = self._poller(record.target).describe(record.request)
+        polled = Polled(Process.ABSENT)
+        if state.handle:
+            away = outlived(state, self._poller(state.handle).target.traits, journal.now())
+            polled = Polled(Process.ENDED) if away else self._poller(state.handle).poll(state.handle)
+        changed = polled.handle is not None and polled.handle != state.handle
+        seen = Observed(polled.process, cloud, changed, self._stopping_s(state))
+        self._waiting = reason(state, seen, polled.waiting, journal.now())
+        return Look(state, polled, seen)
 
     def step(self) -> Act:
         """Do the next thing there is to do; what it was."""
-        if (act := self._decide()[0]) in self._acts:
-            with self._lock() as ours:
-                if not ours:
-                    return Act.WAIT
-                act, state, polled = self._decide()
-                if act in self._acts:
-                    self._acts[act](state, polled)
+        act, _, _ = self._decide()
+        if act not in ACTS:
+            self._locked_out = None
+            return act
+        with self._lock() as ours:
+            if not ours:
+                return Act.WAIT
+            act, look, target = self._decide()
+            if act in ACTS:
+                ACTS[act](self._carrier, target, look.state, look.polled, look.seen.allocation)
+                for poller in self._pollers.values():
+                    poller.forget()
         return act
 
     def follow(self, interrupts: Interrupts | None = None) -> RunState:
@@ -85,74 +101,60 @@ class Driver:
             self._observe(journal.read(self.run), self._waiting)
             if act in (Act.WAIT, Act.SIGNAL, Act.KILL):
                 self._mirror()
-                time.sleep(POLL_S)
+                time.sleep(TICK_S)
         return journal.read(self.run)
 
     def settle(self) -> RunState:
         """Bring what is past up to date without starting anything: until the run is ready or its end is written down."""
         while True:
-            state, polled = self.look()
+            look = self.look()
+            state = look.state
             past = state.phase is Phase.READY or (state.phase is Phase.ENDED and state.released)
-            if past and polled.process is not Process.RUNNING:
+            if past and look.polled.process is not Process.RUNNING:
                 return state
             if self.step() is Act.WAIT:
                 self._observe(state, self._waiting)
-                time.sleep(POLL_S)
+                time.sleep(TICK_S)
 
     def submit(self) -> RunState:
         """Step until there is an attempt under way (or the run is done)."""
         while journal.read(self.run).phase in (Phase.READY, Phase.SUBMITTING):
             if self.step() is Act.WAIT:
-                time.sleep(POLL_S)
+                self._observe(journal.read(self.run), self._waiting)
+                time.sleep(TICK_S)
         return journal.read(self.run)
 
-    def _decide(self) -> tuple[Act, RunState, Polled]:
-        state, polled = self.look()
-        act = next_action(state, polled.process, time.time())
-        if act in (Act.SUBMIT, Act.RETRY) and not self._starts:
+    def _decide(self) -> tuple[Act, Look, Target]:
+        look = self.look()
+        target = self._target(look.state)
+        act = next_action(look.state, look.seen, target.traits, journal.now())
+        if act in (Act.REQUEST, Act.CREATE, Act.SUBMIT, Act.RETRY) and not self._starts:
             act = Act.DONE
-        return act, state, polled
+        return act, look, target
 
-    def _journal(self, event: str, state: RunState, **fields: object) -> None:
-        journal.append(self.run, event, attempt=state.attempt, **fields)
+    def _target(self, state: RunState) -> Target:
+        """What the next act is about: the live allocation's or attempt's target as it was then; for a new one as it is now."""
+        record = state.allocation
+        if record and record.phase is not AllocationPhase.GONE:
+            return self._poller(record.target).target
+        if state.handle and state.phase is not Phase.READY:
+            return self._poller(state.handle).target
+        return self._poller(targets.current(state.target, state.handle)).target
 
-    def _submit(self, state: RunState, _: Polled) -> None:
-        job = Job(self.run.path.resolve(), state.attempt + 1, Path(state.cwd), state.created)
-        if not job.cwd.is_dir():
-            raise UserError(
-                f"{job.cwd}, where run {self.run.name} was started, is gone",
-                "bring it back: the recipe's paths start there",
-            )
-        rendered = self._target.render(job)
-        journal.append(self.run, "submitting", attempt=job.attempt, handle=rendered.handle)
-        handle = self._target.submit(rendered)
-        journal.append(self.run, "submitted", attempt=job.attempt, handle=handle)
+    def _poller(self, identity: dict[str, Any]) -> Poller:
+        key = f"{identity.get('target')} {identity.get('kind')} {identity.get('settings')}"
+        if key not in self._pollers:
+            self._pollers[key] = Poller(targets.of_handle(identity))
+        return self._pollers[key]
 
-    def _kill(self, state: RunState, _: Polled) -> None:
-        self._target.stop(state.handle or {}, force=True)
-
-    def _signal(self, state: RunState, _: Polled) -> None:
-        self._target.stop(state.handle or {})
-        self._journal("signalled", state)
-
-    def _end(self, state: RunState, polled: Polled) -> None:
-        if state.attempt == state.ended_attempt:
-            found = AttemptOutcome(Ending.STOPPED, "stopped before an attempt was started")
-        else:
-            found = outcome(self.run, state.attempt, polled, state.stop_wanted)
-        self._journal("ended", state, **asdict(found))
-
-    def _release(self, state: RunState, _: Polled) -> None:
-        if state.handle:
-            self._target.release(state.handle)
-        self._journal("released", state)
-
-    def _report(self, state: RunState, _: Polled) -> None:
-        error = write_report(self.run)
-        self._mirror(last=True)  # after the report, which a tracker may keep as an artifact
-        if error:
-            self._warn(f"the report could not be written: {error}; `podwright report {self.run.typed}` tries again")
-        self._journal("reported", state, error=error)
+    def _stopping_s(self, state: RunState) -> float:
+        """Since this launcher first saw that the newest attempt has acknowledged a stop; another launcher's clock may be off."""
+        if not state.signalled or state.phase is not Phase.STOPPING:
+            self._stopping = None
+            return 0.0
+        if self._stopping is None or self._stopping[0] != state.attempt:
+            self._stopping = state.attempt, time.monotonic()
+        return time.monotonic() - self._stopping[1]
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[bool]:
@@ -161,15 +163,18 @@ class Driver:
             try:
                 fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._locked_out()
+                self._wait_for_lock()
                 yield False
                 return
-            self._locked_out_since = None
+            self._locked_out = None
             yield True
 
-    def _locked_out(self) -> None:
-        self._locked_out_since = self._locked_out_since or time.monotonic()
-        if time.monotonic() - self._locked_out_since > LOCK_WAIT_S:
+    def _wait_for_lock(self) -> None:
+        """A holder that writes to the journal is at work: only one that writes nothing for long is in the way."""
+        written = self.run.journal.stat().st_size
+        if self._locked_out is None or self._locked_out[1] != written:
+            self._locked_out = time.monotonic(), written
+        if time.monotonic() - self._locked_out[0] > LOCK_WAIT_S:
             raise UserError(
                 f"another podwright has been busy with run {self.run.name} for {LOCK_WAIT_S:.0f} s",
                 "wait for it, or end the process that holds launcher.lock",
@@ -183,8 +188,8 @@ def ask_to_stop(run: RunDir) -> None:
 
 def resume(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
     """Follow the living attempt, or start the next one if it has ended. A run that FINISHED is only brought up to date."""
-    state, polled = driver.look()
-    if polled.process is Process.RUNNING and not state.stop_wanted:
+    look = driver.look()
+    if look.polled.process is Process.RUNNING and not look.state.stop_wanted:
         return driver.follow(interrupts)
     if driver.settle().ending is not Ending.FINISHED:
         journal.append(driver.run, "resumed")
@@ -197,8 +202,13 @@ def stop(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
     return driver.follow(interrupts)
 
 
-def preview(path: Path, target: ResolvedTarget) -> dict[str, Any]:
-    """What submitting the first attempt would start, as plain JSON."""
-    rendered = target.open().render(Job(path.resolve(), 1, Path.cwd()))
+def preview(path: Path, resolved: ResolvedTarget) -> dict[str, Any]:
+    """What starting the first attempt would request and submit, as plain JSON."""
+    target = resolved.open()
+    where = path.resolve()
+    shown: dict[str, Any] = {}
+    if target.provisioner:
+        shown["request"] = asdict(target.provisioner.describe_request(where, 0.0, 1, ()))
+    rendered = target.render(Job(where, 1, Path.cwd()), () if target.provisioner else None)
     files = {str(path): text for path, text in rendered.files.items()}
-    return {"argv": list(rendered.argv), "env": rendered.env, "cwd": str(rendered.cwd), "files": files}
+    return shown | {"argv": list(rendered.argv), "env": rendered.env, "cwd": str(rendered.cwd), "files": files}

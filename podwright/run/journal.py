@@ -9,12 +9,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.run.states import ENDINGS, TRANSITIONS, Budget, Phase
+from podwright.run import allocations
+from podwright.run.allocations import AllocationRecord, Capacity
+from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, Budget, Phase
 from podwright.rundir import Ending, Record, RunDir, append_jsonl, read_jsonl
+
+SHORT_ATTEMPT_S = 600.0  # attempts that end sooner, one after another, are started again after longer and longer
 
 
 @dataclass(frozen=True)
 class RunState:
+    """What the journal adds up to. Times are Unix seconds."""
+
     recipe: str = ""
     target: str = ""
     cwd: str = ""
@@ -25,8 +31,18 @@ class RunState:
     attempt: int = 0
     """the newest attempt; 0 before the first"""
     handle: dict[str, Any] | None = None
+    submitted: float = 0.0
+    """when the newest attempt was"""
+    attempt_allocation: int = 0
+    """the number of the allocation that the newest attempt is on; 0 where machines need no request"""
     signalled: bool = False
-    """whether the newest attempt was told to stop"""
+    """whether the newest attempt has acknowledged a stop"""
+    calls: int = 0
+    """unanswered ones to stop, to kill or to release the newest attempt, in a row"""
+    called: float = 0.0
+    """when the last of them was"""
+    reason: str = ""
+    """why the last of them was not answered"""
     stop_wanted: bool = False
     ended_attempt: int = 0
     """the newest attempt that is known to have ended"""
@@ -34,15 +50,30 @@ class RunState:
     detail: str = ""
     fix: str = ""
     step: int | None = None
+    bootstrap: bool = False
+    """whether the newest attempt ended before a process of it could start on its hosts"""
     released: bool = False
     reported: bool = False
     retries: dict[Budget, int] = field(default_factory=dict)
     """endings of each kind since a person last started or resumed the run"""
+    max_failures: int = BUDGETS[Budget.FAILURE]
+    """failures that are retried automatically"""
+    short_attempts: int = 0
+    """in a row, up to the newest"""
+    host_failures: dict[str, int] = field(default_factory=dict)
+    """by host, attempts that ended by it"""
+    allocation: AllocationRecord | None = None
+    """the newest"""
+    capacity: Capacity = field(default_factory=Capacity)
+
+
+def now() -> float:
+    return time.time()
 
 
 def append(run: RunDir, event: str, **fields: Any) -> None:
     """Write one decision down, to the disk: what it allows may cost money."""
-    append_jsonl(run.journal, {"event": event, "time": time.time(), **fields})
+    append_jsonl(run.journal, {"event": event, "time": now(), **fields})
     with run.journal.open("rb") as f:
         os.fsync(f.fileno())
 
@@ -73,27 +104,50 @@ def _after(state: RunState, event: Record) -> RunState:
             cwd=event["cwd"],
             created=event["time"],
             since=event["time"],
+            max_failures=event.get("retries", BUDGETS[Budget.FAILURE]),
         )
+    if "allocation" in event and name.startswith("allocation "):
+        allocation = allocations.after(state.allocation, event)
+        return replace(state, allocation=allocation, capacity=allocations.sought(state.capacity, allocation, event))
     if event.get("attempt", state.attempt) != state.attempt + (name == "submitting"):
         return state  # about an attempt that another launcher has gone past
     phase = TRANSITIONS.get((state.phase, name))
     if phase is None:
         return state
     if phase is not state.phase:
-        state = replace(state, phase=phase, since=event["time"])
+        state = replace(state, phase=phase, since=event["time"], calls=0, called=0.0, reason="")
     return _FOLDS[name](state, event)
 
 
 def _submitting(state: RunState, event: Record) -> RunState:
-    return replace(state, attempt=event["attempt"], handle=event["handle"], signalled=False, ending=None)
+    return replace(
+        state,
+        attempt=event["attempt"],
+        handle=event["handle"],
+        submitted=event["time"],
+        attempt_allocation=event.get("on_allocation", 0),
+        signalled=False,
+        ending=None,
+    )
 
 
 def _ended(state: RunState, event: Record) -> RunState:
     ending = Ending(event["ending"])
-    kind = ENDINGS[ending].budget
+    kind = budget_of(ending, event.get("bootstrap", False))
+    hosts = event.get("failed_hosts", ())
+    started = state.attempt > state.ended_attempt
+    short = started and 0 <= event["time"] - state.submitted < SHORT_ATTEMPT_S
+    allocation = state.allocation
+    used = allocation is not None and allocation.number == state.attempt_allocation
+    if allocation and used and started and (hosts or kind in (Budget.PREEMPTION, Budget.BOOTSTRAP)):
+        allocation = replace(allocation, at_fault=True)
     return replace(
         state,
+        allocation=allocation,
+        host_failures={**state.host_failures, **{host: state.host_failures.get(host, 0) + 1 for host in hosts}},
+        short_attempts=state.short_attempts + 1 if short else 0,
         ending=ending,
+        bootstrap=event.get("bootstrap", False),
         detail=event.get("detail", ""),
         fix=event.get("fix", ""),
         step=event.get("step"),
@@ -104,14 +158,32 @@ def _ended(state: RunState, event: Record) -> RunState:
     )
 
 
+def budget_of(ending: Ending, bootstrap: bool) -> Budget:
+    """Which retries an attempt uses up that ended so; `bootstrap`: before a process of it could start on its hosts."""
+    kind = ENDINGS[ending].budget
+    by_hosts = kind is Budget.FAILURE or ending is Ending.NO_CAPACITY
+    return Budget.BOOTSTRAP if bootstrap and by_hosts else kind
+
+
+def _unanswered(state: RunState, event: Record) -> RunState:
+    return replace(state, calls=state.calls + 1, called=event["time"], reason=event.get("reason", ""))
+
+
 _FOLDS = {
     "submitting": _submitting,
-    "submitted": lambda s, e: replace(s, handle=e["handle"]),
+    "submitted": lambda s, e: replace(s, handle=e["handle"], capacity=Capacity()),
+    "refreshed": lambda s, e: replace(s, handle=e["handle"]),
     "stopping": lambda s, e: replace(s, stop_wanted=True),
-    "signalled": lambda s, e: replace(s, signalled=True),
+    "stop unanswered": _unanswered,
+    "signalled": lambda s, e: replace(s, signalled=True, calls=0, reason=""),
+    "killing": _unanswered,
+    "release unanswered": _unanswered,
+    "abandoned": _ended,
     "ended": _ended,
-    "released": lambda s, e: replace(s, released=True),
+    "released": lambda s, e: replace(s, released=True, calls=0, reason=""),
     "reported": lambda s, e: replace(s, reported=True),
     "retrying": lambda s, e: s,
-    "resumed": lambda s, e: replace(s, retries={}, ending=None, stop_wanted=False),
+    "resumed": lambda s, e: replace(
+        s, retries={}, ending=None, stop_wanted=False, short_attempts=0, capacity=Capacity()
+    ),
 }

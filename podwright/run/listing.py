@@ -9,10 +9,14 @@ from typing import Any
 from podwright import targets
 from podwright.errors import UserError, nearest
 from podwright.run import journal
+from podwright.run.allocations import AllocationRecord
+from podwright.run.decide import Observed
 from podwright.run.journal import RunState
-from podwright.run.states import ENDINGS, Phase, advice
+from podwright.run.states import ENDINGS, AllocationPhase, Phase, advice
+from podwright.run.waiting import reason
 from podwright.rundir import RunDir, recipe_of
 from podwright.targets.base import Process
+from podwright.targets.polling import Poller
 from podwright.watch import logs
 from podwright.watch.diagnose import outcome
 from podwright.watch.metrics import Progress
@@ -31,6 +35,7 @@ _COLUMNS = [
     "max_steps",
     "attempt",
     "created",
+    "allocation",
     "run_dir",
     "report",
 ]
@@ -107,15 +112,35 @@ def row(run: RunDir) -> dict[str, Any]:
         "max_steps": progress.total(progress.main),
         "attempt": state.attempt,
         "created": state.created,
+        "allocation": _allocation(state.allocation),
         "run_dir": str(run.path),
         "report": str(page) if (page := run.report / "report.html").exists() else None,
     }
+
+
+def _allocation(record: AllocationRecord | None) -> dict[str, Any] | None:
+    """The newest allocation by the journal; None where machines need no request."""
+    if record is None:
+        return None
+    where = {"name": record.request.name, "zone": record.request.zone, "number": record.number}
+    return {**where, "state": str(record.phase), "since": record.since, "reason": record.reason}
+
+
+def _machines(state: RunState, record: AllocationRecord) -> str:
+    """Why a run waits for the machines that it has requested, as the cloud tells now."""
+    cloud = Poller(targets.of_handle(record.target)).describe(record.request)
+    return reason(state, Observed(Process.ABSENT, cloud), "", journal.now())
 
 
 def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
     """State and ending; of a trainer that died while nobody followed it, as the next launcher will find it."""
     ending, detail, fix = state.ending, state.detail, state.fix
     phase: str = state.phase
+    record = state.allocation
+    if state.phase is Phase.READY and record and record.phase is not AllocationPhase.GONE:
+        phase, detail = "waiting", _machines(state, record)
+    elif state.phase is Phase.READY and state.capacity.refusals:
+        phase, detail = "waiting", reason(state, Observed(Process.ABSENT), "", journal.now())
     if phase in (Phase.RUNNING, Phase.STOPPING) and state.handle and state.attempt > state.ended_attempt:
         polled = targets.of_handle(state.handle).poll(state.handle)
         if polled.waiting:

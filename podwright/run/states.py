@@ -16,33 +16,69 @@ class Phase(enum.StrEnum):
     ENDED = "ended"
 
 
+class AllocationPhase(enum.StrEnum):
+    """Of the newest allocation, by the journal alone; what the cloud says of it is `targets.base.AllocationState`."""
+
+    REQUESTED = "requested"  # it may or may not exist
+    READY = "ready"
+    REFUSED = "refused"
+    LOST = "lost"
+    DELETING = "deleting"  # its deletion was asked for
+    GONE = "gone"
+
+
 class Budget(enum.StrEnum):
     """What kind of ending uses up a retry."""
 
     NONE = "none"
     FAILURE = "failure"
     PREEMPTION = "preemption"
+    BOOTSTRAP = "bootstrap"  # hosts on which no process of the attempt could start
 
 
-BUDGETS = {Budget.NONE: 0, Budget.FAILURE: 0, Budget.PREEMPTION: 100}
+BUDGETS = {Budget.NONE: 0, Budget.FAILURE: 0, Budget.PREEMPTION: 100, Budget.BOOTSTRAP: 2}
+"""Automatic retries; `run --retries N` sets that of failures."""
 
 # (phase, event) -> phase. An event that is not in the table changes nothing: two launchers may both write down what they saw.
 TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     (Phase.READY, "submitting"): Phase.SUBMITTING,
     (Phase.READY, "stopping"): Phase.STOPPING,
+    (Phase.READY, "abandoned"): Phase.ENDED,  # no machines could be had
     (Phase.SUBMITTING, "submitted"): Phase.RUNNING,
     (Phase.SUBMITTING, "stopping"): Phase.STOPPING,
+    (Phase.SUBMITTING, "refreshed"): Phase.SUBMITTING,
     (Phase.SUBMITTING, "ended"): Phase.ENDED,
     (Phase.RUNNING, "stopping"): Phase.STOPPING,
+    (Phase.RUNNING, "refreshed"): Phase.RUNNING,
     (Phase.RUNNING, "ended"): Phase.ENDED,
     (Phase.STOPPING, "submitted"): Phase.STOPPING,
+    (Phase.STOPPING, "refreshed"): Phase.STOPPING,
+    (Phase.STOPPING, "stop unanswered"): Phase.STOPPING,
     (Phase.STOPPING, "signalled"): Phase.STOPPING,
+    (Phase.STOPPING, "killing"): Phase.STOPPING,
     (Phase.STOPPING, "ended"): Phase.ENDED,
     (Phase.ENDED, "stopping"): Phase.ENDED,  # no retry, then
+    (Phase.ENDED, "release unanswered"): Phase.ENDED,
     (Phase.ENDED, "released"): Phase.ENDED,
     (Phase.ENDED, "reported"): Phase.ENDED,
     (Phase.ENDED, "retrying"): Phase.READY,
     (Phase.ENDED, "resumed"): Phase.READY,
+}
+
+_A = AllocationPhase
+# (phase, event) -> phase of an allocation. Requesting and deleting may be repeated: the names are the same, and so is the outcome.
+ALLOCATION_TRANSITIONS: dict[tuple[AllocationPhase, str], AllocationPhase] = {
+    (_A.REQUESTED, "allocation requested"): _A.REQUESTED,
+    (_A.REQUESTED, "allocation ready"): _A.READY,
+    (_A.REQUESTED, "allocation refused"): _A.REFUSED,
+    (_A.REQUESTED, "allocation lost"): _A.LOST,
+    (_A.REQUESTED, "allocation deleting"): _A.DELETING,
+    (_A.READY, "allocation lost"): _A.LOST,
+    (_A.READY, "allocation deleting"): _A.DELETING,
+    (_A.REFUSED, "allocation deleting"): _A.DELETING,
+    (_A.LOST, "allocation deleting"): _A.DELETING,
+    (_A.DELETING, "allocation deleting"): _A.DELETING,
+    (_A.DELETING, "allocation gone"): _A.GONE,
 }
 
 

@@ -29,7 +29,7 @@ class ResolvedTarget:
 
     @property
     def traits(self) -> Traits:
-        return self._require_settings().traits()
+        return self.require_settings().traits()
 
     @property
     def runs(self) -> Path | None:
@@ -46,7 +46,7 @@ class ResolvedTarget:
         """UserError for a slice, which is no target."""
         from podwright.targets import kinds
 
-        settings = self._require_settings()
+        settings = self.require_settings()
         return kinds.open_target(settings.kind, self.name, settings)
 
     def check(self, kind: str = "") -> list[Remark]:
@@ -62,7 +62,8 @@ class ResolvedTarget:
             remarks.append(Remark("error", what, fix))
         return remarks
 
-    def _require_settings(self) -> Settings:
+    def require_settings(self) -> Settings:
+        """UserError for a slice, which is no target."""
         if self.settings is None:
             assert self.slice
             raise UserError(
@@ -101,6 +102,20 @@ def devices_named(name: str) -> str:
     own = entries.find(name) if name != "local" else None
     devices = own.devices() if own else None
     return devices.name if devices else name
+
+
+def current(name: str, snapshot: Record | None) -> Record:
+    """The identity of target `name` as its entry is now; that in `snapshot` where the entry is gone."""
+    from podwright.targets import entries
+    from podwright.targets.base import identity
+
+    try:
+        resolved = resolve(name)
+    except UserError:
+        if snapshot is None or name in entries.names():
+            raise
+        return {key: snapshot[key] for key in ("target", "kind", "settings")}
+    return identity(name, resolved.require_settings())
 
 
 def of_handle(handle: Record) -> Target:

@@ -43,6 +43,8 @@ class Traits:
     """from an acknowledged stop until the attempt is killed: a step and a checkpoint fit in it"""
     zones: tuple[str, ...] = ()
     """where machines may be requested, in order; () where they need no request"""
+    lag_s: float = 30.0
+    """for how long the cloud may answer as if a creation or deletion had not happened yet"""
     patience_s: float = 6 * 3600.0
     """how long a run waits for machines until it ends with NO_CAPACITY"""
 
@@ -309,6 +311,11 @@ def facts_in(out: str) -> list[Record]:
 
 
 class Target(Protocol):
+    @property
+    def identity(self) -> Record:
+        """Name, kind and settings; part of every handle."""
+        ...
+
     @property
     def traits(self) -> Traits: ...
 

@@ -49,13 +49,14 @@ class Local:
         self._name = name
         self._settings = settings or LocalSettings()
         self.traits = self._settings.traits()
+        self.identity = identity(name, self._settings)
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         env = dict(job.environment)
         if devices := self._settings.cpu_devices:
             flags = f"--xla_force_host_platform_device_count={devices}"
             env |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "NPROC_PER_NODE": str(devices)}
-        handle = {"run_dir": str(job.run_dir), "attempt": job.attempt, **identity(self._name, self._settings)}
+        handle = {"run_dir": str(job.run_dir), "attempt": job.attempt, **self.identity}
         return Rendered(job.argv(sys.executable, str(job.run_dir)), job.cwd, handle, env)
 
     def submit(self, rendered: Rendered) -> Handle:

@@ -58,6 +58,7 @@ class Slurm:
         self._name = name
         self._settings = settings
         self.traits = settings.traits()
+        self.identity = identity(name, self._settings)
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         run, own = RunDir(job.run_dir), self._settings
@@ -86,7 +87,7 @@ class Slurm:
         }
         files = {folder / script: scripts.filled(script, values, failed=_failed) for script in ("job.sh", "task.sh")}
         place = {"run_dir": str(job.run_dir), "attempt": job.attempt, "job_name": name, "processes": own.num_tasks}
-        handle = place | identity(self._name, self._settings)
+        handle = place | self.identity
         return Rendered(("sbatch", "--parsable", str(folder / "job.sh")), job.cwd, handle, files=files)
 
     def submit(self, rendered: Rendered) -> Handle:

@@ -20,12 +20,11 @@ class Ssh(HostRunner):
     def __init__(self, shell: Shell, name: str, settings: SshSettings):
         self.traits = settings.traits()
         super().__init__(shell, _profile(settings), ssh_transport.connect, self.traits.poll_s)
-        self._name = name
         self._settings = settings
+        self.identity = identity(name, settings)
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
-        target = identity(self._name, self._settings)
-        return self.render_on(self._transports(), job, target, self._settings.address)
+        return self.render_on(self._transports(), job, self.identity, self._settings.address)
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         return probe.probe_hosts(self._profile, self._own_hosts(), self._settings.address, arguments)

@@ -6,16 +6,17 @@ import time
 from collections.abc import Iterator
 
 from podwright.targets.base import Handle, Process, Target
+from podwright.targets.polling import Poller
 
 _POLL_S = 0.3
 
 
 def read(target: Target, handle: Handle, follow: bool = False, process: int = 0) -> Iterator[str]:
     """Pieces of text; with `follow`, until the attempt has ended."""
-    since = 0
+    since, poller = 0, Poller(target)
     while True:
         # The process is looked at first: what it wrote before its end is then in the text.
-        alive = follow and target.poll(handle).process is Process.RUNNING
+        alive = follow and poller.poll(handle).process is Process.RUNNING
         text, since = target.logs(handle, since, process)
         if text:
             yield text

@@ -110,15 +110,15 @@ class LabTarget(HostRunner):
         profile = HostProfile(python=settings.python, env=settings.env)
         self.traits = settings.traits()
         super().__init__(shell, profile, ssh_transport.connect, self.traits.poll_s)
-        self._name = name
         self._settings = settings
+        self.identity = identity(name, settings)
         self.provisioner = LabProvisioner(settings)
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         addresses = [host.address for host in hosts or ()] or [f"w-{n}" for n in range(self._settings.num_hosts)]
         options = ("-F", str(cloud.ssh_config(Path(self._settings.root))))
         transports = [SshTransport(address, options) for address in addresses]
-        return self.render_on(transports, job, identity(self._name, self._settings))
+        return self.render_on(transports, job, self.identity)
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         return []

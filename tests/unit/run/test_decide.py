@@ -1,18 +1,26 @@
 """Whatever a launcher survives and whenever it dies, one attempt at a time is alive and the run can be brought to its end."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podwright.run.decide import START_GRACE_S, STOP_GRACE_S, Act, next_action
+from podwright.run.decide import Act, Observed, next_action
 from podwright.run.journal import RunState, fold
 from podwright.run.states import BUDGETS, ENDINGS, Budget, Phase
 from podwright.rundir import Ending
-from podwright.targets.base import Process
+from podwright.targets.base import Process, Traits
+
+TRAITS = Traits()
+START_GRACE_S, STOP_GRACE_S = TRAITS.start_grace_s, TRAITS.grace_s
 
 CREATED = {"event": "created", "time": 0.0, "recipe": "r", "target": "local", "cwd": "/"}
+
+
+def act_of(state: RunState, process: Process, now: float, stopping_s: float = 0.0) -> Act:
+    return next_action(state, Observed(process, stopping_s=stopping_s), TRAITS, now)
 
 
 class World:
@@ -21,6 +29,7 @@ class World:
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = [CREATED]
         self.now = 0.0
+        self.acknowledged = 0.0
         self.processes: dict[int, Process] = {}
         self.endings: dict[int, str] = {}
 
@@ -37,7 +46,10 @@ class World:
     def step(self, dies_after: int = 99) -> Act:
         """One step of a launcher that carries out at most `dies_after` parts of it."""
         state = self.state()
-        act = next_action(state, self.process(), self.now)
+        if not state.signalled:
+            self.acknowledged = self.now
+        seen = Observed(self.process(), stopping_s=self.now - self.acknowledged)
+        act = next_action(state, seen, TRAITS, self.now)
         for part in self.parts(act, state)[:dies_after]:
             part()
         return act
@@ -53,7 +65,7 @@ class World:
             ],
             Act.ADOPT: [lambda: self.write("submitted", handle=state.handle)],
             Act.SIGNAL: [lambda: self.end("STOPPED"), lambda: self.write("signalled")],
-            Act.KILL: [lambda: self.end("STOPPED")],
+            Act.KILL: [lambda: self.write("killing"), lambda: self.end("STOPPED")],
             Act.END: [lambda: self.write("ended", ending=self.ending(state))],
             Act.RELEASE: [lambda: self.write("released")],
             Act.RETRY: [lambda: self.write("retrying")],
@@ -119,7 +131,7 @@ def test_any_prefix_of_a_journal_can_be_taken_up(happened: list[tuple[str, Any]]
     prefix = world.events[: data.draw(st.integers(1, len(world.events)))]
     state = fold(prefix)
     for process in Process:
-        act = next_action(state, process, world.now)
+        act = act_of(state, process, world.now)
         if process is Process.RUNNING:
             assert act in (Act.WAIT, Act.ADOPT, Act.SIGNAL, Act.KILL)
     assert fold([*prefix, prefix[-1]]).phase is state.phase, "what two launchers both write counts once"
@@ -134,34 +146,55 @@ def ended(ending: Ending, **changes: Any) -> RunState:
 
 
 def test_a_process_that_left_no_sign_is_waited_for_a_while() -> None:
-    state = RunState(phase=Phase.SUBMITTING, since=100.0, attempt=1, handle={})
-    assert next_action(state, Process.ABSENT, 100.0 + START_GRACE_S - 1) is Act.WAIT
-    assert next_action(state, Process.ABSENT, 100.0 + START_GRACE_S + 1) is Act.END
-    assert next_action(state, Process.ENDED, 100.0) is Act.END
+    state = RunState(phase=Phase.SUBMITTING, submitted=100.0, attempt=1, handle={})
+    assert act_of(state, Process.ABSENT, 100.0 + START_GRACE_S - 1) is Act.WAIT
+    assert act_of(state, Process.ABSENT, 100.0 + START_GRACE_S + 1) is Act.END
+    assert act_of(state, Process.ENDED, 100.0) is Act.END
 
 
-def test_a_trainer_is_asked_to_stop_once_and_killed_only_after_the_grace() -> None:
-    asked = RunState(phase=Phase.STOPPING, since=100.0, attempt=1, handle={}, stop_wanted=True)
-    assert next_action(asked, Process.RUNNING, 100.0) is Act.SIGNAL
-    told = RunState(phase=Phase.STOPPING, since=100.0, attempt=1, handle={}, stop_wanted=True, signalled=True)
-    assert next_action(told, Process.RUNNING, 100.0 + STOP_GRACE_S - 1) is Act.WAIT
-    assert next_action(told, Process.RUNNING, 100.0 + STOP_GRACE_S + 1) is Act.KILL
+def stopping(**changes: Any) -> RunState:
+    return RunState(phase=Phase.STOPPING, since=100.0, attempt=1, handle={}, stop_wanted=True, **changes)
+
+
+def test_a_trainer_is_killed_only_after_it_has_had_the_grace_since_it_acknowledged() -> None:
+    assert act_of(stopping(), Process.RUNNING, 1e6) is Act.SIGNAL
+    acknowledged = stopping(signalled=True)
+    assert act_of(acknowledged, Process.RUNNING, 1e6, STOP_GRACE_S - 1) is Act.WAIT
+    assert act_of(acknowledged, Process.RUNNING, 1e6, STOP_GRACE_S + 1) is Act.KILL
+
+
+def test_an_unanswered_stop_is_repeated_after_longer_and_longer_and_never_becomes_a_kill() -> None:
+    pauses, state, now = [], stopping(), 100.0
+    for count in range(1, 12):
+        assert act_of(state, Process.RUNNING, now, STOP_GRACE_S + 1) is Act.SIGNAL
+        state, last = stopping(calls=count, called=now), now
+        while act_of(state, Process.RUNNING, now, STOP_GRACE_S + 1) is Act.WAIT:
+            now += 1.0
+        pauses.append(now - last)
+    assert pauses == sorted(pauses) and pauses[0] == 2.0 and pauses[-1] == 300.0
+
+
+def test_a_kill_and_a_release_are_repeated_with_pauses_too() -> None:
+    killed = stopping(signalled=True, calls=3, called=100.0)
+    assert act_of(killed, Process.RUNNING, 101.0, STOP_GRACE_S + 1) is Act.WAIT
+    assert act_of(killed, Process.RUNNING, 110.0, STOP_GRACE_S + 1) is Act.KILL
+    held = replace(ended(Ending.FINISHED), released=False, calls=3, called=100.0)
+    assert act_of(held, Process.ENDED, 101.0) is Act.WAIT
+    assert act_of(held, Process.ENDED, 110.0) is Act.RELEASE
 
 
 @pytest.mark.parametrize("ending", [e for e in Ending if ENDINGS[e].budget is not Budget.PREEMPTION])
 def test_failures_are_not_retried(ending: Ending) -> None:
     state = ended(ending, retries={ENDINGS[ending].budget: 1})
-    assert next_action(state, Process.ENDED, 0.0) is Act.REPORT
+    assert act_of(state, Process.ENDED, 0.0) is Act.REPORT
 
 
 def test_preemptions_are_retried_within_their_budget_unless_a_stop_is_wanted() -> None:
     budget = BUDGETS[Budget.PREEMPTION]
-    assert next_action(ended(Ending.PREEMPTED, retries={Budget.PREEMPTION: budget}), Process.ENDED, 0.0) is Act.RETRY
-    assert (
-        next_action(ended(Ending.PREEMPTED, retries={Budget.PREEMPTION: budget + 1}), Process.ENDED, 0.0) is Act.REPORT
-    )
+    assert act_of(ended(Ending.PREEMPTED, retries={Budget.PREEMPTION: budget}), Process.ENDED, 0.0) is Act.RETRY
+    assert act_of(ended(Ending.PREEMPTED, retries={Budget.PREEMPTION: budget + 1}), Process.ENDED, 0.0) is Act.REPORT
     wanted = ended(Ending.PREEMPTED, retries={Budget.PREEMPTION: 1}, stop_wanted=True)
-    assert next_action(wanted, Process.ENDED, 0.0) is Act.REPORT
+    assert act_of(wanted, Process.ENDED, 0.0) is Act.REPORT
 
 
 def test_the_machine_is_given_back_before_anything_else() -> None:
@@ -173,4 +206,23 @@ def test_the_machine_is_given_back_before_anything_else() -> None:
         ending=Ending.PREEMPTED,
         retries={Budget.PREEMPTION: 1},
     )
-    assert next_action(state, Process.ENDED, 0.0) is Act.RELEASE
+    assert act_of(state, Process.ENDED, 0.0) is Act.RELEASE
+
+
+def test_crashes_are_retried_as_often_as_the_run_was_started_with() -> None:
+    crashed = ended(Ending.CRASHED, retries={Budget.FAILURE: 2}, max_failures=2)
+    assert act_of(crashed, Process.ENDED, 0.0) is Act.RETRY
+    assert act_of(replace(crashed, max_failures=1), Process.ENDED, 0.0) is Act.REPORT
+
+
+def test_hosts_that_could_not_start_an_attempt_use_up_retries_of_their_own() -> None:
+    state = ended(Ending.CRASHED, retries={Budget.BOOTSTRAP: 2}, bootstrap=True)
+    assert act_of(state, Process.ENDED, 0.0) is Act.RETRY
+    assert act_of(replace(state, retries={Budget.BOOTSTRAP: 3}), Process.ENDED, 0.0) is Act.REPORT
+
+
+def test_after_several_short_attempts_the_next_one_waits() -> None:
+    ready = RunState(phase=Phase.READY, since=100.0, attempt=3, ended_attempt=3, handle={}, short_attempts=3)
+    assert act_of(ready, Process.ENDED, 101.0) is Act.WAIT
+    assert act_of(ready, Process.ENDED, 105.0) is Act.SUBMIT
+    assert act_of(replace(ready, short_attempts=1), Process.ENDED, 100.0) is Act.SUBMIT

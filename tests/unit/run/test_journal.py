@@ -7,10 +7,11 @@ import pytest
 
 from podwright.errors import UserError
 from podwright.run import journal
-from podwright.run.decide import Act, next_action
+from podwright.run.decide import Act
 from podwright.run.states import ENDINGS, Phase, advice
 from podwright.rundir import Ending, RunDir
 from podwright.targets.base import Process
+from tests.unit.run.test_decide import act_of
 
 CREATED = {"event": "created", "time": 1.0, "recipe": "r", "target": "local", "cwd": "/"}
 
@@ -73,21 +74,21 @@ STOPPED = (
 
 def test_a_resumed_run_can_be_stopped_again() -> None:
     events = [CREATED, *attempt(1, *STOPPED, {"event": "resumed"}), *attempt(2, {"event": "stopping"})]
-    assert next_action(journal.fold(events), Process.RUNNING, 4.0) is Act.SIGNAL
+    assert act_of(journal.fold(events), Process.RUNNING, 4.0) is Act.SIGNAL
 
 
 def test_a_stop_before_anything_was_started_starts_nothing() -> None:
     state = journal.fold([CREATED, {"event": "stopping", "time": 2.0, "attempt": 0}])
-    assert next_action(state, Process.ABSENT, 2.0) is Act.END
+    assert act_of(state, Process.ABSENT, 2.0) is Act.END
     again = [CREATED, *attempt(1, *STOPPED, {"event": "resumed"}, {"event": "stopping"})]
     state = journal.fold(again)
     assert (state.phase, state.ended_attempt) == (Phase.STOPPING, 1)
-    assert next_action(state, Process.ABSENT, 4.0) is Act.END, "the attempt before it is not waited for"
+    assert act_of(state, Process.ABSENT, 4.0) is Act.END, "the attempt before it is not waited for"
 
 
 def test_a_stop_after_the_end_only_forbids_a_retry() -> None:
     events = [CREATED, *attempt(1, {"event": "ended", "ending": "PREEMPTED"}, {"event": "released"})]
-    assert next_action(journal.fold(events), Process.ENDED, 4.0) is Act.RETRY
+    assert act_of(journal.fold(events), Process.ENDED, 4.0) is Act.RETRY
     stopped = journal.fold([*events, {"event": "stopping", "time": 5.0}])
     assert (stopped.phase, stopped.ending) == (Phase.ENDED, Ending.PREEMPTED)
-    assert next_action(stopped, Process.ENDED, 5.0) is Act.REPORT
+    assert act_of(stopped, Process.ENDED, 5.0) is Act.REPORT

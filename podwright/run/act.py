@@ -1,0 +1,204 @@
+"""What each act of decide.py does. What is about to exist is written to the journal first; what was answered, after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.run import journal
+from podwright.run.allocations import avoided
+from podwright.run.decide import Act
+from podwright.run.finish import Mirror, write_report
+from podwright.run.journal import RunState
+from podwright.run.states import AllocationPhase
+from podwright.rundir import Ending, RunDir
+from podwright.targets.base import (
+    TRAIN_COMMAND,
+    Allocation,
+    AllocationState,
+    Job,
+    Polled,
+    Process,
+    Provisioner,
+    Target,
+)
+from podwright.watch.diagnose import AttemptOutcome, outcome
+
+EXCLUDE_AFTER = 2  # failures on a host
+
+
+class Carrier:
+    """Carries out acts on one run; called under its launcher lock."""
+
+    def __init__(self, run: RunDir, mirror: Mirror, warn: Callable[[str], None]):
+        self._run = run
+        self._mirror = mirror
+        self._warn = warn
+
+    def request(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+        provisioner, number = _provisioner(target), state.allocation.number + 1 if state.allocation else 1
+        avoid = avoided(state.capacity, journal.now())
+        request = provisioner.describe_request(self._run.path.resolve(), state.created, number, avoid)
+        self._allocation("requested", number, request=asdict(request), target=target.identity)
+        self._refused_at_once(number, provisioner.create(request))
+
+    def create(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+        record = state.allocation
+        assert record
+        self._allocation("requested", record.number, request=asdict(record.request), target=record.target)
+        self._refused_at_once(record.number, _provisioner(target).create(record.request))
+
+    def allocated(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
+        assert state.allocation
+        self._allocation("ready", state.allocation.number, hosts=[asdict(host) for host in cloud.hosts])
+
+    def refused(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
+        assert state.allocation
+        self._refused_at_once(state.allocation.number, cloud)
+
+    def lost(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
+        assert state.allocation
+        ending = cloud.ending or Ending.NODE_LOST
+        reason = cloud.reason or "Lost: the machines do not exist any more"
+        self._allocation("lost", state.allocation.number, ending=ending, reason=reason)
+
+    def delete(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+        assert state.allocation
+        self._allocation("deleting", state.allocation.number)
+        _provisioner(target).delete(state.allocation.request)
+
+    def gone(self, _: Target, state: RunState, __: Polled, ___: Allocation) -> None:
+        assert state.allocation
+        self._allocation("gone", state.allocation.number)
+
+    def submit(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+        record = state.allocation if target.provisioner else None
+        job = self._job(target, state)
+        rendered = target.render(job, record.hosts if record else None)
+        number = record.number if record else 0
+        journal.append(self._run, "submitting", attempt=job.attempt, handle=rendered.handle, on_allocation=number)
+        handle = target.submit(rendered)
+        journal.append(self._run, "submitted", attempt=job.attempt, handle=handle)
+
+    def adopt(self, _: Target, state: RunState, polled: Polled, __: Allocation) -> None:
+        self._journal("submitted", state, handle=polled.handle or state.handle)
+
+    def refresh(self, _: Target, state: RunState, polled: Polled, __: Allocation) -> None:
+        self._journal("refreshed", state, handle=polled.handle)
+
+    def signal(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+        answer = target.stop(state.handle or {})
+        if answer.acknowledged:
+            self._journal("signalled", state)
+        else:
+            self._journal("stop unanswered", state, reason=answer.reason)
+
+    def kill(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+        self._journal("killing", state)
+        target.stop(state.handle or {}, force=True)
+
+    def end(self, _: Target, state: RunState, polled: Polled, __: Allocation) -> None:
+        if state.attempt > state.ended_attempt:
+            polled = _as_the_cloud_tells(state, polled)
+            ended = outcome(self._run, state.attempt, polled, state.stop_wanted)
+            blamed = _names_a_host(ended.ending)
+            hosts = list(polled.failed_hosts) if blamed else []
+            self._journal("ended", state, **asdict(ended), failed_hosts=hosts, bootstrap=polled.bootstrap)
+        elif state.stop_wanted:
+            self._journal(
+                "ended", state, **asdict(AttemptOutcome(Ending.STOPPED, "stopped before an attempt was started"))
+            )
+        else:
+            self._journal("abandoned", state, **asdict(_no_machines(state)))
+
+    def release(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+        if state.handle and not (answer := target.release(state.handle)).done:
+            self._journal("release unanswered", state, reason=answer.reason)
+        else:
+            self._journal("released", state)
+
+    def retry(self, _: Target, state: RunState, __: Polled, ___: Allocation) -> None:
+        self._journal("retrying", state)
+
+    def report(self, _: Target, state: RunState, __: Polled, ___: Allocation) -> None:
+        error = write_report(self._run)
+        self._mirror(last=True)  # after the report, which a tracker may keep as an artifact
+        if error:
+            self._warn(f"the report could not be written: {error}; `podwright report {self._run.typed}` tries again")
+        self._journal("reported", state, error=error)
+
+    def _job(self, target: Target, state: RunState) -> Job:
+        cwd = Path(state.cwd)
+        if not cwd.is_dir():
+            raise UserError(
+                f"{cwd}, where run {self._run.name} was started, is gone",
+                "bring it back: the recipe's paths start there",
+            )
+        failing = sorted(host for host, count in state.host_failures.items() if count >= EXCLUDE_AFTER)
+        exclude = tuple(failing) if target.traits.excludes_hosts else ()
+        run_dir = self._run.path.resolve()
+        return Job(run_dir, state.attempt + 1, cwd, state.created, command=TRAIN_COMMAND, exclude=exclude)
+
+    def _journal(self, event: str, state: RunState, **fields: object) -> None:
+        journal.append(self._run, event, attempt=state.attempt, **fields)
+
+    def _allocation(self, event: str, number: int, **fields: object) -> None:
+        journal.append(self._run, f"allocation {event}", allocation=number, **fields)
+
+    def _refused_at_once(self, number: int, cloud: Allocation) -> None:
+        if cloud.state is AllocationState.REFUSED:
+            fields = {"scope": cloud.scope, "reason": cloud.reason, "ending": cloud.ending}
+            self._allocation("refused", number, **fields)
+
+
+def _provisioner(target: Target) -> Provisioner:
+    if target.provisioner is None:
+        raise UserError("the target of this run creates no machines any more", "give its entry the kind it had")
+    return target.provisioner
+
+
+def _as_the_cloud_tells(state: RunState, polled: Polled) -> Polled:
+    """A process on machines that were lost ended by that, whether or not anybody has seen it end."""
+    record = state.allocation
+    if record is None or record.number != state.attempt_allocation or record.ending is None:
+        return polled
+    if record.phase is AllocationPhase.READY:
+        return polled
+    return replace(polled, process=Process.ENDED, ending=record.ending, detail=record.reason)
+
+
+def _names_a_host(ending: Ending) -> bool:
+    """Whether the host on which a process failed first may be the cause."""
+    return ending in (Ending.CRASHED, Ending.UNKNOWN, Ending.STALLED, Ending.NODE_LOST)
+
+
+def _no_machines(state: RunState) -> AttemptOutcome:
+    record = state.allocation
+    waited = f"{(journal.now() - (state.capacity.since or journal.now())) / 3600:.1f} h"
+    if state.capacity.final and record:
+        return AttemptOutcome(state.capacity.final, f"{record.request.name} was refused: {record.reason}")
+    last = f"; the last answer was: {record.reason}" if record and record.reason else ""
+    return AttemptOutcome(Ending.NO_CAPACITY, f"no machines in {waited}{last}")
+
+
+Perform = Callable[[Carrier, Target, RunState, Polled, Allocation], None]
+ACTS: dict[Act, Perform] = {
+    Act.REQUEST: Carrier.request,
+    Act.CREATE: Carrier.create,
+    Act.ALLOCATED: Carrier.allocated,
+    Act.REFUSED: Carrier.refused,
+    Act.LOST: Carrier.lost,
+    Act.DELETE: Carrier.delete,
+    Act.GONE: Carrier.gone,
+    Act.SUBMIT: Carrier.submit,
+    Act.ADOPT: Carrier.adopt,
+    Act.REFRESH: Carrier.refresh,
+    Act.SIGNAL: Carrier.signal,
+    Act.KILL: Carrier.kill,
+    Act.END: Carrier.end,
+    Act.RELEASE: Carrier.release,
+    Act.RETRY: Carrier.retry,
+    Act.REPORT: Carrier.report,
+}

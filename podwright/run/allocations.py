@@ -1,0 +1,124 @@
+"""The allocations of a run, folded from its journal: what was requested, where capacity was refused, and what must be deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from podwright.run.states import ALLOCATION_TRANSITIONS, AllocationPhase
+from podwright.rundir import Ending, Record
+from podwright.targets.base import HostAddress, Hosts, Request
+
+
+@dataclass(frozen=True)
+class AllocationRecord:
+    """The newest allocation, as the journal knows it."""
+
+    number: int
+    phase: AllocationPhase
+    since: float
+    """when the phase began"""
+    request: Request
+    target: Record
+    """the `identity` of the target that it was requested from"""
+    calls: int = 1
+    """of the phase: to create it, or to delete it"""
+    called: float = 0.0
+    """when the last of them was written down"""
+    hosts: Hosts = ()
+    reason: str = ""
+    scope: str = ""
+    ending: Ending | None = None
+    at_fault: bool = False
+    """whether no further attempt may use it"""
+
+
+@dataclass(frozen=True)
+class Refusals:
+    count: int
+    last: float
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The search for machines since an attempt was last submitted."""
+
+    since: float | None = None
+    """when it began; None while there is none"""
+    refusals: dict[str, Refusals] = field(default_factory=dict)
+    """by scope: a zone, or the beginning of the names of several"""
+    final: Ending | None = None
+    """set once every zone has refused for good"""
+
+
+def after(record: AllocationRecord | None, event: Record) -> AllocationRecord | None:
+    """The newest allocation after an event about one; an event that does not fit its phase changes nothing."""
+    name, number, time = event["event"], event["allocation"], event["time"]
+    if record is None or number == record.number + 1:
+        fresh = name == "allocation requested" and (record is None or record.phase is AllocationPhase.GONE)
+        return _requested(event) if fresh else record
+    if number != record.number or (phase := ALLOCATION_TRANSITIONS.get((record.phase, name))) is None:
+        return record
+    calling = name in ("allocation requested", "allocation deleting")
+    calls = (record.calls + 1 if phase is record.phase else 1) if calling else record.calls
+    return replace(
+        record,
+        phase=phase,
+        since=record.since if phase is record.phase else time,
+        calls=calls,
+        called=time if calling else record.called,
+        hosts=tuple(HostAddress(**host) for host in event["hosts"]) if "hosts" in event else record.hosts,
+        reason=event.get("reason", record.reason),
+        scope=event.get("scope", record.scope),
+        ending=Ending(event["ending"]) if event.get("ending") else record.ending,
+    )
+
+
+def _requested(event: Record) -> AllocationRecord:
+    request = Request.of(event["request"])
+    time = event["time"]
+    return AllocationRecord(event["allocation"], AllocationPhase.REQUESTED, time, request, event["target"], called=time)
+
+
+def sought(capacity: Capacity, record: AllocationRecord | None, event: Record) -> Capacity:
+    """The search for machines after an event about `record`, which has taken it in already."""
+    name = event["event"]
+    if record is None or event["allocation"] != record.number:
+        return capacity
+    if name == "allocation requested" and capacity.since is None:
+        return replace(capacity, since=event["time"])
+    if name == "allocation refused" and record.phase is AllocationPhase.REFUSED:
+        if not record.scope:
+            return replace(capacity, final=record.ending or Ending.NO_CAPACITY)
+        return _refused(capacity, record.scope, event["time"])
+    if name == "allocation lost" and record.phase is AllocationPhase.LOST:
+        return _refused(capacity, record.request.zone, event["time"])
+    return capacity
+
+
+def _refused(capacity: Capacity, scope: str, time: float) -> Capacity:
+    count = capacity.refusals[scope].count if scope in capacity.refusals else 0
+    return replace(capacity, refusals={**capacity.refusals, scope: Refusals(count + 1, time)})
+
+
+def avoided(capacity: Capacity, now: float) -> list[str]:
+    """Scopes that have refused lately: each is left alone for longer after each refusal."""
+    return [
+        scope
+        for scope, refusals in capacity.refusals.items()
+        if not due(refusals.count, refusals.last, now, first_s=30.0, most_s=600.0)
+    ]
+
+
+def eligible(zones: Sequence[str], avoid: Sequence[str]) -> list[str]:
+    return [zone for zone in zones if not any(zone.startswith(scope) for scope in avoid)]
+
+
+def back_off(count: int, first_s: float = 2.0, most_s: float = 300.0) -> float:
+    """Seconds to wait after the `count`-th call in a row; 0 before the first."""
+    return min(most_s, first_s * 2.0 ** min(count - 1, 20)) if count > 0 else 0.0
+
+
+def due(count: int, last: float, now: float, first_s: float = 2.0, most_s: float = 300.0) -> bool:
+    """Whether a call that may be repeated is to be. One that lies in the future was timed by a clock that is corrected now."""
+    return not 0 <= now - last < back_off(count, first_s, most_s)

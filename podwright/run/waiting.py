@@ -1,0 +1,49 @@
+"""Why a run waits, in one line, for those who watch it. Decides nothing."""
+
+from __future__ import annotations
+
+from podwright.run.allocations import back_off
+from podwright.run.decide import Observed
+from podwright.run.journal import RunState
+from podwright.run.states import AllocationPhase, Phase
+from podwright.targets.base import AllocationState, Process
+
+
+def reason(state: RunState, seen: Observed, polled: str, now: float) -> str:
+    """`Reason: what it means`; "" for an attempt at work. `polled`: the target's own reason, or ""."""
+    if state.phase is Phase.STOPPING and state.calls and not state.signalled:
+        return f"Stopping: the stop has not arrived ({state.reason}); it is sent again"
+    if state.phase is Phase.ENDED and not state.released and state.calls:
+        return f"Releasing: {state.reason}; it is tried again"
+    if seen.process is Process.RUNNING:
+        return polled
+    if state.phase in (Phase.READY, Phase.ENDED) and (text := _of_machines(state, seen, now)):
+        return text
+    if state.phase is Phase.READY and state.short_attempts > 1:
+        return f"Retrying: {state.short_attempts} attempts in a row were short; the next one follows after a pause"
+    if state.phase in (Phase.SUBMITTING, Phase.STOPPING, Phase.RUNNING):
+        return polled or "Starting: the attempt has left no sign yet"
+    return polled
+
+
+def _of_machines(state: RunState, seen: Observed, now: float) -> str:
+    record, cloud = state.allocation, seen.allocation
+    if record is None or record.phase is AllocationPhase.GONE:
+        return _capacity(state, now) if state.phase is Phase.READY else ""
+    name = record.request.name
+    if cloud.state is AllocationState.UNKNOWN:
+        return f"Unreachable: the cloud tells nothing of {name} ({cloud.reason})"
+    if record.phase is AllocationPhase.REQUESTED:
+        return cloud.reason or f"Requested: {name} in {record.request.zone} does not exist yet"
+    if record.phase is AllocationPhase.READY:
+        return ""
+    why = f" ({record.reason})" if record.reason else ""
+    return f"Deleting: {name} is not gone yet{why}"
+
+
+def _capacity(state: RunState, now: float) -> str:
+    refusals = state.capacity.refusals
+    if not refusals:
+        return ""
+    next_s = min(r.last + back_off(r.count, 30.0, 600.0) for r in refusals.values()) - now
+    return f"Capacity: none in {', '.join(sorted(refusals))}; the next request follows in {max(0.0, next_s):.0f} s"
