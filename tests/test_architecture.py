@@ -14,7 +14,7 @@ from podwright.recipe.kinds import KINDS
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podwright"
 
-FLOOR = {"recipe", "accelerators", "slices", "rundir", "errors"}
+FLOOR = {"recipe", "accelerators", "slices", "rundir", "storage", "errors"}
 CONTROL = {"cli", "shell", "plan", "targets", "run", "watch", "report", "track", "__main__", "__init__"}
 COMPUTE = {"train", "models", "kernels", "data"}
 
@@ -34,7 +34,7 @@ MAY_IMPORT = {
 # The launcher writes the report and feeds the trackers when a run ends. One file does it, and imports them when it needs them.
 EXCEPTIONS = {("run/finish.py", "report"), ("run/finish.py", "track")}
 
-FLOOR_ORDER = ("errors", "accelerators", "slices", "rundir", "recipe")
+FLOOR_ORDER = ("errors", "accelerators", "slices", "rundir", "storage", "recipe")
 HEAVY = {"jax", "jaxlib", "numpy", "flax", "optax", "orbax", "torch", "transformers", "tokenizers", "datasets"}
 READS_ENVIRONMENT = {"train/__main__.py", "train/mesh.py", "shell.py", "cli/app.py", "targets/hosts/on_host.py"}
 STARTS_PROCESSES = {"shell.py", "targets/hosts/keeper.py"}  # the latter on another machine

@@ -1,0 +1,41 @@
+"""Where the checkpoints and records of a run are kept besides its directory: a folder that hosts share, or a bucket.
+
+Layout below the URL of a run: checkpoints/, start/, records/, claim, inputs/SHA256/, recipe.json, plan.json, journal.jsonl.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from podwright.errors import UserError
+from podwright.storage.base import Storage
+
+
+def open_storage(url: str) -> Storage:
+    """The storage at `url`: gs://BUCKET/PREFIX or a folder. UserError for other kinds of URL."""
+    protocol, separator, rest = url.partition("://")
+    if not separator:
+        from podwright.storage.folder import Folder
+
+        return Folder(url)
+    if protocol != "gs" or len(rest.partition("/")[0]) < 3:
+        raise UserError(f"storage {url} is no bucket and no folder", "type gs://BUCKET/PREFIX, or the path of a folder")
+    from podwright.storage.bucket import Bucket
+
+    return Bucket(url)
+
+
+def url_of_run(base: str, name: str, created: float) -> str:
+    """Where run `name`, created at Unix time `created`, is kept below `base`: the tag tells runs of one name apart."""
+    tag = zlib.crc32(f"{name} {created!r}".encode())
+    return f"{base.rstrip('/')}/{name}-{tag:08x}"
+
+
+def name_of_run(url: str) -> str:
+    """The name of the run that is kept at `url`."""
+    name, separator, tag = url.rstrip("/").rpartition("/")[2].rpartition("-")
+    if not (separator and name and len(tag) == 8 and all(c in "0123456789abcdef" for c in tag)):
+        raise UserError(
+            f"{url} is not the storage of a run", "give a URL that ends with NAME-TAG, as `podwright list` shows"
+        )
+    return name

@@ -1,0 +1,136 @@
+"""A storage in a bucket of Google Cloud Storage. The client library comes with the extra `gcs` and is imported at first use."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from podwright.errors import UserError
+from podwright.storage.base import Conflict, Versioned, patiently
+
+T = TypeVar("T")
+_TIMEOUT_S = (10.0, 60.0)  # to connect, and between two pieces of an answer
+_PIECE = 32 << 20  # of an upload that can be taken up after a fault
+
+
+class Bucket:
+    """Needs the rights of roles/storage.objectAdmin on the bucket, and none on the bucket itself."""
+
+    def __init__(self, url: str):
+        self.url = url.rstrip("/")
+        self._bucket_name, _, prefix = self.url.removeprefix("gs://").partition("/")
+        self._prefix = f"{prefix}/" if prefix else ""
+
+    def read(self, name: str) -> Versioned | None:
+        from google.api_core.exceptions import NotFound, PreconditionFailed
+
+        def act() -> Versioned | None:
+            while True:
+                blob = self._blob(name)
+                try:
+                    blob.reload(timeout=_TIMEOUT_S, retry=None)
+                    generation = int(blob.generation)
+                    data = blob.download_as_bytes(if_generation_match=generation, timeout=_TIMEOUT_S, retry=None)
+                    return Versioned(data, generation)
+                except NotFound:
+                    return None
+                except PreconditionFailed:
+                    continue  # written between the two requests
+
+        return self._patiently(act)
+
+    def write(self, name: str, data: bytes, generation: int | None = None) -> int:
+        from google.api_core.exceptions import PreconditionFailed
+
+        def act() -> int:
+            blob = self._blob(name)
+            blob.upload_from_string(
+                data, "application/octet-stream", if_generation_match=generation, timeout=_TIMEOUT_S, retry=None
+            )
+            return int(blob.generation)
+
+        try:
+            return self._patiently(act)
+        except PreconditionFailed as e:
+            # Of a write whose answer was lost the repetition is refused: what is there then is what was to be written.
+            there = self.read(name)
+            if there is not None and there.data == data and there.generation != generation:
+                return there.generation
+            raise Conflict(f"{self.url}/{name}") from e
+
+    def names(self, prefix: str = "") -> list[str]:
+        def act() -> list[str]:
+            found = self._client.list_blobs(
+                self._bucket_name,
+                prefix=self._prefix + prefix,
+                fields="items(name),nextPageToken",
+                timeout=_TIMEOUT_S,
+                retry=None,
+            )
+            return sorted(blob.name.removeprefix(self._prefix) for blob in found)
+
+        return self._patiently(act)
+
+    def delete(self, name: str) -> None:
+        from google.api_core.exceptions import NotFound
+
+        def act() -> None:
+            try:
+                self._blob(name).delete(timeout=_TIMEOUT_S, retry=None)
+            except NotFound:
+                return
+
+        self._patiently(act)
+
+    def move(self, prefix: str, to: str) -> None:
+        for name in self.names(prefix):
+            self._patiently(lambda name=name: self._copy(name, to + name.removeprefix(prefix)))  # type: ignore[misc]
+            self.delete(name)
+
+    def _copy(self, name: str, to: str) -> None:
+        """Inside the store, in as many requests as a large object needs."""
+        source, target, token = self._blob(name), self._blob(to), None
+        while True:
+            token, _, _ = target.rewrite(source, token=token, timeout=_TIMEOUT_S, retry=None)
+            if token is None:
+                return
+
+    def upload(self, path: Path, name: str) -> None:
+        self._patiently(
+            lambda: self._blob(name, _PIECE).upload_from_filename(
+                str(path), "application/octet-stream", timeout=_TIMEOUT_S, retry=None
+            )
+        )
+
+    def download(self, name: str, path: Path) -> None:
+        from google.api_core.exceptions import NotFound
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            self._patiently(lambda: self._blob(name).download_to_filename(str(part), timeout=_TIMEOUT_S, retry=None))
+        except NotFound as e:
+            part.unlink(missing_ok=True)
+            raise FileNotFoundError(f"{self.url}/{name}") from e
+        part.replace(path)
+
+    def _patiently(self, act: Callable[[], T]) -> T:
+        self._client  # noqa: B018  what is wrong with the package or the login comes first, and once
+        return patiently(self.url, act)
+
+    def _blob(self, name: str, chunk_size: int | None = None) -> Any:
+        return self._client.bucket(self._bucket_name).blob(self._prefix + name, chunk_size=chunk_size)
+
+    @functools.cached_property
+    def _client(self) -> Any:
+        try:
+            from google.cloud import storage
+        except ImportError as e:
+            raise UserError(
+                f"storage {self.url} needs the package google-cloud-storage",
+                "type pip install -e '.[gcs]' in podwright's clone",
+            ) from e
+        return patiently(self.url, lambda: storage.Client(project="podwright"))  # objects need no project

@@ -1,0 +1,137 @@
+"""What holds for every storage, and what a bucket's client does when the bucket fails."""
+
+import time
+
+import pytest
+
+from podwright.errors import UserError
+from podwright.storage import base, name_of_run, open_storage, url_of_run
+from podwright.storage.base import Cause, Conflict, StorageFailure
+
+
+def test_an_object_is_read_as_it_was_written_and_its_generation_changes_with_each_write(url):
+    storage = open_storage(url)
+    assert storage.read("a/b") is None
+    first = storage.write("a/b", b"one")
+    assert storage.read("a/b") == (b"one", first)
+    second = storage.write("a/b", b"two")
+    assert second != first and storage.read("a/b") == (b"two", second)
+
+
+def test_a_conditional_write_is_refused_when_the_object_has_changed(url):
+    storage = open_storage(url)
+    first = storage.write("x", b"one", 0)
+    with pytest.raises(Conflict):
+        storage.write("x", b"other", 0)
+    second = storage.write("x", b"two", first)
+    with pytest.raises(Conflict):
+        storage.write("x", b"stale", first)
+    assert storage.read("x") == (b"two", second)
+
+
+def test_names_are_listed_by_prefix_and_deleted(url):
+    storage = open_storage(url)
+    for name in ("b/2", "b/1", "bc", "a/1"):
+        storage.write(name, b"")
+    assert storage.names("b/") == ["b/1", "b/2"] and storage.names("b") == ["b/1", "b/2", "bc"]
+    storage.delete("b/1")
+    storage.delete("b/1")
+    assert storage.names() == ["a/1", "b/2", "bc"]
+
+
+def test_files_go_up_and_come_down_whole(url, tmp_path):
+    storage = open_storage(url)
+    (tmp_path / "source").write_bytes(bytes(range(256)) * 1000)
+    storage.upload(tmp_path / "source", "inputs/x")
+    storage.download("inputs/x", tmp_path / "deep" / "copy")
+    assert (tmp_path / "deep" / "copy").read_bytes() == (tmp_path / "source").read_bytes()
+    with pytest.raises(FileNotFoundError):
+        storage.download("inputs/none", tmp_path / "none")
+    assert sorted(p.name for p in (tmp_path / "deep").iterdir()) == ["copy"] and not (tmp_path / "none").exists()
+
+
+def test_objects_are_moved_by_prefix(url):
+    storage = open_storage(url)
+    for name in ("checkpoints/4/a", "checkpoints/4/d/b", "checkpoints/40/a"):
+        storage.write(name, name.encode())
+    storage.move("checkpoints/4/", "checkpoints/4.damaged/")
+    assert storage.names() == ["checkpoints/4.damaged/a", "checkpoints/4.damaged/d/b", "checkpoints/40/a"]
+    assert storage.read("checkpoints/4.damaged/d/b").data == b"checkpoints/4/d/b"
+
+
+@pytest.mark.parametrize("status", [503, 429, 500, 408])
+def test_passing_failures_of_a_bucket_are_waited_for(bucket, status):
+    storage = open_storage(bucket.url)
+    bucket.faults.status, bucket.faults.count = status, 3
+    generation = storage.write("x", b"one", 0)
+    assert storage.read("x") == (b"one", generation)
+    assert [r.status for r in bucket.log].count(status) == 3
+
+
+def test_a_write_whose_answer_is_lost_is_not_refused_when_it_is_repeated(bucket):
+    storage = open_storage(bucket.url)
+    storage.write("y", b"")  # whatever a client asks at first
+    bucket.faults.cuts, bucket.faults.count, bucket.faults.only = True, 1, lambda r: r.object_name == "x"
+    generation = storage.write("x", b"one", 0)
+    assert [r.status for r in bucket.log if r.method == "POST" and r.object_name == "x"] == [200, 412]
+    assert storage.read("x") == (b"one", generation)
+    with pytest.raises(Conflict):
+        storage.write("x", b"another", 0)
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"), [(503, Cause.SERVER), (429, Cause.QUOTA), (401, Cause.LOGIN), (403, Cause.LOGIN)]
+)
+def test_a_lasting_failure_is_one_line_of_its_own_class_in_bounded_time(bucket, monkeypatch, status, cause):
+    monkeypatch.setattr(base, "PATIENCE_S", 600.0 if cause is Cause.LOGIN else 2.0)
+    bucket.faults.status = status
+    begin = time.monotonic()
+    with pytest.raises(StorageFailure) as e:
+        open_storage(f"{bucket.url}/p").read("x")
+    assert time.monotonic() - begin < 30  # a login that is refused now will be refused then
+    assert e.value.cause is cause and e.value.what.startswith(f"storage {bucket.url}/p failed ({cause}: ")
+    assert "\n" not in e.value.what + e.value.fix
+
+
+def test_a_bucket_that_cannot_be_reached_is_a_failure_of_the_network(bucket, monkeypatch):
+    monkeypatch.setattr(base, "PATIENCE_S", 1.0)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
+    with pytest.raises(StorageFailure) as e:
+        open_storage(bucket.url).read("x")
+    assert e.value.cause is Cause.NETWORK
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (ValueError('UNAVAILABLE: Error reading "gs://b/x": HTTP response code: 503'), Cause.SERVER),
+        (ValueError('PERMISSION_DENIED: Error writing "gs://b/x": HTTP response code: 403'), Cause.LOGIN),
+        (ValueError('RESOURCE_EXHAUSTED: Error writing "gs://b/x": HTTP response code: 429'), Cause.QUOTA),
+        (ValueError('DATA_LOSS: Error reading "gs://b/x": CRC32C mismatch'), None),
+        (ValueError('NOT_FOUND: Error opening "zarr" driver: gs://b/x'), None),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 bytes"), None),
+        (RuntimeError("UNAVAILABLE: connection to the coordination service was lost"), None),
+        (OSError(116, "Stale file handle"), Cause.NETWORK),
+        (OSError("Forbidden: https://storage.googleapis.com/b\nno"), Cause.LOGIN),
+        (OSError(28, "No space left on device"), None),
+        (FileNotFoundError("gs://b/x"), None),
+    ],
+)
+def test_errors_of_all_clients_are_classed(error, cause):
+    assert base.cause_of(error) == cause
+    wrapped = RuntimeError("a library's own words")
+    wrapped.__cause__ = error
+    assert base.cause_of(wrapped) == cause
+
+
+def test_the_url_of_a_run_tells_runs_of_one_name_apart_and_names_it():
+    one, other = (url_of_run("gs://bucket/prefix/", "demo-1", created) for created in (1.5, 2.5))
+    assert one != other and one.startswith("gs://bucket/prefix/demo-1-") and name_of_run(one) == "demo-1"
+    with pytest.raises(UserError, match="is not the storage of a run; give a URL that ends with NAME-TAG"):
+        name_of_run("gs://bucket/prefix")
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "gs://", "http://x/y"])
+def test_an_unknown_kind_of_storage_is_one_line(url):
+    with pytest.raises(UserError, match="type gs://BUCKET/PREFIX, or the path of a folder"):
+        open_storage(url)
