@@ -13,6 +13,8 @@ import pytest
 from podwright.rundir import Ending, RunDir
 from podwright.shell import Shell
 from podwright.targets.base import Allocation, AllocationState, Job, Polled, Process, Request
+from tests import sshd
+from tests.e2e.conftest import LAUNCH, Bench, wait_for
 from tests.lab import cloud
 from tests.lab.target import LabProvisioner, LabSettings, LabTarget
 
@@ -165,3 +167,46 @@ def test_an_attempt_runs_on_created_hosts_and_ends_when_they_are_taken_away(lab:
     assert all(f"{host.name}\n{host.address}" in log for host, log in zip(hosts, logs, strict=True)), logs
     assert attempt(2).process is Process.RUNNING, "only the cloud can tell that the hosts are gone"
     assert target.provisioner.describe(request).ending is Ending.PREEMPTED
+
+
+class LabBench(Bench):
+    """A bench whose target `lab` is this lab."""
+
+    launch = Path(cloud.__file__).with_name("launch.py")
+
+    def __init__(self, folder: Path, lab: cloud.Lab, **settings: object):
+        super().__init__(folder)
+        self.lab = lab
+        lines = [f"  {key}: {json.dumps(value)}" for key, value in ({"root": str(lab.root)} | settings).items()]
+        (folder / "targets.yaml").write_text("\n".join(["lab:", "  kind: lab", *lines, ""]))
+
+    def start(self, *argv: str, **env: str) -> subprocess.Popen[str]:
+        return super().start(*argv, PODWRIGHT_TARGETS=str(self.folder / "targets.yaml"), **env)
+
+    def events(self, prefix: str = "") -> list[str]:
+        return [r["event"] for r in self.records("journal.jsonl") if r["event"].startswith(prefix)]
+
+    def on_first_host(self, name: str) -> str:
+        """A file of the run on the newest allocation's first host."""
+        homes = sorted(self.lab.root.glob("disks/*-w-0/.podwright/r-*/work/runs/r"), key=lambda p: p.stat().st_mtime)
+        return _text(homes[-1] / name) if homes else ""
+
+
+def test_a_run_continues_on_new_hosts_when_the_old_ones_are_taken_away(lab: cloud.Lab, tmp_path: Path) -> None:
+    lab.configure(num_hosts=2, no_capacity=["zone-a"], create_s=0.3, delete_s=0.3)
+    python = sshd.stand_in(lab.root / "python", LAUNCH.with_name("standin.py"))
+    bench = LabBench(tmp_path, lab, num_hosts=2, python=str(python), env=["STANDIN_STEP_S", "STANDIN_OTHER"])
+    launcher = bench.start_run(40, "mesh.fsdp=2", "--on", "lab", STANDIN_STEP_S="0.25", STANDIN_OTHER="600")
+    try:
+        wait_for(lambda: '"step": 5,' in bench.on_first_host("metrics.jsonl"), 60)
+        (first,) = lab.allocations()
+        lab.preempt(first)
+        wait_for(lambda: [name for name in lab.allocations() if name != first] != [], 60)
+        out, err = launcher.communicate(timeout=240)
+    finally:
+        bench.close()
+    assert launcher.returncode == 0, (out, err)
+    ended = [r["ending"] for r in bench.records("journal.jsonl") if r["event"] == "ended"]
+    assert ended == ["PREEMPTED", "FINISHED"] and sorted(set(bench.steps())) == list(range(1, 41))
+    assert bench.events("allocation").count("allocation gone") >= 2 and lab.allocations() == []
+    assert bench.path("checkpoint").read_text() == "40"

@@ -54,7 +54,13 @@ class LabSettings(BaseModel):
 
     def traits(self) -> Traits:
         return Traits(
-            ships_files=True, shares_folder=False, poll_s=0.2, grace_s=60.0, zones=self.zones, patience_s=30.0
+            ships_files=True,
+            shares_folder=False,
+            poll_s=0.2,
+            grace_s=60.0,
+            zones=self.zones,
+            lag_s=1.0,
+            patience_s=60.0,
         )
 
 
