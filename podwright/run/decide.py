@@ -42,12 +42,14 @@ class Observed:
     handle_changed: bool = False
     stopping_s: float = 0.0
     """for how long this launcher has seen a stop acknowledged, by a clock that does not jump"""
+    unchanged_s: float = 0.0
+    """for how long it has seen the allocation in this state without doing anything about it, by the same clock"""
 
 
 def next_action(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
-    if news := _allocation_news(state, seen, traits, now):
+    if news := _allocation_news(state, seen, traits):
         return news
-    if seen.process is Process.RUNNING and not outlived(state, traits, now):
+    if seen.process is Process.RUNNING and not outlived(state, traits, seen.unchanged_s):
         return _alive(state, seen, traits, now)
     if state.phase is Phase.READY:
         return _start(state, seen, traits, now)
@@ -58,7 +60,7 @@ def next_action(state: RunState, seen: Observed, traits: Traits, now: float) -> 
     return Act.END
 
 
-def _allocation_news(state: RunState, seen: Observed, traits: Traits, now: float) -> Act | None:
+def _allocation_news(state: RunState, seen: Observed, traits: Traits) -> Act | None:
     """What the cloud says of the allocation and the journal does not say yet."""
     record, cloud = state.allocation, seen.allocation.state
     if record is None:
@@ -74,25 +76,20 @@ def _allocation_news(state: RunState, seen: Observed, traits: Traits, now: float
     if record.phase is AllocationPhase.READY:
         if cloud in (AllocationState.LOST, AllocationState.DELETING):
             return Act.LOST
-        return Act.LOST if cloud is AllocationState.GONE and _believable(record.since, traits, now) else None
+        return Act.LOST if cloud is AllocationState.GONE and seen.unchanged_s >= traits.lag_s else None
     if record.phase is AllocationPhase.DELETING:
-        return Act.GONE if cloud is AllocationState.GONE and _believable(record.called, traits, now) else None
+        return Act.GONE if cloud is AllocationState.GONE and seen.unchanged_s >= traits.lag_s else None
     return None
 
 
-def _believable(since: float, traits: Traits, now: float) -> bool:
-    """Whether what the cloud says now is younger than what was done last."""
-    return not 0 <= now - since < traits.lag_s
-
-
-def outlived(state: RunState, traits: Traits, now: float) -> bool:
+def outlived(state: RunState, traits: Traits, unchanged_s: float) -> bool:
     """Whether the machines of the newest attempt are no longer its own, whatever its process seems to do."""
     record = state.allocation
     if record is None or not state.attempt_allocation:
         return False
     if record.number != state.attempt_allocation or record.phase in (AllocationPhase.DELETING, AllocationPhase.GONE):
         return True
-    return record.phase is AllocationPhase.LOST and not 0 <= now - record.since < traits.grace_s
+    return record.phase is AllocationPhase.LOST and unchanged_s > traits.grace_s
 
 
 def _alive(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
@@ -170,6 +167,11 @@ def _after_the_end(state: RunState, seen: Observed, now: float) -> Act:
     if not state.reported:
         return Act.REPORT
     return _delete(state, seen, now) if live else Act.DONE
+
+
+def settled(state: RunState) -> bool:
+    """Whether nothing is left to find out about the attempts so far."""
+    return state.phase is Phase.READY or (state.phase is Phase.ENDED and (state.released or machines_away(state)))
 
 
 def machines_away(state: RunState) -> bool:

@@ -18,7 +18,7 @@ from podwright import targets
 from podwright.errors import UserError
 from podwright.run import journal
 from podwright.run.act import ACTS, Carrier
-from podwright.run.decide import Act, Observed, next_action, outlived
+from podwright.run.decide import Act, Observed, next_action, outlived, settled
 from podwright.run.finish import Mirror
 from podwright.run.interrupts import Interrupts
 from podwright.run.journal import RunState
@@ -26,7 +26,7 @@ from podwright.run.states import AllocationPhase, Phase
 from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir
 from podwright.targets import ResolvedTarget
-from podwright.targets.base import GONE, Job, Polled, Process, Target
+from podwright.targets.base import GONE, AllocationState, Job, Polled, Process, Target
 from podwright.targets.polling import Poller
 
 TICK_S = 0.5  # between two looks at the journal and at what the trainer has written
@@ -58,6 +58,7 @@ class Driver:
         self._pollers: dict[str, Poller] = {}
         self._locked_out: tuple[float, int] | None = None
         self._stopping: tuple[int, float] | None = None
+        self._cloud: tuple[int, AllocationState, float] | None = None
         self._waiting = ""
 
     def look(self) -> Look:
@@ -66,12 +67,13 @@ class Driver:
         cloud = GONE
         if record and record.phase is not AllocationPhase.GONE:
             cloud = self._poller(record.target).describe(record.request)
+        unchanged_s = self._unchanged_s(state, cloud.state)
         polled = Polled(Process.ABSENT)
         if state.handle:
-            away = outlived(state, self._poller(state.handle).target.traits, journal.now())
+            away = outlived(state, self._poller(state.handle).target.traits, unchanged_s)
             polled = Polled(Process.ENDED) if away else self._poller(state.handle).poll(state.handle)
         changed = polled.handle is not None and polled.handle != state.handle
-        seen = Observed(polled.process, cloud, changed, self._stopping_s(state))
+        seen = Observed(polled.process, cloud, changed, self._stopping_s(state), unchanged_s)
         self._waiting = reason(state, seen, polled.waiting, journal.now())
         return Look(state, polled, seen)
 
@@ -87,6 +89,7 @@ class Driver:
             act, look, target = self._decide()
             if act in ACTS:
                 ACTS[act](self._carrier, target, look.state, look.polled, look.seen.allocation)
+                self._cloud = None
                 for poller in self._pollers.values():
                     poller.forget()
         return act
@@ -109,8 +112,7 @@ class Driver:
         while True:
             look = self.look()
             state = look.state
-            past = state.phase is Phase.READY or (state.phase is Phase.ENDED and state.released)
-            if past and look.polled.process is not Process.RUNNING:
+            if settled(state) and look.polled.process is not Process.RUNNING:
                 return state
             if self.step() is Act.WAIT:
                 self._observe(state, self._waiting)
@@ -155,6 +157,12 @@ class Driver:
         if self._stopping is None or self._stopping[0] != state.attempt:
             self._stopping = state.attempt, time.monotonic()
         return time.monotonic() - self._stopping[1]
+
+    def _unchanged_s(self, state: RunState, cloud: AllocationState) -> float:
+        number = state.allocation.number if state.allocation else 0
+        if self._cloud is None or self._cloud[:2] != (number, cloud):
+            self._cloud = number, cloud, time.monotonic()
+        return time.monotonic() - self._cloud[2]
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[bool]:

@@ -90,11 +90,11 @@ def read(run: RunDir) -> RunState:
 def fold(events: Iterable[Record]) -> RunState:
     state = RunState()
     for event in events:
-        state = _after(state, event)
+        state = fold_into(state, event)
     return state
 
 
-def _after(state: RunState, event: Record) -> RunState:
+def fold_into(state: RunState, event: Record) -> RunState:
     name = event.get("event", "")
     if name == "created":
         return replace(

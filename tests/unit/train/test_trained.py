@@ -284,7 +284,7 @@ def test_an_export_takes_no_place_but_its_own(folder: Path, tmp_path: Path, monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(export.graphs, "write", interrupted)
+        patched.setattr(export.onnx_graphs, "write", interrupted)
         export.export(folder / "runs" / "r", tmp_path / "o", onnx=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "o.part"] and beside.exists()
     monkeypatch.chdir(beside.parent)

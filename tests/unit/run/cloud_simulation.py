@@ -1,0 +1,404 @@
+"""A cloud that loses replies, lags, runs out of machines and takes them away; with a trainer on it, a journal, and launchers that die.
+
+Real are the journal's fold, next_action, Driver and Carrier; simulated are time, the cloud, the target and the trainer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from podwright import targets
+from podwright.run import act, drive, journal
+from podwright.run.decide import Act
+from podwright.run.journal import RunState
+from podwright.run.states import Phase
+from podwright.rundir import Ending, RunDir
+from podwright.targets import base, polling
+from podwright.targets.base import AllocationState, HostAddress, Job, Polled, Process, Released, Stopped, Traits
+from podwright.watch.diagnose import AttemptOutcome
+
+ZONES = ("east-a", "east-b", "west-a")
+TRAITS = Traits(poll_s=0.0, zones=ZONES, lag_s=30.0, grace_s=180.0, patience_s=6 * 3600.0)
+SAVE_S = 100.0  # a trainer saves within this after a stop
+NOTICE_S = 25.0  # and within this after its machines were taken
+IDENTITY = {"target": "cloud", "kind": "simulated", "settings": {}}
+
+
+class Killed(BaseException):
+    """The launcher dies here."""
+
+
+@dataclass
+class Machine:
+    zone: str
+    history: list[tuple[float, AllocationState]]
+    delete_at: float | None = None
+
+    @property
+    def state(self) -> AllocationState:
+        return self.history[-1][1]
+
+
+@dataclass
+class Trainer:
+    machine: str
+    number: int
+    ends_at: float | None = None
+    ending: Ending | None = None
+    over: bool = False
+    deaf: bool = False
+
+
+@dataclass
+class World:
+    """All that a launcher's death does not touch."""
+
+    folder: Path
+    time: float = 1e6
+    clock_offset: float = 0.0
+    state: RunState = field(default_factory=RunState)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    machines: dict[str, Machine] = field(default_factory=dict)
+    late_creates: list[tuple[float, str, str]] = field(default_factory=list)
+    trainers: dict[int, Trainer] = field(default_factory=dict)
+    stockouts: set[str] = field(default_factory=set)
+    refuses_at_once: bool = False
+    answers: bool = True
+    hosts_answer: bool = True
+    deletes_work: bool = True
+    delete_s: float = 5.0
+    create_s: float = 60.0
+    create_delay_s: float = 0.0
+    lag_s: float = 0.0
+    dies_in: int = 0
+    calls: list[float] = field(default_factory=list)
+    excused: int = 0
+    """calls that a death or a person may have added"""
+    violations: list[str] = field(default_factory=list)
+
+    # time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def wall(self) -> float:
+        return self.time + self.clock_offset
+
+    def advance(self, seconds: float) -> None:
+        """In pieces, so that what happens meanwhile happens in order."""
+        end = self.time + seconds
+        while self.time < end:
+            self.time = min(end, self.time + 5.0)
+            self._happen()
+
+    def _happen(self) -> None:
+        for when, name, zone in [c for c in self.late_creates if c[0] <= self.time]:
+            self.late_creates.remove((when, name, zone))
+            self._exist(name, zone)
+        for name, machine in self.machines.items():
+            born = machine.history[0][0]
+            if machine.state is AllocationState.WAITING and self.time - born >= self.create_s:
+                stocked = machine.zone not in self.stockouts
+                self._become(name, AllocationState.READY if stocked else AllocationState.REFUSED)
+            if machine.delete_at is not None and self.time >= machine.delete_at and self.deletes_work:
+                self._become(name, AllocationState.GONE)
+        for trainer in self.trainers.values():
+            if not trainer.over and trainer.ends_at is not None and self.time >= trainer.ends_at:
+                trainer.over = True
+
+    def _exist(self, name: str, zone: str) -> None:
+        if name not in self.machines or self.machines[name].state is AllocationState.GONE:
+            before = self.machines[name].history if name in self.machines else []
+            self.machines[name] = Machine(zone, [*before, (self.time, AllocationState.WAITING)])
+            if len(self.existing()) > 1:
+                self.violations.append(f"two allocations at once: {self.existing()}")
+
+    def _become(self, name: str, state: AllocationState) -> None:
+        machine = self.machines[name]
+        if machine.state is state or machine.state is AllocationState.GONE:
+            return
+        machine.history.append((self.time, state))
+        if state is AllocationState.GONE:
+            machine.delete_at = None
+            for trainer in self.trainers.values():
+                if trainer.machine == name and not trainer.over:
+                    if not trainer.deaf:
+                        self.violations.append(f"attempt {trainer.number} had not saved when {name} was deleted")
+                    trainer.over, trainer.ending = True, trainer.ending or Ending.NODE_LOST
+
+    def existing(self) -> list[str]:
+        return [name for name, machine in self.machines.items() if machine.state is not AllocationState.GONE]
+
+    def running(self) -> list[Trainer]:
+        return [trainer for trainer in self.trainers.values() if not trainer.over]
+
+    # what may go wrong
+
+    def preempt(self) -> None:
+        for name, machine in self.machines.items():
+            if machine.state is AllocationState.READY:
+                self._become(name, AllocationState.LOST)
+                for trainer in self.running():
+                    trainer.ends_at, trainer.ending = self.time + NOTICE_S, Ending.PREEMPTED
+
+    def end_trainer(self, ending: Ending) -> None:
+        for trainer in self.running():
+            trainer.over, trainer.ending = True, ending
+
+    # the launcher's side
+
+    def operation(self) -> None:
+        """A moment at which a launcher may die."""
+        if self.dies_in:
+            self.dies_in -= 1
+            if not self.dies_in:
+                raise Killed
+
+    def call(self) -> bool:
+        """Count a call to the cloud or a host; whether it arrives."""
+        self.calls.append(self.time)
+        self.operation()
+        return self.answers
+
+    def append(self, run: RunDir, event: str, **fields: Any) -> None:
+        self.operation()
+        self.events.append({"event": event, "time": self.wall(), **fields})
+        self.state = journal.fold_into(self.state, self.events[-1])
+        self.operation()
+
+    # Provisioner
+
+    def describe_request(self, run_dir: Path, created: float, number: int, avoid: Sequence[str]) -> base.Request:
+        zone = next(zone for zone in ZONES if not any(zone.startswith(scope) for scope in avoid))
+        return base.Request(f"pw-r-{number}", zone, ("create", f"pw-r-{number}", zone))
+
+    def create(self, request: base.Request) -> base.Allocation:
+        if not self.call():
+            return base.unknown("Timeout: no reply")
+        if self.refuses_at_once and request.zone in self.stockouts:
+            return base.refused(request.zone, "Stockout: no capacity")
+        if self.create_delay_s:
+            self.late_creates.append((self.time + self.create_delay_s, request.name, request.zone))
+        else:
+            self._exist(request.name, request.zone)
+        self.operation()
+        return base.waiting("Creating: it was just requested")
+
+    def describe(self, request: base.Request) -> base.Allocation:
+        if not self.answers:
+            return base.unknown("Timeout: no reply")
+        machine = self.machines.get(request.name)
+        seen = [s for at, s in (machine.history if machine else []) if at <= self.time - self.lag_s]
+        state = seen[-1] if seen else AllocationState.GONE
+        return {
+            AllocationState.WAITING: base.waiting("Waiting: for resources"),
+            AllocationState.READY: base.ready((HostAddress("h", "10.0.0.1"),)),
+            AllocationState.REFUSED: base.refused(request.zone, "Stockout: no capacity"),
+            AllocationState.LOST: base.lost(Ending.PREEMPTED, "Preempted: the spot machine was taken"),
+            AllocationState.DELETING: base.deleting(),
+            AllocationState.GONE: base.GONE,
+        }[state]
+
+    def delete(self, request: base.Request) -> None:
+        if self.call() and (machine := self.machines.get(request.name)) and machine.state is not AllocationState.GONE:
+            for trainer in self.running():
+                if trainer.machine == request.name and not trainer.deaf:
+                    self.violations.append(f"{request.name} was deleted under attempt {trainer.number}")
+            if self.deletes_work and machine.delete_at is None:
+                machine.delete_at = self.time + self.delete_s
+        self.operation()
+
+    def list_owned(self) -> list[base.Owned]:
+        raise NotImplementedError
+
+    # Target
+
+    @property
+    def traits(self) -> Traits:
+        return TRAITS
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return IDENTITY
+
+    @property
+    def provisioner(self) -> World:
+        return self
+
+    def render(self, job: Job, hosts: base.Hosts | None = None) -> base.Rendered:
+        assert hosts, "an attempt needs hosts"
+        return base.Rendered(("train",), Path("/"), {"attempt": job.attempt, **IDENTITY})
+
+    def submit(self, rendered: base.Rendered) -> base.Handle:
+        if self.call() and self.hosts_answer:
+            number = rendered.handle["attempt"]
+            if self.running():
+                self.violations.append(f"attempt {number} was started beside a living one")
+            ready = [n for n, machine in self.machines.items() if machine.state is AllocationState.READY]
+            if ready:
+                self.trainers[number] = Trainer(ready[0], number)
+        self.operation()
+        return rendered.handle
+
+    def poll(self, handle: base.Handle) -> Polled:
+        trainer = self.trainers.get(handle["attempt"])
+        if trainer is None:
+            return Polled(Process.ABSENT)
+        if not self.hosts_answer and not trainer.over:
+            return Polled(Process.RUNNING, waiting="Unreachable: no host answers")
+        return Polled(Process.ENDED if trainer.over else Process.RUNNING)
+
+    def stop(self, handle: base.Handle, *, force: bool = False) -> Stopped:
+        if not self.call() or not self.hosts_answer:
+            return Stopped(False, "no host answers")
+        trainer = self.trainers.get(handle["attempt"])
+        if trainer and not trainer.over:
+            if force:
+                if not trainer.deaf:
+                    self.violations.append(f"attempt {trainer.number} was killed before it had saved")
+                trainer.over, trainer.ending = True, Ending.STOPPED
+            elif not trainer.deaf and trainer.ends_at is None:
+                trainer.ends_at, trainer.ending = self.time + SAVE_S, Ending.STOPPED
+        self.operation()
+        return Stopped(True)
+
+    def release(self, handle: base.Handle) -> Released:
+        arrives = self.call() and self.hosts_answer
+        return Released(arrives, "" if arrives else "no host answers")
+
+    # of watch.diagnose
+
+    def outcome(self, run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome:
+        trainer = self.trainers.get(attempt)
+        ending = (trainer.ending if trainer else None) or polled.ending or Ending.UNKNOWN
+        return AttemptOutcome(ending, "as simulated")
+
+
+class Simulation:
+    """The world with two launchers at work on the run; one that is killed comes back at its next step."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch):
+        self.world = world = World(folder)
+        clock = SimpleNamespace(monotonic=world.monotonic, sleep=lambda _: None, time=world.wall)
+        patch.setattr(journal, "now", world.wall)
+        patch.setattr(journal, "append", world.append)
+        patch.setattr(journal, "read", lambda _: world.state)
+        patch.setattr(drive, "time", clock)
+        patch.setattr(polling, "time", clock)
+        patch.setattr(drive, "Mirror", lambda *_: lambda last=False: None)
+        patch.setattr(act, "outcome", world.outcome)
+        patch.setattr(act, "write_report", lambda _: None)
+        patch.setattr(targets, "of_handle", lambda _: world)
+        patch.setattr(targets, "current", lambda *_: IDENTITY)
+        self.run = RunDir(folder)
+        self.run.journal.touch()
+        world.append(self.run, "created", recipe="r", target="cloud", cwd="/", retries=2)
+        self.drivers: list[drive.Driver | None] = [None, None]
+
+    def step(self, launcher: int = 0, dies_in: int = 0) -> Act | None:
+        """One step of a launcher, which dies at its `dies_in`-th operation (0: lives); None if it died."""
+        world, driver = self.world, self.drivers[launcher]
+        if driver is None:
+            driver = self.drivers[launcher] = drive.Driver(self.run, lambda *_: None, lambda _: None)
+        world.dies_in = dies_in
+        try:
+            done = driver.step()
+        except Killed:
+            self.drivers[launcher] = None
+            world.excused += 2
+            return None
+        finally:
+            world.dies_in = 0
+        if done is Act.WAIT and not world.running() and not driver._waiting:
+            world.violations.append(f"a wait without a reason: {world.state}")
+        if done is Act.DONE and (left := [*world.existing(), *world.late_creates, *world.running()]):
+            world.violations.append(f"left when done: {left}")
+        return done
+
+    def want_stop(self) -> None:
+        drive.ask_to_stop(self.run)
+
+    def resume(self) -> None:
+        if self.world.state.phase is Phase.ENDED and drive.settled(self.world.state) and not self.world.running():
+            self.world.append(self.run, "resumed")
+            self.world.excused += 20
+
+    def drain(self, rng: random.Random) -> None:
+        """All that was broken works again, and the run is stopped: it must come to its end, with nothing left."""
+        world = self.world
+        world.answers = world.hosts_answer = world.deletes_work = True
+        world.stockouts, world.lag_s, world.create_delay_s, world.clock_offset = set(), 0.0, 0.0, 0.0
+        self.want_stop()
+        for _ in range(600):
+            done = self.step(rng.randrange(2))
+            if done is Act.DONE and world.state.phase is Phase.ENDED:
+                return
+            if done is Act.WAIT:
+                world.advance(20.0)
+        world.violations.append(f"the run did not come to its end: {world.state}")
+
+    def check(self) -> None:
+        world = self.world
+        if world.violations:
+            raise AssertionError("; ".join(world.violations) + "\n" + "\n".join(map(str, world.events[-30:])))
+        recent = [at for at in world.calls if at > world.time - 3600.0]
+        assert len(recent) <= 150 + world.excused, f"{len(recent)} calls in an hour"
+
+
+def random_life(folder: Path, seed: int, operations: int = 30) -> None:
+    """One seeded life with as many operations; AssertionError if it breaks a promise."""
+    rng = random.Random(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        simulation = Simulation(folder, patch)
+        world = simulation.world
+        for _ in range(operations):
+            _operate(simulation, rng)
+            simulation.check()
+        simulation.drain(rng)
+        world.advance(120.0)
+        simulation.check()
+
+
+def _operate(simulation: Simulation, rng: random.Random) -> None:
+    world = simulation.world
+    if rng.random() < 0.5:
+        launcher, pause = rng.randrange(2), rng.choice([2.0, 5.0, 30.0])
+        for _ in range(rng.randint(1, 10)):
+            simulation.step(launcher)
+            world.advance(pause)
+        return
+    endings = [Ending.FINISHED, Ending.CRASHED, Ending.CRASHED, Ending.NODE_LOST, Ending.BAD_INPUT]
+    broken: list[Callable[[], object]] = [
+        lambda: simulation.step(rng.randrange(2), rng.randint(1, 6)),
+        lambda: simulation.step(rng.randrange(2), rng.randint(1, 6)),
+        lambda: world.advance(rng.choice([40.0, 200.0, 4000.0, 30000.0])),
+        lambda: setattr(world, "clock_offset", world.clock_offset + rng.choice([-7200.0, -3.0, 3.0, 7200.0])),
+        lambda: world.stockouts.update(rng.sample(ZONES, rng.randint(1, 3))),
+        lambda: setattr(world, "refuses_at_once", rng.random() < 0.5),
+        world.stockouts.clear,
+        world.preempt,
+        world.preempt,
+        lambda: setattr(world, "answers", rng.random() < 0.5),
+        lambda: setattr(world, "hosts_answer", rng.random() < 0.5),
+        lambda: setattr(world, "answers", True),
+        lambda: setattr(world, "hosts_answer", True),
+        lambda: setattr(world, "lag_s", rng.choice([0.0, 5.0, 15.0])),
+        lambda: setattr(world, "create_delay_s", rng.choice([0.0, 10.0])),
+        lambda: setattr(world, "create_s", rng.choice([1.0, 60.0, 2000.0])),
+        lambda: setattr(world, "deletes_work", rng.random() < 0.6),
+        lambda: setattr(world, "delete_s", rng.choice([1.0, 60.0, 600.0])),
+        lambda: world.end_trainer(rng.choice(endings)),
+        lambda: world.end_trainer(rng.choice(endings)),
+        lambda: [setattr(trainer, "deaf", True) for trainer in world.running()] if rng.random() < 0.3 else None,
+        lambda: simulation.want_stop() if rng.random() < 0.3 else None,
+        simulation.resume,
+        simulation.resume,
+    ]
+    rng.choice(broken)()

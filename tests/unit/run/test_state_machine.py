@@ -1,0 +1,150 @@
+"""Whatever the cloud does and whenever launchers die, a run never has two allocations, loses no step and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from podwright.rundir import Ending
+from tests.unit.run.cloud_simulation import ZONES, Simulation
+
+EXAMPLES = int(os.environ.get("PODWRIGHT_EXAMPLES", "20000"))
+ENDINGS = [Ending.FINISHED, Ending.CRASHED, Ending.OUT_OF_MEMORY, Ending.NODE_LOST, Ending.BAD_INPUT]
+
+
+class Life(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self._patch = pytest.MonkeyPatch()
+        self._folder = tempfile.TemporaryDirectory()
+        self.simulation = Simulation(Path(self._folder.name), self._patch)
+        self.world = self.simulation.world
+
+    def _work(self, launcher: int, count: int, pause: float) -> None:
+        for _ in range(count):
+            self.simulation.step(launcher)
+            self.world.advance(pause)
+
+    @rule(launcher=st.integers(0, 1), count=st.integers(1, 12))
+    def a_launcher_works(self, launcher: int, count: int) -> None:
+        self._work(launcher, count, 5.0)
+
+    @rule(launcher=st.integers(0, 1), count=st.integers(2, 8))
+    def a_launcher_works_for_minutes(self, launcher: int, count: int) -> None:
+        self._work(launcher, count, 30.0)
+
+    @rule(count=st.integers(1, 6))
+    def two_launchers_work(self, count: int) -> None:
+        for launcher in (0, 1) * count:
+            self._work(launcher, 1, 2.0)
+
+    @rule(launcher=st.integers(0, 1), dies_in=st.integers(1, 6))
+    def a_launcher_dies(self, launcher: int, dies_in: int) -> None:
+        self.simulation.step(launcher, dies_in)
+
+    @rule(seconds=st.sampled_from([1.0, 10.0, 40.0, 200.0, 4000.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.advance(seconds)
+
+    @rule(seconds=st.sampled_from([-7200.0, -3.0, 3.0, 7200.0]))
+    def the_clock_jumps(self, seconds: float) -> None:
+        self.world.clock_offset += seconds
+
+    @rule(zone=st.sampled_from(ZONES), at_once=st.booleans())
+    def a_zone_runs_out(self, zone: str, at_once: bool) -> None:
+        self.world.stockouts.add(zone)
+        self.world.refuses_at_once = at_once
+
+    @rule()
+    def capacity_comes_back(self) -> None:
+        self.world.stockouts.clear()
+
+    @rule()
+    def machines_are_taken(self) -> None:
+        self.world.preempt()
+
+    @rule(answers=st.booleans(), hosts_answer=st.booleans(), count=st.integers(0, 6))
+    def replies_are_lost_for_a_while(self, answers: bool, hosts_answer: bool, count: int) -> None:
+        self.world.answers, self.world.hosts_answer = answers, hosts_answer
+        self._work(0, count, 10.0)
+        self.world.answers = self.world.hosts_answer = True
+
+    @rule()
+    def everything_breaks(self) -> None:
+        self.world.answers = self.world.hosts_answer = False
+
+    @rule()
+    def everything_answers(self) -> None:
+        self.world.answers = self.world.hosts_answer = self.world.deletes_work = True
+
+    @rule(lag_s=st.sampled_from([0.0, 5.0, 15.0]), create_delay_s=st.sampled_from([0.0, 10.0]))
+    def the_cloud_lags(self, lag_s: float, create_delay_s: float) -> None:
+        self.world.lag_s, self.world.create_delay_s = lag_s, create_delay_s
+
+    @rule(work=st.booleans(), seconds=st.sampled_from([1.0, 60.0, 600.0]))
+    def deletes_are_slow_or_fail(self, work: bool, seconds: float) -> None:
+        self.world.deletes_work, self.world.delete_s = work, seconds
+
+    @rule(ending=st.sampled_from(ENDINGS))
+    def the_trainer_ends(self, ending: Ending) -> None:
+        self.world.end_trainer(ending)
+
+    @rule()
+    def the_trainer_ignores_stops(self) -> None:
+        for trainer in self.world.running():
+            trainer.deaf = True
+
+    @rule(often=st.integers(0, 5))
+    def a_person_stops_it(self, often: int) -> None:
+        if not often:
+            self.simulation.want_stop()
+
+    @rule(count=st.integers(1, 6))
+    def a_person_resumes_it(self, count: int) -> None:
+        self.simulation.resume()
+        self._work(1, count, 10.0)
+
+    @invariant()
+    def nothing_is_violated(self) -> None:
+        self.simulation.check()
+
+    def teardown(self) -> None:
+        try:
+            self.simulation.drain(random.Random(0))
+            self.simulation.check()
+        finally:
+            self._patch.undo()
+            self._folder.cleanup()
+
+
+def lives(examples: int, *, derandomize: bool = False, shrink: bool = True) -> None:
+    phases = [Phase.generate, *([Phase.shrink] if shrink else [])]
+    run_state_machine_as_test(
+        Life,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=60,
+            deadline=None,
+            derandomize=derandomize,
+            database=None,
+            phases=phases,
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_no_life_of_a_run_breaks_a_promise() -> None:
+    lives(250, derandomize=True)
+
+
+@pytest.mark.long
+def test_no_life_of_a_run_breaks_a_promise_in_many_examples() -> None:
+    lives(EXAMPLES)
