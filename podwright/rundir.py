@@ -3,6 +3,8 @@
 NAME/recipe.json      the resolved recipe                          launcher, once
      plan.json        what the plan found and chose                launcher, once
      journal.jsonl    decisions: one event a line                  launcher
+     storage.json     where checkpoints and records are kept, if not here   launcher, once
+     records.json     how much of the records kept there is here   whoever brings them
      attempts/N/      log.txt, log-K.txt, pid.json, alive.lock,
                       exit.json (how it ended)                     never overwritten
                       exit-K.json, devices-K.csv, stacks-K.txt     trainer's process K
@@ -62,6 +64,7 @@ class Ending(enum.StrEnum):
     NOT_FINITE = "NOT_FINITE"
     STALLED = "STALLED"
     BAD_INPUT = "BAD_INPUT"
+    STORAGE_UNREACHABLE = "STORAGE_UNREACHABLE"
     CRASHED = "CRASHED"
     UNKNOWN = "UNKNOWN"
 
@@ -89,6 +92,15 @@ class RunDir:
         self.aligner = self.path / "aligner.pt"
         self.report = self.path / "report"
         self.trackers = self.path / "trackers"
+        self.storage = self.path / "storage.json"
+
+    @property
+    def storage_url(self) -> str:
+        """Where its checkpoints and records are kept; "" where that is this directory."""
+        try:
+            return str(json.loads(self.storage.read_text())["url"])
+        except FileNotFoundError:
+            return ""
 
     @property
     def typed(self) -> str:
@@ -146,7 +158,7 @@ def recipe_of(run: RunDir) -> Record:
     """recipe.json, the parts that every verb reads among it; UserError where it is damaged."""
     try:
         found = json.loads(run.recipe.read_text())
-        found["training"]["max_steps"]
+        found["training"]["max_steps"], found["kind"]
     except (OSError, ValueError, KeyError, TypeError) as e:
         what = f"{run.recipe} cannot be read ({type(e).__name__})"
         raise UserError(what, "bring it back from a copy, or start the run again under another name") from e
@@ -203,7 +215,10 @@ def flat(values: Record, keys: Collection[str] = (), prefix: str = "") -> Record
 
 def main_stage(recipe: Record) -> str:
     """The stage whose steps are the steps of the run; it is named like the kind of its recipe."""
-    return str(recipe.get("kind") or "grpo")
+    kind = recipe.get("kind")
+    if not isinstance(kind, str) or not kind:
+        raise UserError(f"a recipe.json without a kind: kind={kind!r}", "start the run again under another name")
+    return kind
 
 
 def read_metrics(path: Path) -> dict[str, list[Record]]:

@@ -3,6 +3,7 @@ preconditions, more than one request at a time) and with faults on demand. It ke
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -129,7 +130,8 @@ class EmulatedBucket:
             handler.generation = self._generation(request.object_name) if method == "GET" else ""
             if hit and fault.cuts:
                 handler.wfile = _Nowhere()  # type: ignore[assignment]
-            Router(handler).handle(method)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the client did not wait for the answer
+                Router(handler).handle(method)
             request.status = handler.answered
 
     def _generation(self, name: str) -> str:

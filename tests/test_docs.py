@@ -14,6 +14,7 @@ from podwright import slices, targets
 from podwright.accelerators import GPUS, TPUS
 from podwright.cli import app
 from podwright.recipe import load
+from podwright.recipe.kinds import KINDS
 from podwright.run.states import ENDINGS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,7 +69,7 @@ def test_every_made_part_stands_on_a_page() -> None:
 
 def test_every_key_and_ending_is_explained() -> None:
     keys = (ROOT / "docs" / "recipes.md").read_text()
-    assert not [key for key in load.fields(load.KINDS["grpo"]) if f"| `{key}` |" not in keys]
+    assert not [key for key in load.fields(KINDS["grpo"].schema) if f"| `{key}` |" not in keys]
     states = (ROOT / "docs" / "states.md").read_text()
     assert not [ending for ending in ENDINGS if f"| `{ending}` |" not in states]
 

@@ -17,7 +17,7 @@ from podwright.data import media
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import ethogram
-from podwright.recipe.load import load
+from podwright.recipe.load import load, require
 from podwright.recipe.multimodal import MultimodalRecipe
 
 Record = dict[str, Any]
@@ -104,9 +104,7 @@ def checked(path: Path, recipe: str | None, mend: bool) -> Record:
 
 
 def _of_recipe(name: str) -> tuple[Budget, int]:
-    recipe = load(name)
-    if not isinstance(recipe, MultimodalRecipe):
-        raise UserError(f"{name} is a recipe of kind {recipe.kind}", "name one of kind multimodal")
+    recipe = require(load(name), MultimodalRecipe)
     source = Path(recipe.model.source).expanduser()
     if not source.is_dir():
         said = f"the tokenizer of model.source={recipe.model.source} is not on this machine, so that nobody can count tokens"

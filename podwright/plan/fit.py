@@ -1,7 +1,7 @@
 """Searches for the settings that run a recipe fastest within a slice's memory, and for the smallest slice that holds it.
 
 Meshes, micro-batches and remat change how fast a recipe runs and what it needs, not what it computes; so do rows of a test batch.
-The closed form (memory.py, pace.py) goes through all of them, the compiler through the best few.
+The closed form (estimates/) goes through all of them, the compiler through the best few.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from podwright.plan.checks.meshes import axes, mappable
 from podwright.plan.compiled import compile as aot
 from podwright.plan.compiled import verdict
 from podwright.plan.compiled.compile import programs
-from podwright.plan.estimates import memory
+from podwright.plan.estimates import memory, memory_grpo
 from podwright.plan.estimates.step_time_estimate import step_seconds
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.models import Qwen3Dims
@@ -182,13 +182,13 @@ def _measured(overrides: dict[str, Any], recipe: GrpoRecipe, dims: Qwen3Dims, wh
     shape = tuple(overrides[f"mesh.{axis}"] for axis in axes(recipe))
     made = changed(recipe, overrides)
     limit, row, shards = where.accelerator.hbm_bytes, where.accelerator, shape[0] * shape[1]
-    needs = {e.name: e.total for e in memory.estimates(made, dims, shape, row, programs(made))}
+    needs = {e.name: e.total for e in memory_grpo.estimates(made, dims, shape, row, programs(made))}
     while (
         needs["evaluate"] > max(limit, needs["rollout"]) and made.evaluation.batch_size >= 2 * _SMALLEST_TEST * shards
     ):
         overrides |= {"evaluation.batch_size": made.evaluation.batch_size // 2}
         made = changed(recipe, overrides)
-        needs["evaluate"] = memory.estimates(made, dims, shape, row, ["evaluate"])[0].total
+        needs["evaluate"] = memory_grpo.estimates(made, dims, shape, row, ["evaluate"])[0].total
     most = max(needs, key=lambda name: needs[name])
     return Candidate(overrides, made, needs[most], most, sum(step_seconds(made, dims, shape, where).values()))
 

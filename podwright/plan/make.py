@@ -13,7 +13,7 @@ from podwright.plan.checks.meshes import axes, legal, mesh, place, resolved, sha
 from podwright.plan.checks.rewards import rewards, thoughts
 from podwright.plan.checks.sufficiency import context, epochs
 from podwright.plan.compiled.compile import programs
-from podwright.plan.estimates import memory, memory_pretrain
+from podwright.plan.estimates import memory, memory_grpo, memory_pretrain
 from podwright.plan.findings import Finding
 from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.dimensions import Dims, find
@@ -95,7 +95,7 @@ def estimated(findings: list[Finding], recipe: Recipe, where: Slice | None, cwd:
         found = memory_pretrain.estimates(recipe, dims, *at)
     else:
         assert isinstance(dims, Qwen3Dims)
-        found = memory.estimates(recipe, dims, *at)
+        found = memory_grpo.estimates(recipe, dims, *at)
     return [memory.entry(one, where.accelerator.hbm_bytes) for one in found]
 
 
@@ -111,7 +111,7 @@ def smaller(name: str, recipe: JaxRecipe, where: Slice) -> str:
     return (
         pretrain.smaller(name, recipe, parts)
         if isinstance(recipe, PretrainRecipe)
-        else memory.smaller(name, recipe, parts)
+        else memory_grpo.smaller(name, recipe, parts)
     )
 
 

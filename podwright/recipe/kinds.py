@@ -1,7 +1,18 @@
-"""The kinds of recipe, each run by one trainer."""
+"""The kinds of recipe: one row each, with everything that is asked of a kind or the place where the answer is written.
+
+The answers of the plan, of the report and of the trainer are named as text, `package.module:NAME` or `package.module`, and imported when they are asked for.
+So both halves ask a kind through this table, and neither of them imports what the other one answers with.
+"""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from podwright.errors import UserError, nearest
+from podwright.recipe import smoke
 from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
@@ -12,9 +23,89 @@ JaxRecipe = GrpoRecipe | PretrainRecipe
 TorchRecipe = MultimodalRecipe | ContrastiveRecipe
 """what takes a process for each device"""
 Recipe = JaxRecipe | TorchRecipe
-KINDS: dict[str, type[Recipe]] = {
-    "grpo": GrpoRecipe,
-    "pretrain": PretrainRecipe,
-    "multimodal": MultimodalRecipe,
-    "contrastive": ContrastiveRecipe,
+
+PODWRIGHT_TRAINER = ("{python}", "-m", "podwright.train", "{run_dir}", "--attempt", "{attempt}")
+
+
+@dataclass(frozen=True)
+class RecipeKind:
+    """One kind of recipe."""
+
+    name: str
+    """what `kind:` of a recipe says; also the stage of its steps in metrics.jsonl"""
+    schema: type[Recipe]
+    smoke: Callable[[Any], smoke.Changes]
+    """how a recipe is cut down for a smoke run"""
+    plan: str
+    """a podwright.plan.kinds.PlanPart"""
+    report: str
+    """a podwright.report.kinds.ReportPart"""
+    trainer: str = ""
+    """a podwright.train.entry.TrainerEntry; "" where the trainer is not ours"""
+    command: tuple[str, ...] = PODWRIGHT_TRAINER
+    """what starts an attempt, in the words of an argv; {python}, {run_dir} and {attempt} are filled in"""
+    traced: bool = False
+    """whether jax's profiler can trace its steps"""
+    shared_folder: bool = False
+    """whether every process writes a part of a checkpoint, so that hosts need one folder or a bucket"""
+
+
+KINDS: dict[str, RecipeKind] = {
+    kind.name: kind
+    for kind in (
+        RecipeKind(
+            "grpo",
+            GrpoRecipe,
+            smoke.grpo,
+            "podwright.plan.kinds.grpo:PLAN",
+            "podwright.report.kinds.grpo",
+            "podwright.train.grpo.entry:ENTRY",
+            traced=True,
+            shared_folder=True,
+        ),
+        RecipeKind(
+            "pretrain",
+            PretrainRecipe,
+            smoke.pretrain,
+            "podwright.plan.kinds.pretrain:PLAN",
+            "podwright.report.kinds.pretrain",
+            "podwright.train.pretrain.entry:ENTRY",
+            traced=True,
+            shared_folder=True,
+        ),
+        RecipeKind(
+            "multimodal",
+            MultimodalRecipe,
+            smoke.media,
+            "podwright.plan.kinds.multimodal:PLAN",
+            "podwright.report.kinds.multimodal",
+            "podwright.train.multimodal.entry:MULTIMODAL",
+        ),
+        RecipeKind(
+            "contrastive",
+            ContrastiveRecipe,
+            smoke.media,
+            "podwright.plan.kinds.contrastive:PLAN",
+            "podwright.report.kinds.contrastive",
+            "podwright.train.multimodal.entry:CONTRASTIVE",
+        ),
+    )
 }
+
+
+def find(name: object) -> RecipeKind:
+    """The kind of that name; UserError for a kind that this version does not know."""
+    if name == "alignment":
+        raise UserError("kind='alignment' is called contrastive now", "write kind: contrastive")
+    if not isinstance(name, str) or name not in KINDS:
+        guess = nearest(name, list(KINDS)) if isinstance(name, str) else None
+        fix = f"did you mean {guess}?" if guess else f"known: {', '.join(KINDS)}"
+        raise UserError(f"kind={name!r} is not a kind of recipe", fix)
+    return KINDS[name]
+
+
+def resolve(place: str) -> Any:
+    """The object NAME of `package.module:NAME`, or a module."""
+    module, _, name = place.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, name) if name else found

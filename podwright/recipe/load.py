@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from podwright.errors import UserError, from_os, nearest
-from podwright.recipe.kinds import KINDS, Recipe, TorchRecipe
-from podwright.recipe.schema import GrpoRecipe
+from podwright.recipe import kinds
+from podwright.recipe.kinds import Recipe
+
+R = TypeVar("R", bound=BaseModel)
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = next(d for d in (_PACKAGE / "recipes", _PACKAGE.parent / "recipes") if d.is_dir())  # a wheel, a checkout
@@ -109,32 +110,26 @@ def smoke(recipe: Recipe, steps: int) -> Recipe:
     raw["training"]["max_steps"] = steps
     raw["evaluation"]["every_n_steps"] = 0
     raw["checkpoint"]["every_n_steps"] = min(recipe.checkpoint.every_n_steps or steps, max(1, steps // 2))
-    if isinstance(recipe, TorchRecipe):
-        raw["data"]["num_test"] = min(recipe.data.num_test or 16, 16)
-    if isinstance(recipe, GrpoRecipe):
-        raw["data"]["num_test"] = min(recipe.data.num_test or 32, 32, _tenth(Path(recipe.data.source).expanduser()))
-        if recipe.warm_start:
-            raw["warm_start"]["max_steps"] = min(recipe.warm_start.max_steps, 20)
+    for key, value in kinds.find(recipe.kind).smoke(recipe).items():
+        section, _, name = key.partition(".")
+        raw[section][name] = value
     return parse(raw)
 
 
-def _tenth(file: Path) -> int:
-    """A tenth of the examples of a single file, of which the test questions are taken; no limit for other sources."""
-    if not file.is_file():
-        return sys.maxsize
-    return max(1, len(set(file.read_bytes().split(b"\n")) - {b""}) // 10)
-
-
 def parse(raw: dict[str, Any]) -> Recipe:
-    kind = raw.get("kind")
-    if kind == "alignment":
-        raise UserError("kind='alignment' is called contrastive now", "write kind: contrastive")
-    if kind not in KINDS:
-        raise UserError(f"kind={kind!r} is not a kind of recipe", f"known: {', '.join(KINDS)}")
+    schema = kinds.find(raw.get("kind")).schema
     try:
-        return KINDS[kind].model_validate(raw)
+        return schema.model_validate(raw)
     except ValidationError as e:
-        raise _explain(e, KINDS[kind]) from e
+        raise _explain(e, schema) from e
+
+
+def require(recipe: Recipe, schema: type[R]) -> R:
+    """`recipe`, which has to be of the kind with that schema; else UserError."""
+    if not isinstance(recipe, schema):
+        (kind,) = get_args(schema.model_fields["kind"].annotation)
+        raise UserError(f"{recipe.name} is a recipe of kind {recipe.kind}", f"name one of kind {kind}")
+    return recipe
 
 
 def fingerprint(recipe: Recipe) -> str:
@@ -182,7 +177,7 @@ def _override(raw: dict[str, Any], text: str) -> None:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UserError(f"{text!r} is not an override", "write key.path=value, for example training.max_steps=10")
-    model = KINDS.get(raw.get("kind", ""), GrpoRecipe)
+    model = kinds.find(raw.get("kind")).schema
     known = list(fields(model))
     sections = {k.rsplit(".", 1)[0] for k in known if "." in k}
     if key not in known and key not in sections:

@@ -56,7 +56,7 @@ def _context(read: records.Records, result: Result, drawn: list[plots.Plot]) -> 
     inside = result["wall_time"][f"inside_{read.main}_s"]
     return {
         "r": result,
-        "kind": kinds.name(result),
+        "kind": result["kind"],
         "step": kind.STEP,
         "said": kind.say(result),
         "also": kind.also(result),

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe.kinds import Recipe, TorchRecipe
+from podwright.recipe import kinds
+from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import fingerprint
 from podwright.run import journal
 from podwright.rundir import RunDir, write_json
@@ -40,9 +41,9 @@ def steps(text: str, recipe: Recipe) -> list[int]:
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
     if first > last:
         raise UserError(f"--profile {text!r} names no steps", "type --profile 10, or --profile 10-12")
-    if isinstance(recipe, TorchRecipe):
+    if not kinds.find(recipe.kind).traced:
         raise UserError(
-            f"--profile {text}: jax's profiler has nothing to see in a run of PyTorch", "leave --profile out"
+            f"--profile {text}: jax's profiler sees nothing of a run of kind {recipe.kind}", "leave --profile out"
         )
     most = recipe.training.max_steps
     if last > most:

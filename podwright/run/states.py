@@ -113,6 +113,7 @@ ENDINGS: dict[Ending, Facts] = {
     ),
     Ending.STALLED: Facts("failed", Budget.FAILURE, _LOGS),
     Ending.BAD_INPUT: Facts("failed", Budget.NONE, "mend the input and start it again"),
+    Ending.STORAGE_UNREACHABLE: Facts("interrupted", Budget.FAILURE, _RESUME),
     Ending.CRASHED: Facts("failed", Budget.FAILURE, _LOGS),
     Ending.UNKNOWN: Facts("failed", Budget.FAILURE, _LOGS),
 }

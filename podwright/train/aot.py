@@ -19,14 +19,8 @@ from jax.experimental import topologies
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from podwright.recipe import dimensions, load
-from podwright.recipe.kinds import JaxRecipe, TorchRecipe
-from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.pretrain import PretrainRecipe
-from podwright.train.mesh import make_mesh
-from podwright.train.program import Program
-
-STOP_IDS = (0, 1)  # only their number is compiled in
+from podwright.recipe import load
+from podwright.train import entry
 
 
 def run(spec: dict[str, Any], record: Path) -> None:
@@ -40,9 +34,8 @@ def run(spec: dict[str, Any], record: Path) -> None:
             f.write(json.dumps({"phase": phase, "time": time.time(), **values}) + "\n")
 
     recipe = load.parse(spec["recipe"])
-    assert not isinstance(recipe, TorchRecipe), "PyTorch compiles nothing ahead"
     devices = _devices(spec["topology"])
-    made = _programs(recipe, spec["dims"], make_mesh(recipe.mesh, devices))[spec["program"]]
+    made = entry.of(recipe.kind).programs(recipe, spec["dims"], devices)[spec["program"]]
     tell(
         "lowering",
         arguments=dict(_sizes(made.arguments)),
@@ -69,17 +62,6 @@ def run(spec: dict[str, Any], record: Path) -> None:
     found = compiled.memory_analysis()
     sizes = ("argument_size", "output_size", "alias_size", "temp_size", "host_temp_size")
     tell("compiled", memory={name: getattr(found, f"{name}_in_bytes") for name in sizes})
-
-
-def _programs(recipe: JaxRecipe, dims: dict[str, Any], mesh: Mesh) -> dict[str, Program]:
-    if isinstance(recipe, PretrainRecipe):
-        from podwright.train.pretrain import program as pretraining
-
-        found = dimensions.find(recipe.model.name, recipe.model.gate, recipe.model.kda)
-        return pretraining.programs(pretraining.PretrainSetup(recipe, found, mesh))
-    from podwright.train.grpo import program
-
-    return program.programs(program.GrpoSetup(recipe, Qwen3Dims(**dims), mesh, STOP_IDS, 0))
 
 
 def _devices(topology: dict[str, Any] | None) -> list[jax.Device]:

@@ -1,23 +1,26 @@
-"""Whole training states on disk: asynchronous, atomic, the newest few kept (orbax); and which of them can still be read."""
+"""Whole training states by step: asynchronous, atomic, the newest few kept (orbax); and which of them can still be read."""
 
 from __future__ import annotations
 
 import gc
-import shutil
+import re
 import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import orbax.checkpoint as ocp
 
 from podwright.errors import UserError
+from podwright.storage.base import cause_of
+from podwright.train import gathered, trees
 from podwright.train.mesh import anywhere, from_first, together
+from podwright.train.run_storage import RunStorage
 
 Tree = Any
 KEPT = 2  # the newest, and one more in case that one is damaged
 # Signs of a fault that is not the checkpoint's: falling back to an older one would throw good steps away.
-_NOT_DAMAGE = ("RESOURCE_EXHAUSTED", "PERMISSION_DENIED")
+_NOT_DAMAGE = re.compile(
+    "RESOURCE_EXHAUSTED|PERMISSION_DENIED|UNAUTHENTICATED|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED"
+)
 
 
 class Restored(NamedTuple):
@@ -30,15 +33,12 @@ class Restored(NamedTuple):
 
 
 class Checkpoints:
-    """States by step in `path`; `keep` of them, or None to read only."""
+    """States by step in `storage`; `keep` of them, or None to read only."""
 
-    def __init__(self, path: Path, keep: int | None):
-        self._path = path.resolve()
-        self._reads_only = keep is None
-        options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep, create=not self._reads_only, read_only=self._reads_only, enable_async_checkpointing=True
-        )
-        self._manager = ocp.CheckpointManager(self._path, options=options)
+    def __init__(self, storage: RunStorage, keep: int | None):
+        self._storage = storage
+        self._keep = keep
+        self._writer = trees.TreeWriter(storage, self._drop_old) if keep else None
 
     def __enter__(self) -> Checkpoints:
         return self
@@ -49,15 +49,26 @@ class Checkpoints:
             self.close()
 
     def latest(self) -> int | None:
-        return from_first(self._manager.latest_step)
+        return from_first(lambda: max(self._storage.steps(), default=None))
 
     def save(self, step: int, state: Tree, cursor: dict[str, int]) -> None:
-        """Starts the save and returns; the step appears under its name only when it is whole."""
-        if from_first(lambda: step in self._manager.all_steps()):
-            return
-        self._manager.save(
-            step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), cursor=ocp.args.JsonSave(cursor))
-        )
+        """Starts the save and returns; the step counts when it is whole. ClaimLost when another attempt has the storage."""
+        assert self._writer
+        self._writer.wait()
+        if from_first(lambda: self._begin(step)):
+            self._writer.write(_name(step), state, cursor)
+
+    def _begin(self, step: int) -> bool:
+        if step in self._storage.steps():
+            return False
+        self._storage.check()
+        self._storage.clear(_name(step))  # what an attempt that was killed has left in a bucket
+        return True
+
+    def _drop_old(self) -> None:
+        assert self._keep
+        for step in self._storage.steps()[: -self._keep]:
+            self._storage.clear(_name(step))
 
     def restore(self, abstract: Tree, part: bool = False) -> Restored:
         """The newest state that can be read, under the shardings of `abstract`; the mesh may differ from the one it was saved on.
@@ -67,45 +78,60 @@ class Checkpoints:
         """
         damaged: list[int] = []
         told = ""
-        for step in from_first(lambda: sorted(self._manager.all_steps(), reverse=True)):
+        for step in from_first(lambda: self._storage.steps()[::-1]):
             with together():
                 self._refuse_misfit(step, abstract, part)
             found, fault = self._read(step, abstract, part)
             if not anywhere(found is None):
                 self._put_aside(damaged)
-                return Restored(step, found["state"], found["cursor"], tuple(damaged))
+                return self._restored(step, found, abstract, tuple(damaged))
             told = told or fault
             damaged.append(step)
             _clear_away()
+        where = f"{self._storage.root}/checkpoints"
+        remove = f"gcloud storage rm -r {where}" if self._storage.in_bucket else f"rm -r {where}"
         raise UserError(
-            f"no checkpoint in {self._path} can be read: {', '.join(map(str, damaged))} are damaged ({told})",
-            f"bring one back from a copy, or type `rm -r {self._path}` and resume the run: it then begins at step 0",
+            f"no checkpoint in {where} can be read: {', '.join(map(str, damaged))} are damaged ({told})",
+            f"bring one back from a copy, or type `{remove}` and resume the run: it then begins at step 0",
         )
 
     def close(self) -> None:
         """Waits for what is being written."""
-        self._manager.wait_until_finished()
-        self._manager.close()
+        if self._writer:
+            self._writer.close()
+
+    def _reads_here(self) -> bool:
+        return not self._storage.gathered or jax.process_index() == 0
 
     def _read(self, step: int, abstract: Tree, part: bool) -> tuple[Any, str]:
         """What the checkpoint holds, or None and why not. Each process reads its own shards and waits for no other."""
-        path = self._path / str(step)
+        if not self._reads_here():
+            return {"state": None, "cursor": None}, ""
         try:
             return {
-                "state": _read_tree(path / "state", abstract, part),
-                "cursor": ocp.JsonCheckpointHandler().restore(path / "cursor"),
+                "state": trees.read(self._storage, f"{_name(step)}/state", abstract, part),
+                "cursor": trees.read_json(self._storage, f"{_name(step)}/cursor"),
             }, ""
         except Exception as e:
             return None, _damage(e)
 
+    def _restored(self, step: int, found: dict[str, Any], abstract: Tree, damaged: tuple[int, ...]) -> Restored:
+        state, cursor = found["state"], found["cursor"]
+        if self._storage.gathered:
+            cursor = from_first(lambda: cursor)
+            state = gathered.distribute(state, abstract)
+        return Restored(step, state, cursor, damaged)
+
     def _refuse_misfit(self, step: int, abstract: Tree, part: bool) -> None:
         """UserError if the checkpoint is of another recipe by its own account; one that gives none is damaged."""
-        try:
-            with ocp.StandardCheckpointer() as checkpointer:
-                held = _shapes(checkpointer.metadata(self._path / str(step) / "state").item_metadata.tree)
-        except Exception:
+        if not self._reads_here():
             return
-        wanted = _shapes(abstract)
+        try:
+            held = trees.held_shapes(self._storage, f"{_name(step)}/state")
+        except Exception as e:
+            _damage(e)
+            return
+        wanted = trees.shapes(abstract)
         unlike = [name for name in wanted if held.get(name) != wanted[name]]
         unlike += [] if part else [name for name in held if name not in wanted]
         if held and unlike:
@@ -116,20 +142,22 @@ class Checkpoints:
             )
 
     def _put_aside(self, steps: list[int]) -> None:
-        if not steps or self._reads_only:
+        if not steps or not self._keep:
             return
         if jax.process_index() == 0:
             for step in steps:
-                aside = self._path / f"{step}.damaged"
-                shutil.rmtree(aside, ignore_errors=True)
-                (self._path / str(step)).rename(aside)
+                self._storage.put_aside(_name(step))
         anywhere(False)  # nobody looks before the names are gone
-        self._manager.reload()
+
+
+def _name(step: int) -> str:
+    return f"checkpoints/{step}"
 
 
 def _damage(e: Exception) -> str:
-    """What a read failed with, in a line; raises what is no fault of the files. The libraries use many types, bare Exception among them."""
-    if isinstance(e, MemoryError | PermissionError) or any(sign in str(e) for sign in _NOT_DAMAGE):
+    """What a read failed with, in a line; raises what is no fault of the bytes. The libraries use many types, bare Exception among them."""
+    unread = isinstance(e, OSError) and not isinstance(e, FileNotFoundError | NotADirectoryError | IsADirectoryError)
+    if unread or isinstance(e, MemoryError | UserError) or cause_of(e) or _NOT_DAMAGE.search(str(e)):
         raise e
     return f"{type(e).__name__}: {(str(e).splitlines() or [''])[0][:120]}"
 
@@ -144,31 +172,22 @@ def _clear_away() -> None:
         sys.unraisablehook = before
 
 
-def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): tuple(leaf.shape) for path, leaf in leaves}
+def save_weights(storage: RunStorage, params: Tree) -> None:
+    """The weights at step 0, whole or not at all. Every process must call it."""
+    from_first(lambda: storage.clear("start"))  # of a save that was killed
+    trees.write_alone(storage, "start", params)
 
 
-def save_weights(path: Path, params: Tree) -> None:
-    """Weights alone, whole or not at all."""
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(path.resolve(), params)
-
-
-def load_weights(path: Path, abstract: Tree) -> Tree:
+def load_weights(storage: RunStorage, abstract: Tree) -> Tree:
+    """The weights at step 0, as arrays of their own."""
+    weights = None
     with together():
-        try:
-            return _read_tree(path.resolve(), abstract)
-        except Exception as e:
-            raise UserError(
-                f"the weights in {path} cannot be read ({_damage(e)})",
-                "bring them back from a copy, or run the recipe again under another name",
-            ) from e
-
-
-def _read_tree(path: Path, abstract: Tree, part: bool = False) -> Tree:
-    """By the handler itself: a checkpointer ends in a barrier, where the other processes would wait for one that could not read."""
-    wanted = ocp.checkpoint_utils.construct_restore_args(abstract)
-    return ocp.PyTreeCheckpointHandler().restore(
-        path, args=ocp.args.PyTreeRestore(item=abstract, restore_args=wanted, partial_restore=part)
-    )
+        if not storage.gathered or jax.process_index() == 0:
+            try:
+                weights = trees.read(storage, "start", abstract)
+            except Exception as e:
+                raise UserError(
+                    f"the weights in {storage.root}/start cannot be read ({_damage(e)})",
+                    "bring them back from a copy, or run the recipe again under another name",
+                ) from e
+    return gathered.distribute(weights, abstract) if storage.gathered else weights

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from podwright.rundir import Ending, RunDir, append_jsonl, read_jsonl
+from podwright.train.run_storage import RunStorage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,9 +22,10 @@ class TrainingOutcome:
 
 
 class Emitter:
-    def __init__(self, run: RunDir, attempt: int, mine: bool):
-        """`mine`: whether this is the first process."""
+    def __init__(self, run: RunDir, attempt: int, mine: bool, storage: RunStorage | None = None):
+        """`mine`: whether this is the first process. `storage`: where the run's states go; default: its own directory."""
         self._run = run
+        self.storage = storage or RunStorage(run)
         self.attempt = attempt
         self.mine = mine
 

@@ -40,8 +40,7 @@ def run(spec: dict[str, Any], record: Path) -> None:
     """
     timed: list[tuple[dict[str, Any], Callable[[], float], list[Round]]] = []
     for number, job in enumerate(spec["jobs"]):
-        recipe = load.parse(job["recipe"])
-        assert isinstance(recipe, GrpoRecipe)
+        recipe = load.require(load.parse(job["recipe"]), GrpoRecipe)
         setup = GrpoSetup(recipe, Qwen3Dims(**job["dims"]), make_mesh(recipe.mesh), STOP_IDS, 0)
         weights = param.initialize(qwen3.declare(setup.dims), setup.mesh, recipe.seed)
         made = program.programs(setup)

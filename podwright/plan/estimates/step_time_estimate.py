@@ -13,7 +13,8 @@ from podwright.accelerators import Accelerator
 from podwright.plan.compiled.roofline import EFFICIENCIES, Efficiency, Links
 from podwright.plan.compiled.step_time import runs
 from podwright.plan.compiled.work import Collective
-from podwright.plan.estimates.memory import OPERAND, GrpoOnMesh, has_kernel, token_counts, trained
+from podwright.plan.estimates.layers import OPERAND, dense_layer, place
+from podwright.plan.estimates.memory_grpo import GrpoOnMesh, prompts, token_counts, trained
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice
@@ -28,7 +29,7 @@ _HOP_S = 3e-6  # a collective of a few bytes, as every decoded token needs two a
 def step_seconds(recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], where: Slice) -> dict[str, float]:
     """Seconds of each program in one training step; `shape`: (data, fsdp, tensor)."""
     row = where.accelerator
-    at = GrpoOnMesh(recipe, dims, shape, has_kernel(row, dims.head_dim))
+    at = place(recipe, dims, shape, row)
     seconds = {
         "rollout": _rollout(at, where),
         "score": _pass(at, where, "score"),
@@ -45,16 +46,16 @@ def _pass(at: GrpoOnMesh, where: Slice, name: str) -> float:
     """A forward pass over all completions, for the update with the backward one."""
     r, dims, row = at.recipe, at.dims, where.accelerator
     shares = _shares(row)
-    tokens, _ = token_counts(at, at.rows)
+    tokens, _ = token_counts(at, prompts(at))
     s, g, t = r.rollout.max_prompt_length, r.grpo.num_generations, r.rollout.total_generation_steps
     remat = r.model.remat == "layer"
     frozen = bool(r.model.lora_rank)
     layers = (3 - frozen + remat) if name == "update" else 1
     logits = (4 - frozen) if name == "update" else 1
     products = 2 * dims.num_layers * dims.layer_matmul_params() * tokens / at.tensor * layers
-    products += 2 * dims.hidden_size * dims.vocab_size / at.tensor * at.rows * g * t * logits
-    context = at.rows * (s * s / 2 + g * t * (s + t / 2))
-    attention = 4 * dims.num_layers * at.heads * context * (3.5 + remat if name == "update" else 1)
+    products += 2 * dims.hidden_size * dims.vocab_size / at.tensor * prompts(at) * g * t * logits
+    context = prompts(at) * (s * s / 2 + g * t * (s + t / 2))
+    attention = 4 * dims.num_layers * dense_layer(at, dims).heads * context * (3.5 + remat if name == "update" else 1)
     compute = (products / shares.matmul + attention / shares.kernel) / _flops(at, row)
     a, b = _UPDATE_BYTES if name == "update" else _SCORE_BYTES
     wide = dims.hidden_size + dims.intermediate_size / at.tensor
@@ -72,7 +73,7 @@ def _flops(at: GrpoOnMesh, row: Accelerator) -> float:
 
 def _links(at: GrpoOnMesh, where: Slice, name: str, tokens: float) -> float:
     """Gathering weights and summing gradients over `fsdp`, sums of tokens over `tensor`; over `data` it is a part of these."""
-    _, fsdp, tensor = at.shape
+    fsdp, tensor = at.mesh["fsdp"], at.tensor
     r, links = at.recipe, _torus(where)
     parts = r.training.gradient_accumulation_steps if name == "update" else 1
     passes = parts * (2 if name == "update" and r.model.remat == "layer" else 1)
@@ -107,12 +108,12 @@ def _rollout(at: GrpoOnMesh, where: Slice) -> float:
     width = OPERAND if row.pod else at.width
     s, g, t = r.rollout.max_prompt_length, r.grpo.num_generations, r.rollout.total_generation_steps
     weights = (dims.num_layers * dims.layer_matmul_params() + dims.hidden_size * dims.vocab_size) * width / at.tensor
-    cache = dims.num_layers * at.rows * (s + g * _mean_room(t)) * 2 * at.kv_heads * width
-    products = 2 * at.rows * (g * t + s) * (dims.num_layers * dims.layer_matmul_params()) / at.tensor
+    cache = dims.num_layers * prompts(at) * (s + g * _mean_room(t)) * 2 * dense_layer(at, dims).kv_heads * width
+    products = 2 * prompts(at) * (g * t + s) * (dims.num_layers * dims.layer_matmul_params()) / at.tensor
     read = t * (weights + cache) / row.hbm_bandwidth / shares.hbm
     links = _torus(where)
-    gathered = _over(links, "all-gather", dims.num_params() * width / at.tensor, at.shape[1])
-    summed = _over(links, "all-reduce", at.rows * g * t * dims.hidden_size * width * dims.num_layers * 2, at.tensor)
+    gathered = _over(links, "all-gather", dims.num_params() * width / at.tensor, at.mesh["fsdp"])
+    summed = _over(links, "all-reduce", prompts(at) * g * t * dims.hidden_size * width * dims.num_layers * 2, at.tensor)
     hops = 2 * dims.num_layers * t * _HOP_S if at.tensor > 1 else 0
     busy = max(read, products / _flops(at, row) / shares.matmul)
     return busy + gathered + summed + hops

@@ -1,19 +1,19 @@
-"""What a report says of a run by the kind of its recipe: one module for each kind."""
+"""What a report says of a run by the kind of its recipe: one module for each kind, named in recipe/kinds.py."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from podwright.recipe import kinds
 from podwright.report.comparison.comparable import Curve, Figure
 from podwright.report.figures.drawing import Draw
-from podwright.report.kinds import contrastive, grpo, multimodal, pretrain
 from podwright.report.records import Records, Result
 from podwright.report.timing import Steady
 from podwright.rundir import Record
 
 
-class Kind(Protocol):
-    """A module of a kind."""
+class ReportPart(Protocol):
+    """A module of a kind; its templates, if it has some, are the four of its name."""
 
     STEP: str
     """what one of its steps is called"""
@@ -39,14 +39,7 @@ class Kind(Protocol):
         """What a reader should know besides; often ""."""
 
 
-KINDS: dict[str, Kind] = {"grpo": grpo, "pretrain": pretrain, "multimodal": multimodal, "contrastive": contrastive}
-
-
-def name(result: Result) -> str:
-    """By result.json or by recipe.json; a kind of another version is read as GRPO."""
-    kind = str(result.get("kind"))
-    return kind if kind in KINDS else "grpo"
-
-
-def of(result: Result) -> Kind:
-    return KINDS[name(result)]
+def of(result: Result) -> ReportPart:
+    """By result.json or by recipe.json; UserError for a kind that this version does not know."""
+    part: ReportPart = kinds.resolve(kinds.find(result.get("kind")).report)
+    return part

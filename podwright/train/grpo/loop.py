@@ -44,7 +44,6 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
     """Reads data, tokenizer and rewards and builds the programs; every fault of the user's input shows up here."""
     emit.event("phase", phase="loading")
     begun = from_first(lambda: start.begun_with(run))
-    kept = from_first(run.tokenizer.exists)
     revision = from_first(lambda: start.find_source(recipe, begun.get("model_revision")).revision)
     with together():
         rewards = reward.load(recipe.rewards)
@@ -58,7 +57,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
             )
         source = start.find_source(recipe, revision)
         dims = start.dimensions(recipe, source)
-        tokenizer = start.tokenizer(run, source, dims, train, kept)
+        tokenizer = start.tokenizer(run, source, dims, train)
         mesh = make_mesh(recipe.mesh)
         _divides(recipe, num_batch_shards(mesh))
         setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
@@ -95,7 +94,7 @@ def _divides(recipe: GrpoRecipe, shards: int) -> None:
 def train(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> TrainingOutcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
     job = prepare(run, recipe, emit, agreed(stopping))
-    with checkpoint.Checkpoints(run.checkpoints, checkpoint.KEPT) as checkpoints:
+    with checkpoint.Checkpoints(emit.storage, checkpoint.KEPT) as checkpoints:
         return _train(job, checkpoints)
 
 
@@ -126,8 +125,8 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints) -> TrainingOutcome
         if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
             return _not_finite(job, checkpoints, number, figures)
         if number % recipe.checkpoint.every_n_steps == 0 or number == recipe.training.max_steps:
-            checkpoints.save(number, state, cursor)
             emit.event("checkpoint", step=number)
+            checkpoints.save(number, state, cursor)
 
     if ("after", number) not in tested and not evaluate.report(
         job.evaluator, lora.policy(state.params, base), job.run, emit, "after", number
@@ -153,9 +152,9 @@ def _begin(
                 message=f"the checkpoint of step {step} is damaged and was put aside; this goes on from step {found.step}",
             )
         job.emit.event("resumed", step=found.step)
-        return found.state, start.base(job.run, job.source, job.setup), found.cursor
+        return found.state, start.base(job.emit.storage, job.source, job.setup), found.cursor
     weights = start.weights(
-        job.run, job.source, job.setup, job.collector.programs, job.examples, job.tokenizer, job.emit, job.stopping
+        job.source, job.setup, job.collector.programs, job.examples, job.tokenizer, job.emit, job.stopping
     )
     if weights is None:
         return TrainingOutcome(Ending.STOPPED, 0, "stopped during the warm start")
@@ -164,7 +163,9 @@ def _begin(
 
 
 def _reference(job: GrpoRun, state: GrpoState, base: Any) -> Any:
-    return start.reference(job.run, job.source, job.setup) if base is None else lora.reference(state.params, base)
+    return (
+        start.reference(job.emit.storage, job.source, job.setup) if base is None else lora.reference(state.params, base)
+    )
 
 
 def step(
@@ -223,8 +224,8 @@ def _stop(
 ) -> TrainingOutcome:
     job.emit.event("phase", phase="saving")
     if cursor["step"]:
-        checkpoints.save(cursor["step"], state, cursor)
         job.emit.event("checkpoint", step=cursor["step"])
+        checkpoints.save(cursor["step"], state, cursor)
     return TrainingOutcome(Ending.STOPPED, cursor["step"], f"stopped after step {cursor['step']}")
 
 

@@ -12,13 +12,13 @@ from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.models import convert, lora, param, qwen3
 from podwright.recipe import load, schema
-from podwright.recipe.kinds import Recipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import RunDir, recipe_of
 from podwright.train import atomic_dir, checkpoint
 from podwright.train.grpo import evaluate as evaluation
 from podwright.train.grpo import program, prompts, start
 from podwright.train.mesh import make_mesh
+from podwright.train.run_storage import RunStorage
 
 Tree = Any
 GENERATED_TRAIN, GENERATED_TEST = 8000, 500  # the demo's sizes
@@ -26,7 +26,7 @@ GENERATED_TRAIN, GENERATED_TEST = 8000, 500  # the demo's sizes
 
 def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Greedy accuracy of a run's newest checkpoint, or of a Hugging Face directory, on the test part of `source`."""
-    recipe = _grpo(load.override(_recipe_for(path), overrides))
+    recipe = load.require(load.override(_recipe_for(path), overrides), GrpoRecipe)
     test = _questions(recipe, source)[: limit or None]
     setup, tokenizer, params, step = _open(path, recipe)
     _check_room(setup)
@@ -91,23 +91,17 @@ def _recipe_for(path: Path) -> GrpoRecipe:
     """The run's own recipe on the devices that are here; for a Hugging Face directory, the shipped GSM8K recipe cut to its positions."""
     run = RunDir(path)
     if run.recipe.exists():
-        return _grpo(load.parse(recipe_of(run))).model_copy(update={"mesh": schema.GrpoMesh()})
+        return load.require(load.parse(recipe_of(run)), GrpoRecipe).model_copy(update={"mesh": schema.GrpoMesh()})
     if not (path / "config.json").exists():
         raise UserError(
             f"{path} is neither a run nor a Hugging Face model directory", "`podwright list` shows the runs"
         )
-    shipped = _grpo(load.load("qwen3-1.7b-gsm8k-grpo"))
+    shipped = load.require(load.load("qwen3-1.7b-gsm8k-grpo"), GrpoRecipe)
     model = shipped.model.model_copy(update={"source": str(path)})
     room = convert.read_config(path).max_positions - shipped.rollout.max_prompt_length
     steps = min(shipped.rollout.total_generation_steps, room)
     rollout = shipped.rollout.model_copy(update={"total_generation_steps": steps})
     return shipped.model_copy(update={"model": model, "mesh": schema.GrpoMesh(), "rollout": rollout})
-
-
-def _grpo(recipe: Recipe) -> GrpoRecipe:
-    if not isinstance(recipe, GrpoRecipe):
-        raise UserError(f"{recipe.name} is a recipe of kind {recipe.kind}", "eval and export take runs of kind grpo")
-    return recipe
 
 
 def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer, Tree, int | None]:
@@ -122,12 +116,13 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
     dims = start.dimensions(recipe, source)
     tokenizer = Tokenizer.load(source.path or run.tokenizer)
     setup = program.GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
-    checkpoints = checkpoint.Checkpoints(run.checkpoints, None)
+    storage = RunStorage.of(run)
+    checkpoints = checkpoint.Checkpoints(storage, None)
     if checkpoints.latest() is None:
-        if not run.start.exists():
+        if not storage.exists("start"):
             raise UserError(f"run {run.name} has no checkpoint yet", f"type: podwright resume {run.typed}")
-        return setup, tokenizer, checkpoint.load_weights(run.start, param.abstract(qwen3.declare(dims), mesh)), 0
+        return setup, tokenizer, checkpoint.load_weights(storage, param.abstract(qwen3.declare(dims), mesh)), 0
     found = checkpoints.restore({"params": param.abstract(setup.declared, mesh)}, part=True)
     if found.damaged:
         print(f"newer checkpoints are damaged: {', '.join(map(str, found.damaged))}", file=sys.stderr)
-    return setup, tokenizer, lora.policy(found.state["params"], start.base(run, source, setup)), found.step
+    return setup, tokenizer, lora.policy(found.state["params"], start.base(storage, source, setup)), found.step

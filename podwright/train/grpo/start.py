@@ -28,6 +28,7 @@ from podwright.train.grpo import program, warm_start
 from podwright.train.grpo.program import GrpoSetup
 from podwright.train.mesh import from_first
 from podwright.train.program import Program
+from podwright.train.run_storage import RunStorage
 
 Tree = Any
 
@@ -94,13 +95,13 @@ def dimensions(recipe: GrpoRecipe, source: Source) -> Qwen3Dims:
     return found
 
 
-def tokenizer(run: RunDir, source: Source, dims: Qwen3Dims, train: list[Example], kept: bool) -> Tokenizer:
-    """The checkpoint's own tokenizer; for random weights one trained on the training questions, `kept` in tokenizer/ or not yet.
+def tokenizer(run: RunDir, source: Source, dims: Qwen3Dims, train: list[Example]) -> Tokenizer:
+    """The checkpoint's own tokenizer; for random weights one trained on the training questions, which the first process keeps.
 
-    Training it gives the same one in every process.
+    Training it gives the same one in every process, and its directory may be on another host's disk.
     """
     path = source.path
-    if path is None and not kept:
+    if path is None and not (jax.process_index() == 0 and run.tokenizer.exists()):
         made = Tokenizer.train([f"{e.question}\n{e.solution}" for e in train], dims.vocab_size)
         if jax.process_index() == 0:
             part = run.tokenizer.with_name("tokenizer.part")
@@ -117,7 +118,6 @@ def tokenizer(run: RunDir, source: Source, dims: Qwen3Dims, train: list[Example]
 
 
 def weights(
-    run: RunDir,
     source: Source,
     setup: GrpoSetup,
     programs: dict[str, Program],
@@ -127,8 +127,8 @@ def weights(
     stopping: Callable[[], bool],
 ) -> Tree | None:
     """The policy at step 0, after the warm start if the recipe has one; None when stopped on the way there."""
-    if from_first(run.start.exists):
-        return reference(run, source, setup)
+    if from_first(lambda: emit.storage.exists("start")):
+        return reference(emit.storage, source, setup)
     path = source.path
     declared = qwen3.declare(setup.dims)
     params = (
@@ -141,17 +141,17 @@ def weights(
         if params is None:
             return None
     if path is None or setup.recipe.warm_start:
-        checkpoint.save_weights(run.start, params)
+        checkpoint.save_weights(emit.storage, params)
     return params
 
 
-def reference(run: RunDir, source: Source, setup: GrpoSetup) -> Tree:
+def reference(storage: RunStorage, source: Source, setup: GrpoSetup) -> Tree:
     """The weights at step 0 once more, as arrays of their own: training the policy cannot move them."""
     if source.path is None or setup.recipe.warm_start:
-        return checkpoint.load_weights(run.start, param.abstract(qwen3.declare(setup.dims), setup.mesh))
+        return checkpoint.load_weights(storage, param.abstract(qwen3.declare(setup.dims), setup.mesh))
     return convert.read(source.path, setup.dims, setup.mesh)
 
 
-def base(run: RunDir, source: Source, setup: GrpoSetup) -> Tree | None:
+def base(storage: RunStorage, source: Source, setup: GrpoSetup) -> Tree | None:
     """The frozen weights of a run that goes on: those at step 0. None where all parameters are trained."""
-    return program.freeze(setup, reference(run, source, setup)) if setup.recipe.model.lora_rank else None
+    return program.freeze(setup, reference(storage, source, setup)) if setup.recipe.model.lora_rank else None

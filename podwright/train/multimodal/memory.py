@@ -35,8 +35,7 @@ _TRIES = 8
 
 def needs(spec: dict[str, Any]) -> dict[str, Any]:
     """`spec`: recipe, dims of its language model, devices, limit_bytes (or None) that the largest batch has to keep."""
-    recipe = load.parse(spec["recipe"])
-    assert isinstance(recipe, MultimodalRecipe)
+    recipe = load.require(load.parse(spec["recipe"]), MultimodalRecipe)
     longest = lengths(recipe)
     shadow = Shadow(recipe, LlmDims(**spec["dims"]), spec["devices"])
     own, limit = recipe.per_device_batch_size, spec["limit_bytes"]

@@ -66,7 +66,7 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
 def train(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callable[[], bool]) -> TrainingOutcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
     job = prepare(run, recipe, emit, agreed(stopping))
-    with checkpoint.Checkpoints(run.checkpoints, checkpoint.KEPT) as checkpoints:
+    with checkpoint.Checkpoints(emit.storage, checkpoint.KEPT) as checkpoints:
         return _train(job, checkpoints)
 
 
@@ -147,8 +147,8 @@ def evaluate(job: PretrainRun, state: PretrainState, when: str, number: int) -> 
 
 
 def _save(job: PretrainRun, checkpoints: checkpoint.Checkpoints, state: PretrainState, number: int) -> None:
-    checkpoints.save(number, state, {"step": number})
     job.emit.event("checkpoint", step=number)
+    checkpoints.save(number, state, {"step": number})
 
 
 def _stop(job: PretrainRun, checkpoints: checkpoint.Checkpoints, state: PretrainState, number: int) -> TrainingOutcome:

@@ -13,7 +13,7 @@ from podwright.kernels import grouped, splash
 from podwright.plan.checks import meshes
 from podwright.plan.compiled import work
 from podwright.plan.compiled.compile import programs
-from podwright.plan.estimates import memory, step_time_estimate
+from podwright.plan.estimates import layers, memory, memory_grpo, step_time_estimate
 from podwright.recipe import load
 from podwright.recipe.models import MODELS, find
 from podwright.recipe.schema import GrpoMesh
@@ -28,7 +28,7 @@ ROWS = json.loads(sorted(RESULTS.glob("plan_estimates-*.json"))[-1].read_text())
 
 def estimate(*overrides, on="v6e-8", name=SHIPPED):
     recipe, where = load.load(name, list(overrides)), slices.parse(on)
-    found = memory.estimates(
+    found = memory_grpo.estimates(
         recipe, find(recipe.model.name), meshes.resolved(recipe, where), where.accelerator, programs(recipe)
     )
     return {one.name: one for one in found}
@@ -41,7 +41,7 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(rank):
     )
     dims = MODELS["qwen3-tiny"]
     setup = program.GrpoSetup(recipe, dims, make_mesh(GrpoMesh(data=2, fsdp=2, tensor=2), jax.devices()[:8]), (0,), 0)
-    (found,) = memory.estimates(recipe, dims, (2, 2, 2), slices.parse("v6e-8").accelerator, ["update"])
+    (found,) = memory_grpo.estimates(recipe, dims, (2, 2, 2), slices.parse("v6e-8").accelerator, ["update"])
 
     def size(tree):
         return sum(
@@ -58,7 +58,7 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(rank):
 
 
 def test_what_a_plan_knows_of_programs_is_true_of_them():
-    assert memory.LANES == splash.LANES
+    assert layers.LANES == splash.LANES
     assert work.ROWS_OF_A_TILE == grouped.MOST_ROWS
 
 
@@ -119,7 +119,7 @@ def test_without_the_kernel_scores_are_counted():
 def test_the_findings_are_sure_only_beyond_the_error():
     def level(gib):
         entry = {"name": "update", "estimated_gib": gib, "limit_gib": 10.0, "parts_gib": {"layer": gib}}
-        (found,) = memory.findings([entry], lambda name: memory.smaller(name, load.load(SHIPPED), 8))
+        (found,) = memory.findings([entry], lambda name: memory_grpo.smaller(name, load.load(SHIPPED), 8))
         return found.level, found.fix
 
     assert level(8.4)[0] == "info"
@@ -142,7 +142,7 @@ def test_the_findings_are_sure_only_beyond_the_error():
     ],
 )
 def test_what_to_type_is_something_that_helps(name, overrides, shards, fix):
-    assert memory.smaller(name, load.load(SHIPPED, overrides), shards) == fix
+    assert memory_grpo.smaller(name, load.load(SHIPPED, overrides), shards) == fix
 
 
 def test_bars_show_every_part_in_proportion(capsys):

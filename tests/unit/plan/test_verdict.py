@@ -10,7 +10,7 @@ from podwright.accelerators import GIB
 from podwright.cli.app import main
 from podwright.plan.compiled import calibrate, costs, dump, verdict
 from podwright.plan.compiled.compile import Compiled
-from podwright.plan.estimates import memory
+from podwright.plan.estimates import memory_grpo
 from podwright.recipe import load
 from podwright.recipe.models import MODELS
 
@@ -35,7 +35,7 @@ def compiled(name="update", verdict="fits", temporaries=8 * GIB, error=""):
 
 
 def the_finding(one, *overrides, limit=LIMIT, shards=1):
-    (found,) = verdict.findings([one], limit, lambda name: memory.smaller(name, recipe(*overrides), shards))
+    (found,) = verdict.findings([one], limit, lambda name: memory_grpo.smaller(name, recipe(*overrides), shards))
     return found
 
 

@@ -12,9 +12,10 @@ import pytest
 from test_page import Page
 
 from podwright.errors import UserError
+from podwright.recipe.kinds import KINDS
+from podwright.report import kinds
 from podwright.report.comparison import compare, side_by_side
 from podwright.report.comparison.comparable import CONDITIONS
-from podwright.report.kinds import KINDS
 from podwright.rundir import RunDir
 
 
@@ -183,6 +184,7 @@ def test_what_cannot_be_compared_at_all(tmp_path: Path) -> None:
 
 
 def test_figures_and_curves_need_conditions_that_there_are() -> None:
-    for kind in KINDS.values():
-        for one in (*kind.COMPARED, *kind.CURVES):
+    for name in KINDS:
+        part = kinds.of({"kind": name})
+        for one in (*part.COMPARED, *part.CURVES):
             assert set(one.needs) <= set(CONDITIONS), one

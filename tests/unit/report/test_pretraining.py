@@ -11,7 +11,8 @@ import made_runs
 import pytest
 from test_page import Page, html_of
 
-from podwright.report import kinds, page, records, wording
+from podwright.errors import UserError
+from podwright.report import page, records, wording
 from podwright.report.figures import plots
 from podwright.report.kinds import pretrain
 from podwright.report.result import of_records, result
@@ -182,11 +183,12 @@ def test_passes_over_the_data_bound_what_is_memorised(tmp_path: Path) -> None:
     assert "far below the held-out loss" in warnings("again", "data.num_epochs=0")[0]
 
 
-def test_a_kind_of_another_version_still_gets_a_page(tmp_path: Path) -> None:
+def test_a_report_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     run = made_runs.pretrain_stopped(tmp_path / "made")
     run.recipe.write_text(json.dumps(json.loads(run.recipe.read_text()) | {"kind": "distil"}))
-    assert kinds.name({"kind": "distil"}) == "grpo"
-    assert page.write(run)["kind"] == "distil"
+    with pytest.raises(UserError, match="kind='distil' is not a kind of recipe") as refused:
+        page.write(run)
+    assert refused.value.fix == "known: grpo, pretrain, multimodal, contrastive"
 
 
 def test_how_many_parameters_are_active(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ import orbax.checkpoint as ocp
 import pytest
 
 from podwright.errors import UserError
+from podwright.rundir import RunDir
 from podwright.train import checkpoint
 from podwright.train.checkpoint import Checkpoints
 from podwright.train.grpo import program
+from podwright.train.run_storage import RunStorage
 from tests.unit.train import small
 
 
@@ -28,7 +30,7 @@ def abstract(setup):
 def two(setup, tmp_path_factory):
     """Checkpoints of steps 2 and 4, whose weights differ."""
     path = tmp_path_factory.mktemp("two") / "checkpoints"
-    made = Checkpoints(path, 2)
+    made = opened(path, 2)
     for step in (2, 4):
         state = program.new_state(setup, small.params(setup, seed=step), program.policy_schedule(setup.recipe))
         made.save(step, state, {"step": step})
@@ -39,6 +41,10 @@ def two(setup, tmp_path_factory):
 @pytest.fixture
 def saved(two, tmp_path):
     return shutil.copytree(two, tmp_path / "checkpoints")
+
+
+def opened(path, keep):
+    return Checkpoints(RunStorage(RunDir(path.parent)), keep)
 
 
 def largest(folder):
@@ -54,7 +60,7 @@ def damage(folder, how):
     elif how == "no data":
         largest(folder).unlink()
     elif how == "no index":
-        (folder / "state/manifest.ocdbt").unlink()
+        next(folder.rglob("manifest.ocdbt")).unlink()
     elif how == "no metadata":
         (folder / "state/_METADATA").unlink()
     elif how == "empty cursor":
@@ -67,7 +73,7 @@ WAYS = ["truncated data", "overwritten data", "no data", "no index", "no metadat
 
 
 def test_the_newest_of_whole_checkpoints_is_restored(setup, abstract, saved):
-    found = Checkpoints(saved, 2).restore(abstract)
+    found = opened(saved, 2).restore(abstract)
     assert (found.step, found.cursor, found.damaged) == (4, {"step": 4}, ())
     jax.tree.map(np.testing.assert_array_equal, found.state.params, small.params(setup, seed=4))
 
@@ -75,7 +81,7 @@ def test_the_newest_of_whole_checkpoints_is_restored(setup, abstract, saved):
 @pytest.mark.parametrize("how", WAYS)
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(setup, abstract, saved, how):
     damage(saved / "4", how)
-    checkpoints = Checkpoints(saved, 2)
+    checkpoints = opened(saved, 2)
     found = checkpoints.restore(abstract)
     assert (found.step, found.cursor, found.damaged) == (2, {"step": 2}, (4,))
     jax.tree.map(np.testing.assert_array_equal, found.state.params, small.params(setup, seed=2))
@@ -83,7 +89,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(setup, abstract, saved
     for step in (3, 4):
         checkpoints.save(step, found.state, {"step": step})
     checkpoints.close()
-    again = Checkpoints(saved, 2).restore(abstract)
+    again = opened(saved, 2).restore(abstract)
     assert (again.step, again.damaged) == (4, ())
     assert (saved / "4.damaged").is_dir() and not (saved / "2").exists()
 
@@ -94,7 +100,7 @@ def test_when_all_are_damaged_it_is_one_line_and_nothing_is_touched(abstract, sa
     with pytest.raises(
         UserError, match=r"can be read: 4, 2 are damaged .*type `rm -r /.*/checkpoints` and resume the run"
     ) as e:
-        Checkpoints(saved, 2).restore(abstract)
+        opened(saved, 2).restore(abstract)
     assert "\n" not in str(e.value)
     assert sorted(p.name for p in saved.iterdir()) == ["2", "4"]
 
@@ -108,29 +114,28 @@ def test_a_checkpoint_of_another_recipe_is_not_taken_for_damage(setup, saved, ot
     with pytest.raises(
         UserError, match=r"the checkpoint of step 4 does not fit this recipe .* use the recipe it was made with"
     ):
-        Checkpoints(saved, 2).restore({"params": wanted.params} if part else wanted, part)
+        opened(saved, 2).restore({"params": wanted.params} if part else wanted, part)
     assert (saved / "4").is_dir()
 
 
 @pytest.mark.parametrize("how", ["truncated data", "no index", "overwritten data"])
 def test_damaged_weights_of_the_start_are_one_line(setup, abstract, tmp_path, how):
-    checkpoint.save_weights(tmp_path / "start" / "state", small.params(setup))
+    storage = RunStorage(RunDir(tmp_path))
+    checkpoint.save_weights(storage, small.params(setup))
     jax.tree.map(
         np.testing.assert_array_equal,
-        checkpoint.load_weights(tmp_path / "start" / "state", abstract.params),
+        checkpoint.load_weights(storage, abstract.params),
         small.params(setup),
     )
     damage(tmp_path / "start", how)
-    with pytest.raises(
-        UserError, match=r"the weights in .*/start/state cannot be read .*; bring them back from a copy"
-    ) as e:
-        checkpoint.load_weights(tmp_path / "start" / "state", abstract.params)
+    with pytest.raises(UserError, match=r"the weights in .*/start cannot be read .*; bring them back from a copy") as e:
+        checkpoint.load_weights(storage, abstract.params)
     assert "\n" not in str(e.value)
 
 
 def test_a_part_is_read_without_the_rest_and_a_reader_moves_nothing(setup, abstract, saved):
     damage(saved / "4", "no index")
-    found = Checkpoints(saved, None).restore({"params": abstract.params}, part=True)
+    found = opened(saved, None).restore({"params": abstract.params}, part=True)
     assert (found.step, found.damaged, list(found.state)) == (2, (4,), ["params"])
     jax.tree.map(np.testing.assert_array_equal, found.state["params"], small.params(setup, seed=2))
     assert (saved / "4").is_dir()
@@ -140,8 +145,8 @@ def test_what_is_not_the_checkpoints_fault_is_not_damage(abstract, saved, monkey
     def full(*_, **__):
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 bytes")
 
-    checkpoints = Checkpoints(saved, 2)
+    checkpoints = opened(saved, 2)
     monkeypatch.setattr(ocp.PyTreeCheckpointHandler, "restore", full)
     with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
         checkpoints.restore(abstract)
-    assert Checkpoints(saved, 2).latest() == 4
+    assert opened(saved, 2).latest() == 4

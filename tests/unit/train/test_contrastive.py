@@ -20,7 +20,6 @@ from podwright.recipe.contrastive import ContrastiveRecipe, TextEncoder
 from podwright.recipe.load import load
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import Ending, RunDir, read_jsonl, write_json
-from podwright.train import __main__ as main
 from podwright.train.emit import Emitter, TrainingOutcome
 from podwright.train.multimodal import contrastive
 from podwright.train.multimodal.data import features, paired
@@ -29,6 +28,7 @@ from podwright.train.multimodal.inference import retrieval
 from podwright.train.multimodal.networks.aligner import Aligner, info_nce
 from podwright.train.multimodal.networks.text_encoder import text_encoder
 from podwright.train.multimodal.processes.world import World
+from podwright.train.verbs import VERBS
 from tests.unit.train.test_multimodal import filmed
 
 torch.set_num_threads(1)
@@ -371,9 +371,9 @@ def test_an_aligner_is_not_asked_for_answers(whole: RunDir) -> None:
     write_json(whole.recipe, recipe().model_dump(mode="json"))
     run = str(whole.path)
     for ask in (
-        lambda: main._eval([run]),
-        lambda: main._export([run, "out"]),
-        lambda: main._predict([run, "--text", "?"]),
+        lambda: VERBS["eval"]([run]),
+        lambda: VERBS["export"]([run, "out"]),
+        lambda: VERBS["predict"]([run, "--text", "?"]),
     ):
         with pytest.raises(UserError, match="trained an aligner, which answers nothing by itself") as e:
             ask()

@@ -9,7 +9,8 @@ import pytest
 
 from podwright.errors import UserError
 from podwright.rundir import Ending, RunDir
-from podwright.train.__main__ import _data, _explain
+from podwright.train.attempt import explain
+from podwright.train.verbs import VERBS
 
 # As tensorstore says it through orbax.
 DISK_FULL = (
@@ -28,32 +29,34 @@ DISK_FULL = (
     ],
 )
 def test_a_full_disk_is_no_lack_of_memory(tmp_path, error):
-    ending, detail, fix = _explain(error, RunDir(tmp_path / "r"))
+    ending, detail, fix = explain(error, RunDir(tmp_path / "r"))
     assert ending is Ending.CRASHED and detail == f"the disk of {tmp_path / 'r'} is full"
     assert "free some space, then type: podwright resume " in fix
 
 
 def test_a_lack_of_memory_says_what_to_lower(tmp_path):
     error = RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 68719476736 bytes.")
-    ending, detail, fix = _explain(error, RunDir(tmp_path))
+    ending, detail, fix = explain(error, RunDir(tmp_path))
     assert ending is Ending.OUT_OF_MEMORY and "68719476736" in detail and "lower batch_size" in fix
 
 
 def test_a_gpu_without_room_says_what_to_lower(tmp_path):
     error = RuntimeError("CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 15.77 GiB")
-    ending, detail, fix = _explain(error, RunDir(tmp_path))
+    ending, detail, fix = explain(error, RunDir(tmp_path))
     assert ending is Ending.OUT_OF_MEMORY and "2.32 GiB" in detail and "lower per_device_batch_size" in fix
 
 
 def test_a_process_that_nobody_came_to_has_stalled(tmp_path: Path) -> None:
     said = (Path(__file__).parents[2] / "logs" / "gloo-timeout.log").read_text().splitlines()[-1]
-    ending, detail, fix = _explain(RuntimeError(said.partition("RuntimeError: ")[2]), RunDir(tmp_path / "r"))
+    ending, detail, fix = explain(RuntimeError(said.partition("RuntimeError: ")[2]), RunDir(tmp_path / "r"))
     assert ending == Ending.STALLED and "did not come to a collective (RuntimeError: [/__w/" in detail
     assert fix == f"compare the logs of all, then type: podwright resume {tmp_path / 'r'}"
 
 
 def _drawn(folder: Path, *more: str, train: int = 2, test: int = 1) -> dict[str, Any]:
-    return _data(["draw", str(folder), "--num-train", str(train), "--num-test", str(test), "--seed", "0", *more])
+    return VERBS["data"](
+        ["draw", str(folder), "--num-train", str(train), "--num-test", str(test), "--seed", "0", *more]
+    )
 
 
 @pytest.mark.parametrize("more", [(), ("--pairs",)])

@@ -15,9 +15,11 @@ from podwright.models.param import RULES, Param
 from podwright.recipe import schema
 from podwright.recipe.hybrid import MODELS as HYBRIDS
 from podwright.recipe.models import MODELS
+from podwright.rundir import RunDir
 from podwright.train import muon, optimizer
 from podwright.train.checkpoint import Checkpoints
 from podwright.train.mesh import gather, make_mesh
+from podwright.train.run_storage import RunStorage
 
 EXPERTS_RULES = RULES | {"experts": ("fsdp",), "wide": ("fsdp", "tensor")}
 RATE = optax.linear_schedule(1e-2, 2e-3, 4)
@@ -195,9 +197,9 @@ def test_the_state_is_known_ahead_and_comes_back_from_disk(shape, tmp_path):
     assert sum(sizes) == 2 * sum(x.size for x in jax.tree.leaves(params)) - matrices + 4, (
         "one moment for a matrix, two for another leaf"
     )
-    with Checkpoints(tmp_path / "checkpoints", 1) as made:
+    with Checkpoints(RunStorage(RunDir(tmp_path)), 1) as made:
         made.save(1, {"opt_state": state}, {"step": 1})
-    with Checkpoints(tmp_path / "checkpoints", None) as made:
+    with Checkpoints(RunStorage(RunDir(tmp_path)), None) as made:
         restored = made.restore({"opt_state": ahead})
     jax.tree.map(np.testing.assert_array_equal, restored.state["opt_state"], state)
 

@@ -11,10 +11,12 @@ from podwright.models import hybrid
 from podwright.recipe import load, pretrain
 from podwright.recipe.hybrid import HybridDims, Kda, Mla, Moe, Yarn
 from podwright.recipe.models import Qwen3Dims
+from podwright.rundir import RunDir
 from podwright.train import checkpoint
 from podwright.train.mesh import gather, make_mesh, token_sharding
 from podwright.train.pretrain import feed, program
 from podwright.train.pretrain.program import PretrainBatch, PretrainSetup
+from podwright.train.run_storage import RunStorage
 
 # two groups: one written out, with a dense layer, and one scanned
 DIMS = HybridDims(
@@ -141,9 +143,9 @@ def test_a_dense_model_sharded_and_in_micro_batches_equals_unsharded(optimizer):
 def test_a_state_without_experts_is_kept_and_found_again(tmp_path):
     s = setup(dims=Qwen3Dims(32, 64, 2, 4, 2, 16, 96, True), mesh=(1, 2, 1, 1, 1))
     state = program.new_state(s)
-    with checkpoint.Checkpoints(tmp_path, 1) as kept:
+    with checkpoint.Checkpoints(RunStorage(RunDir(tmp_path)), 1) as kept:
         kept.save(3, state, {"step": 3})
-    with checkpoint.Checkpoints(tmp_path, 1) as kept:
+    with checkpoint.Checkpoints(RunStorage(RunDir(tmp_path)), 1) as kept:
         found = kept.restore(program.abstract_state(s)).state
     assert found.bias_LX is None
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(gather(a, s.mesh), gather(b, s.mesh)), found, state)

@@ -5,7 +5,7 @@ from typing import Any
 from podwright.rundir import RunDir
 from podwright.watch.metrics import Progress, Tail
 
-RECIPE = {"training": {"max_steps": 10}, "warm_start": {"max_steps": 4}}
+RECIPE = {"kind": "grpo", "training": {"max_steps": 10}, "warm_start": {"max_steps": 4}}
 
 
 def write(path: Path, *records: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import typer.main
 from podwright.cli import app
 from podwright.errors import UserError
 from podwright.recipe import load
+from podwright.recipe.kinds import KINDS
 from podwright.rundir import Ending, RunDir, write_json
 from podwright.targets import kinds
 from podwright.watch import explain
@@ -127,7 +128,7 @@ def test_what_a_remedy_says_can_be_typed() -> None:
     """Every verb of podwright, every option, every key of a recipe or target that one names is there."""
     root = typer.main.get_command(app.app)
     options = {o for command in root.commands.values() for p in command.params for o in p.opts}
-    recipe_keys = {key for kind in load.KINDS.values() for key in load.fields(kind)}
+    recipe_keys = {key for kind in KINDS.values() for key in load.fields(kind.schema)}
     target_keys = {key for kind in kinds.CONFIGURED for key in kinds.settings_class(kind).model_fields}
     named = collections.Counter()
     for rule in RULES:

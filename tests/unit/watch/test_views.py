@@ -8,7 +8,7 @@ from podwright.watch.metrics import Progress
 from podwright.watch.plain import PlainView
 from tests.unit.watch.test_metrics import step, write
 
-RECIPE = {"training": {"max_steps": 100}}
+RECIPE = {"kind": "grpo", "training": {"max_steps": 100}}
 
 
 class Terminal(io.StringIO):
@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
 def measured(folder: Path) -> RunDir:
     run = RunDir(folder / "r")
     run.path.mkdir()
-    run.recipe.write_text('{"training": {"max_steps": 100}}')
+    run.recipe.write_text('{"kind": "grpo", "training": {"max_steps": 100}}')
     return run
 
 

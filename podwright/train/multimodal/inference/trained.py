@@ -62,7 +62,7 @@ def _of_run(run: RunDir, overrides: Sequence[str]) -> Trained:
     except Exception as e:  # whatever a torn file makes of the reader
         raise _damaged(place, e) from e
     recipe = _recipe(config, place)
-    asked = _multimodal(load.override(recipe, overrides))
+    asked = load.require(load.override(recipe, overrides), MultimodalRecipe)
     built = model.build(asked, inputs.weights(asked.model.source))
     built.load_trained(state)
     return Trained(run, asked, built.eval(), Tokenizer.load(run.tokenizer), name, place, recipe.data.source)
@@ -81,7 +81,7 @@ def _of_export(run: RunDir, overrides: Sequence[str]) -> Trained:
         "model": recipe.model.model_copy(update={"source": str(path), "lora_rank": 0}),
         "aligner": recipe.aligner.model_copy(update={"source": str(path / ALIGNER)}),
     }
-    asked = _multimodal(load.override(recipe.model_copy(update=here), overrides))
+    asked = load.require(load.override(recipe.model_copy(update=here), overrides), MultimodalRecipe)
     built = model.build(asked, path)
     _load_projector(built, state, place)
     return Trained(run, asked, built.eval(), Tokenizer.load(path), path.resolve().name, place, recipe.data.source)
@@ -97,12 +97,7 @@ def _load_projector(built: Phase2, state: dict[str, Tensor], place: Path) -> Non
 def _recipe(config: object, place: Path) -> MultimodalRecipe:
     if not isinstance(config, dict):
         raise UserError(f"{place} holds no recipe", "train again, or copy it again")
-    return _multimodal(load.parse(config))
-
-
-def _multimodal(recipe: object) -> MultimodalRecipe:
-    assert isinstance(recipe, MultimodalRecipe), "nothing else writes these files"
-    return recipe
+    return load.require(load.parse(config), MultimodalRecipe)
 
 
 def _damaged(place: Path, e: Exception) -> UserError:

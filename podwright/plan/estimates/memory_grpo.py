@@ -1,0 +1,164 @@
+"""How much memory the programs of GRPO need on a device, in closed form.
+
+The programs: rollouts, scores, updates, the supervised steps of a warm start, and tests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from podwright.accelerators import GIB, Accelerator
+from podwright.plan.estimates import layers
+from podwright.plan.estimates.layers import OPERAND, DenseLayer, Parts, RecipeOnMesh, dense_layer
+from podwright.plan.estimates.memory import Estimate, of_parts
+from podwright.recipe.models import Qwen3Dims, logits_chunk
+from podwright.recipe.schema import GrpoRecipe
+
+# what a TPU's compiler finds room for beside the HBM, where arrays are small enough: heads narrower than the lanes
+ON_CHIP = 0.1 * GIB
+
+GrpoOnMesh = RecipeOnMesh[GrpoRecipe, Qwen3Dims]
+
+
+def estimates(
+    recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], row: Accelerator, names: Sequence[str]
+) -> list[Estimate]:
+    """Every program in `names` on a mesh of `shape`: (data, fsdp, tensor)."""
+    at = layers.place(recipe, dims, shape, row)
+    return [of_parts(name, _program(at, name, row)) for name in names]
+
+
+def smaller(name: str, recipe: GrpoRecipe, shards: int) -> str:
+    """What to type when program `name` is too large; `shards`: data x fsdp."""
+    if name in ("update", "warm_start") and recipe.model.remat == "none":
+        return "type model.remat=layer"
+    parts = recipe.training.gradient_accumulation_steps
+    larger = next((n for n in range(parts + 1, recipe.batch_size + 1) if recipe.batch_size % (n * shards) == 0), None)
+    if name == "update" and larger:
+        return f"type training.gradient_accumulation_steps={larger}, or take a larger slice"
+    if name == "evaluate" and recipe.evaluation.batch_size > shards:
+        return f"type evaluation.batch_size={max(1, recipe.evaluation.batch_size // 2)}"
+    return "type a smaller batch_size or rollout.total_generation_steps, or take a larger slice"
+
+
+def _program(at: GrpoOnMesh, name: str, row: Accelerator) -> Parts:
+    if name == "warm_start":
+        at = _supervised(at)
+    if name == "score":
+        used = _score(at)
+    elif name in ("update", "warm_start"):
+        used = _update(at)
+    elif name == "evaluate":
+        used = _decode(at, math.ceil(at.recipe.evaluation.batch_size / at.batch_shards), 1)
+    else:
+        used = _decode(at, prompts(at), at.recipe.grpo.num_generations)
+    total = sum(used.values())
+    outside = max(0.0, total - (ON_CHIP if row.pod and not at.kernel else 0)) / total
+    return _resident(at) | {part: size * outside for part, size in used.items()}
+
+
+def _supervised(at: GrpoOnMesh) -> GrpoOnMesh:
+    """The warm start is an update of all parameters on groups of one completion, without a reference."""
+    r = at.recipe
+    assert r.warm_start
+    changed = {
+        "model": r.model.model_copy(update={"lora_rank": 0}),
+        "grpo": r.grpo.model_copy(update={"num_generations": 1, "beta": 0.0}),
+        "training": r.training.model_copy(update={"gradient_accumulation_steps": 1}),
+        "batch_size": r.warm_start.batch_size,
+    }
+    return dataclasses.replace(at, recipe=r.model_copy(update=changed))
+
+
+def prompts(at: GrpoOnMesh) -> float:
+    """Of a device."""
+    return at.recipe.batch_size / at.batch_shards
+
+
+def trained(at: GrpoOnMesh) -> int:
+    """Parameters with a gradient and moments."""
+    rank = at.recipe.model.lora_rank
+    return at.dims.num_lora_params(rank) if rank else at.dims.num_params()
+
+
+def token_counts(at: GrpoOnMesh, rows: float) -> tuple[float, float]:
+    """Tokens of `rows` groups, and keys: each completion has its prompt's before its own."""
+    r = at.recipe
+    s, g, t = r.rollout.max_prompt_length, r.grpo.num_generations, r.rollout.total_generation_steps
+    return rows * (s + g * t), rows * g * (s + t) + rows * s
+
+
+def _held(at: GrpoOnMesh) -> float:
+    """Of the trained parameters, those of one device. Of an adapter one half is split over fsdp, the other over tensor."""
+    if at.recipe.model.lora_rank:
+        return trained(at) * (1 / at.mesh["fsdp"] + 1 / at.tensor) / 2
+    return trained(at) / at.shards
+
+
+def _resident(at: GrpoOnMesh) -> Parts:
+    """What stays on a device through the whole run."""
+    total, rank = at.dims.num_params(), at.recipe.model.lora_rank
+    parts = layers.state(_held(at), _held(at))
+    parts["weights"] += total * at.width / at.shards if rank else 0
+    return parts | {"reference": 4 * total / at.shards if at.recipe.grpo.beta > 0 and not rank else 0}
+
+
+def _scores(at: GrpoOnMesh, rows: float) -> float:
+    """Numbers of the scores of one layer where no kernel works them off block by block."""
+    r = at.recipe
+    s, g, t = r.rollout.max_prompt_length, r.grpo.num_generations, r.rollout.total_generation_steps
+    return 0 if at.kernel else rows * at.dims.num_heads / at.tensor * (g * t * (s + t) + s * s)
+
+
+def _score(at: GrpoOnMesh) -> Parts:
+    rows, layer = prompts(at), dense_layer(at, at.dims)
+    tokens, _ = token_counts(at, rows)
+    inside = tokens * OPERAND * layer.forward + 4 * _scores(at, rows)
+    chunk = at.logits_bytes(logits_chunk(at.dims.vocab_size))
+    return _larger(at, layer, inside, tokens * layer.hidden * at.width, chunk) | {"batch": 4 * tokens}
+
+
+def _larger(at: GrpoOnMesh, layer: DenseLayer, inside: float, hidden: float, chunk: float) -> Parts:
+    """Of the two moments that may need most: inside a layer, or with a chunk's logits and the final `hidden` states.
+
+    An output embedding that is the input's too is gathered once and stays; one of its own exists for the logits only, unless it
+    is frozen, and nothing keeps the compiler from gathering it at the beginning.
+    """
+    rank = at.recipe.model.lora_rank
+    weights, head = (0 if rank else at.cast_bytes) + layer.gathered_bytes, at.embedding * OPERAND
+    early = at.dims.tie_word_embeddings or rank
+    within = {"layer": inside, "copies": weights + (head if early else 0)}
+    end = {"layer": hidden, "vocabulary": chunk, "copies": weights + head}
+    return layers.most(within, end)
+
+
+def _update(at: GrpoOnMesh) -> Parts:
+    r, layer, parts = at.recipe, dense_layer(at, at.dims), at.micro_batches
+    rows = prompts(at) / parts
+    tokens, keys = token_counts(at, rows)
+    remat, keys_each, scores = r.model.remat, keys / tokens, _scores(at, rows)
+    saved = tokens * layer.kept_bytes(remat, keys_each) + (4 * scores if remat == "none" else 0)
+    inside = tokens * layer.backward_bytes(remat, keys_each) + (8 * scores if remat == "layer" else 0)
+    hidden = tokens * layer.hidden * (at.width + 4)
+    chunk = at.logits_bytes(logits_chunk(at.dims.vocab_size), 4 + at.width)  # logits, and their gradient
+    peak = _larger(at, layer, inside, hidden, chunk)
+    return peak | {
+        "vocabulary": peak.get("vocabulary", 0) + (0 if r.model.lora_rank else 4 * at.embedding),
+        "gradients": 4 * _held(at) * (2 if parts > 1 else 1),
+        "activations": at.dims.num_layers * saved,
+        "batch": 4 * 4 * prompts(at) * r.grpo.num_generations * r.rollout.total_generation_steps,
+    }
+
+
+def _decode(at: GrpoOnMesh, rows: float, generations: int) -> Parts:
+    """Every layer's weights whole but for `tensor`, and room for the longest completions."""
+    r, total = at.recipe, at.dims.num_params()
+    tokens = rows * (r.rollout.max_prompt_length + generations * r.rollout.total_generation_steps)
+    return {
+        "copies": total * OPERAND * (1 / at.tensor + (0 if r.model.lora_rank else 1 / at.shards)),
+        "cache": at.dims.num_layers * tokens * 2 * dense_layer(at, at.dims).kv_heads * OPERAND,
+        "vocabulary": at.logits_bytes(rows * generations, 3 * 4),
+        "batch": 8 * tokens,
+    }

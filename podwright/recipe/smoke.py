@@ -1,0 +1,39 @@
+"""How each kind of recipe is cut down for a smoke run: fewer examples, beside the steps that every kind cuts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from podwright.recipe.contrastive import ContrastiveRecipe
+from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.recipe.pretrain import PretrainRecipe
+from podwright.recipe.schema import GrpoRecipe
+
+Changes = dict[str, int]
+"""new values by dotted key"""
+
+
+def grpo(recipe: GrpoRecipe) -> Changes:
+    """At most 32 questions in each test, and 20 supervised steps before."""
+    file = Path(recipe.data.source).expanduser()
+    changes = {"data.num_test": min(recipe.data.num_test or 32, 32, _tenth(file))}
+    if recipe.warm_start:
+        changes["warm_start.max_steps"] = min(recipe.warm_start.max_steps, 20)
+    return changes
+
+
+def pretrain(recipe: PretrainRecipe) -> Changes:
+    return {}
+
+
+def media(recipe: MultimodalRecipe | ContrastiveRecipe) -> Changes:
+    """At most 16 held-out lines."""
+    return {"data.num_test": min(recipe.data.num_test or 16, 16)}
+
+
+def _tenth(file: Path) -> int:
+    """A tenth of the examples of a single file, of which the test questions are taken; no limit for other sources."""
+    if not file.is_file():
+        return sys.maxsize
+    return max(1, len(set(file.read_bytes().split(b"\n")) - {b""}) // 10)

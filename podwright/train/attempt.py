@@ -1,0 +1,163 @@
+"""One attempt of a run in this process: trains, turns every fault into an ending, and writes exit.json."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.recipe import load
+from podwright.rundir import Ending, RunDir, recipe_of, write_json
+from podwright.storage.base import StorageFailure, failure_of
+from podwright.train import entry
+from podwright.train.emit import TrainingOutcome
+from podwright.train.run_storage import AttemptStart
+
+# What is said by the collectives of a CPU and of GPUs when the process at the other end has left.
+_PEER_GONE = re.compile(r"Gloo .*(closed|reset) by peer|remote process exited")
+_NOBODY_CAME = re.compile(r"Timed out waiting \d+ms for (recv|send) operation")
+STATUS = {Ending.FINISHED: 0, Ending.STOPPED: 3}
+
+
+class StopRequest:
+    """True after SIGTERM, SIGINT or SIGUSR1 (SLURM's warning): the loop then finishes its step and saves."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.listen()
+
+    def listen(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            signal.signal(number, self._ask)
+
+    def _ask(self, *_: Any) -> None:
+        self.asked = True
+
+    def __call__(self) -> bool:
+        return self.asked
+
+
+def main() -> int:
+    """The exit status: 0 finished, 3 stopped, 1 for every other ending."""
+    parser = argparse.ArgumentParser(prog="python -m podwright.train")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--attempt", type=int, default=1)
+    parser.add_argument("--storage", default="", metavar="URL", help="where checkpoints and records are kept")
+    parser.add_argument("--allocation", default="", metavar="NAME", help="of the machines, for whoever finds the claim")
+    parser.add_argument("--takeover", action="store_true", help="no process of an earlier attempt is left")
+    args = parser.parse_args()
+    run = RunDir(args.run)
+    start = AttemptStart(args.attempt, args.storage or run.storage_url, args.allocation, args.takeover)
+    if "RANK" not in os.environ and (processes := _entry(run).num_processes(os.environ)) > 1:
+        from podwright.train.multimodal.processes import launch
+
+        launch.several(processes, sys.argv[1:], os.environ)
+        return _status_of(run, args.attempt)
+    number = int(os.environ.get("JAX_PROCESS_ID", os.environ.get("RANK", "0")))
+    record, fault, own = _guarded(run, start, StopRequest())
+    print(f"{record['ending']}: {record['detail']}; {record['fix']}".rstrip("; "), flush=True)
+    if number == 0 or (fault and own):  # the first process may not live to tell the fault of another
+        try:
+            write_json(run.exit(args.attempt, number), record | {"time": time.time()})
+        except OSError as e:
+            print(f"exit.json cannot be written: {e}", flush=True)
+    if number == 0 and record["ending"] != Ending.STORAGE_UNREACHABLE:
+        _finish(start)
+    status = STATUS.get(Ending(record["ending"]), 1)
+    if status == STATUS[Ending.STOPPED] and "TORCHELASTIC_RUN_ID" in os.environ:
+        status = 0  # torchrun takes any other for a fault, for which it would end those that are still saving
+    if fault and ("JAX_COORDINATOR_ADDRESS" in os.environ or "MASTER_ADDR" in os.environ):
+        os._exit(status)  # an orderly exit waits for the other processes, and they may be waiting for this one
+    return status
+
+
+def _finish(start: AttemptStart) -> None:
+    """The last records go to the storage; what stands in the way changes no ending."""
+    try:
+        start.finish()
+    except (UserError, StorageFailure) as e:
+        print(f"the last records are not in the storage: {e}", flush=True)
+
+
+def _entry(run: RunDir) -> entry.TrainerEntry:
+    """Of its recipe's kind; one that starts no processes where there is no recipe that can be read, which the attempt then says."""
+    try:
+        return entry.of(json.loads(run.recipe.read_text())["kind"])
+    except (OSError, ValueError, KeyError, TypeError, UserError):
+        return entry.TrainerEntry()
+
+
+def _status_of(run: RunDir, attempt: int) -> int:
+    """Of processes that have written down how they ended."""
+    try:
+        return STATUS.get(Ending(json.loads(run.exit(attempt).read_text())["ending"]), 1)
+    except (OSError, ValueError, KeyError):
+        return 1
+
+
+def _guarded(run: RunDir, start: AttemptStart, stopping: StopRequest) -> tuple[dict[str, Any], bool, bool]:
+    """The exit record of the training, whether it ended by a fault, and whether that was this process's own."""
+    try:
+        outcome = _run(run, start, stopping)
+    except UserError as e:
+        return {"ending": str(Ending.BAD_INPUT), "step": None, "detail": e.what, "fix": e.fix}, True, True
+    except Exception as e:  # the one place where every fault becomes an ending
+        traceback.print_exc()
+        ending, detail, fix = explain(e, run)
+        elsewhere = run.fault_elsewhere(start.number)
+        seen = {"ending": str(ending), "step": None, "detail": detail, "fix": fix}
+        return elsewhere or seen, True, elsewhere is None and not _PEER_GONE.search(str(e))
+    return (
+        {"ending": str(outcome.ending), "step": outcome.step, "detail": outcome.detail, "fix": outcome.fix},
+        False,
+        True,
+    )
+
+
+def _run(run: RunDir, start: AttemptStart, stopping: StopRequest) -> TrainingOutcome:
+    recipe = load.parse(recipe_of(run))
+    return entry.of(recipe.kind).train(run, start, stopping)
+
+
+def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
+    """The ending that a fault is, one line about it, and what to type."""
+    first = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"[:300]
+    again = f"then type: podwright resume {run.typed}"
+    if run.storage_url and (failure := failure_of(e, run.storage_url)):
+        return Ending.STORAGE_UNREACHABLE, failure.what, f"{failure.fix}, {again}"
+    full = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or "No space left" in str(e) or "disk quota exceeded" in str(e).lower():
+        return Ending.CRASHED, f"the disk of {run.path} is full", f"free some space, {again}"
+    if isinstance(e, OSError) and e.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return (
+            Ending.CRASHED,
+            f"{e.filename or run.path} cannot be written ({e.strerror})",
+            f"make it writable, {again}",
+        )
+    if "CUDA out of memory" in str(e):
+        less = "lower per_device_batch_size and raise training.gradient_accumulation_steps, or type model.gradient_checkpointing=true"
+        return Ending.OUT_OF_MEMORY, first, less
+    if "RESOURCE_EXHAUSTED" in str(e) or isinstance(e, MemoryError):
+        return (
+            Ending.OUT_OF_MEMORY,
+            first,
+            "raise training.gradient_accumulation_steps or mesh.fsdp, or lower batch_size",
+        )
+    if _NOBODY_CAME.search(str(e)):
+        return (
+            Ending.STALLED,
+            f"another process of the run did not come to a collective ({first})",
+            f"compare the logs of all, {again}",
+        )
+    if _PEER_GONE.search(str(e)):
+        return Ending.CRASHED, f"another process of the run is gone ({first})", f"read its log, {again}"
+    return Ending.CRASHED, first, ""

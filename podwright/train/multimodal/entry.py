@@ -1,0 +1,94 @@
+"""The two kinds of PyTorch in the compute half: multimodal training and the contrastive training of its aligner."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO, TypeVar
+
+from pydantic import BaseModel
+
+from podwright.errors import UserError
+from podwright.recipe import load
+from podwright.recipe.contrastive import ContrastiveRecipe
+from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.rundir import Record, RunDir, recipe_of
+from podwright.train.emit import Emitter, TrainingOutcome
+from podwright.train.entry import Stopping, TrainerEntry, locked
+from podwright.train.run_storage import AttemptStart
+
+if TYPE_CHECKING:
+    from podwright.train.multimodal.processes.world import World
+
+R = TypeVar("R", bound=BaseModel)
+
+
+def _processes(environment: Mapping[str, str]) -> int:
+    from podwright.train.multimodal.processes import launch
+
+    return launch.wanted(environment)
+
+
+@contextlib.contextmanager
+def _in_torch(run: RunDir, schema: type[R], start: AttemptStart) -> Iterator[tuple[R, Emitter, World]]:
+    """Joins the other processes of the attempt; the run is locked by the first one."""
+    from podwright.train.multimodal.processes import world
+
+    joined = world.join(os.environ).around(run.path)
+    recipe = load.require(load.parse(recipe_of(run)), schema)
+    with contextlib.ExitStack() as held:
+        locks: list[TextIO] = []
+        joined.from_first(lambda: locks.append(locked(run)))
+        for lock in locks:
+            held.enter_context(lock)
+        yield recipe, Emitter(run, start.number, joined.rank == 0), joined
+
+
+class MultimodalEntry(TrainerEntry):
+    kind = "multimodal"
+
+    def num_processes(self, environment: Mapping[str, str]) -> int:
+        return _processes(environment)
+
+    def train(self, run: RunDir, start: AttemptStart, stopping: Stopping) -> TrainingOutcome:
+        with _in_torch(run, MultimodalRecipe, start) as (recipe, emit, world):
+            from podwright.train.multimodal import loop
+
+            return loop.train(run, recipe, emit, stopping, world)
+
+    def evaluate(self, path: Path, source: str, limit: int, overrides: Sequence[str]) -> Record:
+        from podwright.train.multimodal.inference import held_out
+
+        return held_out.examine(path, source, limit, overrides)
+
+    def export(self, path: Path, out: Path, onnx: bool) -> Record:
+        from podwright.train.multimodal.inference import export
+
+        return export.export(path, out, onnx)
+
+    def predict(self, path: Path, files: dict[str, Path], text: str, out: Path | None) -> Record:
+        from podwright.train.multimodal.inference import predict
+
+        return predict.predict(path, files, text, out)
+
+
+class ContrastiveEntry(TrainerEntry):
+    kind = "contrastive"
+
+    def num_processes(self, environment: Mapping[str, str]) -> int:
+        return _processes(environment)
+
+    def train(self, run: RunDir, start: AttemptStart, stopping: Stopping) -> TrainingOutcome:
+        with _in_torch(run, ContrastiveRecipe, start) as (recipe, emit, world):
+            from podwright.train.multimodal import contrastive
+
+            return contrastive.train(run, recipe, emit, stopping, world)
+
+    def unanswered(self, path: Path, verb: str) -> UserError:
+        fix = f"train on it: podwright run phase2-tiny aligner.source={RunDir(path).aligner}"
+        return UserError(f"{path} trained an aligner, which answers nothing by itself", fix)
+
+
+MULTIMODAL, CONTRASTIVE = MultimodalEntry(), ContrastiveEntry()

@@ -1,0 +1,142 @@
+"""Where the checkpoints and start weights of a run are, and what happens before a save of them counts. Knows nothing of jax."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.rundir import RunDir, write_json
+from podwright.storage import open_storage
+from podwright.storage.base import Storage
+from podwright.storage.claim import Claim
+from podwright.storage.records import Recorder
+
+_COMMITTED = "commit_success.txt"  # orbax writes it last
+
+
+class RunStorage:
+    """A run's own directory, or the storage at `url`. `gathered`: only the first process writes and reads, for the others."""
+
+    def __init__(self, run: RunDir, url: str = "", gathered: bool = False):
+        self.root = url or str(run.path.resolve())
+        self.url = url
+        self.gathered = gathered
+        self._storage: Storage | None = open_storage(url) if url else None
+        self._in_bucket = url.startswith("gs://")
+        self._claim: Claim | None = None
+        self._recorder: Recorder | None = None
+        self._run = run
+
+    @classmethod
+    def of(cls, run: RunDir) -> RunStorage:
+        """To read from, as the run directory says where it is."""
+        return cls(run, run.storage_url)
+
+    @property
+    def in_bucket(self) -> bool:
+        return self._in_bucket
+
+    def claim(self, attempt: int, allocation: str, takeover: bool) -> None:
+        """In the first process, before it reads or writes anything else of the run: records of earlier attempts come with it."""
+        if self._storage is None:
+            return
+        self._claim = Claim.take(self._storage, attempt, allocation, takeover)
+        self._recorder = Recorder(self._run, self._claim)
+
+    def check(self) -> None:
+        """ClaimLost if another attempt has the storage."""
+        if self._claim:
+            self._claim.check()
+
+    def publish(self) -> None:
+        """Records that are new go to the storage; before a save is committed, so that none is missing for its steps."""
+        self.check()
+        if self._recorder:
+            self._recorder.publish()
+
+    def finish(self) -> None:
+        """The last records, and the storage is free for the next attempt."""
+        if self._claim:
+            self.publish()
+            self._claim.release()
+
+    def exists(self, name: str) -> bool:
+        """Whether a tree was saved under `name` and committed."""
+        if self._in_bucket:
+            assert self._storage
+            return self._storage.read(f"{name}/{_COMMITTED}") is not None
+        return Path(self.root, name).exists()
+
+    def steps(self) -> list[int]:
+        """Of committed checkpoints, ascending."""
+        if self._in_bucket:
+            assert self._storage
+            parts = [name.split("/") for name in self._storage.names("checkpoints/")]
+            return sorted(int(p[1]) for p in parts if len(p) == 3 and p[1].isdigit() and p[2] == _COMMITTED)
+        folder = Path(self.root, "checkpoints")
+        return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
+
+    def clear(self, name: str) -> None:
+        """Remove what is left of a tree, or all of it; what says that it is committed goes first."""
+        if self._in_bucket:
+            assert self._storage
+            self._storage.delete(f"{name}/{_COMMITTED}")
+            for each in self._storage.names(f"{name}/"):
+                self._storage.delete(each)
+        else:
+            shutil.rmtree(Path(self.root, name), ignore_errors=True)
+
+    def put_aside(self, name: str) -> None:
+        """Give a tree the name NAME.damaged, under which nothing looks for it."""
+        self.clear(f"{name}.damaged")
+        if self._in_bucket:
+            assert self._storage
+            self._storage.delete(f"{name}/{_COMMITTED}")
+            self._storage.move(f"{name}/", f"{name}.damaged/")
+        else:
+            Path(self.root, name).rename(Path(self.root, f"{name}.damaged"))
+
+    def mark(self) -> str:
+        """Leave a file that other processes look for; its name. Of the first process."""
+        name = f".seen-{secrets.token_hex(8)}"
+        Path(self.root).mkdir(parents=True, exist_ok=True)
+        Path(self.root, name).touch()
+        return name
+
+    def sees(self, name: str) -> bool:
+        os.listdir(self.root)  # has a network file system look once more
+        return Path(self.root, name).exists()
+
+    def unmark(self, name: str) -> None:
+        Path(self.root, name).unlink(missing_ok=True)
+
+
+@dataclasses.dataclass
+class AttemptStart:
+    """What a trainer is started with, and the storage that it then has."""
+
+    number: int
+    url: str = ""
+    allocation: str = ""
+    takeover: bool = False
+    """whether the launcher knows that no process of an earlier attempt is left"""
+    storage: RunStorage | None = None
+
+    def finish(self) -> None:
+        """Of the first process, after exit.json."""
+        if self.storage:
+            self.storage.finish()
+
+
+def remember(run: RunDir, url: str) -> None:
+    """Write down in the run directory where the run is kept. UserError when it is kept elsewhere already."""
+    if run.storage_url not in ("", url):
+        raise UserError(
+            f"run {run.name} is kept in {run.storage_url}, not in {url}", f"type --storage {run.storage_url}"
+        )
+    if url and not run.storage_url:
+        write_json(run.storage, {"url": url})

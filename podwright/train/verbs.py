@@ -1,0 +1,206 @@
+"""What the other half asks of the trainer's packages besides an attempt: a verb each, which prints one JSON document.
+
+`eval CHECKPOINT --data SOURCE`, `export RUN_DIR OUT_DIR`, `predict RUN_DIR` and `data VERB` are a user's;
+`compile SPEC RECORD`, `measure SPEC RECORD`, `memory`, `lengths` and `facts` are the plan's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from podwright.errors import UserError, from_os
+from podwright.recipe import ethogram, load
+from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.rundir import RunDir, recipe_of
+from podwright.train import entry
+
+Document = dict[str, Any]
+
+
+def answer(verb: Callable[[list[str]], Document], argv: list[str]) -> int:
+    """Print the document of a verb, or what a user has to change; the exit status."""
+    try:
+        print(json.dumps(verb(argv)))
+    except UserError as e:
+        return _refused(e)
+    except OSError as e:
+        if (explained := from_os(e)) is None:
+            raise
+        return _refused(explained)
+    return 0
+
+
+def _refused(e: UserError) -> int:
+    print(json.dumps({"error": e.what, "fix": e.fix}))
+    return 2
+
+
+def _entry(path: Path, without: str) -> entry.TrainerEntry:
+    """What answers for the run in `path`; `without` is the kind whose models lie in directories without a recipe."""
+    run = RunDir(path)
+    return entry.of(recipe_of(run)["kind"] if run.recipe.exists() else without)
+
+
+def _eval(argv: list[str]) -> Document:
+    parser = argparse.ArgumentParser(prog="podwright eval")
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--data", default="")
+    parser.add_argument("--limit", type=int, default=0)
+    args = parser.parse_args(argv)
+    return _entry(args.checkpoint, "grpo").evaluate(args.checkpoint, args.data, args.limit, args.overrides)
+
+
+def _export(argv: list[str]) -> Document:
+    parser = argparse.ArgumentParser(prog="podwright export")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--onnx", action="store_true")
+    args = parser.parse_args(argv)
+    return _entry(args.run, "grpo").export(args.run, args.out, args.onnx)
+
+
+def _predict(argv: list[str]) -> Document:
+    parser = argparse.ArgumentParser(prog="podwright predict")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--text", default="")
+    parser.add_argument("--out", type=Path)
+    for name in ethogram.MEDIA:
+        parser.add_argument(f"--{name}", type=Path)
+    args = parser.parse_args(argv)
+    files = {name: path for name in ethogram.MEDIA if (path := getattr(args, name)) is not None}
+    return _entry(args.run, "multimodal").predict(args.run, files, args.text, args.out)
+
+
+def _data(argv: list[str]) -> Document:
+    if argv[0] == "draw":
+        return _draw(argv[1:])
+    if argv[0] == "check" and (found := _check_annotated(argv[1:])) is not None:
+        return found
+    from podwright.data import faults, shards
+
+    parser = argparse.ArgumentParser(prog="podwright data")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    made = verbs.add_parser("tokenize")
+    made.add_argument("files", nargs="+")
+    made.add_argument("--tokenizer", required=True)
+    made.add_argument("--out", type=Path, required=True)
+    made.add_argument("--shard-tokens", type=int, required=True)
+    for name, option, kind in (("count", "--tokenizer", str), ("check", "--vocab-size", int)):
+        one = verbs.add_parser(name)
+        one.add_argument("source")
+        one.add_argument(option, type=kind)
+    args = parser.parse_args(argv)
+    if args.verb == "tokenize":
+        return shards.tokenize(args.files, args.tokenizer, args.out, args.shard_tokens)
+    return (
+        shards.count(args.source, args.tokenizer)
+        if args.verb == "count"
+        else faults.check(args.source, args.vocab_size)
+    )
+
+
+def _draw(argv: list[str]) -> Document:
+    from podwright.data import synthetic_images, synthetic_pairs
+
+    parser = argparse.ArgumentParser(prog="podwright data draw")
+    parser.add_argument("folder", type=Path)
+    for name in ("--num-train", "--num-test", "--seed"):
+        parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--pairs", action="store_true")
+    args = parser.parse_args(argv)
+    for option, count, least in (("--num-train", args.num_train, 1), ("--num-test", args.num_test, 0)):
+        if count < least:
+            raise UserError(f"{option} {count} is less than {least}", f"type {option} 100")
+    if args.folder.exists() and not (args.folder.is_dir() and next(args.folder.iterdir(), None) is None):
+        raise UserError(
+            f"{args.folder} is there already and not empty", "name a directory that does not exist yet or is empty"
+        )
+    (synthetic_pairs if args.pairs else synthetic_images).write(args.folder, args.num_train, args.num_test, args.seed)
+    return {"out": str(args.folder), "train": args.num_train, "val": args.num_test}
+
+
+def _check_annotated(argv: list[str]) -> Document | None:
+    """Of annotated lines; None for a source of text or tokens."""
+    parser = argparse.ArgumentParser(prog="podwright data check")
+    parser.add_argument("source", type=Path)
+    parser.add_argument("--fix", action="store_true")
+    parser.add_argument("--recipe")
+    args, _ = parser.parse_known_args(argv)
+    from podwright.data import pairs
+
+    found = pairs.check_lines(args.source, args.recipe, args.fix)
+    if found is None:
+        for option, given in (("--fix", args.fix), ("--recipe", args.recipe)):
+            if given:
+                raise UserError(f"{option} is for annotated lines, and {args.source} has none", f"leave {option} out")
+    return found
+
+
+def _compile(argv: list[str]) -> Document:
+    from podwright.train import aot
+
+    spec, record = map(Path, argv)
+    aot.run(json.loads(spec.read_text()), record)
+    return {}
+
+
+def _memory(argv: list[str]) -> Document:
+    from podwright.train.multimodal import memory
+
+    return memory.needs(json.loads(argv[0]))
+
+
+def _lengths(argv: list[str]) -> Document:
+    from podwright.data import lines
+
+    recipe = load.require(load.parse(json.loads(argv[0])), MultimodalRecipe)
+    return dataclasses.asdict(lines.lengths(recipe))
+
+
+def _facts(argv: list[str]) -> Document:
+    from podwright.train import facts
+
+    parser = argparse.ArgumentParser(prog="python -m podwright.train facts")
+    for name in ("--folder", "--peer", "--file"):
+        parser.add_argument(name, action="append", default=[])
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--meet", metavar="HOST:PORT")
+    parser.add_argument("--patience", type=float, default=60.0)
+    args = parser.parse_args(argv)
+    told = facts.gather(args.folder, args.peer, args.file)
+    if args.meet and len(args.peer) > 1 and "torch" in told["versions"]:
+        from podwright.train.multimodal.processes import network
+
+        host, _, port = args.meet.rpartition(":")
+        told["network"] = network.measure(args.rank, len(args.peer), host, int(port), args.patience)
+    return told
+
+
+def _measure(argv: list[str]) -> Document:
+    from podwright.train import measure
+
+    spec, record = map(Path, argv)
+    measure.run(json.loads(spec.read_text()), record)
+    return {}
+
+
+VERBS: Mapping[str, Callable[[list[str]], Document]] = MappingProxyType(
+    {
+        "eval": _eval,
+        "export": _export,
+        "predict": _predict,
+        "data": _data,
+        "compile": _compile,
+        "measure": _measure,
+        "memory": _memory,
+        "lengths": _lengths,
+        "facts": _facts,
+    }
+)
