@@ -57,7 +57,7 @@ class LabSettings(BaseModel):
             ships_files=True,
             shares_folder=False,
             poll_s=0.2,
-            grace_s=60.0,
+            grace_s=3.0,
             zones=self.zones,
             lag_s=1.0,
             patience_s=60.0,
