@@ -46,6 +46,9 @@ Seeds = Annotated[
 Profile = Annotated[
     str, typer.Option("--profile", metavar="N[-M]", help="have jax's profiler trace these steps, such as 10-12")
 ]
+Retries = Annotated[
+    int, typer.Option("--retries", metavar="N", min=0, help="crashes after which the run goes on by itself")
+]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 CACHE = Path("~/.cache/podwright")

@@ -25,6 +25,7 @@ from podwright.cli.options import (
     Price,
     Profile,
     RecipeName,
+    Retries,
     Runs,
     Seeds,
     Smoke,
@@ -92,6 +93,7 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="start even if the plan found an error")] = False,
     profile: Profile = "",
     seeds: Seeds = None,
+    retries: Retries = 0,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
@@ -129,7 +131,7 @@ def run(
     show.problems(document)
 
     def make(one: str) -> RunDir:
-        made = create.create((shared or runs) / one, each[one], on, document, profiled)
+        made = create.create((shared or runs) / one, each[one], on, document, profiled, retries)
         return create.linked(made, runs) if shared else made
 
     if seeds:

@@ -197,6 +197,8 @@ def runs(rows: Sequence[Row]) -> None:
 
 def standing(r: Row) -> None:
     """How a run stands, and what to type next."""
+    if r["usage"]:
+        print(_usage(r["usage"]))
     if r["ending"] is None:
         typed = RunDir(Path(r["run_dir"])).typed
         why = f" ({r['detail']})" if r["detail"] else ""
@@ -209,6 +211,11 @@ def standing(r: Row) -> None:
     if r["report"]:
         print(f"report: {r['report']}")
     print(r["fix"])
+
+
+def _usage(used: Row) -> str:
+    cost = "price not known" if used["cost"] is None else f"about {_short(used['cost'])} USD at list prices"
+    return f"machines: {_short(used['chip_hours'])} chip-hours, {cost}{', still allocated' if used['open'] else ''}"
 
 
 def values(result: Row) -> None:

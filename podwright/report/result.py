@@ -12,6 +12,7 @@ from podwright.recipe.load import fingerprint
 from podwright.report import kinds, reproduce, timing
 from podwright.report import records as reading
 from podwright.report.records import Records, Result, number
+from podwright.run import cost, journal
 from podwright.run.journal import RunState, fold
 from podwright.run.states import advice
 from podwright.rundir import Ending, Record, RunDir
@@ -40,6 +41,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         "profile": _profile(run, steps),
         "wall_time": timing.wall_time(records) | {f"inside_{records.main}_s": kind.inside(records)},
         "environment": _environment(records),
+        "usage": cost.as_json(cost.usage(records.journal, journal.now())),
         "attempts": [_attempt(a) for a in records.attempts],
         "resumed_at": [e.get("step") for e in records.named("resumed")],
         "notices": list(dict.fromkeys(str(e.get("message", "")) for e in records.named("notice"))),

@@ -15,6 +15,7 @@ from podwright.recipe import kinds
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import fingerprint
 from podwright.run import journal
+from podwright.run.states import BUDGETS, Budget
 from podwright.rundir import RunDir, write_json
 
 _MOST_SEEDS = 64
@@ -67,17 +68,23 @@ def seeded(recipe: Recipe, base: str, text: str, folders: Sequence[Path]) -> dic
     }
 
 
-def create(path: Path, recipe: Recipe, target: str, plan: dict[str, Any], profiled: Sequence[int] = ()) -> RunDir:
-    """Written beside `path` and renamed to it, so that a run directory is never half made."""
+def create(
+    path: Path,
+    recipe: Recipe,
+    target: str,
+    plan: dict[str, Any],
+    profiled: Sequence[int] = (),
+    retries: int = BUDGETS[Budget.FAILURE],
+) -> RunDir:
+    """Written beside `path` and renamed to it, so that a run directory is never half made. `retries`: of failures."""
     part = RunDir(path.with_name(f".{path.name}.{os.getpid()}.part"))
     try:
         write_json(part.recipe, recipe.model_dump(mode="json"))
         write_json(part.plan, plan)
         if profiled:
             write_json(part.profiled, profiled)
-        journal.append(
-            part, "created", recipe=recipe.name, fingerprint=fingerprint(recipe), target=target, cwd=str(Path.cwd())
-        )
+        identity = {"recipe": recipe.name, "fingerprint": fingerprint(recipe)}
+        journal.append(part, "created", **identity, target=target, cwd=str(Path.cwd()), retries=retries)
         part.path.rename(path)
     except OSError:
         shutil.rmtree(part.path, ignore_errors=True)

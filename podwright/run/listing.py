@@ -8,13 +8,13 @@ from typing import Any
 
 from podwright import targets
 from podwright.errors import UserError, nearest
-from podwright.run import journal
+from podwright.run import cost, journal
 from podwright.run.allocations import AllocationRecord
 from podwright.run.decide import Observed
 from podwright.run.journal import RunState
 from podwright.run.states import ENDINGS, AllocationPhase, Phase, advice
 from podwright.run.waiting import reason
-from podwright.rundir import RunDir, recipe_of
+from podwright.rundir import RunDir, read_jsonl, recipe_of
 from podwright.targets.base import Process
 from podwright.targets.polling import Poller
 from podwright.watch import logs
@@ -36,6 +36,7 @@ _COLUMNS = [
     "attempt",
     "created",
     "allocation",
+    "usage",
     "run_dir",
     "report",
 ]
@@ -113,6 +114,7 @@ def row(run: RunDir) -> dict[str, Any]:
         "attempt": state.attempt,
         "created": state.created,
         "allocation": _allocation(state.allocation),
+        "usage": cost.as_json(cost.usage(read_jsonl(run.journal), journal.now())),
         "run_dir": str(run.path),
         "report": str(page) if (page := run.report / "report.html").exists() else None,
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from podwright.slices import Slice
 Handle = dict[str, Any]
 """Plain JSON by which any process can find what was submitted; `kind` and `settings` say with which target."""
 
+_PLACEHOLDER = re.compile(r"\{(python|run_dir|attempt|storage)\}")
 TRAIN_COMMAND = ("{python}", "-m", "podwright.train", "{run_dir}", "--attempt", "{attempt}")
 
 
@@ -73,7 +75,7 @@ class Job:
     def argv(self, python: str, run_dir: str) -> tuple[str, ...]:
         """The command with its placeholders filled; `run_dir` is the directory of the run as the host sees it."""
         values = {"python": python, "run_dir": run_dir, "attempt": str(self.attempt), "storage": self.storage}
-        return tuple(word.format_map(values) for word in self.command)
+        return tuple(_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in self.command)
 
 
 @dataclass(frozen=True)

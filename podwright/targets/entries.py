@@ -105,9 +105,9 @@ def _entries() -> dict[str, Any]:
 
 
 def _parse(name: str, entry: Any, where: str) -> Settings:
-    if not isinstance(entry, dict) or entry.get("kind") not in kinds.CONFIGURED:
+    if not isinstance(entry, dict) or entry.get("kind") not in kinds.configured():
         said = f"kind={entry['kind']!r}" if isinstance(entry, dict) and "kind" in entry else "no kind"
-        raise UserError(f"target {name!r} in {where} has {said}", f"known: kind={', kind='.join(kinds.CONFIGURED)}")
+        raise UserError(f"target {name!r} in {where} has {said}", f"known: kind={', kind='.join(kinds.configured())}")
     model = kinds.settings_class(entry["kind"])
     try:
         return cast(Settings, model.model_validate(entry))

@@ -26,7 +26,11 @@ KINDS = {
     "slurm": TargetKind("podwright.targets.settings.slurm:SlurmSettings", "podwright.targets.slurm:Slurm"),
     "ssh": TargetKind("podwright.targets.settings.ssh:SshSettings", "podwright.targets.ssh:Ssh"),
 }
-CONFIGURED = tuple(name for name, kind in KINDS.items() if kind.in_file)
+
+
+def configured() -> list[str]:
+    """The kinds that an entry of the user's file may name."""
+    return [name for name, kind in KINDS.items() if kind.in_file]
 
 
 def settings_class(kind: str) -> type[BaseModel]:

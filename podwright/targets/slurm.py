@@ -398,7 +398,10 @@ def _ended(run: RunDir, number: int, job: _Job) -> Polled:
     if meaning.ending is None and (why := (record or {}).get("why")) in _WHY:
         return _WHY[why]
     detail = f"job {job.number}, {job.state}: {meaning.detail}" if meaning.ending else ""
-    return Polled(Process.ENDED, _returncode(record), ending=meaning.ending, detail=detail, fix=meaning.fix)
+    hosts = slurm_states.failed_hosts(_text(run.log(number)))
+    return Polled(
+        Process.ENDED, _returncode(record), ending=meaning.ending, detail=detail, fix=meaning.fix, failed_hosts=hosts
+    )
 
 
 def _forgotten(run: RunDir, number: int, accepted: re.Match[str] | None) -> Polled:

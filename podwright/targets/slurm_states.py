@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from podwright.rundir import Ending
@@ -72,6 +73,17 @@ WAITING: dict[str, str] = {
     "Cleaning": "its nodes are being cleaned up after the last start",
     "launch_failed_requeued_held": "it could not be started and is held; `scontrol release` lets it go, `scontrol show job` says more",
 }
+
+
+_STARTED = re.compile(r"^podwright: job \d+, start \d+", re.MULTILINE)
+_FAILED_HOST = re.compile(r"^srun: error: (?:Node failure on )?([\w.-]+)(?:: tasks? [\d,-]+: |$)", re.MULTILINE)
+
+
+def failed_hosts(log: str) -> tuple[str, ...]:
+    """The node that srun names first since the newest start of the job; () where it names none."""
+    begin = max((found.start() for found in _STARTED.finditer(log)), default=0)
+    found = _FAILED_HOST.search(log, begin)
+    return (found[1],) if found else ()
 
 
 def waiting(state: str, reason: str) -> str:

@@ -331,12 +331,16 @@ class Simulation:
             self.world.excused += 20
 
     def drain(self, rng: random.Random) -> None:
-        """All that was broken works again, and the run is stopped: it must come to its end, with nothing left."""
+        """All that was broken works again: the run must come to its end, with nothing left, stopped or not."""
         world = self.world
         world.answers = world.hosts_answer = world.deletes_work = True
         world.stockouts, world.lag_s, world.create_delay_s, world.clock_offset = set(), 0.0, 0.0, 0.0
-        self.want_stop()
+        stopped = rng.random() < 0.5
+        if stopped:
+            self.want_stop()
         for _ in range(600):
+            if not stopped and rng.random() < 0.2:
+                world.end_trainer(Ending.FINISHED)
             done = self.step(rng.randrange(2))
             if done is Act.DONE and world.state.phase is Phase.ENDED:
                 return

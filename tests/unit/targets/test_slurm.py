@@ -224,6 +224,24 @@ def test_a_job_is_released_when_slurm_says_that_it_has_ended(folder: Path) -> No
     assert not slurm.Slurm(Answers(squeue=(1, "", "down")), "lab", TWO_NODES).release(handle).done
 
 
+@pytest.mark.parametrize(
+    ("said", "hosts"),
+    [
+        ("srun: error: n2: task 1: Exited with exit code 1\nsrun: error: n1: task 0: Terminated\n", ("n2",)),
+        ("srun: error: gpu-7.lab: tasks 8-15: Killed\n", ("gpu-7.lab",)),
+        ("srun: error: Node failure on n3\n", ("n3",)),
+        ("srun: error: n1: task 0: Killed\npodwright: job 12, start 2, on n[1-2]\nall well\n", ()),
+        ("srun: error: Unable to create step for job 12\n", ()),
+    ],
+)
+def test_the_node_that_failed_first_is_what_srun_says_since_the_newest_start(
+    folder: Path, said: str, hosts: tuple[str, ...]
+) -> None:
+    handle = attempt(folder, starts=1)
+    RunDir(folder).log(1).write_text("podwright: job 12, start 1, on n[1-2]\n" + said)
+    assert polled(handle, squeue=(0, "12|FAILED|x\n", "")).failed_hosts == hosts
+
+
 def test_hosts_are_left_out_by_name() -> None:
     rendered = target().render(Job(Path("/runs/r"), 1, Path("/"), 1.0, exclude=("n1", "n2")))
     assert any("#SBATCH --exclude=n1,n2\n" in text for text in rendered.files.values())

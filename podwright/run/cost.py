@@ -1,0 +1,78 @@
+"""What the machines of a run have cost so far: a fold over the allocation events of its journal, at list prices. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from podwright.rundir import Record
+
+
+@dataclass(frozen=True)
+class ListPrice:
+    """Of one chip for an hour, on demand."""
+
+    usd: float
+    date: str
+    """when it was read"""
+    source: str
+
+
+LIST_PRICES: Mapping[str, ListPrice] = {}
+"""By the name of the accelerator. Only prices that were read on a page of the vendor belong here; there is none yet. A chip
+without a row has no cost until the settings of its target name a price."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Of all allocations of a run."""
+
+    chip_hours: float
+    cost: float | None
+    """USD; None where the price of a chip is not known"""
+    open: bool
+    """whether machines are still allocated, so that both go on growing"""
+    prices: dict[str, str]
+    """by chip, where its price is from"""
+
+
+def usage(events: Iterable[Record], now: float, prices: Mapping[str, ListPrice] = LIST_PRICES) -> Usage | None:
+    """From `ready` until `lost` or `gone`, as TPUs are charged (https://cloud.google.com/tpu/pricing: while READY).
+
+    None for a run that has requested no machines. `now`: Unix seconds.
+    """
+    requests: dict[int, Record] = {}
+    begun: dict[int, float] = {}
+    ended: dict[int, float] = {}
+    for event in events:
+        name, number = event["event"], event.get("allocation", 0)
+        if name == "allocation requested":
+            requests[number] = event["request"]
+        elif name == "allocation ready":
+            begun.setdefault(number, event["time"])
+        elif name in ("allocation lost", "allocation gone"):
+            ended.setdefault(number, event["time"])
+    if not requests:
+        return None
+    hours = {n: max(0.0, ended.get(n, now) - time) / 3600 * requests[n]["num_chips"] for n, time in begun.items()}
+    costs, sources = [], {}
+    for n, chip_hours in hours.items():
+        price, source = _price(requests[n], prices)
+        sources[requests[n]["chip"]] = source
+        costs.append(None if price is None else price * chip_hours)
+    known = [cost for cost in costs if cost is not None]
+    cost = sum(known) if len(known) == len(costs) else None
+    return Usage(sum(hours.values()), cost, bool(set(begun) - set(ended)), sources)
+
+
+def as_json(found: Usage | None) -> dict[str, Any] | None:
+    return asdict(found) if found else None
+
+
+def _price(request: Record, prices: Mapping[str, ListPrice]) -> tuple[float | None, str]:
+    """Per chip-hour, and where it is from."""
+    if request["price"] is not None:
+        return request["price"], "settings of the target"
+    row = prices.get(request["chip"])
+    return (row.usd, f"{row.source}, {row.date}") if row else (None, "not known")

@@ -1,0 +1,239 @@
+"""What is done about the machines of a run, moment by moment."""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from podwright.run.allocations import AllocationRecord, Capacity, Refusals, avoided, back_off, due, eligible
+from podwright.run.decide import Act, Observed, machines_away, next_action, outlived, settled
+from podwright.run.journal import RunState, fold
+from podwright.run.states import AllocationPhase, Budget, Phase
+from podwright.rundir import Ending
+from podwright.targets.base import (
+    GONE,
+    Allocation,
+    HostAddress,
+    Process,
+    Request,
+    Traits,
+    deleting,
+    lost,
+    ready,
+    refused,
+    unknown,
+    waiting,
+)
+
+TRAITS = Traits(zones=("a-1", "a-2", "b-1"))
+NOW = 10_000.0
+HOSTS = (HostAddress("h", "10.0.0.1"),)
+P = AllocationPhase
+
+
+def allocation(phase: AllocationPhase, **changes: Any) -> AllocationRecord:
+    return AllocationRecord(1, phase, NOW, Request("pw-1", "a-1"), {}, called=NOW, **changes)
+
+
+def state(phase: Phase, record: AllocationRecord | None, **changes: Any) -> RunState:
+    usual: dict[str, Any] = {"attempt": 1, "ended_attempt": 1, "handle": {}, "attempt_allocation": 1, "released": True}
+    return RunState(phase=phase, allocation=record, **{**usual, **changes})
+
+
+def act(at: RunState, cloud: Allocation = GONE, process: Process = Process.ENDED, now: float = NOW, **seen: Any) -> Act:
+    return next_action(at, Observed(process, cloud, **seen), TRAITS, now)
+
+
+@pytest.mark.parametrize(
+    ("phase", "cloud", "unchanged_s", "expected"),
+    [
+        (P.REQUESTED, ready(HOSTS), 0.0, Act.ALLOCATED),
+        (P.REQUESTED, refused("a-1", "Stockout: x"), 0.0, Act.REFUSED),
+        (P.REQUESTED, lost(Ending.NODE_LOST, "x"), 0.0, Act.LOST),
+        (P.REQUESTED, deleting(), 0.0, Act.LOST),
+        (P.REQUESTED, waiting("Queued: x"), 99.0, Act.WAIT),
+        (P.REQUESTED, unknown("Timeout: x"), 99.0, Act.WAIT),
+        (P.READY, lost(Ending.PREEMPTED, "x"), 0.0, Act.LOST),
+        (P.READY, deleting(), 0.0, Act.LOST),
+        (P.READY, GONE, 29.0, Act.SUBMIT),
+        (P.READY, GONE, 31.0, Act.LOST),
+        (P.READY, unknown("Timeout: x"), 99.0, Act.SUBMIT),
+        (P.REFUSED, refused("a-1", "Stockout: x"), 0.0, Act.DELETE),
+        (P.LOST, lost(Ending.PREEMPTED, "x"), 0.0, Act.DELETE),
+        (P.DELETING, GONE, 29.0, Act.WAIT),
+        (P.DELETING, GONE, 31.0, Act.GONE),
+        (P.DELETING, unknown("Timeout: x"), 99.0, Act.WAIT),
+    ],
+)
+def test_a_run_that_waits_for_machines(phase: P, cloud: Allocation, unchanged_s: float, expected: Act) -> None:
+    assert act(state(Phase.READY, allocation(phase)), cloud, unchanged_s=unchanged_s) is expected
+
+
+def test_an_unknown_reply_leads_to_the_same_request_again_and_never_to_another() -> None:
+    requested = state(Phase.READY, allocation(P.REQUESTED))
+    assert act(requested, GONE, now=NOW + 29.0) is Act.WAIT
+    assert act(requested, GONE, now=NOW + 31.0) is Act.CREATE
+    assert act(requested, unknown("x"), now=NOW + 9999.0) is Act.WAIT
+    assert act(requested, waiting("x"), now=NOW + 9999.0) is Act.WAIT
+
+
+def test_a_deletion_is_repeated_while_the_machines_exist() -> None:
+    asked = state(Phase.READY, allocation(P.DELETING, calls=3))
+    assert act(asked, ready(HOSTS), now=NOW + 7.0) is Act.WAIT
+    assert act(asked, ready(HOSTS), now=NOW + 9.0) is Act.DELETE
+    assert act(asked, unknown("x"), now=NOW + 9.0) is Act.DELETE
+    assert act(asked, deleting(), now=NOW + 9999.0) is Act.WAIT
+
+
+def test_machines_at_fault_are_replaced_and_others_kept() -> None:
+    assert act(state(Phase.READY, allocation(P.READY)), ready(HOSTS)) is Act.SUBMIT
+    assert act(state(Phase.READY, allocation(P.READY, at_fault=True)), ready(HOSTS)) is Act.DELETE
+
+
+def test_where_and_when_the_next_request_goes() -> None:
+    fresh = state(Phase.READY, None, attempt_allocation=0)
+    assert act(fresh) is Act.REQUEST and act(state(Phase.READY, allocation(P.GONE))) is Act.REQUEST
+    full = {zone: Refusals(1, NOW) for zone in TRAITS.zones}
+    searching = replace(fresh, capacity=Capacity(NOW, full))
+    assert act(searching, now=NOW + 29.0) is Act.WAIT and act(searching, now=NOW + 31.0) is Act.REQUEST
+    assert act(replace(fresh, capacity=Capacity(NOW, {"a-": Refusals(9, NOW)}))) is Act.REQUEST
+    assert act(replace(fresh, capacity=Capacity(NOW)), now=NOW + TRAITS.patience_s + 1) is Act.END
+    assert act(replace(fresh, capacity=Capacity(NOW, final=Ending.BAD_INPUT))) is Act.END
+
+
+def test_patience_ends_while_a_request_waits_too() -> None:
+    requested = state(Phase.READY, allocation(P.REQUESTED), capacity=Capacity(NOW))
+    assert act(requested, waiting("x"), now=NOW + TRAITS.patience_s) is Act.WAIT
+    assert act(requested, waiting("x"), now=NOW + TRAITS.patience_s + 1) is Act.END
+
+
+def test_zones_that_refused_are_avoided_for_longer_each_time() -> None:
+    capacity = Capacity(0.0, {"a-1": Refusals(1, 100.0), "b": Refusals(3, 100.0)})
+    assert avoided(capacity, 120.0) == ["a-1", "b"] and avoided(capacity, 131.0) == ["b"]
+    assert avoided(capacity, 219.0) == ["b"] and avoided(capacity, 221.0) == []
+    assert eligible(TRAITS.zones, ["b", "a-1"]) == ["a-2"]
+
+
+def test_pauses_grow_to_a_limit_and_a_time_in_the_future_is_not_waited_for() -> None:
+    assert [back_off(n) for n in (0, 1, 2, 20, 4000)] == [0.0, 2.0, 4.0, 300.0, 300.0]
+    assert due(5, NOW + 9999.0, NOW) and not due(5, NOW, NOW)
+
+
+def test_an_attempt_that_runs_on_lost_machines_may_save_and_is_then_given_up() -> None:
+    taken = state(Phase.RUNNING, allocation(P.LOST), ended_attempt=0)
+    assert act(taken, lost(Ending.PREEMPTED, "x"), Process.RUNNING, unchanged_s=TRAITS.grace_s) is Act.WAIT
+    assert act(taken, lost(Ending.PREEMPTED, "x"), Process.RUNNING, unchanged_s=TRAITS.grace_s + 1) is Act.END
+    assert act(taken, lost(Ending.PREEMPTED, "x"), Process.ENDED) is Act.END
+
+
+def test_no_attempt_outlives_its_machines() -> None:
+    for phase in AllocationPhase:
+        expected = phase in (P.DELETING, P.GONE)
+        assert outlived(state(Phase.RUNNING, allocation(phase)), TRAITS, 0.0) is expected
+    assert outlived(state(Phase.RUNNING, allocation(P.READY), attempt_allocation=2), TRAITS, 0.0)
+    assert not outlived(state(Phase.RUNNING, allocation(P.GONE), attempt_allocation=0), TRAITS, 0.0)
+    assert not outlived(state(Phase.RUNNING, None), TRAITS, 0.0)
+    late = state(Phase.READY, allocation(P.GONE))
+    assert act(late, GONE, Process.RUNNING) is Act.REQUEST
+
+
+def test_what_is_released_and_what_is_away_with_its_machines() -> None:
+    for phase in AllocationPhase:
+        expected = phase not in (P.REQUESTED, P.READY)
+        held = state(Phase.ENDED, allocation(phase), released=False, ending=Ending.FINISHED)
+        assert machines_away(held) is expected and settled(held) is expected
+    assert not machines_away(state(Phase.ENDED, None)) and settled(state(Phase.READY, None))
+    assert not machines_away(state(Phase.ENDED, allocation(P.GONE), attempt_allocation=0))
+    assert machines_away(state(Phase.ENDED, allocation(P.READY), attempt_allocation=2))
+    assert not settled(state(Phase.RUNNING, None))
+    held = state(Phase.ENDED, allocation(P.READY), released=False, ending=Ending.FINISHED)
+    assert act(held, ready(HOSTS)) is Act.RELEASE
+
+
+def test_every_ending_deletes_then_reports_and_is_done_when_all_is_gone() -> None:
+    ended = state(Phase.ENDED, allocation(P.READY), ending=Ending.FINISHED)
+    assert act(ended, ready(HOSTS)) is Act.DELETE
+    asked = replace(ended, allocation=allocation(P.DELETING))
+    assert act(asked, deleting()) is Act.REPORT
+    reported = replace(asked, reported=True)
+    assert act(reported, deleting()) is Act.WAIT
+    assert act(reported, ready(HOSTS), now=NOW + 5.0) is Act.DELETE
+    assert act(reported, GONE, unchanged_s=31.0) is Act.GONE
+    assert act(replace(reported, allocation=allocation(P.GONE))) is Act.DONE
+    assert act(replace(reported, allocation=None)) is Act.DONE
+
+
+def test_a_handle_that_polling_has_changed_is_written_down() -> None:
+    running = state(Phase.RUNNING, allocation(P.READY), ended_attempt=0)
+    assert act(running, ready(HOSTS), Process.RUNNING, handle_changed=True) is Act.REFRESH
+    assert act(running, ready(HOSTS), Process.RUNNING) is Act.WAIT
+    assert (
+        act(replace(running, phase=Phase.SUBMITTING), ready(HOSTS), Process.RUNNING, handle_changed=True) is Act.ADOPT
+    )
+    over = replace(running, phase=Phase.ENDED, ending=Ending.STOPPED)
+    assert act(over, ready(HOSTS), Process.RUNNING, handle_changed=True) is Act.WAIT
+
+
+def test_a_clock_that_was_set_back_does_not_keep_an_absent_attempt_waiting() -> None:
+    begun = RunState(phase=Phase.SUBMITTING, submitted=NOW, attempt=1, handle={})
+    assert next_action(begun, Observed(Process.ABSENT), TRAITS, NOW - 100.0) is Act.END
+    assert next_action(replace(begun, phase=Phase.RUNNING), Observed(Process.ABSENT), TRAITS, NOW + 1) is Act.END
+    again = replace(begun, phase=Phase.STOPPING, ended_attempt=1)
+    assert next_action(again, Observed(Process.ABSENT), TRAITS, NOW + 1) is Act.END
+
+
+CREATED = {"event": "created", "time": 0.0, "recipe": "r", "target": "t", "cwd": "/", "retries": 1}
+REQUEST = asdict(Request("pw-1", "a-1"))
+
+
+def events(*steps: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    return [CREATED, *({"event": name, "time": 10.0 * n, **fields} for n, (name, fields) in enumerate(steps, 1))]
+
+
+GOT = (
+    ("allocation requested", {"allocation": 1, "request": REQUEST, "target": {}}),
+    ("allocation ready", {"allocation": 1, "hosts": [asdict(HOSTS[0])]}),
+    ("submitting", {"attempt": 1, "handle": {}, "on_allocation": 1}),
+    ("submitted", {"attempt": 1, "handle": {}}),
+)
+
+
+def ended(ending: Ending, **fields: Any) -> tuple[str, dict[str, Any]]:
+    return "ended", {"attempt": 1, "ending": ending, **fields}
+
+
+def test_a_crash_keeps_the_machines_a_preemption_and_a_failing_host_do_not() -> None:
+    for last, at_fault in (
+        (ended(Ending.CRASHED), False),
+        (ended(Ending.PREEMPTED), True),
+        (ended(Ending.CRASHED, failed_hosts=["h"]), True),
+        (ended(Ending.CRASHED, bootstrap=True), True),
+        (ended(Ending.BAD_INPUT, bootstrap=True), False),
+    ):
+        record = fold(events(*GOT, last)).allocation
+        assert record and record.hosts == HOSTS and record.at_fault is at_fault
+
+
+def test_failures_are_counted_by_host_and_budget() -> None:
+    state = fold(events(*GOT, ended(Ending.NO_CAPACITY, bootstrap=True, failed_hosts=["h"])))
+    assert state.host_failures == {"h": 1} and state.retries == {Budget.BOOTSTRAP: 1}
+    assert state.max_failures == 1 and state.short_attempts == 1
+
+
+def test_an_event_about_another_allocation_changes_nothing() -> None:
+    before = fold(events(*GOT))
+    for name in ("ready", "lost", "deleting", "gone", "refused"):
+        late = {"event": f"allocation {name}", "time": 99.0, "allocation": 2, "hosts": [], "scope": ""}
+        assert fold([*events(*GOT), late]) == before
+    second = {"event": "allocation requested", "time": 99.0, "allocation": 2, "request": REQUEST, "target": {}}
+    assert fold([*events(*GOT), second]) == before, "no second allocation beside a live one"
+
+
+def test_the_search_for_machines_begins_anew_with_each_submitted_attempt() -> None:
+    turned_away = ("allocation refused", {"allocation": 1, "scope": "a-1", "ending": "NO_CAPACITY", "reason": "x"})
+    searching = fold(events(GOT[0], turned_away)).capacity
+    assert searching == Capacity(10.0, {"a-1": Refusals(1, 20.0)}) and fold(events(*GOT)).capacity == Capacity()
+    taken = ("allocation lost", {"allocation": 1, "ending": "PREEMPTED", "reason": "x"})
+    assert fold(events(GOT[0], GOT[1], taken)).capacity.refusals == {"a-1": Refusals(1, 30.0)}
+    for_good = ("allocation refused", {"allocation": 1, "scope": "", "ending": "BAD_INPUT", "reason": "x"})
+    assert fold(events(GOT[0], for_good)).capacity.final is Ending.BAD_INPUT

@@ -1,0 +1,160 @@
+"""A launcher at work on a run: what it writes when nobody answers, and how two of them get on."""
+
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from podwright import targets
+from podwright.errors import UserError
+from podwright.run import drive, journal
+from podwright.run.decide import Act
+from podwright.rundir import RunDir, write_json
+from podwright.targets.base import Job, Polled, Process, Released, Rendered, Stopped, Traits
+
+
+class Silent:
+    """A target whose host has an attempt running and may not answer."""
+
+    provisioner = None
+
+    def __init__(self) -> None:
+        self.identity = {"target": "t", "kind": "silent", "settings": {}}
+        self.traits = Traits(poll_s=0.0, excludes_hosts=True)
+        self.answers, self.process = False, Process.RUNNING
+        self.asked: list[bool] = []
+        self.failed_hosts: tuple[str, ...] = ()
+        self.jobs: list[Job] = []
+
+    def render(self, job: Job, hosts: Any = None) -> Rendered:
+        self.jobs.append(job)
+        return Rendered((), job.cwd, {"attempt": job.attempt, **self.identity})
+
+    def submit(self, rendered: Rendered) -> dict[str, Any]:
+        self.process = Process.RUNNING
+        return rendered.handle
+
+    def poll(self, handle: Any) -> Polled:
+        return Polled(self.process, failed_hosts=self.failed_hosts)
+
+    def stop(self, handle: Any, *, force: bool = False) -> Stopped:
+        self.asked.append(force)
+        return Stopped(self.answers, "host h does not answer")
+
+    def release(self, handle: Any) -> Released:
+        return Released(self.answers, "host h does not answer")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    clock = SimpleNamespace(now=1000.0, sleep=lambda _: None)
+    clock.monotonic = clock.time = lambda: clock.now
+    monkeypatch.setattr(drive, "time", clock)
+    monkeypatch.setattr(journal, "now", clock.time)
+    yield clock
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Silent:
+    silent = Silent()
+    monkeypatch.setattr(targets, "of_handle", lambda _: silent)
+    monkeypatch.setattr(targets, "current", lambda *_: silent.identity)
+    return silent
+
+
+@pytest.fixture
+def run(tmp_path: Path, clock: SimpleNamespace) -> RunDir:
+    run = RunDir(tmp_path / "r")
+    run.path.mkdir()
+    write_json(run.recipe, {"name": "r", "training": {"max_steps": 1}})
+    journal.append(run, "created", recipe="r", target="t", cwd=str(tmp_path), retries=5)
+    return run
+
+
+def launcher(run: RunDir) -> drive.Driver:
+    return drive.Driver(run, lambda *_: None, lambda _: None)
+
+
+def events(run: RunDir) -> list[str]:
+    return [record["event"] for record in journal.read_jsonl(run.journal)]
+
+
+def test_a_stop_that_nobody_received_is_sent_again_and_is_no_reason_to_kill(
+    run: RunDir, silent: Silent, clock: SimpleNamespace
+) -> None:
+    one = launcher(run)
+    one.submit()
+    drive.ask_to_stop(run)
+    for _ in range(4000):
+        one.step()
+        clock.now += 1.0
+    assert "signalled" not in events(run) and silent.asked and not any(silent.asked)
+    assert len(silent.asked) < 4000 / 300 + 10
+    assert one.look().state.reason == "host h does not answer"
+    silent.answers = True
+    clock.now += 300.0
+    assert one.step() is Act.SIGNAL and events(run)[-1] == "signalled"
+    assert one.step() is Act.WAIT
+    clock.now += silent.traits.grace_s - 1
+    assert one.step() is Act.WAIT
+    other = launcher(run)
+    other.step()
+    clock.now += 2.0
+    assert other.step() is Act.WAIT, "one that has just come gives the trainer the grace anew"
+    assert one.step() is Act.KILL and silent.asked[-1]
+
+
+def test_a_release_is_written_down_when_the_host_confirms_it(run: RunDir, silent: Silent, clock: Any) -> None:
+    one = launcher(run)
+    one.submit()
+    drive.ask_to_stop(run)
+    silent.process = Process.ENDED
+    for _ in range(20):
+        one.step()
+        clock.now += 1.0
+    assert "released" not in events(run) and events(run).count("release unanswered") > 1
+    silent.answers = True
+    clock.now += 300.0
+    one.step()
+    assert "released" in events(run)
+
+
+def test_a_host_on_which_two_attempts_failed_is_left_out_of_the_next(run: RunDir, silent: Silent, clock: Any) -> None:
+    one, silent.answers = launcher(run), True
+    for host in ("n1", "n2", "n1"):
+        one.submit()
+        silent.process, silent.failed_hosts = Process.ENDED, (host,)
+        while one.step() is not Act.RETRY:
+            clock.now += 1.0
+        clock.now += 1000.0
+    one.submit()
+    assert [job.exclude for job in silent.jobs] == [(), (), (), ("n1",)]
+
+
+def test_collisions_with_another_launcher_count_only_while_that_one_does_nothing(
+    run: RunDir, silent: Silent, clock: Any
+) -> None:
+    late = launcher(run)
+    with run.launcher_lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert late.step() is Act.WAIT
+        clock.now += 61.0
+        journal.append(run, "resumed")  # by the holder, which is at work
+        assert late.step() is Act.WAIT
+        clock.now += 61.0
+        with pytest.raises(UserError, match="another podwright has been busy with run r for 60 s"):
+            late.step()
+    late = launcher(run)
+    with run.launcher_lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert late.step() is Act.WAIT
+    launcher(run).submit()
+    assert late.step() is Act.WAIT, "it runs: nothing to do, so no lock is needed"
+    clock.now += 61.0
+    silent.process = Process.ENDED
+    with run.launcher_lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert late.step() is Act.WAIT

@@ -1,0 +1,114 @@
+"""Every guard of decide.py is needed: with any one of them removed, a test of decide or a simulated life fails."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FunctionType
+
+import pytest
+
+from podwright.run import decide
+from tests.unit.run import test_allocations, test_decide, test_journal
+from tests.unit.run.cloud_simulation import random_life
+
+SOURCE = Path(decide.__file__).read_text()
+LIVES = 400
+FUNCTIONS = {n: f for n, f in vars(decide).items() if isinstance(f, FunctionType) and f.__module__ == decide.__name__}
+
+
+class Mutation(ast.NodeTransformer):
+    """Applies the `wanted`-th removal of a guard, and counts them."""
+
+    def __init__(self, wanted: int):
+        self.wanted, self.count, self.what = wanted, 0, ""
+
+    def _chosen(self, node: ast.AST, what: str) -> bool:
+        self.count += 1
+        if self.count - 1 != self.wanted:
+            return False
+        self.what = f"line {getattr(node, 'lineno', 0)}: without {what}"
+        return True
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        if self._chosen(node, f"if {ast.unparse(node.test)}"):
+            node.test = ast.Constant(False)
+        return self.generic_visit(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        for kept in (node.body, node.orelse):
+            if self._chosen(node, f"choosing by {ast.unparse(node.test)}, always {ast.unparse(kept)}"):
+                return kept
+        return self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        for n, value in enumerate(list(node.values)):
+            if self._chosen(node, f"{ast.unparse(value)} in {ast.unparse(node)}"):
+                rest = node.values[:n] + node.values[n + 1 :]
+                return rest[0] if len(rest) == 1 else ast.copy_location(ast.BoolOp(node.op, rest), node)
+        return self.generic_visit(node)
+
+
+def mutated(number: int) -> tuple[str, ast.Module]:
+    tree = copy.deepcopy(ast.parse(SOURCE))
+    mutation = Mutation(number)
+    tree = ast.fix_missing_locations(mutation.visit(tree))
+    return mutation.what, tree
+
+
+def guards() -> list[str]:
+    found = []
+    while what := mutated(len(found))[0]:
+        found.append(what)
+    return found
+
+
+def unit_tests() -> Iterator[Callable[[], None]]:
+    """Those of decide, of the journal and of allocations that take no argument."""
+    for module in (test_decide, test_journal, test_allocations):
+        for name, test in vars(module).items():
+            if name.startswith("test_") and not inspect.signature(test).parameters:
+                yield test
+
+
+def noticed(folder: Path, lives: int) -> bool:
+    try:
+        for test in unit_tests():
+            test()
+        for seed in range(lives):
+            random_life(folder, seed)
+    except Exception:  # a removed guard may let anything happen
+        return True
+    return False
+
+
+def removed_unnoticed(number: int, folder: Path, lives: int) -> str:
+    """What the removed guard was if nothing fails without it, else ""."""
+    what, tree = mutated(number)
+    names = dict(vars(decide))
+    exec(compile(tree, "decide.py", "exec"), names)
+    before = {name: function.__code__ for name, function in FUNCTIONS.items()}
+    try:
+        for name, function in FUNCTIONS.items():
+            function.__code__ = names[name].__code__
+        return "" if noticed(folder, lives) else what
+    finally:
+        for name, function in FUNCTIONS.items():
+            function.__code__ = before[name]
+
+
+def test_nothing_fails_with_all_guards(tmp_path: Path) -> None:
+    assert not noticed(tmp_path, 50)
+
+
+@pytest.mark.parametrize("number", range(0, len(guards()), 8))
+def test_a_removed_guard_is_noticed(number: int, tmp_path: Path) -> None:
+    assert not removed_unnoticed(number, tmp_path, LIVES)
+
+
+@pytest.mark.long
+def test_every_removed_guard_is_noticed(tmp_path: Path) -> None:
+    assert not [what for n in range(len(guards())) if (what := removed_unnoticed(n, tmp_path, 10 * LIVES))]

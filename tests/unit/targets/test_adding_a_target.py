@@ -1,0 +1,131 @@
+"""A target is a module, a row in kinds.py and its test; and a run holds on to the target that it was submitted to."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from podwright import targets
+from podwright.errors import UserError
+from podwright.run import act, drive, journal
+from podwright.rundir import Ending, RunDir, write_json
+from podwright.targets import entries, kinds
+
+# The module of the throw-away target: what it is told, and how it does it (here, as this machine does).
+MODULE = """
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from podwright.targets.base import Traits, identity
+from podwright.targets.local import Local
+
+
+class BorrowedSettings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["borrowed"]
+    greeting: str = ""
+    runs: str = ""
+    gpus_per_node: int = 0
+
+    def devices(self):
+        return None
+
+    def traits(self):
+        return Traits(poll_s=0.05, start_grace_s=1.0)
+
+
+class Borrowed:
+    provisioner = None
+
+    def __init__(self, shell, name, settings):
+        self._local, self._settings = Local(shell), settings
+        self.identity, self.traits = identity(name, settings), settings.traits()
+
+    def render(self, job, hosts=None):
+        rendered = self._local.render(job)
+        rendered.env["GREETING"] = self._settings.greeting
+        rendered.handle.update(self.identity)
+        return rendered
+
+    def __getattr__(self, name):
+        return getattr(self._local, name)
+"""
+TRAINER = """
+import json, os, pathlib, sys, time
+run, number = pathlib.Path(sys.argv[1]), sys.argv[2]
+(run / f"greeting-{number}").write_text(os.environ["GREETING"])
+end = time.time() + 30
+while number == "1" and not (run / "go").exists() and time.time() < end:
+    time.sleep(0.02)
+record = {"ending": "FINISHED" if number == "2" else "STOPPED", "detail": "", "fix": "", "step": 1}
+(run / "attempts" / number / "exit.json").write_text(json.dumps(record))
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "borrowed_target.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    row = kinds.TargetKind("borrowed_target:BorrowedSettings", "borrowed_target:Borrowed")
+    monkeypatch.setitem(kinds.KINDS, "borrowed", row)
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "targets.yaml"))
+    monkeypatch.setattr(act, "TRAIN_COMMAND", ("{python}", "-c", TRAINER, "{run_dir}", "{attempt}"))
+    monkeypatch.setattr(drive, "TICK_S", 0.02)
+    yield tmp_path / "targets.yaml"
+    sys.modules.pop("borrowed_target", None)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    run = RunDir(tmp_path / "runs" / "r")
+    run.path.mkdir(parents=True)
+    write_json(run.recipe, {"name": "r", "training": {"max_steps": 1}})
+    journal.append(run, "created", recipe="r", target="theirs", cwd=str(tmp_path))
+    return run
+
+
+def driver(run: RunDir) -> drive.Driver:
+    return drive.Driver(run, lambda *_: None, lambda _: None)
+
+
+def greeting(run: RunDir, number: int) -> str:
+    return (run.path / f"greeting-{number}").read_text()
+
+
+@pytest.mark.parametrize("change", ["renamed", "deleted", "changed", "another kind"])
+def test_a_live_run_is_not_orphaned_by_a_change_of_its_entry(file: Path, run: RunDir, change: str) -> None:
+    entries.add("theirs", ["kind=borrowed", "greeting=first"])
+    assert targets.resolve("theirs").traits.poll_s == 0.05
+    assert driver(run).submit().attempt == 1
+    file.write_text(
+        {
+            "renamed": "ours: {kind: borrowed, greeting: first}\n",
+            "deleted": "",
+            "changed": "theirs: {kind: borrowed, greeting: second}\n",
+            "another kind": "theirs: {kind: ssh, hosts: [nowhere.invalid]}\n",
+        }[change]
+    )
+    assert driver(run).look().polled.process is targets.base.Process.RUNNING
+    (run.path / "go").touch()
+    assert driver(run).follow().ending is Ending.STOPPED and greeting(run, 1) == "first"
+    if change == "another kind":
+        return
+    assert drive.resume(driver(run)).ending is Ending.FINISHED
+    assert greeting(run, 2) == ("second" if change == "changed" else "first"), "a new attempt takes the entry as it is"
+
+
+def test_a_handle_is_plain_json_that_opens_its_target_again(file: Path, run: RunDir) -> None:
+    entries.add("theirs", ["kind=borrowed", "greeting=hello"])
+    job = targets.base.Job(run.path, 1, run.path)
+    handle = targets.resolve("theirs").open().render(job).handle
+    again = targets.of_handle(json.loads(json.dumps(handle)))
+    assert again.render(job).handle == handle and again.render(job).env["GREETING"] == "hello"
+
+
+def test_a_handle_of_an_unknown_kind_is_refused_in_one_line() -> None:
+    with pytest.raises(UserError, match="a target of kind None, which this version does not know; known: local, slurm"):
+        targets.of_handle({"run_dir": "/r", "attempt": 1})
