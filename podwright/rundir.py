@@ -2,15 +2,13 @@
 
 NAME/recipe.json      the resolved recipe                          launcher, once
      plan.json        what the plan found and chose                launcher, once
+     storage.json     where checkpoints and records are kept, if not here; inputs.json: what of the recipe is there
      journal.jsonl    decisions: one event a line                  launcher
-     storage.json     where checkpoints and records are kept, if not here   launcher, once
-     records.json     how much of the records kept there is here   whoever brings them
      attempts/N/      log.txt, log-K.txt, pid.json, alive.lock,
                       exit.json (how it ended)                     never overwritten
                       exit-K.json, devices-K.csv, stacks-K.txt     trainer's process K
      latest           link to the newest attempt on a cluster      its job
-     profile.json     the steps to trace, if any                   launcher, once
-     profile/step-N/  jax's traces of them                         trainer
+     profile.json     the steps to trace, if any; profile/step-N/: jax's traces of them
      metrics.jsonl    {stage, step, time, attempt, figures ...}    trainer
      events.jsonl     {event, time, attempt, ...}: evaluations, checkpoints, notices
      samples.jsonl    {when, question, answer, completion, extracted, correct}

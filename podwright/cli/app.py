@@ -156,7 +156,7 @@ def evaluate(
     of_run = runs / checkpoint
     place = of_run if of_run.is_dir() else Path(checkpoint)
     if not place.exists():
-        _find(runs, checkpoint)
+        place = _find(runs, checkpoint).path
     options = [*(["--data", data] if data else []), *(["--limit", str(limit)] if limit else [])]
     ask(["eval", str(place), *(overrides or []), *options], as_json)
 

@@ -6,13 +6,15 @@ import json
 import time
 from collections.abc import Callable
 
+from podwright.run.mirror import bring
 from podwright.rundir import RunDir
 
 MIRROR_EVERY_S = 5.0
 
 
 class Mirror:
-    """Copies new figures to the trackers that the recipe names; says each thing that goes wrong once."""
+    """Brings new records from the run's storage and copies new figures to the trackers that the recipe names; says each thing
+    that goes wrong once."""
 
     def __init__(self, run: RunDir, warn: Callable[[str], None]):
         self._run = run
@@ -22,9 +24,13 @@ class Mirror:
         self._said: set[str] = set()
 
     def __call__(self, last: bool = False) -> None:
-        if not self._trackers or (not last and time.monotonic() < self._next):
+        if not last and time.monotonic() < self._next:
             return
-        for warning in _mirror(self._run, self._trackers):
+        trouble = bring(self._run)
+        for warning in [
+            *([trouble] if trouble else []),
+            *(_mirror(self._run, self._trackers) if self._trackers else []),
+        ]:
             if warning not in self._said:
                 self._said.add(warning)
                 self._warn(warning)
@@ -41,7 +47,8 @@ def _mirror(run: RunDir, trackers: list[str]) -> list[str]:
 
 
 def write_report(run: RunDir) -> str | None:
-    """Write the report; what went wrong, or None."""
+    """Write the report on all that is in the run's storage; what went wrong, or None."""
+    bring(run)  # what stands in the way is said by the mirror
     try:
         from podwright.report import page
 

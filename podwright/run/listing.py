@@ -8,7 +8,7 @@ from typing import Any
 
 from podwright import targets
 from podwright.errors import UserError, nearest
-from podwright.run import cost, journal
+from podwright.run import cost, journal, mirror
 from podwright.run.allocations import AllocationRecord
 from podwright.run.decide import Observed
 from podwright.run.journal import RunState
@@ -43,7 +43,10 @@ _COLUMNS = [
 
 
 def find(runs: Path, name: str, or_log: bool = False) -> RunDir:
-    """The run called `name` in `runs`; the path of a run directory is taken too. `or_log`: a log file would have done too."""
+    """The run called `name` in `runs`; the path of a run directory is taken too, and the URL of a run that is kept in a storage,
+    which is brought to `runs` first. `or_log`: a log file would have done too."""
+    if "://" in name or mirror.is_storage(Path(name)):
+        return mirror.fetch(name, runs)
     for path in (runs / name, Path(name)):
         if (path / "journal.jsonl").is_file():
             return RunDir(path)

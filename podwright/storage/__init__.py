@@ -1,6 +1,7 @@
 """Where the checkpoints and records of a run are kept besides its directory: a folder that hosts share, or a bucket.
 
-Layout below the URL of a run: checkpoints/, start/, records/, claim, inputs/SHA256/, recipe.json, plan.json, journal.jsonl.
+Layout below the URL of a run: checkpoints/, start/, records/, claim, inputs/SHA256/, and in run/ what launchers
+write: recipe.json, plan.json, journal.jsonl.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
+from podwright.errors import UserError
+
 PATIENCE_S = 600.0
 """how long an operation on a storage that fails for a passing reason is repeated"""
 LONGEST_PAUSE_S = 30.0
@@ -43,14 +45,12 @@ _FIX = {
 }
 
 
-class StorageFailure(Exception):
+class StorageFailure(UserError):
     """A storage did not do what was asked although nothing is wrong with the bytes in it."""
 
     def __init__(self, url: str, cause: Cause, detail: str):
-        super().__init__(f"{url}: {cause}: {detail}")
+        super().__init__(f"storage {url} failed ({cause}: {detail})", _FIX[cause])
         self.cause = cause
-        self.what = f"storage {url} failed ({cause}: {detail})"
-        self.fix = _FIX[cause]
 
 
 class Storage(Protocol):

@@ -84,7 +84,7 @@ def _finish(start: AttemptStart) -> None:
     """The last records go to the storage; what stands in the way changes no ending."""
     try:
         start.finish()
-    except (UserError, StorageFailure) as e:
+    except UserError as e:
         print(f"the last records are not in the storage: {e}", flush=True)
 
 
@@ -108,6 +108,9 @@ def _guarded(run: RunDir, start: AttemptStart, stopping: StopRequest) -> tuple[d
     """The exit record of the training, whether it ended by a fault, and whether that was this process's own."""
     try:
         outcome = _run(run, start, stopping)
+    except StorageFailure as e:
+        ending, detail, fix = explain(e, run)
+        return {"ending": str(ending), "step": None, "detail": detail, "fix": fix}, True, True
     except UserError as e:
         return {"ending": str(Ending.BAD_INPUT), "step": None, "detail": e.what, "fix": e.fix}, True, True
     except Exception as e:  # the one place where every fault becomes an ending

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from podwright.errors import UserError
 from podwright.recipe import kinds, load
 from podwright.rundir import Record, RunDir, recipe_of
+from podwright.storage import inputs
 from podwright.train.emit import Emitter, TrainingOutcome
 from podwright.train.run_storage import AttemptStart
 
@@ -89,7 +90,7 @@ def in_jax(run: RunDir, schema: type[R], start: AttemptStart, stopping: Stopping
 
     first = jax.process_index() == 0
     with together():
-        recipe = load.require(load.parse(recipe_of(run)), schema)
+        recipe = load.require(load.parse(inputs.localized(run, recipe_of(run))), schema)
         lock = locked(run) if first else None
     try:
         from podwright.train.attach import attach

@@ -7,7 +7,6 @@ from podwright.run import drive
 from podwright.targets import kinds
 
 kinds.KINDS["lab"] = kinds.TargetKind("tests.lab.target:LabSettings", "tests.lab.target:LabTarget")
-kinds.CONFIGURED = (*kinds.CONFIGURED, "lab")
 drive.TICK_S = 0.05
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def test_what_a_remedy_says_can_be_typed() -> None:
     root = typer.main.get_command(app.app)
     options = {o for command in root.commands.values() for p in command.params for o in p.opts}
     recipe_keys = {key for kind in KINDS.values() for key in load.fields(kind.schema)}
-    target_keys = {key for kind in kinds.CONFIGURED for key in kinds.settings_class(kind).model_fields}
+    target_keys = {key for kind in kinds.configured() for key in kinds.settings_class(kind).model_fields}
     named = collections.Counter()
     for rule in RULES:
         wrong = []

@@ -1,0 +1,100 @@
+"""Files and folders that a recipe names on the machine where it was started: uploaded once, under the hash of their content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from podwright.rundir import Record, RunDir, write_json
+from podwright.storage import open_storage
+from podwright.storage.base import Storage
+
+PREFIX = "inputs/"
+LIST = "inputs.json"  # in the run directory: key of the recipe -> name in the storage
+_SECTIONS = ("model", "data", "aligner", "encoders")
+_IN_PLACE = (("pretrain", "data.source"),)  # read from the storage a piece at a time; everything else is copied first
+_PIECE = 1 << 22
+
+
+def upload(run: RunDir, recipe: Record, cwd: Path, storage: Storage) -> dict[str, str]:
+    """Upload what `recipe` names below `cwd` or by an absolute path; by key of the recipe, the name in the storage.
+
+    May be killed and repeated: a folder counts when its list is there, and nothing is uploaded twice.
+    """
+    found = {key: _put(storage, path) for key, path in _named(recipe, cwd).items()}
+    if found:
+        write_json(run.path / LIST, found)
+    return found
+
+
+def localized(run: RunDir, recipe: Record) -> Record:
+    """`recipe` with what was uploaded in the places where this machine reads it: copies in the run directory, or the storage itself."""
+    try:
+        names: dict[str, str] = json.loads((run.path / LIST).read_text())
+    except FileNotFoundError:
+        return recipe
+    storage = open_storage(run.storage_url)
+    for key, name in names.items():
+        section, _, field = key.partition(".")
+        in_place = (recipe.get("kind"), key) in _IN_PLACE
+        where = f"{storage.url}/{name}" if in_place else str(_copy(storage, name, run.path.resolve()))
+        recipe = recipe | {section: recipe[section] | {field: where}}
+    return recipe
+
+
+def _named(recipe: Record, cwd: Path) -> dict[str, Path]:
+    """By key of the recipe, the files and folders of this machine."""
+    values = {
+        f"{section}.{field}": value
+        for section in _SECTIONS
+        for field, value in (recipe.get(section) or {}).items()
+        if isinstance(value, str) and value and (field == "source" or field.endswith("_weights"))
+    }
+    paths = {key: cwd / Path(value).expanduser() for key, value in values.items() if "://" not in value}
+    return {key: path for key, path in paths.items() if path.exists()}
+
+
+def _put(storage: Storage, path: Path) -> str:
+    """The name of a file or folder that is in the storage now."""
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    base = path if path.is_dir() else path.parent
+    hashes = {p.relative_to(base).as_posix(): _hash(p) for p in files}
+    content = json.dumps(hashes, indent=1).encode()
+    folder = f"{PREFIX}{hashlib.sha256(content).hexdigest()}"
+    name = f"{folder}/{path.name}"
+    if storage.read(f"{folder}.json") is None:
+        for p in files:
+            storage.upload(p, f"{name}/{p.relative_to(base).as_posix()}" if path.is_dir() else name)
+        storage.write(f"{folder}.json", json.dumps({"files": hashes, "folder": path.is_dir()}).encode())
+    return name
+
+
+def _copy(storage: Storage, name: str, root: Path) -> Path:
+    """On this machine, made once: several processes may come together, and each may be killed."""
+    target = root / name
+    if target.exists():
+        return target
+    listed = storage.read(f"{name.rpartition('/')[0]}.json")
+    if listed is None:
+        raise FileNotFoundError(f"{storage.url}/{name}")
+    entry: dict[str, Any] = json.loads(listed.data)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    for file in entry["files"]:
+        storage.download(f"{name}/{file}" if entry["folder"] else name, part / file if entry["folder"] else part)
+    try:
+        part.rename(target)
+    except OSError:  # another process was quicker
+        shutil.rmtree(part, ignore_errors=True)
+    return target
+
+
+def _hash(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as f:
+        while piece := f.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()

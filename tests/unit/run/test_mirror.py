@@ -1,0 +1,112 @@
+"""A run that is kept in a storage: what a launcher puts there and brings from there, and what another machine sees of it."""
+
+import json
+
+import pytest
+
+from podwright.errors import UserError
+from podwright.recipe.load import load
+from podwright.run import create, journal, listing, mirror
+from podwright.rundir import RunDir, append_jsonl, read_jsonl, recipe_of, write_json
+from podwright.storage import inputs, open_storage
+from podwright.storage.claim import Claim
+from podwright.storage.records import Recorder
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A recipe that names data and weights of this machine, as a run of it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for part in ("train", "test"):
+        (tmp_path / "data" / f"{part}.jsonl").write_text(json.dumps({"question": part, "answer": "#### 1"}) + "\n")
+    recipe = load("qwen3-tiny-arithmetic-grpo", ["data.source=data"])
+    return create.create(tmp_path / "runs" / "demo", recipe, "local", {"plan": 1})
+
+
+def trained(url, folder):
+    """What an attempt on some host leaves in the storage."""
+    host = RunDir(folder)
+    host.path.mkdir()
+    claim = Claim.take(open_storage(url), 1)
+    recorder = Recorder(host, claim)
+    append_jsonl(host.metrics, {"stage": "grpo", "step": 1})
+    write_json(host.exit(1), {"ending": "FINISHED", "step": 1, "detail": "", "fix": ""})
+    recorder.publish()
+    claim.release()
+
+
+def test_another_machine_sees_the_run_by_its_url(here, tmp_path, url):
+    kept = mirror.keep_in(here, url, 1.5, tmp_path)
+    assert kept.startswith(f"{url}/demo-") and here.storage_url == kept
+    trained(kept, tmp_path / "host")
+    assert mirror.bring(here) == ""
+    there = listing.find(tmp_path / "elsewhere", kept)
+    assert there.path == tmp_path / "elsewhere" / "demo"
+    for name in ("recipe.json", "plan.json", "journal.jsonl", "metrics.jsonl", "attempts/1/exit.json", "storage.json"):
+        assert (there.path / name).read_bytes() == (here.path / name).read_bytes(), name
+    journal.append(here, "submitting", attempt=1, handle={})
+    mirror.bring(here)
+    listing.find(tmp_path / "elsewhere", kept)
+    assert list(read_jsonl(there.journal)) == list(read_jsonl(here.journal))
+
+
+def test_local_data_is_uploaded_once_and_read_from_the_storage(here, tmp_path, bucket):
+    kept = mirror.keep_in(here, bucket.url, 1.5, tmp_path)
+    uploads = len([r for r in bucket.log if r.method == "POST"])
+    assert mirror.keep_in(here, bucket.url, 1.5, tmp_path) == kept
+    (here.path / inputs.LIST).unlink()  # killed before it was written down
+    mirror.keep_in(here, bucket.url, 1.5, tmp_path)
+    repeated = [r.object_name for r in bucket.log if r.method == "POST"][uploads:]
+    assert not repeated
+    there = mirror_elsewhere(here, tmp_path, kept)
+    (tmp_path / "data" / "train.jsonl").unlink()
+    source = inputs.localized(there, recipe_of(there))["data"]["source"]
+    assert source.startswith(str(there.path / "inputs"))
+    assert sorted(p.name for p in (there.path / "inputs").rglob("*.jsonl")) == ["test.jsonl", "train.jsonl"]
+    asked = len(bucket.log)
+    assert inputs.localized(there, recipe_of(there))["data"]["source"] == source and len(bucket.log) == asked
+
+
+def mirror_elsewhere(here, tmp_path, kept):
+    mirror.bring(here)
+    return mirror.fetch(kept, tmp_path / "elsewhere")
+
+
+def test_token_shards_are_read_in_the_storage_itself(tmp_path, url):
+    run = RunDir(tmp_path / "r")
+    run.path.mkdir()
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / "a.bin").write_bytes(b"1")
+    recipe = {"kind": "pretrain", "data": {"source": "shards"}, "model": {"name": "x"}}
+    write_json(run.storage, {"url": url})
+    name = inputs.upload(run, recipe, tmp_path, open_storage(url))["data.source"]
+    assert inputs.localized(run, recipe)["data"]["source"] == f"{open_storage(url).url}/{name}"
+    assert open_storage(url).read(f"{name}/a.bin").data == b"1"
+
+
+def test_a_run_that_went_on_elsewhere_is_refused_in_one_line(here, tmp_path, url):
+    kept = mirror.keep_in(here, url, 1.5, tmp_path)
+    there = mirror_elsewhere(here, tmp_path, kept)
+    journal.append(there, "stopping")
+    mirror.bring(there)
+    with pytest.raises(
+        UserError, match=r"run demo went on from another machine: .*; leave it to that machine, or type"
+    ):
+        mirror.bring(here)
+
+
+def test_a_name_that_another_run_has_here_is_not_overwritten(here, tmp_path, url):
+    kept = mirror.keep_in(here, url, 1.5, tmp_path)
+    mirror.bring(here)
+    (tmp_path / "elsewhere" / "demo").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"is another run, not in .*; type --runs DIR"):
+        mirror.fetch(kept, tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="there is no run in"):
+        mirror.fetch(kept[:-8] + "00000000", tmp_path / "none")
+
+
+def test_a_launcher_waits_for_no_storage_that_fails(here, tmp_path, bucket, monkeypatch):
+    mirror.keep_in(here, bucket.url, 1.5, tmp_path)
+    bucket.faults.status = 401
+    assert "failed (login: " in mirror.bring(here)
