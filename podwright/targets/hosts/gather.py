@@ -1,7 +1,8 @@
 """What comes back from hosts that share no folder: the ends of files that grow as they grow, all other files when they are complete.
 
 A file is taken when it is not as it was when it was last taken, and what a trainer has removed is removed here too. A checkpoint of many
-files appears under its name only with all of them. Whoever calls this holds the attempt's lock.
+files appears under its name only with all of them, and after the records of its steps, so that a host that is lost meanwhile leaves
+no checkpoint without them. Whoever calls this holds the attempt's lock.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ def ends(run: RunDir, number: int, ask: Ask, with_list: bool) -> dict[str, Any]:
             return answer
 
 
-def files(run: RunDir, number: int, host_number: int, host: Host, place: str, answer: dict[str, Any]) -> None:
-    """Take all that is new among the files that `answer` lists; `place` is the run's folder on the host."""
+def files(run: RunDir, number: int, host_number: int, host: Host, place: str, answer: dict[str, Any], ask: Ask) -> None:
+    """Take all that is new among the files that `answer` of `ask` lists; `place` is the run's folder on the host."""
     manifest = run.attempt(number) / "gathered.json"
     kept: dict[str, Stamps] = json.loads(manifest.read_text()) if manifest.exists() else {}
     before, there = kept.get(str(host_number), answer["shipped"]), answer["files"]
     new = [name for name, stamp in there.items() if before.get(name) != stamp and _is_below(name)]
-    taken = _take(run, number, host, place, new) if new else set()
+    taken = _take(run, number, host, place, new, ask) if new else set()
     for name in before.keys() - there.keys():
         _remove(run, name)
     stays = {name: stamp for name, stamp in there.items() if name in taken or before.get(name) == stamp}
@@ -68,7 +69,7 @@ def _put(path: Path, at: int, data: bytes) -> None:
         f.write(data)
 
 
-def _take(run: RunDir, number: int, host: Host, place: str, names: list[str]) -> set[str]:
+def _take(run: RunDir, number: int, host: Host, place: str, names: list[str], ask: Ask) -> set[str]:
     """Which of `names` have arrived."""
     staging = run.attempt(number) / "gathering"
     shutil.rmtree(staging, ignore_errors=True)
@@ -86,6 +87,7 @@ def _take(run: RunDir, number: int, host: Host, place: str, names: list[str]) ->
     # 1 and 2: a file has changed or gone while it was read, and comes with the next
     command = f"cd {shlex.quote(place)} && {{ tar -cf - --null -T -; [ $? -le 2 ]; }}"
     host.stream(command, lambda pipe: give(pipe, "\0".join(names)), read)
+    ends(run, number, ask, False)
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(_group(name), []).append(name)

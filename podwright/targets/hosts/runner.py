@@ -239,7 +239,7 @@ class HostRunner:
             return query({"from": None, "list": False})
         answer = gather.ends(run, number, query, with_files)
         if with_files and answer["record"]:
-            gather.files(run, number, host_number, host, str(Path(handle["attempt_dir"]).parents[1]), answer)
+            gather.files(run, number, host_number, host, str(Path(handle["attempt_dir"]).parents[1]), answer, query)
         return answer
 
 

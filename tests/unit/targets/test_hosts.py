@@ -1,5 +1,6 @@
 """Attempts on hosts, whatever the transport: their state from the keepers' answers, what comes back, and an attempt from start to end."""
 
+import base64
 import json
 import signal
 import socket
@@ -30,6 +31,7 @@ def answer(phase: str = "running", alive: bool = True, rebooted: bool = False, *
 NAMES = ("h1", "h2")
 SILENT = Trouble("host h2 does not answer", "switch it on", Ending.NO_CAPACITY)
 NOTHING = {"record": None}
+HERE = Host(Shell(), HomeTransport("here", "/"))
 LOST = {"kind": "lost", "host": "h2"}
 
 
@@ -145,14 +147,8 @@ def test_checkpoints_come_back_whole_and_what_was_removed_goes(tmp_path: Path) -
 
     def come(**shipped: list[int]) -> None:
         there = {p.relative_to(far).as_posix(): host_attempt.stamp(p) for p in far.rglob("*") if p.is_file()}
-        gather.files(
-            run,
-            1,
-            0,
-            Host(Shell(), HomeTransport("here", str(tmp_path))),
-            str(far),
-            {"files": there | missing, "shipped": shipped},
-        )
+        answer = {"files": there | missing, "shipped": shipped}
+        gather.files(run, 1, 0, HERE, str(far), answer, lambda _: {})
 
     missing: dict[str, list[int]] = {"checkpoints/4/gone-already": [1, 1], "../outside": [1, 1]}
     (far / "checkpoints/4").mkdir()
@@ -169,6 +165,27 @@ def test_checkpoints_come_back_whole_and_what_was_removed_goes(tmp_path: Path) -
     assert not (run.checkpoints / "2/state").exists() and (run.checkpoints / "2/b").read_text() == "mine", (
         "what has not changed is not taken"
     )
+
+
+def test_a_checkpoint_that_came_without_the_records_of_its_steps_is_not_kept(tmp_path: Path) -> None:
+    far, run = tmp_path / "far", RunDir(tmp_path / "r")
+    run.attempt(1).mkdir(parents=True)
+    (far / "checkpoints/2").mkdir(parents=True)
+    (far / "checkpoints/2/state").touch()
+    answer = {"files": {"checkpoints/2/state": host_attempt.stamp(far / "checkpoints/2/state")}, "shipped": {}}
+
+    def lost(_: object) -> dict:
+        raise Trouble("host here does not answer", "switch it on")
+
+    def records(_: object) -> dict:
+        assert not (run.checkpoints / "2").exists(), "records come first"
+        return {"tails": {"metrics.jsonl": base64.b64encode(b"{}\n").decode()}}
+
+    with pytest.raises(Trouble):
+        gather.files(run, 1, 0, HERE, str(far), answer, lost)
+    assert not (run.checkpoints / "2").exists()
+    gather.files(run, 1, 0, HERE, str(far), answer, records)
+    assert (run.checkpoints / "2/state").exists() and run.metrics.read_text() == "{}\n"
 
 
 @pytest.fixture
