@@ -10,15 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, RunDir, write_json
 from podwright.shell import Shell
-from podwright.targets.base import Allocation, AllocationState, Job, Polled, Process, Request
+from podwright.storage import open_storage
+from podwright.storage.claim import Claim, ClaimLost
+from podwright.targets.base import TRAIN_COMMAND, Allocation, AllocationState, Handle, Job, Polled, Process, Request
 from tests import sshd
+from tests.bucket import EmulatedBucket
 from tests.e2e.conftest import LAUNCH, Bench, wait_for
+from tests.e2e.trainer import figures, prepare, weights
 from tests.lab import cloud
 from tests.lab.target import LabProvisioner, LabSettings, LabTarget
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
+OUTAGE_S = 120.0
 METADATA = """
 import sys, urllib.request
 for key in sys.argv[1:]:
@@ -210,3 +215,76 @@ def test_a_run_continues_on_new_hosts_when_the_old_ones_are_taken_away(lab: clou
     assert ended == ["PREEMPTED", "FINISHED"] and sorted(set(bench.steps())) == list(range(1, 41))
     assert bench.events("allocation").count("allocation gone") >= 2 and lab.allocations() == []
     assert bench.path("checkpoint").read_text() == "40"
+
+
+class BucketRun:
+    """The tiny GRPO recipe as four processes on four hosts that share no disk; its state is kept in a bucket."""
+
+    def __init__(self, folder: Path, name: str, lab: cloud.Lab, bucket: EmulatedBucket):
+        self.lab, self.bucket, self.name = lab, bucket, name
+        compiled = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")  # nothing of the run
+        names = ("XLA_FLAGS", "OMP_NUM_THREADS", *compiled, *bucket.environment)
+        self.target = LabTarget(Shell(), "lab", LabSettings(root=str(lab.root), env=names))
+        overrides = ("mesh.fsdp=4", "data.num_test=4", "evaluation.batch_size=4", "training.max_steps=6")
+        self.run = prepare(folder / "runs" / name, *overrides)
+        write_json(self.run.storage, {"url": f"{bucket.url}/{name}"})
+
+    def allocate(self, number: int) -> Request:
+        request = self.target.provisioner.describe_request(self.run.path, 1.0, number, ())
+        self.target.provisioner.create(request)
+        return request
+
+    def start(self, attempt: int, request: Request, *options: str) -> Handle:
+        hosts = until(self.target.provisioner, request, AllocationState.READY).hosts
+        job = Job(self.run.path, attempt, self.run.path.parent, 1.0, command=(*TRAIN_COMMAND, *options))
+        return self.target.submit(self.target.render(job, hosts))
+
+    def finish(self, handle: Handle) -> None:
+        limit = time.monotonic() + 600
+        while (polled := self.target.poll(handle)).process is not Process.ENDED:
+            assert time.monotonic() < limit, polled
+            time.sleep(0.5)
+        log = self.run.log(handle["attempt"]).read_text()
+        assert json.loads(self.run.exit(handle["attempt"]).read_text())["ending"] == "FINISHED", log
+        assert self.target.release(handle).done
+
+    def committed(self, step: int) -> bool:
+        return bool(self.bucket.names(f"{self.name}/checkpoints/{step}/commit_success.txt"))
+
+
+@pytest.mark.long
+def test_grpo_on_hosts_that_share_no_disk_survives_their_loss_bit_for_bit(
+    lab: cloud.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with EmulatedBucket(host=lab.gateway) as bucket:
+        for name, value in bucket.environment.items():
+            monkeypatch.setenv(name, value)
+        calm, lossy = (BucketRun(tmp_path, name, lab, bucket) for name in ("calm", "lossy"))
+        first = calm.allocate(1)
+        calm.finish(calm.start(1, first))
+
+        handle = lossy.start(1, first)
+        wait_for(lambda: bool(bucket.names("lossy/start/commit_success.txt")), 400)
+        bucket.faults.status = 503
+        time.sleep(OUTAGE_S)
+        bucket.faults.only = lambda request: "checkpoints/4" in request.object_name  # what comes after is never saved
+        wait_for(lambda: lossy.committed(2), 400)
+        holder = json.loads(bucket.content("lossy/claim") or b"{}")
+        assert lossy.target.poll(handle).process is Process.RUNNING
+        lab.preempt(first.name)
+        until(lossy.target.provisioner, first, AllocationState.LOST)
+        lossy.target.provisioner.delete(first)
+        until(lossy.target.provisioner, first, AllocationState.GONE)
+        bucket.faults.status = 0
+        assert not lossy.committed(4)
+
+        second = lossy.allocate(2)
+        lossy.finish(lossy.start(2, second, "--allocation", second.name, "--takeover"))
+        late = Claim(open_storage(f"{bucket.url}/lossy"), holder["attempt"], holder["allocation"], holder["token"])
+        with pytest.raises(ClaimLost, match=r"attempt 2 has taken over storage .+: a write of attempt 1 is refused"):
+            late.check()
+        resumed = [json.loads(line) for line in lossy.run.events.read_text().splitlines() if '"resumed"' in line]
+        assert [event["step"] for event in resumed] == [2]
+        assert figures(lossy.run) == figures(calm.run)
+        assert weights(lossy.run) == weights(calm.run)
