@@ -11,16 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from podwright.cli.app import main
-from podwright.recipe.kinds import KINDS
 from podwright.run import drive, journal
 from podwright.rundir import RunDir
+from podwright.targets.base import Job
 from podwright.targets.settings.local import LocalSettings
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.targets.settings.ssh import SshSettings
 
-STANDIN = (sys.executable, str(Path(__file__).with_name("standin.py")), "{run_dir}", "--attempt", "{attempt}")
-for kind in list(KINDS.values()):
-    KINDS[kind.name] = replace(kind, command=STANDIN)
+STANDIN = str(Path(__file__).with_name("standin.py"))
+filled = Job.argv
+
+
+def with_standin(job: Job, python: str, run_dir: str) -> tuple[str, ...]:
+    """Where the trainer is started by this Python; machines of a target have a stand-in for Python itself."""
+    words = filled(job, python, run_dir)
+    trains = words[:3] == (sys.executable, "-m", "podwright.train")
+    return (sys.executable, STANDIN, *words[3:]) if trains else words
+
+
+Job.argv = with_standin
 
 drive.TICK_S = 0.05
 for settings, poll_s in ((LocalSettings, 0.05), (SlurmSettings, 0.2), (SshSettings, 0.5)):

@@ -104,6 +104,23 @@ class Hosts:
         daemon.wait()
         (self.root / f"{host}.log").write_bytes(b"")
 
+    def pause(self, host: str) -> None:
+        """No ssh gets through to the host, nor does an open connection; what runs on it goes on."""
+        self._signal_sshd(host, signal.SIGSTOP)
+
+    def unpause(self, host: str) -> None:
+        self._signal_sshd(host, signal.SIGCONT)
+
+    def _signal_sshd(self, host: str, number: int) -> None:
+        (init,) = Path(f"/proc/{self.daemons[host].pid}/task/{self.daemons[host].pid}/children").read_text().split()
+        namespace = os.readlink(f"/proc/{init}/ns/pid")
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                if os.readlink(path / "ns/pid") == namespace and (path / "comm").read_text().startswith("sshd"):
+                    os.kill(int(path.name), number)
+            except OSError:
+                continue
+
     def processes(self, what: str) -> list[int]:
         """Of both hosts, those that name `what` in their command."""
         found = []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jinja2
+
+from podwright.targets.base import Job
 
 _TEMPLATES = Path(__file__).with_name("templates")
 
@@ -20,3 +23,11 @@ def filled(name: str, values: dict[str, Any], **filters: Callable[[str], str]) -
     )
     environment.filters |= filters
     return environment.get_template(name).render(values)
+
+
+def command_line(job: Job) -> str:
+    """The job's command as words of shell, in which $python and $run are variables of the script."""
+    line = " ".join(map(shlex.quote, job.argv("\1", "\2")))
+    for mark, variable in (("\1", '"$python"'), ("\2", '"$run"')):
+        line = line.replace(f"'{mark}'", variable).replace(mark, f"'{variable}'")
+    return line

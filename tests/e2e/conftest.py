@@ -18,13 +18,15 @@ RECIPE = ("qwen3-tiny-arithmetic-grpo", "data.num_train=64", "model.name=qwen3-m
 class Bench:
     """Starts `podwright` processes in a folder of their own and reads what they leave there."""
 
+    launch = LAUNCH
+
     def __init__(self, folder: Path):
         self.folder = folder
         self.started: list[subprocess.Popen[str]] = []
 
     def start(self, *argv: str, **env: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, str(LAUNCH), *argv],
+            [sys.executable, str(self.launch), *argv],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(LAUNCH.parents[1]), **env},
             stdout=subprocess.PIPE,

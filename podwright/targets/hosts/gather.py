@@ -1,7 +1,8 @@
-"""What comes back from hosts that share no folder: the ends of files that grow as they grow, all other files when they are whole.
+"""What comes back from hosts that share no folder: the ends of files that grow as they grow, all other files when they are complete.
 
 A file is taken when it is not as it was when it was last taken, and what a trainer has removed is removed here too. A checkpoint of many
-files appears under its name only with all of them. Whoever calls this holds the attempt's lock.
+files appears under its name only with all of them, and after the records of its steps, so that a host that is lost meanwhile leaves
+no checkpoint without them. Whoever calls this holds the attempt's lock.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from podwright.rundir import RunDir, write_json
-from podwright.targets.hosts.host import Host, give
+from podwright.targets.hosts.host_attempt import GROWING
+from podwright.targets.hosts.transport import Host, give
 
-_GROWING = ("metrics.jsonl", "events.jsonl", "samples.jsonl")
 _OF_PROCESSES = ("log*.txt", "host-*.txt", "devices-*.csv", "stacks-*.txt")
 Stamps = dict[str, list[int]]
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
@@ -31,30 +32,30 @@ def known(run: RunDir, number: int) -> dict[str, int]:
     """The bytes that are here of each file that grows."""
     folder = run.attempt(number)
     logs = [f"attempts/{number}/{path.name}" for pattern in _OF_PROCESSES for path in folder.glob(pattern)]
-    return {name: (run.path / name).stat().st_size for name in (*_GROWING, *logs) if (run.path / name).is_file()}
+    return {name: (run.path / name).stat().st_size for name in (*GROWING, *logs) if (run.path / name).is_file()}
 
 
-def ends(run: RunDir, number: int, ask: Ask, whole: bool) -> dict[str, Any]:
-    """Ask until all that was there of growing files is here; the last answer."""
+def ends(run: RunDir, number: int, ask: Ask, with_list: bool) -> dict[str, Any]:
+    """Ask until all that was there of growing files is here; the last answer, with the list of complete files if wanted."""
     while True:
         have = known(run, number)
-        told = ask({"from": have, "list": whole})
-        for name, text in told.get("tails", {}).items():
-            if name in _GROWING or re.fullmatch(
+        answer = ask({"from": have, "list": with_list})
+        for name, text in answer.get("tails", {}).items():
+            if name in GROWING or re.fullmatch(
                 rf"attempts/{number}/(log|log-\d+|host-\d+|devices-\d+|stacks-\d+)\.(txt|csv)", name
             ):
                 _put(run.path / name, have.get(name, 0), base64.b64decode(text))
-        if not told.get("more"):
-            return told
+        if not answer.get("more"):
+            return answer
 
 
-def files(run: RunDir, number: int, host_number: int, host: Host, place: str, told: dict[str, Any]) -> None:
-    """Take all that is new among the files that `told` names; `place` is the run's folder on the host."""
+def files(run: RunDir, number: int, host_number: int, host: Host, place: str, answer: dict[str, Any], ask: Ask) -> None:
+    """Take all that is new among the files that `answer` of `ask` lists; `place` is the run's folder on the host."""
     manifest = run.attempt(number) / "gathered.json"
     kept: dict[str, Stamps] = json.loads(manifest.read_text()) if manifest.exists() else {}
-    before, there = kept.get(str(host_number), told["shipped"]), told["files"]
-    new = [name for name, stamp in there.items() if before.get(name) != stamp and _is_inside(name)]
-    taken = _take(run, number, host, place, new) if new else set()
+    before, there = kept.get(str(host_number), answer["shipped"]), answer["files"]
+    new = [name for name, stamp in there.items() if before.get(name) != stamp and _is_below(name)]
+    taken = _take(run, number, host, place, new, ask) if new else set()
     for name in before.keys() - there.keys():
         _remove(run, name)
     stays = {name: stamp for name, stamp in there.items() if name in taken or before.get(name) == stamp}
@@ -68,11 +69,11 @@ def _put(path: Path, at: int, data: bytes) -> None:
         f.write(data)
 
 
-def _take(run: RunDir, number: int, host: Host, place: str, names: list[str]) -> set[str]:
-    """Which of `names` are here now."""
+def _take(run: RunDir, number: int, host: Host, place: str, names: list[str], ask: Ask) -> set[str]:
+    """Which of `names` have arrived."""
     staging = run.attempt(number) / "gathering"
     shutil.rmtree(staging, ignore_errors=True)
-    wanted, came = set(names), set()
+    wanted, arrived = set(names), set()
 
     def read(pipe: IO[bytes]) -> None:
         with contextlib.suppress(tarfile.TarError), tarfile.open(fileobj=pipe, mode="r|") as tar:
@@ -81,19 +82,20 @@ def _take(run: RunDir, number: int, host: Host, place: str, names: list[str]) ->
                     (staging / member.name).parent.mkdir(parents=True, exist_ok=True)
                     with (staging / member.name).open("wb") as f:
                         shutil.copyfileobj(content, f)
-                    came.add(member.name)
+                    arrived.add(member.name)
 
     # 1 and 2: a file has changed or gone while it was read, and comes with the next
     command = f"cd {shlex.quote(place)} && {{ tar -cf - --null -T -; [ $? -le 2 ]; }}"
     host.stream(command, lambda pipe: give(pipe, "\0".join(names)), read)
+    ends(run, number, ask, False)
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(_group(name), []).append(name)
-    whole = {group for group, members in groups.items() if came.issuperset(members)}
-    for group in whole:
+    complete = {group for group, members in groups.items() if arrived.issuperset(members)}
+    for group in complete:
         _settle(staging / group, run.path / group)
     shutil.rmtree(staging, ignore_errors=True)
-    return {name for group in whole for name in groups[group]}
+    return {name for group in complete for name in groups[group]}
 
 
 def _group(name: str) -> str:
@@ -107,15 +109,15 @@ def _settle(staged: Path, path: Path) -> None:
     if staged.is_file() or not path.exists():
         staged.replace(path)
         return
-    for one in staged.rglob("*"):
-        if one.is_file():
-            target = path / one.relative_to(staged)
+    for part in staged.rglob("*"):
+        if part.is_file():
+            target = path / part.relative_to(staged)
             target.parent.mkdir(parents=True, exist_ok=True)
-            one.replace(target)
+            part.replace(target)
 
 
 def _remove(run: RunDir, name: str) -> None:
-    if not _is_inside(name):
+    if not _is_below(name):
         return
     path = run.path / name
     path.unlink(missing_ok=True)
@@ -126,5 +128,5 @@ def _remove(run: RunDir, name: str) -> None:
             folder.rmdir()
 
 
-def _is_inside(name: str) -> bool:
+def _is_below(name: str) -> bool:
     return bool(name) and not name.startswith("/") and ".." not in name.split("/")

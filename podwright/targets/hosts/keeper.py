@@ -1,4 +1,4 @@
-"""On a host of an ssh target: starts its processes of one attempt once every host has come, watches them, and ends them all when one
+"""On a host: starts its processes of one attempt once every host has come, watches them, and ends them all when one
 fails, a host is lost or somebody asks for it. The first host hears from the others over a connection each, and tells them.
 """
 
@@ -15,8 +15,8 @@ import subprocess
 import time
 
 from podwright.rundir import Record, write_json
-from podwright.targets.hosts import on_host
-from podwright.targets.hosts.on_host import HostAttempt
+from podwright.targets.hosts import host_attempt
+from podwright.targets.hosts.host_attempt import HostAttempt
 
 TICK_S = 0.1
 BEAT_S = 1.0
@@ -57,12 +57,12 @@ class Link:
             pass
         except OSError:
             self.closed = True
-        *whole, self._rest = self._rest.split(b"\n")
-        found = []
-        for line in whole:
+        *lines, self._rest = self._rest.split(b"\n")
+        messages = []
+        for line in lines:
             with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
-        return [message for message in found if isinstance(message, dict)]
+                messages.append(json.loads(line))
+        return [message for message in messages if isinstance(message, dict)]
 
     @property
     def lost(self) -> bool:
@@ -76,7 +76,7 @@ class Keeper:
     def __init__(self, place: HostAttempt, job: Record, token: str):
         self.place, self.number, self.job, self.token = place, place.host, job, token
         self.name = job["hosts"][place.host]
-        self.began = time.monotonic()
+        self.created = time.monotonic()
         self.phase = "joining"
         self.links: dict[int, Link] = {}
         self.strangers: list[Link] = []
@@ -85,11 +85,11 @@ class Keeper:
         self.codes: dict[str, int] = {}
         self.faults: list[Record] = []
         self.why = ""
-        self.tried = 0.0
+        self.last_try = 0.0
         self.stopping = False
         self.ending_since: float | None = None
         self.killed = False
-        self.beaten = 0.0
+        self.last_beat = 0.0
         self.server: socket.socket | None = None
 
     def keep(self) -> None:
@@ -121,7 +121,7 @@ class Keeper:
         if len(self.codes) < len(self.children) or (self.phase == "joining" and not self.faults and not self.stopping):
             return False
         if self.number:
-            self.tell_done()
+            self.announce_done()
             return self.phase == "over" or not self.links or self.links[0].lost
         return all(n in self.done or link.lost for n, link in self.links.items())
 
@@ -129,7 +129,7 @@ class Keeper:
         if self.number and self.phase != "over" and not self.faults and not self.stopping:
             self.faults.append({"kind": "lost", "host": self.job["hosts"][0]})
         self.phase = "ended"
-        on_host.sweep([child.pid for child in self.children.values()])
+        host_attempt.sweep([child.pid for child in self.children.values()])
         self.write()
         for link in self.links.values():
             link.say({"over": True, "faults": self.faults})
@@ -139,10 +139,10 @@ class Keeper:
             self.server.close()
 
     def write(self) -> None:
-        ranks = {str(n): [child.pid, on_host.started(child.pid)] for n, child in self.children.items()}
+        ranks = {str(n): [child.pid, host_attempt.started(child.pid)] for n, child in self.children.items()}
         known = self.place.record().get("ranks", {})
-        me = {"pid": os.getpid(), "started": on_host.started(os.getpid()), "boot": on_host.boot()}
-        told = {
+        me = {"pid": os.getpid(), "started": host_attempt.started(os.getpid()), "boot": host_attempt.boot_id()}
+        status = {
             "phase": self.phase,
             "codes": self.codes,
             "fault": worst(self.faults),
@@ -151,7 +151,7 @@ class Keeper:
         }
         write_json(
             self.place.record_path,
-            {**me, **told, "ranks": {n: known.get(n, who) for n, who in ranks.items()}, "missing": self.missing()},
+            {**me, **status, "ranks": {n: known.get(n, rank) for n, rank in ranks.items()}, "missing": self.missing()},
         )
 
     def missing(self) -> list[str]:
@@ -167,7 +167,7 @@ class Keeper:
             for link in self.links.values():
                 link.say({"go": True})
             self.start()
-        elif time.monotonic() - self.began > JOIN_S:
+        elif time.monotonic() - self.created > JOIN_S:
             if self.number == 0:
                 self.fail(
                     {"kind": "absent", "host": self.name, "port": self.job["control"], "why": ", ".join(self.missing())}
@@ -197,9 +197,9 @@ class Keeper:
                 self.strangers.remove(link)
 
     def connect(self) -> None:
-        if self.links or time.monotonic() - self.tried < 0.5:
+        if self.links or time.monotonic() - self.last_try < 0.5:
             return
-        self.tried = time.monotonic()
+        self.last_try = time.monotonic()
         try:
             self.links[0] = Link(socket.create_connection((self.job["address"], self.job["control"]), timeout=5))
             self.links[0].say({"token": self.token, "host": self.number})
@@ -283,7 +283,7 @@ class Keeper:
     def kill(self) -> None:
         if not self.killed:
             self.killed = True
-            on_host.sweep([child.pid for child in self.children.values()])
+            host_attempt.sweep([child.pid for child in self.children.values()])
 
     def signal(self, number: int) -> None:
         for child in self.children.values():
@@ -291,12 +291,12 @@ class Keeper:
                 child.send_signal(number)
 
     def beat(self) -> None:
-        if time.monotonic() - self.beaten > BEAT_S:
-            self.beaten = time.monotonic()
+        if time.monotonic() - self.last_beat > BEAT_S:
+            self.last_beat = time.monotonic()
             for link in self.links.values():
                 link.say({})
 
-    def tell_done(self) -> None:
+    def announce_done(self) -> None:
         for link in self.links.values():
             if 0 not in self.done:
                 link.say({"done": True, "faults": self.faults})

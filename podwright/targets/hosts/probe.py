@@ -1,4 +1,4 @@
-"""Asks the hosts of an ssh target before a run: whether they can be reached and could start it, and what they are."""
+"""Asks the hosts of a target before a run: whether they can be reached and could start it, and what they are."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.rundir import Record
 from podwright.targets.base import Remark, facts_in
-from podwright.targets.hosts.host import Host, Trouble, of_each, pack_code, setup_failed
-from podwright.targets.settings.ssh import SshSettings
+from podwright.targets.hosts.package import pack_code
+from podwright.targets.hosts.runner import HostProfile
+from podwright.targets.hosts.transport import Host, Trouble, of_each, setup_failed
 
 _LEAST_FREE = 10 << 30
 _SKEW_S = 10.0
@@ -29,45 +30,47 @@ print(json.dumps({"host": "", "python": sys.version_info[:2], "lacks": lacks, "f
 """
 
 
-def check(own: SshSettings, hosts: Sequence[Host], python: str) -> list[Remark]:
+def check(profile: HostProfile, hosts: Sequence[Host]) -> list[Remark]:
     """What stands in the way of a run on the hosts as they are now."""
-    probe = Path(own.runs) / f".podwright-{secrets.token_hex(4)}" if own.runs else None
+    probe = Path(profile.runs) / f".podwright-{secrets.token_hex(4)}" if profile.runs else None
     if probe is not None:
         if not probe.parent.is_dir():
-            fix = f"type `mkdir -p {shlex.quote(own.runs)}`, or mend runs"
-            return [Remark("error", f"runs={own.runs}: there is no such folder here", fix)]
+            fix = f"type `mkdir -p {shlex.quote(profile.runs)}`, or mend runs"
+            return [Remark("error", f"runs={profile.runs}: there is no such folder here", fix)]
         probe.touch()
-    folder = own.runs or own.folder
-    asked = shlex.join(["-c", _PROBE, own.runs or own.folder.removeprefix("~/"), str(probe or "")])
+    folder = profile.runs or profile.folder
+    script = shlex.join(["-c", _PROBE, profile.runs or profile.folder.removeprefix("~/"), str(probe or "")])
     begin = time.time()
     try:
-        answers = of_each(hosts, lambda _, host: facts_in(host.call(prepared(own, f"cd && exec {python} {asked}"))))
+        answers = of_each(
+            hosts, lambda _, host: facts_in(host.call(prepared(profile, f"cd && exec {profile.python_word} {script}")))
+        )
     finally:
         if probe is not None:
             probe.unlink()
-    found, took = [], time.time() - begin
+    remarks, took = [], time.time() - begin
     for host, answer in zip(hosts, answers, strict=True):
         if isinstance(answer, Trouble):
-            found.append(Remark("error", answer.what, answer.fix))
+            remarks.append(Remark("error", answer.what, answer.fix))
         elif answer:
-            found += _of_host(host.name, folder, answer[-1])
+            remarks += _of_host(host.name, folder, answer[-1])
             skew = abs(answer[-1]["time"] - begin)
             if skew > _SKEW_S + took:
-                found.append(
+                remarks.append(
                     Remark(
                         "warning",
                         f"the clock of host {host.name} is {skew:.0f} s off",
                         "have it follow an NTP server there",
                     )
                 )
-    return found or [Remark("info", f"{len(hosts)} host(s) answer, and have what starts a run")]
+    return remarks or [Remark("info", f"{len(hosts)} host(s) answer, and have what starts a run")]
 
 
 def _of_host(name: str, folder: str, facts: Record) -> list[Remark]:
-    found = []
+    remarks = []
     if tuple(facts["python"]) < _OLDEST:
         version = ".".join(map(str, facts["python"]))
-        found.append(
+        remarks.append(
             Remark(
                 "error",
                 f"host {name} has Python {version}, and 3.11 is needed",
@@ -76,46 +79,44 @@ def _of_host(name: str, folder: str, facts: Record) -> list[Remark]:
         )
     if facts["lacks"]:
         fix = "install the trainer's packages there (pip install -e '.[torch]' in podwright's clone), or set python of the target to theirs"
-        found.append(Remark("error", f"the Python of host {name} lacks {', '.join(facts['lacks'])}", fix))
+        remarks.append(Remark("error", f"the Python of host {name} lacks {', '.join(facts['lacks'])}", fix))
     if facts["free"] < _LEAST_FREE:
         free = f"host {name}: {facts['free'] / (1 << 30):.1f} GiB are free for {folder}"
-        found.append(
+        remarks.append(
             Remark("warning", free, "free some: a checkpoint holds weights and optimizer, and several are kept")
         )
     if not facts["sees"]:
         fix = "mount the same folder there, or take runs out of the target: runs are then brought to the hosts"
-        found.append(Remark("error", f"host {name} does not see in {folder} what is written here", fix))
-    return found
+        remarks.append(Remark("error", f"host {name} does not see in {folder} what is written here", fix))
+    return remarks
 
 
-def probe_hosts(own: SshSettings, hosts: Sequence[Host], python: str, arguments: list[str]) -> list[Record]:
-    """What each host tells of itself, of the others' names and of the network between them, all at the same time."""
-    home = f"{own.folder.removeprefix('~/')}/check-{secrets.token_hex(4)}"
-    places = [own.address or hosts[0].address, *(host.address for host in hosts[1:])]
+def probe_hosts(profile: HostProfile, hosts: Sequence[Host], address: str, arguments: list[str]) -> list[Record]:
+    """Facts of each host, of the names by which it knows the others and of the network between them; all hosts at the same time."""
+    home = f"{profile.folder.removeprefix('~/')}/check-{secrets.token_hex(4)}"
+    places = [address or hosts[0].address, *(host.address for host in hosts[1:])]
     meet = f"{places[0]}:{12000 + secrets.randbelow(20_000)}"
-    if not own.runs:  # runs will not be where they are kept here
+    if not profile.runs:  # runs will not be where they are kept here
         arguments = [
-            own.folder.removeprefix("~/") if before == "--folder" else word
+            profile.folder.removeprefix("~/") if before == "--folder" else word
             for before, word in pairwise(["", *arguments])
         ]
     given = [*arguments, *(word for place in places for word in ("--peer", place)), "--meet", meet]
 
     def ask(number: int, host: Host) -> Record:
         path = ""
-        if not own.runs:
+        if not profile.runs:
             host.ship(home, pack_code)
             path = f"export PYTHONPATH={'' if home.startswith('/') else '$PWD/'}{shlex.quote(home)}/code; "
-        tell = f"{python} -m podwright.train facts --rank {number} {shlex.join(given)}"
+        command = f"{profile.python_word} -m podwright.train facts --rank {number} {shlex.join(given)}"
         try:
-            told = facts_in(host.call(prepared(own, f"cd && {path}exec {tell}"), seconds=300))
+            facts = facts_in(host.call(prepared(profile, f"cd && {path}exec {command}"), limit_s=300))
         finally:
-            if not own.runs:
+            if not profile.runs:
                 host.call(f"rm -rf {shlex.quote(home)}")
-        if not told:
-            raise Trouble(
-                f"host {host.name} has told nothing of itself", "type `podwright target check` with the target's name"
-            )
-        return told[-1] | {"host": host.name}
+        if not facts:
+            raise Trouble(f"host {host.name} printed no facts", "type `podwright target check` with the target's name")
+        return facts[-1] | {"host": host.name}
 
     answers = of_each(hosts, ask)
     for answer in answers:
@@ -124,7 +125,9 @@ def probe_hosts(own: SshSettings, hosts: Sequence[Host], python: str, arguments:
     return [answer for answer in answers if not isinstance(answer, Trouble)]
 
 
-def prepared(own: SshSettings, command: str) -> str:
+def prepared(profile: HostProfile, command: str) -> str:
     """`command` after the target's lines of setup, in the shell that they are for."""
-    failed = (f"{{ {line}\n}} < /dev/null >&2 || {{ echo {setup_failed(line)} >&2; exit 1; }}" for line in own.setup)
+    failed = (
+        f"{{ {line}\n}} < /dev/null >&2 || {{ echo {setup_failed(line)} >&2; exit 1; }}" for line in profile.setup
+    )
     return f"exec bash -c {shlex.quote(chr(10).join([*failed, command]))}"

@@ -5,17 +5,21 @@ A process of its own, so that a launcher that is killed meanwhile leaves no half
 
 from __future__ import annotations
 
+import importlib
 import json
 import secrets
 import shlex
 import sys
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from podwright.rundir import RunDir, recipe_of, write_json
+from podwright.errors import UserError
+from podwright.rundir import Ending, Record, RunDir, recipe_of, write_json
 from podwright.shell import Shell
-from podwright.targets.hosts.host import Host, Trouble, of_each, pack_code
+from podwright.targets.hosts.package import pack_code
+from podwright.targets.hosts.transport import Host, Trouble, of_each
 
 # Of the run's directory what a trainer neither reads nor writes, and earlier attempts.
 _STAYS = ("journal.jsonl", "launcher.lock", "trainer.lock", "report", "trackers", "latest", "attempts")
@@ -24,48 +28,52 @@ _STAYS = ("journal.jsonl", "launcher.lock", "trainer.lock", "report", "trackers"
 def main() -> int:
     folder = Path(sys.argv[1])
     order = json.loads((folder / "order.json").read_text())
+    shell, connect = Shell(), importlib.import_module(order["transport"]).connect
+    hosts = [Host(shell, connect(record)) for record in order["handle"]["hosts"]]
+    outcome: Record = {}
     try:
-        start(folder, order)
-    except Trouble as e:
-        print(e.said)  # for whoever looks into ssh.txt
-        write_json(folder / "submit.json", {"ending": str(e.ending), "detail": e.what, "fix": e.fix})
+        inputs = [] if order["handle"]["shared"] else _inputs(order)
+        brought = of_each(hosts, lambda number, host: _bring(number, host, folder, order, inputs))
+        outcome["unreached"] = [h.name for h, answer in zip(hosts, brought, strict=True) if isinstance(answer, Trouble)]
+        _raise_first(brought)
+        start(hosts, folder, order, shell)
+    except UserError as e:
+        ending = Ending.BAD_INPUT
+        if isinstance(e, Trouble):
+            ending = e.ending
+            print(e.stderr)  # for whoever reads start.txt
+        write_json(folder / "submit.json", outcome | {"ending": str(ending), "detail": e.what, "fix": e.fix})
         return 1
-    write_json(folder / "submit.json", {})
+    write_json(folder / "submit.json", outcome)
     return 0
 
 
-def start(folder: Path, order: dict[str, Any]) -> None:
-    handle, shell = order["handle"], Shell()
-    hosts = [Host(shell, name, handle["ssh"]) for name in handle["hosts"]]
-    run = RunDir(Path(handle["run_dir"]))
-    inputs = [] if handle["shared"] else _inputs(recipe_of(run), Path(order["cwd"]))
-    _all(of_each(hosts, lambda number, host: _bring(number, host, run, folder, order, inputs)))
-    given = json.dumps({"token": secrets.token_hex(16), "env": shell.variables(order["env"])})
-    attempt = shlex.quote(handle["attempt_dir"])
+def start(hosts: Sequence[Host], folder: Path, order: Record, shell: Shell) -> None:
+    """Start a keeper on every host, unless somebody asked for a stop."""
+    attempt = shlex.quote(order["handle"]["attempt_dir"])
+    stdin = json.dumps({"token": secrets.token_hex(16), "env": shell.variables(order["env"])}) + "\n"
     if (folder / "stop").exists():
         return
-    _all(
-        of_each(
-            hosts,
-            lambda number, host: print(
-                host.call(f"cd {attempt} && exec bash start.sh {number}", given + "\n", None), end=""
-            ),
-        )
-    )
+
+    def begin(number: int, host: Host) -> None:
+        print(host.call(f"cd {attempt} && exec bash start.sh {number}", stdin, None), end="")
+
+    _raise_first(of_each(hosts, begin))
     if (folder / "stop").exists():
-        of_each(hosts, lambda number, host: host.call(f"touch {attempt}/stop"))
+        _raise_first(of_each(hosts, lambda number, host: host.call(f"touch {attempt}/stop")))
 
 
-def _all(answers: list[Any]) -> None:
+def _raise_first(answers: Sequence[object]) -> None:
     if failed := next((answer for answer in answers if isinstance(answer, Trouble)), None):
         raise failed
 
 
-def _bring(number: int, host: Host, run: RunDir, folder: Path, order: dict[str, Any], inputs: list[str]) -> None:
+def _bring(number: int, host: Host, folder: Path, order: Record, inputs: list[str]) -> None:
     """First an end to what an earlier attempt, given up while nobody could reach this host, may have left there."""
     handle = order["handle"]
+    run = RunDir(Path(handle["run_dir"]))
     marks = f"{shlex.quote(str(Path(handle['attempt_dir']).parent))}/*/host-{number}.sh"
-    host.call(f'for one in {marks}; do [ ! -e "$one" ] || (cd "${{one%/*}}" && sh "${{one##*/}}" end); done')
+    host.call(f'for mark in {marks}; do [ ! -e "$mark" ] || (cd "${{mark%/*}}" && sh "${{mark##*/}}" end); done')
     if handle["shared"]:
         return
     work = f"work/runs/{run.name}"
@@ -83,8 +91,12 @@ def _bring(number: int, host: Host, run: RunDir, folder: Path, order: dict[str, 
     host.ship(handle["home"], pack)
 
 
-def _inputs(recipe: dict[str, Any], cwd: Path) -> list[str]:
-    """Files and folders that the recipe names from where the run was started."""
+def _inputs(order: Record) -> list[str]:
+    return inputs_of(recipe_of(RunDir(Path(order["handle"]["run_dir"]))), Path(order["cwd"]))
+
+
+def inputs_of(recipe: dict[str, Any], cwd: Path) -> list[str]:
+    """Files and folders that the recipe names from `cwd`, where the run was started."""
     named = {
         f"{section}.{key}": value
         for section in ("model", "data", "aligner", "encoders")
@@ -92,9 +104,10 @@ def _inputs(recipe: dict[str, Any], cwd: Path) -> list[str]:
         if isinstance(value, str) and (key == "source" or key.endswith("_weights"))
     }
     named |= {
-        f"rewards[{n}].function": one["function"].partition(":")[0] for n, one in enumerate(recipe.get("rewards") or [])
+        f"rewards[{n}].function": reward["function"].partition(":")[0]
+        for n, reward in enumerate(recipe.get("rewards") or [])
     }
-    found = []
+    paths = []
     for key, value in named.items():
         if not value or value.startswith(("/", "~")) or not (cwd / value).exists():
             continue
@@ -103,8 +116,8 @@ def _inputs(recipe: dict[str, Any], cwd: Path) -> list[str]:
                 f"{key}={value} is above the folder that is brought to the hosts",
                 "give a path that every host has, beginning with /",
             )
-        found.append(value)
-    return found
+        paths.append(value)
+    return paths
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/bin/bash
-# One process of the trainer: $1 is its number, $2 that on its host.
+# One process of the attempt: $1 is its number, $2 that on its host.
 rank=$1 local=$2 size={{ tasks }}
 run=$(cd "$(dirname "$0")/../.." && pwd)
+python={{ python }}
 echo "podwright: process $rank of $size on $(hostname)"
 {% include "variables.sh" %}
 {% for variable in environment -%}

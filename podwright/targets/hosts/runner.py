@@ -1,0 +1,295 @@
+"""Attempts on hosts, for any target that has some: each host has a keeper of its own (keeper.py), so that an attempt ends as a
+unit whether or not a launcher is alive.
+
+Hosts share a folder with this machine (`runs`), or the run is brought to each of them and what it writes comes back (gather.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import shlex
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.rundir import Ending, Record, RunDir, write_json
+from podwright.shell import Shell
+from podwright.targets import alive, scripts
+from podwright.targets.base import Handle, Job, Polled, Process, Released, Rendered, Stopped
+from podwright.targets.hosts import gather, status
+from podwright.targets.hosts.transport import Connect, Host, Transport, Trouble, of_each, setup_failed
+
+GATHER_EVERY_S = 15.0  # for complete files
+STOP_LIMIT_S = 20.0  # for a host to confirm a stop
+
+
+@dataclass(frozen=True)
+class HostProfile:
+    """How hosts are used; the keys are those of a target's settings."""
+
+    setup: Sequence[str] = ()
+    """lines of shell before the command"""
+    python: str = "python3"
+    runs: str = ""
+    """a folder that hosts and this machine share; "": the run is brought to each host"""
+    folder: str = "~/.podwright"
+    """where a run is on hosts that share none"""
+    env: Sequence[str] = ()
+    """names of variables of this shell that the processes get"""
+    tasks_per_node: int = 1
+    gpus_per_node: int = 0
+
+    @property
+    def python_word(self) -> str:
+        """A word of shell."""
+        home = self.python.startswith("~/")
+        return f'"$HOME"/{shlex.quote(self.python[2:])}' if home else shlex.quote(self.python)
+
+
+class HostRunner:
+    """All of a target but what its hosts are: `render` of a subclass says that, by `render_on`."""
+
+    def __init__(self, shell: Shell, profile: HostProfile, connect: Connect, poll_s: float):
+        self._shell = shell
+        self._profile = profile
+        self._connect = connect
+        self._poll_s = poll_s
+        self._last_poll: tuple[Handle, float, Polled] | None = None
+        self._last_gather = 0.0
+
+    def render_on(self, transports: Sequence[Transport], job: Job, target: Record, address: str = "") -> Rendered:
+        """`target`: its `identity`, for the handle. `address`: of the first host as the others reach it; "": as this machine does."""
+        run, profile = RunDir(job.run_dir), self._profile
+        folder, shared = run.attempt(job.attempt), bool(profile.runs)
+        identity = zlib.crc32(f"{job.run_dir} {job.created}".encode())
+        home = f"{profile.folder.removeprefix('~/')}/{run.name}-{identity:08x}"
+        port = 12000 + 2 * (zlib.crc32(f"{home} {job.attempt}".encode()) % 10_000)
+        address = address or transports[0].address
+        per_node = job.processes_per_host or profile.tasks_per_node
+        num_processes = per_node * len(transports)
+        values = {
+            "number": job.attempt,
+            "name": run.name,
+            "shared": shared,
+            "cwd": shlex.quote(str(job.cwd)),
+            "setup": profile.setup,
+            "address": shlex.quote(address),
+            "port": port,
+            "python": profile.python_word,
+            "tasks": num_processes,
+            "per_node": per_node,
+            "cpus": f"$(( ($(nproc) + {per_node - 1}) / {per_node} ))" if per_node > 1 else "$(nproc)",
+            "several": num_processes > 1,
+            "gpus": profile.gpus_per_node,
+            "environment": [shlex.quote(f"{name}={value}") for name, value in job.environment.items()],
+            "command": scripts.command_line(job),
+        }
+        files = {
+            folder / script: scripts.filled(script, values, failed=setup_failed)
+            for script in ("start.sh", "process.sh")
+        }
+        plan = {
+            "hosts": [transport.name for transport in transports],
+            "address": address,
+            "control": port + 1,
+            "per_node": per_node,
+            "shared": shared,
+        }
+        files[folder / "job.json"] = json.dumps(plan, indent=1) + "\n"
+        on_host = folder if shared else RunDir(Path(home, "work", "runs", run.name)).attempt(job.attempt)
+        handle = {
+            "run_dir": str(job.run_dir),
+            "attempt": job.attempt,
+            "processes": num_processes,
+            "hosts": [transport.record for transport in transports],
+            "shared": shared,
+            "home": home,
+            "attempt_dir": str(on_host),
+            **target,
+        }
+        argv = (sys.executable, "-m", "podwright.targets.hosts.start", str(folder))
+        return Rendered(argv, job.cwd, handle, files=files)
+
+    def submit(self, rendered: Rendered) -> Handle:
+        self._last_poll = None
+        run, number = _place(rendered.handle)
+        folder = run.attempt(number)
+        folder.mkdir(parents=True)
+        for path, text in rendered.files.items():
+            path.write_text(text)
+        order = {
+            "handle": rendered.handle,
+            "transport": self._connect.__module__,
+            "cwd": str(rendered.cwd),
+            "env": list(self._profile.env),
+            "files": [path.name for path in rendered.files],
+        }
+        write_json(folder / "order.json", order)
+        _point_at(run, number)
+        with alive.held(run.alive(number)) as lock:
+            child = self._shell.start(
+                rendered.argv, cwd=rendered.cwd, env=rendered.env, log=folder / "start.txt", keep_open=(lock,)
+            )
+        self._shell.wait(child)
+        return rendered.handle
+
+    def poll(self, handle: Handle) -> Polled:
+        if self._last_poll and self._last_poll[0] == handle and time.monotonic() - self._last_poll[1] < self._poll_s:
+            return self._last_poll[2]
+        polled = self._poll(handle)
+        self._last_poll = (handle, time.monotonic(), polled) if polled.process is Process.RUNNING else None
+        return polled
+
+    def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
+        run, number = _place(handle)
+        if process >= (count := handle["processes"]):
+            raise UserError(f"--process {process}: there are {count}", f"type 0 to {count - 1}")
+        self.poll(handle)  # which brings what is new
+        return run.log_since(number, since, process)
+
+    def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
+        """Acknowledged when every host has the order, or nothing was started."""
+        run, number = _place(handle)
+        self._last_poll = None
+        signs = ["stop", "kill"] if force else ["stop"]
+        if not run.attempt(number).is_dir():
+            return Stopped(True)
+        for sign in signs:
+            (run.attempt(number) / sign).touch()  # by which start.py knows, if it is still at work
+        attempt = shlex.quote(handle["attempt_dir"])
+        command = f"cd {attempt} 2> /dev/null || exit 0; touch {' '.join(signs)}"
+        answers = of_each(self._hosts(handle), lambda _, host: host.call(command, limit_s=STOP_LIMIT_S))
+        reason = _reason(answers)
+        return Stopped(not reason, reason)
+
+    def release(self, handle: Handle) -> Released:
+        """End what is left and remove what was brought; done when every host has confirmed.
+
+        A host that was lost, or never reached, is not waited for: its keeper ends by itself, and the next start on it ends what is left.
+        Its copy of the run stays there, since its results have not come back.
+        """
+        run, number = _place(handle)
+        folder = run.attempt(number)
+        lost = {*_read(folder / "ended.json").get("lost", []), *_read(folder / "submit.json").get("unreached", [])}
+        attempt, home = shlex.quote(handle["attempt_dir"]), shlex.quote(handle["home"])
+
+        def free(host_number: int, host: Host) -> None:
+            if host.name in lost:
+                return
+            end = f"[ ! -e host-{host_number}.sh ] || sh host-{host_number}.sh end"
+            remove = "" if handle["shared"] else f"; cd && rm -rf {home}"
+            host.call(f"if cd {attempt} 2> /dev/null; then {end}; fi{remove}")
+
+        reason = _reason(of_each(self._hosts(handle), free))
+        return Released(not reason, reason)
+
+    def _hosts(self, handle: Handle) -> list[Host]:
+        return [Host(self._shell, self._connect(record)) for record in handle["hosts"]]
+
+    def _poll(self, handle: Handle) -> Polled:
+        run, number = _place(handle)
+        folder = run.attempt(number)
+        if not folder.is_dir():
+            return Polled(Process.ABSENT)
+        if alive.is_held(run.alive(number)):
+            return Polled(Process.RUNNING, waiting="Starting: the run is being brought to its hosts")
+        if ended := _read(folder / "ended.json"):
+            return status.from_record(ended)
+        if "ending" in (refused := _read(folder / "submit.json")):
+            ending = Ending(refused["ending"])
+            return Polled(Process.ENDED, ending=ending, detail=refused["detail"], fix=refused["fix"], bootstrap=True)
+        with _locked(folder / "gather.lock") as acquired:
+            if not acquired:
+                return Polled(Process.RUNNING, waiting="Gathering: another podwright is at it")
+            return self._query(handle)
+
+    def _query(self, handle: Handle) -> Polled:
+        run, number = _place(handle)
+        hosts = self._hosts(handle)
+        with_files = not handle["shared"] and time.monotonic() - self._last_gather > GATHER_EVERY_S
+        answers = of_each(hosts, lambda n, host: self._bring_back(handle, n, host, with_files))
+        if with_files:
+            self._last_gather = time.monotonic()
+        polled = status.combined([host.name for host in hosts], answers)
+        if polled.process is not Process.ENDED:
+            return polled
+        lost = [host.name for host, answer in zip(hosts, answers, strict=True) if isinstance(answer, Trouble)]
+        if not handle["shared"]:
+
+            def last(n: int, host: Host) -> None:
+                if host.name not in lost:
+                    self._bring_back(handle, n, host, True)
+
+            if reason := _reason(of_each(hosts, last)):
+                return Polled(Process.RUNNING, waiting=f"Gathering: {reason}")
+        write_json(run.attempt(number) / "ended.json", status.to_record(polled) | {"lost": lost})
+        return polled
+
+    def _bring_back(self, handle: Handle, host_number: int, host: Host, with_files: bool) -> Record:
+        """The answer of the host's keeper; of hosts that share no folder, everything that is new there comes here."""
+        run, number = _place(handle)
+        query = _query_to(handle, host_number, host)
+        if handle["shared"]:
+            return query({"from": None, "list": False})
+        answer = gather.ends(run, number, query, with_files)
+        if with_files and answer["record"]:
+            gather.files(run, number, host_number, host, str(Path(handle["attempt_dir"]).parents[1]), answer, query)
+        return answer
+
+
+def _query_to(handle: Handle, host_number: int, host: Host) -> Callable[[Record], Record]:
+    known = f"cd {shlex.quote(handle['attempt_dir'])} 2> /dev/null && [ -e host-{host_number}.sh ]"
+    command = f"{known} || {{ echo '{{\"record\": null}}'; exit; }}; exec sh host-{host_number}.sh status"
+
+    def query(question: Record) -> Record:
+        try:
+            answer: Record = json.loads(host.call(command, json.dumps(question) + "\n"))
+        except ValueError:
+            raise Trouble(
+                f"host {host.name} has answered nothing that can be read", "look at its disk", Ending.CRASHED
+            ) from None
+        return answer
+
+    return query
+
+
+def _reason(answers: Sequence[object]) -> str:
+    """Why hosts have not answered; "" when all have."""
+    return "; ".join(f"{answer.what}; {answer.fix}" for answer in answers if isinstance(answer, Trouble))
+
+
+def _place(handle: Handle) -> tuple[RunDir, int]:
+    return RunDir(Path(handle["run_dir"])), handle["attempt"]
+
+
+def _read(path: Path) -> Record:
+    try:
+        record: Record = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    return record
+
+
+def _point_at(run: RunDir, number: int) -> None:
+    part = run.path / f"latest.{number}.part"
+    part.unlink(missing_ok=True)
+    part.symlink_to(f"attempts/{number}")
+    part.replace(run.path / "latest")
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Whether nobody else has it."""
+    with path.open("w") as f:
+        try:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True

@@ -1,0 +1,113 @@
+"""Hosts over ssh: the options of every call, one shared connection a host, and what ssh's own messages mean to a user."""
+
+from __future__ import annotations
+
+import shlex
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from podwright.rundir import Ending, Record
+from podwright.shell import Shell
+from podwright.targets.hosts.transport import StderrRule, Trouble, explained, last_line
+
+_OPTIONS = {
+    "BatchMode": "yes",  # a question would never be answered
+    "ConnectTimeout": "10",
+    "ServerAliveInterval": "5",
+    "ServerAliveCountMax": "3",
+    "ControlMaster": "auto",
+    "ControlPersist": "60",
+}
+_UNREACHED: tuple[StderrRule, ...] = (
+    StderrRule(
+        r"Could not resolve hostname|Name or service not known",
+        "host {host} is not known here",
+        "mend hosts of the target, or give {host} an entry in ~/.ssh/config",
+    ),
+    StderrRule(
+        r"connect to host .* Connection refused",
+        "host {host} refuses connections at port {port}",
+        "start sshd there, or write the right port: {host}:PORT",
+        Ending.NO_CAPACITY,
+    ),
+    StderrRule(
+        r"Connection timed out|No route to host|Network is unreachable|Host is down|Operation timed out",
+        "host {host} does not answer",
+        "see whether it is switched on and the network leads there, then try again",
+        Ending.NO_CAPACITY,
+    ),
+    StderrRule(
+        r"Permission denied \((?=\w)",
+        "host {host} takes none of your keys",
+        "type: ssh-copy-id{port_option} {login}; a key with a passphrase is loaded with ssh-add first",
+    ),
+    StderrRule(
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "host {host} shows another key than it used to",
+        "if you know why (it was set up anew), type: ssh-keygen -R {key_name}",
+    ),
+    StderrRule(
+        r"Host key verification failed",
+        "the key of host {host} is not known here yet",
+        "type `ssh{port_option} {login} true` once and compare what it shows",
+    ),
+    StderrRule(
+        r"Bad owner or permissions on|Bad configuration option|Can't open user config",
+        "ssh refuses its settings",
+        "mend what it names: {last}",
+    ),
+    StderrRule(
+        r"Connection (closed|reset)|Broken pipe|kex_exchange_identification|Timeout, server .* not responding|mux_client",
+        "the connection to host {host} broke",
+        "try again",
+        Ending.NO_CAPACITY,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class SshTransport:
+    name: str
+    """as in the target: user@host:port"""
+    options: Sequence[str] = ()
+
+    @property
+    def login(self) -> str:
+        return self.name.partition(":")[0]
+
+    @property
+    def address(self) -> str:
+        return self.login.rpartition("@")[2]
+
+    @property
+    def port(self) -> str:
+        return self.name.partition(":")[2]
+
+    @property
+    def record(self) -> Record:
+        return {"name": self.name, "options": list(self.options)}
+
+    def argv(self, command: str) -> list[str]:
+        # Of other options other connections: a shared one asks for no key.
+        socket = f"{Shell.sockets()}/{zlib.crc32(' '.join(self.options).encode()):08x}-%C"
+        fixed = [f"-o{key}={value}" for key, value in _OPTIONS.items()]
+        port = ["-p", self.port] if self.port else []
+        remote = f"sh -c {shlex.quote(command)}"
+        return ["ssh", *self.options, *fixed, f"-oControlPath={socket}", *port, self.login, remote]
+
+    def explain(self, stderr: str) -> Trouble | None:
+        port = self.port or "22"
+        fields = {
+            "host": self.name,
+            "login": self.login,
+            "port": port,
+            "port_option": f" -p {port}" if self.port else "",
+            "key_name": f"'[{self.address}]:{port}'" if self.port and self.port != "22" else self.address,
+            "last": last_line(stderr),
+        }
+        return explained(_UNREACHED, stderr, fields)
+
+
+def connect(record: Record) -> SshTransport:
+    return SshTransport(record["name"], tuple(record["options"]))

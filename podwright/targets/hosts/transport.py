@@ -1,0 +1,196 @@
+"""How a command reaches one host, and what can be done with any host once a command does: run, stream, ship a folder.
+
+A transport (ssh, a command in a namespace, later kubectl) only builds a command line and explains its own messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import IO, Protocol, TypeVar
+
+from podwright.errors import UserError
+from podwright.rundir import Ending, Record
+from podwright.shell import Shell
+
+T = TypeVar("T")
+Pack = Callable[[tarfile.TarFile], None]
+"""adds files to an archive"""
+
+
+class Trouble(UserError):
+    """Why a host could not do what it was asked to, and how an attempt that needs it ends."""
+
+    def __init__(self, what: str, fix: str, ending: Ending = Ending.BAD_INPUT, stderr: str = ""):
+        super().__init__(what, fix)
+        self.ending = ending
+        self.stderr = stderr
+
+
+@dataclass(frozen=True)
+class StderrRule:
+    """A pattern of stderr and what it means to a user; the fields of `explain` and the pattern's groups are filled in."""
+
+    pattern: str
+    what: str
+    fix: str
+    ending: Ending = Ending.BAD_INPUT
+
+
+class Transport(Protocol):
+    """One host."""
+
+    @property
+    def name(self) -> str:
+        """as the user knows it"""
+        ...
+
+    @property
+    def address(self) -> str:
+        """by which the other hosts reach it"""
+        ...
+
+    @property
+    def record(self) -> Record:
+        """Plain JSON from which `connect` of the transport's module makes it again, in any process."""
+        ...
+
+    def argv(self, command: str) -> list[str]:
+        """Runs `command` in sh on the host, in the user's home, with stdin, stdout, stderr and exit code passed through."""
+        ...
+
+    def explain(self, stderr: str) -> Trouble | None:
+        """Why the host was not reached; None when it was and the command itself failed."""
+        ...
+
+
+Connect = Callable[[Record], Transport]
+"""the function `connect` of a transport's module, which is found by `__module__`"""
+
+_ON_HOST: tuple[StderrRule, ...] = (
+    StderrRule(
+        r"No space left on device|[Dd]isk quota exceeded",
+        "the disk of host {host} is full",
+        "free some space there, or set folder of the target",
+    ),
+    StderrRule(r"a line of the target's setup failed", "{last} (on host {host})", "mend setup of the target"),
+    StderrRule(
+        r"No module named '?([\w.]+)",
+        "the Python of host {host} lacks {0}",
+        "install there what the trainer needs, or set python of the target to an environment that has it",
+    ),
+    StderrRule(
+        r"(\S*python\S*|exec): .*(not found|No such file)|(\S*python\S*): No such file",
+        "host {host} has no such Python",
+        "set python of the target to one that is on every host",
+    ),
+    StderrRule(
+        r"Permission denied|Operation not permitted|Read-only file system|\[Errno 2\] No such file or directory",
+        "folder cannot be written on host {host}: {last}",
+        "set folder of the target to one that can",
+    ),
+    StderrRule(r"(\S+): (command )?not found", "host {host} has no {0}", "install it there"),
+)
+
+
+@dataclass(frozen=True)
+class Host:
+    shell: Shell
+    transport: Transport
+
+    @property
+    def name(self) -> str:
+        return self.transport.name
+
+    @property
+    def address(self) -> str:
+        return self.transport.address
+
+    def call(self, command: str, stdin: str = "", limit_s: float | None = 60.0) -> str:
+        """What `command` prints; Trouble when it fails or takes longer."""
+        out = io.BytesIO()
+
+        def read(pipe: IO[bytes]) -> None:
+            with contextlib.suppress(OSError):
+                out.write(pipe.read())
+
+        self.stream(command, lambda pipe: give(pipe, stdin), read, limit_s)
+        return out.getvalue().decode(errors="replace")
+
+    def stream(
+        self,
+        command: str,
+        write: Callable[[IO[bytes]], None] = lambda _: None,
+        read: Callable[[IO[bytes]], None] = lambda _: None,
+        limit_s: float | None = None,
+    ) -> None:
+        """Run `command` with what `write` gives it and `read` takes from it; Trouble when it fails or takes longer."""
+        argv = self.transport.argv(command)
+        try:
+            code, stderr = self.shell.stream(argv, write, read, limit_s)
+        except FileNotFoundError:
+            raise Trouble(f"{argv[0]} is not on this machine", f"install {argv[0]}") from None
+        if code:
+            raise self.trouble(code, stderr)
+
+    def ship(self, folder: str, pack: Pack) -> None:
+        """Have `folder` (of the user's home, or absolute) hold what `pack` puts into it, and nothing else."""
+
+        def write(pipe: IO[bytes]) -> None:
+            with tarfile.open(fileobj=pipe, mode="w|") as tar:
+                pack(tar)
+
+        place = shlex.quote(folder)
+        self.stream(f"umask 077; rm -rf {place} && mkdir -p {place} && exec tar -xf - -C {place}", write)
+
+    def trouble(self, code: int, stderr: str) -> Trouble:
+        """`code` is the transport's exit code, negative for a signal (of ours, when it took too long)."""
+        last = last_line(stderr)
+        known = self.transport.explain(stderr) or explained(_ON_HOST, stderr, {"host": self.name, "last": last})
+        if known:
+            return known
+        if code < 0:
+            return Trouble(f"host {self.name} has not answered in time", "try again", Ending.NO_CAPACITY, stderr)
+        return Trouble(f"host {self.name}: {last or f'exit code {code}'}", "mend that there", Ending.CRASHED, stderr)
+
+
+def explained(rules: Sequence[StderrRule], stderr: str, fields: Mapping[str, str]) -> Trouble | None:
+    """By the first of `rules` whose pattern is in `stderr`."""
+    for rule in rules:
+        if match := re.search(rule.pattern, stderr):
+            groups = [group for group in match.groups() if group]
+            return Trouble(rule.what.format(*groups, **fields), rule.fix.format(*groups, **fields), rule.ending, stderr)
+    return None
+
+
+def last_line(stderr: str) -> str:
+    lines = [line.strip().strip("\r") for line in stderr.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def of_each(hosts: Sequence[Host], act: Callable[[int, Host], T]) -> list[T | Trouble]:
+    """What `act` gives for every host, all at once, or why it could not."""
+
+    def guarded(item: tuple[int, Host]) -> T | Trouble:
+        try:
+            return act(*item)
+        except Trouble as e:
+            return e
+
+    with ThreadPoolExecutor(max_workers=min(32, len(hosts))) as pool:
+        return list(pool.map(guarded, enumerate(hosts)))
+
+
+def setup_failed(line: str) -> str:
+    """A word of shell that the table above recognizes in stderr."""
+    return shlex.quote(f"a line of the target's setup failed: {line}")
+
+
+def give(pipe: IO[bytes], text: str) -> None:
+    pipe.write(text.encode())

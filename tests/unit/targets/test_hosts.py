@@ -1,0 +1,315 @@
+"""Attempts on hosts, whatever the transport: their state from the keepers' answers, what comes back, and an attempt from start to end."""
+
+import base64
+import json
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from podwright.errors import UserError
+from podwright.rundir import Ending, RunDir
+from podwright.shell import Shell
+from podwright.targets.base import Job, Polled, Process
+from podwright.targets.hosts import gather, host_attempt, keeper, start, status
+from podwright.targets.hosts.runner import HostProfile, HostRunner
+from podwright.targets.hosts.transport import Host, Trouble
+from podwright.watch.diagnose import outcome
+from tests.unit.targets.home_transport import HomeTransport, connect
+
+
+def answer(phase: str = "running", alive: bool = True, rebooted: bool = False, **record: object) -> dict:
+    base = {"phase": phase, "fault": None, "codes": {}, "missing": []}
+    return {"record": base | record, "alive": alive, "rebooted": rebooted}
+
+
+NAMES = ("h1", "h2")
+SILENT = Trouble("host h2 does not answer", "switch it on", Ending.NO_CAPACITY)
+NOTHING = {"record": None}
+HERE = Host(Shell(), HomeTransport("here", "/"))
+LOST = {"kind": "lost", "host": "h2"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "process", "waiting"),
+    [
+        ((answer(), answer()), Process.RUNNING, ""),
+        ((answer("joining", missing=["h2"]), NOTHING), Process.RUNNING, "Joining: h2 has not come yet"),
+        ((answer(), SILENT), Process.RUNNING, "Unreachable: host h2 does not answer"),
+        ((SILENT, SILENT), Process.RUNNING, "Unreachable: "),
+        ((SILENT, answer("ended", alive=False)), Process.RUNNING, "Unreachable: "),
+        ((NOTHING, answer("joining")), Process.RUNNING, ""),
+        ((NOTHING, SILENT), Process.RUNNING, "Unreachable: "),
+        ((NOTHING, NOTHING), Process.ABSENT, ""),
+    ],
+)
+def test_an_attempt_that_nobody_can_say_has_ended_has_not(answers, process: Process, waiting: str) -> None:
+    polled = status.combined(NAMES, answers)
+    assert polled.process is process and polled.waiting.startswith(waiting) and bool(polled.waiting) == bool(waiting)
+
+
+@pytest.mark.parametrize(
+    ("answers", "ending", "says"),
+    [
+        ((answer("ended", codes={"0": 0}), answer()), None, ""),
+        ((answer("ended", fault=LOST), SILENT), Ending.NODE_LOST, "host h2 was lost"),
+        (
+            (answer("ended", fault=LOST), answer(alive=False)),
+            Ending.UNKNOWN,
+            "somebody killed what watches over the processes on host h2",
+        ),
+        (
+            (answer("ended", fault=LOST), answer(alive=False, rebooted=True)),
+            Ending.NODE_LOST,
+            "host h2 was started anew",
+        ),
+        ((answer(alive=False, rebooted=True), answer()), Ending.NODE_LOST, "host h1 was started anew"),
+        ((answer(alive=False), answer()), Ending.UNKNOWN, "on host h1"),
+        ((SILENT, answer("ended", fault={"kind": "lost", "host": "h1"})), Ending.NODE_LOST, "host h1 was lost"),
+        (
+            (answer("ended", fault={"kind": "absent", "host": "h1", "port": 5, "why": "h2"}), NOTHING),
+            Ending.CRASHED,
+            "h2 did not come to h1 in time",
+        ),
+        (
+            (answer("ended", fault={"kind": "apart", "host": "h2", "port": 5, "why": "h1:5 (timed out)"}), NOTHING),
+            Ending.CRASHED,
+            "h2 cannot reach h1:5 (timed out)",
+        ),
+        (
+            (answer("ended", fault={"kind": "port", "host": "h1", "why": "port 5: Address already in use"}), NOTHING),
+            Ending.CRASHED,
+            "port 5: Address already in use",
+        ),
+    ],
+)
+def test_how_an_attempt_ended_and_that_it_is_kept(answers, ending: Ending | None, says: str) -> None:
+    polled = status.combined(NAMES, answers)
+    assert polled.process is Process.ENDED and polled.ending is ending and says in polled.detail
+    assert status.from_record(json.loads(json.dumps(status.to_record(polled)))) == polled
+
+
+def test_what_the_rest_follows_from_is_named() -> None:
+    exits, killed = ({"kind": "process", "host": "h", "process": n, "code": c} for n, c in ((0, 1), (1, -9)))
+    assert keeper.worst([exits, killed]) == killed and keeper.worst([exits, killed, LOST]) == LOST
+    assert keeper.worst([exits, {**exits, "process": 1}]) == exits and keeper.worst([]) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ending", "says"),
+    [
+        ("CRASHED", None, Ending.UNKNOWN, "process 1 on h2: killed by SIGKILL"),
+        ("STOPPED", None, Ending.UNKNOWN, "process 1 on h2: killed by SIGKILL"),
+        (None, None, Ending.UNKNOWN, "process 1 on h2: killed by SIGKILL"),
+        ("CRASHED", "OUT_OF_MEMORY", Ending.OUT_OF_MEMORY, "full (process 1 on h2)"),
+        ("FINISHED", None, Ending.FINISHED, "gone"),
+    ],
+)
+def test_the_first_process_is_not_believed_when_it_tells_of_anothers_end(
+    tmp_path: Path, first, second, ending: Ending, says: str
+) -> None:
+    run = RunDir(tmp_path / "r")
+    run.attempt(1).mkdir(parents=True)
+    run.log(1).write_text("[rank0]: Connection closed by peer [127.0.0.12]\n")
+    for number, (word, detail) in enumerate(((first, "gone"), (second, "full"))):
+        if word:
+            run.exit(1, number).write_text(json.dumps({"ending": word, "detail": detail, "step": 3}))
+    fault = {"kind": "process", "host": "h2", "process": 1, "code": -9}
+    found = outcome(run, 1, status.combined(NAMES, (answer("ended", fault=fault), answer())), False)
+    assert found.ending is ending and says in found.detail, found
+
+
+def test_inputs_named_from_here_are_brought_along_and_those_above_are_refused(tmp_path: Path) -> None:
+    for name in ("corpus", "rewards.py", "w.pt"):
+        (tmp_path / "below" / name).mkdir(parents=True)
+    recipe = {
+        "model": {"source": "Qwen/Qwen3-0.6B"},
+        "data": {"source": "corpus"},
+        "encoders": {"image_weights": "w.pt", "image": "w.pt"},
+    }
+    rewards = [{"function": "rewards.py:mine"}, {"function": "podwright.train.grpo.reward:format_reward"}]
+    assert start.inputs_of(recipe | {"rewards": rewards}, tmp_path / "below") == ["corpus", "w.pt", "rewards.py"]
+    with pytest.raises(UserError, match=r"data.source=\.\./below/corpus is above .+; give a path that every host has"):
+        start.inputs_of({"data": {"source": "../below/corpus"}}, tmp_path / "below")
+
+
+def test_checkpoints_come_back_whole_and_what_was_removed_goes(tmp_path: Path) -> None:
+    far, run = tmp_path / "far", RunDir(tmp_path / "r")
+    run.attempt(1).mkdir(parents=True)
+    for name in ("checkpoints/2/state/a", "checkpoints/2/b", "model.pt"):
+        (far / name).parent.mkdir(parents=True, exist_ok=True)
+        (far / name).write_text(name)
+
+    def come(**shipped: list[int]) -> None:
+        there = {p.relative_to(far).as_posix(): host_attempt.stamp(p) for p in far.rglob("*") if p.is_file()}
+        answer = {"files": there | missing, "shipped": shipped}
+        gather.files(run, 1, 0, HERE, str(far), answer, lambda _: {})
+
+    missing: dict[str, list[int]] = {"checkpoints/4/gone-already": [1, 1], "../outside": [1, 1]}
+    (far / "checkpoints/4").mkdir()
+    (far / "checkpoints/4/half").write_text("half")
+    come()
+    assert (run.checkpoints / "2/state/a").read_text() == "checkpoints/2/state/a" and (run.path / "model.pt").exists()
+    assert not (run.checkpoints / "4").exists() and not (tmp_path / "outside").exists()
+    missing.clear()
+    (run.checkpoints / "2/b").write_text("mine")
+    for path in (far / "checkpoints/2/state/a", far / "model.pt"):
+        path.unlink()
+    come()
+    assert (run.checkpoints / "4/half").read_text() == "half" and not (run.path / "model.pt").exists()
+    assert not (run.checkpoints / "2/state").exists() and (run.checkpoints / "2/b").read_text() == "mine", (
+        "what has not changed is not taken"
+    )
+
+
+def test_a_checkpoint_that_came_without_the_records_of_its_steps_is_not_kept(tmp_path: Path) -> None:
+    far, run = tmp_path / "far", RunDir(tmp_path / "r")
+    run.attempt(1).mkdir(parents=True)
+    (far / "checkpoints/2").mkdir(parents=True)
+    (far / "checkpoints/2/state").touch()
+    answer = {"files": {"checkpoints/2/state": host_attempt.stamp(far / "checkpoints/2/state")}, "shipped": {}}
+
+    def lost(_: object) -> dict:
+        raise Trouble("host here does not answer", "switch it on")
+
+    def records(_: object) -> dict:
+        assert not (run.checkpoints / "2").exists(), "records come first"
+        return {"tails": {"metrics.jsonl": base64.b64encode(b"{}\n").decode()}}
+
+    with pytest.raises(Trouble):
+        gather.files(run, 1, 0, HERE, str(far), answer, lost)
+    assert not (run.checkpoints / "2").exists()
+    gather.files(run, 1, 0, HERE, str(far), answer, records)
+    assert (run.checkpoints / "2/state").exists() and run.metrics.read_text() == "{}\n"
+
+
+@pytest.fixture
+def lonely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], dict]]:
+    """How the keeper of one host of two ends when the other one never comes."""
+    monkeypatch.setattr(keeper, "JOIN_S", 0.4)
+    attempt, before = tmp_path / "r" / "attempts" / "1", signal.getsignal(signal.SIGTERM)
+    attempt.mkdir(parents=True)
+
+    def kept(number: int, port: int) -> dict:
+        job = {"hosts": list(NAMES), "address": "127.0.0.1", "control": port, "per_node": 1, "shared": False}
+        place = host_attempt.HostAttempt(attempt, number)
+        keeper.Keeper(place, job, "right").keep()
+        assert not (attempt / "log.txt").exists(), "no process is started before all have come"
+        return place.record()
+
+    yield kept
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_hosts_that_do_not_come_together_end_and_say_why(lonely: Callable[[int, int], dict]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert lonely(0, port)["fault"] == {"kind": "port", "host": "h1", "why": f"port {port}: Address already in use"}
+    assert lonely(1, port)["fault"]["kind"] == "apart" and "Connection refused" in lonely(1, port)["fault"]["why"]
+    stranger = threading.Thread(target=_knock, args=(port,))
+    stranger.start()
+    assert lonely(0, port)["fault"] == {"kind": "absent", "host": "h1", "port": port, "why": "h2"}
+    stranger.join()
+
+
+def _knock(port: int) -> None:
+    for _ in range(100):
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as s:
+                s.sendall(
+                    b'{"token": "wrong", "host": 1}\n{"token": "\\u00e9", "host": 1}\n{"token": "\\ud800"}\n[1]\nnoise\n'
+                )
+                s.recv(1)
+                return
+        except OSError:
+            time.sleep(0.01)
+
+
+SCRIPT = """echo "$RANK of $WORLD_SIZE says $GREETING"
+echo "$1" > "$2/artifact-$RANK"
+trap 'echo saved > "$2/saved-$RANK"; exit 3' TERM
+[ "$3" = at-once ] || while :; do sleep 0.05; done
+"""
+
+
+class TwoHomes:
+    """A run of a command that is not ours, on two hosts of the second transport."""
+
+    def __init__(self, folder: Path, mode: str, absent: str = ""):
+        self.homes = [folder / name for name in NAMES]
+        for home in self.homes:
+            if home.name != absent:
+                home.mkdir()
+        self.run = RunDir(folder / "runs" / "r")
+        self.run.path.mkdir(parents=True)
+        (self.run.path / "recipe.json").write_text('{"kind": "grpo", "training": {"max_steps": 1}}')
+        (self.run.path / "work.sh").write_text(SCRIPT)
+        command = ("bash", "{run_dir}/work.sh", "it's 1", "{run_dir}", mode)
+        job = Job(self.run.path, 1, folder, 1.0, command=command, environment={"GREETING": "a 'quoted' word"})
+        self.runner = HostRunner(Shell(), HostProfile(python=sys.executable), connect, poll_s=0.0)
+        transports = [HomeTransport(home.name, str(home)) for home in self.homes]
+        rendered = self.runner.render_on(transports, job, {"target": "homes"})
+        self.handle = self.runner.submit(rendered)
+
+    def until(self, process: Process) -> Polled:
+        limit = time.monotonic() + 30
+        while (polled := self.runner.poll(self.handle)).process is not process or polled.waiting:
+            assert time.monotonic() < limit, polled
+            time.sleep(0.05)
+        return polled
+
+    def text(self, name: str) -> str:
+        path = self.run.path / name
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., TwoHomes]]:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    started = []
+
+    def start(mode: str, absent: str = "") -> TwoHomes:
+        started.append(TwoHomes(tmp_path, mode, absent))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.runner.release(each.handle)
+
+
+def test_a_command_that_is_not_ours_runs_over_another_transport(homes: Callable[..., TwoHomes]) -> None:
+    ours = homes("at-once")
+    assert ours.until(Process.ENDED).returncode == 0
+    assert "0 of 2 says a 'quoted' word" in ours.text("attempts/1/log.txt")
+    assert "1 of 2 says a 'quoted' word" in ours.text("attempts/1/log-1.txt")
+    assert ours.text("artifact-0") == "it's 1\n" and not ours.text("artifact-1"), "files come from the first host"
+    assert ours.runner.release(ours.handle).done and not [p for h in ours.homes for p in (h / ".podwright").iterdir()]
+
+
+def test_a_stop_and_a_release_are_confirmed_only_when_every_host_has_answered(homes: Callable[..., TwoHomes]) -> None:
+    ours = homes("until-stopped")
+    ours.until(Process.RUNNING)
+    second, away = ours.homes[1], ours.homes[1].with_name("away")
+    second.rename(away)
+    stopped = ours.runner.stop(ours.handle)
+    assert not stopped.acknowledged and stopped.reason == "host h2 is off; switch it on"
+    away.rename(second)
+    assert ours.runner.stop(ours.handle).acknowledged
+    assert ours.until(Process.ENDED).returncode == 3 and ours.text("saved-0") == "saved\n"
+    second.rename(away)
+    released = ours.runner.release(ours.handle)
+    assert not released.done and released.reason == "host h2 is off; switch it on"
+    away.rename(second)
+    assert ours.runner.release(ours.handle).done and ours.runner.release(ours.handle).done
+
+
+def test_a_host_that_was_never_reached_does_not_keep_a_release_waiting(homes: Callable[..., TwoHomes]) -> None:
+    ours = homes("at-once", absent="h2")
+    polled = ours.until(Process.ENDED)
+    assert polled.ending is Ending.NO_CAPACITY and polled.bootstrap and polled.detail == "host h2 is off"
+    assert ours.runner.release(ours.handle).done and not list((ours.homes[0] / ".podwright").iterdir())
