@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics
-from podwright.train.multimodal.processes.stragglers import Stragglers, slower
-from podwright.train.multimodal.processes.world import World
+from podwright.train.stragglers import Stragglers, slower
 from podwright.train.watchdog import Patience, told
 from tests.unit.train import together
 
@@ -94,10 +93,9 @@ def test_who_is_slower(own: list[float], slow: dict[int, float]) -> None:
     assert slower(own, 1.0) == pytest.approx(slow)
 
 
-def test_a_process_is_slow_after_three_windows_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_is_slow_after_three_windows_in_a_row() -> None:
     seen = iter([2.0, 2.0, 1.0, 2.0, 2.0, 2.0, 2.0])
-    monkeypatch.setattr(World, "gathered", lambda self, mine: [mine, ("n2", mine[1] * next(seen), mine[2])])
-    watched = Stragglers(World(0, 2))
+    watched = Stragglers(2, lambda mine: [mine, ["n2", mine[1] * next(seen), mine[2]]])
     said = [watched.stepped(0.1, 0.2) for _ in range(7 * 20)]
     assert [n // 20 for n, notices in enumerate(said) if notices] == [5] and "rank 1 (host n2) takes 2.0 times" in said[
         119
