@@ -108,8 +108,8 @@ def test_patience_follows_the_pace_of_the_steps() -> None:
     assert patience.with_steps([0.1, 0.1]) == patience.first_s, "the first steps compile"
 
 
-def stand(rank: int, where: str, meets: bool = False) -> dict[str, object]:
-    return {"rank": rank, "host": f"n{rank}", "where": where, "meets": meets}
+def stand(rank: int, where: str, meets: bool = False, absent_s: float = 0.0) -> dict[str, object]:
+    return {"rank": rank, "host": f"n{rank}", "where": where, "meets": meets, "absent_s": absent_s}
 
 
 @pytest.mark.parametrize(
@@ -121,6 +121,7 @@ def stand(rank: int, where: str, meets: bool = False) -> dict[str, object]:
         ([stand(0, "a"), stand(1, "a"), stand(2, "b")], 3, "rank 2 (host n2) is at b; ranks 0, 1 at a"),
         ([stand(0, "a", True), stand(2, "a", True)], 3, "rank 1 gives no sign; ranks 0, 2 at a"),
         ([stand(0, "a")], 2, "rank 0 (host n0) is at a; rank 1 gives no sign"),
+        ([stand(0, "a"), stand(1, "a", True, 61)], 2, "rank 1 (host n1) did not run for 61 s and is at a; rank 0 at a"),
     ],
 )  # fmt: skip
 def test_who_is_elsewhere(stands: list[dict[str, object]], size: int, said: str) -> None:
