@@ -90,14 +90,14 @@ def mib(num_bytes: int | None) -> int | None:
 
 def cuda_uuid(ordinal: int) -> str:
     """As NVML has it, `GPU-...`, of the device that is number `ordinal` in this process, which has CUDA at work."""
-    cuda, device, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    cuda, device, raw = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
     for code in (
         cuda.cuDeviceGet(ctypes.byref(device), ordinal),
-        cuda.cuDeviceGetUuid_v2(ctypes.byref(found), device),
+        cuda.cuDeviceGetUuid_v2(ctypes.byref(raw), device),
     ):
         if code:
             raise RuntimeError(f"the CUDA driver does not know device {ordinal} (error {code})")
-    return f"GPU-{uuid.UUID(bytes=bytes(found))}"
+    return f"GPU-{uuid.UUID(bytes=bytes(raw))}"
 
 
 def gpus(uuids: Sequence[str]) -> Gauge:

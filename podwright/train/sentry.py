@@ -24,6 +24,7 @@ from pathlib import Path
 _SIGNAL = signal.SIGUSR2
 _TICK_S = 0.2
 _DUMP_S = 3.0  # that a continued process may take to write its stacks
+_QUIET_S = 0.5  # after which it has written all
 _DUE = struct.Struct("d")
 """what the trainer process writes to its sentry, about once a second: the `time.monotonic()` at which it is to be woken, 0 for never"""
 
@@ -71,16 +72,17 @@ def watch(pid: int, dump: int, silence_s: float, stacks: Path) -> None:
 
 
 def _wake(pid: int, dump: int, stacks: Path, silent_s: float) -> None:
-    said = f"process {pid} on {socket.gethostname()} gave no sign for {silent_s:.0f} s ({_state(pid)}); where it was when it was continued:\n"
+    header = f"process {pid} on {socket.gethostname()} gave no sign for {silent_s:.0f} s ({_state(pid)}); where it was when it was continued:\n"
     os.kill(pid, _SIGNAL)
     os.kill(pid, signal.SIGCONT)
-    until, size = time.monotonic() + _DUMP_S, -1
-    while time.monotonic() < until and (size <= 0 or size != os.fstat(dump).st_size):
-        size = os.fstat(dump).st_size
-        time.sleep(_TICK_S / 4)
-    text = os.pread(dump, os.fstat(dump).st_size, 0) or b"it wrote nothing: no signal reached it\n"
+    until, size, since = time.monotonic() + _DUMP_S, 0, time.monotonic()
+    while time.monotonic() < until and (not size or time.monotonic() - since < _QUIET_S):
+        time.sleep(_QUIET_S / 10)
+        if size != os.fstat(dump).st_size:
+            size, since = os.fstat(dump).st_size, time.monotonic()
+    text = os.pread(dump, size, 0) or b"it wrote nothing: no signal reached it\n"
     with stacks.open("ab") as f:
-        f.write(said.encode() + text)
+        f.write(header.encode() + text)
 
 
 def _state(pid: int) -> str:

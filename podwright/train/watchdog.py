@@ -139,15 +139,16 @@ class Watchdog:
                 begun, seen, self._absent_s = self._begun, 0.0, 0.0
             if now - ticked > patience.grace_s:  # a process that was stopped has its time to go on
                 self._absent_s, seen = now - ticked, seen and now
+                self._ended.wait(0.15 * patience.grace_s)  # its sentry writes first
             expect(0.0 if self._resting else begun + patience.wake_after_s(limit, self._rank))
             if not seen and now - begun > limit:
                 seen = now
                 self._look(begun, patience.grace_s / 2 if self._rank == 0 else 0.0)
             elif seen and not self._resting and now - seen > limit + patience.grace_s * (self._rank > 0):
                 self._ending.set()
-                said, compiling = self._look(begun, 0.9 * patience.grace_s)
+                summary, compiling = self._look(begun, 0.9 * patience.grace_s)
                 if not compiling:
-                    self._end(said)
+                    self._end(summary)
                 self._ending.clear()
                 seen = time.monotonic()
             ticked = time.monotonic()
@@ -177,10 +178,10 @@ class Watchdog:
         key = f"stands/{self._step}/{{}}"
         self._tell(key.format(self._rank), json.dumps(stand))
         stands = [stand, *self._hear(key, listen_s)]
-        said = told(stands, self._size if listen_s else 1, seconds)
+        summary = summarize(stands, self._size if listen_s else 1, seconds)
         stacks = f"attempts/{self._emit.attempt}/stacks-*.txt"
-        self._emit.event("notice", message=f"{said}; {stacks} has the stacks")
-        return said, any(s["compiles"] for s in stands)
+        self._emit.event("notice", message=f"{summary}; {stacks} has the stacks")
+        return summary, any(s["compiles"] for s in stands)
 
     def _hear(self, key: str, listen_s: float) -> list[Stand]:
         """What the others told under `key`: of all of them, or of those that did within `listen_s`."""
@@ -195,13 +196,13 @@ class Watchdog:
                 break
         return [json.loads(word) for word in words.values()]
 
-    def _end(self, said: str) -> None:
+    def _end(self, summary: str) -> None:
         if self._ended.is_set():
             return
         attempt = self._emit.attempt
         fix = f"read attempts/{attempt}/stacks-*.txt, then type: podwright resume {self._run.typed}"
-        print(f"{Ending.STALLED}: {said}; {fix}", flush=True)
-        record = {"ending": str(Ending.STALLED), "step": self._step, "detail": said, "fix": fix, "time": time.time()}
+        print(f"{Ending.STALLED}: {summary}; {fix}", flush=True)
+        record = {"ending": str(Ending.STALLED), "step": self._step, "detail": summary, "fix": fix, "time": time.time()}
         with contextlib.suppress(OSError):
             write_json(self._run.exit(attempt, self._rank), record)
         os._exit(1)  # the main thread waits for what does not come
@@ -231,7 +232,7 @@ def standing(innermost: FrameType) -> dict[str, Any]:
     }
 
 
-def told(stands: list[Stand], size: int, seconds: float) -> str:
+def summarize(stands: list[Stand], size: int, seconds: float) -> str:
     """Who is elsewhere than the others, in a line: one that gives no sign or did not run, one that does not wait for others, or the fewer."""
     begin = f"no step has ended for {seconds:.0f} s: "
     # a process can speak of itself alone

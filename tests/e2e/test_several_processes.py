@@ -171,7 +171,7 @@ def test_a_damaged_checkpoint_is_put_aside_by_all(folder, whole):
 @pytest.mark.parametrize("number", [1, pytest.param(0, marks=pytest.mark.long)])
 def test_a_stopped_process_ends_the_run_as_stalled_with_the_stacks_of_both(folder, whole, number):
     run = make(folder, f"stopped-{number}", "training.max_steps=200", "checkpoint.every_n_steps=1000")
-    processes = begin(folder, run, module="tests.e2e.short_patience")
+    processes = begin(folder, run, module=short_patience.__name__)
     other = 1 - number
     try:
         wait_for_steps(run, processes, 5)
@@ -183,8 +183,4 @@ def test_a_stopped_process_ends_the_run_as_stalled_with_the_stacks_of_both(folde
     found = outcome(run, 1, Polled(Process.ENDED, 1, first=other), False)
     assert found.ending is Ending.STALLED and found.detail.startswith("no step has ended for "), (found, logs(run))
     assert f"rank {number} " in found.detail and "attempts/1/stacks-*.txt" in found.fix
-    stacks = [run.stacks(1, n).read_text() for n in range(2)]
-    assert f"process {other} on " in stacks[other] and "train/grpo/loop.py" in stacks[other]
-    dump = stacks[number].partition("gave no sign for ")[2]
-    assert "(T (stopped)); where it was when it was continued:" in dump, stacks[number]
-    assert "train/grpo/loop.py" in dump and "most recent call first" in dump, stacks[number]
+    short_patience.assert_stacks_of_both(run, number, "train/grpo/loop.py")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -13,13 +14,13 @@ import pytest
 
 from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics
 from podwright.train.stragglers import Stragglers, slower
-from podwright.train.watchdog import Patience, told
-from tests.unit.train import together
+from podwright.train.watchdog import Patience, summarize
+from tests.unit.train import jax_together, together
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def started(run: RunDir, case: str, size: int = 2) -> list[subprocess.Popen[str]]:
+def started(run: RunDir, case: str, size: int = 2, module: str = together.__name__) -> list[subprocess.Popen[str]]:
     run.attempt(1).mkdir(parents=True)
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -30,11 +31,17 @@ def started(run: RunDir, case: str, size: int = 2) -> list[subprocess.Popen[str]
         "MASTER_PORT": port,
         "WORLD_SIZE": str(size),
         "OMP_NUM_THREADS": "1",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
+        "JAX_NUM_PROCESSES": str(size),
     }
-    argv = [sys.executable, "-m", together.__name__, str(run.path), case]
+    argv = [sys.executable, "-m", module, str(run.path), case]
     return [
         subprocess.Popen(
-            argv, env=os.environ | fixed | {"RANK": str(n), "LOCAL_RANK": str(n)}, stdout=subprocess.PIPE, text=True
+            argv,
+            env=os.environ | fixed | {"RANK": str(n), "LOCAL_RANK": str(n), "JAX_PROCESS_ID": str(n)},
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for n in range(size)
     ]
@@ -76,6 +83,38 @@ def test_a_process_that_the_others_wait_for_is_named_once(tmp_path: Path) -> Non
     assert found and 2 < float(found[1]) < 3.5, said
     steps = read_metrics(run.metrics)["multimodal"]
     assert len(steps) == 90 and "own_s" not in steps[0]
+
+
+def test_a_process_of_jax_that_the_others_wait_for_is_named_once(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    processes = started(run, "lags", module=jax_together.__name__)
+    assert [(p.communicate(timeout=120), p.returncode)[1] for p in processes] == [0, 0]
+    (notice,) = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]
+    assert notice.startswith(f"rank 1 (host {socket.gethostname()}) takes "), notice
+    assert all("cpu," in run.devices(1, rank).read_text() for rank in range(2))
+    assert not run.stacks(1, 0).exists()
+
+
+def test_a_process_that_is_stopped_and_continued_in_time_goes_on(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    processes = started(run, "goes on", module=jax_together.__name__)
+    while len(list(read_jsonl(run.metrics))) < 10:
+        assert all(p.poll() is None for p in processes)
+        time.sleep(0.05)
+    processes[1].send_signal(signal.SIGSTOP)
+    time.sleep(1.5 * jax_together.SHORT.least_s)
+    processes[1].send_signal(signal.SIGCONT)
+    assert [(p.communicate(timeout=120), p.returncode)[1] for p in processes] == [0, 0]
+    (notice,) = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]
+    assert notice.startswith("no step has ended for 4 s: rank 0 ") and "rank 1 gives no sign" in notice
+
+
+def test_a_step_that_compiles_for_long_is_reported_and_goes_on(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    (process,) = started(run, "compiles", size=1, module=jax_together.__name__)
+    process.communicate(timeout=120)
+    notices = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]
+    assert process.returncode == 0 and len(notices) > 1 and "jax/_src/compiler.py:" in notices[0]
 
 
 @pytest.mark.parametrize(
@@ -125,4 +164,4 @@ def stand(rank: int, where: str, meets: bool = False, absent_s: float = 0.0) -> 
     ],
 )  # fmt: skip
 def test_who_is_elsewhere(stands: list[dict[str, object]], size: int, said: str) -> None:
-    assert told(stands, size, 61.2) == f"no step has ended for 61 s: {said}"
+    assert summarize(stands, size, 61.2) == f"no step has ended for 61 s: {said}"
