@@ -1,7 +1,7 @@
 """When a run hangs: a thread of every process writes down the stacks and, if nothing moves for as long again, ends it as STALLED.
 
 A step is watched by the pace of those before it. A test or a checkpoint has no pace: it is reported after half an hour, and never ended;
-neither is a step in which a process compiles. A process that was stopped writes its stacks with the help of its sentry.
+neither is a step in which a process compiles or writes a trace. A process that was stopped writes its stacks with the help of its sentry.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ _MEETING = (
     "jax/experimental/multihost_utils.py",
     "podwright/train/program.py",
 )
-_COMPILING = ("jax/_src/compiler.py",)
+# where a process does once what takes as long as it takes: it compiles, or writes the trace of a step
+_UNPACED = ("jax/_src/compiler.py", "jax/_src/profiler.py")
 _STEPS = 3  # after which there is a pace: the first ones compile
 Stand = dict[str, Any]
-"""{rank, host, where, meets, compiles, absent_s}: what the main thread of a process is at, whether that is waiting for others or a
-compilation, and for how long the process did not run at all"""
+"""{rank, host, where, meets, unpaced, absent_s}: what the main thread of a process is at, whether that is waiting for others or has no
+pace, and for how long the process did not run at all"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,8 +147,8 @@ class Watchdog:
                 self._look(begun, patience.grace_s / 2 if self._rank == 0 else 0.0)
             elif seen and not self._resting and now - seen > limit + patience.grace_s * (self._rank > 0):
                 self._ending.set()
-                summary, compiling = self._look(begun, 0.9 * patience.grace_s)
-                if not compiling:
+                summary, unpaced = self._look(begun, 0.9 * patience.grace_s)
+                if not unpaced:
                     self._end(summary)
                 self._ending.clear()
                 seen = time.monotonic()
@@ -157,7 +158,7 @@ class Watchdog:
         return self._patience.first_s if self._resting else self._patience.with_steps(self._recent)
 
     def _look(self, begun: float, listen_s: float) -> tuple[str, bool]:
-        """Writes the stacks. What the processes are at that are heard of within `listen_s`, in a line, and whether one compiles."""
+        """Writes the stacks. What the processes are at that are heard of within `listen_s`, in a line, and whether one of them is at what has no pace."""
         stand = {
             "rank": self._rank,
             "host": socket.gethostname(),
@@ -181,7 +182,7 @@ class Watchdog:
         summary = summarize(stands, self._size if listen_s else 1, seconds)
         stacks = f"attempts/{self._emit.attempt}/stacks-*.txt"
         self._emit.event("notice", message=f"{summary}; {stacks} has the stacks")
-        return summary, any(s["compiles"] for s in stands)
+        return summary, any(s["unpaced"] for s in stands)
 
     def _hear(self, key: str, listen_s: float) -> list[Stand]:
         """What the others told under `key`: of all of them, or of those that did within `listen_s`."""
@@ -228,7 +229,7 @@ def standing(innermost: FrameType) -> dict[str, Any]:
     return {
         "where": ", in ".join(part for part in (own, inner) if part),
         "meets": any(m in file for file, _ in frames for m in _MEETING),
-        "compiles": any(c in file for file, _ in frames for c in _COMPILING),
+        "unpaced": any(u in file for file, _ in frames for u in _UNPACED),
     }
 
 

@@ -168,7 +168,8 @@ def test_a_damaged_checkpoint_is_put_aside_by_all(folder, whole):
     assert figures(run) == figures(whole) and state(run, 6) == state(whole, 6)
 
 
-@pytest.mark.parametrize("number", [1, pytest.param(0, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("number", [1, 0])
 def test_a_stopped_process_ends_the_run_as_stalled_with_the_stacks_of_both(folder, whole, number):
     run = make(folder, f"stopped-{number}", "training.max_steps=200", "checkpoint.every_n_steps=1000")
     processes = begin(folder, run, module=short_patience.__name__)

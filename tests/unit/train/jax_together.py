@@ -13,7 +13,7 @@ from podwright.train.watchdog import Patience
 
 SHORT = Patience(first_s=60.0, least_s=4.0, most_s=4.0, grace_s=4.0)
 STEPS = 90
-# a function whose frame is in the file in which jax waits for its compiler
+# its frame is in the file in which jax waits for its compiler
 COMPILER = "def compile(seconds): sleep(seconds)"
 
 
@@ -30,7 +30,7 @@ def main() -> None:
         with watchdog.pacing(0):
             for number in range(1, STEPS + 1):
                 begin = time.perf_counter()
-                time.sleep(0.03 if case == "lags" and rank == 1 else 0.01)
+                time.sleep((0.03 if rank == 1 else 0.01) if case == "lags" else 0.1)
                 if case == "compiles" and number == 30:
                     names["compile"](4 * SHORT.least_s)
                 own_s = time.perf_counter() - begin

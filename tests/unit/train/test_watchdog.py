@@ -52,7 +52,7 @@ def test_a_run_that_hangs_leaves_every_stack_and_says_who_is_elsewhere(tmp_path:
     begin = time.monotonic()
     processes = started(run, "hangs")
     said = [p.communicate(timeout=90)[0] for p in processes]
-    assert [p.returncode for p in processes] == [1, 1] and time.monotonic() - begin < 60
+    assert [p.returncode for p in processes] == [1, 1] and time.monotonic() - begin < 90
     for rank, function in ((0, "in summed"), (1, "in forever")):
         stacks = run.stacks(1, rank).read_text()
         assert stacks.count("after step 5; process") == 2 and function in stacks and "watchdog.py" in stacks
@@ -95,12 +95,42 @@ def test_a_process_of_jax_that_the_others_wait_for_is_named_once(tmp_path: Path)
     assert not run.stacks(1, 0).exists()
 
 
-def test_a_process_that_is_stopped_and_continued_in_time_goes_on(tmp_path: Path) -> None:
-    run = RunDir(tmp_path / "run")
-    processes = started(run, "goes on", module=jax_together.__name__)
-    while len(list(read_jsonl(run.metrics))) < 10:
+def wait_for_steps(run: RunDir, processes: list[subprocess.Popen[str]], number: int) -> None:
+    while len(list(read_jsonl(run.metrics))) < number:
         assert all(p.poll() is None for p in processes)
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("module", "stopped"),
+    [
+        (together.__name__, 1),
+        (jax_together.__name__, 1),
+        pytest.param(jax_together.__name__, 0, marks=pytest.mark.long),
+    ],
+)
+def test_a_stopped_process_ends_the_run_and_has_its_stacks_written(tmp_path: Path, module: str, stopped: int) -> None:
+    run = RunDir(tmp_path / "run")
+    processes = started(run, "stopped", module=module)
+    wait_for_steps(run, processes, 10)
+    processes[stopped].send_signal(signal.SIGSTOP)
+    try:
+        assert processes[1 - stopped].wait(60) == 1
+    finally:
+        processes[stopped].kill()
+    for process in processes:
+        process.communicate()
+    end = json.loads(run.exit(1, 1 - stopped).read_text())
+    assert end["ending"] == Ending.STALLED and re.search(f"rank {stopped} .*(did not run|gives no sign)", end["detail"])
+    stacks = [run.stacks(1, rank).read_text() for rank in range(2)]
+    assert re.search(r"gave no sign for \d+ s \(T \(stopped\)\); where it was when it was continued:", stacks[stopped])
+    assert all("together.py" in text and "most recent call first" in text for text in stacks)
+
+
+def test_a_process_that_is_stopped_and_continued_in_time_goes_on(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    processes = started(run, "stopped", module=jax_together.__name__)
+    wait_for_steps(run, processes, 10)
     processes[1].send_signal(signal.SIGSTOP)
     time.sleep(1.5 * jax_together.SHORT.least_s)
     processes[1].send_signal(signal.SIGCONT)
