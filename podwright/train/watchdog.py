@@ -40,7 +40,7 @@ _MEETING = (
     "podwright/train/program.py",
 )
 # where a process does once what takes as long as it takes: it compiles, or writes the trace of a step
-_UNPACED = ("jax/_src/compiler.py", "jax/_src/profiler.py")
+_UNPACED = ("jax/_src/compiler.py", "podwright/train/profile.py")
 _STEPS = 3  # after which there is a pace: the first ones compile
 Stand = dict[str, Any]
 """{rank, host, where, meets, unpaced, absent_s}: what the main thread of a process is at, whether that is waiting for others or has no

@@ -10,11 +10,12 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import pytest
 
 from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics
 from podwright.train.stragglers import Stragglers, slower
-from podwright.train.watchdog import Patience, summarize
+from podwright.train.watchdog import Patience, standing, summarize
 from tests.unit.train import jax_together, together
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -175,6 +176,12 @@ def test_patience_follows_the_pace_of_the_steps() -> None:
     patience = Patience()
     assert [patience.with_steps([s] * 9) for s in (0.1, 5.0, 20.0, 200.0)] == [60.0, 100.0, 240.0, 600.0]
     assert patience.with_steps([0.1, 0.1]) == patience.first_s, "the first steps compile"
+
+
+def test_a_function_that_jax_annotates_for_profiles_has_a_pace() -> None:
+    """As those are that run a compiled step: their frames are in jax's profiler, and no trace is written."""
+    found = jax.profiler.annotate_function(lambda: standing(sys._getframe()), name="step")()
+    assert not found["unpaced"] and not found["meets"]
 
 
 def stand(rank: int, where: str, meets: bool = False, absent_s: float = 0.0) -> dict[str, object]:
