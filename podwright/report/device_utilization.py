@@ -23,6 +23,11 @@ _SHOWN = (
     ("memory_mib", "memory in use, GiB", "teal"),
     ("power_w", "power, W", "orange"),
 )
+_MEANS = {
+    "gpu": "Mean of the GPUs",
+    "tpu": "Mean of the TPU devices: the memory that the run uses of each",
+    "cpu": "Mean of the processes: the share that each uses of its CPU cores, and its memory",
+}
 
 
 def of_lines(records: Records) -> Result:
@@ -93,12 +98,8 @@ def plot(records: Records, result: Result) -> Plot | None:
     for ax, (name, _, color) in zip(axes, shown, strict=True):
         raw_and_smooth(ax, _course(samples, name, 1 / 1024 if name == "memory_mib" else 1.0), color)
         ax.set_ylim(bottom=0)
-    of = (
-        "each GPU"
-        if samples[0]["device"].startswith("gpu")
-        else "each process's share of the CPU's cores, and its memory"
-    )
-    caption = f"Of {of}, on average, from the first test of the last attempt to its last. `attempts/{last}/devices-*.csv` has the samples."
+    kind = samples[0]["device"].rstrip("0123456789")
+    caption = f"{_MEANS.get(kind, 'Mean of the devices')}, during the last attempt. `attempts/{last}/devices-*.csv` has the samples."
     return Plot("devices", "Use of the devices", caption, style.to_svg(fig, "Use of the devices over time"))
 
 

@@ -1,4 +1,4 @@
-"""What a process's device does while it trains, sampled into devices-K.csv by a thread: busy, memory, power, temperature.
+"""What a process's devices do while it trains, sampled into devices-K.csv by a thread: busy, memory, power, temperature.
 
 GPUs are asked by NVIDIA's own library, so that no process is started; of a CPU it is what this process has of its cores and memory.
 A sample that cannot be taken or written ends the sampling, never the training.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import ctypes
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,10 @@ import psutil
 from podwright.rundir import DEVICE_COLUMNS
 from podwright.train.emit import Emitter
 
-Gauge = Callable[[], dict[str, Any]]
-"""a sample: the columns without the time; None for what the device does not tell"""
+Sample = dict[str, Any]
+"""of a device: the columns without the time; None for what the device does not tell"""
+Gauge = Callable[[], list[Sample]]
+"""samples all devices of the process"""
 _MIB = 2**20
 
 
@@ -54,7 +58,8 @@ def _sample(path: Path, measure: Gauge, ended: threading.Event, first_s: float) 
                 rows.writeheader()
             while not last:
                 last = ended.wait(first_s * max(1.0, min(10.0, (time.monotonic() - begin) / 500)))
-                rows.writerow({"time_s": round(time.time(), 3)} | measure())
+                now = round(time.time(), 3)
+                rows.writerows({"time_s": now} | sample for sample in measure())
     except Exception as e:
         print(f"the use of the device is no longer written down: {type(e).__name__}: {e}", flush=True)
 
@@ -67,36 +72,52 @@ def cpu() -> Gauge:
     total = psutil.virtual_memory().total
     process.cpu_percent()  # the first call only begins the count
 
-    def measure() -> dict[str, Any]:
-        return {
+    def measure() -> list[Sample]:
+        sample = {
             "device": "cpu",
             "utilization_percent": round(process.cpu_percent() / cores, 1),
-            "memory_mib": round(process.memory_info().rss / _MIB),
-            "memory_total_mib": round(total / _MIB),
+            "memory_mib": mib(process.memory_info().rss),
+            "memory_total_mib": mib(total),
         }
+        return [sample]
 
     return measure
 
 
-def gpu(uuid: str) -> Gauge:
-    """`uuid` as NVML has it, `GPU-...`. Memory is all that is in use on it, by whomever."""
+def mib(num_bytes: int | None) -> int | None:
+    return num_bytes if num_bytes is None else round(num_bytes / _MIB)
+
+
+def cuda_uuid(ordinal: int) -> str:
+    """As NVML has it, `GPU-...`, of the device that is number `ordinal` in this process, which has CUDA at work."""
+    cuda, device, raw = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    for code in (
+        cuda.cuDeviceGet(ctypes.byref(device), ordinal),
+        cuda.cuDeviceGetUuid_v2(ctypes.byref(raw), device),
+    ):
+        if code:
+            raise RuntimeError(f"the CUDA driver does not know device {ordinal} (error {code})")
+    return f"GPU-{uuid.UUID(bytes=bytes(raw))}"
+
+
+def gpus(uuids: Sequence[str]) -> Gauge:
+    """`uuids` as NVML has them, `GPU-...`. Memory is all that is in use on a GPU, by whomever."""
     try:
         import pynvml
     except ImportError as e:
         raise RuntimeError("the package nvidia-ml-py is not installed; type pip install nvidia-ml-py") from e
     pynvml.nvmlInit()
-    handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-    name = f"gpu{pynvml.nvmlDeviceGetIndex(handle)}"
+    handles = [pynvml.nvmlDeviceGetHandleByUUID(name) for name in uuids]
 
-    def ask(question: Callable[..., Any], *more: Any) -> Any:
+    def ask(question: Callable[..., Any], handle: Any, *more: Any) -> Any:
         try:
             return question(handle, *more)
         except pynvml.NVMLError:  # not every board tells everything
             return None
 
-    def measure() -> dict[str, Any]:
+    def measure(handle: Any) -> Sample:
         busy, memory, power = (
-            ask(q)
+            ask(q, handle)
             for q in (
                 pynvml.nvmlDeviceGetUtilizationRates,
                 pynvml.nvmlDeviceGetMemoryInfo,
@@ -104,12 +125,12 @@ def gpu(uuid: str) -> Gauge:
             )
         )
         return {
-            "device": name,
+            "device": f"gpu{pynvml.nvmlDeviceGetIndex(handle)}",
             "utilization_percent": busy and busy.gpu,
-            "memory_mib": memory and round(memory.used / _MIB),
-            "memory_total_mib": memory and round(memory.total / _MIB),
+            "memory_mib": memory and mib(memory.used),
+            "memory_total_mib": memory and mib(memory.total),
             "power_w": None if power is None else power / 1000,  # told in mW
-            "temperature_c": ask(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
+            "temperature_c": ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
         }
 
-    return measure
+    return lambda: [measure(handle) for handle in handles]

@@ -11,11 +11,13 @@ import functools
 import json
 import math
 import os
+import threading
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
+from jax._src import distributed  # its store of words has no public name
 from jax.experimental import multihost_utils
 from jax.experimental.mesh_utils import create_hybrid_device_mesh
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
@@ -26,9 +28,10 @@ from podwright.models.param import batch_axes, tokens
 from podwright.recipe import pretrain, schema
 from podwright.slices import outer_shape
 
-HEARTBEAT_TIMEOUT_S = (
-    60  # after which the others give up on a silent process (jax's own choice is 100); signs come twice as often
-)
+HEARTBEAT_TIMEOUT_S = 600
+"""after which jax ends the others of a process that is silent (its own choice is 100): later than the watchdog, which says what they were at"""
+_ANSWER_S = 2.0  # that the store of words may take, which the first process has
+_BLOCK = 256  # bytes
 
 T = TypeVar("T")
 
@@ -126,10 +129,41 @@ def _exchange(text: str) -> list[str]:
     """The `text` of every process, by process. Every process must call it."""
     own = np.frombuffer(text.encode(), np.uint8)
     sizes = multihost_utils.process_allgather(np.array(own.size, np.int32))
-    padded = np.zeros(int(sizes.max()), np.uint8)
+    padded = np.zeros(-(-int(sizes.max()) // _BLOCK) * _BLOCK, np.uint8)  # in few sizes: each is compiled once
     padded[: own.size] = own
     rows = multihost_utils.process_allgather(padded)
     return [row[:size].tobytes().decode() for row, size in zip(rows, sizes, strict=True)]
+
+
+def gathered(value: T) -> list[T]:
+    """The `value` (of JSON) of every process, by process. Every process must call it."""
+    return [value] if jax.process_count() == 1 else [json.loads(text) for text in _exchange(json.dumps(value))]
+
+
+def tell(key: str, word: str) -> None:
+    """Leaves a word for the other processes, which may hang or be gone."""
+    _answer(lambda client: client.key_value_set(f"podwright/{key}", word, allow_overwrite=True))
+
+
+def look_up(key: str) -> str | None:
+    """What another process told under `key`; None if it has not, or the first process does not answer."""
+    return _answer(lambda client: client.key_value_try_get(f"podwright/{key}"))
+
+
+def _answer(ask: Callable[[Any], T]) -> T | None:
+    """In a thread of its own, since the client waits without end for a first process that was stopped."""
+    client, answers = distributed.global_state.client, list[T]()
+    if client is None:
+        return None
+
+    def call() -> None:
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            answers.append(ask(client))
+
+    thread = threading.Thread(target=call, name="words", daemon=True)
+    thread.start()
+    thread.join(_ANSWER_S)
+    return answers[0] if answers else None
 
 
 def combined(own: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """When a run hangs: a thread of every process writes down the stacks and, if nothing moves for as long again, ends it as STALLED.
 
-A step is watched by the pace of those before it. A test or a checkpoint has no pace: it is told of after half an hour, and never ended.
+A step is watched by the pace of those before it. A test or a checkpoint has no pace: it is reported after half an hour, and never ended;
+neither is a step in which a process compiles or writes a trace. A process that was stopped writes its stacks with the help of its sentry.
 """
 
 from __future__ import annotations
@@ -23,17 +24,27 @@ from typing import Any
 
 import podwright
 from podwright.rundir import Ending, RunDir, write_json
+from podwright.train import sentry
 from podwright.train.emit import Emitter
 
 _PACKAGE = Path(podwright.__file__).parent
+# where a process waits for others, or for its device, which does; a jitted function that waits has no frame of its own
 _MEETING = (
     "torch/distributed/",
     "torch/autograd/graph.py",
     "torch/cuda/",
-)  # where a process waits for others, or for its GPU, which does
+    "jax/_src/array.py",
+    "jax/_src/api.py",
+    "jax/_src/interpreters/pxla.py",
+    "jax/experimental/multihost_utils.py",
+    "podwright/train/program.py",
+)
+# where a process does once what takes as long as it takes: it compiles, or writes the trace of a step
+_UNPACED = ("jax/_src/compiler.py", "podwright/train/profile.py")
 _STEPS = 3  # after which there is a pace: the first ones compile
 Stand = dict[str, Any]
-"""{rank, host, where, meets}: what the main thread of a process is at, and whether that is waiting for others"""
+"""{rank, host, where, meets, unpaced, absent_s}: what the main thread of a process is at, whether that is waiting for others or has no
+pace, and for how long the process did not run at all"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +55,15 @@ class Patience:
     most_s: float = 240.0
     """unless steps are longer: stacks are to be written before collectives give up after ten minutes"""
     grace_s: float = 10.0
-    """by which the others let the first process have the last word; it takes half of it to hear them"""
+    """by which the others let the first process have the last word, which hears them meanwhile"""
+
+    @property
+    def tick_s(self) -> float:
+        return min(1.0, self.least_s / 4, self.grace_s / 10)
+
+    def wake_after_s(self, limit_s: float, rank: int) -> float:
+        """From the end of the last step: when those that end the run have begun to, at most two ticks late, and still listen."""
+        return 2 * limit_s + self.grace_s * (0.35 + (rank == 0))
 
     def with_steps(self, seconds: Collection[float]) -> float:
         if len(seconds) < _STEPS:
@@ -62,24 +81,34 @@ class Watchdog:
         notes: tuple[Callable[[str, str], None], Callable[[str], str | None]],
         patience: Patience,
     ):
-        """`ranks`: this process's number, and how many there are. `notes`: tell and look up a word under a key, waiting for nobody."""
+        """`ranks`: this process's number, and how many there are. `notes`: tell and look up a word under a key, waiting for no trainer."""
         self._run, self._emit, self._patience = run, emit, patience
         self._rank, self._size = ranks
-        self._tell, self._told = notes
+        self._tell, self._look_up = notes
         self._recent: collections.deque[float] = collections.deque(maxlen=50)
         self._begun = time.monotonic()
         self._resting = False
         self._step = 0
+        self._absent_s = 0.0
         self._ended = threading.Event()
+        self._ending = threading.Event()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Watchdog]:
-        thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._ended.set()
+        """Of several processes each has a sentry meanwhile. A fault that comes while the run is ended as STALLED is a part of that."""
+        stacks = self._run.stacks(self._emit.attempt, self._rank)
+        alone: contextlib.AbstractContextManager[Callable[[float], None]] = contextlib.nullcontext(lambda due: None)
+        with sentry.posted(stacks, self._patience.grace_s) if self._size > 1 else alone as expect:
+            thread = threading.Thread(target=self._watch, args=(expect,), name="watchdog", daemon=True)
+            thread.start()
+            try:
+                yield self
+            except BaseException:
+                if self._ending.is_set():
+                    thread.join(2 * self._patience.grace_s)  # it ends this process
+                raise
+            finally:
+                self._ended.set()
 
     def stepped(self, step: int) -> None:
         now = time.monotonic()
@@ -89,30 +118,51 @@ class Watchdog:
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
         """While something is done that has no pace."""
+        before = self._resting
         self._resting, self._begun = True, time.monotonic()
         yield
-        self._resting, self._begun = False, time.monotonic()
+        self._resting, self._begun = before, time.monotonic()
 
-    def _watch(self) -> None:
-        begun, seen = self._begun, 0.0
-        while not self._ended.wait(min(1.0, self._patience.least_s / 4)):
-            if begun != self._begun:  # it goes on
-                begun, seen = self._begun, 0.0
+    @contextlib.contextmanager
+    def pacing(self, step: int) -> Iterator[None]:
+        """While steps follow each other after `step`, at a pace of their own."""
+        before = self._recent, self._resting
+        self._recent, self._resting = collections.deque(maxlen=50), False
+        self._step, self._begun = step, time.monotonic()
+        yield
+        (self._recent, self._resting), self._begun = before, time.monotonic()
+
+    def _watch(self, expect: Callable[[float], None]) -> None:
+        patience, begun, seen, ticked = self._patience, self._begun, 0.0, time.monotonic()
+        while not self._ended.wait(patience.tick_s):
             now, limit = time.monotonic(), self._limit()
+            if begun != self._begun:  # it goes on
+                begun, seen, self._absent_s = self._begun, 0.0, 0.0
+            if now - ticked > patience.grace_s:  # a process that was stopped has its time to go on
+                self._absent_s, seen = now - ticked, seen and now
+                self._ended.wait(0.15 * patience.grace_s)  # its sentry writes first
+            expect(0.0 if self._resting else begun + patience.wake_after_s(limit, self._rank))
             if not seen and now - begun > limit:
-                seen = now  # a process that was suspended has its time to go on
-                self._look(begun)
-            elif seen and not self._resting and now - seen > limit + self._patience.grace_s * (self._rank > 0):
-                self._end(self._look(begun))
+                seen = now
+                self._look(begun, patience.grace_s / 2 if self._rank == 0 else 0.0)
+            elif seen and not self._resting and now - seen > limit + patience.grace_s * (self._rank > 0):
+                self._ending.set()
+                summary, unpaced = self._look(begun, 0.9 * patience.grace_s)
+                if not unpaced:
+                    self._end(summary)
+                self._ending.clear()
+                seen = time.monotonic()
+            ticked = time.monotonic()
 
     def _limit(self) -> float:
         return self._patience.first_s if self._resting else self._patience.with_steps(self._recent)
 
-    def _look(self, begun: float) -> str:
-        """Writes the stacks; of the first process, what all of them are at, in a line."""
+    def _look(self, begun: float, listen_s: float) -> tuple[str, bool]:
+        """Writes the stacks. What the processes are at that are heard of within `listen_s`, in a line, and whether one of them is at what has no pace."""
         stand = {
             "rank": self._rank,
             "host": socket.gethostname(),
+            "absent_s": self._absent_s,
             **standing(sys._current_frames()[threading.main_thread().ident or 0]),
         }
         seconds = time.monotonic() - begun
@@ -128,22 +178,32 @@ class Watchdog:
             print(f"the stacks cannot be written: {e}", flush=True)
         key = f"stands/{self._step}/{{}}"
         self._tell(key.format(self._rank), json.dumps(stand))
-        if self._rank:
-            return told([stand], 1, seconds)
-        self._ended.wait(self._patience.grace_s / 2)  # for the others to say the same
-        words = {n: self._told(key.format(n)) for n in range(1, self._size)}
-        said = told([stand, *(json.loads(word) for word in words.values() if word)], self._size, seconds)
+        stands = [stand, *self._hear(key, listen_s)]
+        summary = summarize(stands, self._size if listen_s else 1, seconds)
         stacks = f"attempts/{self._emit.attempt}/stacks-*.txt"
-        self._emit.event("notice", message=f"{said}; {stacks} has the stacks")
-        return said
+        self._emit.event("notice", message=f"{summary}; {stacks} has the stacks")
+        return summary, any(s["unpaced"] for s in stands)
 
-    def _end(self, said: str) -> None:
+    def _hear(self, key: str, listen_s: float) -> list[Stand]:
+        """What the others told under `key`: of all of them, or of those that did within `listen_s`."""
+        until, words = time.monotonic() + listen_s, dict[int, str]()
+        while len(words) < self._size - 1:
+            for rank in set(range(self._size)) - {self._rank, *words}:
+                if time.monotonic() > until:
+                    return [json.loads(word) for word in words.values()]
+                if word := self._look_up(key.format(rank)):
+                    words[rank] = word
+            if len(words) < self._size - 1 and self._ended.wait(0.2):
+                break
+        return [json.loads(word) for word in words.values()]
+
+    def _end(self, summary: str) -> None:
         if self._ended.is_set():
             return
         attempt = self._emit.attempt
         fix = f"read attempts/{attempt}/stacks-*.txt, then type: podwright resume {self._run.typed}"
-        print(f"{Ending.STALLED}: {said}; {fix}", flush=True)
-        record = {"ending": str(Ending.STALLED), "step": self._step, "detail": said, "fix": fix, "time": time.time()}
+        print(f"{Ending.STALLED}: {summary}; {fix}", flush=True)
+        record = {"ending": str(Ending.STALLED), "step": self._step, "detail": summary, "fix": fix, "time": time.time()}
         with contextlib.suppress(OSError):
             write_json(self._run.exit(attempt, self._rank), record)
         os._exit(1)  # the main thread waits for what does not come
@@ -169,34 +229,37 @@ def standing(innermost: FrameType) -> dict[str, Any]:
     return {
         "where": ", in ".join(part for part in (own, inner) if part),
         "meets": any(m in file for file, _ in frames for m in _MEETING),
+        "unpaced": any(u in file for file, _ in frames for u in _UNPACED),
     }
 
 
-def told(stands: list[Stand], size: int, seconds: float) -> str:
-    """Who is elsewhere than the others, in a line: one that says nothing, one that does not wait for others, or the fewer."""
+def summarize(stands: list[Stand], size: int, seconds: float) -> str:
+    """Who is elsewhere than the others, in a line: one that gives no sign or did not run, one that does not wait for others, or the fewer."""
     begin = f"no step has ended for {seconds:.0f} s: "
-    silent = (
-        sorted(set(range(size)) - {s["rank"] for s in stands}) if size > 1 else []
-    )  # a process can speak of itself alone
+    # a process can speak of itself alone
+    silent = sorted(set(range(size)) - {s["rank"] for s in stands}) if size > 1 else []
     groups: dict[str, list[Stand]] = {}
     for stand in stands:
         groups.setdefault(stand["where"], []).append(stand)
     if size == 1 or len(stands) < 2:
-        parts = [f"rank {s['rank']} (host {s['host']}) is at {s['where']}" for s in stands]
-        return begin + "; ".join(parts + [f"rank {n} gives no sign" for n in silent])
+        return begin + "; ".join([*map(_named, stands), *(f"rank {n} gives no sign" for n in silent)])
     most = max(map(len, groups.values()))
     alike = len(groups) > 1 and sum(len(g) == most for g in groups.values()) > 1
+    absent = [s for s in stands if s["absent_s"]]
     working = [s for s in stands if not s["meets"]]
-    apart = (
-        working
-        if 0 < len(working) < len(stands)
-        else []
-        if alike
-        else [s for g in groups.values() if len(g) < most for s in g]
-    )
-    parts = [f"rank {n} gives no sign" for n in silent]
-    parts += [f"rank {s['rank']} (host {s['host']}) is at {s['where']}" for s in apart]
+    if absent:
+        apart = absent
+    elif 0 < len(working) < len(stands):
+        apart = working
+    else:
+        apart = [] if alike else [s for g in groups.values() if len(g) < most for s in g]
+    parts = [f"rank {n} gives no sign" for n in silent] + [_named(s) for s in apart]
     for where, group in groups.items():
         if rest := [str(s["rank"]) for s in group if s not in apart]:
             parts.append(f"rank{'s' * (len(rest) > 1)} {', '.join(rest)} at {where}")
     return begin + "; ".join(parts)
+
+
+def _named(stand: Stand) -> str:
+    absent = f"did not run for {stand['absent_s']:.0f} s and " * bool(stand["absent_s"])
+    return f"rank {stand['rank']} (host {stand['host']}) {absent}is at {stand['where']}"

@@ -11,8 +11,8 @@ import pytest
 
 from podwright.rundir import Ending, RunDir, read_jsonl
 from podwright.targets.base import Polled, Process
-from podwright.train.mesh import HEARTBEAT_TIMEOUT_S
 from podwright.watch.diagnose import outcome
+from tests.e2e import short_patience
 from tests.e2e.conftest import wait_for
 from tests.e2e.trainer import ROOT, environment, figures, finish_several, joined, logs, prepare, start_several, state
 
@@ -70,7 +70,7 @@ def saved(run):
 
 def ended(run, survivor):
     """The survivor leaves by itself, and the launcher can tell why the run ended."""
-    assert survivor.wait(HEARTBEAT_TIMEOUT_S + 60) != 0, logs(run)
+    assert survivor.wait(120) != 0, logs(run)
     run.log(1).write_text((run.path.parent / "0.txt").read_text())
     found = outcome(run, 1, Polled(Process.ENDED, survivor.returncode), False)
     assert found.ending is Ending.CRASHED and found.detail.startswith("another process of the run "), (found, logs(run))
@@ -169,13 +169,19 @@ def test_a_damaged_checkpoint_is_put_aside_by_all(folder, whole):
 
 
 @pytest.mark.long
-def test_a_process_that_goes_silent_ends_the_other(folder, whole):
-    run = make(folder, "silent")
-    processes = begin(folder, run)
-    wait_for_steps(run, processes, 1)
-    processes[1].send_signal(signal.SIGSTOP)
+@pytest.mark.parametrize("number", [1, 0])
+def test_a_stopped_process_ends_the_run_as_stalled_with_the_stacks_of_both(folder, whole, number):
+    run = make(folder, f"stopped-{number}", "training.max_steps=200", "checkpoint.every_n_steps=1000")
+    processes = begin(folder, run, module=short_patience.__name__)
+    other = 1 - number
     try:
-        ended(run, processes[0])
+        wait_for_steps(run, processes, 5)
+        processes[number].send_signal(signal.SIGSTOP)
+        assert processes[other].wait(short_patience.LONGEST_S) != 0, logs(run)
     finally:
-        processes[1].kill()
-        processes[1].wait()
+        processes[number].kill()
+        processes[number].wait()
+    found = outcome(run, 1, Polled(Process.ENDED, 1, first=other), False)
+    assert found.ending is Ending.STALLED and found.detail.startswith("no step has ended for "), (found, logs(run))
+    assert f"rank {number} " in found.detail and "attempts/1/stacks-*.txt" in found.fix
+    short_patience.assert_stacks_of_both(run, number, "train/grpo/loop.py")

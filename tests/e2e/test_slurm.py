@@ -17,6 +17,7 @@ import torch
 
 from podwright.rundir import RunDir, read_metrics
 from tests import cluster
+from tests.e2e import short_patience
 from tests.e2e.conftest import LAUNCH, Bench, wait_for
 from tests.e2e.test_multimodal_run import SMALL
 from tests.e2e.trainer import DEMO, TINY, figures, state
@@ -402,6 +403,8 @@ TRAINED = (
     ),
 )
 
+ENDLESS = ("training.max_steps=100000", "checkpoint.every_n_steps=100000")
+
 
 def trained(farm: Farm, what: tuple[str, ...], *argv: str) -> tuple[int, str, str]:
     farm.target("real", python=sys.executable, nodes=2)
@@ -497,6 +500,20 @@ def test_a_training_that_loses_a_node_ends_with_the_weights_of_an_uninterrupted_
     assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
     run = RunDir(farm.path())
     assert figures(run) == figures(whole) and state(run, 12) == state(whole, 12)
+
+
+@pytest.mark.long
+def test_a_stopped_process_ends_a_jax_run_as_stalled_with_the_stacks_of_both(farm: Farm) -> None:
+    farm.target("patient", python=short_patience.interpreter(farm.folder / "patient"), nodes=2)
+    code, out, err = farm.call("run", *TRAINED, *ENDLESS, "--name", "r", "--on", "patient", "--detach")
+    assert code == 0, (out, err)
+    farm.wait_for_step(9)
+    os.kill(short_patience.process(farm.path(), 1), signal.SIGSTOP)
+    wait_for(farm.path("attempts/1/exit.json").exists, short_patience.LONGEST_S)
+    farm.call("watch", "r")
+    assert farm.ended() == ["STALLED"], farm.records("journal.jsonl")
+    assert "rank 1 " in next(r for r in farm.records("journal.jsonl") if r["event"] == "ended")["detail"]
+    short_patience.assert_stacks_of_both(RunDir(farm.path()), 1, "train/pretrain/loop.py")
 
 
 @pytest.mark.long

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from podwright.rundir import read_metrics
+from podwright.rundir import RunDir, read_metrics
 from tests import sshd
+from tests.e2e import short_patience
 from tests.e2e.conftest import LAUNCH, RECIPE, Bench, wait_for
 from tests.e2e.test_multimodal_run import SMALL, podwright
-from tests.e2e.test_slurm import TRAINED
+from tests.e2e.test_slurm import ENDLESS, TRAINED
 
 pytestmark = pytest.mark.skipif(bool(sshd.missing()), reason=sshd.missing() or "there are some")
 STEADY = {"STANDIN_STEP_S": "0.2", "STANDIN_OTHER": "600"}
@@ -373,6 +374,20 @@ def test_jax_on_two_hosts_that_share_no_folder_saves_through_the_first_one(pair:
     ]
     assert len(losses[0]) == 12 and losses[1] == pytest.approx(losses[0], rel=1e-4)
     assert pair.path("checkpoints/12/commit_success.txt").exists()
+
+
+@pytest.mark.long
+def test_a_stopped_process_ends_a_jax_run_as_stalled_with_the_stacks_of_both(sharing: Pair) -> None:
+    runs = sharing.folder / "shared"
+    sharing.target("patient", python=str(short_patience.interpreter(runs / "python")), runs=str(runs))
+    code, out, err = sharing.call("run", *TRAINED, *ENDLESS, "--name", "r", "--on", "patient", "--detach")
+    assert code == 0, (out, err)
+    wait_for(lambda: 9 in sharing.steps(), 180)
+    os.kill(short_patience.process(runs / "r", 1), signal.SIGSTOP)
+    wait_for(sharing.path("attempts/1/exit.json").exists, short_patience.LONGEST_S)
+    sharing.call("watch", "r")
+    assert sharing.ended() == ["STALLED"] and "rank 1 " in sharing.last_end()["detail"], sharing.last_end()
+    short_patience.assert_stacks_of_both(RunDir(sharing.path()), 1, "train/pretrain/loop.py")
 
 
 @pytest.mark.long

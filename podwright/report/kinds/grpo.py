@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from podwright.report import timing
+from podwright.report import device_utilization, timing
 from podwright.report.comparison.comparable import Curve, Figure
 from podwright.report.figures import style
 from podwright.report.figures.drawing import Draw, Plot, in_percent, one_line, raw_and_smooth
@@ -43,6 +43,8 @@ def figures(records: Records, tests: list[Record]) -> Result:
         "kl_last": timing.last(steps, "kl"),
         "loss_last": timing.last(steps, "loss"),
         "warm_start_loss": timing.trend(records.steps("warm_start"), "loss"),
+        "device_use": device_utilization.figures(records),
+        "units": device_utilization.UNITS,
     }
 
 
@@ -230,7 +232,17 @@ def _bound(test: Record, side: str, otherwise: float) -> float:
     return otherwise if bound is None else bound
 
 
-PLOTS: tuple[Draw, ...] = (accuracy, reward, kl, completion_length, step_time, loss, warm_start, entropy)
+PLOTS: tuple[Draw, ...] = (
+    accuracy,
+    reward,
+    kl,
+    completion_length,
+    step_time,
+    loss,
+    warm_start,
+    entropy,
+    device_utilization.plot,
+)
 
 _PACE = ("model", "length", "hardware")
 COMPARED: tuple[Figure, ...] = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe import dimensions
-from podwright.report import timing
+from podwright.report import device_utilization, timing
 from podwright.report.comparison.comparable import Curve, Figure
 from podwright.report.figures import style
 from podwright.report.figures.drawing import Draw, Plot, in_percent, losses, one_line, rate, raw_and_smooth
@@ -70,7 +70,8 @@ def figures(records: Records, tests: list[Record]) -> Result:
         "num_active_params": environment.get("num_active_params"),
         "data": environment.get("data"),
         "warnings": suspicions(steps, tests, _at_most(records.raw) if epochs is None else epochs),
-        "units": UNITS,
+        "device_use": device_utilization.figures(records),
+        "units": UNITS | device_utilization.UNITS,
     }
 
 
@@ -204,7 +205,7 @@ def waiting(records: Records, result: Result) -> Plot | None:
     )
 
 
-PLOTS: tuple[Draw, ...] = (loss, rate, experts, throughput, waiting)
+PLOTS: tuple[Draw, ...] = (loss, rate, experts, throughput, waiting, device_utilization.plot)
 
 _TEXT = ("vocabulary", "data", "length")
 _PACE = ("model", "length", "hardware")

@@ -38,6 +38,8 @@ class Sampled:
     lengths_PG: np.ndarray
     stopped_PG: np.ndarray
     prompt_lengths_P: np.ndarray
+    own_s: float
+    """of this process alone: decoding and rewarding what it answers for"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Collector:
         chosen = self.prompts.take(self.prompts.indices(used, recipe.batch_size, recipe.seed))
         tokens, lengths = to_device(chosen.tokens_NS, self.setup.mesh), to_device(chosen.lengths_N, self.setup.mesh)
         completions = self.programs["rollout"](params, tokens, lengths, np.int32(number))
-        rewards = self._score(chosen, completions)
+        rewards, own_s = self._score(chosen, completions)
         total = sum(r.weight * rewards[r.name] for r in self.rewards)
         return Sampled(
             Group(tokens, lengths, completions.tokens_PGT),
@@ -64,11 +66,13 @@ class Collector:
             gather(completions.lengths_PG, self.setup.mesh),
             gather(completions.stopped_PG, self.setup.mesh),
             chosen.lengths_N,
+            own_s,
         )
 
-    def _score(self, chosen: Prompts, completions: Completions) -> dict[str, np.ndarray]:
-        """Each reward of every completion, [P, G], on every process."""
-        shape = completions.lengths_PG.shape
+    def _score(self, chosen: Prompts, completions: Completions) -> tuple[dict[str, np.ndarray], float]:
+        """Each reward of every completion, [P, G], on every process; and the seconds that this one took for its own."""
+        shape = jax.block_until_ready(completions).lengths_PG.shape
+        begin = time.perf_counter()
         texts = own_texts(completions, self.tokenizer)
         mine = sorted(texts)
         columns = {
@@ -82,9 +86,10 @@ class Collector:
             scored = (
                 reward.score(self.rewards, prompts, [text for p in mine for text in texts[p]], columns) if mine else {}
             )
+            own_s = time.perf_counter() - begin
         for name, values in scored.items():
             known[name][mine] = np.asarray(values, np.float32).reshape(len(mine), shape[1])
-        return {name: combined(rows) for name, rows in known.items()}
+        return {name: combined(rows) for name, rows in known.items()}, own_s
 
     def collect(self, params: Any, used: int, number: int) -> tuple[Sampled, int]:
         """A batch worth learning from, and how many rollouts it took.
@@ -111,7 +116,7 @@ class Collector:
         names = ("total_PG", "lengths_PG", "stopped_PG", "prompt_lengths_P")
         host = {name: np.concatenate([getattr(r, name) for r in rounds])[order] for name in names}
         rewards = {name: np.concatenate([r.rewards[name] for r in rounds])[order] for name in rounds[0].rewards}
-        return Sampled(group, completions, rewards, **host)
+        return Sampled(group, completions, rewards, **host, own_s=sum(r.own_s for r in rounds))
 
     def batch(
         self, sampled: Sampled, advantages_PG: np.ndarray, old: jax.Array | None, reference: jax.Array | None

@@ -15,13 +15,14 @@ from podwright.errors import UserError
 from podwright.models import lora
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Ending, RunDir
-from podwright.train import checkpoint, profile, speed
+from podwright.train import checkpoint, observe, profile, speed
 from podwright.train.emit import Emitter, TrainingOutcome, evaluated
 from podwright.train.grpo import collect, evaluate, grading, program, prompts, reward, start
 from podwright.train.grpo.collect import Clock, Collector
 from podwright.train.grpo.evaluate import Evaluator
 from podwright.train.grpo.program import GrpoSetup, GrpoState
 from podwright.train.mesh import agreed, from_first, make_mesh, num_batch_shards, together
+from podwright.train.watchdog import Watchdog
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,14 +94,15 @@ def _divides(recipe: GrpoRecipe, shards: int) -> None:
 
 def train(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> TrainingOutcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
-    job = prepare(run, recipe, emit, agreed(stopping))
-    with checkpoint.Checkpoints(emit.storage, checkpoint.KEPT) as checkpoints:
-        return _train(job, checkpoints)
+    with observe.observed(run, emit) as watchdog:
+        job = prepare(run, recipe, emit, agreed(stopping))
+        with checkpoint.Checkpoints(emit.storage, checkpoint.KEPT) as checkpoints:
+            return _train(job, checkpoints, watchdog)
 
 
-def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints) -> TrainingOutcome:
+def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog) -> TrainingOutcome:
     recipe, emit = job.recipe, job.emit
-    begun = _begin(job, checkpoints)
+    begun = _begin(job, checkpoints, watchdog)
     if isinstance(begun, TrainingOutcome):
         return begun
     state, base, cursor = begun
@@ -110,23 +112,30 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints) -> TrainingOutcome
         evaluate.report(job.evaluator, lora.policy(state.params, base), job.run, emit, "before", 0)
 
     emit.event("phase", phase="grpo")
-    traced = profile.of(job.run)
-    while (number := cursor["step"]) < recipe.training.max_steps:
-        every = recipe.evaluation.every_n_steps
-        if number and every and number % every == 0 and ("during", number) not in tested:
-            evaluate.report(job.evaluator, lora.policy(state.params, base), job.run, emit, "during", number)
-            emit.event("phase", phase="grpo")
-        if job.stopping():
-            return _stop(job, checkpoints, state, cursor)
-        with traced.step(number + 1) as marks:
-            state, cursor, figures = step(job.collector, state, reference, cursor, base)
-        number = cursor["step"]
-        emit.metrics("grpo", number, figures | marks)
-        if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
-            return _not_finite(job, checkpoints, number, figures)
-        if number % recipe.checkpoint.every_n_steps == 0 or number == recipe.training.max_steps:
-            emit.event("checkpoint", step=number)
-            checkpoints.save(number, state, cursor)
+    traced, stragglers = profile.of(job.run), observe.stragglers()
+    with watchdog.pacing(cursor["step"]):
+        while (number := cursor["step"]) < recipe.training.max_steps:
+            every = recipe.evaluation.every_n_steps
+            if number and every and number % every == 0 and ("during", number) not in tested:
+                with watchdog.resting():
+                    evaluate.report(job.evaluator, lora.policy(state.params, base), job.run, emit, "during", number)
+                emit.event("phase", phase="grpo")
+            if job.stopping():
+                with watchdog.resting():
+                    return _stop(job, checkpoints, state, cursor)
+            with traced.step(number + 1) as marks:
+                state, cursor, figures = step(job.collector, state, reference, cursor, base)
+            number = cursor["step"]
+            for message in stragglers.stepped(figures.pop("own_s"), figures["step_s"]):
+                emit.event("notice", message=message)
+            emit.metrics("grpo", number, figures | marks)
+            watchdog.stepped(number)
+            if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
+                return _not_finite(job, checkpoints, number, figures)
+            if number % recipe.checkpoint.every_n_steps == 0 or number == recipe.training.max_steps:
+                emit.event("checkpoint", step=number)
+                with watchdog.resting():
+                    checkpoints.save(number, state, cursor)
 
     if ("after", number) not in tested and not evaluate.report(
         job.evaluator, lora.policy(state.params, base), job.run, emit, "after", number
@@ -137,7 +146,7 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints) -> TrainingOutcome
 
 
 def _begin(
-    job: GrpoRun, checkpoints: checkpoint.Checkpoints
+    job: GrpoRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog
 ) -> tuple[GrpoState, Any, dict[str, int]] | TrainingOutcome:
     """State, frozen weights (or None) and cursor, of the newest checkpoint or of step 0.
 
@@ -153,8 +162,9 @@ def _begin(
             )
         job.emit.event("resumed", step=found.step)
         return found.state, start.base(job.emit.storage, job.source, job.setup), found.cursor
+    programs, examples = job.collector.programs, job.examples
     weights = start.weights(
-        job.source, job.setup, job.collector.programs, job.examples, job.tokenizer, job.emit, job.stopping
+        job.source, job.setup, programs, examples, job.tokenizer, job.emit, job.stopping, watchdog
     )
     if weights is None:
         return TrainingOutcome(Ending.STOPPED, 0, "stopped during the warm start")
@@ -173,7 +183,7 @@ def step(
 ) -> tuple[GrpoState, dict[str, int], dict[str, Any]]:
     """One GRPO step: rollouts, rewards, reference scores, `num_iterations` updates. -> state, cursor, figures
 
-    `base` are the frozen weights of a run that trains adapters.
+    `base` are the frozen weights of a run that trains adapters. Of the figures `own_s` (seconds before this process met others) is its own.
     """
     recipe, made, clock = collector.setup.recipe, collector.programs, Clock()
     policy = lora.policy(state.params, base)
@@ -194,7 +204,7 @@ def step(
         "used": cursor["used"] + rounds * recipe.batch_size,
         "rollouts": cursor["rollouts"] + rounds,
     }
-    figures |= collect.figures(sampled, advantages)
+    figures |= collect.figures(sampled, advantages) | {"own_s": sampled.own_s}
     figures |= speed.figures(
         collector.setup.dims, recipe, int(sampled.prompt_lengths_P.sum()), sampled.lengths_PG, clock
     )

@@ -29,6 +29,7 @@ from podwright.train.grpo.program import GrpoSetup
 from podwright.train.mesh import from_first
 from podwright.train.program import Program
 from podwright.train.run_storage import RunStorage
+from podwright.train.watchdog import Watchdog
 
 Tree = Any
 
@@ -125,6 +126,7 @@ def weights(
     tokenizer: Tokenizer,
     emit: Emitter,
     stopping: Callable[[], bool],
+    watchdog: Watchdog,
 ) -> Tree | None:
     """The policy at step 0, after the warm start if the recipe has one; None when stopped on the way there."""
     if from_first(lambda: emit.storage.exists("start")):
@@ -137,7 +139,10 @@ def weights(
         else convert.read(path, setup.dims, setup.mesh)
     )
     if setup.recipe.warm_start:
-        params = warm_start.train(setup, programs["warm_start"], params, examples, tokenizer, emit, stopping)
+        with watchdog.pacing(0):
+            params = warm_start.train(
+                setup, programs["warm_start"], params, examples, tokenizer, emit, stopping, watchdog.stepped
+            )
         if params is None:
             return None
     if path is None or setup.recipe.warm_start:

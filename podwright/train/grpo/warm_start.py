@@ -53,8 +53,12 @@ def train(
     tokenizer: Tokenizer,
     emit: Emitter,
     stopping: Callable[[], bool],
+    stepped: Callable[[int], None],
 ) -> Tree | None:
-    """The weights after the warm start; None when stopped on the way (it is short: a resume starts it again)."""
+    """The weights after the warm start; None when stopped on the way (it is short: a resume starts it again).
+
+    `stepped` is called after each step, with the steps of the run so far: none.
+    """
     warm = setup.recipe.warm_start
     assert warm
     emit.event("phase", phase="warm_start")
@@ -80,6 +84,7 @@ def train(
         clock.mark("step_s", jax.block_until_ready(state))
         figures |= {"learning_rate": float(rate(number - 1)), "tokens_per_s": int(drawn[3].sum()) / clock.total()}
         emit.metrics("warm_start", number, figures | clock.seconds)
+        stepped(0)
         if not np.isfinite([figures["loss"], figures["grad_norm"]]).all():
             lower = f"type a lower warm_start.learning_rate than {warm.learning_rate:g}"
             wrong = f"step {number} of the warm start: loss={figures['loss']:g}, grad_norm={figures['grad_norm']:g}"

@@ -25,7 +25,7 @@ from podwright.train.multimodal.inference import retrieval
 from podwright.train.multimodal.networks import aligner
 from podwright.train.multimodal.networks.aligner import Aligner
 from podwright.train.multimodal.processes import machine
-from podwright.train.multimodal.processes.stragglers import Stopwatch
+from podwright.train.multimodal.processes.stopwatch import Stopwatch
 from podwright.train.multimodal.processes.world import World
 
 _MOST = math.log(100.0)  # of a scale: as in CLIP (arXiv 2103.00020, 2.5)

@@ -17,8 +17,8 @@ from podwright.train.emit import Emitter, TrainingOutcome, evaluations
 from podwright.train.multimodal import checkpoints
 from podwright.train.multimodal.data.batches import Order
 from podwright.train.multimodal.processes import machine
-from podwright.train.multimodal.processes.stragglers import Stragglers
 from podwright.train.multimodal.processes.world import World
+from podwright.train.stragglers import Stragglers
 from podwright.train.watchdog import Patience, Watchdog
 
 Figures = dict[str, Any]
@@ -79,7 +79,8 @@ def follow(training: Trainable, at: RunContext, patience: Patience = PATIENCE) -
 
 
 def _follow(training: Trainable, at: RunContext, watchdog: Watchdog) -> TrainingOutcome:
-    recipe, emit, stragglers = training.recipe, at.emit, Stragglers(at.world)
+    recipe, emit = training.recipe, at.emit
+    stragglers = Stragglers(at.world.size, at.world.gathered)
     with watchdog.resting():
         number = _begin(training, at)
     tested = at.world.from_first(lambda: evaluations(at.run))

@@ -25,7 +25,7 @@ from podwright.train.multimodal import updates
 from podwright.train.multimodal.data import batches
 from podwright.train.multimodal.networks import model
 from podwright.train.multimodal.networks.model import MODALITIES, MultimodalBatch
-from podwright.train.multimodal.processes.stragglers import Stopwatch
+from podwright.train.multimodal.processes.stopwatch import Stopwatch
 from podwright.train.multimodal.processes.world import World
 from podwright.train.multimodal.updates import Learner
 

@@ -14,12 +14,13 @@ from podwright.errors import UserError
 from podwright.recipe import dimensions
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.rundir import Ending, RunDir
-from podwright.train import checkpoint, profile, speed
+from podwright.train import checkpoint, observe, profile, speed
 from podwright.train.emit import Emitter, TrainingOutcome, evaluated
 from podwright.train.mesh import agreed, make_mesh, num_batch_shards, together
 from podwright.train.pretrain import feed, program
 from podwright.train.pretrain.program import PretrainSetup, PretrainState
 from podwright.train.program import Program
+from podwright.train.watchdog import Watchdog
 
 STAGE = "pretrain"
 
@@ -65,40 +66,48 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
 
 def train(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callable[[], bool]) -> TrainingOutcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
-    job = prepare(run, recipe, emit, agreed(stopping))
-    with checkpoint.Checkpoints(emit.storage, checkpoint.KEPT) as checkpoints:
-        return _train(job, checkpoints)
+    with observe.observed(run, emit) as watchdog:
+        job = prepare(run, recipe, emit, agreed(stopping))
+        with checkpoint.Checkpoints(emit.storage, checkpoint.KEPT) as checkpoints:
+            return _train(job, checkpoints, watchdog)
 
 
-def _train(job: PretrainRun, checkpoints: checkpoint.Checkpoints) -> TrainingOutcome:
+def _train(job: PretrainRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog) -> TrainingOutcome:
     recipe, emit = job.recipe, job.emit
     state, number = _begin(job, checkpoints)
     tested = evaluated(job.run)
     if number == 0 and ("before", 0) not in tested:
         evaluate(job, state, "before", 0)
     emit.event("phase", phase=STAGE)
-    batches, traced = job.feed.batches(number), profile.of(job.run)
-    while number < recipe.training.max_steps:
-        every = recipe.evaluation.every_n_steps
-        if number and every and number % every == 0 and ("during", number) not in tested:
-            evaluate(job, state, "during", number)
-            emit.event("phase", phase=STAGE)
-        if job.stopping():
-            return _stop(job, checkpoints, state, number)
-        begin = time.perf_counter()
-        batch = next(batches, None)
-        if batch is None:
-            return _out_of_data(job, checkpoints, state, number)
-        with traced.step(number + 1) as marks:
-            state, figures = step(job, state, batch, number)
-        number += 1
-        emit.metrics(
-            STAGE, number, figures | marks | {"data_wait_s": batches.waited_s, "step_s": time.perf_counter() - begin}
-        )
-        if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
-            return _not_finite(job, checkpoints, number, figures)
-        if number % recipe.checkpoint.every_n_steps == 0 or number == recipe.training.max_steps:
-            _save(job, checkpoints, state, number)
+    batches, traced, stragglers = job.feed.batches(number), profile.of(job.run), observe.stragglers()
+    with watchdog.pacing(number):
+        while number < recipe.training.max_steps:
+            every = recipe.evaluation.every_n_steps
+            if number and every and number % every == 0 and ("during", number) not in tested:
+                with watchdog.resting():
+                    evaluate(job, state, "during", number)
+                emit.event("phase", phase=STAGE)
+            if job.stopping():
+                with watchdog.resting():
+                    return _stop(job, checkpoints, state, number)
+            begin = time.perf_counter()
+            batch = next(batches, None)
+            if batch is None:
+                with watchdog.resting():
+                    return _out_of_data(job, checkpoints, state, number)
+            with traced.step(number + 1) as marks:
+                state, figures = step(job, state, batch, number)
+            number += 1
+            figures |= marks | {"data_wait_s": batches.waited_s, "step_s": time.perf_counter() - begin}
+            for message in stragglers.stepped(figures.pop("own_s") + batches.waited_s, figures["step_s"]):
+                emit.event("notice", message=message)
+            emit.metrics(STAGE, number, figures)
+            watchdog.stepped(number)
+            if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
+                return _not_finite(job, checkpoints, number, figures)
+            if number % recipe.checkpoint.every_n_steps == 0 or number == recipe.training.max_steps:
+                with watchdog.resting():
+                    _save(job, checkpoints, state, number)
     if ("after", number) not in tested:
         evaluate(job, state, "after", number)
     return TrainingOutcome(Ending.FINISHED, number)
@@ -116,10 +125,15 @@ def _begin(job: PretrainRun, checkpoints: checkpoint.Checkpoints) -> tuple[Pretr
 
 
 def step(job: PretrainRun, state: PretrainState, rows: Row, number: int) -> tuple[PretrainState, dict[str, Any]]:
-    """One optimizer step, waited for: what is measured is the step and not its dispatch. `number`: steps before it."""
+    """One optimizer step, waited for: what is measured is the step and not its dispatch. `number`: steps before it.
+
+    Of the figures `own_s` (seconds before this process met others) is its own.
+    """
     begin = time.perf_counter()
-    state, measured = job.programs["update"](state, job.feed.on_devices(rows))
-    figures: dict[str, Any] = {name: float(x) for name, x in measured.items()}
+    batch = job.feed.on_devices(rows)
+    own_s = time.perf_counter() - begin
+    state, measured = job.programs["update"](state, batch)
+    figures: dict[str, Any] = {name: float(x) for name, x in measured.items()} | {"own_s": own_s}
     seconds = time.perf_counter() - begin
     recipe, devices = job.recipe, job.setup.mesh.size
     tokens = recipe.batch_size * recipe.sequence_length

@@ -36,6 +36,26 @@ def made(
     return run
 
 
+@pytest.mark.parametrize(
+    ("recipe", "device", "caption"),
+    [
+        ("qwen3-tiny-arithmetic-grpo", "tpu0", "Mean of the TPU devices: the memory that the run uses of each"),
+        ("almodel-tiny", "cpu", "Mean of the processes"),
+        ("almodel-tiny", "gpu0", "Mean of the GPUs"),
+    ],
+)
+def test_runs_in_jax_have_means_of_each_process_and_a_plot(
+    tmp_path: Path, recipe: str, device: str, caption: str
+) -> None:
+    run = made(tmp_path, 80, 0.02, device=device, recipe=recipe)
+    figures = result(run)
+    assert [p["utilization_percent"] for p in figures["device_use"]["processes"]] == [80, 90]
+    assert figures["units"]["device_use"].startswith("means over the samples during steps")
+    page.write(run)
+    text = (run.report / "report.md").read_text()
+    assert "(devices.svg)" in text and caption in text and ", during the last attempt." in text
+
+
 def test_the_means_are_of_the_steps(tmp_path: Path) -> None:
     run = made(tmp_path, 80, 0.02)
     found = result(run)

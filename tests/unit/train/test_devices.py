@@ -71,11 +71,32 @@ def nvml(**answers: Any) -> types.ModuleType:
 
 def test_a_gpu_is_asked_by_its_uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml())
-    (row,) = sampled(RunDir(tmp_path), lambda: devices.gpu("GPU-1"), 0.0)
+    (row,) = sampled(RunDir(tmp_path), lambda: devices.gpus(["GPU-1"]), 0.0)
     del row["time_s"]
     assert list(row.values()) == ["gpu3", "87", "20480", "81920", "", "61"]
     monkeypatch.setitem(sys.modules, "pynvml", nvml(nvmlDeviceGetPowerUsage=lambda handle: 312_500))
-    assert devices.gpu("GPU-1")()["power_w"] == 312.5
+    assert [row["power_w"] for row in devices.gpus(["GPU-1", "GPU-2"])()] == [312.5, 312.5]
+
+
+class Driver:
+    """The two functions of CUDA's driver that are called, of a machine with one device."""
+
+    @staticmethod
+    def cuDeviceGet(device: Any, ordinal: int) -> int:
+        device._obj.value = 7
+        return 0 if ordinal == 0 else 101
+
+    @staticmethod
+    def cuDeviceGetUuid_v2(uuid: Any, device: Any) -> int:
+        uuid._obj[:] = range(16)
+        return 0 if device.value == 7 else 101
+
+
+def test_a_gpu_of_jax_has_the_uuid_that_nvml_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda name: Driver if name == "libcuda.so.1" else None)
+    assert devices.cuda_uuid(0) == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    with pytest.raises(RuntimeError, match=r"does not know device 1 \(error 101\)"):
+        devices.cuda_uuid(1)
 
 
 def test_what_cannot_be_sampled_is_said_once_and_stops_nothing(
@@ -83,7 +104,7 @@ def test_what_cannot_be_sampled_is_said_once_and_stops_nothing(
 ) -> None:
     run = RunDir(tmp_path)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with devices.watched(run.devices(1, 0), lambda: devices.gpu("GPU-1"), Emitter(run, 1, True)):
+    with devices.watched(run.devices(1, 0), lambda: devices.gpus(["GPU-1"]), Emitter(run, 1, True)):
         pass
     (event,) = read_jsonl(run.events)
     assert (

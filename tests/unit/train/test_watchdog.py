@@ -3,24 +3,25 @@
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import jax
 import pytest
 
 from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics
-from podwright.train.multimodal.processes.stragglers import Stragglers, slower
-from podwright.train.multimodal.processes.world import World
-from podwright.train.watchdog import Patience, told
-from tests.unit.train import together
+from podwright.train.stragglers import Stragglers, slower
+from podwright.train.watchdog import Patience, standing, summarize
+from tests.unit.train import jax_together, together
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def started(run: RunDir, case: str, size: int = 2) -> list[subprocess.Popen[str]]:
+def started(run: RunDir, case: str, size: int = 2, module: str = together.__name__) -> list[subprocess.Popen[str]]:
     run.attempt(1).mkdir(parents=True)
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -31,11 +32,17 @@ def started(run: RunDir, case: str, size: int = 2) -> list[subprocess.Popen[str]
         "MASTER_PORT": port,
         "WORLD_SIZE": str(size),
         "OMP_NUM_THREADS": "1",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
+        "JAX_NUM_PROCESSES": str(size),
     }
-    argv = [sys.executable, "-m", together.__name__, str(run.path), case]
+    argv = [sys.executable, "-m", module, str(run.path), case]
     return [
         subprocess.Popen(
-            argv, env=os.environ | fixed | {"RANK": str(n), "LOCAL_RANK": str(n)}, stdout=subprocess.PIPE, text=True
+            argv,
+            env=os.environ | fixed | {"RANK": str(n), "LOCAL_RANK": str(n), "JAX_PROCESS_ID": str(n)},
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for n in range(size)
     ]
@@ -46,7 +53,7 @@ def test_a_run_that_hangs_leaves_every_stack_and_says_who_is_elsewhere(tmp_path:
     begin = time.monotonic()
     processes = started(run, "hangs")
     said = [p.communicate(timeout=90)[0] for p in processes]
-    assert [p.returncode for p in processes] == [1, 1] and time.monotonic() - begin < 60
+    assert [p.returncode for p in processes] == [1, 1] and time.monotonic() - begin < 90
     for rank, function in ((0, "in summed"), (1, "in forever")):
         stacks = run.stacks(1, rank).read_text()
         assert stacks.count("after step 5; process") == 2 and function in stacks and "watchdog.py" in stacks
@@ -79,6 +86,68 @@ def test_a_process_that_the_others_wait_for_is_named_once(tmp_path: Path) -> Non
     assert len(steps) == 90 and "own_s" not in steps[0]
 
 
+def test_a_process_of_jax_that_the_others_wait_for_is_named_once(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    processes = started(run, "lags", module=jax_together.__name__)
+    assert [(p.communicate(timeout=120), p.returncode)[1] for p in processes] == [0, 0]
+    (notice,) = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]
+    assert notice.startswith(f"rank 1 (host {socket.gethostname()}) takes "), notice
+    assert all("cpu," in run.devices(1, rank).read_text() for rank in range(2))
+    assert not run.stacks(1, 0).exists()
+
+
+def wait_for_steps(run: RunDir, processes: list[subprocess.Popen[str]], number: int) -> None:
+    while len(list(read_jsonl(run.metrics))) < number:
+        assert all(p.poll() is None for p in processes)
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("module", "stopped"),
+    [
+        (together.__name__, 1),
+        (jax_together.__name__, 1),
+        pytest.param(jax_together.__name__, 0, marks=pytest.mark.long),
+    ],
+)
+def test_a_stopped_process_ends_the_run_and_has_its_stacks_written(tmp_path: Path, module: str, stopped: int) -> None:
+    run = RunDir(tmp_path / "run")
+    processes = started(run, "stopped", module=module)
+    wait_for_steps(run, processes, 10)
+    processes[stopped].send_signal(signal.SIGSTOP)
+    try:
+        assert processes[1 - stopped].wait(60) == 1
+    finally:
+        processes[stopped].kill()
+    for process in processes:
+        process.communicate()
+    end = json.loads(run.exit(1, 1 - stopped).read_text())
+    assert end["ending"] == Ending.STALLED and re.search(f"rank {stopped} .*(did not run|gives no sign)", end["detail"])
+    stacks = [run.stacks(1, rank).read_text() for rank in range(2)]
+    assert re.search(r"gave no sign for \d+ s \(T \(stopped\)\); where it was when it was continued:", stacks[stopped])
+    assert all("together.py" in text and "most recent call first" in text for text in stacks)
+
+
+def test_a_process_that_is_stopped_and_continued_in_time_goes_on(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    processes = started(run, "stopped", module=jax_together.__name__)
+    wait_for_steps(run, processes, 10)
+    processes[1].send_signal(signal.SIGSTOP)
+    time.sleep(1.5 * jax_together.SHORT.least_s)
+    processes[1].send_signal(signal.SIGCONT)
+    assert [(p.communicate(timeout=120), p.returncode)[1] for p in processes] == [0, 0]
+    (notice,) = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]
+    assert notice.startswith("no step has ended for 4 s: rank 0 ") and "rank 1 gives no sign" in notice
+
+
+def test_a_step_that_compiles_for_long_is_reported_and_goes_on(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    (process,) = started(run, "compiles", size=1, module=jax_together.__name__)
+    process.communicate(timeout=120)
+    notices = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]
+    assert process.returncode == 0 and len(notices) > 1 and "jax/_src/compiler.py:" in notices[0]
+
+
 @pytest.mark.parametrize(
     ("own", "slow"),
     [
@@ -94,10 +163,9 @@ def test_who_is_slower(own: list[float], slow: dict[int, float]) -> None:
     assert slower(own, 1.0) == pytest.approx(slow)
 
 
-def test_a_process_is_slow_after_three_windows_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_is_slow_after_three_windows_in_a_row() -> None:
     seen = iter([2.0, 2.0, 1.0, 2.0, 2.0, 2.0, 2.0])
-    monkeypatch.setattr(World, "gathered", lambda self, mine: [mine, ("n2", mine[1] * next(seen), mine[2])])
-    watched = Stragglers(World(0, 2))
+    watched = Stragglers(2, lambda mine: [mine, ["n2", mine[1] * next(seen), mine[2]]])
     said = [watched.stepped(0.1, 0.2) for _ in range(7 * 20)]
     assert [n // 20 for n, notices in enumerate(said) if notices] == [5] and "rank 1 (host n2) takes 2.0 times" in said[
         119
@@ -110,8 +178,14 @@ def test_patience_follows_the_pace_of_the_steps() -> None:
     assert patience.with_steps([0.1, 0.1]) == patience.first_s, "the first steps compile"
 
 
-def stand(rank: int, where: str, meets: bool = False) -> dict[str, object]:
-    return {"rank": rank, "host": f"n{rank}", "where": where, "meets": meets}
+def test_a_function_that_jax_annotates_for_profiles_has_a_pace() -> None:
+    """As those are that run a compiled step: their frames are in jax's profiler, and no trace is written."""
+    found = jax.profiler.annotate_function(lambda: standing(sys._getframe()), name="step")()
+    assert not found["unpaced"] and not found["meets"]
+
+
+def stand(rank: int, where: str, meets: bool = False, absent_s: float = 0.0) -> dict[str, object]:
+    return {"rank": rank, "host": f"n{rank}", "where": where, "meets": meets, "absent_s": absent_s}
 
 
 @pytest.mark.parametrize(
@@ -123,7 +197,8 @@ def stand(rank: int, where: str, meets: bool = False) -> dict[str, object]:
         ([stand(0, "a"), stand(1, "a"), stand(2, "b")], 3, "rank 2 (host n2) is at b; ranks 0, 1 at a"),
         ([stand(0, "a", True), stand(2, "a", True)], 3, "rank 1 gives no sign; ranks 0, 2 at a"),
         ([stand(0, "a")], 2, "rank 0 (host n0) is at a; rank 1 gives no sign"),
+        ([stand(0, "a"), stand(1, "a", True, 61)], 2, "rank 1 (host n1) did not run for 61 s and is at a; rank 0 at a"),
     ],
 )  # fmt: skip
 def test_who_is_elsewhere(stands: list[dict[str, object]], size: int, said: str) -> None:
-    assert told(stands, size, 61.2) == f"no step has ended for 61 s: {said}"
+    assert summarize(stands, size, 61.2) == f"no step has ended for 61 s: {said}"

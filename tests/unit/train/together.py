@@ -17,11 +17,11 @@ from podwright.train.multimodal.data.batches import Order
 from podwright.train.multimodal.processes.world import World, join
 from podwright.train.watchdog import Patience
 
-SHORT = Patience(first_s=60.0, least_s=2.0, most_s=2.0, grace_s=3.0)
+SHORT = Patience(first_s=60.0, least_s=2.0, most_s=2.0, grace_s=4.0)
 
 
 class Sums:
-    """A sum over all processes a step. The last of them sleeps forever in step 6 ("hangs"), or longer in each ("lags")."""
+    """A sum over all processes a step. The last of them sleeps forever in step 6 ("hangs"), or longer in each ("lags"); all are slow ("stopped")."""
 
     max_steps = 90
     order = Order([1] * 400, 1, 1, 0, 2, 0)
@@ -36,7 +36,7 @@ class Sums:
         if lags and self.case == "hangs" and number == 5:
             forever()
         begin = time.perf_counter()
-        time.sleep(0.03 if lags and self.case == "lags" else 0.01)
+        time.sleep(0.1 if self.case == "stopped" else 0.03 if lags and self.case == "lags" else 0.01)
         own = time.perf_counter() - begin
         loss = float(self.world.summed(torch.ones(())))
         return {"loss": loss, "grad_norm": 1.0, "own_s": own, "step_s": time.perf_counter() - begin}
@@ -61,7 +61,7 @@ def main() -> None:
     run, world = RunDir(Path(sys.argv[1])), join(os.environ)
     at = course.place(run, Emitter(run, 1, world.rank == 0), lambda: False, world)
     training = Sums(run, sys.argv[2], world)
-    outcome = course.follow(training, at, SHORT if sys.argv[2] == "hangs" else course.PATIENCE)
+    outcome = course.follow(training, at, course.PATIENCE if sys.argv[2] == "lags" else SHORT)
     write_json(run.exit(1, world.rank), {"ending": outcome.ending, "detail": outcome.detail})
 
 

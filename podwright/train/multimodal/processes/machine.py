@@ -57,4 +57,4 @@ def gauge(world: World) -> devices.Gauge:
     """Of this process's device, by a name that no CUDA_VISIBLE_DEVICES changes."""
     if world.device.type != "cuda":
         return devices.cpu()
-    return devices.gpu(f"GPU-{torch.cuda.get_device_properties(world.device).uuid}")
+    return devices.gpus([f"GPU-{torch.cuda.get_device_properties(world.device).uuid}"])
