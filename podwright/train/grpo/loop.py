@@ -163,9 +163,7 @@ def _begin(
         job.emit.event("resumed", step=found.step)
         return found.state, start.base(job.emit.storage, job.source, job.setup), found.cursor
     programs, examples = job.collector.programs, job.examples
-    weights = start.weights(
-        job.source, job.setup, programs, examples, job.tokenizer, job.emit, job.stopping, watchdog
-    )
+    weights = start.weights(job.source, job.setup, programs, examples, job.tokenizer, job.emit, job.stopping, watchdog)
     if weights is None:
         return TrainingOutcome(Ending.STOPPED, 0, "stopped during the warm start")
     state = program.new_state(job.setup, program.first_params(job.setup, weights), rate)
