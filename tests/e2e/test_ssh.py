@@ -362,12 +362,18 @@ def test_jax_on_two_hosts_with_a_shared_folder_trains_as_in_one_process(sharing:
 
 
 @pytest.mark.long
-def test_jax_on_two_hosts_that_share_no_folder_saves_through_the_first_one(pair: Pair) -> None:
+def test_jax_on_two_hosts_that_share_no_folder_saves_through_the_first_one(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair.target("real", python=sys.executable)
     here = podwright(pair.folder, "run", *TRAINED, "--name", "here", "--on", "cpu-2")
     assert here.returncode == 0, here.stderr
-    code, out, _ = pair.call("run", *TRAINED, "--name", "r", "--on", "real")
-    assert code == 0 and pair.ended() == ["FINISHED"], (out, pair.path("attempts/1/log.txt").read_text()[-3000:])
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(pair.folder / "targets.yaml"))
+    there = podwright(pair.folder, "run", *TRAINED, "--name", "r", "--on", "real")
+    assert there.returncode == 0 and pair.ended() == ["FINISHED"], (
+        there.stderr,
+        pair.path("attempts/1/log.txt").read_text()[-3000:],
+    )
     losses = [
         {r["step"]: r["loss"] for r in read_metrics(pair.folder / "runs" / name / "metrics.jsonl")["pretrain"]}
         for name in ("here", "r")
