@@ -48,7 +48,18 @@ READS_ENVIRONMENT = {
     "targets/hosts/on_host.py",
 }
 STARTS_PROCESSES = {"shell.py", "targets/hosts/keeper.py"}  # the latter on another machine
-TARGET_SHARED = {"__init__", "base", "detached", "alive", "settings", "scripts", "slurm_states", "kinds", "entries"}
+TARGET_SHARED = {
+    "__init__",
+    "base",
+    "detached",
+    "alive",
+    "settings",
+    "scripts",
+    "slurm_check",
+    "slurm_states",
+    "kinds",
+    "entries",
+}
 TARGET_SHARED |= {"hosts"}
 BANNED_WORDS = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 MUTATORS = {

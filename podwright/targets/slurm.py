@@ -19,7 +19,7 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.rundir import Ending, Record, RunDir
 from podwright.shell import Shell
-from podwright.targets import alive, scripts, slurm_states
+from podwright.targets import alive, scripts, slurm_check, slurm_states
 from podwright.targets.base import (
     Handle,
     Hosts,
@@ -34,13 +34,12 @@ from podwright.targets.base import (
     facts_in,
     identity,
 )
-from podwright.targets.settings.slurm import SlurmSettings, seconds
+from podwright.targets.settings.slurm import SlurmSettings
 
 _CHOOSING = ("--partition=", "--account=", "--qos=", "--constraint=", "--nodes=", "--gpus-per-node=")
 _PATIENCE_S = 600  # for free nodes
 _ACCEPTED = re.compile(r"^(\d+)(?:;\S+)?$", re.MULTILINE)  # what --parsable prints
 _OF_ANOTHER_JOB = "SLURM_(?!CONF$).*"  # of a session of salloc that this is typed in: srun would take them for its own
-_GPUS = re.compile(r"\bgpu:(?:[^:,()]+:)?(\d+)")
 
 
 @dataclass(frozen=True)
@@ -179,10 +178,7 @@ class Slurm:
 
     def check(self) -> list[Remark]:
         """What stands in the way of a job on the cluster as it is now."""
-        try:
-            return [*self._partition(), *self._tried(), *self._places()]
-        except UserError as e:
-            return [Remark("error", e.what, e.fix)]
+        return slurm_check.check(self._settings, self._ask, _options(self._settings))
 
     def poll(self, handle: Handle) -> Polled:
         run, number = _place(handle)
@@ -234,81 +230,6 @@ class Slurm:
         except FileNotFoundError:
             raise UserError(f"{argv[0]} is not on this machine", f"type it on a login node of {self._name}") from None
 
-    def _partition(self) -> list[Remark]:
-        own = self._settings
-        code, out, err = self._ask("sinfo", "--noheader", "--all", "--exact", "--format=%P|%a|%l|%D|%c|%G|%t")
-        if code:
-            return [Remark("error", f"the cluster does not answer: {' '.join(err.split())}", "try again later")]
-        rows = [line.split("|") for line in out.splitlines()]
-        default = next((row[0].rstrip("*") for row in rows if row[0].endswith("*")), "")
-        wanted = own.partition or default
-        mine = [row for row in rows if row[0].rstrip("*") == wanted]
-        if not mine:
-            known = sorted({row[0].rstrip("*") for row in rows})
-            said = (
-                f"partition={wanted}: there is no such partition" if wanted else "the cluster has no default partition"
-            )
-            return [Remark("error", said, f"set partition to one of {', '.join(known)}")]
-        found = []
-        _, up, limit, *_ = mine[0]
-        if up != "up":
-            found.append(
-                Remark("error", f"partition {wanted} takes no jobs now (it is {up})", "take another partition, or wait")
-            )
-        if own.time and seconds(own.time) > seconds(limit):
-            found.append(
-                Remark(
-                    "error",
-                    f"time={own.time}: partition {wanted} allows {limit}",
-                    f"set time={limit}; a run goes on over many jobs",
-                )
-            )
-        able = [
-            row
-            for row in mine
-            if int(row[4]) >= own.cpus_per_task * own.tasks_per_node and _gpus(row[5]) >= own.gpus_per_node
-        ]
-        there = sum(int(row[3]) for row in able)
-        each = f"{own.cpus_per_task * own.tasks_per_node} CPUs" + (
-            f" and {own.gpus_per_node} GPUs" if own.gpus_per_node else ""
-        )
-        if there < own.nodes:
-            said = f"nodes={own.nodes}: partition {wanted} has {there} node(s) with {each}, and {sum(int(row[3]) for row in mine)} in all"
-            found.append(Remark("error", said, "lower nodes, gpus_per_node, tasks_per_node or cpus_per_task"))
-        elif own.nodes > (
-            left := sum(int(row[3]) for row in able if not row[6].startswith(("down", "drain", "drng", "fail", "boot")))
-        ):
-            said = f"nodes={own.nodes}: only {left} of the {there} node(s) with {each} in partition {wanted} are in service"
-            found.append(Remark("warning", said, "a job waits until more are; `sinfo -R` says why they are not"))
-        return found
-
-    def _tried(self) -> list[Remark]:
-        code, out, err = self._ask("sbatch", "--test-only", *_options(self._settings), "--wrap=true")
-        said = " ".join(f"{err} {out}".replace("sbatch: error: ", "").split())
-        if code:
-            return [Remark("error", f"sbatch refuses such a job: {said}", slurm_states.remedy(said))]
-        return [Remark("info", said.removeprefix("sbatch: "))]
-
-    def _places(self) -> list[Remark]:
-        own, found = self._settings, []
-        if own.python and not Path(own.python).exists():
-            found.append(
-                Remark(
-                    "error",
-                    f"python={own.python}: there is no such file here",
-                    "make an environment that the nodes share",
-                )
-            )
-        if own.runs and not Path(own.runs).is_dir():
-            found.append(
-                Remark(
-                    "error",
-                    f"runs={own.runs}: there is no such folder",
-                    f"type `mkdir -p {shlex.quote(own.runs)}`, or mend runs",
-                )
-            )
-        return found
-
 
 def _options(own: SlurmSettings, exclude: Sequence[str] = ()) -> list[str]:
     """Of sbatch, but for where a job is and what it is called."""
@@ -350,10 +271,6 @@ def _place(handle: Handle) -> tuple[RunDir, int]:
 
 def _text(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
-
-
-def _gpus(gres: str) -> int:
-    return sum(map(int, _GPUS.findall(gres)))
 
 
 def _record(run: RunDir, number: int) -> dict[str, Any] | None:

@@ -193,7 +193,7 @@ class LabBench(Bench):
 
     def on_first_host(self, name: str) -> str:
         """A file of the run on the newest allocation's first host."""
-        homes = sorted(self.lab.root.glob("disks/*-w-0/.podwright/r-*/work/runs/r"), key=lambda p: p.stat().st_mtime)
+        homes = sorted(self.lab.root.glob("disks/*-w-0/.podwright/r-*/*/runs/r"), key=lambda p: p.stat().st_mtime)
         return _text(homes[-1] / name) if homes else ""
 
 

@@ -1,0 +1,104 @@
+"""What stands in the way of a job on a SLURM cluster: its partition, what sbatch says of the options, the folders named."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.targets import slurm_states
+from podwright.targets.base import Remark
+from podwright.targets.settings.slurm import SlurmSettings, seconds
+
+_GPUS = re.compile(r"\bgpu:(?:[^:,()]+:)?(\d+)")
+Ask = Callable[..., tuple[int, str, str]]
+"""runs a command of SLURM: exit code, stdout, stderr"""
+
+
+def check(own: SlurmSettings, ask: Ask, options: Sequence[str]) -> list[Remark]:
+    """`options`: of sbatch, as a job would have them."""
+    try:
+        return [*_partition(own, ask), *_trial(ask, options), *_places(own)]
+    except UserError as e:
+        return [Remark("error", e.what, e.fix)]
+
+
+def _partition(own: SlurmSettings, ask: Ask) -> list[Remark]:
+    code, out, err = ask("sinfo", "--noheader", "--all", "--exact", "--format=%P|%a|%l|%D|%c|%G|%t")
+    if code:
+        return [Remark("error", f"the cluster does not answer: {' '.join(err.split())}", "try again later")]
+    rows = [line.split("|") for line in out.splitlines()]
+    default = next((row[0].rstrip("*") for row in rows if row[0].endswith("*")), "")
+    wanted = own.partition or default
+    mine = [row for row in rows if row[0].rstrip("*") == wanted]
+    if not mine:
+        known = sorted({row[0].rstrip("*") for row in rows})
+        said = f"partition={wanted}: there is no such partition" if wanted else "the cluster has no default partition"
+        return [Remark("error", said, f"set partition to one of {', '.join(known)}")]
+    found = []
+    _, up, limit, *_ = mine[0]
+    if up != "up":
+        found.append(
+            Remark("error", f"partition {wanted} takes no jobs now (it is {up})", "take another partition, or wait")
+        )
+    if own.time and seconds(own.time) > seconds(limit):
+        found.append(
+            Remark(
+                "error",
+                f"time={own.time}: partition {wanted} allows {limit}",
+                f"set time={limit}; a run goes on over many jobs",
+            )
+        )
+    able = [
+        row
+        for row in mine
+        if int(row[4]) >= own.cpus_per_task * own.tasks_per_node and _gpus(row[5]) >= own.gpus_per_node
+    ]
+    there = sum(int(row[3]) for row in able)
+    each = f"{own.cpus_per_task * own.tasks_per_node} CPUs" + (
+        f" and {own.gpus_per_node} GPUs" if own.gpus_per_node else ""
+    )
+    if there < own.nodes:
+        said = f"nodes={own.nodes}: partition {wanted} has {there} node(s) with {each}, and {sum(int(row[3]) for row in mine)} in all"
+        found.append(Remark("error", said, "lower nodes, gpus_per_node, tasks_per_node or cpus_per_task"))
+    elif own.nodes > (
+        left := sum(int(row[3]) for row in able if not row[6].startswith(("down", "drain", "drng", "fail", "boot")))
+    ):
+        said = f"nodes={own.nodes}: only {left} of the {there} node(s) with {each} in partition {wanted} are in service"
+        found.append(Remark("warning", said, "a job waits until more are; `sinfo -R` says why they are not"))
+    return found
+
+
+def _trial(ask: Ask, options: Sequence[str]) -> list[Remark]:
+    code, out, err = ask("sbatch", "--test-only", *options, "--wrap=true")
+    said = " ".join(f"{err} {out}".replace("sbatch: error: ", "").split())
+    if code:
+        return [Remark("error", f"sbatch refuses such a job: {said}", slurm_states.remedy(said))]
+    return [Remark("info", said.removeprefix("sbatch: "))]
+
+
+def _places(own: SlurmSettings) -> list[Remark]:
+    found: list[Remark] = []
+    if own.python and not Path(own.python).exists():
+        found.append(
+            Remark(
+                "error",
+                f"python={own.python}: there is no such file here",
+                "make an environment that the nodes share",
+            )
+        )
+    if own.runs and not Path(own.runs).is_dir():
+        found.append(
+            Remark(
+                "error",
+                f"runs={own.runs}: there is no such folder",
+                f"type `mkdir -p {shlex.quote(own.runs)}`, or mend runs",
+            )
+        )
+    return found
+
+
+def _gpus(gres: str) -> int:
+    return sum(map(int, _GPUS.findall(gres)))
