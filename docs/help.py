@@ -24,7 +24,7 @@ from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.schema import GrpoRecipe
-from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, Budget
+from podwright.run.states import ALLOCATION_TRANSITIONS, BUDGETS, ENDINGS, TRANSITIONS, Budget
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.targets.settings.ssh import SshSettings
 from podwright.watch.rules import RULES
@@ -163,6 +163,14 @@ def transitions() -> str:
     return _table(
         ("phase", "event in the journal", "phase after it"),
         [(f"`{p}`", event, f"`{q}`") for (p, event), q in TRANSITIONS.items()],
+    )
+
+
+def allocation_transitions() -> str:
+    return _table(
+        ("phase", "event in the journal", "phase after it"),
+        [("", "allocation requested", "`requested`")]
+        + [(f"`{p}`", event, f"`{q}`") for (p, event), q in ALLOCATION_TRANSITIONS.items()],
     )
 
 
@@ -377,6 +385,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "diagnosis": diagnosis,
     "budgets": budgets,
     "transitions": transitions,
+    "allocation-transitions": allocation_transitions,
     "accelerators": accelerators,
     "slices": slice_names,
     "memory-parts": memory_parts,

@@ -110,7 +110,7 @@ def _start(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
     if not due(state.short_attempts - 1, state.since, now, most_s=600.0):
         return Act.WAIT
     record = state.allocation
-    if not traits.zones and (record is None or record.phase is AllocationPhase.GONE):
+    if not traits.zones:
         return Act.SUBMIT
     if record is None or record.phase is AllocationPhase.GONE:
         return _request(state, traits, now)
@@ -161,8 +161,8 @@ def _after_the_end(state: RunState, seen: Observed, now: float) -> Act:
     if retries(state):
         return Act.RETRY
     record = state.allocation
-    live = record is not None and record.phase is not AllocationPhase.GONE
-    if record and live and record.phase is not AllocationPhase.DELETING:
+    live = None if record is None or record.phase is AllocationPhase.GONE else record
+    if live and live.phase is not AllocationPhase.DELETING:
         return Act.DELETE
     if not state.reported:
         return Act.REPORT

@@ -145,7 +145,9 @@ def test_what_is_released_and_what_is_away_with_its_machines() -> None:
     assert not machines_away(state(Phase.ENDED, None)) and settled(state(Phase.READY, None))
     assert not machines_away(state(Phase.ENDED, allocation(P.GONE), attempt_allocation=0))
     assert machines_away(state(Phase.ENDED, allocation(P.READY), attempt_allocation=2))
-    assert not settled(state(Phase.RUNNING, None))
+    assert not settled(state(Phase.RUNNING, None)) and settled(state(Phase.ENDED, None))
+    taken = state(Phase.ENDED, allocation(P.LOST), released=False, ending=Ending.FINISHED)
+    assert act(taken, lost(Ending.PREEMPTED, "x")) is Act.DELETE
     held = state(Phase.ENDED, allocation(P.READY), released=False, ending=Ending.FINISHED)
     assert act(held, ready(HOSTS)) is Act.RELEASE
 

@@ -6,10 +6,12 @@ import ast
 import copy
 import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 
 import pytest
+from hypothesis import is_hypothesis_test
 
 from podwright.run import decide
 from tests.unit.run import test_allocations, test_decide, test_journal
@@ -67,11 +69,16 @@ def guards() -> list[str]:
 
 
 def unit_tests() -> Iterator[Callable[[], None]]:
-    """Those of decide, of the journal and of allocations that take no argument."""
-    for module in (test_decide, test_journal, test_allocations):
+    """Those of decide, of the journal and of allocations that take no fixture."""
+    for module in (test_allocations, test_journal, test_decide):
         for name, test in vars(module).items():
+            if is_hypothesis_test(test):
+                continue  # slow to shrink what it finds; the simulated lives search too
             if name.startswith("test_") and not inspect.signature(test).parameters:
                 yield test
+            elif (marks := getattr(test, "pytestmark", ())) and marks[0].name == "parametrize":
+                names, rows = marks[0].args
+                yield from (partial(test, *(row if isinstance(names, tuple) else (row,))) for row in rows)
 
 
 def noticed(folder: Path, lives: int) -> bool:

@@ -142,7 +142,7 @@ def lives(examples: int, *, derandomize: bool = False, shrink: bool = True) -> N
 
 
 def test_no_life_of_a_run_breaks_a_promise() -> None:
-    lives(250, derandomize=True)
+    lives(120, derandomize=True)
 
 
 @pytest.mark.long
