@@ -22,8 +22,8 @@ from stamp import stamp
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from podwright.plan import kinds  # noqa: E402
 from podwright.plan.checks.topology import factorisations, refusal  # noqa: E402
-from podwright.plan.make import check  # noqa: E402
 from podwright.recipe.load import load  # noqa: E402
 from podwright.slices import parse  # noqa: E402
 from tests.unit.plan import real_meshes  # noqa: E402
@@ -57,7 +57,7 @@ def measured(name: str, answers: list[str], jax_s: float) -> dict[str, Any]:
         "disagreements": sum(a.split(". ")[0] != b for a, b in zip(answers, ours, strict=True)),
         "ours_ms": best_ms(lambda: [refusal(where, s, split=False) for s in shapes]),
         "jax_ms": round(jax_s * 1e3, 1),
-        "check_ms": best_ms(lambda: check(recipe, where, ROOT)),
+        "check_ms": best_ms(lambda: kinds.of(recipe).checks(recipe, where, ROOT)),
     }
 
 

@@ -44,6 +44,8 @@ DEVICE_COLUMNS = (
     "temperature_c",
 )
 """of devices-K.csv"""
+TRAIN_COMMAND = ("{python}", "-m", "podwright.train", "{run_dir}", "--attempt", "{attempt}")
+"""starts our trainer on an attempt; whoever starts it fills the words in"""
 RUNS = Path("runs")
 """where runs are kept unless --runs says otherwise"""
 

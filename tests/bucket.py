@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
 
 from gcp_storage_emulator.exceptions import NotFound
-from gcp_storage_emulator.handlers import buckets
+from gcp_storage_emulator.handlers import buckets, objects
 from gcp_storage_emulator.server import RequestHandler, Response, Router
 from gcp_storage_emulator.storage import Storage
 
@@ -101,7 +101,8 @@ class EmulatedBucket:
     def put(self, name: str, data: bytes) -> None:
         """Replaces the bytes of an object behind the clients' backs; its generation stays."""
         with self._lock:
-            self._storage.create_file(NAME, name, data, self._storage.get_file_obj(NAME, name))
+            known = self._storage.get_file_obj(NAME, name) | {"size": len(data), "crc32c": None, "md5Hash": None}
+            self._storage.create_file(NAME, name, data, objects._checksums(data, known))
 
     def remove(self, name: str) -> None:
         with self._lock:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from podwright.cli import show
+from podwright.cli.exit_codes import ExitCode
 from podwright.cli.options import Json
+
+if TYPE_CHECKING:
+    from podwright.plan.findings import Finding
+    from podwright.recipe.kinds import Recipe
+    from podwright.targets import ResolvedTarget
 
 RecipeName = Annotated[
     str, typer.Argument(metavar="[RECIPE]", help="what is to run there: its packages and files are looked for too")
@@ -28,8 +34,8 @@ def doctor(
 ) -> None:
     """Look at every machine of a target: versions, GPUs, memory, disk, clocks, names, files. Exit code 1: something stands in the way."""
     from podwright import targets
+    from podwright.plan import kinds
     from podwright.plan.checks import machines as judge
-    from podwright.plan.findings import Finding
     from podwright.recipe import load
 
     chosen = load.load(recipe, overrides or []) if recipe else None
@@ -37,21 +43,30 @@ def doctor(
     target = place.open()
     folder = place.runs or runs
     arguments = ["--folder", str(folder.absolute())]
-    named = judge.files(chosen) if chosen else []
+    named = kinds.of(chosen).files(chosen) if chosen else []
     brought = [file for file in named if place.traits.ships_files and not file.startswith(("/", "~"))]
     for file in named:
         if file not in brought:
             arguments += ["--file", file if file.startswith("~") else str(Path(file).absolute())]
+    planned = _planned(place, chosen)
     findings = judge.absent(brought)
-    findings += [
-        Finding("target", remark.level, remark.what, remark.fix)
-        for remark in place.check(chosen.kind if chosen else "")
-    ]
     machines = []
-    if not any(f.check == "target" and f.level == "error" for f in findings):  # else nobody would ever answer
+    if not any(f.check == "target" and f.level == "error" for f in planned):  # else nobody would ever answer
         machines = target.probe_hosts(arguments)
-        findings += judge.findings(machines, judge.packages(chosen) if chosen else (), place.gpus_per_node)
+        needed = kinds.of(chosen).needed(chosen) if chosen else ()
+        findings += judge.findings(machines, needed, place.gpus_per_node)
+    findings += planned
     ok = not any(f.level == "error" for f in findings)
     document = {"target": on, "ok": ok, "findings": [asdict(f) for f in findings], "machines": machines}
-    show.document(document) if as_json else show.checked(document)
-    raise typer.Exit(0 if ok else 1)
+    show.document(document) if as_json else show.checked(on, findings, ok)
+    raise typer.Exit(ExitCode.OK if ok else ExitCode.FAILED)
+
+
+def _planned(place: ResolvedTarget, recipe: Recipe | None) -> list[Finding]:
+    """What the plan of the recipe says, but for packages, which the machines themselves are asked for; without a recipe, what the target says."""
+    from podwright.cli import destination
+    from podwright.plan.make import make
+
+    if recipe is None:
+        return destination.remarks(place)
+    return [f for f in make(recipe, destination.of(place, recipe)).findings if f.check != "packages"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from podwright.cli import show
+from podwright.cli.exit_codes import ExitCode
 from podwright.cli.options import (
     CACHE,
     Cache,
@@ -35,10 +35,12 @@ from podwright.errors import UserError
 from podwright.rundir import RUNS, Ending, RunDir
 
 if TYPE_CHECKING:
+    from podwright.plan.compiled.compile import CompileContext
+    from podwright.plan.document import Plan
     from podwright.recipe.kinds import Recipe
-    from podwright.targets import ResolvedTarget
 
-_EXIT = {True: 0, False: 1, None: 2}  # of a plan that says it will run
+_EXIT = {"ok": ExitCode.OK, "refused": ExitCode.REFUSED, "inconclusive": ExitCode.INCONCLUSIVE}
+"""of a plan's verdict"""
 
 
 def plan(
@@ -55,31 +57,25 @@ def plan(
     smoke: Smoke = 0,
     as_json: Json = False,
 ) -> None:
-    """Say whether a recipe will run on a target or a slice, before anything is started. Exit code 2: nobody can tell."""
-    from podwright import targets
-    from podwright.plan.compiled.compile import CompileContext
+    """Say whether a recipe will run on a target or a slice, before anything is started.
+
+    Exit code 3: refused; 4: inconclusive, something could not be checked.
+    """
+    from podwright.cli import destination
+    from podwright.plan.make import make
+    from podwright.plan.options import PlanOptions
 
     _compiles(compile_ or fit, price=price, jax=jax)
     resolved = _recipe(recipe, overrides, smoke)
-    if compile_ or fit:
-        on = targets.devices_named(on)
-    shop = CompileContext(cache.expanduser(), show.compiling, jax)
-    if fit:
-        from podwright.plan.fit import fitted
-
-        document = fitted(partial(_plan_on, only=only), resolved, on, shop, price)
-    else:
-        document = _plan_on(resolved, on, bool(compile_), only)
-    if compile_ and document["ok"] and not document["programs"]:
-        from podwright.plan.compiled.verdict import compiled
-
-        document |= compiled(document, resolved, on, compile_, shop, price)
+    context = _context(cache, jax) if compile_ or fit else None
+    options = PlanOptions(only=only, depth=compile_, fit=fit, price=price, context=context)
+    made = make(resolved, destination.find(on, resolved, generation=fit), options)
     if svg:
         from podwright.report.figures import memory_chart
 
-        memory_chart.write(document, svg)
-    show.document(document) if as_json else show.findings(document)
-    raise typer.Exit(_EXIT[document["ok"]])
+        memory_chart.write(made.document(), svg)
+    show.document(made.document()) if as_json else show.plan(made)
+    raise typer.Exit(_EXIT[made.verdict])
 
 
 def run(
@@ -91,6 +87,9 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be started, create nothing")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="start it and return; `podwright watch` follows it")] = False,
     force: Annotated[bool, typer.Option("--force", help="start even if the plan found an error")] = False,
+    compile_: Compile = "",
+    fit: Fit = False,
+    cache: Cache = CACHE,
     profile: Profile = "",
     seeds: Seeds = None,
     retries: Retries = 0,
@@ -99,7 +98,10 @@ def run(
 ) -> None:
     """Plan, start, follow and report a run. Ctrl-C saves and stops it; `podwright resume` goes on."""
     from podwright import targets
-    from podwright.plan.make import refuse
+    from podwright.cli import destination
+    from podwright.plan.make import make
+    from podwright.plan.options import PlanOptions
+    from podwright.recipe import load
     from podwright.run import create
 
     if seeds is not None and (said := [one for one in overrides or [] if one.startswith("seed=")]):
@@ -109,7 +111,11 @@ def run(
     shared = target.runs if runs == RUNS else None
     resolved = _recipe(recipe, overrides, smoke)
     profiled = create.steps(profile, resolved) if profile else []
-    document = _plan(resolved, target)
+    context = _context(cache, "") if compile_ or fit else None
+    options = PlanOptions(depth=compile_, fit=fit, context=context)
+    planned = make(resolved, destination.of(target, resolved), options)
+    if planned.fit:
+        resolved = load.override(resolved, [f"{key}={value}" for key, value in planned.fit.overrides.items()])
     folders = [runs, *([shared] if shared else [])]
     base = create.choose_name(folders, resolved.name, name)
     each = create.seeded(resolved, base, seeds, folders) if seeds is not None else {base: resolved}
@@ -117,26 +123,27 @@ def run(
         from podwright.run.drive import preview
 
         paths = [(shared or runs) / one for one in each]
-        shown = [{"name": path.name, "run_dir": str(path), **preview(path, target), **document} for path in paths]
+        shown = [{"name": path.name, "run_dir": str(path), **preview(path, target, resolved.kind)} for path in paths]
         for one in shown if not as_json else ():
-            show.preview(one)
+            show.preview(planned, one)
         if as_json:
-            show.document(shown if seeds else shown[0])
-        raise typer.Exit(0 if force else _EXIT[document["ok"]])
+            listed = [one | planned.document() for one in shown]
+            show.document(listed if seeds else listed[0])
+        raise typer.Exit(ExitCode.OK if force else _EXIT[planned.verdict])
     if seeds and detach and not traits.queues:
         what = f"--detach would start the runs of {len(each)} seeds at once on the devices of {on}"
         raise UserError(what, "leave --detach out, and they run one after another")
-    if not force:
-        refuse(document)
-    show.problems(document)
+    if planned.errors and not force:
+        _refused(planned, as_json)
+    show.problems(planned)
 
-    def make(one: str) -> RunDir:
-        made = create.create((shared or runs) / one, each[one], on, document, profiled, retries)
-        return create.linked(made, runs) if shared else made
+    def begin(one: str) -> RunDir:
+        begun = create.create((shared or runs) / one, each[one], on, planned.document(), profiled, retries)
+        return create.linked(begun, runs) if shared else begun
 
     if seeds:
-        _several(list(each), make, at_once=traits.queues, watching=not detach, as_json=as_json)
-    drive(make(base), "submit" if detach else "follow", as_json)
+        _several(list(each), begin, at_once=traits.queues, watching=not detach, as_json=as_json)
+    drive(begin(base), "submit" if detach else "follow", as_json)
 
 
 def _several(
@@ -173,6 +180,12 @@ def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
     return load.smoke(resolved, smoke) if smoke else resolved
 
 
+def _context(cache: Path, jax: str) -> CompileContext:
+    from podwright.plan.compiled.compile import CompileContext
+
+    return CompileContext(cache.expanduser(), show.compiling, jax)
+
+
 def _compiles(whether: object, price: float | None, jax: str) -> None:
     if price is not None and not whether:
         raise UserError(f"--price {price:g} has no time of a run to be multiplied with", "add --compile")
@@ -182,33 +195,12 @@ def _compiles(whether: object, price: float | None, jax: str) -> None:
         raise UserError(f"--jax {jax} has nothing to compile", "add --compile")
 
 
-def _plan_on(recipe: Recipe, on: str, compiling: bool = False, only: str = "") -> dict[str, Any]:
-    from podwright import targets
-
-    return _plan(recipe, targets.resolve(on), compiling, only)
-
-
-def _plan(recipe: Recipe, target: ResolvedTarget, compiling: bool = False, only: str = "") -> dict[str, Any]:
-    """The static plan. Who compiles is told what the compiler says of memory, not what an estimate does."""
-    from podwright import track
-    from podwright.plan import make as static
-    from podwright.plan.checks import token_lengths
-    from podwright.plan.findings import Finding
-
-    where = target.slice
-    findings = token_lengths.counted(recipe, static.check(recipe, where, Path.cwd()))
-    memory = static.estimated(findings, recipe, where, Path.cwd())
-    if where is not None and not compiling:
-        findings += static.memory_findings(memory, recipe, where)
-    findings += [Finding("target", r.level, r.what, r.fix) for r in target.check(recipe.kind)]
-    findings += [Finding("trackers", "warning", e.what, e.fix) for e in track.check(recipe.trackers)]
-    slice_ = where and static.slice_entry(recipe, where, Path.cwd())
-    return {
-        "recipe": recipe.name,
-        "target": target.name,
-        "slice": slice_,
-        **static.document(static.only(only, findings), memory),
-    }
+def _refused(plan: Plan, as_json: bool) -> NoReturn:
+    try:
+        plan.refuse()
+    except UserError as e:
+        show.error(e, as_json)
+    raise typer.Exit(ExitCode.REFUSED)
 
 
 def drive(run: RunDir, verb: str, as_json: bool) -> None:

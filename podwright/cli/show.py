@@ -7,12 +7,22 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from podwright.cli.exit_codes import ExitCode
 from podwright.errors import UserError
-from podwright.rundir import RunDir, flat
+from podwright.rundir import Record, RunDir, flat
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from podwright.plan.document import FitEntry, MemoryEntry, PartSeconds, Plan, ProgramEntry, StepEntry
+    from podwright.plan.findings import Finding
+
+Row = Record
+VERDICTS = {
+    "ok": "OK: no problems found",
+    "refused": "refused: it will not run",
+    "inconclusive": "inconclusive: not everything could be checked",
+}
 BAR = 40  # characters
 LETTERS = {
     "weights": "w",
@@ -41,7 +51,7 @@ def error(e: UserError, as_json: bool) -> int:
     print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
     if as_json:
         document({"error": e.what, "fix": e.fix})
-    return 2
+    return ExitCode.USAGE
 
 
 def recipes(rows: Sequence[Row]) -> None:
@@ -56,95 +66,92 @@ def settings(values: Row, meanings: dict[str, str]) -> None:
         print(f"{line:<{width}}  {meanings.get(key, '')}".rstrip())
 
 
-def findings(plan: Row) -> None:
-    for f in plan["findings"]:
+def plan(made: Plan) -> None:
+    for f in made.findings:
         print(_finding(f))
-    for p in plan["programs"]:
+    for p in made.programs:
         print(_program(p))
-        if p.get("parts"):
-            print(f"{'':<10} {_where_time_goes(p['parts'])}")
-    if plan["step"]:
-        _step_time(plan["step"])
-    if plan["memory"] and not plan["programs"]:
-        estimates(plan["memory"])
-    if "fit" in plan:
-        _fit(plan["fit"])
-    verdict = {True: "nothing stands against it", False: "will not run", None: "nobody can tell"}[plan["ok"]]
-    print(f"{plan['recipe']} on {plan['target']}: {verdict}")
+        if p.parts:
+            print(f"{'':<10} {_where_time_goes(p.parts)}")
+    if made.step:
+        _step_time(made.step)
+    if made.memory and not made.programs:
+        estimates(made.memory)
+    if made.fit:
+        _fit(made.fit)
+    print(f"{made.recipe} on {made.target}: {VERDICTS[made.verdict]}")
 
 
-def _program(p: Row) -> str:
+def _program(p: ProgramEntry) -> str:
     """One bar: arguments #, temporaries =, resident -, free memory dots."""
-    if p["hbm_gib"] is None:
-        return f"{p['name']:<10} {p['verdict']}"
-    resident = sum(p["resident_gib"].values())
-    of = p["limit_gib"] or p["hbm_gib"]
-    parts = (("#", p["arguments_gib"]), ("=", p["hbm_gib"] - p["arguments_gib"] - resident), ("-", resident))
+    if p.hbm_gib is None:
+        return f"{p.name:<10} {p.verdict}"
+    resident = sum(p.resident_gib.values())
+    of = p.limit_gib or p.hbm_gib
+    parts = (("#", p.arguments_gib), ("=", p.hbm_gib - p.arguments_gib - resident), ("-", resident))
     bar = "".join(mark * round(BAR * gib / of) for mark, gib in parts)[:BAR]
-    limit = f" of {p['limit_gib']:.2f}" if p["limit_gib"] else ""
-    time = f"  {_short(p['predicted_s'])} s by {p['bound']}" if "predicted_s" in p else ""
-    return f"{p['name']:<10} {bar:.<{BAR}} {p['hbm_gib']:6.2f}{limit} GiB  {p['verdict']}{time}"
+    limit = f" of {p.limit_gib:.2f}" if p.limit_gib else ""
+    time = "" if p.predicted_s is None else f"  {_short(p.predicted_s)} s by {p.bound}"
+    return f"{p.name:<10} {bar:.<{BAR}} {p.hbm_gib:6.2f}{limit} GiB  {p.verdict}{time}"
 
 
-def _where_time_goes(parts: list[Row]) -> str:
+def _where_time_goes(parts: Sequence[PartSeconds]) -> str:
     """Seconds by the parts of the model, the largest first, and how much of each is computed again."""
     totals: dict[str, float] = {}
     for p in parts:
-        totals[p["part"]] = totals.get(p["part"], 0.0) + p["seconds"]
-    recompute = {p["part"]: p["seconds"] for p in parts if p["phase"] == "recompute"}
-    whole = sum(totals.values())
-    said = []
+        totals[p.part] = totals.get(p.part, 0.0) + p.seconds
+    recompute = {p.part: p.seconds for p in parts if p.phase == "recompute"}
+    total, listed = sum(totals.values()), []
     for part, seconds in sorted(totals.items(), key=lambda item: -item[1]):
-        if seconds >= 0.01 * whole:
-            twice = f" ({_short(recompute[part])} recompute)" if recompute.get(part, 0.0) >= 0.01 * whole else ""
-            said.append(f"{part} {_short(seconds)} s{twice}")
-    return ", ".join(said)
+        if seconds >= 0.01 * total:
+            twice = f" ({_short(recompute[part])} recompute)" if recompute.get(part, 0.0) >= 0.01 * total else ""
+            listed.append(f"{part} {_short(seconds)} s{twice}")
+    return ", ".join(listed)
 
 
-def _step_time(step: Row) -> None:
+def _step_time(step: StepEntry) -> None:
     """One line for a step, one for the run, and what to know of both."""
-    parts = ", ".join(f"{p['name']} {_short(p['seconds'])} by {p['bound']}" for p in step["programs"])
-    share = "" if step["mfu"] is None else f", MFU {100 * step['mfu']:.1f} %"
-    done = f"{_short(step['tokens_per_s_per_device'])} tokens/s/device"
-    if "completions_per_s" in step:
-        done = f"{_short(step['completions_per_s'])} completions/s"
-    print(f"step: {_short(step['step_s'])} s predicted ({parts}); {done}{share}")
-    run = step["run"]
-    tests = f" and {run['evaluations']} evaluations" if run["evaluations"] else ""
-    chips = "" if run["chip_hours"] is None else f", {_short(run['chip_hours'])} chip-hours"
-    cost = "" if run["cost"] is None else f", {_short(run['cost'])} at {run['price']:g} a chip-hour"
-    print(f"run: {run['steps']} steps{tests}: {_short(run['hours'])} h{chips}{cost}")
-    for note in step["notes"]:
+    parts = ", ".join(f"{p.name} {_short(p.seconds)}{f' by {p.bound}' if p.bound else ''}" for p in step.programs)
+    share = "" if step.mfu is None else f", MFU {100 * step.mfu:.1f} %"
+    done = f"{_short(step.tokens_per_s_per_device)} tokens/s/device"
+    if step.completions_per_s is not None:
+        done = f"{_short(step.completions_per_s)} completions/s"
+    how = "estimated" if step.estimated else "predicted"
+    print(f"step: {_short(step.step_s)} s {how} ({parts}); {done}{share}")
+    run = step.run
+    tests = f" and {run.evaluations} evaluations" if run.evaluations else ""
+    chips = "" if run.chip_hours is None else f", {_short(run.chip_hours)} chip-hours"
+    cost = "" if run.cost is None else f", {_short(run.cost)} at {run.price:g} a chip-hour"
+    print(f"run: {run.steps} steps{tests}: {_short(run.hours)} h{chips}{cost}")
+    for note in step.notes:
         print(f"  {note}")
 
 
-def _fit(found: Row) -> None:
-    print(
-        f"fit: {found['fitting']} of {found['searched']} settings fit {found['on']}; the fastest, and the fastest with less memory:"
-    )
-    for r in found["settings"]:
-        how = "compiled" if r["compiled"] else "estimated"
-        said = {True: "", False: "  refused", None: "  nobody can tell"}[r["fits"]]
-        seconds = "" if r["step_s"] is None else _short(r["step_s"])
-        mark = "*" if r["chosen"] else " "
-        print(f"{mark} {seconds:>6} s  {r['need_gib']:6.1f} GiB  {how:<9}  {r['typed']}{said}")
-    print(f"type: {found['typed'] or 'nothing more'} --on {found['on']}")
+def _fit(fit: FitEntry) -> None:
+    print(f"fit: {fit.fitting} of {fit.searched} settings fit {fit.on}; the fastest, and the fastest with less memory:")
+    for r in fit.settings:
+        how = "compiled" if r.compiled else "estimated"
+        verdict = {True: "", False: "  refused", None: "  inconclusive"}[r.fits]
+        seconds = "" if r.step_s is None else _short(r.step_s)
+        mark = "*" if r.chosen else " "
+        print(f"{mark} {seconds:>6} s  {r.need_gib:6.1f} GiB  {how:<9}  {r.typed}{verdict}")
+    print(f"type: {fit.typed or 'nothing more'} --on {fit.on}")
 
 
 def _short(x: float) -> str:
     return f"{x:,.0f}" if x >= 100 else f"{x:.1f}" if x >= 1 else f"{x:.2g}"
 
 
-def estimates(entries: Sequence[Row]) -> None:
+def estimates(entries: Sequence[MemoryEntry]) -> None:
     """A bar for each program, a letter for each part of its memory, dots for what is free; then what the letters mean."""
     for e in entries:
         bar, done = "", 0.0
-        for part, gib in e["parts_gib"].items():
+        for part, gib in e.parts_gib.items():
             done += gib
-            bar += LETTERS[part] * (round(BAR * done / e["limit_gib"]) - len(bar))
+            bar += LETTERS[part] * (round(BAR * done / e.limit_gib) - len(bar))
         over = "+" if len(bar) > BAR else ""
-        print(f"{e['name']:<10} {bar[:BAR]:.<{BAR}}{over} about {e['estimated_gib']:.1f} of {e['limit_gib']:.2f} GiB")
-    used = {part for e in entries for part in e["parts_gib"]}
+        print(f"{e.name:<10} {bar[:BAR]:.<{BAR}}{over} about {e.estimated_gib:.1f} of {e.limit_gib:.2f} GiB")
+    used = {part for e in entries for part in e.parts_gib}
     print(" " * 11 + ", ".join(f"{letter} {part}" for part, letter in LETTERS.items() if part in used))
 
 
@@ -155,15 +162,15 @@ def compiling(program: str, phase: str, seconds: float) -> None:
         sys.stderr.flush()
 
 
-def problems(plan: Row) -> None:
+def problems(made: Plan) -> None:
     """What a person should know before a run starts."""
-    for f in plan["findings"]:
-        if f["level"] != "info":
+    for f in made.findings:
+        if f.level != "info":
             print(_finding(f), file=sys.stderr)
 
 
-def preview(shown: Row) -> None:
-    findings(shown)
+def preview(made: Plan, shown: Row) -> None:
+    plan(made)
     print(f"would create {shown['run_dir']} and start there, in {shown['cwd']}:")
     print("  " + " ".join([*(f"{k}={v}" for k, v in shown["env"].items()), *shown["argv"]]))
     for path, content in shown["files"].items():
@@ -178,10 +185,10 @@ def targets(rows: Sequence[Row]) -> None:
         print(f"{r['name']}  {said}{r['fault']}")
 
 
-def checked(document: Row) -> None:
-    for f in document["findings"]:
+def checked(target: str, findings: Sequence[Finding], ok: bool) -> None:
+    for f in findings:
         print(_finding(f))
-    print(f"{document['target']}: {'nothing stands in the way' if document['ok'] else 'will not run it'}")
+    print(f"{target}: {'nothing stands in the way' if ok else 'will not run it'}")
 
 
 def runs(rows: Sequence[Row]) -> None:
@@ -260,9 +267,9 @@ def _step(r: Row) -> str:
     return "" if r["step"] is None else f"{r['step']}/{r['max_steps']}"
 
 
-def _finding(f: Row) -> str:
-    fix = f"; {f['fix']}" if f["fix"] else ""
-    return f"{f['level']}: {f['message']}{fix}"
+def _finding(f: Finding) -> str:
+    fix = f"; {f.fix}" if f.fix else ""
+    return f"{f.level}: {f.message}{fix}"
 
 
 def _finite(value: Any) -> Any:

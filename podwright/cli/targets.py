@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from podwright.cli import show
+from podwright.cli.exit_codes import ExitCode
 from podwright.cli.options import Json
 
 verbs = typer.Typer(help="Name the clusters you use, and check them.", no_args_is_help=True, rich_markup_mode=None)
@@ -66,13 +68,12 @@ def show_target(name: Name, as_json: Json = False) -> None:
 def check(name: Name, as_json: Json = False) -> None:
     """Ask the cluster or the hosts whether they would take a run of the target. Exit code 1: they would not."""
     from podwright import targets
+    from podwright.cli import destination
     from podwright.targets import entries
 
     entries.require(name)
-    found = [
-        {"check": "target", "level": r.level, "message": r.what, "fix": r.fix} for r in targets.resolve(name).check()
-    ]
-    ok = not any(f["level"] == "error" for f in found)
-    document = {"target": name, "ok": ok, "findings": found}
-    show.document(document) if as_json else show.checked(document)
-    raise typer.Exit(0 if ok else 1)
+    found = destination.remarks(targets.resolve(name))
+    ok = not any(f.level == "error" for f in found)
+    document = {"target": name, "ok": ok, "findings": [asdict(f) for f in found]}
+    show.document(document) if as_json else show.checked(name, found, ok)
+    raise typer.Exit(ExitCode.OK if ok else ExitCode.FAILED)

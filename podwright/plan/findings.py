@@ -1,16 +1,32 @@
-"""A finding: one fact about a recipe on a target, and what to type when it is a fault."""
+"""A finding: one fact about a recipe on a target, and what to type when it is a fault. The worst finding decides the verdict."""
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Level = Literal["error", "warning", "info"]
+Level = Literal["error", "inconclusive", "warning", "info"]
+
+
+class Verdict(enum.StrEnum):
+    OK = "ok"
+    REFUSED = "refused"
+    INCONCLUSIVE = "inconclusive"
 
 
 @dataclass(frozen=True)
 class Finding:
     check: str
     level: Level
+    """`inconclusive`: this could not be checked, so that a plan with it is never ok"""
     message: str
     fix: str = ""
+
+
+def verdict_of(findings: Iterable[Finding]) -> Verdict:
+    levels = {f.level for f in findings}
+    if "error" in levels:
+        return Verdict.REFUSED
+    return Verdict.INCONCLUSIVE if "inconclusive" in levels else Verdict.OK

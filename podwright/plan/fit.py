@@ -7,28 +7,27 @@ The closed form (estimates/) goes through all of them, the compiler through the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from podwright import slices
 from podwright.accelerators import GIB, GPUS, TPUS, Accelerator
 from podwright.errors import UserError
+from podwright.plan import kinds, make
 from podwright.plan.checks.inputs import model
 from podwright.plan.checks.meshes import axes, mappable
 from podwright.plan.compiled import compile as aot
-from podwright.plan.compiled import verdict
-from podwright.plan.compiled.compile import programs
+from podwright.plan.document import FitEntry, FitRow, Plan
 from podwright.plan.estimates import memory, memory_grpo
 from podwright.plan.estimates.step_time_estimate import step_seconds
-from podwright.recipe.kinds import Recipe
+from podwright.plan.findings import Finding, Verdict
+from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice
 
-Plan = Callable[[GrpoRecipe, str, bool], dict[str, Any]]
-"""the static plan of a recipe on a slice; whether a compiler will be asked about memory"""
+Overrides = dict[str, int | str]
+"""new values by dotted key"""
 COMPILED = 3  # meshes that the compiler is asked about
 LISTED = 12
 _SEARCHED = ("mesh", "batch", "memory")  # what a search mends
@@ -39,7 +38,7 @@ _SMALLEST_TEST = 8  # rows a device
 class Candidate:
     """Settings by their recipe keys, and what they are estimated to need and to take."""
 
-    overrides: dict[str, Any]
+    overrides: Overrides
     recipe: GrpoRecipe
     need_bytes: float
     """of the program that needs most, per device"""
@@ -51,34 +50,34 @@ class Candidate:
         return " ".join(f"{key}={value}" for key, value in self.overrides.items())
 
 
-def fitted(plan: Plan, recipe: Recipe, on: str, shop: aot.CompileContext, price: float | None) -> dict[str, Any]:
+def fitted(recipe: GrpoRecipe, destination: Destination, options: PlanOptions) -> Plan:
     """The plan of the fastest settings that fit, with what else was looked at in its entry `fit`.
 
-    `on` is a slice, or a generation without a size (`v6e`): then the smallest slice of it that holds the recipe.
+    The destination's name may be a generation without a size (`v6e`): then the smallest slice of it that holds the recipe.
     """
-    if not isinstance(recipe, GrpoRecipe):
-        raise UserError(f"--fit searches settings of GRPO, {recipe.name} is of kind {recipe.kind}", "leave --fit out")
-    dims = model(recipe.model, Path.cwd())[1]
+    dims = model(recipe.model, options.cwd)[1]
     if dims is None:
         raise UserError(
             f"the dimensions of model.source={recipe.model.source} are not known here",
             "type model.name= one of the table",
         )
-    found: dict[str, Any] = {}
-    for where in _places(on, recipe, dims):
-        found = _searched(plan, recipe, dims, where, shop, price)
-        if found["ok"] is not False:
+    found: Plan | None = None
+    for where in _places(destination, recipe, dims):
+        name = destination.name if destination.where else where.name
+        found = _searched(recipe, dims, Destination(name, where, destination.findings), where, options)
+        if found.verdict is not Verdict.REFUSED:
             break
+    assert found is not None
     return found
 
 
-def _places(on: str, recipe: GrpoRecipe, dims: Qwen3Dims) -> Iterator[Slice]:
-    row = next((row for row in (*TPUS, *GPUS) if row.name == on), None)
+def _places(destination: Destination, recipe: GrpoRecipe, dims: Qwen3Dims) -> Iterator[Slice]:
+    where = destination.where
+    row = None if where else next((row for row in (*TPUS, *GPUS) if row.name == destination.name), None)
     if row is None:
-        where = None if on == "local" else slices.parse(on)
         if where is None or not where.accelerator.hbm_bytes:
             raise UserError(
-                f"--on {on} has no limit of memory that --fit could keep",
+                f"--on {destination.name} has no limit of memory that --fit could keep",
                 "type a slice such as --on v6e-16, or --on v6e",
             )
         yield where
@@ -93,33 +92,34 @@ def _places(on: str, recipe: GrpoRecipe, dims: Qwen3Dims) -> Iterator[Slice]:
 
 
 def _searched(
-    plan: Plan, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice, shop: aot.CompileContext, price: float | None
-) -> dict[str, Any]:
-    compiling = aot.has_compiler(where, shop.jax)
-    static = plan(recipe, where.name, compiling)
-    if any(f["level"] == "error" and f["check"] not in _SEARCHED for f in static["findings"]):
+    recipe: GrpoRecipe, dims: Qwen3Dims, destination: Destination, where: Slice, options: PlanOptions
+) -> Plan:
+    assert options.context is not None
+    compiling = aot.has_compiler(where, options.context.jax)
+    static = make.static(recipe, destination, options, compiling=compiling)
+    if any(f.level == "error" and f.check not in _SEARCHED for f in static.findings):
         return static
     found = candidates(recipe, dims, where)
     fits = [one for one in found if one.need_bytes <= _room(where)]
     if not fits:
         return _nothing(static, recipe, dims, where)
-    tried: dict[str, dict[str, Any]] = {}
+    tried: dict[str, Plan] = {}
     if compiling:
         for one in _of_each_mesh(fits)[:COMPILED]:
-            alone = plan(one.recipe, where.name, True)
-            tried[one.typed] = alone | verdict.compiled(alone, one.recipe, where.name, "quick", shop, price)
+            alone = make.static(one.recipe, destination, options, compiling=True)
+            tried[one.typed] = make.compiled(alone, one.recipe, destination, options)
     best = min(tried, key=lambda typed: _rank(tried[typed])) if tried else fits[0].typed
     chosen = next(one for one in fits if one.typed == best)
-    rows = [_row(one, tried.get(one.typed), one is chosen, where) for one in _listed(fits, tried)]
-    entry = {
-        "on": where.name,
-        "overrides": chosen.overrides,
-        "typed": " ".join(f"{key}={value}" for key, value in _differing(chosen, recipe).items()),
-        "searched": len(found),
-        "fitting": len(fits),
-        "settings": rows,
-    }
-    return (tried.get(best) or plan(chosen.recipe, where.name, False)) | {"fit": entry}
+    entry = FitEntry(
+        on=where.name,
+        overrides=chosen.overrides,
+        typed=" ".join(f"{key}={value}" for key, value in _differing(chosen, recipe).items()),
+        searched=len(found),
+        fitting=len(fits),
+        settings=tuple(_row(one, tried.get(one.typed), one is chosen, where) for one in _listed(fits, tried)),
+    )
+    plan = tried.get(best) or make.static(chosen.recipe, destination, options, compiling=False)
+    return plan.model_copy(update={"fit": entry})
 
 
 def candidates(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> list[Candidate]:
@@ -162,7 +162,7 @@ def sold(row: Accelerator) -> Iterator[Slice]:
             yield slices.parse(f"{n}x{row.name}")
 
 
-def _settings(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Iterator[dict[str, Any]]:
+def _settings(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Iterator[Overrides]:
     for shape in mappable(recipe, dims, where):
         shards = shape[0] * shape[1]
         if recipe.warm_start and recipe.warm_start.batch_size % shards:
@@ -178,11 +178,11 @@ def _settings(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Iterator[dic
                 }
 
 
-def _measured(overrides: dict[str, Any], recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Candidate:
-    shape = tuple(overrides[f"mesh.{axis}"] for axis in axes(recipe))
+def _measured(overrides: Overrides, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Candidate:
+    shape = tuple(int(overrides[f"mesh.{axis}"]) for axis in axes(recipe))
     made = changed(recipe, overrides)
     limit, row, shards = where.accelerator.hbm_bytes, where.accelerator, shape[0] * shape[1]
-    needs = {e.name: e.total for e in memory_grpo.estimates(made, dims, shape, row, programs(made))}
+    needs = {e.name: e.total for e in memory_grpo.estimates(made, dims, shape, row, kinds.of(made).programs(made))}
     while (
         needs["evaluate"] > max(limit, needs["rollout"]) and made.evaluation.batch_size >= 2 * _SMALLEST_TEST * shards
     ):
@@ -193,9 +193,9 @@ def _measured(overrides: dict[str, Any], recipe: GrpoRecipe, dims: Qwen3Dims, wh
     return Candidate(overrides, made, needs[most], most, sum(step_seconds(made, dims, shape, where).values()))
 
 
-def changed(recipe: GrpoRecipe, overrides: dict[str, Any]) -> GrpoRecipe:
+def changed(recipe: GrpoRecipe, overrides: Overrides) -> GrpoRecipe:
     """The recipe with other values; `overrides` has dotted keys one section deep."""
-    sections: dict[str, dict[str, Any]] = {}
+    sections: dict[str, Overrides] = {}
     for key, value in overrides.items():
         section, _, name = key.partition(".")
         sections.setdefault(section, {})[name] = value
@@ -206,36 +206,47 @@ def changed(recipe: GrpoRecipe, overrides: dict[str, Any]) -> GrpoRecipe:
 
 def _of_each_mesh(fits: list[Candidate]) -> list[Candidate]:
     """Of every mesh the fastest; micro-batches beyond those that memory asks for make no candidate of their own."""
-    first: dict[tuple[Any, ...], Candidate] = {}
+    first: dict[tuple[int | str, ...], Candidate] = {}
     for one in fits:
         first.setdefault(tuple(one.overrides[f"mesh.{axis}"] for axis in axes(one.recipe)), one)
     return list(first.values())
 
 
-def _rank(plan: dict[str, Any]) -> tuple[bool, float]:
-    return plan["ok"] is not True, plan["step"].get("step_s", math.inf)
+def _rank(plan: Plan) -> tuple[bool, float]:
+    return _fits(plan) is not True, plan.step.step_s if plan.step else math.inf
 
 
-def _listed(fits: list[Candidate], tried: dict[str, Any]) -> list[Candidate]:
+def _fits(plan: Plan) -> bool | None:
+    """Whether all programs fit, as the compiler says; None where it does not say."""
+    verdicts = {p.verdict for p in plan.programs}
+    if verdicts & {"too large", "failed"} or plan.verdict is Verdict.REFUSED:
+        return False
+    return None if "unknown" in verdicts else True
+
+
+def _listed(fits: list[Candidate], tried: Mapping[str, Plan]) -> list[Candidate]:
     wanted = {id(one): one for one in (*(one for one in fits if one.typed in tried), *pareto(fits))}
     return sorted(wanted.values(), key=lambda one: one.step_s)[:LISTED]
 
 
-def _row(one: Candidate, plan: dict[str, Any] | None, chosen: bool, where: Slice) -> dict[str, Any]:
-    needs = [p["hbm_gib"] for p in plan["programs"] if p["hbm_gib"] is not None] if plan else []
-    return {
-        "typed": one.typed,
-        "step_s": plan["step"].get("step_s") if plan else one.step_s,
-        "need_gib": max(needs) if needs else round(one.need_bytes / GIB, 4),
-        "limit_gib": round(where.accelerator.hbm_bytes / GIB, 4),
-        "program": one.program,
-        "fits": plan["ok"] if plan else one.need_bytes <= where.accelerator.hbm_bytes,
-        "compiled": plan is not None,
-        "chosen": chosen,
-    }
+def _row(one: Candidate, plan: Plan | None, chosen: bool, where: Slice) -> FitRow:
+    needs = [p.hbm_gib for p in plan.programs if p.hbm_gib is not None] if plan else []
+    step_s: float | None = one.step_s
+    if plan:
+        step_s = plan.step.step_s if plan.step else None
+    return FitRow(
+        typed=one.typed,
+        step_s=step_s,
+        need_gib=max(needs) if needs else round(one.need_bytes / GIB, 4),
+        limit_gib=round(where.accelerator.hbm_bytes / GIB, 4),
+        program=one.program,
+        fits=_fits(plan) if plan else one.need_bytes <= where.accelerator.hbm_bytes,
+        compiled=plan is not None,
+        chosen=chosen,
+    )
 
 
-def _differing(chosen: Candidate, recipe: GrpoRecipe) -> dict[str, Any]:
+def _differing(chosen: Candidate, recipe: GrpoRecipe) -> Overrides:
     """What to type: the values that are not the recipe's."""
     before = recipe.model_dump()
     kept = {}
@@ -246,12 +257,13 @@ def _differing(chosen: Candidate, recipe: GrpoRecipe) -> dict[str, Any]:
     return kept
 
 
-def _nothing(static: dict[str, Any], recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> dict[str, Any]:
+def _nothing(static: Plan, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Plan:
     larger = next(holding_slices(recipe, dims, where.accelerator), None)
     fix = f"type --on {larger.name}, the smallest that holds it" if larger else _less(recipe)
     message = f"no mesh, number of micro-batches or remat makes {recipe.name} with batch_size={recipe.batch_size} fit {where.name}"
-    told = {"check": "fit", "level": "error", "message": message, "fix": fix}
-    return static | {"ok": False, "findings": [*(f for f in static["findings"] if f["check"] not in _SEARCHED), told]}
+    refused = Finding("fit", "error", message, fix)
+    kept = [f for f in static.findings if f.check not in _SEARCHED]
+    return static.model_copy(update={"verdict": Verdict.REFUSED, "findings": (*kept, refused), "step": None})
 
 
 def _less(recipe: GrpoRecipe) -> str:

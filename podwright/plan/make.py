@@ -1,31 +1,80 @@
-"""Everything that can be said about a recipe on a target without jax: the static part of a plan."""
+"""Makes the plan of a recipe for a target: what every kind of recipe has in common, and in which order it is asked."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
-
 from podwright.errors import UserError, nearest
-from podwright.plan.checks import contrastive, multimodal, pretrain
-from podwright.plan.checks.inputs import data, model
-from podwright.plan.checks.meshes import axes, legal, mesh, place, resolved, shards
-from podwright.plan.checks.rewards import rewards, thoughts
-from podwright.plan.checks.sufficiency import context, epochs
-from podwright.plan.compiled.compile import programs
-from podwright.plan.estimates import memory, memory_grpo, memory_pretrain
-from podwright.plan.findings import Finding
-from podwright.recipe.contrastive import ContrastiveRecipe
-from podwright.recipe.dimensions import Dims, find
-from podwright.recipe.kinds import JaxRecipe, Recipe, TorchRecipe
-from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.recipe.pretrain import PretrainRecipe
-from podwright.recipe.schema import GrpoRecipe
+from podwright.plan import kinds
+from podwright.plan.document import MemoryEntry, Plan, SliceEntry
+from podwright.plan.estimates import memory
+from podwright.plan.findings import Finding, Verdict, verdict_of
+from podwright.plan.options import Destination, PlanOptions
+from podwright.recipe.kinds import Recipe
 from podwright.slices import Slice
 
 CHECKS = ("packages", "slice", "mesh", "batch", "model", "data", "rewards", "context", "memory", "target", "trackers")
 """the parts of a static plan, as findings and `--only` name them"""
+_NEEDED = ("mesh", "batch", "model")  # without which no closed form can be worked out
+
+
+def make(recipe: Recipe, destination: Destination, options: PlanOptions | None = None) -> Plan:
+    """The plan of `recipe` on `destination`: checks and closed forms, and by `options` a search for settings or compiled programs.
+
+    UserError for options that have no meaning for this recipe or these devices.
+    """
+    options = options or PlanOptions()
+    if options.fit:
+        return kinds.of(recipe).fitted(recipe, destination, options)
+    if not options.depth:
+        return static(recipe, destination, options)
+    if options.depth not in ("quick", "full"):
+        raise UserError(f"--compile={options.depth} is no depth", "type --compile or --compile=full")
+    return compiled(static(recipe, destination, options), recipe, destination, options)
+
+
+def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, compiling: bool | None = None) -> Plan:
+    """Without a compiler. One who is `compiling` learns of memory and time from the programs, not from a closed form."""
+    compiling = bool(options.depth) if compiling is None else compiling
+    part, where = kinds.of(recipe), destination.where
+    findings = part.checks(recipe, where, options.cwd)
+    entries: list[MemoryEntry] = []
+    sound = not any(f.level == "error" and f.check in _NEEDED for f in findings)
+    if where is not None and where.accelerator.hbm_bytes and sound:
+        entries = part.memory(recipe, where, options.cwd)
+        if not compiling:
+            findings += _memory(part, entries, recipe, where)
+    findings += destination.findings
+    step = None
+    if where is not None and sound and not compiling and verdict_of(findings) is not Verdict.REFUSED:
+        step = part.step(recipe, where, options.cwd, options.price)
+    findings = only(options.only, findings)
+    return Plan(
+        recipe=recipe.name,
+        target=destination.name,
+        slice=where and _slice(recipe, where, options),
+        verdict=verdict_of(findings),
+        findings=tuple(findings),
+        memory=tuple(entries),
+        programs=(),
+        step=step,
+    )
+
+
+def compiled(plan: Plan, recipe: Recipe, destination: Destination, options: PlanOptions) -> Plan:
+    """`plan` with what the compiler says of every program; a plan that is refused already is left as it is."""
+    if plan.verdict is Verdict.REFUSED:
+        return plan
+    if destination.where is None:
+        what = f"what `{destination.name}` has is known only when a run starts"
+        raise UserError(what, "type --on cpu-1, or a slice such as --on v6e-16")
+    found = kinds.of(recipe).compiled(recipe, destination.where, options)
+    findings = (*plan.findings, *found.findings)
+    changes = {
+        "verdict": verdict_of(findings),
+        "findings": findings,
+        "programs": found.programs,
+        "step": found.step,
+    }
+    return plan.model_copy(update=changes)
 
 
 def only(names: str, findings: list[Finding]) -> list[Finding]:
@@ -40,92 +89,16 @@ def only(names: str, findings: list[Finding]) -> list[Finding]:
     return [f for f in findings if not wanted or f.check in wanted]
 
 
-def check(recipe: Recipe, where: Slice | None, cwd: Path) -> list[Finding]:
-    """`where` is None where only the machine itself knows its devices; relative paths start at `cwd`."""
-    if isinstance(recipe, MultimodalRecipe):
-        return multimodal.check(recipe, where, cwd)
-    if isinstance(recipe, ContrastiveRecipe):
-        return contrastive.check(recipe, where, cwd)
-    if isinstance(recipe, PretrainRecipe):
-        return pretrain.check(recipe, where, cwd)
-    findings, dims = model(recipe.model, cwd)
-    if where is not None:
-        findings = place(where, recipe) + findings
-    findings += data(recipe.data, cwd)
-    for reward in recipe.rewards:
-        findings += rewards(reward.function, cwd)
-        findings += thoughts(reward.function, recipe.data)
-    findings += mesh(recipe, dims, where)
-    if dims is not None:
-        findings += context(recipe.rollout, dims)
-    return findings + epochs(recipe, cwd)
+def _memory(part: kinds.PlanPart[Recipe], entries: list[MemoryEntry], recipe: Recipe, where: Slice) -> list[Finding]:
+    if entries:
+        return memory.findings(entries, lambda name: part.smaller(name, recipe, where))
+    if part.estimates_memory:
+        what = "the memory of its programs was not estimated: the dimensions of its model are not known here"
+        return [Finding("memory", "inconclusive", what, "give model.source as a directory with a config.json")]
+    what = f"the memory of a recipe of kind {recipe.kind} is not estimated in closed form"
+    return [Finding("memory", "inconclusive", what, part.memory_fix)]
 
 
-def slice_entry(recipe: Recipe, where: Slice, cwd: Path) -> dict[str, Any]:
-    """What `podwright plan --json` says about the devices: their numbers, their names, and every mesh of them that works."""
-    if isinstance(recipe, TorchRecipe):
-        return where.document() | {"meshes": []}
-    shapes = legal(recipe, dimensions(recipe, cwd), where)
-    return where.document() | {"meshes": [dict(zip(axes(recipe), shape, strict=True)) for shape in shapes]}
-
-
-def dimensions(recipe: JaxRecipe, cwd: Path) -> Dims | None:
-    """Of the recipe's model; None where they are not known here."""
-    if isinstance(recipe, GrpoRecipe):
-        return model(recipe.model, cwd)[1]
-    try:
-        return find(recipe.model.name, recipe.model.gate, recipe.model.kda)
-    except UserError:
-        return None
-
-
-def estimated(findings: list[Finding], recipe: Recipe, where: Slice | None, cwd: Path) -> list[dict[str, Any]]:
-    """What `podwright plan --json` says of memory without a compiler, a program an entry, in GiB per device.
-
-    [] where nothing can be said: no such mesh, unknown dimensions, devices without memory of their own, PyTorch.
-    """
-    unsound = any(f.level == "error" and f.check in ("mesh", "batch", "model") for f in findings)
-    if where is None or not where.accelerator.hbm_bytes or unsound or isinstance(recipe, TorchRecipe):
-        return []
-    dims = dimensions(recipe, cwd)
-    if dims is None:
-        return []
-    at = resolved(recipe, where), where.accelerator, programs(recipe)
-    if isinstance(recipe, PretrainRecipe):
-        found = memory_pretrain.estimates(recipe, dims, *at)
-    else:
-        assert isinstance(dims, Qwen3Dims)
-        found = memory_grpo.estimates(recipe, dims, *at)
-    return [memory.entry(one, where.accelerator.hbm_bytes) for one in found]
-
-
-def memory_findings(entries: list[dict[str, Any]], recipe: Recipe, where: Slice) -> list[Finding]:
-    return (
-        [] if isinstance(recipe, TorchRecipe) else memory.findings(entries, lambda name: smaller(name, recipe, where))
-    )
-
-
-def smaller(name: str, recipe: JaxRecipe, where: Slice) -> str:
-    """What to type when program `name` is too large."""
-    parts = shards(recipe, resolved(recipe, where))
-    return (
-        pretrain.smaller(name, recipe, parts)
-        if isinstance(recipe, PretrainRecipe)
-        else memory_grpo.smaller(name, recipe, parts)
-    )
-
-
-def document(findings: list[Finding], estimated: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    """What `podwright plan --json` prints and plan.json keeps. Programs and step are for those who compile."""
-    refused = any(f.level == "error" for f in findings)
-    unsure = any(f.check == "memory" and f.level == "warning" for f in findings)
-    ok = False if refused else None if unsure else True
-    return {"ok": ok, "findings": [asdict(f) for f in findings], "memory": estimated or [], "programs": [], "step": {}}
-
-
-def refuse(document: dict[str, Any]) -> None:
-    """Raise the first error of a plan as a UserError, if there is one."""
-    errors = [f for f in document["findings"] if f["level"] == "error"]
-    if errors:
-        more = f" (and {len(errors) - 1} more: `podwright plan` shows all)" if len(errors) > 1 else ""
-        raise UserError(errors[0]["message"] + more, errors[0]["fix"])
+def _slice(recipe: Recipe, where: Slice, options: PlanOptions) -> SliceEntry:
+    meshes = kinds.of(recipe).meshes(recipe, where, options.cwd)
+    return SliceEntry.model_validate(where.document() | {"meshes": meshes})

@@ -17,14 +17,13 @@ from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
+from podwright.rundir import TRAIN_COMMAND
 
 JaxRecipe = GrpoRecipe | PretrainRecipe
 """what is compiled before it runs, over a mesh"""
 TorchRecipe = MultimodalRecipe | ContrastiveRecipe
 """what takes a process for each device"""
 Recipe = JaxRecipe | TorchRecipe
-
-PODWRIGHT_TRAINER = ("{python}", "-m", "podwright.train", "{run_dir}", "--attempt", "{attempt}")
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,12 @@ class RecipeKind:
     """a podwright.report.kinds.ReportPart"""
     trainer: str = ""
     """a podwright.train.entry.TrainerEntry; "" where the trainer is not ours"""
-    command: tuple[str, ...] = PODWRIGHT_TRAINER
-    """what starts an attempt, in the words of an argv; {python}, {run_dir} and {attempt} are filled in"""
+    command: tuple[str, ...] = TRAIN_COMMAND
+    """starts an attempt: the words of an argv, in which the target fills {python}, {run_dir}, {attempt} and {storage}"""
     traced: bool = False
     """whether jax's profiler can trace its steps"""
-    shared_folder: bool = False
-    """whether every process writes a part of a checkpoint, so that hosts need one folder or a bucket"""
+    uses_storage: bool = False
+    """whether its trainer keeps checkpoints and records in the storage of a target that has one"""
 
 
 KINDS: dict[str, RecipeKind] = {
@@ -61,7 +60,7 @@ KINDS: dict[str, RecipeKind] = {
             "podwright.report.kinds.grpo",
             "podwright.train.grpo.entry:ENTRY",
             traced=True,
-            shared_folder=True,
+            uses_storage=True,
         ),
         RecipeKind(
             "pretrain",
@@ -71,7 +70,7 @@ KINDS: dict[str, RecipeKind] = {
             "podwright.report.kinds.pretrain",
             "podwright.train.pretrain.entry:ENTRY",
             traced=True,
-            shared_folder=True,
+            uses_storage=True,
         ),
         RecipeKind(
             "multimodal",

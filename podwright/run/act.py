@@ -7,15 +7,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from podwright.errors import UserError
+from podwright.recipe import kinds
 from podwright.run import journal
 from podwright.run.allocations import avoided
 from podwright.run.decide import Act
 from podwright.run.finish import Mirror, write_report
 from podwright.run.journal import RunState
+from podwright.run.mirror import bring, keep_in
 from podwright.run.states import AllocationPhase
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.targets.base import (
-    TRAIN_COMMAND,
     Allocation,
     AllocationState,
     Job,
@@ -102,6 +103,7 @@ class Carrier:
     def end(self, _: Target, state: RunState, polled: Polled, __: Allocation) -> None:
         if state.attempt > state.ended_attempt:
             polled = _as_the_cloud_tells(state, polled)
+            bring(self._run)
             ended = outcome(self._run, state.attempt, polled, state.stop_wanted)
             blamed = _names_a_host(ended.ending)
             hosts = list(polled.failed_hosts) if blamed else []
@@ -139,7 +141,14 @@ class Carrier:
         failing = sorted(host for host, count in state.host_failures.items() if count >= EXCLUDE_AFTER)
         exclude = tuple(failing) if target.traits.excludes_hosts else ()
         run_dir = self._run.path.resolve()
-        return Job(run_dir, state.attempt + 1, cwd, state.created, command=TRAIN_COMMAND, exclude=exclude)
+        kind = kinds.find(recipe_of(self._run)["kind"])
+        storage = ""
+        if kind.uses_storage and (base := target.traits.storage):
+            storage = keep_in(self._run, base, state.created, cwd)
+        # An attempt is submitted when the one before has ended and its machines, if they were lost, are gone.
+        words = ("--storage", "{storage}", "--takeover") if storage else ()
+        command = (*kind.command, *words)
+        return Job(run_dir, state.attempt + 1, cwd, state.created, command=command, storage=storage, exclude=exclude)
 
     def _journal(self, event: str, state: RunState, **fields: object) -> None:
         journal.append(self._run, event, attempt=state.attempt, **fields)

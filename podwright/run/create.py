@@ -8,7 +8,6 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe import kinds
@@ -16,7 +15,7 @@ from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import fingerprint
 from podwright.run import journal
 from podwright.run.states import BUDGETS, Budget
-from podwright.rundir import RunDir, write_json
+from podwright.rundir import Record, RunDir, write_json
 
 _MOST_SEEDS = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -72,11 +71,14 @@ def create(
     path: Path,
     recipe: Recipe,
     target: str,
-    plan: dict[str, Any],
+    plan: Record,
     profiled: Sequence[int] = (),
     retries: int = BUDGETS[Budget.FAILURE],
 ) -> RunDir:
-    """Written beside `path` and renamed to it, so that a run directory is never half made. `retries`: of failures."""
+    """Written beside `path` and renamed to it, so that a run directory is never half made.
+
+    `plan`: the document of one; `retries`: of failures.
+    """
     part = RunDir(path.with_name(f".{path.name}.{os.getpid()}.part"))
     try:
         write_json(part.recipe, recipe.model_dump(mode="json"))

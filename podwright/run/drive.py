@@ -16,6 +16,7 @@ from typing import Any
 
 from podwright import targets
 from podwright.errors import UserError
+from podwright.recipe import kinds
 from podwright.run import journal
 from podwright.run.act import ACTS, Carrier
 from podwright.run.decide import Act, Observed, next_action, outlived, settled
@@ -210,13 +211,14 @@ def stop(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
     return driver.follow(interrupts)
 
 
-def preview(path: Path, resolved: ResolvedTarget) -> dict[str, Any]:
-    """What starting the first attempt would request and submit, as plain JSON."""
+def preview(path: Path, resolved: ResolvedTarget, kind: str) -> dict[str, Any]:
+    """What starting the first attempt of a `kind` of recipe would request and submit, as plain JSON."""
     target = resolved.open()
     where = path.resolve()
     shown: dict[str, Any] = {}
     if target.provisioner:
         shown["request"] = asdict(target.provisioner.describe_request(where, 0.0, 1, ()))
-    rendered = target.render(Job(where, 1, Path.cwd()), () if target.provisioner else None)
+    job = Job(where, 1, Path.cwd(), command=kinds.find(kind).command)
+    rendered = target.render(job, () if target.provisioner else None)
     files = {str(path): text for path, text in rendered.files.items()}
     return shown | {"argv": list(rendered.argv), "env": rendered.env, "cwd": str(rendered.cwd), "files": files}

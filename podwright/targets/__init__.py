@@ -14,8 +14,6 @@ from podwright.slices import Slice
 if TYPE_CHECKING:
     from podwright.targets.base import Remark, Settings, Target, Traits
 
-_SHARES = ("grpo", "pretrain")  # kinds of recipe whose processes need one folder
-
 
 @dataclass(frozen=True)
 class ResolvedTarget:
@@ -53,14 +51,7 @@ class ResolvedTarget:
         """What stands in the way of runs (of a `kind` of recipe) as things are now; it may ask other machines."""
         if self.settings is None:
             return []
-        from podwright.targets.base import Remark
-
-        remarks = self.open().check()
-        if kind in _SHARES and not self.traits.shares_folder:
-            what = f"the hosts of {self.name} share no folder, and of a {kind} run every process writes its part of a checkpoint"
-            fix = "set runs of the target to a folder that the hosts and this machine share, or take one host"
-            remarks.append(Remark("error", what, fix))
-        return remarks
+        return self.open().check()
 
     def require_settings(self) -> Settings:
         """UserError for a slice, which is no target."""

@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from podwright.rundir import Ending, Record
+from podwright.rundir import TRAIN_COMMAND, Ending, Record
 from podwright.slices import Slice
 
 Handle = dict[str, Any]
 """Plain JSON by which any process can find what was submitted; `kind` and `settings` say with which target."""
 
 _PLACEHOLDER = re.compile(r"\{(python|run_dir|attempt|storage)\}")
-TRAIN_COMMAND = ("{python}", "-m", "podwright.train", "{run_dir}", "--attempt", "{attempt}")
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,8 @@ class Traits:
     """whether it keeps runs out of each other's way"""
     ships_files: bool = False
     """whether it copies to its hosts the files that a recipe names"""
-    shares_folder: bool = True
-    """whether all its processes see one directory of the run"""
+    storage: str = ""
+    """where its runs are kept: a bucket, a folder, or "" for their directories"""
     excludes_hosts: bool = False
     """whether it can leave out hosts by name (`Job.exclude`)"""
     poll_s: float = 0.5

@@ -90,7 +90,7 @@ def elsewhere(check: str, source: str, words: list[str]) -> Finding:
     if is_hub_id(source):
         return Finding(
             check,
-            "info",
+            "inconclusive",
             f"{check}.source={source} is taken as a Hugging Face hub id; whether it is there is seen when the run starts",
         )
     return _error(check, f"{check}.source={source} is not there", "check the path")

@@ -6,17 +6,12 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from podwright.accelerators import GIB
-from podwright.plan.checks import multimodal
-from podwright.plan.checks.inputs import is_hub_id
 from podwright.plan.findings import Finding
-from podwright.recipe.kinds import Recipe, TorchRecipe
-from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.recipe.schema import GrpoRecipe
+from podwright.rundir import Record
 
-Facts = dict[str, Any]
+Facts = Record
 
 _SKEW_S = 10.0  # checkpoints and logs of several machines are ordered by their clocks
 _LEAST_FREE = 10 * GIB
@@ -24,28 +19,6 @@ _LEAST_SHM = 1 * GIB
 _LEAST_FILES = 4096
 _SLOW = 0.5  # of the usual rate
 _USED = 1 * GIB  # of a GPU's memory that others may hold
-
-_WORDS = ("random", "pretrained", "drawn", "arithmetic")  # that stand for no file
-
-
-def packages(recipe: Recipe) -> tuple[str, ...]:
-    """Without which it does not start."""
-    if isinstance(recipe, TorchRecipe):
-        return tuple(
-            multimodal.needed(recipe.encoders, *(["peft"] if isinstance(recipe, MultimodalRecipe) else [])).values()
-        )
-    return ("jax", "transformers") if isinstance(recipe, GrpoRecipe) else ("jax",)
-
-
-def files(recipe: Recipe) -> list[str]:
-    """Of the recipe's sources those that are paths; what looks like a hub id is one where it may stand and no file is there."""
-    found = []
-    for name in ("model", "data", "aligner", "encoders", "text_encoder"):
-        hub = name == "model" or (name == "data" and isinstance(recipe, GrpoRecipe))
-        values = [v for key, v in getattr(recipe, name, None) or () if key == "source" or key.endswith("_weights")]
-        named = [v for v in values if v not in _WORDS and "://" not in v]
-        found += [v for v in named if not (hub and is_hub_id(v)) or Path(v).exists()]
-    return found
 
 
 def absent(some: Sequence[str]) -> list[Finding]:

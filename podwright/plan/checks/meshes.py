@@ -91,6 +91,11 @@ def legal(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[Shape]:
     return [s for s in mappable(recipe, dims, where) if not _batch(recipe, shards(recipe, s))]
 
 
+def named(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[dict[str, int]]:
+    """The legal meshes, by axis."""
+    return [dict(zip(axes(recipe), shape, strict=True)) for shape in legal(recipe, dims, where)]
+
+
 def typed(shape: Sequence[int], recipe: JaxRecipe) -> str:
     """The overrides that make this mesh; what is 1 in the recipe and stays 1 is left out."""
     named = zip(axes(recipe), shape, _asked(recipe), strict=True)

@@ -1,15 +1,12 @@
-"""What a plan says of pretraining: the model, the sequence; what a step of the compiled programs comes to."""
+"""What a plan says of pretraining: the model, the sequence, the data."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from podwright.accelerators import GIB
 from podwright.errors import UserError
 from podwright.plan.checks import meshes, streams
-from podwright.plan.compiled import step_time
-from podwright.plan.compiled.compile import Compiled
 from podwright.plan.findings import Finding
 from podwright.recipe.dimensions import Dims, find
 from podwright.recipe.hybrid import CHUNK, HybridDims
@@ -94,39 +91,6 @@ def _sequence(recipe: PretrainRecipe, dims: Dims) -> list[Finding]:
         message = f"sequence_length={n} is no multiple of {CHUNK}, the tokens that KDA takes at a time"
         return [Finding("context", "error", message, f"type sequence_length={max(CHUNK, round(n / CHUNK) * CHUNK)}")]
     return []
-
-
-def step(
-    compiled: list[Compiled], recipe: PretrainRecipe, dims: Dims, where: Slice, price: float | None
-) -> dict[str, Any]:
-    """The entry `step` of a plan; {} when the update has no predicted time."""
-    costs = {one.name: one.cost for one in compiled if one.cost is not None}
-    if "update" not in costs:
-        return {}
-    step_s, tokens = costs["update"].predicted_s, recipe.batch_size * recipe.sequence_length
-    # a token sees half of its sequence in the mean; a backward pass counts twice its forward pass
-    flops = 3 * dims.forward_flops(tokens, recipe.sequence_length / 2)
-    evaluations_s = None
-    if "evaluate" in costs:
-        evaluations_s = (
-            step_time.num_evaluations(recipe) * recipe.evaluation.num_batches * costs["evaluate"].predicted_s
-        )
-    hours = (recipe.training.max_steps * step_s + (evaluations_s or 0)) / 3600
-    return {
-        "programs": [{"name": "update", "runs": 1, "seconds": step_s, "bound": costs["update"].bound}],
-        "step_s": step_s,
-        "tokens_per_s_per_device": tokens / step_s / where.num_devices,
-        "tflops_per_device": flops / step_s / where.num_devices / 1e12,
-        "mfu": step_time.mfu(flops / step_s, where),
-        "run": {
-            "steps": recipe.training.max_steps,
-            "evaluations": step_time.num_evaluations(recipe) if evaluations_s is not None else None,
-            "steps_s": recipe.training.max_steps * step_s,
-            "evaluations_s": evaluations_s,
-            **step_time.bill(hours, where, price),
-        },
-        "notes": step_time.notes_of(compiled, ["update"]),
-    }
 
 
 def smaller(name: str, recipe: PretrainRecipe, shards: int) -> str:

@@ -29,7 +29,7 @@ def rewards(reference: str, cwd: Path) -> list[Finding]:
         return [
             Finding(
                 "rewards",
-                "warning",
+                "inconclusive",
                 f"reward module {place} is not installed here, so it was not checked",
                 f"install {package}, or name a file",
             )
@@ -76,7 +76,7 @@ def _function(path: Path, name: str) -> list[Finding]:
         return [
             Finding(
                 "rewards",
-                "info",
+                "inconclusive",
                 f"{name} in {path} is not defined by `def`; its signature is seen when the run starts",
             )
         ]

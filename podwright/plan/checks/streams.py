@@ -62,7 +62,7 @@ def check(
     try:
         stock = _soon(source, lambda: take(source, tokenizer, num_documents, vocab_size, cwd))
     except Unreachable as e:  # the machine that trains may well reach it
-        return [Finding("data", "warning", f"how long the data lasts is not known: {e.what}", e.fix)]
+        return [Finding("data", "inconclusive", f"how long the data lasts is not known: {e.what}", e.fix)]
     except UserError as e:
         return [Finding("data", "error", e.what, e.fix)]
     held = num_held * sequence_length + 1 if num_held else 0

@@ -9,24 +9,23 @@ import json
 import sys
 
 from podwright.plan.findings import Finding
-from podwright.recipe.kinds import Recipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.shell import Shell
 
 _PATIENCE_S = 15.0  # lines without end are left to the guess
 
 
-def counted(recipe: Recipe, found: list[Finding]) -> list[Finding]:
+def counted(recipe: MultimodalRecipe, found: list[Finding]) -> list[Finding]:
     """`found` of the static plan, with what was counted in the place of what was guessed."""
-    if not isinstance(recipe, MultimodalRecipe) or any(
-        f.level == "error" and f.check in ("data", "model") for f in found
-    ):
+    if any(f.level == "error" and f.check in ("data", "model") for f in found):
         return found
     argv = [sys.executable, "-m", "podwright.train", "lengths", json.dumps(recipe.model_dump(mode="json"))]
     try:
         told = json.loads(Shell().ask(argv, _PATIENCE_S)[1])
     except ValueError:
-        return found
+        what = "the tokens of prompts and responses could not be counted"
+        fix = "type pip install -e '.[torch]' in podwright's clone, or watch the notices of the run"
+        return [*found, Finding("context", "inconclusive", what, fix)]
     if not told.get("known", True):
         return found
     rest = [f for f in found if f.check != "context"]

@@ -17,7 +17,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from podwright.plan.checks.meshes import axes, resolved
 from podwright.plan.compiled import calibrate, costs, dump, environment
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
-from podwright.recipe.pretrain import PretrainRecipe
 from podwright.shell import Shell
 from podwright.slices import Slice
 
@@ -103,34 +102,30 @@ class Compiled:
         return None if self.memory is None else self.memory.need + sum(self.resident.values())
 
 
-def programs(recipe: JaxRecipe) -> list[str]:
-    """The programs that a run of the recipe needs, the largest first."""
-    if isinstance(recipe, PretrainRecipe):
-        return ["update", "evaluate"]
-    return [
-        "update",
-        *(["score"] if recipe.grpo.num_scores else []),
-        "rollout",
-        "evaluate",
-        *(["warm_start"] if recipe.warm_start else []),
-    ]
-
-
 def limit_bytes(where: Slice) -> float | None:
     """Per device; None for CPU devices, which share what the machine has."""
     return where.accelerator.hbm_bytes or None
 
 
 def compile_all(
-    recipe: JaxRecipe, dims: Dims, where: Slice, names: list[str], *, full: bool, shop: CompileContext
+    recipe: JaxRecipe,
+    dims: Dims,
+    where: Slice,
+    names: Sequence[str],
+    *,
+    full: bool,
+    shop: CompileContext,
+    more: str = "",
 ) -> list[Compiled]:
-    """The verdict on each program in `names`, one compiler at a time; what is in `shop.cache` already takes no time."""
+    """The verdict on each program in `names`, one compiler at a time; what is in `shop.cache` already takes no time.
+
+    `more`: a package that the compiler's environment needs besides jax.
+    """
     _can_compile(where, shop.jax)
-    more = "tokamax" if isinstance(recipe, PretrainRecipe) and recipe.model.kda == "tokamax" else ""
     compiler = shop.compiler(more)
     if more and not compiler.versions[more]:
         raise UserError(
-            f"model.kda={more}: that library is not installed here",
+            f"the library {more}, which this recipe needs, is not installed here",
             "type --jax 0.11.2, and the plan makes an environment with it",
         )
     depth = "full" if full or where.libtpu is None else "quick"

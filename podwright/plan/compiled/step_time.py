@@ -6,16 +6,19 @@ steps before, the tests. Left out: what the host does meanwhile, checkpoints, co
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
 
 from podwright.accelerators import CPU
 from podwright.plan.checks.meshes import resolved, shards
 from podwright.plan.compiled.compile import Compiled
 from podwright.plan.compiled.costs import ProgramCost
+from podwright.plan.document import ProgramSeconds, RunTotals, StepEntry
+from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
 from podwright.recipe.models import Qwen3Dims, step_flops
+from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
+from podwright.rundir import Record
 from podwright.slices import Slice
 
 
@@ -25,36 +28,98 @@ def runs(recipe: GrpoRecipe) -> dict[str, int]:
     return {"rollout": 1, **scores, "update": recipe.grpo.num_iterations}
 
 
-def document(
+def compiled_grpo(
     compiled: list[Compiled],
     recipe: GrpoRecipe,
     dims: Qwen3Dims,
     where: Slice,
     num_test: int | None,
     price: float | None,
-) -> dict[str, Any]:
-    """The entry `step` of a plan; {} when a program of the step has no predicted time. `num_test`: test questions, if known."""
+) -> StepEntry | None:
+    """From compiled programs; None when one of the step has no predicted time. `num_test`: test questions, if known."""
     costs = {one.name: one.cost for one in compiled if one.cost is not None}
     if runs(recipe).keys() - costs.keys():
-        return {}
-    programs: list[dict[str, Any]] = [
-        {"name": name, "runs": n, "seconds": n * costs[name].predicted_s, "bound": costs[name].bound}
+        return None
+    programs = tuple(
+        ProgramSeconds(name=name, runs=n, seconds=n * costs[name].predicted_s, bound=costs[name].bound)
         for name, n in runs(recipe).items()
-    ]
-    step_s = sum(p["seconds"] for p in programs)
+    )
+    step_s = sum(p.seconds for p in programs)
+    totals = _run(costs, recipe, where, step_s, num_test, price)
+    notes = (*_notes(costs, recipe, num_test), *notes_of(compiled, runs(recipe)))
+    return _grpo(programs, recipe, dims, where, totals, notes, estimated=False)
+
+
+def estimated_grpo(
+    seconds: Mapping[str, float], recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice, price: float | None
+) -> StepEntry:
+    """From the closed form of each program's `seconds` in a step; tests and supervised steps are not counted."""
+    programs = tuple(
+        ProgramSeconds(name=name, runs=n, seconds=seconds[name], bound=None) for name, n in runs(recipe).items()
+    )
+    totals = _run({}, recipe, where, sum(seconds.values()), None, price)
+    note = "estimated in closed form, without tests and supervised steps; --compile reads the times from the programs"
+    notes = (note, _longest(recipe))
+    return _grpo(programs, recipe, dims, where, totals, notes, estimated=True)
+
+
+def _grpo(
+    programs: tuple[ProgramSeconds, ...],
+    recipe: GrpoRecipe,
+    dims: Qwen3Dims,
+    where: Slice,
+    totals: RunTotals,
+    notes: tuple[str, ...],
+    *,
+    estimated: bool,
+) -> StepEntry:
+    step_s = sum(p.seconds for p in programs)
     completions = recipe.batch_size * recipe.grpo.num_generations
     new_tokens = completions * recipe.rollout.total_generation_steps
     flops = step_flops(dims, recipe, recipe.batch_size * recipe.rollout.max_prompt_length, new_tokens)
-    return {
-        "programs": programs,
-        "step_s": step_s,
-        "prompts_per_s": recipe.batch_size / step_s,
-        "completions_per_s": completions / step_s,
-        "tokens_per_s_per_device": new_tokens / step_s / where.num_devices,
-        "mfu": mfu(flops / step_s, where),
-        "run": _run(costs, recipe, where, step_s, num_test, price),
-        "notes": [*_notes(costs, recipe, num_test), *notes_of(compiled, runs(recipe))],
-    }
+    return StepEntry(
+        estimated=estimated,
+        programs=programs,
+        step_s=step_s,
+        prompts_per_s=recipe.batch_size / step_s,
+        completions_per_s=completions / step_s,
+        tokens_per_s_per_device=new_tokens / step_s / where.num_devices,
+        mfu=mfu(flops / step_s, where),
+        run=totals,
+        notes=notes,
+    )
+
+
+def compiled_pretrain(
+    compiled: list[Compiled], recipe: PretrainRecipe, dims: Dims, where: Slice, price: float | None
+) -> StepEntry | None:
+    """From compiled programs; None when the update has no predicted time."""
+    costs = {one.name: one.cost for one in compiled if one.cost is not None}
+    if "update" not in costs:
+        return None
+    step_s, tokens = costs["update"].predicted_s, recipe.batch_size * recipe.sequence_length
+    # a token sees half of its sequence in the mean; a backward pass counts twice its forward pass
+    flops = 3 * dims.forward_flops(tokens, recipe.sequence_length / 2)
+    evaluations_s = None
+    if "evaluate" in costs:
+        evaluations_s = num_evaluations(recipe) * recipe.evaluation.num_batches * costs["evaluate"].predicted_s
+    steps_s = recipe.training.max_steps * step_s
+    return StepEntry(
+        estimated=False,
+        programs=(ProgramSeconds(name="update", runs=1, seconds=step_s, bound=costs["update"].bound),),
+        step_s=step_s,
+        tokens_per_s_per_device=tokens / step_s / where.num_devices,
+        tflops_per_device=flops / step_s / where.num_devices / 1e12,
+        mfu=mfu(flops / step_s, where),
+        run=RunTotals(
+            steps=recipe.training.max_steps,
+            evaluations=num_evaluations(recipe) if evaluations_s is not None else None,
+            steps_s=steps_s,
+            evaluations_s=evaluations_s,
+            **bill((steps_s + (evaluations_s or 0)) / 3600, where, price),
+        ),
+        notes=tuple(notes_of(compiled, ["update"])),
+    )
 
 
 def mfu(flops_per_s: float, where: Slice) -> float | None:
@@ -75,24 +140,27 @@ def _run(
     step_s: float,
     num_test: int | None,
     price: float | None,
-) -> dict[str, Any]:
-    seconds = {"steps_s": recipe.training.max_steps * step_s, "evaluations_s": None, "warm_start_s": None}
+) -> RunTotals:
+    steps_s = recipe.training.max_steps * step_s
+    evaluations_s = warm_start_s = None
     if num_test and "evaluate" in costs:
         parts = shards(recipe, resolved(recipe, where))
         rows = -(-min(recipe.evaluation.batch_size, num_test) // parts) * parts
         batches = -(-num_test // rows)
-        seconds["evaluations_s"] = num_evaluations(recipe) * batches * costs["evaluate"].predicted_s
+        evaluations_s = num_evaluations(recipe) * batches * costs["evaluate"].predicted_s
     if recipe.warm_start and "warm_start" in costs:
-        seconds["warm_start_s"] = recipe.warm_start.max_steps * costs["warm_start"].predicted_s
-    return {
-        "steps": recipe.training.max_steps,
-        "evaluations": num_evaluations(recipe) if seconds["evaluations_s"] is not None else None,
-        **seconds,
-        **bill(sum(s for s in seconds.values() if s is not None) / 3600, where, price),
-    }
+        warm_start_s = recipe.warm_start.max_steps * costs["warm_start"].predicted_s
+    return RunTotals(
+        steps=recipe.training.max_steps,
+        evaluations=num_evaluations(recipe) if evaluations_s is not None else None,
+        steps_s=steps_s,
+        evaluations_s=evaluations_s,
+        warm_start_s=warm_start_s,
+        **bill((steps_s + (evaluations_s or 0) + (warm_start_s or 0)) / 3600, where, price),
+    )
 
 
-def bill(hours: float, where: Slice, price: float | None) -> dict[str, Any]:
+def bill(hours: float, where: Slice, price: float | None) -> Record:
     """What so many hours come to; None where there are no chips or no price."""
     chip_hours = None if where.accelerator is CPU else hours * where.num_chips
     cost = None if price is None or chip_hours is None else chip_hours * price
@@ -100,10 +168,7 @@ def bill(hours: float, where: Slice, price: float | None) -> dict[str, Any]:
 
 
 def _notes(costs: dict[str, ProgramCost], recipe: GrpoRecipe, num_test: int | None) -> list[str]:
-    most = recipe.rollout.total_generation_steps
-    notes = [
-        f"every completion is counted with rollout.total_generation_steps={most} tokens, the most; shorter ones take less time"
-    ]
+    notes = [_longest(recipe)]
     if more := recipe.grpo.dynamic_sampling:
         added = more * costs["rollout"].predicted_s
         notes.append(
@@ -112,6 +177,11 @@ def _notes(costs: dict[str, ProgramCost], recipe: GrpoRecipe, num_test: int | No
     if not num_test:
         notes.append("evaluations are not counted: how many test questions there are is known when the run starts")
     return notes
+
+
+def _longest(recipe: GrpoRecipe) -> str:
+    most = recipe.rollout.total_generation_steps
+    return f"every completion is counted with rollout.total_generation_steps={most} tokens, the most; shorter ones take less time"
 
 
 def notes_of(compiled: list[Compiled], names: Collection[str]) -> list[str]:

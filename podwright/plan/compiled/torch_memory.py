@@ -7,46 +7,46 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from podwright.accelerators import GIB
 from podwright.errors import UserError
 from podwright.plan.checks.multimodal import dimensions
 from podwright.plan.compiled.compile import CompileContext, limit_bytes
+from podwright.plan.document import ProgramEntry
 from podwright.plan.findings import Finding
+from podwright.plan.kinds import CompiledPrograms
 from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.rundir import Record
 from podwright.slices import Slice
 
 SAFE = 0.95  # of a device's memory; the rest goes in pieces that fit nothing
 
 
-def compiled(document: dict[str, Any], recipe: MultimodalRecipe, where: Slice, shop: CompileContext) -> dict[str, Any]:
-    """What tracking adds to a static plan's document: one program, the update, and findings with what to type."""
+def compiled(recipe: MultimodalRecipe, where: Slice, shop: CompileContext) -> CompiledPrograms:
+    """One program, the update, and a finding with what to type."""
     limit = limit_bytes(where)
     begin = time.monotonic()
     shop.progress("update", "counting what its tensors need", 0.0)
     found = _asked(recipe, where, limit and SAFE * limit, shop)
     seconds = time.monotonic() - begin
     verdict = _verdict(found["peak_bytes"], limit)
-    finding = _finding(found, verdict, limit, recipe)
-    ok = {"fits": document["ok"], "too large": False, "unknown": None}[verdict]
-    entry = {
-        "name": "update",
-        "verdict": verdict,
-        "hbm_gib": _gib(found["peak_bytes"]),
-        "limit_gib": limit and _gib(limit),
-        "arguments_gib": _gib(found["weights_bytes"] + found["optimizer_bytes"]),
-        "resident_gib": {},
-        "compile_s": round(seconds, 1),
-        "cached": False,
-        "error": "",
-        "notes": [],
-        "largest_batch_size": found["largest_batch_size"],
-    }
-    return {"ok": ok, "findings": [*document["findings"], dataclasses.asdict(finding)], "programs": [entry], "step": {}}
+    entry = ProgramEntry(
+        name="update",
+        verdict=verdict,
+        hbm_gib=_gib(found["peak_bytes"]),
+        limit_gib=limit and _gib(limit),
+        arguments_gib=_gib(found["weights_bytes"] + found["optimizer_bytes"]),
+        resident_gib={},
+        compile_s=round(seconds, 1),
+        cached=False,
+        error="",
+        notes=(),
+        largest_batch_size=found["largest_batch_size"],
+    )
+    return CompiledPrograms((_finding(found, verdict, limit, recipe),), (entry,))
 
 
-def _asked(recipe: MultimodalRecipe, where: Slice, limit: float | None, shop: CompileContext) -> dict[str, Any]:
+def _asked(recipe: MultimodalRecipe, where: Slice, limit: float | None, shop: CompileContext) -> Record:
     spec = {
         "recipe": recipe.model_dump(mode="json"),
         "dims": dataclasses.asdict(dimensions(recipe.model, Path.cwd())),
@@ -55,7 +55,7 @@ def _asked(recipe: MultimodalRecipe, where: Slice, limit: float | None, shop: Co
     }
     _, out = shop.runner.output([sys.executable, "-m", "podwright.train", "memory", json.dumps(spec)])
     try:
-        found: dict[str, Any] = json.loads(out)
+        found: Record = json.loads(out)
     except ValueError:
         raise UserError("the memory of an update could not be counted, see above", "leave --compile out") from None
     if "error" in found:
@@ -69,7 +69,7 @@ def _verdict(peak_bytes: float, limit_bytes: float | None) -> str:
     return "unknown" if peak_bytes <= limit_bytes else "too large"
 
 
-def _finding(found: dict[str, Any], verdict: str, limit: float | None, recipe: MultimodalRecipe) -> Finding:
+def _finding(found: Record, verdict: str, limit: float | None, recipe: MultimodalRecipe) -> Finding:
     of = "" if limit is None else f" of {limit / GIB:.2f}"
     kept = f"weights {_gib(found['weights_bytes']):.2f}, optimizer {_gib(found['optimizer_bytes']):.2f}"
     longest = "the longest have" if found["known"] else "data.max_text_length allows"
@@ -81,7 +81,7 @@ def _finding(found: dict[str, Any], verdict: str, limit: float | None, recipe: M
             "memory", "info", said + ("" if most is None else f"; the largest per_device_batch_size is {most}")
         )
     if verdict == "unknown":
-        return Finding("memory", "warning", f"{said}, too near to tell", _smaller(recipe, most))
+        return Finding("memory", "inconclusive", f"{said}, too near to tell", _smaller(recipe, most))
     return Finding("memory", "error", said, _smaller(recipe, most))
 
 

@@ -3,82 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from podwright import slices
 from podwright.accelerators import GIB
 from podwright.errors import UserError
-from podwright.plan.checks import pretrain
-from podwright.plan.checks.sufficiency import num_test_examples
 from podwright.plan.compiled import compile as aot
-from podwright.plan.compiled import step_time, torch_memory
-from podwright.plan.compiled.compile import CompileContext, Compiled
+from podwright.plan.compiled.compile import Compiled
+from podwright.plan.document import ProgramEntry, StepEntry
 from podwright.plan.findings import Finding
-from podwright.plan.make import dimensions, smaller
-from podwright.recipe.contrastive import ContrastiveRecipe
+from podwright.plan.kinds import CompiledPrograms, PlanPart
+from podwright.plan.options import PlanOptions
 from podwright.recipe.dimensions import Dims
-from podwright.recipe.kinds import JaxRecipe, Recipe
-from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.recipe.pretrain import PretrainRecipe
+from podwright.recipe.kinds import JaxRecipe
+from podwright.rundir import Record
 from podwright.slices import Slice
+
+R = TypeVar("R", bound=JaxRecipe)
 
 _SHOWN = 3  # allocations named in one line
 
 
-def compiled(
-    document: dict[str, Any], recipe: Recipe, on: str, depth: str, shop: CompileContext, price: float | None = None
-) -> dict[str, Any]:
-    """What compiling adds to a static plan's document: programs, the time of a step, more findings, and the verdict with them.
+def unknown_dimensions(model: str) -> UserError:
+    return UserError(f"the dimensions of {model} are not known here", "type model.name= one that `recipes` lists")
 
-    `price`: money per chip-hour.
-    """
-    if depth not in ("quick", "full"):
-        raise UserError(f"--compile={depth} is no depth", "type --compile or --compile=full")
-    if isinstance(recipe, ContrastiveRecipe):
-        raise UserError(
-            f"{recipe.name} trains heads behind frozen encoders, and there is nothing to compile", "leave --compile out"
-        )
-    if on == "local":
-        raise UserError(
-            "what `local` has is known only when a run starts", "type --on cpu-1, or a slice such as --on v6e-16"
-        )
-    where = slices.parse(on)
-    if isinstance(recipe, MultimodalRecipe):
-        if price is not None or shop.jax:
-            given = "--jax" if shop.jax else "--price"
-            raise UserError(
-                f"{given} has no meaning for {recipe.name}: its memory is counted, in PyTorch, and not its time",
-                f"leave {given} out",
-            )
-        return torch_memory.compiled(document, recipe, where, shop)
-    dims = dimensions(recipe, Path.cwd())
-    if dims is None:
-        raise UserError(
-            f"the dimensions of {recipe.model.name} are not known here", "type model.name= one that `recipes` lists"
-        )
-    names = aot.programs(recipe)
-    found = aot.compile_all(recipe, dims, where, names, full=depth == "full", shop=shop)
+
+def compile_programs(part: PlanPart[R], recipe: R, dims: Dims, where: Slice, options: PlanOptions) -> list[Compiled]:
+    """Every program of the recipe, by the compiler."""
+    assert options.context is not None
+    full, more = options.depth == "full", part.compiler_package(recipe)
+    names = part.programs(recipe)
+    return aot.compile_all(recipe, dims, where, names, full=full, shop=options.context, more=more)
+
+
+def results(
+    part: PlanPart[R], compiled: list[Compiled], recipe: R, where: Slice, step: StepEntry | None
+) -> CompiledPrograms:
+    """`step`: the time of one, which counts only when all programs fit."""
     limit = aot.limit_bytes(where)
-    told = [asdict(f) for f in findings(found, limit, lambda name: smaller(name, recipe, where))]
-    verdicts = {one.verdict for one in found}
-    ok = False if verdicts & {"too large", "failed"} else None if "unknown" in verdicts else document["ok"]
-    step = {} if ok is False else _step(found, recipe, dims, where, price)
-    return {
-        "ok": ok,
-        "findings": document["findings"] + told,
-        "programs": [entry(one, limit) for one in found],
-        "step": step,
-    }
-
-
-def _step(found: list[Compiled], recipe: JaxRecipe, dims: Dims, where: Slice, price: float | None) -> dict[str, Any]:
-    if isinstance(recipe, PretrainRecipe):
-        return pretrain.step(found, recipe, dims, where, price)
-    assert isinstance(dims, Qwen3Dims)
-    return step_time.document(found, recipe, dims, where, num_test_examples(recipe.data, Path.cwd()), price)
+    found = findings(compiled, limit, lambda name: part.smaller(name, recipe, where))
+    fits = not {one.verdict for one in compiled} & {"too large", "failed"}
+    return CompiledPrograms(tuple(found), tuple(entry(one, limit) for one in compiled), step if fits else None)
 
 
 def findings(compiled: list[Compiled], limit_bytes: float | None, smaller: Callable[[str], str]) -> list[Finding]:
@@ -103,8 +67,8 @@ def _of(one: Compiled, limit_bytes: float | None, smaller: Callable[[str], str])
         return [
             Finding(
                 "compile",
-                "warning",
-                f"{one.name}: {one.error}, so nobody knows whether it fits",
+                "inconclusive",
+                f"{one.name}: {one.error}, so that it is not known whether it fits",
                 "try it on a machine with less to do",
             )
         ]
@@ -129,34 +93,39 @@ def _mend(error: str) -> str:
     return "the log is beside the verdict; `--compile=full` shows more"
 
 
-def entry(one: Compiled, limit_bytes: float | None) -> dict[str, Any]:
+def entry(one: Compiled, limit_bytes: float | None) -> ProgramEntry:
     """One entry of `programs` in `podwright plan --json`; memory in GiB per device."""
-    said: dict[str, Any] = {
-        "name": one.name,
-        "verdict": one.verdict,
-        "hbm_gib": _gib(one.hbm_bytes),
-        "limit_gib": _gib(limit_bytes),
-        "compile_s": round(one.seconds, 1),
-        "cached": one.cached,
-        "resident_gib": {name: _gib(size) for name, size in one.resident.items()},
-        "error": one.error,
-        "notes": list(one.notes),
-    }
+    known: Record = {}
     if one.cost is not None:
-        for name in ("flops", "hbm_bytes", "host_bytes", "dcn_bytes", "predicted_s", "bound"):
-            said[name] = getattr(one.cost, name)
-        said["parts"] = [{"part": part, "phase": phase, "seconds": seconds} for part, phase, seconds in one.cost.parts]
-        said["collectives"] = [
+        known = {
+            name: getattr(one.cost, name)
+            for name in ("flops", "hbm_bytes", "host_bytes", "dcn_bytes", "predicted_s", "bound")
+        }
+        known["parts"] = [{"part": part, "phase": phase, "seconds": seconds} for part, phase, seconds in one.cost.parts]
+        known["collectives"] = [
             {"kind": t.kind, "axis": t.axis, "gib_sent": _gib(t.sent_bytes), "count": t.count}
             for t in one.cost.collectives
         ]
     if one.memory is not None:
         for name in ("arguments", "aliased", "outputs", "temporaries", "constants"):
-            said[f"{name}_gib"] = _gib(getattr(one.memory, name))
+            known[f"{name}_gib"] = _gib(getattr(one.memory, name))
         if one.memory.host:
-            said["host_gib"] = _gib(one.memory.host)
-        said["largest"] = [{"gib": _gib(a.size_bytes), "shape": a.shape, "what": a.what} for a in one.memory.largest]
-    return said
+            known["host_gib"] = _gib(one.memory.host)
+        known["largest"] = [{"gib": _gib(a.size_bytes), "shape": a.shape, "what": a.what} for a in one.memory.largest]
+    return ProgramEntry.model_validate(
+        {
+            "name": one.name,
+            "verdict": one.verdict,
+            "hbm_gib": _gib(one.hbm_bytes),
+            "limit_gib": _gib(limit_bytes),
+            "compile_s": round(one.seconds, 1),
+            "cached": one.cached,
+            "resident_gib": {name: _gib(size) for name, size in one.resident.items()},
+            "error": one.error,
+            "notes": list(one.notes),
+            **known,
+        }
+    )
 
 
 def _gib(size: float | None) -> float | None:

@@ -6,11 +6,11 @@ The estimates themselves are closed forms: no compiler, no jax, a fraction of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from podwright.accelerators import GIB
+from podwright.plan.document import MemoryEntry
 from podwright.plan.findings import Finding
 
 PARTS = {
@@ -45,36 +45,28 @@ def of_parts(name: str, parts: Mapping[str, float]) -> Estimate:
     return Estimate(name, {part: parts[part] for part in PARTS if parts.get(part)})
 
 
-def entry(one: Estimate, limit_bytes: float) -> dict[str, Any]:
-    parts = {name: round(size / GIB, 4) for name, size in one.parts.items()}
-    return {
-        "name": one.name,
-        "estimated_gib": round(one.total / GIB, 4),
-        "limit_gib": round(limit_bytes / GIB, 4),
-        "parts_gib": parts,
-    }
+def entry(one: Estimate, limit_bytes: float) -> MemoryEntry:
+    return MemoryEntry(
+        name=one.name,
+        estimated_gib=round(one.total / GIB, 4),
+        limit_gib=round(limit_bytes / GIB, 4),
+        parts_gib={name: round(size / GIB, 4) for name, size in one.parts.items()},
+    )
 
 
-def findings(entries: list[dict[str, Any]], smaller: Callable[[str], str]) -> list[Finding]:
+def findings(entries: Sequence[MemoryEntry], smaller: Callable[[str], str]) -> list[Finding]:
     """What the estimates mean, and by `smaller` what to type for a program. Within their error of the limit only a compiler can tell."""
     found = []
     for e in entries:
-        need, limit = e["estimated_gib"], e["limit_gib"]
-        largest = ", ".join(
-            f"{part} {gib:.1f}" for part, gib in sorted(e["parts_gib"].items(), key=lambda p: -p[1])[:3]
-        )
-        said = f"{e['name']} needs about {need:.1f} of {limit:.1f} GiB per device ({largest})"
+        need, limit = e.estimated_gib, e.limit_gib
+        largest = ", ".join(f"{part} {gib:.1f}" for part, gib in sorted(e.parts_gib.items(), key=lambda p: -p[1])[:3])
+        said = f"{e.name} needs about {need:.1f} of {limit:.1f} GiB per device ({largest})"
         if need > limit * (1 + ERROR):
-            found.append(Finding("memory", "error", said, smaller(e["name"])))
+            found.append(Finding("memory", "error", said, smaller(e.name)))
         elif need > limit * (1 - ERROR):
-            found.append(Finding("memory", "warning", f"{said}, too near to tell", "type --compile"))
+            found.append(Finding("memory", "inconclusive", f"{said}, too near to tell", "type --compile"))
     if entries and not found:
-        most = max(entries, key=lambda e: e["estimated_gib"])
-        found.append(
-            Finding(
-                "memory",
-                "info",
-                f"{most['name']} needs most memory, about {most['estimated_gib']:.1f} of {most['limit_gib']:.1f} GiB",
-            )
-        )
+        most = max(entries, key=lambda e: e.estimated_gib)
+        message = f"{most.name} needs most memory, about {most.estimated_gib:.1f} of {most.limit_gib:.1f} GiB"
+        found.append(Finding("memory", "info", message))
     return found

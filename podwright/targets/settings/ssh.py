@@ -41,6 +41,9 @@ class SshSettings(BaseModel):
         "", description="a folder that the hosts and this machine share: runs are made there, and nothing is copied"
     )
     folder: str = Field("~/.podwright", description="where a run is on hosts that share no folder")
+    storage: str = Field(
+        "", description="a bucket such as gs://BUCKET/runs that keeps checkpoints and records of JAX runs"
+    )
     env: tuple[str, ...] = Field(
         ("HF_TOKEN",), description="variables of your shell that the processes get; they are never in a file"
     )
@@ -62,6 +65,13 @@ class SshSettings(BaseModel):
     def _are_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if any(not v.isidentifier() for v in value):
             raise ValueError("takes names of variables, never their values; write it like [HF_TOKEN]")
+        return value
+
+    @field_validator("storage")
+    @classmethod
+    def _is_a_bucket(cls, value: str) -> str:
+        if value and not re.fullmatch(r"gs://[a-z0-9][a-z0-9._-]{2,}(/.*)?", value):
+            raise ValueError(f"has {value!r}, which is no bucket; write it like gs://my-bucket/runs")
         return value
 
     @field_validator("runs", "folder", "python")
@@ -92,5 +102,4 @@ class SshSettings(BaseModel):
         return gpus.devices(self, len(self.hosts))
 
     def traits(self) -> Traits:
-        shares = bool(self.runs) or len(self.hosts) == 1
-        return Traits(ships_files=not self.runs, shares_folder=shares, poll_s=2.0)
+        return Traits(ships_files=not self.runs, poll_s=2.0, storage=self.storage)

@@ -49,12 +49,17 @@ def test_recipes_are_listed_and_shown_with_meanings(call: Any) -> None:
     assert json.loads(call("recipes", "show", RECIPE, "--json")[1])["training"]["max_steps"] == 80
 
 
-def test_plan_exits_0_when_it_will_run_and_1_when_not(call: Any) -> None:
+def test_the_exit_code_of_a_plan_is_its_verdict(call: Any) -> None:
     code, out, _ = call("plan", *GOOD, "--json", "--on", "cpu-1")
     document = json.loads(out)
     assert code == 0 and document["ok"] and document["programs"] == [] and document["step"] == {}
     code, out, _ = call("plan", *GOOD, "data.source=none.jsonl")
-    assert code == 1 and "error: data.source=none.jsonl is not there; check the path" in out
+    assert code == 3 and "error: data.source=none.jsonl is not there; check the path" in out
+    assert out.endswith("on local: refused: it will not run\n")
+    code, out, _ = call("plan", *GOOD, "data.source=openai/gsm8k", "--json")
+    document = json.loads(out)
+    assert (code, document["verdict"], document["ok"]) == (4, "inconclusive", None)
+    assert [f["check"] for f in document["findings"] if f["level"] == "inconclusive"] == ["data"]
 
 
 def test_a_dry_run_shows_all_and_creates_nothing(call: Any, folder: Path) -> None:
@@ -65,10 +70,28 @@ def test_a_dry_run_shows_all_and_creates_nothing(call: Any, folder: Path) -> Non
     assert document["env"]["JAX_PLATFORMS"] == "cpu"
     assert "podwright.train" in call("run", *GOOD, "--dry-run")[1]
     assert [call("run", *GOOD, "data.source=none.jsonl", "--dry-run", *force)[0] for force in ((), ("--force",))] == [
-        1,
+        3,
         0,
     ]
     assert not (folder / "runs").exists()
+
+
+def test_a_run_that_the_plan_refuses_is_not_started(call: Any, folder: Path) -> None:
+    code, out, err = call("run", *GOOD, "data.source=none.jsonl", "--json")
+    assert code == 3 and err == "error: data.source=none.jsonl is not there; check the path\n"
+    assert json.loads(out) == {"error": "data.source=none.jsonl is not there", "fix": "check the path"}
+    assert not list(folder.glob("runs/*/journal.jsonl"))
+
+
+def test_a_run_compiles_first_and_keeps_what_was_predicted(call: Any, folder: Path) -> None:
+    cache = ["--cache", str(folder / "cache")]
+    code, _, err = call("run", *GOOD, "--on", "local", "--compile", "--dry-run", *cache)
+    assert (code, err) == (
+        2,
+        "error: what `local` has is known only when a run starts; type --on cpu-1, or a slice such as --on v6e-16\n",
+    )
+    code, _, err = call("run", *GOOD, "--on", "cpu-1", "--fit", "--dry-run", *cache)
+    assert code == 2 and "--on cpu-1 has no limit of memory that --fit could keep" in err
 
 
 def test_a_limit_is_no_number_below_zero(call: Any) -> None:
@@ -137,7 +160,6 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
         (["plan", RECIPE, "--on", "gpu"], "there is no target and no slice 'gpu'", "type --on local"),
         (["run", RECIPE, "--on", "v6e-8", "mesh.fsdp=3"], "v6e-8 is a slice, not a target", "type --on local"),
         (["run", *GOOD, "--smoke", "5"], "--smoke 5 is not a smoke run", "type --smoke 3 or --smoke 10"),
-        (["run", *GOOD, "data.source=none.jsonl"], "data.source=none.jsonl is not there", "check the path"),
         (["run", *GOOD, "--name", "a/b"], "--name 'a/b' cannot be the name of a directory", "use letters"),
         (["run", *GOOD, "--name", "taken"], "run name 'taken' is in use", "type `podwright resume taken`"),
         (["run", *GOOD, "--profile", "3-2"], "--profile '3-2' names no steps", "type --profile 10, or --profile 10-12"),
@@ -380,12 +402,12 @@ def test_smoke_cuts_everything_down() -> None:
 def test_a_check_can_be_run_alone(call: Any) -> None:
     wrong = [RECIPE, "data.source=nowhere.jsonl", "--on", "v6e-8"]
     code, out, _ = call("plan", *wrong, "mesh.fsdp=8", "--json")
-    assert code == 1 and {f["check"] for f in json.loads(out)["findings"]} > {"data", "mesh", "memory"} - {"mesh"}
+    assert code == 3 and {f["check"] for f in json.loads(out)["findings"]} > {"data", "mesh", "memory"} - {"mesh"}
     code, out, _ = call("plan", *wrong, "mesh.fsdp=8", "--only", "mesh, memory", "--json")
     document = json.loads(out)
     assert code == 0 and {f["check"] for f in document["findings"]} == {"memory"} and document["memory"]
     code, _, err = call("plan", *wrong, "--only", "mesh")
-    assert code == 1 and err == ""
+    assert code == 3 and err == ""
     code, _, err = call("plan", *wrong, "--only", "memry")
     assert (code, err) == (2, "error: --only memry is no check; type --only memory\n")
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from podwright.errors import UserError
-from podwright.plan.findings import Finding
-from podwright.plan.make import check, document, refuse
+from podwright.plan.document import Plan
+from podwright.plan.findings import Finding, Verdict, verdict_of
 from podwright.recipe.load import load, shipped
 from podwright.recipe.models import find
 from podwright.slices import parse
+from tests.unit.plan.static import check
 
 REWARD = "def score(prompts, completions, **columns):\n    return [0.0] * len(prompts)\n"
 CONFIG = {
@@ -200,7 +201,7 @@ def test_rewards_are_read_and_never_run(tmp_path: Path) -> None:
     two = "rewards=[{function: 'mine.py:score'}, {function: 'made.py:score'}, {function: 'no_such_package.x:f'}]"
     found = findings(tmp_path, two)
     assert faults(found) == []
-    assert [f.level for f in found if f.check == "rewards"] == ["info", "warning"]
+    assert [f.level for f in found if f.check == "rewards"] == ["inconclusive", "inconclusive"]
 
 
 def test_a_reward_for_thoughts_that_the_prompt_ends_is_warned_of(tmp_path: Path) -> None:
@@ -244,12 +245,16 @@ def test_legal_tensor_sizes_divide_every_sharded_dim(tmp_path: Path) -> None:
     assert dataclasses.asdict(find("qwen3-1.7b"))["num_kv_heads"] == 8
 
 
-def test_a_plan_is_ok_until_there_is_an_error() -> None:
-    warning, error = Finding("a", "warning", "w"), Finding("b", "error", "wrong", "type this")
-    assert document([warning])["ok"] is True
-    refuse(document([warning]))
-    made = document([warning, error, error])
-    assert made["ok"] is False and made["programs"] == [] and made["step"] == {}
-    assert made["findings"][1] == {"check": "b", "level": "error", "message": "wrong", "fix": "type this"}
+def test_the_worst_finding_decides_the_verdict() -> None:
+    warning, unseen, error = (Finding("a", level, level, "type this") for level in ("warning", "inconclusive", "error"))
+    assert verdict_of([]) == verdict_of([warning]) == "ok"
+    assert verdict_of([warning, unseen]) == "inconclusive"
+    assert verdict_of([warning, unseen, error]) == "refused"
+
+
+def test_the_first_error_of_a_plan_is_raised() -> None:
+    error = Finding("b", "error", "wrong", "type this")
+    made = Plan(recipe="r", target="local", slice=None, verdict=Verdict.REFUSED, findings=(error, error))
+    assert made.document()["ok"] is False and made.document()["programs"] == [] and made.document()["step"] == {}
     with pytest.raises(UserError, match=r"wrong \(and 1 more: `podwright plan` shows all\); type this"):
-        refuse(made)
+        made.refuse()

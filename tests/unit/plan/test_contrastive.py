@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from podwright import slices
-from podwright.plan.make import check, slice_entry
 from podwright.recipe.load import load, smoke
+from tests.unit.plan.static import check, slice_entry
 from tests.unit.plan.test_multimodal import said
 
 REAL = (
@@ -49,7 +49,7 @@ def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
     )
     assert "60 steps; each tells 128 lines apart, on all devices together" in info
     assert "and 3 scales" in told(tmp_path, "info", source, "aligner.learnable_scales=true")
-    assert slice_entry(load("phase1-tiny"), slices.parse("4xA100-40GB"), tmp_path)["meshes"] == []
+    assert slice_entry(load("phase1-tiny"), slices.parse("4xA100-40GB"), tmp_path).meshes == ()
     assert told(tmp_path, "error", name=("phase1-tiny",), on="") == ""
     assert (small := smoke(load("phase1-tiny"), 3)).training.max_steps == 3 and small.data.num_test == 16
 

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from podwright.accelerators import GIB
-from podwright.plan.checks.machines import absent, files, findings, packages
+from podwright.plan import kinds
+from podwright.plan.checks.machines import absent, findings
+from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import load
 from podwright.train import facts
 
@@ -39,6 +41,14 @@ NODE: dict[str, Any] = {
     "peers": {"n1": "10.0.0.1", "n2": "10.0.0.2"},
     "files": {"/shared/data/train.jsonl": True},
 }
+
+
+def packages(recipe: Recipe) -> tuple[str, ...]:
+    return kinds.of(recipe).needed(recipe)
+
+
+def files(recipe: Recipe) -> list[str]:
+    return kinds.of(recipe).files(recipe)
 
 
 NEEDED = packages(load("phase2-tiny"))

@@ -8,9 +8,9 @@ from podwright import slices
 from podwright.accelerators import TPUS
 from podwright.cli.app import main
 from podwright.plan import fit
-from podwright.plan.make import check
 from podwright.recipe import load
 from podwright.recipe.models import MODELS
+from tests.unit.plan.static import check
 
 SHIPPED = "qwen3-1.7b-gsm8k-grpo"
 V6E = next(row for row in TPUS if row.name == "v6e")
@@ -105,7 +105,7 @@ def plan(capsys, *argv):
 
 def test_a_gpu_slice_is_searched_without_a_compiler(capsys):
     code, found, _ = plan(capsys, "batch_size=32", "--on", "8xH100-80GB")
-    assert code == 0 and found["programs"] == [] and found["fit"]["on"] == "8xH100-80GB"
+    assert code == 4 and found["programs"] == [] and found["fit"]["on"] == "8xH100-80GB"
     (chosen,) = [row for row in found["fit"]["settings"] if row["chosen"]]
     assert (
         chosen["fits"]
@@ -130,7 +130,7 @@ def test_a_gpu_slice_is_searched_without_a_compiler(capsys):
 def test_what_fits_nowhere_there_is_told_with_the_slice_that_holds_it(capsys):
     code, found, _ = plan(capsys, "model.name=qwen3-32b", "batch_size=32", "--on", "4xA100-40GB")
     (error,) = [f for f in found["findings"] if f["check"] == "fit"]
-    assert code == 1 and found["ok"] is False and "fit" not in found
+    assert code == 3 and found["ok"] is False and "fit" not in found
     assert (
         error["message"]
         == f"no mesh, number of micro-batches or remat makes {SHIPPED} with batch_size=32 fit 4xA100-40GB"
@@ -140,7 +140,7 @@ def test_what_fits_nowhere_there_is_told_with_the_slice_that_holds_it(capsys):
 
 def test_what_a_search_cannot_mend_is_said_first(capsys):
     code, found, _ = plan(capsys, "data.source=nowhere.jsonl", "mesh.fsdp=7", "--on", "8xH100-80GB")
-    assert code == 1 and "fit" not in found
+    assert code == 3 and "fit" not in found
     assert [f["message"] for f in found["findings"] if f["check"] == "data"] == [
         "data.source=nowhere.jsonl is not there"
     ]

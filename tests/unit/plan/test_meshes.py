@@ -15,11 +15,11 @@ from podwright.models.param import is_param
 from podwright.plan.checks.meshes import divides, legal, mesh, typed
 from podwright.plan.checks.topology import factorisations
 from podwright.plan.findings import Finding
-from podwright.plan.make import check, slice_entry
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import load
 from podwright.recipe.models import MODELS, Qwen3Dims, find
 from podwright.slices import parse
+from tests.unit.plan.static import check, slice_entry
 
 ROOT = Path(__file__).resolve().parents[3]
 DIMS = find("qwen3-1.7b")
@@ -228,7 +228,7 @@ def test_a_v100_may_compute_in_float32_and_a_cpu_in_anything() -> None:
 
 
 def test_json_has_the_slice_with_every_mesh_of_it() -> None:
-    entry = slice_entry(recipe("model.source=random"), parse("tpu7x-16"), ROOT)
+    entry = slice_entry(recipe("model.source=random"), parse("tpu7x-16"), ROOT).model_dump()
     assert (entry["devices"], entry["chips"], entry["hosts"], entry["slices"]) == (16, 8, 2, 1)
     assert (
         entry["xpk"] == "tpu7x-2x2x2"
@@ -244,14 +244,14 @@ def test_the_whole_check_needs_no_jax_and_changes_nothing() -> None:
         "import sys\n"
         "for name in ('jax', 'jaxlib', 'numpy', 'torch', 'libtpu'): sys.modules[name] = None\n"
         "from pathlib import Path\n"
-        "from podwright.plan.make import check, slice_entry\n"
+        "from tests.unit.plan.static import check, slice_entry\n"
         "from podwright.recipe.load import load\n"
         "from podwright.slices import parse\n"
         "made = load('qwen3-1.7b-gsm8k-grpo', ['mesh.fsdp=8', 'mesh.tensor=2'])\n"
         "for on in ('v6e-16', '2x tpu7x-4x8x8', '8xH100-80GB', 'cpu-8'):\n"
         "    before, where = made.model_dump_json(), parse(on)\n"
         "    assert check(made, where, Path('/')) == check(made, where, Path('/')) != []\n"
-        "    assert slice_entry(made, where, Path('/'))['devices'] == where.num_devices\n"
+        "    assert slice_entry(made, where, Path('/')).devices == where.num_devices\n"
         "    assert made.model_dump_json() == before and parse(on) == where\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -11,16 +11,19 @@ from pathlib import Path
 import pytest
 
 from podwright import slices
-from podwright.cli.runs import _plan
 from podwright.data.lines import lengths
 from podwright.errors import UserError
 from podwright.plan.checks import token_lengths, weights
+from podwright.plan.checks.multimodal import check
 from podwright.plan.findings import Finding
-from podwright.plan.make import check, slice_entry
+from podwright.plan.make import make
+from podwright.plan.options import Destination
 from podwright.recipe.load import load
 from podwright.rundir import RunDir, append_jsonl
 from podwright.watch.metrics import Progress
 from tests.unit.data.test_annotated import answer, line
+from tests.unit.plan import static
+from tests.unit.plan.static import slice_entry
 
 CLUSTER = (
     "phase2-qwen2.5-0.5b-cluster",
@@ -57,7 +60,7 @@ def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
     drawn = ("data.source=drawn", "data.num_train=90", "data.num_test=9")
     alone = findings(tmp_path, "optimizer.scale_with_devices=false", *drawn, on="4xA100-40GB")
     assert "the learning rate is 0.0002;" in " ".join(said(alone, "info"))
-    assert slice_entry(load("phase2-tiny"), slices.parse("4xA100-40GB"), tmp_path)["meshes"] == []
+    assert slice_entry(load("phase2-tiny"), slices.parse("4xA100-40GB"), tmp_path).meshes == ()
 
 
 @pytest.mark.parametrize(
@@ -124,11 +127,11 @@ def test_a_plan_refuses_the_budget_that_training_would_refuse(tmp_path: Path, mo
             UserError, match=r"max_text_length=64 cannot hold . of 2 lines; line \d needs \d+ tokens for its"
         ) as refused:
             lengths(small)
-        plan = _plan(small, "local")
+        plan = make(small, Destination("local")).document()
         found = [(f["level"], f["message"], f["fix"]) for f in plan["findings"] if f["check"] == "context"]
         assert not plan["ok"] and found == [("error", refused.value.what, refused.value.fix)]
     room = refused.value.fix.removeprefix("type ")
-    plan = _plan(load("phase2-tiny", [*asked, room]), "local")
+    plan = make(load("phase2-tiny", [*asked, room]), Destination("local")).document()
     assert plan["ok"] and not [f for f in plan["findings"] if f["check"] == "context"]
     hub = load("phase2-qwen2.5-0.5b-cluster", [*CLUSTER[2:], f"data.source={path}", "data.max_text_length=64"])
     guess = [f for f in findings(tmp_path, f"data.source={path}", "data.max_text_length=64") if f.check == "context"]
@@ -179,7 +182,7 @@ def test_an_aligner_of_another_size_is_refused_before_a_run(tmp_path: Path) -> N
     subprocess.run([sys.executable, "-c", code, str(path), repr(heads)], check=True)
     assert weights.shapes(path) == heads
     for name in ("phase2-tiny", "phase1-tiny"):
-        (line,) = said(check(load(name, [f"aligner.source={path}", "aligner.dim=512"]), None, tmp_path), "error")
+        (line,) = said(static.check(load(name, [f"aligner.source={path}", "aligner.dim=512"]), None, tmp_path), "error")
         assert re.search(r"_head.fc.weight is \[256, \d+\] and not \[512, \d+\]; type aligner.dim=256$", line)
 
     class Evil:

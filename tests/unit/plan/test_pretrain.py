@@ -8,12 +8,13 @@ import pytest
 
 from podwright.cli.app import main
 from podwright.errors import UserError
-from podwright.plan.checks import pretrain
-from podwright.plan.compiled.compile import Compiled, programs
+from podwright.plan import kinds
+from podwright.plan.compiled import step_time
+from podwright.plan.compiled.compile import Compiled
 from podwright.plan.compiled.costs import ProgramCost
-from podwright.plan.make import check
 from podwright.recipe import hybrid, load
 from podwright.slices import parse
+from tests.unit.plan.static import check
 
 
 def findings(name, on, *overrides, level="error"):
@@ -136,20 +137,22 @@ def test_a_step_of_pretraining_in_tokens_and_share_of_peak():
     recipe, where = load.load("almodel-8b-tpu7x-64"), parse("tpu7x-64")
     dims = hybrid.find("almodel-8b")
     cost = ProgramCost(1.0, 1.0, 0.0, 0.0, 2.0, "ici", ())
-    found = pretrain.step(
-        [Compiled(name, "fits", 1.0, cost=cost) for name in programs(recipe)], recipe, dims, where, 10.0
+    found = step_time.compiled_pretrain(
+        [Compiled(name, "fits", 1.0, cost=cost) for name in kinds.of(recipe).programs(recipe)],
+        recipe,
+        dims,
+        where,
+        10.0,
     )
-    assert found["tokens_per_s_per_device"] == 4 * 8192 / 2.0
-    assert found["mfu"] == pytest.approx(20.72e9 * 16384 / 1153.5e12, rel=1e-3)  # research: 20.72 GFLOP a token
+    assert found.tokens_per_s_per_device == 4 * 8192 / 2.0
+    assert found.mfu == pytest.approx(20.72e9 * 16384 / 1153.5e12, rel=1e-3)  # research: 20.72 GFLOP a token
     hours = (10000 * 2.0 + 11 * 8 * 2.0) / 3600
-    assert found["run"]["chip_hours"] == pytest.approx(32 * hours) and found["run"]["cost"] == pytest.approx(
-        320 * hours
-    )
-    assert pretrain.step([], recipe, dims, where, None) == {}
+    assert found.run.chip_hours == pytest.approx(32 * hours) and found.run.cost == pytest.approx(320 * hours)
+    assert step_time.compiled_pretrain([], recipe, dims, where, None) is None
 
 
 def test_the_json_of_a_plan_has_meshes_of_four_axes(capsys):
-    assert main(["plan", "almodel-8b-tpu7x-64", "--on", "tpu7x-64", "--json"]) == 0
+    assert main(["plan", "almodel-8b-tpu7x-64", "--on", "tpu7x-64", "--json"]) == 4, "its tokens are not here"
     meshes = json.loads(capsys.readouterr().out)["slice"]["meshes"]
     assert {"data": 1, "fsdp": 64, "context": 1, "expert": 1, "tensor": 1} in meshes and all(
         math.prod(m.values()) == 64 for m in meshes
@@ -161,7 +164,7 @@ def test_the_json_of_a_plan_has_meshes_of_four_axes(capsys):
 
 def test_the_mesh_that_the_source_typed_is_refused_in_jax_s_words(capsys):
     overrides = ["mesh.fsdp=8", "mesh.tensor=4", "mesh.context=2"]
-    assert main(["plan", "almodel-8b-tpu7x-64", *overrides, "--on", "tpu7x-64"]) == 1
+    assert main(["plan", "almodel-8b-tpu7x-64", *overrides, "--on", "tpu7x-64"]) == 3
     (refused,) = [
         line for line in capsys.readouterr().out.splitlines() if line.startswith("error: ") and "mesh" in line
     ]

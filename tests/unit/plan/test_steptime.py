@@ -34,7 +34,7 @@ def compiled(without=()):
 
 
 def document(made, num_test=None, price=None, where=V6E_8, without=()):
-    return step_time.document(compiled(without), made, MODELS["qwen3-1.7b"], where, num_test, price)
+    return step_time.compiled_grpo(compiled(without), made, MODELS["qwen3-1.7b"], where, num_test, price)
 
 
 @pytest.mark.parametrize(
@@ -48,35 +48,35 @@ def document(made, num_test=None, price=None, where=V6E_8, without=()):
 )
 def test_a_step_runs_what_the_loop_runs(overrides, scores, updates, step_s):
     step = document(recipe(*overrides))
-    assert {p["name"]: p["runs"] for p in step["programs"]} == {"rollout": 1, "update": updates} | (
+    assert {p.name: p.runs for p in step.programs} == {"rollout": 1, "update": updates} | (
         {"score": scores} if scores else {}
     )
-    assert step["step_s"] == sum(p["seconds"] for p in step["programs"]) == step_s
+    assert step.step_s == sum(p.seconds for p in step.programs) == step_s
 
 
 def test_rates_are_those_of_the_whole_batch():
     step = document(recipe())
-    assert step["prompts_per_s"] == 32 / 25 and step["completions_per_s"] == 8 * 32 / 25
-    assert step["tokens_per_s_per_device"] == 8 * 32 * 2048 / 25 / 8
+    assert step.prompts_per_s == 32 / 25 and step.completions_per_s == 8 * 32 / 25
+    assert step.tokens_per_s_per_device == 8 * 32 * 2048 / 25 / 8
     # 2 FLOPs a weight and token, of rollout, score, forward and twice backward
     tokens, dims = 32 * 256 + 32 * 8 * 2048, MODELS["qwen3-1.7b"]
     weights = 2 * dims.layer_matmul_params() * dims.num_layers * tokens
     least = 5 * (weights + 2 * dims.hidden_size * dims.vocab_size * 32 * 8 * 2048) / (25 * 8 * 918e12)
-    assert least < step["mfu"] < 1.6 * least, "attention comes on top"
+    assert least < step.mfu < 1.6 * least, "attention comes on top"
 
 
 def test_a_run_is_its_steps_its_tests_and_its_supervised_steps():
-    bare = document(recipe())["run"]
-    assert (bare["evaluations"], bare["steps_s"], bare["hours"]) == (None, 2500, 2500 / 3600)
-    assert bare["chip_hours"] == 8 * 2500 / 3600 and bare["cost"] is None
+    bare = document(recipe()).run
+    assert (bare.evaluations, bare.steps_s, bare.hours) == (None, 2500, 2500 / 3600)
+    assert bare.chip_hours == 8 * 2500 / 3600 and bare.cost is None
     # before and after; 300 questions of which 128 are decoded at a time
-    tested = document(recipe("evaluation.batch_size=128"), num_test=300)["run"]
-    assert (tested["evaluations"], tested["evaluations_s"]) == (2, 2 * 3 * 30)
-    assert tested["hours"] == (2500 + 180) / 3600
+    tested = document(recipe("evaluation.batch_size=128"), num_test=300).run
+    assert (tested.evaluations, tested.evaluations_s) == (2, 2 * 3 * 30)
+    assert tested.hours == (2500 + 180) / 3600
     # a row of a batch for every device, whatever was asked for
-    assert document(recipe("evaluation.batch_size=3"), num_test=16)["run"]["evaluations_s"] == 2 * 2 * 30
+    assert document(recipe("evaluation.batch_size=3"), num_test=16).run.evaluations_s == 2 * 2 * 30
     warm = "warm_start={max_steps: 40, batch_size: 8, learning_rate: 1e-3}"
-    assert document(recipe(warm))["run"]["hours"] == (2500 + 40 * 0.5) / 3600
+    assert document(recipe(warm)).run.hours == (2500 + 40 * 0.5) / 3600
 
 
 @pytest.mark.parametrize(
@@ -89,22 +89,22 @@ def test_tests_fall_before_during_and_after(every, steps, count):
 
 
 def test_a_price_is_paid_for_chips_not_devices():
-    one = document(recipe(), price=2.7)["run"]
-    assert one["cost"] == pytest.approx(2.7 * 8 * 2500 / 3600)
-    of_16_devices = document(recipe(), price=2.7, where=slices.parse("tpu7x-16"))["run"]
-    assert of_16_devices["cost"] == pytest.approx(one["cost"]), "8 chips"
+    one = document(recipe(), price=2.7).run
+    assert one.cost == pytest.approx(2.7 * 8 * 2500 / 3600)
+    of_16_devices = document(recipe(), price=2.7, where=slices.parse("tpu7x-16")).run
+    assert of_16_devices.cost == pytest.approx(one.cost), "8 chips"
 
 
 def test_what_is_not_counted_is_said():
-    assert "rollout.total_generation_steps=2048 tokens" in document(recipe(), num_test=10)["notes"][0]
-    assert document(recipe(), num_test=10)["notes"][1:] == ["update, rollout: of v5e", "rollout: sorts"]
-    drawn, tested = document(recipe("grpo.dynamic_sampling=2"))["notes"][1:3]
+    assert "rollout.total_generation_steps=2048 tokens" in document(recipe(), num_test=10).notes[0]
+    assert document(recipe(), num_test=10).notes[1:] == ("update, rollout: of v5e", "rollout: sorts")
+    drawn, tested = document(recipe("grpo.dynamic_sampling=2")).notes[1:3]
     assert "up to 40 s" in drawn and "evaluations are not counted" in tested
 
 
 def test_a_step_with_a_program_that_has_no_time_has_none():
-    assert document(recipe(), without=("rollout",)) == {}
-    assert document(recipe("grpo.beta=0"), without=("score",)) != {}
+    assert document(recipe(), without=("rollout",)) is None
+    assert document(recipe("grpo.beta=0"), without=("score",)) is not None
 
 
 @pytest.mark.parametrize(

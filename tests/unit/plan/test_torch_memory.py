@@ -52,7 +52,7 @@ def test_what_fits_is_said_with_the_largest_batch() -> None:
         ),
         (30, 0, (), "error", "type model.gradient_checkpointing=true"),
         (30, 0, ("model.gradient_checkpointing=true",), "error", "take a GPU with more memory, or a smaller model"),
-        (19.5, 15, (), "warning", "type per_device_batch_size=8 training.gradient_accumulation_steps=2"),
+        (19.5, 15, (), "inconclusive", "type per_device_batch_size=8 training.gradient_accumulation_steps=2"),
     ],
 )
 def test_what_does_not_fit_says_what_to_type(
@@ -72,7 +72,7 @@ def test_a_plan_counts_and_refuses_from_the_command_line(capsys: pytest.CaptureF
         "--compile",
         "--json",
     ]
-    assert main(["plan", *asked]) == 1
+    assert main(["plan", *asked]) == 3
     said = json.loads(capsys.readouterr().out)
     (update,) = said["programs"]
     assert (said["ok"], update["verdict"], update["limit_gib"]) == (False, "too large", 23.6)

@@ -19,7 +19,7 @@ from podwright.run import act, drive, journal
 from podwright.run.decide import Act
 from podwright.run.journal import RunState
 from podwright.run.states import Phase
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, RunDir, write_json
 from podwright.targets import base, polling
 from podwright.targets.base import AllocationState, HostAddress, Job, Polled, Process, Released, Stopped, Traits
 from podwright.watch.diagnose import AttemptOutcome
@@ -299,6 +299,7 @@ class Simulation:
         patch.setattr(targets, "current", lambda *_: IDENTITY)
         self.run = RunDir(folder)
         self.run.journal.touch()
+        write_json(self.run.recipe, {"kind": "grpo", "training": {"max_steps": 1}})
         world.append(self.run, "created", recipe="r", target="cloud", cwd="/", retries=2)
         self.drivers: list[drive.Driver | None] = [None, None]
 

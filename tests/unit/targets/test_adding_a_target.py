@@ -3,13 +3,15 @@
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from podwright import targets
 from podwright.errors import UserError
-from podwright.run import act, drive, journal
+from podwright.recipe import kinds as recipe_kinds
+from podwright.run import drive, journal
 from podwright.rundir import Ending, RunDir, write_json
 from podwright.targets import entries, kinds
 
@@ -73,7 +75,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     row = kinds.TargetKind("borrowed_target:BorrowedSettings", "borrowed_target:Borrowed")
     monkeypatch.setitem(kinds.KINDS, "borrowed", row)
     monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "targets.yaml"))
-    monkeypatch.setattr(act, "TRAIN_COMMAND", ("{python}", "-c", TRAINER, "{run_dir}", "{attempt}"))
+    grpo = replace(recipe_kinds.KINDS["grpo"], command=("{python}", "-c", TRAINER, "{run_dir}", "{attempt}"))
+    monkeypatch.setitem(recipe_kinds.KINDS, "grpo", grpo)
     monkeypatch.setattr(drive, "TICK_S", 0.02)
     yield tmp_path / "targets.yaml"
     sys.modules.pop("borrowed_target", None)
@@ -83,7 +86,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def run(tmp_path: Path) -> RunDir:
     run = RunDir(tmp_path / "runs" / "r")
     run.path.mkdir(parents=True)
-    write_json(run.recipe, {"name": "r", "training": {"max_steps": 1}})
+    write_json(run.recipe, {"kind": "grpo", "name": "r", "training": {"max_steps": 1}})
     journal.append(run, "created", recipe="r", target="theirs", cwd=str(tmp_path))
     return run
 

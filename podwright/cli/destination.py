@@ -1,0 +1,36 @@
+"""What a plan is told of the place that was typed after --on: devices, and what stands in the way there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from podwright.plan.findings import Finding
+from podwright.plan.options import Destination
+from podwright.recipe.kinds import Recipe
+
+if TYPE_CHECKING:
+    from podwright.targets import ResolvedTarget
+
+
+def find(on: str, recipe: Recipe, *, generation: bool = False) -> Destination:
+    """Target or slice `on`, or a `generation` of accelerators without a size, of which --fit takes the smallest slice."""
+    from podwright import accelerators, targets
+
+    if generation and any(row.name == on for row in (*accelerators.TPUS, *accelerators.GPUS)):
+        return Destination(on, None, tuple(_trackers(recipe)))
+    return of(targets.resolve(on), recipe)
+
+
+def of(target: ResolvedTarget, recipe: Recipe) -> Destination:
+    return Destination(target.name, target.slice, (*remarks(target, recipe.kind), *_trackers(recipe)))
+
+
+def remarks(target: ResolvedTarget, kind: str = "") -> list[Finding]:
+    """What stands in the way of runs (of a `kind` of recipe) on a target; it may ask other machines."""
+    return [Finding("target", r.level, r.what, r.fix) for r in target.check(kind)]
+
+
+def _trackers(recipe: Recipe) -> list[Finding]:
+    from podwright import track
+
+    return [Finding("trackers", "warning", e.what, e.fix) for e in track.check(recipe.trackers)]

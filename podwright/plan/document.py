@@ -1,0 +1,212 @@
+"""A plan as a typed record: what `podwright plan --json` prints, what plan.json of a run keeps, and what is read back from it.
+
+Seconds are predicted, memory is in GiB per device. A key that a kind of recipe or an uncompiled plan does not know is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from podwright.errors import UserError
+from podwright.plan.findings import Finding, Verdict
+from podwright.rundir import Record
+
+
+class PlanRecord(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SliceEntry(BaseModel):
+    """The devices that the plan is for, and the names that their vendors' tools have for them."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str
+    accelerator: str
+    devices: int
+    chips: int
+    hosts: int
+    slices: int
+    hbm_gib: float | None
+    meshes: tuple[dict[str, int], ...]
+    """every mesh that works, by axis"""
+
+
+class MemoryEntry(PlanRecord):
+    """The closed form of one program's memory."""
+
+    name: str
+    estimated_gib: float
+    limit_gib: float
+    parts_gib: dict[str, float]
+
+
+class PartSeconds(PlanRecord):
+    part: str
+    phase: str
+    """forward, backward or recompute"""
+    seconds: float
+
+
+class CollectiveEntry(PlanRecord):
+    kind: str
+    axis: str
+    gib_sent: float
+    count: int
+
+
+class AllocationEntry(PlanRecord):
+    gib: float
+    shape: str
+    what: str
+
+
+class ProgramEntry(PlanRecord):
+    """One compiled program; bytes and FLOPs are of one device."""
+
+    name: str
+    verdict: str
+    """fits, too large, failed or unknown"""
+    hbm_gib: float | None
+    limit_gib: float | None
+    compile_s: float
+    cached: bool
+    resident_gib: dict[str, float]
+    """what stays on the device while it runs"""
+    error: str
+    notes: tuple[str, ...]
+    flops: float | None = None
+    hbm_bytes: float | None = None
+    host_bytes: float | None = None
+    dcn_bytes: float | None = None
+    predicted_s: float | None = None
+    bound: str | None = None
+    parts: tuple[PartSeconds, ...] = ()
+    collectives: tuple[CollectiveEntry, ...] = ()
+    arguments_gib: float = 0.0
+    aliased_gib: float | None = None
+    outputs_gib: float | None = None
+    temporaries_gib: float | None = None
+    constants_gib: float | None = None
+    host_gib: float | None = None
+    largest: tuple[AllocationEntry, ...] = ()
+    largest_batch_size: int | None = None
+    """per device, that fits"""
+
+
+class ProgramSeconds(PlanRecord):
+    name: str
+    runs: int
+    """in one step"""
+    seconds: float
+    """of all its runs in a step"""
+    bound: str | None
+    """what limits it: compute, hbm or links; None where that is not known"""
+
+
+class RunTotals(PlanRecord):
+    steps: int
+    evaluations: int | None
+    steps_s: float
+    evaluations_s: float | None
+    warm_start_s: float | None = None
+    hours: float
+    chip_hours: float | None
+    price: float | None
+    cost: float | None
+
+
+class StepEntry(PlanRecord):
+    estimated: bool
+    """in closed form; else from the compiled programs"""
+    programs: tuple[ProgramSeconds, ...]
+    step_s: float
+    prompts_per_s: float | None = None
+    completions_per_s: float | None = None
+    tokens_per_s_per_device: float
+    tflops_per_device: float | None = None
+    mfu: float | None
+    run: RunTotals
+    notes: tuple[str, ...]
+
+
+class FitRow(PlanRecord):
+    typed: str
+    step_s: float | None
+    need_gib: float
+    limit_gib: float
+    program: str
+    fits: bool | None
+    compiled: bool
+    chosen: bool
+
+
+class FitEntry(PlanRecord):
+    """What a search for settings chose, and what else it looked at."""
+
+    on: str
+    overrides: dict[str, int | str]
+    typed: str
+    searched: int
+    fitting: int
+    settings: tuple[FitRow, ...]
+
+
+class Plan(PlanRecord):
+    """Whether a recipe will run on a target, as far as that could be checked."""
+
+    recipe: str
+    target: str
+    slice: SliceEntry | None
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    memory: tuple[MemoryEntry, ...] = ()
+    programs: tuple[ProgramEntry, ...] = ()
+    step: StepEntry | None = None
+    fit: FitEntry | None = None
+
+    @field_validator("step", mode="before")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        return None if value == {} else value
+
+    @property
+    def ok(self) -> bool | None:
+        return {Verdict.OK: True, Verdict.REFUSED: False, Verdict.INCONCLUSIVE: None}[self.verdict]
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [f for f in self.findings if f.level == "error"]
+
+    def document(self) -> Record:
+        """JSON, with `ok` (true, false, null) beside the verdict, and `step` {} where no time is known."""
+        listed = self.model_dump(mode="json", exclude_unset=True)
+        found = {name: listed.get(name) for name in ("recipe", "target", "slice", "verdict")} | {"ok": self.ok}
+        found |= {name: listed.get(name, []) for name in ("findings", "memory", "programs")}
+        return found | {"step": listed.get("step") or {}} | ({"fit": listed["fit"]} if self.fit else {})
+
+    def refuse(self) -> None:
+        """Raise the first error as a UserError, if there is one."""
+        if self.errors:
+            more = f" (and {len(self.errors) - 1} more: `podwright plan` shows all)" if len(self.errors) > 1 else ""
+            raise UserError(self.errors[0].message + more, self.errors[0].fix)
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        """plan.json of a run; UserError where it is damaged or of another version."""
+        try:
+            found = json.loads(path.read_text())
+            found.pop("ok", None)
+            return cls.model_validate(found)
+        except ValidationError as e:
+            key = ".".join(map(str, e.errors()[0]["loc"]))
+            what = f"{path} was written by another version of Podwright: {key or 'it'} is not as expected"
+            raise UserError(what, "type podwright plan RECIPE for a new one") from e
+        except (OSError, ValueError, AttributeError) as e:
+            raise UserError(
+                f"{path} cannot be read ({type(e).__name__})", "type podwright plan RECIPE for a new one"
+            ) from e

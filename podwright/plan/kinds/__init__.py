@@ -1,0 +1,112 @@
+"""What a plan asks of a kind of recipe; each kind's answers are a module here, named in recipe/kinds.py.
+
+The functions of the other rooms of plan/ know no kinds: what they need of one they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from podwright.errors import UserError
+from podwright.plan.checks.inputs import is_hub_id
+from podwright.plan.document import MemoryEntry, Plan, ProgramEntry, StepEntry
+from podwright.plan.findings import Finding
+from podwright.recipe import kinds
+from podwright.slices import Slice
+
+if TYPE_CHECKING:
+    from podwright.plan.options import Destination, PlanOptions
+
+R = TypeVar("R")
+
+_SECTIONS = ("model", "data", "aligner", "encoders", "text_encoder")  # that name files
+_WORDS = ("random", "pretrained", "drawn", "arithmetic")  # sources that stand for no file
+
+
+@dataclass(frozen=True)
+class CompiledPrograms:
+    """What a compiler adds to a plan."""
+
+    findings: tuple[Finding, ...]
+    programs: tuple[ProgramEntry, ...]
+    step: StepEntry | None = None
+
+
+class PlanPart(Generic[R]):
+    """A kind's answers. What a kind does not answer is unknown, and a plan says so."""
+
+    packages: tuple[str, ...] = ()
+    """without which no recipe of the kind starts"""
+    hub_sections: tuple[str, ...] = ("model",)
+    """sections of the recipe whose source may be a hub id"""
+    estimates_memory = False
+    """whether `memory` knows a closed form"""
+    memory_fix = "start it there with --smoke 3, which shows what it needs"
+    """what to type where it does not"""
+
+    def needed(self, recipe: R) -> tuple[str, ...]:
+        """Packages without which this recipe does not start."""
+        return self.packages
+
+    def files(self, recipe: R) -> list[str]:
+        """Of the recipe's sources those that are paths; what looks like a hub id is one where it may stand and no file is there."""
+        found = []
+        for name in _SECTIONS:
+            section: Any = getattr(recipe, name, None) or ()
+            values = [v for key, v in section if key == "source" or key.endswith("_weights")]
+            named = [v for v in values if v not in _WORDS and "://" not in v]
+            found += [v for v in named if not (name in self.hub_sections and is_hub_id(v)) or Path(v).exists()]
+        return found
+
+    def checks(self, recipe: R, where: Slice | None, cwd: Path) -> list[Finding]:
+        """Everything that can be said without a compiler. `where` is None where only the machine itself knows its devices."""
+        return []
+
+    def dimensions(self, recipe: R, cwd: Path) -> Any:
+        """Of the recipe's model; None where they are not known here."""
+        return None
+
+    def programs(self, recipe: R) -> Sequence[str]:
+        """What a run compiles, the largest first."""
+        return ()
+
+    def meshes(self, recipe: R, where: Slice, cwd: Path) -> Sequence[Mapping[str, int]]:
+        """Every mesh over the devices of `where` that works, by axis."""
+        return ()
+
+    def memory(self, recipe: R, where: Slice, cwd: Path) -> list[MemoryEntry]:
+        """The closed form of each program's memory; [] where it is unknown. Mesh, batch and model are sound when this is asked."""
+        return []
+
+    def smaller(self, program: str, recipe: R, where: Slice) -> str:
+        """What to type when a program is too large."""
+        return "take a larger slice"
+
+    def step(self, recipe: R, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
+        """The closed form of a step's time; None where it is unknown. Mesh, batch and model are sound when this is asked."""
+        return None
+
+    def compiler_package(self, recipe: R) -> str:
+        """A package that the compiler's environment needs besides jax; "" for none."""
+        return ""
+
+    def compiled(self, recipe: R, where: Slice, options: PlanOptions) -> CompiledPrograms:
+        raise UserError(f"a recipe of kind {_kind(recipe)} has nothing to compile", "leave --compile out")
+
+    def fitted(self, recipe: R, destination: Destination, options: PlanOptions) -> Plan:
+        """The plan of the fastest settings that fit."""
+        what = f"--fit searches settings of GRPO, {getattr(recipe, 'name', 'this')} is of kind {_kind(recipe)}"
+        raise UserError(what, "leave --fit out")
+
+
+def of(recipe: R) -> PlanPart[R]:
+    """The answers for a recipe; UserError for a kind that this version does not know."""
+    part: PlanPart[R] = kinds.resolve(kinds.find(_kind(recipe)).plan)
+    return part
+
+
+def _kind(recipe: object) -> object:
+    return getattr(recipe, "kind", None)

@@ -1,0 +1,28 @@
+"""What a plan says of contrastive training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.plan.checks import contrastive, multimodal
+from podwright.plan.findings import Finding
+from podwright.plan.kinds import CompiledPrograms, PlanPart
+from podwright.plan.options import PlanOptions
+from podwright.recipe.contrastive import ContrastiveRecipe
+from podwright.slices import Slice
+
+
+class ContrastivePlan(PlanPart[ContrastiveRecipe]):
+    def needed(self, recipe: ContrastiveRecipe) -> tuple[str, ...]:
+        return tuple(multimodal.needed(recipe.encoders).values())
+
+    def checks(self, recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
+        return contrastive.check(recipe, where, cwd)
+
+    def compiled(self, recipe: ContrastiveRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
+        what = f"{recipe.name} trains heads behind frozen encoders, and there is nothing to compile"
+        raise UserError(what, "leave --compile out")
+
+
+PLAN = ContrastivePlan()

@@ -1,0 +1,81 @@
+"""What a plan says of GRPO."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from podwright.plan.checks import inputs, meshes, rewards, sufficiency
+from podwright.plan.compiled import step_time, verdict
+from podwright.plan.document import MemoryEntry, Plan, StepEntry
+from podwright.plan.estimates import memory, memory_grpo
+from podwright.plan.estimates.step_time_estimate import step_seconds
+from podwright.plan.findings import Finding
+from podwright.plan.kinds import CompiledPrograms, PlanPart
+from podwright.plan.options import Destination, PlanOptions
+from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.schema import GrpoRecipe
+from podwright.slices import Slice
+
+
+class GrpoPlan(PlanPart[GrpoRecipe]):
+    packages = ("jax", "transformers")
+    hub_sections = ("model", "data")
+    estimates_memory = True
+
+    def checks(self, recipe: GrpoRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
+        findings, dims = inputs.model(recipe.model, cwd)
+        if where is not None:
+            findings = meshes.place(where, recipe) + findings
+        findings += inputs.data(recipe.data, cwd)
+        for reward in recipe.rewards:
+            findings += rewards.rewards(reward.function, cwd)
+            findings += rewards.thoughts(reward.function, recipe.data)
+        findings += meshes.mesh(recipe, dims, where)
+        if dims is not None:
+            findings += sufficiency.context(recipe.rollout, dims)
+        return findings + sufficiency.epochs(recipe, cwd)
+
+    def dimensions(self, recipe: GrpoRecipe, cwd: Path) -> Qwen3Dims | None:
+        return inputs.model(recipe.model, cwd)[1]
+
+    def programs(self, recipe: GrpoRecipe) -> list[str]:
+        score, warm_start = bool(recipe.grpo.num_scores), recipe.warm_start is not None
+        return ["update", *["score"] * score, "rollout", "evaluate", *["warm_start"] * warm_start]
+
+    def meshes(self, recipe: GrpoRecipe, where: Slice, cwd: Path) -> list[dict[str, int]]:
+        return meshes.named(recipe, self.dimensions(recipe, cwd), where)
+
+    def memory(self, recipe: GrpoRecipe, where: Slice, cwd: Path) -> list[MemoryEntry]:
+        dims = self.dimensions(recipe, cwd)
+        if dims is None:
+            return []
+        shape, row = meshes.resolved(recipe, where), where.accelerator
+        found = memory_grpo.estimates(recipe, dims, shape, row, self.programs(recipe))
+        return [memory.entry(one, row.hbm_bytes) for one in found]
+
+    def smaller(self, program: str, recipe: GrpoRecipe, where: Slice) -> str:
+        return memory_grpo.smaller(program, recipe, meshes.shards(recipe, meshes.resolved(recipe, where)))
+
+    def step(self, recipe: GrpoRecipe, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
+        dims, row = self.dimensions(recipe, cwd), where.accelerator
+        if dims is None or not (row.hbm_bandwidth and (row.bf16_flops or row.fp16_flops)):
+            return None
+        seconds = step_seconds(recipe, dims, meshes.resolved(recipe, where), where)
+        return step_time.estimated_grpo(seconds, recipe, dims, where, price)
+
+    def compiled(self, recipe: GrpoRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
+        dims = self.dimensions(recipe, options.cwd)
+        if dims is None:
+            raise verdict.unknown_dimensions(recipe.model.name)
+        found = verdict.compile_programs(self, recipe, dims, where, options)
+        num_test = sufficiency.num_test_examples(recipe.data, options.cwd)
+        step = step_time.compiled_grpo(found, recipe, dims, where, num_test, options.price)
+        return verdict.results(self, found, recipe, where, step)
+
+    def fitted(self, recipe: GrpoRecipe, destination: Destination, options: PlanOptions) -> Plan:
+        from podwright.plan.fit import fitted
+
+        return fitted(recipe, destination, options)
+
+
+PLAN = GrpoPlan()

@@ -1,0 +1,37 @@
+"""What a plan says of multimodal training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.plan.checks import multimodal, token_lengths
+from podwright.plan.compiled import torch_memory
+from podwright.plan.findings import Finding
+from podwright.plan.kinds import CompiledPrograms, PlanPart
+from podwright.plan.options import PlanOptions
+from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.slices import Slice
+
+
+class MultimodalPlan(PlanPart[MultimodalRecipe]):
+    memory_fix = "type --compile"
+
+    def needed(self, recipe: MultimodalRecipe) -> tuple[str, ...]:
+        return tuple(multimodal.needed(recipe.encoders, "peft").values())
+
+    def checks(self, recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
+        return token_lengths.counted(recipe, multimodal.check(recipe, where, cwd))
+
+    def compiled(self, recipe: MultimodalRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
+        assert options.context is not None
+        if options.price is not None or options.context.jax:
+            given = "--jax" if options.context.jax else "--price"
+            raise UserError(
+                f"{given} has no meaning for {recipe.name}: its memory is counted, in PyTorch, and not its time",
+                f"leave {given} out",
+            )
+        return torch_memory.compiled(recipe, where, options.context)
+
+
+PLAN = MultimodalPlan()

@@ -1,0 +1,62 @@
+"""What a plan says of pretraining."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.plan.checks import meshes, pretrain
+from podwright.plan.compiled import step_time, verdict
+from podwright.plan.document import MemoryEntry
+from podwright.plan.estimates import memory, memory_pretrain
+from podwright.plan.findings import Finding
+from podwright.plan.kinds import CompiledPrograms, PlanPart
+from podwright.plan.options import PlanOptions
+from podwright.recipe.dimensions import Dims, find
+from podwright.recipe.pretrain import PretrainRecipe
+from podwright.slices import Slice
+
+
+class PretrainPlan(PlanPart[PretrainRecipe]):
+    packages = ("jax",)
+    estimates_memory = True
+
+    def checks(self, recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
+        return pretrain.check(recipe, where, cwd)
+
+    def dimensions(self, recipe: PretrainRecipe, cwd: Path) -> Dims | None:
+        try:
+            return find(recipe.model.name, recipe.model.gate, recipe.model.kda)
+        except UserError:
+            return None
+
+    def programs(self, recipe: PretrainRecipe) -> list[str]:
+        return ["update", "evaluate"]
+
+    def meshes(self, recipe: PretrainRecipe, where: Slice, cwd: Path) -> list[dict[str, int]]:
+        return meshes.named(recipe, self.dimensions(recipe, cwd), where)
+
+    def memory(self, recipe: PretrainRecipe, where: Slice, cwd: Path) -> list[MemoryEntry]:
+        dims = self.dimensions(recipe, cwd)
+        if dims is None:
+            return []
+        shape, row = meshes.resolved(recipe, where), where.accelerator
+        found = memory_pretrain.estimates(recipe, dims, shape, row, self.programs(recipe))
+        return [memory.entry(one, row.hbm_bytes) for one in found]
+
+    def smaller(self, program: str, recipe: PretrainRecipe, where: Slice) -> str:
+        return pretrain.smaller(program, recipe, meshes.shards(recipe, meshes.resolved(recipe, where)))
+
+    def compiler_package(self, recipe: PretrainRecipe) -> str:
+        return "tokamax" if recipe.model.kda == "tokamax" else ""
+
+    def compiled(self, recipe: PretrainRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
+        dims = self.dimensions(recipe, options.cwd)
+        if dims is None:
+            raise verdict.unknown_dimensions(recipe.model.name)
+        found = verdict.compile_programs(self, recipe, dims, where, options)
+        step = step_time.compiled_pretrain(found, recipe, dims, where, options.price)
+        return verdict.results(self, found, recipe, where, step)
+
+
+PLAN = PretrainPlan()

@@ -1,0 +1,41 @@
+"""What a plan is made for, and how far it goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from podwright.plan.findings import Finding
+from podwright.slices import Slice
+
+if TYPE_CHECKING:
+    from podwright.plan.compiled.compile import CompileContext
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A target or a slice, as the plan needs to know it."""
+
+    name: str
+    """as it was typed"""
+    where: Slice | None = None
+    """its devices; None where only the machines themselves know them"""
+    findings: tuple[Finding, ...] = ()
+    """what was found out about the target, and the trackers, beforehand"""
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    only: str = ""
+    """names of checks, with commas; "" for all"""
+    depth: str = ""
+    """how far the programs are compiled: "" not at all, quick, or full"""
+    fit: bool = False
+    """search for the fastest settings that fit"""
+    price: float | None = None
+    """money per chip-hour"""
+    context: CompileContext | None = None
+    """of the compiler, where one is wanted"""
+    cwd: Path = field(default_factory=Path.cwd)
+    """where relative paths of the recipe start"""
