@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from podwright.rundir import Ending, RunDir, write_json
+from podwright.rundir import TRAIN_COMMAND, Ending, RunDir, write_json
 from podwright.shell import Shell
 from podwright.storage import open_storage
 from podwright.storage.claim import Claim, ClaimLost
-from podwright.targets.base import TRAIN_COMMAND, Allocation, AllocationState, Handle, Job, Polled, Process, Request
+from podwright.targets.base import Allocation, AllocationState, Handle, Job, Polled, Process, Request
 from tests import sshd
 from tests.bucket import EmulatedBucket
 from tests.e2e.conftest import LAUNCH, Bench, wait_for
@@ -193,8 +193,8 @@ class LabBench(Bench):
 
     def on_first_host(self, name: str) -> str:
         """A file of the run on the newest allocation's first host."""
-        homes = sorted(self.lab.root.glob("disks/*-w-0/.podwright/r-*/*/runs/r"), key=lambda p: p.stat().st_mtime)
-        return _text(homes[-1] / name) if homes else ""
+        homes = sorted(self.lab.root.glob("disks/*-w-0/.podwright/r-*"), key=lambda path: path.stat().st_mtime)
+        return _text(homes[-1] / "work" / "runs" / "r" / name) if homes else ""
 
 
 def test_a_run_continues_on_new_hosts_when_the_old_ones_are_taken_away(lab: cloud.Lab, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ class LabSettings(BaseModel):
     python: str = sys.executable
     env: tuple[str, ...] = ()
     runs: str = ""
+    storage: str = ""
     gpus_per_node: int = 0
 
     def devices(self) -> Slice | None:
@@ -55,7 +56,7 @@ class LabSettings(BaseModel):
     def traits(self) -> Traits:
         return Traits(
             ships_files=True,
-            shares_folder=False,
+            storage=self.storage,
             poll_s=0.2,
             grace_s=3.0,
             zones=self.zones,
