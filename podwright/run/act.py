@@ -78,6 +78,8 @@ class Carrier:
         record = state.allocation if target.provisioner else None
         job = self._job(target, state)
         rendered = target.render(job, record.hosts if record else None)
+        if journal.read(self._run).stop_wanted:
+            return  # preparing the job may take minutes
         number = record.number if record else 0
         journal.append(self._run, "submitting", attempt=job.attempt, handle=rendered.handle, on_allocation=number)
         handle = target.submit(rendered)

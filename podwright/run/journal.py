@@ -112,7 +112,7 @@ def fold_into(state: RunState, event: Record) -> RunState:
     if event.get("attempt", state.attempt) != state.attempt + (name == "submitting"):
         return state  # about an attempt that another launcher has gone past
     phase = TRANSITIONS.get((state.phase, name))
-    if phase is None:
+    if phase is None or (name == "retrying" and state.stop_wanted):
         return state
     if phase is not state.phase:
         state = replace(state, phase=phase, since=event["time"], calls=0, called=0.0, reason="")

@@ -51,6 +51,7 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     (Phase.RUNNING, "stopping"): Phase.STOPPING,
     (Phase.RUNNING, "refreshed"): Phase.RUNNING,
     (Phase.RUNNING, "ended"): Phase.ENDED,
+    (Phase.STOPPING, "submitting"): Phase.STOPPING,  # the stop came after the decision to submit
     (Phase.STOPPING, "submitted"): Phase.STOPPING,
     (Phase.STOPPING, "refreshed"): Phase.STOPPING,
     (Phase.STOPPING, "stop unanswered"): Phase.STOPPING,

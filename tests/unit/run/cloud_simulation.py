@@ -78,6 +78,8 @@ class World:
     create_delay_s: float = 0.0
     lag_s: float = 0.0
     dies_in: int = 0
+    stops_in: int = 0
+    """operations of launchers until a person stops the run; 0: nobody does"""
     calls: list[float] = field(default_factory=list)
     excused: int = 0
     """calls that a death or a person may have added"""
@@ -155,7 +157,11 @@ class World:
     # the launcher's side
 
     def operation(self) -> None:
-        """A moment at which a launcher may die."""
+        """A moment at which a launcher may die, or a person may stop the run."""
+        if self.stops_in:
+            self.stops_in -= 1
+            if not self.stops_in and not self.state.stop_wanted:
+                self._fold("stopping")
         if self.dies_in:
             self.dies_in -= 1
             if not self.dies_in:
@@ -169,9 +175,12 @@ class World:
 
     def append(self, run: RunDir, event: str, **fields: Any) -> None:
         self.operation()
+        self._fold(event, **fields)
+        self.operation()
+
+    def _fold(self, event: str, **fields: Any) -> None:
         self.events.append({"event": event, "time": self.wall(), **fields})
         self.state = journal.fold_into(self.state, self.events[-1])
-        self.operation()
 
     # Provisioner
 
@@ -323,8 +332,12 @@ class Simulation:
             world.violations.append(f"left when done: {left}")
         return done
 
-    def want_stop(self) -> None:
-        drive.ask_to_stop(self.run)
+    def want_stop(self, after: int = 0) -> None:
+        """Now, or in the middle of what launchers do: at their `after`-th operation from now."""
+        if after:
+            self.world.stops_in = after
+        else:
+            drive.ask_to_stop(self.run)
 
     def resume(self) -> None:
         if self.world.state.phase is Phase.ENDED and drive.settled(self.world.state) and not self.world.running():
@@ -335,6 +348,7 @@ class Simulation:
         """All that was broken works again: the run must come to its end, with nothing left, stopped or not."""
         world = self.world
         world.answers = world.hosts_answer = world.deletes_work = True
+        world.stops_in = 0
         world.stockouts, world.lag_s, world.create_delay_s, world.clock_offset = set(), 0.0, 0.0, 0.0
         stopped = rng.random() < 0.5
         if stopped:
@@ -402,7 +416,7 @@ def _operate(simulation: Simulation, rng: random.Random) -> None:
         lambda: world.end_trainer(rng.choice(endings)),
         lambda: world.end_trainer(rng.choice(endings)),
         lambda: [setattr(trainer, "deaf", True) for trainer in world.running()] if rng.random() < 0.3 else None,
-        lambda: simulation.want_stop() if rng.random() < 0.3 else None,
+        lambda: simulation.want_stop(rng.randint(0, 4)) if rng.random() < 0.3 else None,
         simulation.resume,
         simulation.resume,
     ]

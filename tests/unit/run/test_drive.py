@@ -12,7 +12,7 @@ from podwright import targets
 from podwright.errors import UserError
 from podwright.run import drive, journal
 from podwright.run.decide import Act
-from podwright.rundir import RunDir, write_json
+from podwright.rundir import Ending, RunDir, write_json
 from podwright.targets.base import Job, Polled, Process, Released, Rendered, Stopped, Traits
 
 
@@ -69,7 +69,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Silent:
 def run(tmp_path: Path, clock: SimpleNamespace) -> RunDir:
     run = RunDir(tmp_path / "r")
     run.path.mkdir()
-    write_json(run.recipe, {"name": "r", "training": {"max_steps": 1}})
+    write_json(run.recipe, {"kind": "grpo", "name": "r", "training": {"max_steps": 1}})
     journal.append(run, "created", recipe="r", target="t", cwd=str(tmp_path), retries=5)
     return run
 
@@ -158,3 +158,14 @@ def test_collisions_with_another_launcher_count_only_while_that_one_does_nothing
     with run.launcher_lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert late.step() is Act.WAIT
+
+
+def test_a_stop_while_a_job_is_prepared_starts_nothing(run: RunDir, silent: Silent, monkeypatch: Any) -> None:
+    def render(job: Job, hosts: Any = None) -> Rendered:
+        drive.ask_to_stop(run)  # by another launcher: the preparation may take minutes
+        return Rendered((), job.cwd, {"attempt": job.attempt, **silent.identity})
+
+    monkeypatch.setattr(silent, "render", render)
+    silent.process, silent.answers = Process.ABSENT, True
+    assert launcher(run).follow().ending is Ending.STOPPED
+    assert "submitting" not in events(run) and silent.process is Process.ABSENT

@@ -106,6 +106,11 @@ class Life(RuleBasedStateMachine):
         if not often:
             self.simulation.want_stop()
 
+    @rule(often=st.integers(0, 5), after=st.integers(1, 6))
+    def a_person_stops_it_in_the_middle_of_a_step(self, often: int, after: int) -> None:
+        if not often:
+            self.simulation.want_stop(after)
+
     @rule(count=st.integers(1, 6))
     def a_person_resumes_it(self, count: int) -> None:
         self.simulation.resume()
