@@ -27,6 +27,7 @@ from podwright.watch.diagnose import AttemptOutcome
 ZONES = ("east-a", "east-b", "west-a")
 TRAITS = Traits(poll_s=0.0, zones=ZONES, lag_s=30.0, grace_s=180.0, patience_s=6 * 3600.0)
 SAVE_S = 100.0  # a trainer saves within this after a stop
+SILENT_S = 600.0  # machines are not deleted before their hosts have been silent for as long
 NOTICE_S = 25.0  # and within this after its machines were taken
 IDENTITY = {"target": "cloud", "kind": "simulated", "settings": {}}
 
@@ -54,6 +55,10 @@ class Trainer:
     ending: Ending | None = None
     over: bool = False
     deaf: bool = False
+    unreached_since: float | None = None
+    """when the first of the stops was sent that have not reached it, with none that has in between"""
+    given_up: bool = False
+    """whether its machines were deleted after such stops"""
 
 
 @dataclass
@@ -131,7 +136,7 @@ class World:
             machine.delete_at = None
             for trainer in self.trainers.values():
                 if trainer.machine == name and not trainer.over:
-                    if not trainer.deaf:
+                    if not trainer.deaf and not trainer.given_up:
                         self.violations.append(f"attempt {trainer.number} had not saved when {name} was deleted")
                     trainer.over, trainer.ending = True, trainer.ending or Ending.NODE_LOST
 
@@ -218,7 +223,9 @@ class World:
     def delete(self, request: base.Request) -> None:
         if self.call() and (machine := self.machines.get(request.name)) and machine.state is not AllocationState.GONE:
             for trainer in self.running():
-                if trainer.machine == request.name and not trainer.deaf:
+                since = trainer.unreached_since
+                trainer.given_up |= since is not None and self.time - since >= SILENT_S
+                if trainer.machine == request.name and not trainer.deaf and not trainer.given_up:
                     self.violations.append(f"{request.name} was deleted under attempt {trainer.number}")
             if self.deletes_work and machine.delete_at is None:
                 machine.delete_at = self.time + self.delete_s
@@ -265,9 +272,13 @@ class World:
         return Polled(Process.ENDED if trainer.over else Process.RUNNING)
 
     def stop(self, handle: base.Handle, *, force: bool = False) -> Stopped:
-        if not self.call() or not self.hosts_answer:
-            return Stopped(False, "no host answers")
         trainer = self.trainers.get(handle["attempt"])
+        if not self.call() or not self.hosts_answer:
+            if trainer and trainer.unreached_since is None:
+                trainer.unreached_since = self.time
+            return Stopped(False, "no host answers")
+        if trainer:
+            trainer.unreached_since = None
         if trainer and not trainer.over:
             if force:
                 if not trainer.deaf:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from podwright.run.allocations import AllocationRecord, Capacity, Refusals, avoided, back_off, due, eligible
-from podwright.run.decide import Act, Observed, machines_away, next_action, outlived, settled
+from podwright.run.decide import MOST_UNANSWERED, Act, Observed, machines_away, next_action, outlived, settled
 from podwright.run.journal import RunState, fold
 from podwright.run.states import AllocationPhase, Budget, Phase
 from podwright.rundir import Ending
@@ -239,3 +239,24 @@ def test_the_search_for_machines_begins_anew_with_each_submitted_attempt() -> No
     assert fold(events(GOT[0], GOT[1], taken)).capacity.refusals == {"a-1": Refusals(1, 30.0)}
     for_good = ("allocation refused", {"allocation": 1, "scope": "", "ending": "BAD_INPUT", "reason": "x"})
     assert fold(events(GOT[0], for_good)).capacity.final is Ending.BAD_INPUT
+
+
+def test_machines_whose_hosts_confirm_no_release_are_deleted_in_the_end() -> None:
+    held = state(Phase.ENDED, allocation(P.READY), released=False, ending=Ending.FINISHED, called=NOW)
+    silent = replace(held, calls=MOST_UNANSWERED)
+    assert act(silent, ready(HOSTS), now=NOW + 299.0) is Act.DELETE
+    assert act(silent, ready(HOSTS), now=NOW + 301.0) is Act.RELEASE, "the network may be back"
+    assert act(silent, unknown("x"), now=NOW + 299.0) is Act.WAIT, "no network here is no fault of the hosts"
+    assert act(replace(held, calls=MOST_UNANSWERED - 1), ready(HOSTS), now=NOW + 299.0) is Act.WAIT
+    crashed = replace(silent, ending=Ending.CRASHED, retries={Budget.FAILURE: 1}, max_failures=1)
+    assert act(crashed, ready(HOSTS), now=NOW + 299.0) is Act.DELETE, "another attempt could not use them"
+
+
+def test_machines_whose_hosts_receive_no_stop_are_deleted_in_the_end() -> None:
+    stopping = state(Phase.STOPPING, allocation(P.READY), ended_attempt=0, stop_wanted=True, called=NOW)
+    silent = replace(stopping, calls=MOST_UNANSWERED)
+    assert act(silent, ready(HOSTS), Process.RUNNING, now=NOW + 299.0) is Act.DELETE
+    assert act(silent, ready(HOSTS), Process.RUNNING, now=NOW + 301.0) is Act.SIGNAL
+    assert act(silent, unknown("x"), Process.RUNNING, now=NOW + 299.0) is Act.WAIT
+    fewer = replace(stopping, calls=MOST_UNANSWERED - 1)
+    assert act(fewer, ready(HOSTS), Process.RUNNING, now=NOW + 299.0) is Act.WAIT

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from podwright.run.decide import Act
 from podwright.rundir import Ending
 from tests.unit.run.cloud_simulation import ZONES, Simulation
 
@@ -153,3 +154,23 @@ def test_no_life_of_a_run_breaks_a_promise() -> None:
 @pytest.mark.long
 def test_no_life_of_a_run_breaks_a_promise_in_many_examples() -> None:
     lives(EXAMPLES)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_hosts_that_never_answer_again_do_not_keep_their_machines(tmp_path: Path, stopped: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        simulation = Simulation(tmp_path, patch)
+        while not simulation.world.running():
+            simulation.step()
+            simulation.world.advance(5.0)
+        simulation.world.hosts_answer = False
+        if stopped:
+            simulation.want_stop()
+        else:
+            simulation.world.end_trainer(Ending.FINISHED)
+        begun = simulation.world.time
+        while simulation.step() is not Act.DONE:
+            simulation.world.advance(5.0)
+            assert simulation.world.time < begun + 3600.0, "machines are paid for and nobody uses them"
+        assert not simulation.world.existing()
+        simulation.check()
