@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from podwright.errors import UserError
+from podwright.errors import UserError, from_os
 from podwright.recipe import kinds
 from podwright.run import journal
 from podwright.run.allocations import avoided
@@ -16,6 +16,7 @@ from podwright.run.journal import RunState
 from podwright.run.mirror import bring, keep_in
 from podwright.run.states import AllocationPhase
 from podwright.rundir import Ending, RunDir, recipe_of
+from podwright.storage.base import StorageFailure
 from podwright.targets.base import (
     Allocation,
     AllocationState,
@@ -39,6 +40,11 @@ class Carrier:
         self._warn = warn
 
     def request(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+        try:
+            self._job(target, state)
+        except (UserError, OSError) as e:  # before anything costs
+            self._journal("abandoned", state, **asdict(_not_startable(e)))
+            return
         provisioner, number = _provisioner(target), state.allocation.number + 1 if state.allocation else 1
         avoid = avoided(state.capacity, journal.now())
         request = provisioner.describe_request(self._run.path.resolve(), state.created, number, avoid)
@@ -76,13 +82,21 @@ class Carrier:
 
     def submit(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
         record = state.allocation if target.provisioner else None
-        job = self._job(target, state)
-        rendered = target.render(job, record.hosts if record else None)
+        try:
+            job = self._job(target, state)
+            rendered = target.render(job, record.hosts if record else None)
+        except (UserError, OSError) as e:
+            self._journal("abandoned", state, **asdict(_not_startable(e)))
+            return
         if journal.read(self._run).stop_wanted:
             return  # preparing the job may take minutes
         number = record.number if record else 0
         journal.append(self._run, "submitting", attempt=job.attempt, handle=rendered.handle, on_allocation=number)
-        handle = target.submit(rendered)
+        try:
+            handle = target.submit(rendered)
+        except (UserError, OSError) as e:
+            journal.append(self._run, "ended", attempt=job.attempt, **asdict(_not_startable(e)))
+            return
         journal.append(self._run, "submitted", attempt=job.attempt, handle=handle)
 
     def adopt(self, _: Target, state: RunState, polled: Polled, __: Allocation) -> None:
@@ -183,6 +197,16 @@ def _as_the_cloud_tells(state: RunState, polled: Polled) -> Polled:
 def _names_a_host(ending: Ending) -> bool:
     """Whether the host on which a process failed first may be the cause."""
     return ending in (Ending.CRASHED, Ending.UNKNOWN, Ending.STALLED, Ending.NODE_LOST)
+
+
+def _not_startable(fault: UserError | OSError) -> AttemptOutcome:
+    """What a run ends with whose next attempt cannot be prepared or submitted."""
+    if isinstance(fault, StorageFailure):
+        return AttemptOutcome(Ending.STORAGE_UNREACHABLE, fault.what, fault.fix)
+    known = fault if isinstance(fault, UserError) else from_os(fault)
+    if known is None:
+        return AttemptOutcome(Ending.CRASHED, f"the attempt could not be submitted ({fault})")
+    return AttemptOutcome(Ending.BAD_INPUT, known.what, known.fix)
 
 
 def _no_machines(state: RunState) -> AttemptOutcome:

@@ -43,7 +43,7 @@ BUDGETS = {Budget.NONE: 0, Budget.FAILURE: 0, Budget.PREEMPTION: 100, Budget.BOO
 TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     (Phase.READY, "submitting"): Phase.SUBMITTING,
     (Phase.READY, "stopping"): Phase.STOPPING,
-    (Phase.READY, "abandoned"): Phase.ENDED,  # no machines could be had
+    (Phase.READY, "abandoned"): Phase.ENDED,  # no machines could be had, or no attempt can be prepared
     (Phase.SUBMITTING, "submitted"): Phase.RUNNING,
     (Phase.SUBMITTING, "stopping"): Phase.STOPPING,
     (Phase.SUBMITTING, "refreshed"): Phase.SUBMITTING,

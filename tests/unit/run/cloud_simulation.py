@@ -20,6 +20,7 @@ from podwright.run.decide import Act
 from podwright.run.journal import RunState
 from podwright.run.states import Phase
 from podwright.rundir import Ending, RunDir, write_json
+from podwright.storage.base import Cause, StorageFailure
 from podwright.targets import base, polling
 from podwright.targets.base import AllocationState, HostAddress, Job, Polled, Process, Released, Stopped, Traits
 from podwright.watch.diagnose import AttemptOutcome
@@ -77,6 +78,7 @@ class World:
     refuses_at_once: bool = False
     answers: bool = True
     hosts_answer: bool = True
+    storage_answers: bool = True
     deletes_work: bool = True
     delete_s: float = 5.0
     create_s: float = 60.0
@@ -250,6 +252,8 @@ class World:
 
     def render(self, job: Job, hosts: base.Hosts | None = None) -> base.Rendered:
         assert hosts, "an attempt needs hosts"
+        if not self.storage_answers:
+            raise StorageFailure("gs://b/r", Cause.NETWORK, "no reply")
         return base.Rendered(("train",), Path("/"), {"attempt": job.attempt, **IDENTITY})
 
     def submit(self, rendered: base.Rendered) -> base.Handle:
@@ -304,7 +308,7 @@ class World:
 class Simulation:
     """The world with two launchers at work on the run; one that is killed comes back at its next step."""
 
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch):
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, cwd: str = "/"):
         self.world = world = World(folder)
         clock = SimpleNamespace(monotonic=world.monotonic, sleep=lambda _: None, time=world.wall)
         patch.setattr(journal, "now", world.wall)
@@ -320,7 +324,7 @@ class Simulation:
         self.run = RunDir(folder)
         self.run.journal.touch()
         write_json(self.run.recipe, {"kind": "grpo", "training": {"max_steps": 1}})
-        world.append(self.run, "created", recipe="r", target="cloud", cwd="/", retries=2)
+        world.append(self.run, "created", recipe="r", target="cloud", cwd=cwd, retries=2)
         self.drivers: list[drive.Driver | None] = [None, None]
 
     def step(self, launcher: int = 0, dies_in: int = 0) -> Act | None:
@@ -358,7 +362,7 @@ class Simulation:
     def drain(self, rng: random.Random) -> None:
         """All that was broken works again: the run must come to its end, with nothing left, stopped or not."""
         world = self.world
-        world.answers = world.hosts_answer = world.deletes_work = True
+        world.answers = world.hosts_answer = world.storage_answers = world.deletes_work = True
         world.stops_in = 0
         world.stockouts, world.lag_s, world.create_delay_s, world.clock_offset = set(), 0.0, 0.0, 0.0
         stopped = rng.random() < 0.5
@@ -417,6 +421,7 @@ def _operate(simulation: Simulation, rng: random.Random) -> None:
         world.preempt,
         lambda: setattr(world, "answers", rng.random() < 0.5),
         lambda: setattr(world, "hosts_answer", rng.random() < 0.5),
+        lambda: setattr(world, "storage_answers", rng.random() < 0.7),
         lambda: setattr(world, "answers", True),
         lambda: setattr(world, "hosts_answer", True),
         lambda: setattr(world, "lag_s", rng.choice([0.0, 5.0, 15.0])),

@@ -1,5 +1,6 @@
 """A launcher at work on a run: what it writes when nobody answers, and how two of them get on."""
 
+import errno
 import fcntl
 from collections.abc import Iterator
 from pathlib import Path
@@ -169,3 +170,15 @@ def test_a_stop_while_a_job_is_prepared_starts_nothing(run: RunDir, silent: Sile
     silent.process, silent.answers = Process.ABSENT, True
     assert launcher(run).follow().ending is Ending.STOPPED
     assert "submitting" not in events(run) and silent.process is Process.ABSENT
+
+
+def test_an_attempt_that_cannot_be_submitted_ends_with_the_reason(
+    run: RunDir, silent: Silent, monkeypatch: Any
+) -> None:
+    def submit(rendered: Rendered) -> dict[str, Any]:
+        raise OSError(errno.ENOSPC, "No space left on device", "/disk/r")
+
+    monkeypatch.setattr(silent, "submit", submit)
+    silent.process, silent.answers = Process.ABSENT, True
+    state = launcher(run).follow()
+    assert (state.ending, state.attempt) == (Ending.BAD_INPUT, 1) and state.detail == "/disk/r: the disk is full"

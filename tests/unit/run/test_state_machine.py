@@ -77,6 +77,10 @@ class Life(RuleBasedStateMachine):
         self._work(0, count, 10.0)
         self.world.answers = self.world.hosts_answer = True
 
+    @rule(answers=st.booleans())
+    def the_storage_answers_or_does_not(self, answers: bool) -> None:
+        self.world.storage_answers = answers
+
     @rule()
     def everything_breaks(self) -> None:
         self.world.answers = self.world.hosts_answer = False
@@ -174,3 +178,23 @@ def test_hosts_that_never_answer_again_do_not_keep_their_machines(tmp_path: Path
             assert simulation.world.time < begun + 3600.0, "machines are paid for and nobody uses them"
         assert not simulation.world.existing()
         simulation.check()
+
+
+def test_a_storage_that_cannot_be_reached_when_machines_are_ready_ends_the_run_and_deletes_them(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        simulation = Simulation(tmp_path, patch)
+        simulation.world.storage_answers = False
+        while simulation.step() is not Act.DONE:
+            simulation.world.advance(5.0)
+        simulation.check()
+        state = simulation.world.state
+        assert state.ending is Ending.STORAGE_UNREACHABLE and "gs://b/r failed (network: no reply)" in state.detail
+        assert simulation.world.machines and not simulation.world.existing() and state.attempt == 0
+
+
+def test_nothing_is_requested_for_an_attempt_that_cannot_be_prepared(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        simulation = Simulation(tmp_path, patch, cwd=str(tmp_path / "gone"))
+        while simulation.step() is not Act.DONE:
+            simulation.world.advance(5.0)
+        assert simulation.world.state.ending is Ending.BAD_INPUT and not simulation.world.machines
