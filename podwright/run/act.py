@@ -28,8 +28,6 @@ from podwright.targets.base import (
 )
 from podwright.watch.diagnose import AttemptOutcome, outcome
 
-EXCLUDE_AFTER = 2  # failures on a host
-
 
 class Carrier:
     """Carries out acts on one run; called under its launcher lock."""
@@ -154,7 +152,7 @@ class Carrier:
                 f"{cwd}, where run {self._run.name} was started, is gone",
                 "bring it back: the recipe's paths start there",
             )
-        failing = sorted(host for host, count in state.host_failures.items() if count >= EXCLUDE_AFTER)
+        failing = sorted(host for host, count in state.host_failures.items() if count >= journal.FAILURES_OF_HOST)
         exclude = tuple(failing) if target.traits.excludes_hosts else ()
         run_dir = self._run.path.resolve()
         kind = kinds.find(recipe_of(self._run)["kind"])

@@ -183,6 +183,11 @@ def settled(state: RunState) -> bool:
     return state.phase is Phase.READY or (state.phase is Phase.ENDED and (state.released or machines_away(state)))
 
 
+def past(state: RunState) -> bool:
+    """Whether the newest attempt has ended and holds nothing any more: its target need not be asked."""
+    return state.attempt == state.ended_attempt and (state.released or machines_away(state))
+
+
 def machines_away(state: RunState) -> bool:
     """Whether there is nothing left to release the newest attempt from."""
     record = state.allocation

@@ -14,6 +14,7 @@ from podwright.run.allocations import AllocationRecord, Capacity
 from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, Budget, Phase
 from podwright.rundir import Ending, Record, RunDir, append_jsonl, read_jsonl
 
+FAILURES_OF_HOST = 2  # after which no further attempt uses it
 SHORT_ATTEMPT_S = 600.0  # attempts that end sooner, one after another, are started again after longer and longer
 
 
@@ -134,17 +135,20 @@ def _submitting(state: RunState, event: Record) -> RunState:
 def _ended(state: RunState, event: Record) -> RunState:
     ending = Ending(event["ending"])
     kind = budget_of(ending, event.get("bootstrap", False))
-    hosts = event.get("failed_hosts", ())
+    failures = dict(state.host_failures)
+    for host in event.get("failed_hosts", ()):
+        failures[host] = failures.get(host, 0) + 1
+    failing = any(failures[host] >= FAILURES_OF_HOST for host in event.get("failed_hosts", ()))
     started = state.attempt > state.ended_attempt
     short = started and 0 <= event["time"] - state.submitted < SHORT_ATTEMPT_S
     allocation = state.allocation
     used = allocation is not None and allocation.number == state.attempt_allocation
-    if allocation and used and started and (hosts or kind in (Budget.PREEMPTION, Budget.BOOTSTRAP)):
+    if allocation and used and started and (failing or kind in (Budget.PREEMPTION, Budget.BOOTSTRAP)):
         allocation = replace(allocation, at_fault=True)
     return replace(
         state,
         allocation=allocation,
-        host_failures={**state.host_failures, **{host: state.host_failures.get(host, 0) + 1 for host in hosts}},
+        host_failures=failures,
         short_attempts=state.short_attempts + 1 if short else 0,
         ending=ending,
         bootstrap=event.get("bootstrap", False),
