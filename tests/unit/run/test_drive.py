@@ -2,6 +2,9 @@
 
 import errno
 import fcntl
+import json
+import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +31,7 @@ class Silent:
         self.answers, self.process = False, Process.RUNNING
         self.asked: list[bool] = []
         self.failed_hosts: tuple[str, ...] = ()
+        self.polls = 0
         self.jobs: list[Job] = []
 
     def render(self, job: Job, hosts: Any = None) -> Rendered:
@@ -39,6 +43,7 @@ class Silent:
         return rendered.handle
 
     def poll(self, handle: Any) -> Polled:
+        self.polls += 1
         return Polled(self.process, failed_hosts=self.failed_hosts)
 
     def stop(self, handle: Any, *, force: bool = False) -> Stopped:
@@ -152,6 +157,12 @@ def test_collisions_with_another_launcher_count_only_while_that_one_does_nothing
     with run.launcher_lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert late.step() is Act.WAIT
+        clock.now += 61.0
+        print(json.dumps({"host": socket.gethostname(), "pid": os.getpid()}), file=held, flush=True)
+        for _ in range(9):
+            clock.now += 61.0
+            assert late.step() is Act.WAIT, "its holder lives: it may bring files to hosts for minutes"
+        assert f"another podwright (process {os.getpid()})" in late._waiting
     launcher(run).submit()
     assert late.step() is Act.WAIT, "it runs: nothing to do, so no lock is needed"
     clock.now += 61.0
@@ -182,3 +193,23 @@ def test_an_attempt_that_cannot_be_submitted_ends_with_the_reason(
     silent.process, silent.answers = Process.ABSENT, True
     state = launcher(run).follow()
     assert (state.ending, state.attempt) == (Ending.BAD_INPUT, 1) and state.detail == "/disk/r: the disk is full"
+
+
+def test_an_attempt_that_has_ended_and_is_released_is_not_polled_any_more(run: RunDir, silent: Silent) -> None:
+    silent.answers = True
+    starting = launcher(run)
+    starting.submit()
+    drive.ask_to_stop(run)
+    silent.process = Process.ENDED
+    state = starting.follow()
+    assert state.released and silent.polls
+    before = silent.polls
+    for _ in range(5):
+        assert starting.step() is Act.DONE
+    assert silent.polls == before
+
+
+def test_a_process_that_writes_itself_into_the_lock_is_the_newest_holder(run: RunDir, silent: Silent) -> None:
+    run.launcher_lock.write_text(json.dumps({"host": "another-machine-with-a-long-name", "pid": 123456}))
+    launcher(run).submit()
+    assert json.loads(run.launcher_lock.read_text()) == {"host": socket.gethostname(), "pid": os.getpid()}
