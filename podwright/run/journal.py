@@ -83,7 +83,7 @@ def read(run: RunDir) -> RunState:
     events = list(read_jsonl(run.journal))
     if not events:
         raise UserError(
-            f"{run.journal} tells nothing", "this run cannot be taken up; start it again under another name"
+            f"{run.journal} is empty: the state of the run is lost", "start the run again under another name"
         )
     return fold(events)
 

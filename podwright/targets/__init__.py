@@ -110,11 +110,17 @@ def current(name: str, snapshot: Record | None) -> Record:
 
 
 def of_handle(handle: Record) -> Target:
-    """The target that made `handle` (or any record with its `identity`), whatever has become of its entry since."""
+    """The target that made `handle` (or any record with its `identity`), whatever has become of its entry since. UserError for
+    one of another version."""
     from podwright.targets import kinds
 
     kind = handle.get("kind")
     if kind not in kinds.KINDS:
         what = f"the run was submitted to a target of kind {kind!r}, which this version does not know"
         raise UserError(what, f"known: {', '.join(kinds.KINDS)}; follow it with the version that started it")
-    return kinds.open_target(kind, handle["target"], kinds.settings_class(kind).model_validate(handle["settings"]))
+    try:
+        return kinds.open_target(kind, handle["target"], kinds.settings_class(kind).model_validate(handle["settings"]))
+    except (KeyError, ValueError) as e:  # pydantic's is a ValueError
+        name = handle.get("target", "")
+        what = f"the journal of the run has settings of target {name!r} (kind={kind}) that this version cannot read"
+        raise UserError(what, "follow the run with the version that started it") from e
