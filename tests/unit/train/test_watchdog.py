@@ -9,13 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
 
 from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics
+from podwright.train.emit import Emitter
 from podwright.train.stragglers import Stragglers, slower
-from podwright.train.watchdog import Patience, standing, summarize
+from podwright.train.watchdog import Patience, Watchdog, standing, summarize
 from tests.unit.train import jax_together, together
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -202,3 +204,28 @@ def stand(rank: int, where: str, meets: bool = False, absent_s: float = 0.0) -> 
 )  # fmt: skip
 def test_who_is_elsewhere(stands: list[dict[str, object]], size: int, said: str) -> None:
     assert summarize(stands, size, 61.2) == f"no step has ended for 61 s: {said}"
+
+
+def test_the_pace_is_as_it_was_after_a_fault_while_it_was_another(tmp_path: Path) -> None:
+    watchdog = watchdog_of(Emitter(RunDir(tmp_path), 1, mine=True))
+    with pytest.raises(ValueError), watchdog.pacing(3), watchdog.resting():
+        raise ValueError
+    assert not watchdog._resting and not watchdog._recent
+    with pytest.raises(ValueError), watchdog.resting():
+        watchdog.stepped(1)
+        with watchdog.pacing(3):
+            raise ValueError
+    assert len(watchdog._recent) == 1 and not watchdog._resting
+
+
+def test_a_notice_that_cannot_be_written_does_not_end_the_watch(tmp_path: Path, capsys: Any) -> None:
+    run = RunDir(tmp_path)
+    run.attempt(1).mkdir(parents=True)
+    run.events.mkdir()  # as on a full disk: it cannot be appended to
+    summary, unpaced = watchdog_of(Emitter(run, 1, mine=True))._look(time.monotonic(), 0.0)
+    assert "no step has ended for 0 s" in summary and not unpaced
+    assert "the notice cannot be written: " in capsys.readouterr().out
+
+
+def watchdog_of(emit: Emitter) -> Watchdog:
+    return Watchdog(RunDir(emit._run.path), emit, (0, 1), (lambda key, word: None, lambda key: None), Patience())
