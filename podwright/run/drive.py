@@ -32,7 +32,7 @@ from podwright.run.states import AllocationPhase, Phase
 from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir
 from podwright.targets import ResolvedTarget
-from podwright.targets.base import GONE, AllocationState, Job, Polled, Process, Target
+from podwright.targets.base import GONE, AllocationState, HostAddress, Job, Polled, Process, Target
 from podwright.targets.polling import Poller
 
 TICK_S = 0.5  # between two looks at the journal and at what the trainer has written
@@ -243,6 +243,9 @@ def preview(path: Path, resolved: ResolvedTarget, kind: str) -> dict[str, Any]:
     if target.provisioner:
         shown["request"] = asdict(target.provisioner.describe_request(where, 0.0, 1, ()))
     job = Job(where, 1, Path.cwd(), command=kinds.find(kind).command)
-    rendered = target.render(job, () if target.provisioner else None)
+    num_hosts = resolved.slice.num_hosts if resolved.slice else 1
+    names = [f"HOST-{n}" for n in range(num_hosts)]  # those of the machines are known when they exist
+    hosts = tuple(HostAddress(name, name) for name in names) if target.provisioner else None
+    rendered = target.render(job, hosts)
     files = {str(path): text for path, text in rendered.files.items()}
     return shown | {"argv": list(rendered.argv), "env": rendered.env, "cwd": str(rendered.cwd), "files": files}

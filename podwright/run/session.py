@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import TextIO
 
+from podwright.errors import UserError
 from podwright.run import drive
 from podwright.run.interrupts import Interrupts
 from podwright.run.journal import RunState
 from podwright.rundir import Ending, RunDir
+from podwright.targets.base import Traits
 from podwright.watch.live import View, view
 
 _STOP_ON_INTERRUPT = ("follow", "resume")
+
+
+def require_attended(on: str, traits: Traits) -> None:
+    """UserError where a run may not be left alone: machines that are created for it are deleted by its launcher."""
+    if traits.zones:
+        what = f"--detach: nothing would delete the machines that {on} creates for the run when it ends"
+        raise UserError(what, "leave --detach out, and let the command run, for example in tmux")
 
 
 def attend(run: RunDir, verb: str, out: TextIO) -> tuple[bool, bool]:

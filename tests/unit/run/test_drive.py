@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
-from podwright import targets
+from podwright import slices, targets
+from podwright.cli import show
 from podwright.errors import UserError
 from podwright.run import drive, journal
 from podwright.run.decide import Act
+from podwright.run.session import require_attended
 from podwright.rundir import Ending, RunDir, write_json
 from podwright.targets.base import Job, Polled, Process, Released, Rendered, Stopped, Traits
+from tests.unit.run.cloud_simulation import Simulation
 
 
 class Silent:
@@ -213,3 +216,25 @@ def test_a_process_that_writes_itself_into_the_lock_is_the_newest_holder(run: Ru
     run.launcher_lock.write_text(json.dumps({"host": "another-machine-with-a-long-name", "pid": 123456}))
     launcher(run).submit()
     assert json.loads(run.launcher_lock.read_text()) == {"host": socket.gethostname(), "pid": os.getpid()}
+
+
+def test_a_dry_run_of_created_machines_shows_the_request_and_names_their_hosts(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    world = Simulation(tmp_path, monkeypatch).world
+    hosts: list[Any] = []
+    render = world.render
+    monkeypatch.setattr(world, "render", lambda job, h=None: hosts.extend(h) or render(job, h), raising=False)
+    resolved: Any = SimpleNamespace(open=lambda: world, slice=slices.parse("v6e-16"))
+    shown = drive.preview(tmp_path / "r", resolved, "grpo")
+    assert shown["request"]["name"] == "pw-r-1" and shown["argv"] == ["train"]
+    assert [host.name for host in hosts] == ["HOST-0", "HOST-1", "HOST-2", "HOST-3"]
+    monkeypatch.setattr(show, "plan", lambda _: None)
+    show.preview(None, {"run_dir": "/r", **shown})  # type: ignore[arg-type]
+    assert "would request pw-r-1 in east-a:\n  create pw-r-1 east-a\n" in capsys.readouterr().out
+
+
+def test_a_run_whose_machines_only_its_launcher_deletes_is_not_left_alone() -> None:
+    require_attended("boxes", Traits())
+    with pytest.raises(UserError, match="nothing would delete the machines that v6e creates for the run"):
+        require_attended("v6e", Traits(zones=("a-1",)))
