@@ -191,7 +191,7 @@ def _context(cache: Path, jax: str) -> CompileContext:
 
 def _compiles(whether: object, price: float | None, jax: str) -> None:
     if price is not None and not whether:
-        raise UserError(f"--price {price:g} has no time of a run to be multiplied with", "add --compile")
+        raise UserError(f"--price {price:g} needs the time of a run, which only --compile predicts", "add --compile")
     if price is not None and not 0 < price < float("inf"):
         raise UserError(f"--price {price:g} is no price of a chip-hour", "type one such as --price 2.70")
     if jax and not whether:

@@ -1,4 +1,4 @@
-"""Find runs and say in one record each how they stand. Reads only: nothing here changes a run."""
+"""Find runs and give the status of each as one record. Reads only: nothing here changes a run."""
 
 from __future__ import annotations
 
