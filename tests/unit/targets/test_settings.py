@@ -108,6 +108,17 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
             "mend it in",
         ),
         ("a: {kind: ssh, hosts: [h], folder: here}", "folder=here must be an absolute path", "mend it in"),
+        (
+            "a: {kind: ssh, hosts: [h], storage: runs}",
+            "storage=runs is neither a bucket nor a folder; write",
+            "mend it in",
+        ),
+        (
+            "a: {kind: slurm, storage: s3://b/runs}",
+            "storage=s3://b/runs is neither a bucket nor a folder",
+            "mend it in",
+        ),
+        ("a: {kind: slurm, storage: gs://B}", "storage=gs://B is neither a bucket nor a folder", "mend it in"),
         ("a: {kind: ssh, hosts: [h], zzzzzz: x}", "has no key 'zzzzzz'", "known: kind, hosts"),
     ],
 )
@@ -116,6 +127,13 @@ def test_what_is_wrong_with_an_entry_is_one_line(file: Path, text: str, what: st
     with pytest.raises(UserError, match=what) as found:
         entries.require("a")
     assert fix in found.value.fix and "\n" not in str(found.value), found.value
+
+
+@pytest.mark.parametrize("storage", ["gs://my-bucket", "gs://my-bucket/runs", "/shared/runs", ""])
+@pytest.mark.parametrize("entry", ["kind: slurm", "kind: ssh, hosts: [h]"])
+def test_a_storage_is_a_bucket_or_a_folder_of_any_kind_of_target(file: Path, entry: str, storage: str) -> None:
+    write(file, f"a: {{{entry}, storage: '{storage}'}}")
+    assert targets.resolve("a").traits.storage == storage
 
 
 def test_hosts_over_ssh_are_as_many_nodes(file: Path) -> None:
