@@ -16,6 +16,7 @@ from podwright.run.journal import RunState
 from podwright.run.mirror import bring, keep_in
 from podwright.run.states import AllocationPhase
 from podwright.rundir import Ending, RunDir, recipe_of
+from podwright.storage import inputs
 from podwright.targets.base import (
     Allocation,
     AllocationState,
@@ -132,23 +133,35 @@ class Carrier:
         self._journal("reported", state, error=error)
 
     def _job(self, target: Target, state: RunState) -> Job:
-        cwd = Path(state.cwd)
-        if not cwd.is_dir():
-            raise UserError(
-                f"{cwd}, where run {self._run.name} was started, is gone",
-                "bring it back: the recipe's paths start there",
-            )
+        cwd = self._folder_to_start_in(state)
         failing = sorted(host for host, count in state.host_failures.items() if count >= EXCLUDE_AFTER)
         exclude = tuple(failing) if target.traits.excludes_hosts else ()
         run_dir = self._run.path.resolve()
         kind = kinds.find(recipe_of(self._run)["kind"])
         storage = ""
-        if kind.uses_storage and (base := target.traits.storage):
-            storage = keep_in(self._run, base, state.created, cwd)
-        # An attempt is submitted when the one before has ended and its machines, if they were lost, are gone.
-        words = ("--storage", "{storage}", "--takeover") if storage else ()
-        command = (*kind.command, *words)
+        if kind.uses_storage and (self._run.storage_url or target.traits.storage):
+            storage = keep_in(self._run, target.traits.storage, state.created, cwd)
+        allocation = state.allocation.request.name if target.provisioner and state.allocation else ""
+        command = (*kind.command, *storage_options(storage, allocation))
         return Job(run_dir, state.attempt + 1, cwd, state.created, command=command, storage=storage, exclude=exclude)
+
+    def _folder_to_start_in(self, state: RunState) -> Path:
+        """Where relative paths of the recipe start. On another machine than the one that started the run, and with its inputs
+        in a storage, any folder will do: the one in which `resume` was typed."""
+        cwd = Path(state.cwd)
+        if cwd.is_dir():
+            return cwd
+        if not self._run.storage_url:
+            fix = "bring it back: the recipe's paths start there"
+            raise UserError(f"{cwd}, where run {self._run.name} was started, is gone", fix)
+        if not (self._run.path / inputs.LIST).exists():
+            what = (
+                f"the files that the recipe of run {self._run.name} names were not uploaded to {self._run.storage_url}"
+            )
+            raise UserError(what, f"type podwright resume there: in {cwd}, on the machine where the run was started")
+        cwd = Path.cwd()
+        self._journal("moved", state, cwd=str(cwd))
+        return cwd
 
     def _journal(self, event: str, state: RunState, **fields: object) -> None:
         journal.append(self._run, event, attempt=state.attempt, **fields)
@@ -160,6 +173,15 @@ class Carrier:
         if cloud.state is AllocationState.REFUSED:
             fields = {"scope": cloud.scope, "reason": cloud.reason, "ending": cloud.ending}
             self._allocation("refused", number, **fields)
+
+
+def storage_options(storage: str, allocation: str) -> tuple[str, ...]:
+    """Of the trainer, for a run that is kept at the URL `storage`: "" for its directory. `allocation`: its name, if it has one."""
+    if not storage:
+        return ()
+    named = ("--allocation", allocation) if allocation else ()
+    # An attempt is submitted when the one before has ended and its machines, if they were lost, are gone.
+    return "--storage", "{storage}", *named, "--takeover"
 
 
 def _provisioner(target: Target) -> Provisioner:

@@ -172,6 +172,7 @@ def _unanswered(state: RunState, event: Record) -> RunState:
 _FOLDS = {
     "submitting": _submitting,
     "submitted": lambda s, e: replace(s, handle=e["handle"], capacity=Capacity()),
+    "moved": lambda s, e: replace(s, cwd=e["cwd"]),
     "refreshed": lambda s, e: replace(s, handle=e["handle"]),
     "stopping": lambda s, e: replace(s, stop_wanted=True),
     "stop unanswered": _unanswered,

@@ -9,7 +9,7 @@ from podwright.rundir import RunDir, recipe_of, write_json
 from podwright.storage import inputs, name_of_run, open_storage, records, url_of_run
 from podwright.storage.base import Conflict, Storage, StorageFailure
 
-_GIVEN = ("recipe.json", "plan.json", "profile.json", "inputs.json")  # written once
+_GIVEN = ("recipe.json", "plan.json", "profile.json", inputs.LIST)  # the last may change, the others never do
 _FOLDER = "run/"  # of the files that a launcher writes: a storage in a folder is not to look like a run directory
 _JOURNAL = f"{_FOLDER}journal.jsonl"
 
@@ -22,11 +22,12 @@ def keep_in(run: RunDir, base: str, created: float, cwd: Path) -> str:
     if not run.storage_url:
         write_json(run.storage, {"url": url_of_run(base, run.name, created)})
     storage = open_storage(run.storage_url)
-    if not (run.path / inputs.LIST).exists():
-        inputs.upload(run, recipe_of(run), cwd, storage)
+    inputs.upload(run, recipe_of(run), cwd, storage)
     for name in _GIVEN:
-        if (run.path / name).exists() and storage.read(_FOLDER + name) is None:
-            storage.write(_FOLDER + name, (run.path / name).read_bytes())
+        if (run.path / name).exists():
+            own, there = (run.path / name).read_bytes(), storage.read(_FOLDER + name)
+            if there is None or there.data != own:
+                storage.write(_FOLDER + name, own)
     return run.storage_url
 
 
@@ -51,6 +52,7 @@ def fetch(url: str, runs: Path) -> RunDir:
         if run.storage_url != url:
             kept = f" is kept in {run.storage_url}" if run.storage_url else " is another run"
             raise UserError(f"{run.path}{kept}, not in {url}", "type --runs DIR for another place")
+        _bring_given(run, storage)
         _bring_journal(run, storage)
         records.bring(run, storage)
         return run
@@ -58,9 +60,7 @@ def fetch(url: str, runs: Path) -> RunDir:
         raise UserError(f"there is no run in {url}", "check the URL: NAME-TAG below the storage of a target")
     run.path.mkdir(parents=True)
     write_json(run.storage, {"url": url})
-    for name in _GIVEN:
-        if (given := storage.read(_FOLDER + name)) is not None:
-            (run.path / name).write_bytes(given.data)
+    _bring_given(run, storage)
     records.bring(run, storage)
     run.journal.write_bytes(journal.data)  # last: a directory without one is no run
     return run
@@ -69,6 +69,12 @@ def fetch(url: str, runs: Path) -> RunDir:
 def is_storage(path: Path) -> bool:
     """Whether a run is kept in the folder `path`."""
     return (path / _JOURNAL).is_file()
+
+
+def _bring_given(run: RunDir, storage: Storage) -> None:
+    for name in _GIVEN:
+        if (given := storage.read(_FOLDER + name)) is not None:
+            (run.path / name).write_bytes(given.data)
 
 
 def _publish_journal(run: RunDir, storage: Storage) -> None:

@@ -1,6 +1,7 @@
 """A launcher at work on a run: what it writes when nobody answers, and how two of them get on."""
 
 import fcntl
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,20 @@ from podwright.errors import UserError
 from podwright.run import drive, journal
 from podwright.run.decide import Act
 from podwright.rundir import RunDir, write_json
-from podwright.targets.base import Job, Polled, Process, Released, Rendered, Stopped, Traits
+from podwright.storage import inputs
+from podwright.targets.base import (
+    HostAddress,
+    Job,
+    Polled,
+    Process,
+    Released,
+    Rendered,
+    Request,
+    Stopped,
+    Traits,
+    ready,
+    waiting,
+)
 
 
 class Silent:
@@ -69,7 +83,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Silent:
 def run(tmp_path: Path, clock: SimpleNamespace) -> RunDir:
     run = RunDir(tmp_path / "r")
     run.path.mkdir()
-    write_json(run.recipe, {"name": "r", "training": {"max_steps": 1}})
+    write_json(run.recipe, {"name": "r", "kind": "grpo", "training": {"max_steps": 1}})
     journal.append(run, "created", recipe="r", target="t", cwd=str(tmp_path), retries=5)
     return run
 
@@ -158,3 +172,59 @@ def test_collisions_with_another_launcher_count_only_while_that_one_does_nothing
     with run.launcher_lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert late.step() is Act.WAIT
+
+
+def kept(run: RunDir, folder: Path) -> Path:
+    """`run`, in a storage, as a launcher on a machine without the folder where it was started has it."""
+    write_json(run.storage, {"url": str(folder / "kept" / "r-00000001")})
+    state = journal.read(run)
+    gone = folder / "gone"
+    run.journal.write_text(run.journal.read_text().replace(json.dumps(state.cwd), json.dumps(str(gone))))
+    return gone
+
+
+def test_a_run_whose_inputs_are_in_a_storage_starts_in_the_folder_where_it_is_resumed(
+    run: RunDir, silent: Silent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(run, tmp_path)
+    write_json(run.path / inputs.LIST, {})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    launcher(run).submit()
+    assert events(run) == ["created", "moved", "submitting", "submitted"]
+    assert silent.jobs[0].cwd == tmp_path / "elsewhere" == Path(journal.read(run).cwd)
+
+
+def test_a_run_whose_inputs_are_nowhere_is_refused_with_the_folder_that_has_them(
+    run: RunDir, silent: Silent, tmp_path: Path
+) -> None:
+    gone = kept(run, tmp_path)
+    with pytest.raises(UserError, match=f"were not uploaded to .*; type podwright resume there: in {gone}, on the"):
+        launcher(run).submit()
+
+
+class Provided(Silent):
+    """Its machines are created for a run, and there at once."""
+
+    def __init__(self, storage: str) -> None:
+        super().__init__()
+        self.traits = Traits(poll_s=0.0, zones=("z",), storage=storage)
+        self.provisioner: Any = SimpleNamespace(
+            describe_request=lambda run_dir, created, number, avoid: Request(f"pw-{run_dir.name}-{number}", "z"),
+            create=lambda request: waiting("Creating"),
+            describe=lambda request: ready((HostAddress("h", "10.0.0.1"),)),
+        )
+
+
+def test_the_claim_holds_the_name_of_the_allocation(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provided = Provided(str(tmp_path / "kept"))
+    monkeypatch.setattr(targets, "of_handle", lambda _: provided)
+    monkeypatch.setattr(targets, "current", lambda *_: provided.identity)
+    launcher(run).submit()
+    url = run.storage_url
+    assert provided.jobs[0].argv("py", "/run") == (
+        *("py", "-m", "podwright.train", "/run", "--attempt", "1"),
+        *("--storage", url, "--allocation", "pw-r-1", "--takeover"),
+    )

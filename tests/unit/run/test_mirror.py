@@ -1,6 +1,7 @@
 """A run that is kept in a storage: what a launcher puts there and brings from there, and what another machine sees of it."""
 
 import json
+import shutil
 
 import pytest
 
@@ -83,6 +84,51 @@ def test_token_shards_are_read_in_the_storage_itself(tmp_path, url):
     name = inputs.upload(run, recipe, tmp_path, open_storage(url))["data.source"]
     assert inputs.localized(run, recipe)["data"]["source"] == f"{open_storage(url).url}/{name}"
     assert open_storage(url).read(f"{name}/a.bin").data == b"1"
+
+
+def test_folders_of_one_content_and_a_file_of_it_are_inputs_of_their_own(tmp_path, url):
+    run = RunDir(tmp_path / "r")
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.jsonl").write_text("{}")
+    recipe = {
+        "kind": "grpo",
+        "model": {"source": "a"},
+        "data": {"source": "b"},
+        "aligner": {"source": "b/train.jsonl"},
+    }
+    write_json(run.storage, {"url": url})
+    inputs.upload(run, recipe, tmp_path, open_storage(url))
+    here = inputs.localized(run, recipe)
+    for section, name in (("model", "a/train.jsonl"), ("data", "b/train.jsonl"), ("aligner", "train.jsonl")):
+        assert (RunDir(here[section]["source"]).path.parent / name).read_text() == "{}"
+
+
+def test_the_file_of_a_reward_is_uploaded_with_the_neighbours_that_it_imports(tmp_path, url):
+    run = RunDir(tmp_path / "r")
+    mine = tmp_path / "mine"
+    (mine / "words").mkdir(parents=True)
+    (mine / "right.py").write_text("import json\n\nfrom helping import WORDS\n\n\ndef right(): return WORDS\n")
+    (mine / "helping.py").write_text("from words.long import WORDS\n")
+    (mine / "words" / "__init__.py").touch()
+    (mine / "words" / "long.py").write_text("WORDS = 'of the helper'\n")
+    (mine / "private.py").touch()
+    write_json(run.storage, {"url": url})
+    rewards = [{"function": "podwright.train.grpo.reward:check_answer"}, {"function": "mine/right.py:right"}]
+    recipe = {"kind": "grpo", "rewards": rewards}
+    found = inputs.upload(run, recipe, tmp_path, open_storage(url))
+    assert list(found) == ["rewards[1]"]
+    (mine / "words" / "long.py").write_text("WORDS = 'corrected'\n")
+    assert inputs.upload(run, recipe, tmp_path, open_storage(url)) != found
+    shutil.rmtree(mine)
+    first, second = inputs.localized(run, {"kind": "grpo", "rewards": rewards})["rewards"]
+    assert first == rewards[0]
+    place, _, function = second["function"].rpartition(":")
+    copied = RunDir(place).path.parent
+    assert function == "right" and copied.is_relative_to(run.path)
+    names = sorted(p.relative_to(copied).as_posix() for p in copied.rglob("*.py"))
+    assert names == ["helping.py", "right.py", "words/__init__.py", "words/long.py"]
+    assert "corrected" in (copied / "words" / "long.py").read_text()
 
 
 def test_a_run_that_went_on_elsewhere_is_refused_in_one_line(here, tmp_path, url):
