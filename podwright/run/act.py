@@ -104,7 +104,7 @@ class Carrier:
     def end(self, _: Target, state: RunState, polled: Polled, __: Allocation) -> None:
         if state.attempt > state.ended_attempt:
             polled = _as_the_cloud_tells(state, polled)
-            bring(self._run)
+            bring(self._run, state.attempt)
             ended = outcome(self._run, state.attempt, polled, state.stop_wanted)
             blamed = _names_a_host(ended.ending)
             hosts = list(polled.failed_hosts) if blamed else []

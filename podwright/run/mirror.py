@@ -6,10 +6,11 @@ from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.rundir import RunDir, recipe_of, write_json
-from podwright.storage import inputs, name_of_run, open_storage, records, url_of_run
+from podwright.storage import inputs, name_of_run, open_storage, process_files, records, url_of_run
 from podwright.storage.base import Conflict, Storage, StorageFailure
 
 _GIVEN = ("recipe.json", "plan.json", "profile.json", inputs.LIST)  # the last may change, the others never do
+PATIENCE_S = 5.0  # of a launcher with a storage that fails, while an attempt runs
 _FOLDER = "run/"  # of the files that a launcher writes: a storage in a folder is not to look like a run directory
 _JOURNAL = f"{_FOLDER}journal.jsonl"
 
@@ -31,13 +32,19 @@ def keep_in(run: RunDir, base: str, created: float, cwd: Path) -> str:
     return run.storage_url
 
 
-def bring(run: RunDir) -> str:
-    """Bring what is new in the run's storage, and put its journal there; what went wrong, or "". Nothing for a run without one."""
+def bring(run: RunDir, ended_attempt: int = 0) -> str:
+    """Bring what is new in the run's storage, and put its journal there; what went wrong, or "". Nothing for a run without one.
+
+    `ended_attempt`: whose processes have left their files there. The ending depends on them and is waited for; what a launcher brings
+    while an attempt runs comes with the next time.
+    """
     if not run.storage_url:
         return ""
-    storage = open_storage(run.storage_url)
+    storage = open_storage(run.storage_url, None if ended_attempt else PATIENCE_S)
     try:
         records.bring(run, storage)
+        if ended_attempt:
+            process_files.bring(run, storage, ended_attempt)
         _publish_journal(run, storage)
     except StorageFailure as e:
         return f"{e.what}; {e.fix}"
@@ -55,6 +62,7 @@ def fetch(url: str, runs: Path) -> RunDir:
         _bring_given(run, storage)
         _bring_journal(run, storage)
         records.bring(run, storage)
+        process_files.bring(run, storage)
         return run
     if (journal := storage.read(_JOURNAL)) is None:
         raise UserError(f"there is no run in {url}", "check the URL: NAME-TAG below the storage of a target")
@@ -62,6 +70,7 @@ def fetch(url: str, runs: Path) -> RunDir:
     write_json(run.storage, {"url": url})
     _bring_given(run, storage)
     records.bring(run, storage)
+    process_files.bring(run, storage)
     run.journal.write_bytes(journal.data)  # last: a directory without one is no run
     return run
 

@@ -70,8 +70,8 @@ def main() -> int:
             write_json(run.exit(args.attempt, number), record | {"time": time.time()})
         except OSError as e:
             print(f"exit.json cannot be written: {e}", flush=True)
-    if number == 0 and record["ending"] != Ending.STORAGE_UNREACHABLE:
-        _finish(start)
+    if record["ending"] != Ending.STORAGE_UNREACHABLE:
+        _finish(start, number)
     status = STATUS.get(Ending(record["ending"]), 1)
     if status == STATUS[Ending.STOPPED] and "TORCHELASTIC_RUN_ID" in os.environ:
         status = 0  # torchrun takes any other for a fault, for which it would end those that are still saving
@@ -80,10 +80,10 @@ def main() -> int:
     return status
 
 
-def _finish(start: AttemptStart) -> None:
+def _finish(start: AttemptStart, number: int) -> None:
     """The last records go to the storage; what stands in the way changes no ending."""
     try:
-        start.finish()
+        start.finish(number)
     except UserError as e:
         print(f"the last records are not in the storage: {e}", flush=True)
 

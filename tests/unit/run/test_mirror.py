@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 
 import pytest
 
@@ -156,3 +157,7 @@ def test_a_launcher_waits_for_no_storage_that_fails(here, tmp_path, bucket, monk
     mirror.keep_in(here, bucket.url, 1.5, tmp_path)
     bucket.faults.status = 401
     assert "failed (login: " in mirror.bring(here)
+    bucket.faults.status = 503
+    monkeypatch.setattr(mirror, "PATIENCE_S", 1.0)
+    begin = time.monotonic()
+    assert "failed (server: " in mirror.bring(here) and time.monotonic() - begin < 10
