@@ -222,7 +222,9 @@ def preview(path: Path, resolved: ResolvedTarget, kind: str) -> dict[str, Any]:
     row, name = kinds.find(kind), shown["request"]["name"] if target.provisioner else ""
     base = target.traits.storage if row.uses_storage else ""
     storage = url_of_run(base, path.name, 0.0) if base else ""
-    job = Job(where, 1, Path.cwd(), command=(*row.command, *storage_options(storage, name)), storage=storage)
+    job = Job(
+        where, 1, Path.cwd(), command=(*row.command, *storage_options(storage, name, takeover=False)), storage=storage
+    )
     rendered = target.render(job, () if target.provisioner else None)
     files = {str(path): text for path, text in rendered.files.items()}
     return shown | {"argv": list(rendered.argv), "env": rendered.env, "cwd": str(rendered.cwd), "files": files}

@@ -84,7 +84,10 @@ def read(run: RunDir) -> RunState:
         raise UserError(
             f"{run.journal} tells nothing", "this run cannot be taken up; start it again under another name"
         )
-    return fold(events)
+    state = fold(events)
+    if state.handle and "run_dir" in state.handle:  # the directory may have been moved, or fetched from another machine
+        state = replace(state, handle=state.handle | {"run_dir": str(run.path.resolve())})
+    return state
 
 
 def fold(events: Iterable[Record]) -> RunState:

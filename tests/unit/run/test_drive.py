@@ -3,6 +3,7 @@
 import fcntl
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from podwright.errors import UserError
 from podwright.run import drive, journal
 from podwright.run.decide import Act
 from podwright.rundir import RunDir, write_json
-from podwright.storage import inputs
+from podwright.storage import inputs, open_storage
 from podwright.targets.base import (
     HostAddress,
     Job,
@@ -226,5 +227,69 @@ def test_the_claim_holds_the_name_of_the_allocation(
     url = run.storage_url
     assert provided.jobs[0].argv("py", "/run") == (
         *("py", "-m", "podwright.train", "/run", "--attempt", "1"),
-        *("--storage", url, "--allocation", "pw-r-1", "--takeover"),
+        *("--storage", url, "--allocation", "pw-r-1"),
     )
+
+
+def ended(one: drive.Driver, silent: Silent) -> None:
+    """End the attempt under way, and start the next one."""
+    silent.answers, silent.process = True, Process.ENDED
+    while one.step() is not Act.RELEASE:
+        pass
+    silent.process = Process.ABSENT
+    while one.step() is not Act.SUBMIT:
+        pass
+
+
+def test_the_storage_of_a_run_is_that_of_its_first_attempt(run: RunDir, silent: Silent, tmp_path: Path) -> None:
+    warnings: list[str] = []
+    one = drive.Driver(run, lambda *_: None, warnings.append)
+    one.submit()
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
+    ended(one, silent)
+    assert [job.storage for job in silent.jobs] == ["", ""] and not run.storage_url
+    assert any("started without a storage, and its checkpoints stay in" in warning for warning in warnings)
+
+
+def test_a_run_stays_in_its_storage_and_a_later_attempt_may_take_it_over(
+    run: RunDir, silent: Silent, tmp_path: Path
+) -> None:
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
+    one = launcher(run)
+    one.submit()
+    silent.traits = replace(silent.traits, storage="")
+    ended(one, silent)
+    first, second = (job.argv("py", "/run") for job in silent.jobs)
+    assert first[-2:] == ("--storage", run.storage_url)
+    assert second[-3:] == ("--storage", run.storage_url, "--takeover")
+
+
+def continued_elsewhere(run: RunDir) -> None:
+    storage = open_storage(run.storage_url)
+    storage.write("run/journal.jsonl", run.journal.read_bytes() + b'{"event": "taken over", "time": 1.0}\n')
+
+
+def test_an_ending_is_written_down_when_another_machine_has_gone_on(
+    run: RunDir, silent: Silent, tmp_path: Path
+) -> None:
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
+    one = launcher(run)
+    one.submit()
+    continued_elsewhere(run)
+    silent.process = Process.ENDED
+    assert one.step() is Act.END and events(run)[-1] == "ended"
+
+
+def test_nothing_is_created_when_another_machine_has_gone_on(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provided = Provided(str(tmp_path / "kept"))
+    created: list[Request] = []
+    provided.provisioner.create = created.append
+    monkeypatch.setattr(targets, "of_handle", lambda _: provided)
+    monkeypatch.setattr(targets, "current", lambda *_: provided.identity)
+    write_json(run.storage, {"url": str(tmp_path / "kept" / "r-00000001")})
+    continued_elsewhere(run)
+    with pytest.raises(UserError, match="was continued from another machine"):
+        launcher(run).step()
+    assert not created
