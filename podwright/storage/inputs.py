@@ -30,14 +30,14 @@ def upload(run: RunDir, recipe: Record, cwd: Path, storage: Storage) -> dict[str
     of the first time; the file of a reward may be corrected between attempts.
     """
     before = _listed(run)
-    found = dict(before or {})
+    uploaded = dict(before or {})
     if before is None:
-        found = {key: _put(storage, path, _files(path), path.name) for key, path in _named(recipe, cwd).items()}
+        uploaded = {key: _put(storage, path, _files(path), path.name) for key, path in _named(recipe, cwd).items()}
     for key, path in _reward_files(recipe, cwd).items():
-        found[key] = f"{_put(storage, path.parent, closure(path), 'rewards')}/{path.name}"
-    if found != before:
-        write_json(run.path / LIST, found)
-    return found
+        uploaded[key] = f"{_put(storage, path.parent, closure(path), 'rewards')}/{path.name}"
+    if uploaded != before:
+        write_json(run.path / LIST, uploaded)
+    return uploaded
 
 
 def localized(run: RunDir, recipe: Record) -> Record:

@@ -119,10 +119,10 @@ def test_the_file_of_a_reward_is_uploaded_with_the_neighbours_that_it_imports(tm
     write_json(run.storage, {"url": url})
     rewards = [{"function": "podwright.train.grpo.reward:check_answer"}, {"function": "mine/right.py:right"}]
     recipe = {"kind": "grpo", "rewards": rewards}
-    found = inputs.upload(run, recipe, tmp_path, open_storage(url))
-    assert list(found) == ["rewards[1]"]
+    uploaded = inputs.upload(run, recipe, tmp_path, open_storage(url))
+    assert list(uploaded) == ["rewards[1]"]
     (mine / "words" / "long.py").write_text("WORDS = 'corrected'\n")
-    assert inputs.upload(run, recipe, tmp_path, open_storage(url)) != found
+    assert inputs.upload(run, recipe, tmp_path, open_storage(url)) != uploaded
     shutil.rmtree(mine)
     first, second = inputs.localized(run, {"kind": "grpo", "rewards": rewards})["rewards"]
     assert first == rewards[0]

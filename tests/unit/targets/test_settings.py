@@ -137,7 +137,7 @@ def test_a_storage_is_a_bucket_or_a_folder_of_any_kind_of_target(file: Path, ent
     assert targets.resolve("a").traits.storage == storage
 
 
-def test_a_kind_that_does_not_use_the_storage_of_a_target_is_told_where_its_checkpoints_stay(
+def test_a_kind_that_does_not_use_the_storage_of_a_target_is_a_warning(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Slurm, "check", lambda _: [])
