@@ -38,7 +38,7 @@ def url_of_run(base: str, name: str, created: float) -> str:
 def name_of_run(url: str) -> str:
     """The name of the run that is kept at `url`."""
     name, separator, tag = url.rstrip("/").rpartition("/")[2].rpartition("-")
-    if not (separator and name and len(tag) == 8 and all(c in "0123456789abcdef" for c in tag)):
+    if not (separator and name.strip(".") and len(tag) == 8 and all(c in "0123456789abcdef" for c in tag)):
         raise UserError(
             f"{url} is not the storage of a run", "give a URL that ends with NAME-TAG, as `podwright list` shows"
         )

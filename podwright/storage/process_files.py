@@ -7,6 +7,7 @@ is enough, and a process that is killed leaves none.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from podwright.rundir import RunDir
@@ -14,6 +15,7 @@ from podwright.storage.base import Storage
 
 PREFIX = "attempts/"
 LARGEST = 256 << 10  # bytes of a file
+_NAME = re.compile(r"attempts/\d+/(exit|stacks|devices|log)(-\d+)?\.(json|txt|csv)")
 
 
 def leave(run: RunDir, storage: Storage, attempt: int, process: int) -> None:
@@ -40,6 +42,8 @@ def bring(run: RunDir, storage: Storage, attempt: int = 0) -> None:
     """What is longer in the storage than in the run directory comes there; `attempt`: 0 for all. StorageFailure as above."""
     for name in storage.names(f"{PREFIX}{attempt}/" if attempt else PREFIX):
         path = run.path / name
+        if not _NAME.fullmatch(name):
+            continue  # put there by somebody else
         if (there := storage.read(name)) is None or (path.exists() and path.stat().st_size >= len(there.data)):
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
