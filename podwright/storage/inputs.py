@@ -10,14 +10,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from podwright.rundir import Record, RunDir, write_json
+from podwright.errors import UserError
+from podwright.rundir import Record, RunDir, is_below, write_json
 from podwright.storage import open_storage
 from podwright.storage.base import Storage
 from podwright.storage.imported_files import closure
 
 PREFIX = "inputs/"
 LIST = "inputs.json"  # in the run directory: key of the recipe -> name in the storage
-_SECTIONS = ("model", "data", "aligner", "encoders")
+_SECTIONS = ("model", "data", "aligner", "encoders", "text_encoder")
 _IN_PLACE = (("pretrain", "data.source"),)  # read from the storage a piece at a time; everything else is copied first
 _REWARD = re.compile(r"rewards\[(\d+)\]")
 _PIECE = 1 << 22
@@ -31,10 +32,13 @@ def upload(run: RunDir, recipe: Record, cwd: Path, storage: Storage) -> dict[str
     """
     before = _listed(run)
     uploaded = dict(before or {})
-    if before is None:
-        uploaded = {key: _put(storage, path, _files(path), path.name) for key, path in _named(recipe, cwd).items()}
-    for key, path in _reward_files(recipe, cwd).items():
-        uploaded[key] = f"{_put(storage, path.parent, closure(path), 'rewards')}/{path.name}"
+    paths = {key: cwd / Path(value).expanduser() for key, value in named(recipe).items()}
+    for key, path in paths.items():
+        if _REWARD.fullmatch(key):
+            if path.is_file():
+                uploaded[key] = f"{_put(storage, path.parent, closure(path), 'rewards')}/{path.name}"
+        elif before is None and path.exists():
+            uploaded[key] = _put(storage, path, _files(path), path.name)
     if uploaded != before:
         write_json(run.path / LIST, uploaded)
     return uploaded
@@ -69,23 +73,22 @@ def _listed(run: RunDir) -> dict[str, str] | None:
     return names
 
 
-def _named(recipe: Record, cwd: Path) -> dict[str, Path]:
-    """By key of the recipe, the files and folders of this machine."""
+def named(recipe: Record) -> dict[str, str]:
+    """By key of the recipe, every value that may name a file or folder of the machine where the run was started."""
     values = {
         f"{section}.{field}": value
         for section in _SECTIONS
         for field, value in (recipe.get(section) or {}).items()
         if isinstance(value, str) and value and (field == "source" or field.endswith("_weights"))
     }
-    paths = {key: cwd / Path(value).expanduser() for key, value in values.items() if "://" not in value}
-    return {key: path for key, path in paths.items() if path.exists()}
-
-
-def _reward_files(recipe: Record, cwd: Path) -> dict[str, Path]:
-    """By key of the recipe, the files of this machine that hold its rewards."""
     places = [reward["function"].rpartition(":")[0] for reward in recipe.get("rewards") or ()]
-    paths = {f"rewards[{n}]": cwd / Path(place).expanduser() for n, place in enumerate(places) if place.endswith(".py")}
-    return {key: path for key, path in paths.items() if path.is_file()}
+    values |= {f"rewards[{n}]": place for n, place in enumerate(places) if place.endswith(".py")}
+    return {key: value for key, value in values.items() if "://" not in value}
+
+
+def uploaded_keys(run: RunDir) -> set[str]:
+    """The keys of the recipe of which the storage has a copy."""
+    return set(_listed(run) or ())
 
 
 def _files(path: Path) -> list[Path]:
@@ -109,6 +112,8 @@ def _put(storage: Storage, path: Path, files: list[Path], title: str) -> str:
 def _copy(storage: Storage, name: str, root: Path) -> Path:
     """On this machine, made once: several processes may come together, and each may be killed."""
     target = root / name
+    if not (name.startswith(PREFIX) and is_below(name)):
+        raise UserError(f"{LIST} of {root} names {name}, which is no input", "start the run again under another name")
     if target.exists():
         return target
     listed = storage.read(f"{name.rpartition('/')[0]}.json")
@@ -117,6 +122,8 @@ def _copy(storage: Storage, name: str, root: Path) -> Path:
     entry: dict[str, Any] = json.loads(listed.data)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     for file in entry["files"]:
+        if not is_below(file):
+            raise UserError(f"{storage.url}/{name} holds the file {file}, which is outside of it", "delete that object")
         storage.download(f"{name}/{file}" if entry["folder"] else name, part / file if entry["folder"] else part)
     try:
         part.rename(target)
