@@ -23,7 +23,7 @@ from podwright import targets
 from podwright.errors import UserError
 from podwright.recipe import kinds
 from podwright.run import journal
-from podwright.run.act import ACTS, Carrier
+from podwright.run.act import ACTS, Carrier, storage_options
 from podwright.run.decide import Act, Observed, next_action, outlived, past, settled
 from podwright.run.finish import Mirror
 from podwright.run.interrupts import Interrupts
@@ -31,6 +31,7 @@ from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase, Phase
 from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir
+from podwright.storage import url_of_run
 from podwright.targets import ResolvedTarget
 from podwright.targets.base import GONE, AllocationState, HostAddress, Job, Polled, Process, Target
 from podwright.targets.polling import Poller
@@ -242,7 +243,11 @@ def preview(path: Path, resolved: ResolvedTarget, kind: str) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     if target.provisioner:
         shown["request"] = asdict(target.provisioner.describe_request(where, 0.0, 1, ()))
-    job = Job(where, 1, Path.cwd(), command=kinds.find(kind).command)
+    row, name = kinds.find(kind), shown["request"]["name"] if target.provisioner else ""
+    base = target.traits.storage if row.uses_storage else ""
+    storage = url_of_run(base, path.name, 0.0) if base else ""
+    words = (*row.command, *storage_options(storage, name, takeover=False))
+    job = Job(where, 1, Path.cwd(), command=words, storage=storage)
     num_hosts = resolved.slice.num_hosts if resolved.slice else 1
     names = [f"HOST-{n}" for n in range(num_hosts)]  # those of the machines are known when they exist
     hosts = tuple(HostAddress(name, name) for name in names) if target.provisioner else None

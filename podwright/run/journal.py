@@ -85,7 +85,10 @@ def read(run: RunDir) -> RunState:
         raise UserError(
             f"{run.journal} is empty: the state of the run is lost", "start the run again under another name"
         )
-    return fold(events)
+    state = fold(events)
+    if state.handle and "run_dir" in state.handle:  # the directory may have been moved, or fetched from another machine
+        state = replace(state, handle=state.handle | {"run_dir": str(run.path.resolve())})
+    return state
 
 
 def fold(events: Iterable[Record]) -> RunState:
@@ -176,6 +179,7 @@ def _unanswered(state: RunState, event: Record) -> RunState:
 _FOLDS = {
     "submitting": _submitting,
     "submitted": lambda s, e: replace(s, handle=e["handle"], capacity=Capacity()),
+    "moved": lambda s, e: replace(s, cwd=e["cwd"]),
     "refreshed": lambda s, e: replace(s, handle=e["handle"]),
     "stopping": lambda s, e: replace(s, stop_wanted=True),
     "stop unanswered": _unanswered,

@@ -42,6 +42,7 @@ BUDGETS = {Budget.NONE: 0, Budget.FAILURE: 0, Budget.PREEMPTION: 100, Budget.BOO
 # (phase, event) -> phase. An event that is not in the table changes nothing: two launchers may both write down what they saw.
 TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     (Phase.READY, "submitting"): Phase.SUBMITTING,
+    (Phase.READY, "moved"): Phase.READY,  # the next attempt starts in another folder
     (Phase.READY, "stopping"): Phase.STOPPING,
     (Phase.READY, "abandoned"): Phase.ENDED,  # no machines could be had, or no attempt can be prepared
     (Phase.SUBMITTING, "submitted"): Phase.RUNNING,

@@ -213,6 +213,7 @@ class Watchdog:
         record = {"ending": str(Ending.STALLED), "step": self._step, "detail": summary, "fix": fix, "time": time.time()}
         with contextlib.suppress(OSError):
             write_json(self._run.exit(attempt, self._rank), record)
+        self._emit.storage.leave(attempt, self._rank)
         os._exit(1)  # the main thread waits for what does not come
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,20 @@ from podwright.run import drive, journal
 from podwright.run.decide import Act
 from podwright.run.session import require_attended
 from podwright.rundir import Ending, RunDir, write_json
-from podwright.targets.base import Job, Polled, Process, Released, Rendered, Stopped, Traits
+from podwright.storage import inputs, open_storage
+from podwright.targets.base import (
+    HostAddress,
+    Job,
+    Polled,
+    Process,
+    Released,
+    Rendered,
+    Request,
+    Stopped,
+    Traits,
+    ready,
+    waiting,
+)
 from tests.unit.run.cloud_simulation import Simulation
 
 
@@ -238,3 +252,124 @@ def test_a_run_whose_machines_only_its_launcher_deletes_is_not_left_alone() -> N
     require_attended("boxes", Traits())
     with pytest.raises(UserError, match="nothing would delete the machines that v6e creates for the run"):
         require_attended("v6e", Traits(zones=("a-1",)))
+
+
+def kept(run: RunDir, folder: Path) -> Path:
+    """`run`, in a storage, as a launcher on a machine without the folder where it was started has it."""
+    write_json(run.storage, {"url": str(folder / "kept" / "r-00000001")})
+    state = journal.read(run)
+    gone = folder / "gone"
+    run.journal.write_text(run.journal.read_text().replace(json.dumps(state.cwd), json.dumps(str(gone))))
+    return gone
+
+
+def test_a_run_whose_inputs_are_in_a_storage_starts_in_the_folder_where_it_is_resumed(
+    run: RunDir, silent: Silent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(run, tmp_path)
+    write_json(run.path / inputs.LIST, {})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    launcher(run).submit()
+    assert events(run) == ["created", "moved", "submitting", "submitted"]
+    assert silent.jobs[0].cwd == tmp_path / "elsewhere" == Path(journal.read(run).cwd)
+
+
+def test_a_run_whose_inputs_are_nowhere_is_refused_with_the_folder_that_has_them(
+    run: RunDir, silent: Silent, tmp_path: Path
+) -> None:
+    gone = kept(run, tmp_path)
+    state = launcher(run).submit()
+    assert state.ending is Ending.BAD_INPUT and "were not uploaded to" in state.detail
+    assert state.fix.startswith(f"type podwright resume there: in {gone}, on the")
+
+
+class Provided(Silent):
+    """Its machines are created for a run, and there at once."""
+
+    def __init__(self, storage: str) -> None:
+        super().__init__()
+        self.traits = Traits(poll_s=0.0, zones=("z",), storage=storage)
+        self.provisioner: Any = SimpleNamespace(
+            describe_request=lambda run_dir, created, number, avoid: Request(f"pw-{run_dir.name}-{number}", "z"),
+            create=lambda request: waiting("Creating"),
+            describe=lambda request: ready((HostAddress("h", "10.0.0.1"),)),
+        )
+
+
+def test_the_claim_holds_the_name_of_the_allocation(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provided = Provided(str(tmp_path / "kept"))
+    monkeypatch.setattr(targets, "of_handle", lambda _: provided)
+    monkeypatch.setattr(targets, "current", lambda *_: provided.identity)
+    launcher(run).submit()
+    url = run.storage_url
+    assert provided.jobs[0].argv("py", "/run") == (
+        *("py", "-m", "podwright.train", "/run", "--attempt", "1"),
+        *("--storage", url, "--allocation", "pw-r-1"),
+    )
+
+
+def ended(one: drive.Driver, silent: Silent) -> None:
+    """End the attempt under way, and start the next one."""
+    silent.answers, silent.process = True, Process.ENDED
+    while one.step() is not Act.RELEASE:
+        pass
+    silent.process = Process.ABSENT
+    while one.step() is not Act.SUBMIT:
+        pass
+
+
+def test_the_storage_of_a_run_is_that_of_its_first_attempt(run: RunDir, silent: Silent, tmp_path: Path) -> None:
+    warnings: list[str] = []
+    one = drive.Driver(run, lambda *_: None, warnings.append)
+    one.submit()
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
+    ended(one, silent)
+    assert [job.storage for job in silent.jobs] == ["", ""] and not run.storage_url
+    assert any("started without a storage, and its checkpoints stay in" in warning for warning in warnings)
+
+
+def test_a_run_stays_in_its_storage_and_a_later_attempt_may_take_it_over(
+    run: RunDir, silent: Silent, tmp_path: Path
+) -> None:
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
+    one = launcher(run)
+    one.submit()
+    silent.traits = replace(silent.traits, storage="")
+    ended(one, silent)
+    first, second = (job.argv("py", "/run") for job in silent.jobs)
+    assert first[-2:] == ("--storage", run.storage_url)
+    assert second[-3:] == ("--storage", run.storage_url, "--takeover")
+
+
+def continued_elsewhere(run: RunDir) -> None:
+    storage = open_storage(run.storage_url)
+    storage.write("run/journal.jsonl", run.journal.read_bytes() + b'{"event": "taken over", "time": 1.0}\n')
+
+
+def test_an_ending_is_written_down_when_another_machine_has_gone_on(
+    run: RunDir, silent: Silent, tmp_path: Path
+) -> None:
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
+    one = launcher(run)
+    one.submit()
+    continued_elsewhere(run)
+    silent.process = Process.ENDED
+    assert one.step() is Act.END and events(run)[-1] == "ended"
+
+
+def test_nothing_is_created_when_another_machine_has_gone_on(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provided = Provided(str(tmp_path / "kept"))
+    created: list[Request] = []
+    provided.provisioner.create = created.append
+    monkeypatch.setattr(targets, "of_handle", lambda _: provided)
+    monkeypatch.setattr(targets, "current", lambda *_: provided.identity)
+    write_json(run.storage, {"url": str(tmp_path / "kept" / "r-00000001")})
+    continued_elsewhere(run)
+    with pytest.raises(UserError, match="was continued from another machine"):
+        launcher(run).step()
+    assert not created

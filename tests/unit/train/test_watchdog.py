@@ -14,10 +14,12 @@ from typing import Any
 import jax
 import pytest
 
-from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics
+from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics, write_json
+from podwright.storage import open_storage, process_files, records
 from podwright.train.emit import Emitter
 from podwright.train.stragglers import Stragglers, slower
 from podwright.train.watchdog import Patience, Watchdog, standing, summarize
+from tests.bucket import EmulatedBucket
 from tests.unit.train import jax_together, together
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -128,6 +130,29 @@ def test_a_stopped_process_ends_the_run_and_has_its_stacks_written(tmp_path: Pat
     stacks = [run.stacks(1, rank).read_text() for rank in range(2)]
     assert re.search(r"gave no sign for \d+ s \(T \(stopped\)\); where it was when it was continued:", stacks[stopped])
     assert all("together.py" in text and "most recent call first" in text for text in stacks)
+
+
+def test_the_ending_of_a_run_that_hangs_and_its_stacks_are_in_its_storage(
+    tmp_path: Path, bucket: EmulatedBucket
+) -> None:
+    run = RunDir(tmp_path / "run")
+    write_json(run.storage, {"url": f"{bucket.url}/run-00000001"})
+    processes = started(run, "stopped", module=jax_together.__name__)
+    wait_for_steps(run, processes, 10)
+    processes[1].send_signal(signal.SIGSTOP)
+    try:
+        assert processes[0].wait(60) == 1
+    finally:
+        processes[1].kill()
+    for process in processes:
+        process.communicate()
+    elsewhere = RunDir(tmp_path / "elsewhere")
+    records.bring(elsewhere, open_storage(run.storage_url))
+    process_files.bring(elsewhere, open_storage(run.storage_url), 1)
+    assert elsewhere.exit(1).read_bytes() == run.exit(1).read_bytes()
+    assert elsewhere.stacks(1, 0).read_bytes() == run.stacks(1, 0).read_bytes()
+    assert list(read_jsonl(elsewhere.events)) == list(read_jsonl(run.events))
+    assert json.loads(elsewhere.exit(1).read_text())["ending"] == Ending.STALLED
 
 
 def test_a_process_that_is_stopped_and_continued_in_time_goes_on(tmp_path: Path) -> None:
