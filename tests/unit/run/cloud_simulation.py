@@ -305,6 +305,22 @@ class World:
         return AttemptOutcome(ending, "as simulated")
 
 
+class Unmirrored:
+    """In place of finish.Mirror, for a run without storage and trackers."""
+
+    def __init__(self, run: RunDir, warn: Callable[[str], None]):
+        pass
+
+    def __call__(self, last: bool = False) -> None:
+        pass
+
+    def publish(self) -> None:
+        pass
+
+    def bring_ended(self, attempt: int) -> None:
+        pass
+
+
 class Simulation:
     """The world with two launchers at work on the run; one that is killed comes back at its next step."""
 
@@ -316,7 +332,7 @@ class Simulation:
         patch.setattr(journal, "read", lambda _: world.state)
         patch.setattr(drive, "time", clock)
         patch.setattr(polling, "time", clock)
-        patch.setattr(drive, "Mirror", lambda *_: lambda last=False: None)
+        patch.setattr(drive, "Mirror", Unmirrored)
         patch.setattr(act, "outcome", world.outcome)
         patch.setattr(act, "write_report", lambda _: None)
         patch.setattr(targets, "of_handle", lambda _: world)
