@@ -178,6 +178,11 @@ def write_json(path: Path, value: Any) -> None:
         raise
 
 
+def is_below(name: str) -> bool:
+    """Whether the relative path `name`, which another machine gave, stays below the folder that it is joined to."""
+    return bool(name) and all(part not in ("", ".", "..") for part in name.split("/"))
+
+
 def append_jsonl(path: Path, record: Record) -> None:
     """One record, one write: a reader or a kill never sees two records mixed. A line cut short before is left behind."""
     with path.open("ab+") as f:

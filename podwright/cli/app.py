@@ -19,7 +19,7 @@ from podwright.errors import UserError, from_os
 from podwright.rundir import RUNS, RunDir
 
 app = typer.Typer(
-    help="Take an LLM training recipe to a measured, written-up result on the accelerators you have.",
+    help="Train LLMs from recipes on the accelerators you have, and write an evaluated report.",
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -38,7 +38,7 @@ EXPORTED = "projector.safetensors"  # what only an export has
 
 @app.command("list")
 def list_runs(runs: Runs = RUNS, as_json: Json = False) -> None:
-    """All runs and how they stand, oldest first."""
+    """All runs and their status, oldest first."""
     from podwright.run import listing
 
     rows = listing.rows(runs)

@@ -103,6 +103,7 @@ def run(
     from podwright.plan.options import PlanOptions
     from podwright.recipe import load
     from podwright.run import create
+    from podwright.run.session import require_attended
 
     if seeds is not None and (said := [one for one in overrides or [] if one.startswith("seed=")]):
         raise UserError(f"{said[0]} and --seeds {seeds} both say which seed", "leave one of them out")
@@ -133,6 +134,8 @@ def run(
     if seeds and detach and not traits.queues:
         what = f"--detach would start the runs of {len(each)} seeds at once on the devices of {on}"
         raise UserError(what, "leave --detach out, and they run one after another")
+    if detach:
+        require_attended(on, traits)
     if planned.errors and not force:
         _refused(planned, as_json)
     show.problems(planned)
@@ -188,7 +191,7 @@ def _context(cache: Path, jax: str) -> CompileContext:
 
 def _compiles(whether: object, price: float | None, jax: str) -> None:
     if price is not None and not whether:
-        raise UserError(f"--price {price:g} has no time of a run to be multiplied with", "add --compile")
+        raise UserError(f"--price {price:g} needs the time of a run, which only --compile predicts", "add --compile")
     if price is not None and not 0 < price < float("inf"):
         raise UserError(f"--price {price:g} is no price of a chip-hour", "type one such as --price 2.70")
     if jax and not whether:

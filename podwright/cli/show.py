@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -169,6 +170,8 @@ def problems(made: Plan) -> None:
 
 def preview(made: Plan, shown: Row) -> None:
     plan(made)
+    if request := shown.get("request"):
+        print(f"would request {request['name']} in {request['zone']}:\n  {shlex.join(request['argv'])}")
     print(f"would create {shown['run_dir']} and start there, in {shown['cwd']}:")
     print("  " + " ".join([*(f"{k}={v}" for k, v in shown["env"].items()), *shown["argv"]]))
     for path, content in shown["files"].items():

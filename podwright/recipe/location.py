@@ -13,10 +13,19 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from podwright.errors import UserError
+from podwright.storage.base import StorageFailure, cause_of
 
 
 class Unreachable(UserError):
     """A store that cannot be asked from this machine: its package, its credentials or the network are missing."""
+
+
+def storage_failure(error: UserError) -> StorageFailure | None:
+    """What a trainer ends by when a store failed; None of every other error, a missing package among them."""
+    if isinstance(error, StorageFailure):
+        return error
+    cause = cause_of(error) if isinstance(error, Unreachable) else None
+    return StorageFailure.of_parts(error.what, error.fix, cause) if cause else None
 
 
 _GCS = "-e '.[gcs]' in podwright's clone"

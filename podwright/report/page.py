@@ -14,6 +14,7 @@ from podwright.report import kinds, markdown, prediction, readme, records, repro
 from podwright.report.figures import plots, style
 from podwright.report.records import Result
 from podwright.report.result import of_records
+from podwright.run import mirror
 from podwright.rundir import Record, RunDir, write_json
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ LOG_ROWS = 8
 
 def write(run: RunDir, readme_file: Path | None = None) -> Result:
     """Write the report of `run` into its directory and return result.json; with `readme_file`, extend that README too."""
+    mirror.look(run)  # what is here is reported if the storage cannot be read
     read = records.read(run)
     result = of_records(run, read)
     drawn = plots.plots(read, result)

@@ -6,16 +6,18 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from podwright.errors import UserError
+from podwright.errors import UserError, from_os
 from podwright.recipe import kinds
 from podwright.run import journal
 from podwright.run.allocations import avoided
-from podwright.run.decide import Act
+from podwright.run.decide import Act, machines_away
 from podwright.run.finish import Mirror, write_report
 from podwright.run.journal import RunState
-from podwright.run.mirror import bring, keep_in
+from podwright.run.mirror import keep_in
 from podwright.run.states import AllocationPhase
 from podwright.rundir import Ending, RunDir, recipe_of
+from podwright.storage import inputs
+from podwright.storage.base import StorageFailure
 from podwright.targets.base import (
     Allocation,
     AllocationState,
@@ -27,8 +29,6 @@ from podwright.targets.base import (
 )
 from podwright.watch.diagnose import AttemptOutcome, outcome
 
-EXCLUDE_AFTER = 2  # failures on a host
-
 
 class Carrier:
     """Carries out acts on one run; called under its launcher lock."""
@@ -39,16 +39,23 @@ class Carrier:
         self._warn = warn
 
     def request(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+        try:
+            self._job(target, state)
+        except (UserError, OSError) as e:  # before anything costs
+            self._journal("abandoned", state, **asdict(_not_startable(e)))
+            return
         provisioner, number = _provisioner(target), state.allocation.number + 1 if state.allocation else 1
         avoid = avoided(state.capacity, journal.now())
         request = provisioner.describe_request(self._run.path.resolve(), state.created, number, avoid)
         self._allocation("requested", number, request=asdict(request), target=target.identity)
+        self._mirror.publish()
         self._refused_at_once(number, provisioner.create(request))
 
     def create(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
         record = state.allocation
         assert record
         self._allocation("requested", record.number, request=asdict(record.request), target=record.target)
+        self._mirror.publish()
         self._refused_at_once(record.number, _provisioner(target).create(record.request))
 
     def allocated(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
@@ -68,6 +75,7 @@ class Carrier:
     def delete(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
         assert state.allocation
         self._allocation("deleting", state.allocation.number)
+        self._mirror.publish()
         _provisioner(target).delete(state.allocation.request)
 
     def gone(self, _: Target, state: RunState, __: Polled, ___: Allocation) -> None:
@@ -76,11 +84,22 @@ class Carrier:
 
     def submit(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
         record = state.allocation if target.provisioner else None
-        job = self._job(target, state)
-        rendered = target.render(job, record.hosts if record else None)
+        try:
+            job = self._job(target, state)
+            rendered = target.render(job, record.hosts if record else None)
+        except (UserError, OSError) as e:
+            self._journal("abandoned", state, **asdict(_not_startable(e)))
+            return
+        if journal.read(self._run).stop_wanted:
+            return  # preparing the job may take minutes
         number = record.number if record else 0
         journal.append(self._run, "submitting", attempt=job.attempt, handle=rendered.handle, on_allocation=number)
-        handle = target.submit(rendered)
+        self._mirror.publish()
+        try:
+            handle = target.submit(rendered)
+        except (UserError, OSError) as e:
+            journal.append(self._run, "ended", attempt=job.attempt, **asdict(_not_startable(e)))
+            return
         journal.append(self._run, "submitted", attempt=job.attempt, handle=handle)
 
     def adopt(self, _: Target, state: RunState, polled: Polled, __: Allocation) -> None:
@@ -103,7 +122,7 @@ class Carrier:
     def end(self, _: Target, state: RunState, polled: Polled, __: Allocation) -> None:
         if state.attempt > state.ended_attempt:
             polled = _as_the_cloud_tells(state, polled)
-            bring(self._run)
+            self._mirror.bring_ended(state.attempt)
             ended = outcome(self._run, state.attempt, polled, state.stop_wanted)
             blamed = _names_a_host(ended.ending)
             hosts = list(polled.failed_hosts) if blamed else []
@@ -132,23 +151,44 @@ class Carrier:
         self._journal("reported", state, error=error)
 
     def _job(self, target: Target, state: RunState) -> Job:
-        cwd = Path(state.cwd)
-        if not cwd.is_dir():
-            raise UserError(
-                f"{cwd}, where run {self._run.name} was started, is gone",
-                "bring it back: the recipe's paths start there",
-            )
-        failing = sorted(host for host, count in state.host_failures.items() if count >= EXCLUDE_AFTER)
+        cwd = self._folder_to_start_in(state)
+        failing = sorted(host for host, count in state.host_failures.items() if count >= journal.FAILURES_OF_HOST)
         exclude = tuple(failing) if target.traits.excludes_hosts else ()
         run_dir = self._run.path.resolve()
         kind = kinds.find(recipe_of(self._run)["kind"])
-        storage = ""
-        if kind.uses_storage and (base := target.traits.storage):
-            storage = keep_in(self._run, base, state.created, cwd)
-        # An attempt is submitted when the one before has ended and its machines, if they were lost, are gone.
-        words = ("--storage", "{storage}", "--takeover") if storage else ()
-        command = (*kind.command, *words)
+        storage = self._storage_of(target, state, cwd) if kind.uses_storage else ""
+        allocation = state.allocation.request.name if target.provisioner and state.allocation else ""
+        takeover = state.attempt > 0 and (state.released or machines_away(state))
+        command = (*kind.command, *storage_options(storage, allocation, takeover))
         return Job(run_dir, state.attempt + 1, cwd, state.created, command=command, storage=storage, exclude=exclude)
+
+    def _storage_of(self, target: Target, state: RunState, cwd: Path) -> str:
+        """The URL at which the run is kept, or "": as it was when its first attempt started, since its checkpoints are there."""
+        base = target.traits.storage
+        if self._run.storage_url or (base and not state.attempt):
+            return keep_in(self._run, base, state.created, cwd)
+        if base:
+            what = f"run {self._run.name} started without a storage, and its checkpoints stay in {self._run.path}"
+            self._mirror.warn_once(f"{what}: storage={base} of target {state.target} is for new runs")
+        return ""
+
+    def _folder_to_start_in(self, state: RunState) -> Path:
+        """Where relative paths of the recipe start. On another machine than the one that started the run, and with its inputs
+        in a storage, any folder will do: the one in which `resume` was typed."""
+        cwd = Path(state.cwd)
+        if cwd.is_dir():
+            return cwd
+        if not self._run.storage_url:
+            fix = "bring it back: the recipe's paths start there"
+            raise UserError(f"{cwd}, where run {self._run.name} was started, is gone", fix)
+        if not (self._run.path / inputs.LIST).exists():
+            what = (
+                f"the files that the recipe of run {self._run.name} names were not uploaded to {self._run.storage_url}"
+            )
+            raise UserError(what, f"type podwright resume there: in {cwd}, on the machine where the run was started")
+        cwd = Path.cwd()
+        self._journal("moved", state, cwd=str(cwd))
+        return cwd
 
     def _journal(self, event: str, state: RunState, **fields: object) -> None:
         journal.append(self._run, event, attempt=state.attempt, **fields)
@@ -160,6 +200,15 @@ class Carrier:
         if cloud.state is AllocationState.REFUSED:
             fields = {"scope": cloud.scope, "reason": cloud.reason, "ending": cloud.ending}
             self._allocation("refused", number, **fields)
+
+
+def storage_options(storage: str, allocation: str, takeover: bool) -> tuple[str, ...]:
+    """Of the trainer, for a run that is kept at the URL `storage`: "" for its directory. `allocation`: its name, if it has one.
+    `takeover`: nothing of an earlier attempt is left that could still write there."""
+    if not storage:
+        return ()
+    named = ("--allocation", allocation) if allocation else ()
+    return "--storage", "{storage}", *named, *(("--takeover",) if takeover else ())
 
 
 def _provisioner(target: Target) -> Provisioner:
@@ -181,6 +230,16 @@ def _as_the_cloud_tells(state: RunState, polled: Polled) -> Polled:
 def _names_a_host(ending: Ending) -> bool:
     """Whether the host on which a process failed first may be the cause."""
     return ending in (Ending.CRASHED, Ending.UNKNOWN, Ending.STALLED, Ending.NODE_LOST)
+
+
+def _not_startable(fault: UserError | OSError) -> AttemptOutcome:
+    """What a run ends with whose next attempt cannot be prepared or submitted."""
+    if isinstance(fault, StorageFailure):
+        return AttemptOutcome(Ending.STORAGE_UNREACHABLE, fault.what, fault.fix)
+    known = fault if isinstance(fault, UserError) else from_os(fault)
+    if known is None:
+        return AttemptOutcome(Ending.CRASHED, f"the attempt could not be submitted ({fault})")
+    return AttemptOutcome(Ending.BAD_INPUT, known.what, known.fix)
 
 
 def _no_machines(state: RunState) -> AttemptOutcome:

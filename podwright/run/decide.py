@@ -10,6 +10,8 @@ from podwright.run.journal import RunState, budget_of
 from podwright.run.states import BUDGETS, AllocationPhase, Budget, Phase
 from podwright.targets.base import GONE, Allocation, AllocationState, Process, Traits
 
+MOST_UNANSWERED = 10  # calls in a row to hosts, about a quarter of an hour; after that their machines are deleted
+
 
 class Act(enum.Enum):
     WAIT = "wait"
@@ -100,10 +102,17 @@ def _alive(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
     if state.phase is not Phase.STOPPING:
         return Act.WAIT
     if not due(state.calls, state.called, now):
-        return Act.WAIT
+        return _delete_silent(state, seen)
     if not state.signalled:
         return Act.SIGNAL
     return Act.KILL if seen.stopping_s > traits.grace_s else Act.WAIT
+
+
+def _delete_silent(state: RunState, seen: Observed) -> Act:
+    """Delete machines whose hosts have not answered for long although the cloud says that they are ready. Comes only after
+    a call of just now: this machine may have been without a network all the while."""
+    silent = state.calls >= MOST_UNANSWERED and seen.allocation.state is AllocationState.READY
+    return Act.DELETE if silent else Act.WAIT
 
 
 def _start(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
@@ -157,7 +166,7 @@ def _may_still_appear(state: RunState, process: Process, traits: Traits, now: fl
 
 def _after_the_end(state: RunState, seen: Observed, now: float) -> Act:
     if not state.released and not machines_away(state):
-        return Act.RELEASE if due(state.calls, state.called, now) else Act.WAIT
+        return Act.RELEASE if due(state.calls, state.called, now) else _delete_silent(state, seen)
     if retries(state):
         return Act.RETRY
     record = state.allocation
@@ -172,6 +181,11 @@ def _after_the_end(state: RunState, seen: Observed, now: float) -> Act:
 def settled(state: RunState) -> bool:
     """Whether nothing is left to find out about the attempts so far."""
     return state.phase is Phase.READY or (state.phase is Phase.ENDED and (state.released or machines_away(state)))
+
+
+def past(state: RunState) -> bool:
+    """Whether the newest attempt has ended and holds nothing any more: its target need not be asked."""
+    return state.attempt == state.ended_attempt and (state.released or machines_away(state))
 
 
 def machines_away(state: RunState) -> bool:

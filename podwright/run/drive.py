@@ -8,26 +8,32 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
+import os
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
+
+import psutil
 
 from podwright import targets
 from podwright.errors import UserError
 from podwright.recipe import kinds
 from podwright.run import journal
-from podwright.run.act import ACTS, Carrier
-from podwright.run.decide import Act, Observed, next_action, outlived, settled
+from podwright.run.act import ACTS, Carrier, storage_options
+from podwright.run.decide import Act, Observed, next_action, outlived, past, settled
 from podwright.run.finish import Mirror
 from podwright.run.interrupts import Interrupts
 from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase, Phase
 from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir
+from podwright.storage import url_of_run
 from podwright.targets import ResolvedTarget
-from podwright.targets.base import GONE, AllocationState, Job, Polled, Process, Target
+from podwright.targets.base import GONE, AllocationState, HostAddress, Job, Polled, Process, Target
 from podwright.targets.polling import Poller
 
 TICK_S = 0.5  # between two looks at the journal and at what the trainer has written
@@ -70,7 +76,9 @@ class Driver:
             cloud = self._poller(record.target).describe(record.request)
         unchanged_s = self._unchanged_s(state, cloud.state)
         polled = Polled(Process.ABSENT)
-        if state.handle:
+        if state.handle and past(state):
+            polled = Polled(Process.ENDED)
+        elif state.handle:
             away = outlived(state, self._poller(state.handle).target.traits, unchanged_s)
             polled = Polled(Process.ENDED) if away else self._poller(state.handle).poll(state.handle)
         changed = polled.handle is not None and polled.handle != state.handle
@@ -92,7 +100,8 @@ class Driver:
                 ACTS[act](self._carrier, target, look.state, look.polled, look.seen.allocation)
                 self._cloud = None
                 for poller in self._pollers.values():
-                    poller.forget()
+                    if poller.target is target:
+                        poller.forget()
         return act
 
     def follow(self, interrupts: Interrupts | None = None) -> RunState:
@@ -103,7 +112,7 @@ class Driver:
                 ask_to_stop(self.run)
             act = self.step()
             self._observe(journal.read(self.run), self._waiting)
-            if act in (Act.WAIT, Act.SIGNAL, Act.KILL):
+            if act in (Act.WAIT, Act.SIGNAL, Act.KILL, Act.REFRESH):
                 self._mirror()
                 time.sleep(TICK_S)
         return journal.read(self.run)
@@ -115,7 +124,7 @@ class Driver:
             state = look.state
             if settled(state) and look.polled.process is not Process.RUNNING:
                 return state
-            if self.step() is Act.WAIT:
+            if self.step() in (Act.WAIT, Act.REFRESH):
                 self._observe(state, self._waiting)
                 time.sleep(TICK_S)
 
@@ -168,18 +177,24 @@ class Driver:
     @contextlib.contextmanager
     def _lock(self) -> Iterator[bool]:
         """Whether this launcher may act now. Raises UserError when another one has kept the run for too long."""
-        with self.run.launcher_lock.open("w") as f:
+        with self.run.launcher_lock.open("a+") as f:
             try:
                 fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._wait_for_lock()
+                self._wait_for_lock(f)
                 yield False
                 return
             self._locked_out = None
+            f.truncate(0)
+            print(json.dumps({"host": socket.gethostname(), "pid": os.getpid()}), file=f, flush=True)
             yield True
 
-    def _wait_for_lock(self) -> None:
-        """A holder that writes to the journal is at work: only one that writes nothing for long is in the way."""
+    def _wait_for_lock(self, lock: TextIO) -> None:
+        """A holder on this machine that lives is at work, perhaps for minutes; so is one that writes to the journal."""
+        if (pid := _holder(lock)) and psutil.pid_exists(pid):
+            self._waiting = f"Busy: another podwright (process {pid}) is at work on the run"
+            self._locked_out = None
+            return
         written = self.run.journal.stat().st_size
         if self._locked_out is None or self._locked_out[1] != written:
             self._locked_out = time.monotonic(), written
@@ -188,6 +203,16 @@ class Driver:
                 f"another podwright has been busy with run {self.run.name} for {LOCK_WAIT_S:.0f} s",
                 "wait for it, or end the process that holds launcher.lock",
             )
+
+
+def _holder(lock: TextIO) -> int:
+    """The process on this machine that wrote itself into the launcher lock; 0 for none or one on another machine."""
+    lock.seek(0)
+    try:
+        holder = json.loads(lock.read())
+        return int(holder["pid"]) if holder["host"] == socket.gethostname() else 0
+    except (ValueError, KeyError, TypeError):
+        return 0
 
 
 def ask_to_stop(run: RunDir) -> None:
@@ -218,7 +243,14 @@ def preview(path: Path, resolved: ResolvedTarget, kind: str) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     if target.provisioner:
         shown["request"] = asdict(target.provisioner.describe_request(where, 0.0, 1, ()))
-    job = Job(where, 1, Path.cwd(), command=kinds.find(kind).command)
-    rendered = target.render(job, () if target.provisioner else None)
+    row, name = kinds.find(kind), shown["request"]["name"] if target.provisioner else ""
+    base = target.traits.storage if row.uses_storage else ""
+    storage = url_of_run(base, path.name, 0.0) if base else ""
+    words = (*row.command, *storage_options(storage, name, takeover=False))
+    job = Job(where, 1, Path.cwd(), command=words, storage=storage)
+    num_hosts = resolved.slice.num_hosts if resolved.slice else 1
+    names = [f"HOST-{n}" for n in range(num_hosts)]  # those of the machines are known when they exist
+    hosts = tuple(HostAddress(name, name) for name in names) if target.provisioner else None
+    rendered = target.render(job, hosts)
     files = {str(path): text for path, text in rendered.files.items()}
     return shown | {"argv": list(rendered.argv), "env": rendered.env, "cwd": str(rendered.cwd), "files": files}

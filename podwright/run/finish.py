@@ -6,10 +6,11 @@ import json
 import time
 from collections.abc import Callable
 
-from podwright.run.mirror import bring
+from podwright.run.mirror import DrivenElsewhere, KeptRun, observes
 from podwright.rundir import RunDir
 
 MIRROR_EVERY_S = 5.0
+AFTER_A_FAILURE_S = 30.0
 
 
 class Mirror:
@@ -19,22 +20,38 @@ class Mirror:
     def __init__(self, run: RunDir, warn: Callable[[str], None]):
         self._run = run
         self._warn = warn
+        self._kept = KeptRun(run)
         self._trackers = json.loads(run.recipe.read_text()).get("trackers", [])
         self._next = 0.0
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
     def __call__(self, last: bool = False) -> None:
+        """DrivenElsewhere when another machine has gone on with the run."""
         if not last and time.monotonic() < self._next:
             return
-        trouble = bring(self._run)
-        for warning in [
-            *([trouble] if trouble else []),
-            *(_mirror(self._run, self._trackers) if self._trackers else []),
-        ]:
-            if warning not in self._said:
-                self._said.add(warning)
-                self._warn(warning)
-        self._next = time.monotonic() + MIRROR_EVERY_S
+        failure = self._kept.bring()
+        self.warn_once(failure)
+        if self._trackers and not observes(self._run):  # a tracker gets a run from the machine that drives it
+            for warning in _mirror(self._run, self._trackers):
+                self.warn_once(warning)
+        self._next = time.monotonic() + (AFTER_A_FAILURE_S if failure else MIRROR_EVERY_S)
+
+    def bring_ended(self, attempt: int) -> None:
+        """Bring what an attempt that has ended left in the storage, before its ending is judged."""
+        try:
+            self.warn_once(self._kept.bring(attempt))
+        except DrivenElsewhere as e:  # the ending is written down all the same; the next act on machines is refused
+            self.warn_once(f"{e.what}; {e.fix}")
+
+    def publish(self) -> None:
+        """Put the journal into the storage before something is created or deleted by it. DrivenElsewhere when another machine has
+        gone on with the run; a storage that cannot be reached is only a warning, since machines must be deleted all the same."""
+        self.warn_once(self._kept.publish())
+
+    def warn_once(self, warning: str) -> None:
+        if warning and warning not in self._warned:
+            self._warned.add(warning)
+            self._warn(warning)
 
 
 def _mirror(run: RunDir, trackers: list[str]) -> list[str]:
@@ -47,8 +64,7 @@ def _mirror(run: RunDir, trackers: list[str]) -> list[str]:
 
 
 def write_report(run: RunDir) -> str | None:
-    """Write the report on all that is in the run's storage; what went wrong, or None."""
-    bring(run)  # what stands in the way is said by the mirror
+    """Write the report; what went wrong, or None."""
     try:
         from podwright.report import page
 

@@ -14,6 +14,7 @@ from podwright.run.allocations import AllocationRecord, Capacity
 from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, Budget, Phase
 from podwright.rundir import Ending, Record, RunDir, append_jsonl, read_jsonl
 
+FAILURES_OF_HOST = 2  # after which no further attempt uses it
 SHORT_ATTEMPT_S = 600.0  # attempts that end sooner, one after another, are started again after longer and longer
 
 
@@ -82,9 +83,12 @@ def read(run: RunDir) -> RunState:
     events = list(read_jsonl(run.journal))
     if not events:
         raise UserError(
-            f"{run.journal} tells nothing", "this run cannot be taken up; start it again under another name"
+            f"{run.journal} is empty: the state of the run is lost", "start the run again under another name"
         )
-    return fold(events)
+    state = fold(events)
+    if state.handle and "run_dir" in state.handle:  # the directory may have been moved, or fetched from another machine
+        state = replace(state, handle=state.handle | {"run_dir": str(run.path.resolve())})
+    return state
 
 
 def fold(events: Iterable[Record]) -> RunState:
@@ -112,7 +116,7 @@ def fold_into(state: RunState, event: Record) -> RunState:
     if event.get("attempt", state.attempt) != state.attempt + (name == "submitting"):
         return state  # about an attempt that another launcher has gone past
     phase = TRANSITIONS.get((state.phase, name))
-    if phase is None:
+    if phase is None or (name == "retrying" and state.stop_wanted):
         return state
     if phase is not state.phase:
         state = replace(state, phase=phase, since=event["time"], calls=0, called=0.0, reason="")
@@ -134,17 +138,20 @@ def _submitting(state: RunState, event: Record) -> RunState:
 def _ended(state: RunState, event: Record) -> RunState:
     ending = Ending(event["ending"])
     kind = budget_of(ending, event.get("bootstrap", False))
-    hosts = event.get("failed_hosts", ())
+    failures = dict(state.host_failures)
+    for host in event.get("failed_hosts", ()):
+        failures[host] = failures.get(host, 0) + 1
+    failing = any(failures[host] >= FAILURES_OF_HOST for host in event.get("failed_hosts", ()))
     started = state.attempt > state.ended_attempt
     short = started and 0 <= event["time"] - state.submitted < SHORT_ATTEMPT_S
     allocation = state.allocation
     used = allocation is not None and allocation.number == state.attempt_allocation
-    if allocation and used and started and (hosts or kind in (Budget.PREEMPTION, Budget.BOOTSTRAP)):
+    if allocation and used and started and (failing or kind in (Budget.PREEMPTION, Budget.BOOTSTRAP)):
         allocation = replace(allocation, at_fault=True)
     return replace(
         state,
         allocation=allocation,
-        host_failures={**state.host_failures, **{host: state.host_failures.get(host, 0) + 1 for host in hosts}},
+        host_failures=failures,
         short_attempts=state.short_attempts + 1 if short else 0,
         ending=ending,
         bootstrap=event.get("bootstrap", False),
@@ -172,6 +179,7 @@ def _unanswered(state: RunState, event: Record) -> RunState:
 _FOLDS = {
     "submitting": _submitting,
     "submitted": lambda s, e: replace(s, handle=e["handle"], capacity=Capacity()),
+    "moved": lambda s, e: replace(s, cwd=e["cwd"]),
     "refreshed": lambda s, e: replace(s, handle=e["handle"]),
     "stopping": lambda s, e: replace(s, stop_wanted=True),
     "stop unanswered": _unanswered,

@@ -1,4 +1,4 @@
-"""Find runs and say in one record each how they stand. Reads only: nothing here changes a run."""
+"""Find runs and give the status of each as one record. Reads only: nothing here changes a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from podwright.run.decide import Observed
 from podwright.run.journal import RunState
 from podwright.run.states import ENDINGS, AllocationPhase, Phase, advice
 from podwright.run.waiting import reason
-from podwright.rundir import RunDir, read_jsonl, recipe_of
+from podwright.rundir import Ending, RunDir, read_jsonl, recipe_of
 from podwright.targets.base import Process
 from podwright.targets.polling import Poller
 from podwright.watch import logs
@@ -63,12 +63,15 @@ def find(runs: Path, name: str, or_log: bool = False) -> RunDir:
 
 
 def log(run: RunDir, follow: bool, process: int = 0) -> Iterator[str]:
-    """The log of a process of the newest attempt in pieces; with `follow`, until it has ended."""
+    """The log of a process of the newest attempt in pieces; with `follow`, until it has ended. Of a run that is only observed, what
+    the process left in the storage when it ended."""
     state = journal.read(run)
     if not state.handle:
         raise UserError(
             f"run {run.name} has no log: nothing was started yet", f"`podwright resume {run.typed}` starts it"
         )
+    if mirror.observes(run):
+        return iter([run.log_since(state.attempt, 0, process)[0]])
     return logs.read(targets.of_handle(state.handle), state.handle, follow, process)
 
 
@@ -102,6 +105,9 @@ def _row_or_fault(run: RunDir) -> dict[str, Any]:
 
 def row(run: RunDir) -> dict[str, Any]:
     state = journal.read(run)
+    if not state.reported:
+        mirror.look(run)  # what stands in the way does not matter here: the rest is shown
+        state = journal.read(run)
     recipe = recipe_of(run)
     standing = _standing(run, state)  # first: asking brings what is new from hosts that share no disk
     progress = Progress(run, recipe)
@@ -138,8 +144,25 @@ def _machines(state: RunState, record: AllocationRecord) -> str:
 
 
 def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
-    """State and ending; of a trainer that died while nobody followed it, as the next launcher will find it."""
-    ending, detail, fix = state.ending, state.detail, state.fix
+    """State and ending. A run that is only observed is as its journal says: its machines are another launcher's affair."""
+    phase, ending, detail, fix = _by_the_journal(state) if mirror.observes(run) else _now(run, state)
+    return {
+        "state": str(phase),
+        "ending": str(ending) if ending else None,
+        "status": ENDINGS[ending].status if ending else str(phase),
+        "detail": detail,
+        "fix": advice(ending, fix, run.typed) if ending else "",
+    }
+
+
+def _by_the_journal(state: RunState) -> tuple[str, Ending | None, str, str]:
+    """Phase, ending, detail and fix."""
+    return state.phase, state.ending, state.detail, state.fix
+
+
+def _now(run: RunDir, state: RunState) -> tuple[str, Ending | None, str, str]:
+    """The same, of a trainer that died while nobody followed it, as the next launcher will find it."""
+    _, ending, detail, fix = _by_the_journal(state)
     phase: str = state.phase
     record = state.allocation
     if state.phase is Phase.READY and record and record.phase is not AllocationPhase.GONE:
@@ -153,10 +176,4 @@ def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
         elif polled.process is not Process.RUNNING:
             seen = outcome(run, state.attempt, polled, state.stop_wanted)
             phase, ending, detail, fix = Phase.ENDED, seen.ending, seen.detail, seen.fix
-    return {
-        "state": str(phase),
-        "ending": str(ending) if ending else None,
-        "status": ENDINGS[ending].status if ending else str(phase),
-        "detail": detail,
-        "fix": advice(ending, fix, run.typed) if ending else "",
-    }
+    return phase, ending, detail, fix

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from typing import TextIO
 
-from podwright.run import drive
+from podwright.errors import UserError
+from podwright.run import drive, journal, mirror
+from podwright.run.finish import Mirror
 from podwright.run.interrupts import Interrupts
 from podwright.run.journal import RunState
+from podwright.run.states import Phase
 from podwright.rundir import Ending, RunDir
+from podwright.targets.base import Traits
 from podwright.watch.live import View, view
 
 _STOP_ON_INTERRUPT = ("follow", "resume")
+
+
+def require_attended(on: str, traits: Traits) -> None:
+    """UserError where a run may not be left alone: machines that are created for it are deleted by its launcher."""
+    if traits.zones:
+        what = f"--detach: nothing would delete the machines that {on} creates for the run when it ends"
+        raise UserError(what, "leave --detach out, and let the command run, for example in tmux")
 
 
 def attend(run: RunDir, verb: str, out: TextIO) -> tuple[bool, bool]:
@@ -31,6 +43,11 @@ def _carry_out(run: RunDir, verb: str, looking: View, interrupts: Interrupts) ->
     def warn(message: str) -> None:
         looking.say(f"warning: {message}")
 
+    if mirror.observes(run):
+        if verb == "watch":
+            return _follow_from_the_storage(run, observe, Mirror(run, warn), interrupts)
+        _require_driver(run, verb)
+        mirror.take_over(run)
     driver = drive.Driver(run, observe, warn, starts=verb != "watch")
     if verb == "submit":
         return driver.submit()
@@ -39,3 +56,21 @@ def _carry_out(run: RunDir, verb: str, looking: View, interrupts: Interrupts) ->
     if verb == "resume":
         return drive.resume(driver, interrupts)
     return driver.follow(interrupts)
+
+
+def _follow_from_the_storage(run: RunDir, observe: drive.Observe, update: Mirror, interrupts: Interrupts) -> RunState:
+    """Show what another machine does, and do nothing, until the run is done."""
+    while True:
+        update()
+        state = journal.read(run)
+        observe(state, "")
+        if interrupts.leave or (state.phase is Phase.ENDED and state.reported):
+            return state
+        time.sleep(drive.TICK_S)
+
+
+def _require_driver(run: RunDir, verb: str) -> None:
+    """UserError for a verb other than resume on a run that another machine drives."""
+    if verb != "resume":
+        fix = f"type podwright {verb} there, or, if that machine is gone, podwright resume {run.typed} here"
+        raise UserError(f"run {run.name} is only observed here: another machine drives it", fix)

@@ -42,8 +42,9 @@ BUDGETS = {Budget.NONE: 0, Budget.FAILURE: 0, Budget.PREEMPTION: 100, Budget.BOO
 # (phase, event) -> phase. An event that is not in the table changes nothing: two launchers may both write down what they saw.
 TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     (Phase.READY, "submitting"): Phase.SUBMITTING,
+    (Phase.READY, "moved"): Phase.READY,  # the next attempt starts in another folder
     (Phase.READY, "stopping"): Phase.STOPPING,
-    (Phase.READY, "abandoned"): Phase.ENDED,  # no machines could be had
+    (Phase.READY, "abandoned"): Phase.ENDED,  # no machines could be had, or no attempt can be prepared
     (Phase.SUBMITTING, "submitted"): Phase.RUNNING,
     (Phase.SUBMITTING, "stopping"): Phase.STOPPING,
     (Phase.SUBMITTING, "refreshed"): Phase.SUBMITTING,
@@ -51,6 +52,7 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     (Phase.RUNNING, "stopping"): Phase.STOPPING,
     (Phase.RUNNING, "refreshed"): Phase.RUNNING,
     (Phase.RUNNING, "ended"): Phase.ENDED,
+    (Phase.STOPPING, "submitting"): Phase.STOPPING,  # the stop came after the decision to submit
     (Phase.STOPPING, "submitted"): Phase.STOPPING,
     (Phase.STOPPING, "refreshed"): Phase.STOPPING,
     (Phase.STOPPING, "stop unanswered"): Phase.STOPPING,

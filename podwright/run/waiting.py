@@ -22,7 +22,7 @@ def reason(state: RunState, seen: Observed, polled: str, now: float) -> str:
     if state.phase is Phase.READY and state.short_attempts > 1:
         return f"Retrying: {state.short_attempts} attempts in a row were short; the next one follows after a pause"
     if state.phase in (Phase.SUBMITTING, Phase.STOPPING, Phase.RUNNING):
-        return polled or "Starting: the attempt has left no sign yet"
+        return polled or "Starting: no process of the attempt is running yet"
     return polled
 
 
@@ -32,7 +32,7 @@ def _of_machines(state: RunState, seen: Observed, now: float) -> str:
         return _capacity(state, now) if state.phase is Phase.READY else ""
     name = record.request.name
     if cloud.state is AllocationState.UNKNOWN:
-        return f"Unreachable: the cloud tells nothing of {name} ({cloud.reason})"
+        return f"Unreachable: the state of {name} is not known ({cloud.reason})"
     if record.phase is AllocationPhase.REQUESTED:
         return cloud.reason or f"Requested: {name} in {record.request.zone} does not exist yet"
     if record.phase is AllocationPhase.READY:

@@ -12,18 +12,21 @@ from podwright.errors import UserError
 from podwright.storage.base import Storage
 
 
-def open_storage(url: str) -> Storage:
-    """The storage at `url`: gs://BUCKET/PREFIX or a folder. UserError for other kinds of URL."""
+def open_storage(url: str, patience_s: float | None = None) -> Storage:
+    """The storage at `url`: gs://BUCKET/PREFIX or a folder. UserError for other kinds of URL.
+
+    `patience_s`: how long a failing operation is repeated; default: base.PATIENCE_S.
+    """
     protocol, separator, rest = url.partition("://")
     if not separator:
         from podwright.storage.folder import Folder
 
-        return Folder(url)
+        return Folder(url, patience_s)
     if protocol != "gs" or len(rest.partition("/")[0]) < 3:
         raise UserError(f"storage {url} is no bucket and no folder", "type gs://BUCKET/PREFIX, or the path of a folder")
     from podwright.storage.bucket import Bucket
 
-    return Bucket(url)
+    return Bucket(url, patience_s)
 
 
 def url_of_run(base: str, name: str, created: float) -> str:
@@ -35,7 +38,7 @@ def url_of_run(base: str, name: str, created: float) -> str:
 def name_of_run(url: str) -> str:
     """The name of the run that is kept at `url`."""
     name, separator, tag = url.rstrip("/").rpartition("/")[2].rpartition("-")
-    if not (separator and name and len(tag) == 8 and all(c in "0123456789abcdef" for c in tag)):
+    if not (separator and name.strip(".") and len(tag) == 8 and all(c in "0123456789abcdef" for c in tag)):
         raise UserError(
             f"{url} is not the storage of a run", "give a URL that ends with NAME-TAG, as `podwright list` shows"
         )

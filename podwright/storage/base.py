@@ -52,6 +52,13 @@ class StorageFailure(UserError):
         super().__init__(f"storage {url} failed ({cause}: {detail})", _FIX[cause])
         self.cause = cause
 
+    @classmethod
+    def of_parts(cls, what: str, fix: str, cause: Cause) -> StorageFailure:
+        """One that was told in other words, or in another process."""
+        failure = cls("", cause, "")
+        failure.args, failure.what, failure.fix = (f"{what}; {fix}",), what, fix
+        return failure
+
 
 class Storage(Protocol):
     """Objects by name, relative to `url`. Every method raises StorageFailure after PATIENCE_S of failures."""

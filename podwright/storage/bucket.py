@@ -19,8 +19,9 @@ _PIECE = 32 << 20  # of an upload that can be taken up after a fault
 class Bucket:
     """Needs the rights of roles/storage.objectAdmin on the bucket, and none on the bucket itself."""
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, patience_s: float | None = None):
         self.url = url.rstrip("/")
+        self._patience_s = patience_s
         self._bucket_name, _, prefix = self.url.removeprefix("gs://").partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
 
@@ -119,7 +120,7 @@ class Bucket:
 
     def _patiently(self, act: Callable[[], T]) -> T:
         self._client  # noqa: B018  what is wrong with the package or the login comes first, and once
-        return patiently(self.url, act)
+        return patiently(self.url, act, self._patience_s)
 
     def _blob(self, name: str, chunk_size: int | None = None) -> Any:
         return self._client.bucket(self._bucket_name).blob(self._prefix + name, chunk_size=chunk_size)
@@ -133,4 +134,6 @@ class Bucket:
                 f"storage {self.url} needs the package google-cloud-storage",
                 "type pip install -e '.[gcs]' in podwright's clone",
             ) from e
-        return patiently(self.url, lambda: storage.Client(project="podwright"))  # objects need no project
+        return patiently(
+            self.url, lambda: storage.Client(project="podwright"), self._patience_s
+        )  # objects need no project

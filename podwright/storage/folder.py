@@ -18,7 +18,8 @@ _LOCK = ".lock"
 class Folder:
     """Generations are modification times in ns; conditional writes hold a lock of the folder."""
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, patience_s: float | None = None):
+        self._patience_s = patience_s
         self.path = Path(url).expanduser().absolute()
         self.url = str(self.path)
 
@@ -30,7 +31,7 @@ class Folder:
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 return None
 
-        return patiently(self.url, act)
+        return patiently(self.url, act, self._patience_s)
 
     def write(self, name: str, data: bytes, generation: int | None = None) -> int:
         def act() -> int:
@@ -40,7 +41,7 @@ class Folder:
                     raise Conflict(f"{self.url}/{name}")
                 return self._put(name, data, own)
 
-        return patiently(self.url, act)
+        return patiently(self.url, act, self._patience_s)
 
     def names(self, prefix: str = "") -> list[str]:
         folder = self.path / prefix.rpartition("/")[0]
@@ -49,7 +50,7 @@ class Folder:
 
     def delete(self, name: str) -> None:
         path = self.path / name
-        patiently(self.url, lambda: path.unlink(missing_ok=True))
+        patiently(self.url, lambda: path.unlink(missing_ok=True), self._patience_s)
         with contextlib.suppress(OSError):  # a folder that holds more stays
             for folder in path.parents:
                 if folder == self.path:
@@ -64,10 +65,10 @@ class Folder:
             self.delete(name)  # the folders that are empty now
 
     def upload(self, path: Path, name: str) -> None:
-        patiently(self.url, lambda: _copy(path, self.path / name))
+        patiently(self.url, lambda: _copy(path, self.path / name), self._patience_s)
 
     def download(self, name: str, path: Path) -> None:
-        patiently(self.url, lambda: _copy(self.path / name, path))
+        patiently(self.url, lambda: _copy(self.path / name, path), self._patience_s)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

@@ -5,77 +5,115 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-from podwright.rundir import Record, RunDir, write_json
+from podwright.errors import UserError
+from podwright.rundir import Record, RunDir, is_below, write_json
 from podwright.storage import open_storage
 from podwright.storage.base import Storage
+from podwright.storage.imported_files import closure
 
 PREFIX = "inputs/"
 LIST = "inputs.json"  # in the run directory: key of the recipe -> name in the storage
-_SECTIONS = ("model", "data", "aligner", "encoders")
+_SECTIONS = ("model", "data", "aligner", "encoders", "text_encoder")
 _IN_PLACE = (("pretrain", "data.source"),)  # read from the storage a piece at a time; everything else is copied first
+_REWARD = re.compile(r"rewards\[(\d+)\]")
 _PIECE = 1 << 22
 
 
 def upload(run: RunDir, recipe: Record, cwd: Path, storage: Storage) -> dict[str, str]:
     """Upload what `recipe` names below `cwd` or by an absolute path; by key of the recipe, the name in the storage.
 
-    May be killed and repeated: a folder counts when its list is there, and nothing is uploaded twice.
+    May be killed and repeated: a folder counts when its list is there, and nothing is uploaded twice. Data and weights are those
+    of the first time; the file of a reward may be corrected between attempts.
     """
-    found = {key: _put(storage, path) for key, path in _named(recipe, cwd).items()}
-    if found:
-        write_json(run.path / LIST, found)
-    return found
+    before = _listed(run)
+    uploaded = dict(before or {})
+    paths = {key: cwd / Path(value).expanduser() for key, value in named(recipe).items()}
+    for key, path in paths.items():
+        if _REWARD.fullmatch(key):
+            if path.is_file():
+                uploaded[key] = f"{_put(storage, path.parent, closure(path), 'rewards')}/{path.name}"
+        elif before is None and path.exists():
+            uploaded[key] = _put(storage, path, _files(path), path.name)
+    if uploaded != before:
+        write_json(run.path / LIST, uploaded)
+    return uploaded
 
 
 def localized(run: RunDir, recipe: Record) -> Record:
     """`recipe` with what was uploaded in the places where this machine reads it: copies in the run directory, or the storage itself."""
-    try:
-        names: dict[str, str] = json.loads((run.path / LIST).read_text())
-    except FileNotFoundError:
+    names = _listed(run)
+    if not names:
         return recipe
     storage = open_storage(run.storage_url)
+    rewards = [dict(reward) for reward in recipe.get("rewards") or ()]
     for key, name in names.items():
+        if number := _REWARD.fullmatch(key):
+            reward, (folder, _, file) = rewards[int(number[1])], name.rpartition("/")
+            function = reward["function"].rpartition(":")[2]
+            reward["function"] = f"{_copy(storage, folder, run.path.resolve())}/{file}:{function}"
+            continue
         section, _, field = key.partition(".")
         in_place = (recipe.get("kind"), key) in _IN_PLACE
         where = f"{storage.url}/{name}" if in_place else str(_copy(storage, name, run.path.resolve()))
         recipe = recipe | {section: recipe[section] | {field: where}}
-    return recipe
+    return recipe | ({"rewards": rewards} if rewards else {})
 
 
-def _named(recipe: Record, cwd: Path) -> dict[str, Path]:
-    """By key of the recipe, the files and folders of this machine."""
+def _listed(run: RunDir) -> dict[str, str] | None:
+    """None where nothing was uploaded yet."""
+    try:
+        names: dict[str, str] = json.loads((run.path / LIST).read_text())
+    except FileNotFoundError:
+        return None
+    return names
+
+
+def named(recipe: Record) -> dict[str, str]:
+    """By key of the recipe, every value that may name a file or folder of the machine where the run was started."""
     values = {
         f"{section}.{field}": value
         for section in _SECTIONS
         for field, value in (recipe.get(section) or {}).items()
         if isinstance(value, str) and value and (field == "source" or field.endswith("_weights"))
     }
-    paths = {key: cwd / Path(value).expanduser() for key, value in values.items() if "://" not in value}
-    return {key: path for key, path in paths.items() if path.exists()}
+    places = [reward["function"].rpartition(":")[0] for reward in recipe.get("rewards") or ()]
+    values |= {f"rewards[{n}]": place for n, place in enumerate(places) if place.endswith(".py")}
+    return {key: value for key, value in values.items() if "://" not in value}
 
 
-def _put(storage: Storage, path: Path) -> str:
-    """The name of a file or folder that is in the storage now."""
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+def uploaded_keys(run: RunDir) -> set[str]:
+    """The keys of the recipe of which the storage has a copy."""
+    return set(_listed(run) or ())
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+
+
+def _put(storage: Storage, path: Path, files: list[Path], title: str) -> str:
+    """The name, ending in `title`, of a file, or of those `files` of a folder, that is in the storage now."""
     base = path if path.is_dir() else path.parent
     hashes = {p.relative_to(base).as_posix(): _hash(p) for p in files}
-    content = json.dumps(hashes, indent=1).encode()
-    folder = f"{PREFIX}{hashlib.sha256(content).hexdigest()}"
-    name = f"{folder}/{path.name}"
+    entry = {"title": title, "folder": path.is_dir(), "files": hashes}
+    folder = f"{PREFIX}{hashlib.sha256(json.dumps(entry).encode()).hexdigest()}"
+    name = f"{folder}/{title}"
     if storage.read(f"{folder}.json") is None:
         for p in files:
             storage.upload(p, f"{name}/{p.relative_to(base).as_posix()}" if path.is_dir() else name)
-        storage.write(f"{folder}.json", json.dumps({"files": hashes, "folder": path.is_dir()}).encode())
+        storage.write(f"{folder}.json", json.dumps(entry).encode())
     return name
 
 
 def _copy(storage: Storage, name: str, root: Path) -> Path:
     """On this machine, made once: several processes may come together, and each may be killed."""
     target = root / name
+    if not (name.startswith(PREFIX) and is_below(name)):
+        raise UserError(f"{LIST} of {root} names {name}, which is no input", "start the run again under another name")
     if target.exists():
         return target
     listed = storage.read(f"{name.rpartition('/')[0]}.json")
@@ -84,6 +122,8 @@ def _copy(storage: Storage, name: str, root: Path) -> Path:
     entry: dict[str, Any] = json.loads(listed.data)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     for file in entry["files"]:
+        if not is_below(file):
+            raise UserError(f"{storage.url}/{name} holds the file {file}, which is outside of it", "delete that object")
         storage.download(f"{name}/{file}" if entry["folder"] else name, part / file if entry["folder"] else part)
     try:
         part.rename(target)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import fnmatch
 import hashlib
 import json
 import os
@@ -17,7 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from podwright.rundir import RunDir, write_json
+from podwright.errors import UserError
+from podwright.rundir import RunDir, is_below, write_json
 from podwright.storage.base import Conflict, Storage
 from podwright.storage.claim import Claim, ClaimLost
 
@@ -58,6 +60,7 @@ def _bring(run: RunDir, storage: Storage) -> _Applied:
     before = applied.segments
     while (there := storage.read(_name(applied.segments + 1))) is not None:
         segment = json.loads(there.data)
+        _check_names(segment, f"{storage.url}/{_name(applied.segments + 1)}")
         if _apply(run, segment):
             applied.add(segment)
         else:  # the directory lacks what was applied before
@@ -126,6 +129,17 @@ def _matching(run: RunDir, patterns: tuple[str, ...]) -> Iterator[tuple[str, Pat
         for path in sorted(run.path.glob(pattern)):
             if path.is_file() and not path.name.endswith(".part"):
                 yield path.relative_to(run.path).as_posix(), path
+
+
+def _check_names(segment: dict[str, Any], where: str) -> None:
+    """UserError when a segment holds a file that no trainer of ours writes: whoever may write to the storage is not to write here."""
+    for names, patterns in ((segment["grown"], _GROWING), (segment["files"], _FILES)):
+        for name in names:
+            depths = [pattern for pattern in patterns if pattern.count("/") == name.count("/")]
+            if not is_below(name) or not any(fnmatch.fnmatchcase(name, pattern) for pattern in depths):
+                raise UserError(
+                    f"{where} holds {name}, which is no record of a run", "delete that object, and check who wrote it"
+                )
 
 
 def _apply(run: RunDir, segment: dict[str, Any]) -> bool:

@@ -51,7 +51,7 @@ class ResolvedTarget:
         """What stands in the way of runs (of a `kind` of recipe) as things are now; it may ask other machines."""
         if self.settings is None:
             return []
-        return self.open().check()
+        return [*_storage_unused(self.traits.storage, kind), *self.open().check()]
 
     def require_settings(self) -> Settings:
         """UserError for a slice, which is no target."""
@@ -62,6 +62,19 @@ class ResolvedTarget:
                 "type --on local or --on cpu-8",
             )
         return self.settings
+
+
+def _storage_unused(storage: str, kind: str) -> list[Remark]:
+    """Of a target with a storage, for a kind of recipe whose trainer keeps nothing there."""
+    from podwright.recipe import kinds
+    from podwright.targets.base import Remark
+
+    if not (storage and kind) or kinds.find(kind).uses_storage:
+        return []
+    what = f"kind={kind} does not use storage={storage}: checkpoints and records stay in the directory of the run"
+    return [
+        Remark("warning", what, "to keep them elsewhere, give a folder there with --runs, or as runs of the target")
+    ]
 
 
 def resolve(name: str) -> ResolvedTarget:
@@ -110,11 +123,17 @@ def current(name: str, snapshot: Record | None) -> Record:
 
 
 def of_handle(handle: Record) -> Target:
-    """The target that made `handle` (or any record with its `identity`), whatever has become of its entry since."""
+    """The target that made `handle` (or any record with its `identity`), whatever has become of its entry since. UserError for
+    one of another version."""
     from podwright.targets import kinds
 
     kind = handle.get("kind")
     if kind not in kinds.KINDS:
         what = f"the run was submitted to a target of kind {kind!r}, which this version does not know"
         raise UserError(what, f"known: {', '.join(kinds.KINDS)}; follow it with the version that started it")
-    return kinds.open_target(kind, handle["target"], kinds.settings_class(kind).model_validate(handle["settings"]))
+    try:
+        return kinds.open_target(kind, handle["target"], kinds.settings_class(kind).model_validate(handle["settings"]))
+    except (KeyError, ValueError) as e:  # pydantic's is a ValueError
+        name = handle.get("target", "")
+        what = f"the journal of the run has settings of target {name!r} (kind={kind}) that this version cannot read"
+        raise UserError(what, "follow the run with the version that started it") from e

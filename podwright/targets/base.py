@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from podwright.errors import UserError
 from podwright.rundir import TRAIN_COMMAND, Ending, Record
 from podwright.slices import Slice
 
@@ -113,7 +114,13 @@ class Request:
 
     @classmethod
     def of(cls, record: Record) -> Request:
-        return cls(**{**record, "argv": tuple(record["argv"])})
+        """From a journal; UserError for one of another version."""
+        try:
+            return cls(**{**record, "argv": tuple(record["argv"])})
+        except (KeyError, TypeError) as e:
+            name = record.get("name", "")
+            what = f"the journal of the run has a request {name!r} for machines that this version cannot read"
+            raise UserError(what, "follow the run with the version that started it") from e
 
 
 class AllocationState(enum.StrEnum):

@@ -15,9 +15,9 @@ class Poller:
         self._answers: dict[str, tuple[Any, float, Any]] = {}
 
     def poll(self, handle: Handle) -> Polled:
-        """The newest answer of the target; of a running attempt it may be `traits.poll_s` old."""
+        """The newest answer of the target; it may be `traits.poll_s` old unless the attempt is absent."""
         polled: Polled = self._recent("attempt", handle, lambda: self.target.poll(handle))
-        if polled.process is not Process.RUNNING:
+        if polled.process is Process.ABSENT:  # it may appear at any moment
             self._answers.pop("attempt")
         return polled
 

@@ -31,7 +31,7 @@ def attach(run: RunDir, start: AttemptStart) -> RunStorage:
     with together():
         if first:
             storage.claim(start.number, start.allocation, start.takeover)
-            start.storage = storage
+        start.storage = storage
     return storage
 
 

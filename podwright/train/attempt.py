@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import json
 import os
@@ -16,9 +17,10 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe import load
+from podwright.recipe.location import storage_failure
 from podwright.rundir import Ending, RunDir, recipe_of, write_json
 from podwright.storage.base import StorageFailure, failure_of
-from podwright.train import entry
+from podwright.train import entry, patient_gcs
 from podwright.train.emit import TrainingOutcome
 from podwright.train.run_storage import AttemptStart
 
@@ -70,8 +72,8 @@ def main() -> int:
             write_json(run.exit(args.attempt, number), record | {"time": time.time()})
         except OSError as e:
             print(f"exit.json cannot be written: {e}", flush=True)
-    if number == 0 and record["ending"] != Ending.STORAGE_UNREACHABLE:
-        _finish(start)
+    if record["ending"] != Ending.STORAGE_UNREACHABLE:
+        _finish(start, number)
     status = STATUS.get(Ending(record["ending"]), 1)
     if status == STATUS[Ending.STOPPED] and "TORCHELASTIC_RUN_ID" in os.environ:
         status = 0  # torchrun takes any other for a fault, for which it would end those that are still saving
@@ -80,10 +82,10 @@ def main() -> int:
     return status
 
 
-def _finish(start: AttemptStart) -> None:
+def _finish(start: AttemptStart, number: int) -> None:
     """The last records go to the storage; what stands in the way changes no ending."""
     try:
-        start.finish()
+        start.finish(number)
     except UserError as e:
         print(f"the last records are not in the storage: {e}", flush=True)
 
@@ -108,11 +110,11 @@ def _guarded(run: RunDir, start: AttemptStart, stopping: StopRequest) -> tuple[d
     """The exit record of the training, whether it ended by a fault, and whether that was this process's own."""
     try:
         outcome = _run(run, start, stopping)
-    except StorageFailure as e:
-        ending, detail, fix = explain(e, run)
-        return {"ending": str(ending), "step": None, "detail": detail, "fix": fix}, True, True
     except UserError as e:
-        return {"ending": str(Ending.BAD_INPUT), "step": None, "detail": e.what, "fix": e.fix}, True, True
+        ending, detail, fix = Ending.BAD_INPUT, e.what, e.fix
+        if failure := storage_failure(e):
+            ending, detail, fix = explain(failure, run)
+        return {"ending": str(ending), "step": None, "detail": detail, "fix": fix}, True, True
     except Exception as e:  # the one place where every fault becomes an ending
         traceback.print_exc()
         ending, detail, fix = explain(e, run)
@@ -128,6 +130,9 @@ def _guarded(run: RunDir, start: AttemptStart, stopping: StopRequest) -> tuple[d
 
 def _run(run: RunDir, start: AttemptStart, stopping: StopRequest) -> TrainingOutcome:
     recipe = load.parse(recipe_of(run))
+    if "gs://" in f"{run.storage_url} {recipe.model_dump_json()}":
+        with contextlib.suppress(ImportError):  # whoever opens the place says which package is missing
+            patient_gcs.install()
     return entry.of(recipe.kind).train(run, start, stopping)
 
 
@@ -135,7 +140,8 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     """The ending that a fault is, one line about it, and what to type."""
     first = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"[:300]
     again = f"then type: podwright resume {run.typed}"
-    if run.storage_url and (failure := failure_of(e, run.storage_url)):
+    failure = e if isinstance(e, StorageFailure) else None
+    if failure := failure or (failure_of(e, run.storage_url) if run.storage_url else None):
         return Ending.STORAGE_UNREACHABLE, failure.what, f"{failure.fix}, {again}"
     full = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or "No space left" in str(e) or "disk quota exceeded" in str(e).lower():

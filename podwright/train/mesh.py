@@ -26,7 +26,9 @@ from podwright.accelerators import by_device_kind
 from podwright.errors import UserError
 from podwright.models.param import batch_axes, tokens
 from podwright.recipe import pretrain, schema
+from podwright.recipe.location import storage_failure
 from podwright.slices import outer_shape
+from podwright.storage.base import Cause, StorageFailure
 
 HEARTBEAT_TIMEOUT_S = 600
 """after which jax ends the others of a process that is silent (its own choice is 100): later than the watchdog, which says what they were at"""
@@ -106,23 +108,38 @@ def from_first(find: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """A UserError in the body of any process becomes that of all, so that none waits for one that has left.
+    """A UserError in the body of any process becomes that of all, so that none waits for one that has left. A failure of a storage
+    stays one, since a run ends otherwise by it than by bad input.
 
     Every process must come here, and nothing in the body may wait for another process.
     """
-    fault = None
+    fault: UserError | None = None
     try:
         yield
     except UserError as e:
-        fault = e
+        fault = storage_failure(e) or e
     if not anywhere(fault is not None):
         return
-    said = _exchange(json.dumps([fault.what, fault.fix]) if fault else "") if jax.process_count() > 1 else []
+    texts = _exchange(_encoded(fault)) if jax.process_count() > 1 else []
     if fault is not None:
         raise fault
-    number = next(i for i, text in enumerate(said) if text)
-    what, fix = json.loads(said[number])
-    raise UserError(f"{what} (in process {number})", fix)
+    number = next(i for i, text in enumerate(texts) if text)
+    raise _decoded(texts[number], number)
+
+
+def _encoded(fault: UserError | None) -> str:
+    """For the other processes; "" for none."""
+    if fault is None:
+        return ""
+    cause = str(fault.cause) if isinstance(fault, StorageFailure) else None
+    return json.dumps([fault.what, fault.fix, cause])
+
+
+def _decoded(text: str, number: int) -> UserError:
+    """The fault of process `number`."""
+    what, fix, cause = json.loads(text)
+    what = f"{what} (in process {number})"
+    return StorageFailure.of_parts(what, fix, Cause(cause)) if cause else UserError(what, fix)
 
 
 def _exchange(text: str) -> list[str]:

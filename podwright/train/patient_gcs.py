@@ -1,4 +1,4 @@
-"""The file system behind gs:// paths of orbax: repeats what fails for a passing reason as long as our own storages do."""
+"""The file system behind gs:// paths of orbax and of token shards: repeats what fails for a passing reason as long as our own storages do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podwright.storage import base
 
 
 def install() -> None:
-    """For this process, before orbax opens such a path; harmless when repeated. gcsfs itself gives up after six tries, about half a minute."""
+    """For this process, before anything opens such a path; harmless when repeated. gcsfs itself gives up after six tries, about half a minute."""
     import fsspec
 
     for protocol in ("gs", "gcs"):

@@ -6,15 +6,18 @@ import dataclasses
 import os
 import secrets
 import shutil
+import threading
 from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.rundir import RunDir, write_json
-from podwright.storage import open_storage
+from podwright.storage import open_storage, process_files
 from podwright.storage.base import Storage
 from podwright.storage.claim import Claim
 from podwright.storage.records import Recorder
 
+LEAVE_S = 5.0
+"""that a process which has ended waits for the storage"""
 _COMMITTED = "commit_success.txt"  # orbax writes it last
 
 
@@ -53,7 +56,8 @@ class RunStorage:
             self._claim.check()
 
     def publish(self) -> None:
-        """Records that are new go to the storage; before a save is committed, so that none is missing for its steps."""
+        """Records that are new go to the storage; before a save is committed, so that none is missing for its steps. In the first
+        process; the others have none."""
         self.check()
         if self._recorder:
             self._recorder.publish()
@@ -63,6 +67,21 @@ class RunStorage:
         if self._claim:
             self.publish()
             self._claim.release()
+            self._claim = self._recorder = None
+
+    def leave(self, attempt: int, process: int) -> None:
+        """What is left to say when a process ends, within LEAVE_S: its files, and the last records of the first process."""
+        if self._storage:
+            thread = threading.Thread(target=self._leave, args=(self._storage, attempt, process), daemon=True)
+            thread.start()
+            thread.join(LEAVE_S)
+
+    def _leave(self, storage: Storage, attempt: int, process: int) -> None:
+        try:
+            self.publish()
+            process_files.leave(self._run, storage, attempt, process)
+        except UserError as e:
+            print(f"files of process {process} are not in the storage: {e}", flush=True)
 
     def exists(self, name: str) -> bool:
         """Whether a tree was saved under `name` and committed."""
@@ -126,10 +145,11 @@ class AttemptStart:
     """whether the launcher knows that no process of an earlier attempt is left"""
     storage: RunStorage | None = None
 
-    def finish(self) -> None:
-        """Of the first process, after exit.json."""
+    def finish(self, process: int) -> None:
+        """Of every process, after its exit record."""
         if self.storage:
             self.storage.finish()
+            self.storage.leave(self.number, process)
 
 
 def remember(run: RunDir, url: str) -> None:

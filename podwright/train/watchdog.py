@@ -120,8 +120,10 @@ class Watchdog:
         """While something is done that has no pace."""
         before = self._resting
         self._resting, self._begun = True, time.monotonic()
-        yield
-        self._resting, self._begun = before, time.monotonic()
+        try:
+            yield
+        finally:
+            self._resting, self._begun = before, time.monotonic()
 
     @contextlib.contextmanager
     def pacing(self, step: int) -> Iterator[None]:
@@ -129,8 +131,10 @@ class Watchdog:
         before = self._recent, self._resting
         self._recent, self._resting = collections.deque(maxlen=50), False
         self._step, self._begun = step, time.monotonic()
-        yield
-        (self._recent, self._resting), self._begun = before, time.monotonic()
+        try:
+            yield
+        finally:
+            (self._recent, self._resting), self._begun = before, time.monotonic()
 
     def _watch(self, expect: Callable[[float], None]) -> None:
         patience, begun, seen, ticked = self._patience, self._begun, 0.0, time.monotonic()
@@ -181,7 +185,10 @@ class Watchdog:
         stands = [stand, *self._hear(key, listen_s)]
         summary = summarize(stands, self._size if listen_s else 1, seconds)
         stacks = f"attempts/{self._emit.attempt}/stacks-*.txt"
-        self._emit.event("notice", message=f"{summary}; {stacks} has the stacks")
+        try:
+            self._emit.event("notice", message=f"{summary}; {stacks} has the stacks")
+        except OSError as e:  # a full disk is no reason to let a run hang
+            print(f"{summary}; the notice cannot be written: {e}", flush=True)
         return summary, any(s["unpaced"] for s in stands)
 
     def _hear(self, key: str, listen_s: float) -> list[Stand]:
@@ -206,6 +213,7 @@ class Watchdog:
         record = {"ending": str(Ending.STALLED), "step": self._step, "detail": summary, "fix": fix, "time": time.time()}
         with contextlib.suppress(OSError):
             write_json(self._run.exit(attempt, self._rank), record)
+        self._emit.storage.leave(attempt, self._rank)
         os._exit(1)  # the main thread waits for what does not come
 
 

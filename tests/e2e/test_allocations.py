@@ -7,18 +7,22 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import jax.numpy as jnp
 import pytest
 
-from podwright.rundir import TRAIN_COMMAND, Ending, RunDir, write_json
+from podwright.rundir import Ending, RunDir, read_jsonl
 from podwright.shell import Shell
 from podwright.storage import open_storage
 from podwright.storage.claim import Claim, ClaimLost
-from podwright.targets.base import Allocation, AllocationState, Handle, Job, Polled, Process, Request
+from podwright.targets.base import Allocation, AllocationState, Job, Polled, Process, Request
+from podwright.train.checkpoint import KEPT, Checkpoints
+from podwright.train.run_storage import RunStorage
 from tests import sshd
 from tests.bucket import EmulatedBucket
 from tests.e2e.conftest import LAUNCH, Bench, wait_for
-from tests.e2e.trainer import figures, prepare, weights
+from tests.e2e.trainer import DEMO, TINY, figures, weights
 from tests.lab import cloud
 from tests.lab.target import LabProvisioner, LabSettings, LabTarget
 
@@ -217,74 +221,89 @@ def test_a_run_continues_on_new_hosts_when_the_old_ones_are_taken_away(lab: clou
     assert bench.path("checkpoint").read_text() == "40"
 
 
-class BucketRun:
-    """The tiny GRPO recipe as four processes on four hosts that share no disk; its state is kept in a bucket."""
+class BucketBench(LabBench):
+    """Runs of the tiny GRPO recipe as four processes on four hosts that share no disk, kept in a bucket."""
 
-    def __init__(self, folder: Path, name: str, lab: cloud.Lab, bucket: EmulatedBucket):
-        self.lab, self.bucket, self.name = lab, bucket, name
+    def __init__(self, folder: Path, lab: cloud.Lab, bucket: EmulatedBucket):
         compiled = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")  # nothing of the run
-        names = ("XLA_FLAGS", "OMP_NUM_THREADS", *compiled, *bucket.environment)
-        self.target = LabTarget(Shell(), "lab", LabSettings(root=str(lab.root), env=names))
-        overrides = ("mesh.fsdp=4", "data.num_test=4", "evaluation.batch_size=4", "training.max_steps=6")
-        self.run = prepare(folder / "runs" / name, *overrides)
-        write_json(self.run.storage, {"url": f"{bucket.url}/{name}"})
+        names = ["XLA_FLAGS", "OMP_NUM_THREADS", *compiled, *bucket.environment]
+        super().__init__(folder, lab, storage=f"{bucket.url}/runs", env=names)
+        self.bucket = bucket
 
-    def allocate(self, number: int) -> Request:
-        request = self.target.provisioner.describe_request(self.run.path, 1.0, number, ())
-        self.target.provisioner.create(request)
-        return request
+    def train(self, name: str) -> subprocess.Popen[str]:
+        changes = ("mesh.fsdp=4", "data.num_test=4", "evaluation.batch_size=4", "training.max_steps=6")
+        return self.start("run", DEMO, *TINY, *changes, "--on", "lab", "--name", name, "--force")
 
-    def start(self, attempt: int, request: Request, *options: str) -> Handle:
-        hosts = until(self.target.provisioner, request, AllocationState.READY).hosts
-        job = Job(self.run.path, attempt, self.run.path.parent, 1.0, command=(*TRAIN_COMMAND, *options))
-        return self.target.submit(self.target.render(job, hosts))
+    def directory(self, name: str) -> RunDir:
+        return RunDir(self.folder / "runs" / name)
 
-    def finish(self, handle: Handle) -> None:
-        limit = time.monotonic() + 600
-        while (polled := self.target.poll(handle)).process is not Process.ENDED:
-            assert time.monotonic() < limit, polled
-            time.sleep(0.5)
-        log = self.run.log(handle["attempt"]).read_text()
-        assert json.loads(self.run.exit(handle["attempt"]).read_text())["ending"] == "FINISHED", log
-        assert self.target.release(handle).done
+    def place(self, name: str, path: str) -> str:
+        """Of an object of the run, in the bucket."""
+        return f"{self.directory(name).storage_url.removeprefix(f'{self.bucket.url}/')}/{path}"
 
-    def committed(self, step: int) -> bool:
-        return bool(self.bucket.names(f"{self.name}/checkpoints/{step}/commit_success.txt"))
+    def committed(self, name: str, tree: str) -> bool:
+        return bool(self.bucket.names(self.place(name, f"{tree}/commit_success.txt")))
+
+    def claim(self, name: str) -> dict[str, Any]:
+        holder: dict[str, Any] = json.loads(self.bucket.content(self.place(name, "claim")) or b"{}")
+        return holder
+
+
+def finished(launcher: subprocess.Popen[str]) -> None:
+    out, err = launcher.communicate(timeout=900)
+    assert launcher.returncode == 0, (out[-3000:], err[-3000:])
 
 
 @pytest.mark.long
-def test_grpo_on_hosts_that_share_no_disk_survives_their_loss_bit_for_bit(
+def test_a_run_whose_hosts_are_taken_away_resumes_from_its_bucket_bit_for_bit(
     lab: cloud.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lab.configure(num_hosts=4, create_s=0.3, delete_s=0.3)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     with EmulatedBucket(host=lab.gateway) as bucket:
         for name, value in bucket.environment.items():
             monkeypatch.setenv(name, value)
-        calm, lossy = (BucketRun(tmp_path, name, lab, bucket) for name in ("calm", "lossy"))
-        first = calm.allocate(1)
-        calm.finish(calm.start(1, first))
+        bench = BucketBench(tmp_path, lab, bucket)
+        try:
+            finished(bench.train("calm"))
+            launcher = bench.train("lossy")
+            lossy = bench.directory("lossy")
+            wait_for(lambda: bench.committed("lossy", "start"), 400)
+            (first,) = lab.allocations()
+            bucket.faults.status = 503
+            time.sleep(OUTAGE_S)
+            refused = sum(request.status == 503 for request in bucket.log)
+            bucket.faults.only = lambda request: "checkpoints/4" in request.object_name  # nothing later is saved
+            wait_for(lambda: bench.committed("lossy", "checkpoints/2"), 400)
+            holder = bench.claim("lossy")
+            lab.preempt(first)
+            wait_for(lambda: (cloud.describe(lab.root, first) or {"state": "gone"})["state"] != "ready", 30)
+            bucket.faults.status = 0
+            assert refused and not bench.committed("lossy", "checkpoints/4")
+            wait_for(lambda: bench.claim("lossy")["attempt"] == 2, 400)
+            assert_refused(lossy, holder, first)
+            finished(launcher)
+        finally:
+            for name in ("calm", "lossy"):
+                bench.call("stop", name)
+            bench.close()
+        assert lab.allocations() == []
+        ended = [r["ending"] for r in read_jsonl(lossy.journal) if r["event"] == "ended"]
+        resumed = [r["step"] for r in read_jsonl(lossy.events) if r["event"] == "resumed"]
+        assert ended == ["PREEMPTED", "FINISHED"] and resumed == [2]
+        calm = bench.directory("calm")
+        assert not lossy.checkpoints.exists() and figures(lossy) == figures(calm)
+        assert len(figures(lossy)["grpo"]) == 6 and weights(lossy) == weights(calm)
 
-        handle = lossy.start(1, first)
-        wait_for(lambda: bool(bucket.names("lossy/start/commit_success.txt")), 400)
-        bucket.faults.status = 503
-        time.sleep(OUTAGE_S)
-        bucket.faults.only = lambda request: "checkpoints/4" in request.object_name  # what comes after is never saved
-        wait_for(lambda: lossy.committed(2), 400)
-        holder = json.loads(bucket.content("lossy/claim") or b"{}")
-        assert lossy.target.poll(handle).process is Process.RUNNING
-        lab.preempt(first.name)
-        until(lossy.target.provisioner, first, AllocationState.LOST)
-        lossy.target.provisioner.delete(first)
-        until(lossy.target.provisioner, first, AllocationState.GONE)
-        bucket.faults.status = 0
-        assert not lossy.committed(4)
 
-        second = lossy.allocate(2)
-        lossy.finish(lossy.start(2, second, "--allocation", second.name, "--takeover"))
-        late = Claim(open_storage(f"{bucket.url}/lossy"), holder["attempt"], holder["allocation"], holder["token"])
-        with pytest.raises(ClaimLost, match=r"attempt 2 has taken over storage .+: a write of attempt 1 is refused"):
-            late.check()
-        resumed = [json.loads(line) for line in lossy.run.events.read_text().splitlines() if '"resumed"' in line]
-        assert [event["step"] for event in resumed] == [2]
-        assert figures(lossy.run) == figures(calm.run)
-        assert weights(lossy.run) == weights(calm.run)
+def assert_refused(run: RunDir, holder: dict[str, Any], allocation: str) -> None:
+    """A save of attempt 1, which `holder` was the claim of, writes nothing."""
+    assert (holder["attempt"], holder["allocation"]) == (1, allocation)
+    storage = RunStorage(run, run.storage_url)
+    storage._claim = Claim(open_storage(storage.url), 1, allocation, holder["token"])
+    with (
+        pytest.raises(ClaimLost, match=r"attempt 2 has taken over storage .+: a write of attempt 1 is refused"),
+        Checkpoints(storage, KEPT) as checkpoints,
+    ):
+        checkpoints.save(99, {"weights": jnp.zeros(4)}, {"step": 99})
+    assert not open_storage(storage.url).names("checkpoints/99")

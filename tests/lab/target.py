@@ -33,6 +33,7 @@ from podwright.targets.base import (
 from podwright.targets.hosts import ssh_transport
 from podwright.targets.hosts.runner import HostProfile, HostRunner
 from podwright.targets.hosts.ssh_transport import SshTransport
+from podwright.targets.settings.storage import StorageSetting
 from tests.lab import cloud
 
 
@@ -47,7 +48,7 @@ class LabSettings(BaseModel):
     python: str = sys.executable
     env: tuple[str, ...] = ()
     runs: str = ""
-    storage: str = ""
+    storage: StorageSetting = ""
     gpus_per_node: int = 0
 
     def devices(self) -> Slice | None:

@@ -16,13 +16,13 @@ from podwright.plan.document import MemoryEntry, Plan, ProgramEntry, StepEntry
 from podwright.plan.findings import Finding
 from podwright.recipe import kinds
 from podwright.slices import Slice
+from podwright.storage import inputs
 
 if TYPE_CHECKING:
     from podwright.plan.options import Destination, PlanOptions
 
 R = TypeVar("R")
 
-_SECTIONS = ("model", "data", "aligner", "encoders", "text_encoder")  # that name files
 _WORDS = ("random", "pretrained", "drawn", "arithmetic")  # sources that stand for no file
 
 
@@ -52,14 +52,15 @@ class PlanPart(Generic[R]):
         return self.packages
 
     def files(self, recipe: R) -> list[str]:
-        """Of the recipe's sources those that are paths; what looks like a hub id is one where it may stand and no file is there."""
-        found = []
-        for name in _SECTIONS:
-            section: Any = getattr(recipe, name, None) or ()
-            values = [v for key, v in section if key == "source" or key.endswith("_weights")]
-            named = [v for v in values if v not in _WORDS and "://" not in v]
-            found += [v for v in named if not (name in self.hub_sections and is_hub_id(v)) or Path(v).exists()]
-        return found
+        """Of what the recipe names those values that are paths; what looks like a hub id is one where it may stand and no file is there."""
+        record: Any = recipe
+        values = inputs.named(record.model_dump(mode="json"))
+        return [
+            value
+            for key, value in values.items()
+            if value not in _WORDS
+            and (Path(value).exists() or key.partition(".")[0] not in self.hub_sections or not is_hub_id(value))
+        ]
 
     def checks(self, recipe: R, where: Slice | None, cwd: Path) -> list[Finding]:
         """Everything that can be said without a compiler. `where` is None where only the machine itself knows its devices."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from podwright.rundir import RunDir, write_json
+from podwright.rundir import RunDir, is_below, write_json
 from podwright.targets.hosts.host_attempt import GROWING
 from podwright.targets.hosts.transport import Host, give
 
@@ -54,7 +54,7 @@ def files(run: RunDir, number: int, host_number: int, host: Host, place: str, an
     manifest = run.attempt(number) / "gathered.json"
     kept: dict[str, Stamps] = json.loads(manifest.read_text()) if manifest.exists() else {}
     before, there = kept.get(str(host_number), answer["shipped"]), answer["files"]
-    new = [name for name, stamp in there.items() if before.get(name) != stamp and _is_below(name)]
+    new = [name for name, stamp in there.items() if before.get(name) != stamp and is_below(name)]
     taken = _take(run, number, host, place, new, ask) if new else set()
     for name in before.keys() - there.keys():
         _remove(run, name)
@@ -117,7 +117,7 @@ def _settle(staged: Path, path: Path) -> None:
 
 
 def _remove(run: RunDir, name: str) -> None:
-    if not _is_below(name):
+    if not is_below(name):
         return
     path = run.path / name
     path.unlink(missing_ok=True)
@@ -126,7 +126,3 @@ def _remove(run: RunDir, name: str) -> None:
             if folder == run.path:
                 return
             folder.rmdir()
-
-
-def _is_below(name: str) -> bool:
-    return bool(name) and not name.startswith("/") and ".." not in name.split("/")

@@ -23,7 +23,10 @@ _OF_THE_LAUNCHER = {
     "latest",
     "report",
     "trackers",
+    "storage.json",
+    "inputs.json",
 }
+_OF_THE_STORAGE = {"inputs", "records.json"}
 _NOT_COMPLETE = {"attempts", "trainer.lock", *GROWING}
 _UNFINISHED = re.compile(r"\.(part|tmp|unfinished|orbax-checkpoint-tmp)")
 
@@ -60,7 +63,9 @@ class HostAttempt:
         paths = [*self.attempt.glob("exit-*.json")]
         if self.host == 0:
             paths += [self.attempt / "exit.json"]
-            tops = [top for top in self.run.iterdir() if top.name not in _OF_THE_LAUNCHER | _NOT_COMPLETE]
+            tops = [
+                top for top in self.run.iterdir() if top.name not in _OF_THE_LAUNCHER | _OF_THE_STORAGE | _NOT_COMPLETE
+            ]
             paths += [
                 path for top in tops for path in (top, *top.rglob("*")) if not _UNFINISHED.search(self.name(path))
             ]

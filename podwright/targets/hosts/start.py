@@ -13,16 +13,16 @@ import sys
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from podwright.errors import UserError
 from podwright.rundir import Ending, Record, RunDir, recipe_of, write_json
 from podwright.shell import Shell
+from podwright.storage import inputs
 from podwright.targets.hosts.package import pack_code
 from podwright.targets.hosts.transport import Host, Trouble, of_each
 
-# Of the run's directory what a trainer neither reads nor writes, and earlier attempts.
-_STAYS = ("journal.jsonl", "launcher.lock", "trainer.lock", "report", "trackers", "latest", "attempts")
+# Of the run's directory what a trainer neither reads nor writes, earlier attempts, and copies of what is in the storage.
+_STAYS = ("journal.jsonl", "launcher.lock", "trainer.lock", "report", "trackers", "latest", "attempts", "inputs")
 
 
 def main() -> int:
@@ -32,10 +32,10 @@ def main() -> int:
     hosts = [Host(shell, connect(record)) for record in order["handle"]["hosts"]]
     outcome: Record = {}
     try:
-        inputs = [] if order["handle"]["shared"] else _inputs(order)
-        brought = of_each(hosts, lambda number, host: _bring(number, host, folder, order, inputs))
-        outcome["unreached"] = [h.name for h, answer in zip(hosts, brought, strict=True) if isinstance(answer, Trouble)]
-        _raise_first(brought)
+        paths = [] if order["handle"]["shared"] else _inputs(order)
+        answers = of_each(hosts, lambda number, host: _bring(number, host, folder, order, paths))
+        outcome["unreached"] = [h.name for h, answer in zip(hosts, answers, strict=True) if isinstance(answer, Trouble)]
+        _raise_first(answers)
         start(hosts, folder, order, shell)
     except UserError as e:
         ending = Ending.BAD_INPUT
@@ -68,7 +68,7 @@ def _raise_first(answers: Sequence[object]) -> None:
         raise failed
 
 
-def _bring(number: int, host: Host, folder: Path, order: Record, inputs: list[str]) -> None:
+def _bring(number: int, host: Host, folder: Path, order: Record, paths: list[str]) -> None:
     """First an end to what an earlier attempt, given up while nobody could reach this host, may have left there."""
     handle = order["handle"]
     run = RunDir(Path(handle["run_dir"]))
@@ -85,31 +85,24 @@ def _bring(number: int, host: Host, folder: Path, order: Record, inputs: list[st
                 tar.add(path, f"{work}/{path.name}")
         for name in order["files"]:
             tar.add(folder / name, f"{work}/attempts/{folder.name}/{name}")
-        for name in inputs:
+        for name in paths:
             tar.add(Path(order["cwd"]) / name, f"work/{name}")
 
     host.ship(handle["home"], pack)
 
 
 def _inputs(order: Record) -> list[str]:
-    return inputs_of(recipe_of(RunDir(Path(order["handle"]["run_dir"]))), Path(order["cwd"]))
+    run = RunDir(Path(order["handle"]["run_dir"]))
+    kept = inputs.uploaded_keys(run)
+    values = {key: value for key, value in inputs.named(recipe_of(run)).items() if key not in kept}
+    return paths_below(values, Path(order["cwd"]))
 
 
-def inputs_of(recipe: dict[str, Any], cwd: Path) -> list[str]:
-    """Files and folders that the recipe names from `cwd`, where the run was started."""
-    named = {
-        f"{section}.{key}": value
-        for section in ("model", "data", "aligner", "encoders")
-        for key, value in (recipe.get(section) or {}).items()
-        if isinstance(value, str) and (key == "source" or key.endswith("_weights"))
-    }
-    named |= {
-        f"rewards[{n}].function": reward["function"].partition(":")[0]
-        for n, reward in enumerate(recipe.get("rewards") or [])
-    }
+def paths_below(values: dict[str, str], cwd: Path) -> list[str]:
+    """Of what a recipe names, by its keys, the files and folders below `cwd`, where the run was started."""
     paths = []
-    for key, value in named.items():
-        if not value or value.startswith(("/", "~")) or not (cwd / value).exists():
+    for key, value in values.items():
+        if value.startswith(("/", "~")) or not (cwd / value).exists():
             continue
         if ".." in Path(value).parts:
             raise Trouble(

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from podwright.slices import Slice
 from podwright.targets.base import Traits
 from podwright.targets.settings import gpus
+from podwright.targets.settings.storage import StorageSetting
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
@@ -52,6 +53,7 @@ class SlurmSettings(BaseModel):
         "", description="of an environment with podwright on the nodes; default: the one that runs this"
     )
     runs: str = Field("", description="a folder that the nodes share, for the directories of runs; default: --runs")
+    storage: StorageSetting = ""
     warn_s: int = Field(
         120, ge=1, description="seconds before the time limit at which the trainer saves and the job is queued again"
     )
@@ -104,4 +106,4 @@ class SlurmSettings(BaseModel):
 
     def traits(self) -> Traits:
         # The controller serves everybody: it is asked every 5 s.
-        return Traits(queues=True, excludes_hosts=True, poll_s=5.0)
+        return Traits(queues=True, excludes_hosts=True, poll_s=5.0, storage=self.storage)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from podwright.slices import Slice
 from podwright.targets.base import Traits
 from podwright.targets.settings import gpus
+from podwright.targets.settings.storage import StorageSetting
 
 _HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9_.-]*(?::\d{1,5})?")
 
@@ -41,9 +42,7 @@ class SshSettings(BaseModel):
         "", description="a folder that the hosts and this machine share: runs are made there, and nothing is copied"
     )
     folder: str = Field("~/.podwright", description="where a run is on hosts that share no folder")
-    storage: str = Field(
-        "", description="a bucket such as gs://BUCKET/runs that keeps checkpoints and records of JAX runs"
-    )
+    storage: StorageSetting = ""
     env: tuple[str, ...] = Field(
         ("HF_TOKEN",), description="variables of your shell that the processes get; they are never in a file"
     )
@@ -65,13 +64,6 @@ class SshSettings(BaseModel):
     def _are_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if any(not v.isidentifier() for v in value):
             raise ValueError("takes names of variables, never their values; write it like [HF_TOKEN]")
-        return value
-
-    @field_validator("storage")
-    @classmethod
-    def _is_a_bucket(cls, value: str) -> str:
-        if value and not re.fullmatch(r"gs://[a-z0-9][a-z0-9._-]{2,}(/.*)?", value):
-            raise ValueError(f"has {value!r}, which is no bucket; write it like gs://my-bucket/runs")
         return value
 
     @field_validator("runs", "folder", "python")

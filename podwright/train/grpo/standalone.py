@@ -27,8 +27,10 @@ GENERATED_TRAIN, GENERATED_TEST = 8000, 500  # the demo's sizes
 
 def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Greedy accuracy of a run's newest checkpoint, or of a Hugging Face directory, on the test part of `source`."""
-    recipe = load.require(load.override(_recipe_for(path), overrides), GrpoRecipe)
-    test = _questions(recipe, source)[: limit or None]
+    own = _recipe_for(path)
+    recipe = load.require(load.override(own, overrides), GrpoRecipe)
+    original = _original_source(path) if recipe.data.source == own.data.source else ""
+    test = _questions(recipe, source, original)[: limit or None]
     setup, tokenizer, params, step = _open(path, recipe)
     _check_room(setup)
     encoded = prompts.encode(test, tokenizer, recipe.data, recipe.rollout.max_prompt_length)
@@ -57,10 +59,18 @@ def _check_room(setup: program.GrpoSetup) -> None:
         )
 
 
-def _questions(recipe: GrpoRecipe, source: str) -> list[gsm8k.Example]:
-    """The test part of `source`: the run's own when it is the run's own data, so that no training question is in it."""
+def _original_source(path: Path) -> str:
+    """The data that a run's recipe names, of which the run may have a copy; "" for a Hugging Face directory."""
+    run = RunDir(path)
+    return str(recipe_of(run)["data"]["source"]) if run.recipe.exists() else ""
+
+
+def _questions(recipe: GrpoRecipe, source: str, original: str = "") -> list[gsm8k.Example]:
+    """The test part of `source`: the run's own when it is the run's own data, so that no training question is in it. `original`:
+    where the run's own data was before it was copied."""
     data, path = recipe.data, Path(source).expanduser()
-    own = Path(data.source).expanduser().resolve() == path.resolve()
+    names = [data.source, *([original] if original else [])]
+    own = path.resolve() in [Path(name).expanduser().resolve() for name in names]
     if not own and path.is_file():
         return gsm8k.read(path)
     if not own:

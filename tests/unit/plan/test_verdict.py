@@ -169,7 +169,7 @@ def test_a_run_compiles_first_and_keeps_what_was_predicted(capsys, tmp_path, mon
 @pytest.mark.parametrize(
     ("price", "arguments", "said"),
     [
-        ("2.7", [], "--price 2.7 has no time of a run to be multiplied with; add --compile"),
+        ("2.7", [], "--price 2.7 needs the time of a run, which only --compile predicts; add --compile"),
         ("0", ["--compile"], "--price 0 is no price of a chip-hour; type one such as --price 2.70"),
         ("-1", ["--compile"], "--price -1 is no price of a chip-hour"),
         ("nan", ["--compile"], "--price nan is no price of a chip-hour"),

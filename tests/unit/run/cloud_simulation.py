@@ -20,6 +20,7 @@ from podwright.run.decide import Act
 from podwright.run.journal import RunState
 from podwright.run.states import Phase
 from podwright.rundir import Ending, RunDir, write_json
+from podwright.storage.base import Cause, StorageFailure
 from podwright.targets import base, polling
 from podwright.targets.base import AllocationState, HostAddress, Job, Polled, Process, Released, Stopped, Traits
 from podwright.watch.diagnose import AttemptOutcome
@@ -27,6 +28,7 @@ from podwright.watch.diagnose import AttemptOutcome
 ZONES = ("east-a", "east-b", "west-a")
 TRAITS = Traits(poll_s=0.0, zones=ZONES, lag_s=30.0, grace_s=180.0, patience_s=6 * 3600.0)
 SAVE_S = 100.0  # a trainer saves within this after a stop
+SILENT_S = 600.0  # machines are not deleted before their hosts have been silent for as long
 NOTICE_S = 25.0  # and within this after its machines were taken
 IDENTITY = {"target": "cloud", "kind": "simulated", "settings": {}}
 
@@ -54,6 +56,10 @@ class Trainer:
     ending: Ending | None = None
     over: bool = False
     deaf: bool = False
+    unreached_since: float | None = None
+    """when the first of the stops was sent that have not reached it, with none that has in between"""
+    given_up: bool = False
+    """whether its machines were deleted after such stops"""
 
 
 @dataclass
@@ -72,12 +78,15 @@ class World:
     refuses_at_once: bool = False
     answers: bool = True
     hosts_answer: bool = True
+    storage_answers: bool = True
     deletes_work: bool = True
     delete_s: float = 5.0
     create_s: float = 60.0
     create_delay_s: float = 0.0
     lag_s: float = 0.0
     dies_in: int = 0
+    stops_in: int = 0
+    """operations of launchers until a person stops the run; 0: nobody does"""
     calls: list[float] = field(default_factory=list)
     excused: int = 0
     """calls that a death or a person may have added"""
@@ -129,7 +138,7 @@ class World:
             machine.delete_at = None
             for trainer in self.trainers.values():
                 if trainer.machine == name and not trainer.over:
-                    if not trainer.deaf:
+                    if not trainer.deaf and not trainer.given_up:
                         self.violations.append(f"attempt {trainer.number} had not saved when {name} was deleted")
                     trainer.over, trainer.ending = True, trainer.ending or Ending.NODE_LOST
 
@@ -155,7 +164,11 @@ class World:
     # the launcher's side
 
     def operation(self) -> None:
-        """A moment at which a launcher may die."""
+        """A moment at which a launcher may die, or a person may stop the run."""
+        if self.stops_in:
+            self.stops_in -= 1
+            if not self.stops_in and not self.state.stop_wanted:
+                self._fold("stopping")
         if self.dies_in:
             self.dies_in -= 1
             if not self.dies_in:
@@ -169,9 +182,12 @@ class World:
 
     def append(self, run: RunDir, event: str, **fields: Any) -> None:
         self.operation()
+        self._fold(event, **fields)
+        self.operation()
+
+    def _fold(self, event: str, **fields: Any) -> None:
         self.events.append({"event": event, "time": self.wall(), **fields})
         self.state = journal.fold_into(self.state, self.events[-1])
-        self.operation()
 
     # Provisioner
 
@@ -209,7 +225,9 @@ class World:
     def delete(self, request: base.Request) -> None:
         if self.call() and (machine := self.machines.get(request.name)) and machine.state is not AllocationState.GONE:
             for trainer in self.running():
-                if trainer.machine == request.name and not trainer.deaf:
+                since = trainer.unreached_since
+                trainer.given_up |= since is not None and self.time - since >= SILENT_S
+                if trainer.machine == request.name and not trainer.deaf and not trainer.given_up:
                     self.violations.append(f"{request.name} was deleted under attempt {trainer.number}")
             if self.deletes_work and machine.delete_at is None:
                 machine.delete_at = self.time + self.delete_s
@@ -234,6 +252,8 @@ class World:
 
     def render(self, job: Job, hosts: base.Hosts | None = None) -> base.Rendered:
         assert hosts, "an attempt needs hosts"
+        if not self.storage_answers:
+            raise StorageFailure("gs://b/r", Cause.NETWORK, "no reply")
         return base.Rendered(("train",), Path("/"), {"attempt": job.attempt, **IDENTITY})
 
     def submit(self, rendered: base.Rendered) -> base.Handle:
@@ -256,9 +276,13 @@ class World:
         return Polled(Process.ENDED if trainer.over else Process.RUNNING)
 
     def stop(self, handle: base.Handle, *, force: bool = False) -> Stopped:
-        if not self.call() or not self.hosts_answer:
-            return Stopped(False, "no host answers")
         trainer = self.trainers.get(handle["attempt"])
+        if not self.call() or not self.hosts_answer:
+            if trainer and trainer.unreached_since is None:
+                trainer.unreached_since = self.time
+            return Stopped(False, "no host answers")
+        if trainer:
+            trainer.unreached_since = None
         if trainer and not trainer.over:
             if force:
                 if not trainer.deaf:
@@ -281,10 +305,26 @@ class World:
         return AttemptOutcome(ending, "as simulated")
 
 
+class Unmirrored:
+    """In place of finish.Mirror, for a run without storage and trackers."""
+
+    def __init__(self, run: RunDir, warn: Callable[[str], None]):
+        pass
+
+    def __call__(self, last: bool = False) -> None:
+        pass
+
+    def publish(self) -> None:
+        pass
+
+    def bring_ended(self, attempt: int) -> None:
+        pass
+
+
 class Simulation:
     """The world with two launchers at work on the run; one that is killed comes back at its next step."""
 
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch):
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, cwd: str = "/"):
         self.world = world = World(folder)
         clock = SimpleNamespace(monotonic=world.monotonic, sleep=lambda _: None, time=world.wall)
         patch.setattr(journal, "now", world.wall)
@@ -292,7 +332,7 @@ class Simulation:
         patch.setattr(journal, "read", lambda _: world.state)
         patch.setattr(drive, "time", clock)
         patch.setattr(polling, "time", clock)
-        patch.setattr(drive, "Mirror", lambda *_: lambda last=False: None)
+        patch.setattr(drive, "Mirror", Unmirrored)
         patch.setattr(act, "outcome", world.outcome)
         patch.setattr(act, "write_report", lambda _: None)
         patch.setattr(targets, "of_handle", lambda _: world)
@@ -300,7 +340,7 @@ class Simulation:
         self.run = RunDir(folder)
         self.run.journal.touch()
         write_json(self.run.recipe, {"kind": "grpo", "training": {"max_steps": 1}})
-        world.append(self.run, "created", recipe="r", target="cloud", cwd="/", retries=2)
+        world.append(self.run, "created", recipe="r", target="cloud", cwd=cwd, retries=2)
         self.drivers: list[drive.Driver | None] = [None, None]
 
     def step(self, launcher: int = 0, dies_in: int = 0) -> Act | None:
@@ -323,8 +363,12 @@ class Simulation:
             world.violations.append(f"left when done: {left}")
         return done
 
-    def want_stop(self) -> None:
-        drive.ask_to_stop(self.run)
+    def want_stop(self, after: int = 0) -> None:
+        """Now, or in the middle of what launchers do: at their `after`-th operation from now."""
+        if after:
+            self.world.stops_in = after
+        else:
+            drive.ask_to_stop(self.run)
 
     def resume(self) -> None:
         if self.world.state.phase is Phase.ENDED and drive.settled(self.world.state) and not self.world.running():
@@ -334,7 +378,8 @@ class Simulation:
     def drain(self, rng: random.Random) -> None:
         """All that was broken works again: the run must come to its end, with nothing left, stopped or not."""
         world = self.world
-        world.answers = world.hosts_answer = world.deletes_work = True
+        world.answers = world.hosts_answer = world.storage_answers = world.deletes_work = True
+        world.stops_in = 0
         world.stockouts, world.lag_s, world.create_delay_s, world.clock_offset = set(), 0.0, 0.0, 0.0
         stopped = rng.random() < 0.5
         if stopped:
@@ -392,6 +437,7 @@ def _operate(simulation: Simulation, rng: random.Random) -> None:
         world.preempt,
         lambda: setattr(world, "answers", rng.random() < 0.5),
         lambda: setattr(world, "hosts_answer", rng.random() < 0.5),
+        lambda: setattr(world, "storage_answers", rng.random() < 0.7),
         lambda: setattr(world, "answers", True),
         lambda: setattr(world, "hosts_answer", True),
         lambda: setattr(world, "lag_s", rng.choice([0.0, 5.0, 15.0])),
@@ -402,7 +448,7 @@ def _operate(simulation: Simulation, rng: random.Random) -> None:
         lambda: world.end_trainer(rng.choice(endings)),
         lambda: world.end_trainer(rng.choice(endings)),
         lambda: [setattr(trainer, "deaf", True) for trainer in world.running()] if rng.random() < 0.3 else None,
-        lambda: simulation.want_stop() if rng.random() < 0.3 else None,
+        lambda: simulation.want_stop(rng.randint(0, 4)) if rng.random() < 0.3 else None,
         simulation.resume,
         simulation.resume,
     ]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from podwright.run.allocations import AllocationRecord, Capacity, Refusals, avoided, back_off, due, eligible
-from podwright.run.decide import Act, Observed, machines_away, next_action, outlived, settled
+from podwright.run.decide import MOST_UNANSWERED, Act, Observed, machines_away, next_action, outlived, past, settled
 from podwright.run.journal import RunState, fold
 from podwright.run.states import AllocationPhase, Budget, Phase
 from podwright.rundir import Ending
@@ -152,6 +152,13 @@ def test_what_is_released_and_what_is_away_with_its_machines() -> None:
     assert act(held, ready(HOSTS)) is Act.RELEASE
 
 
+def test_an_attempt_is_past_when_it_has_ended_and_holds_nothing() -> None:
+    released = state(Phase.READY, allocation(P.READY))
+    assert past(released) and not past(replace(released, released=False))
+    assert past(replace(released, released=False, allocation=allocation(P.LOST)))
+    assert not past(replace(released, ended_attempt=0)), "the newest attempt is a later one"
+
+
 def test_every_ending_deletes_then_reports_and_is_done_when_all_is_gone() -> None:
     ended = state(Phase.ENDED, allocation(P.READY), ending=Ending.FINISHED)
     assert act(ended, ready(HOSTS)) is Act.DELETE
@@ -204,16 +211,33 @@ def ended(ending: Ending, **fields: Any) -> tuple[str, dict[str, Any]]:
     return "ended", {"attempt": 1, "ending": ending, **fields}
 
 
-def test_a_crash_keeps_the_machines_a_preemption_and_a_failing_host_do_not() -> None:
+def test_a_crash_keeps_the_machines_a_preemption_and_a_failed_start_do_not() -> None:
     for last, at_fault in (
         (ended(Ending.CRASHED), False),
         (ended(Ending.PREEMPTED), True),
-        (ended(Ending.CRASHED, failed_hosts=["h"]), True),
+        (ended(Ending.CRASHED, failed_hosts=["h"]), False),
+        (ended(Ending.NODE_LOST, failed_hosts=["h"]), True),
         (ended(Ending.CRASHED, bootstrap=True), True),
         (ended(Ending.BAD_INPUT, bootstrap=True), False),
     ):
         record = fold(events(*GOT, last)).allocation
         assert record and record.hosts == HOSTS and record.at_fault is at_fault
+
+
+def test_machines_of_which_a_host_fails_twice_are_replaced() -> None:
+    def next_attempt(host: str) -> list[tuple[str, dict[str, Any]]]:
+        began = {"attempt": 2, "handle": {}, "on_allocation": 1}
+        return [
+            ended(Ending.CRASHED, failed_hosts=["h"]),
+            ("released", {"attempt": 1}),
+            ("retrying", {"attempt": 1}),
+            ("submitting", began),
+            ("ended", {"attempt": 2, "ending": Ending.CRASHED, "failed_hosts": [host]}),
+        ]
+
+    for host, at_fault in (("h", True), ("another", False)):
+        record = fold(events(*GOT, *next_attempt(host))).allocation
+        assert record and record.at_fault is at_fault
 
 
 def test_failures_are_counted_by_host_and_budget() -> None:
@@ -239,3 +263,24 @@ def test_the_search_for_machines_begins_anew_with_each_submitted_attempt() -> No
     assert fold(events(GOT[0], GOT[1], taken)).capacity.refusals == {"a-1": Refusals(1, 30.0)}
     for_good = ("allocation refused", {"allocation": 1, "scope": "", "ending": "BAD_INPUT", "reason": "x"})
     assert fold(events(GOT[0], for_good)).capacity.final is Ending.BAD_INPUT
+
+
+def test_machines_whose_hosts_confirm_no_release_are_deleted_in_the_end() -> None:
+    held = state(Phase.ENDED, allocation(P.READY), released=False, ending=Ending.FINISHED, called=NOW)
+    silent = replace(held, calls=MOST_UNANSWERED)
+    assert act(silent, ready(HOSTS), now=NOW + 299.0) is Act.DELETE
+    assert act(silent, ready(HOSTS), now=NOW + 301.0) is Act.RELEASE, "the network may be back"
+    assert act(silent, unknown("x"), now=NOW + 299.0) is Act.WAIT, "no network here is no fault of the hosts"
+    assert act(replace(held, calls=MOST_UNANSWERED - 1), ready(HOSTS), now=NOW + 299.0) is Act.WAIT
+    crashed = replace(silent, ending=Ending.CRASHED, retries={Budget.FAILURE: 1}, max_failures=1)
+    assert act(crashed, ready(HOSTS), now=NOW + 299.0) is Act.DELETE, "another attempt could not use them"
+
+
+def test_machines_whose_hosts_receive_no_stop_are_deleted_in_the_end() -> None:
+    stopping = state(Phase.STOPPING, allocation(P.READY), ended_attempt=0, stop_wanted=True, called=NOW)
+    silent = replace(stopping, calls=MOST_UNANSWERED)
+    assert act(silent, ready(HOSTS), Process.RUNNING, now=NOW + 299.0) is Act.DELETE
+    assert act(silent, ready(HOSTS), Process.RUNNING, now=NOW + 301.0) is Act.SIGNAL
+    assert act(silent, unknown("x"), Process.RUNNING, now=NOW + 299.0) is Act.WAIT
+    fewer = replace(stopping, calls=MOST_UNANSWERED - 1)
+    assert act(fewer, ready(HOSTS), Process.RUNNING, now=NOW + 299.0) is Act.WAIT

@@ -1,19 +1,40 @@
 """A launcher at work on a run: what it writes when nobody answers, and how two of them get on."""
 
+import errno
 import fcntl
+import json
+import os
+import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from podwright import targets
+from podwright import slices, targets
+from podwright.cli import show
 from podwright.errors import UserError
 from podwright.run import drive, journal
 from podwright.run.decide import Act
-from podwright.rundir import RunDir, write_json
-from podwright.targets.base import Job, Polled, Process, Released, Rendered, Stopped, Traits
+from podwright.run.session import require_attended
+from podwright.rundir import Ending, RunDir, write_json
+from podwright.storage import inputs, open_storage
+from podwright.targets.base import (
+    HostAddress,
+    Job,
+    Polled,
+    Process,
+    Released,
+    Rendered,
+    Request,
+    Stopped,
+    Traits,
+    ready,
+    waiting,
+)
+from tests.unit.run.cloud_simulation import Simulation
 
 
 class Silent:
@@ -27,6 +48,7 @@ class Silent:
         self.answers, self.process = False, Process.RUNNING
         self.asked: list[bool] = []
         self.failed_hosts: tuple[str, ...] = ()
+        self.polls = 0
         self.jobs: list[Job] = []
 
     def render(self, job: Job, hosts: Any = None) -> Rendered:
@@ -38,6 +60,7 @@ class Silent:
         return rendered.handle
 
     def poll(self, handle: Any) -> Polled:
+        self.polls += 1
         return Polled(self.process, failed_hosts=self.failed_hosts)
 
     def stop(self, handle: Any, *, force: bool = False) -> Stopped:
@@ -69,7 +92,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Silent:
 def run(tmp_path: Path, clock: SimpleNamespace) -> RunDir:
     run = RunDir(tmp_path / "r")
     run.path.mkdir()
-    write_json(run.recipe, {"name": "r", "training": {"max_steps": 1}})
+    write_json(run.recipe, {"kind": "grpo", "name": "r", "training": {"max_steps": 1}})
     journal.append(run, "created", recipe="r", target="t", cwd=str(tmp_path), retries=5)
     return run
 
@@ -151,6 +174,12 @@ def test_collisions_with_another_launcher_count_only_while_that_one_does_nothing
     with run.launcher_lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert late.step() is Act.WAIT
+        clock.now += 61.0
+        print(json.dumps({"host": socket.gethostname(), "pid": os.getpid()}), file=held, flush=True)
+        for _ in range(9):
+            clock.now += 61.0
+            assert late.step() is Act.WAIT, "its holder lives: it may bring files to hosts for minutes"
+        assert f"another podwright (process {os.getpid()})" in late._waiting
     launcher(run).submit()
     assert late.step() is Act.WAIT, "it runs: nothing to do, so no lock is needed"
     clock.now += 61.0
@@ -158,3 +187,189 @@ def test_collisions_with_another_launcher_count_only_while_that_one_does_nothing
     with run.launcher_lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert late.step() is Act.WAIT
+
+
+def test_a_stop_while_a_job_is_prepared_starts_nothing(run: RunDir, silent: Silent, monkeypatch: Any) -> None:
+    def render(job: Job, hosts: Any = None) -> Rendered:
+        drive.ask_to_stop(run)  # by another launcher: the preparation may take minutes
+        return Rendered((), job.cwd, {"attempt": job.attempt, **silent.identity})
+
+    monkeypatch.setattr(silent, "render", render)
+    silent.process, silent.answers = Process.ABSENT, True
+    assert launcher(run).follow().ending is Ending.STOPPED
+    assert "submitting" not in events(run) and silent.process is Process.ABSENT
+
+
+def test_an_attempt_that_cannot_be_submitted_ends_with_the_reason(
+    run: RunDir, silent: Silent, monkeypatch: Any
+) -> None:
+    def submit(rendered: Rendered) -> dict[str, Any]:
+        raise OSError(errno.ENOSPC, "No space left on device", "/disk/r")
+
+    monkeypatch.setattr(silent, "submit", submit)
+    silent.process, silent.answers = Process.ABSENT, True
+    state = launcher(run).follow()
+    assert (state.ending, state.attempt) == (Ending.BAD_INPUT, 1) and state.detail == "/disk/r: the disk is full"
+
+
+def test_an_attempt_that_has_ended_and_is_released_is_not_polled_any_more(run: RunDir, silent: Silent) -> None:
+    silent.answers = True
+    starting = launcher(run)
+    starting.submit()
+    drive.ask_to_stop(run)
+    silent.process = Process.ENDED
+    state = starting.follow()
+    assert state.released and silent.polls
+    before = silent.polls
+    for _ in range(5):
+        assert starting.step() is Act.DONE
+    assert silent.polls == before
+
+
+def test_a_process_that_writes_itself_into_the_lock_is_the_newest_holder(run: RunDir, silent: Silent) -> None:
+    run.launcher_lock.write_text(json.dumps({"host": "another-machine-with-a-long-name", "pid": 123456}))
+    launcher(run).submit()
+    assert json.loads(run.launcher_lock.read_text()) == {"host": socket.gethostname(), "pid": os.getpid()}
+
+
+def test_a_dry_run_of_created_machines_shows_the_request_and_names_their_hosts(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    world = Simulation(tmp_path, monkeypatch).world
+    hosts: list[Any] = []
+    render = world.render
+    monkeypatch.setattr(world, "render", lambda job, h=None: hosts.extend(h) or render(job, h), raising=False)
+    resolved: Any = SimpleNamespace(open=lambda: world, slice=slices.parse("v6e-16"))
+    shown = drive.preview(tmp_path / "r", resolved, "grpo")
+    assert shown["request"]["name"] == "pw-r-1" and shown["argv"] == ["train"]
+    assert [host.name for host in hosts] == ["HOST-0", "HOST-1", "HOST-2", "HOST-3"]
+    monkeypatch.setattr(show, "plan", lambda _: None)
+    show.preview(None, {"run_dir": "/r", **shown})  # type: ignore[arg-type]
+    assert "would request pw-r-1 in east-a:\n  create pw-r-1 east-a\n" in capsys.readouterr().out
+
+
+def test_a_run_whose_machines_only_its_launcher_deletes_is_not_left_alone() -> None:
+    require_attended("boxes", Traits())
+    with pytest.raises(UserError, match="nothing would delete the machines that v6e creates for the run"):
+        require_attended("v6e", Traits(zones=("a-1",)))
+
+
+def kept(run: RunDir, folder: Path) -> Path:
+    """`run`, in a storage, as a launcher on a machine without the folder where it was started has it."""
+    write_json(run.storage, {"url": str(folder / "kept" / "r-00000001")})
+    state = journal.read(run)
+    gone = folder / "gone"
+    run.journal.write_text(run.journal.read_text().replace(json.dumps(state.cwd), json.dumps(str(gone))))
+    return gone
+
+
+def test_a_run_whose_inputs_are_in_a_storage_starts_in_the_folder_where_it_is_resumed(
+    run: RunDir, silent: Silent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(run, tmp_path)
+    write_json(run.path / inputs.LIST, {})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    launcher(run).submit()
+    assert events(run) == ["created", "moved", "submitting", "submitted"]
+    assert silent.jobs[0].cwd == tmp_path / "elsewhere" == Path(journal.read(run).cwd)
+
+
+def test_a_run_whose_inputs_are_nowhere_is_refused_with_the_folder_that_has_them(
+    run: RunDir, silent: Silent, tmp_path: Path
+) -> None:
+    gone = kept(run, tmp_path)
+    state = launcher(run).submit()
+    assert state.ending is Ending.BAD_INPUT and "were not uploaded to" in state.detail
+    assert state.fix.startswith(f"type podwright resume there: in {gone}, on the")
+
+
+class Provided(Silent):
+    """Its machines are created for a run, and there at once."""
+
+    def __init__(self, storage: str) -> None:
+        super().__init__()
+        self.traits = Traits(poll_s=0.0, zones=("z",), storage=storage)
+        self.provisioner: Any = SimpleNamespace(
+            describe_request=lambda run_dir, created, number, avoid: Request(f"pw-{run_dir.name}-{number}", "z"),
+            create=lambda request: waiting("Creating"),
+            describe=lambda request: ready((HostAddress("h", "10.0.0.1"),)),
+        )
+
+
+def test_the_claim_holds_the_name_of_the_allocation(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provided = Provided(str(tmp_path / "kept"))
+    monkeypatch.setattr(targets, "of_handle", lambda _: provided)
+    monkeypatch.setattr(targets, "current", lambda *_: provided.identity)
+    launcher(run).submit()
+    url = run.storage_url
+    assert provided.jobs[0].argv("py", "/run") == (
+        *("py", "-m", "podwright.train", "/run", "--attempt", "1"),
+        *("--storage", url, "--allocation", "pw-r-1"),
+    )
+
+
+def ended(one: drive.Driver, silent: Silent) -> None:
+    """End the attempt under way, and start the next one."""
+    silent.answers, silent.process = True, Process.ENDED
+    while one.step() is not Act.RELEASE:
+        pass
+    silent.process = Process.ABSENT
+    while one.step() is not Act.SUBMIT:
+        pass
+
+
+def test_the_storage_of_a_run_is_that_of_its_first_attempt(run: RunDir, silent: Silent, tmp_path: Path) -> None:
+    warnings: list[str] = []
+    one = drive.Driver(run, lambda *_: None, warnings.append)
+    one.submit()
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
+    ended(one, silent)
+    assert [job.storage for job in silent.jobs] == ["", ""] and not run.storage_url
+    assert any("started without a storage, and its checkpoints stay in" in warning for warning in warnings)
+
+
+def test_a_run_stays_in_its_storage_and_a_later_attempt_may_take_it_over(
+    run: RunDir, silent: Silent, tmp_path: Path
+) -> None:
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
+    one = launcher(run)
+    one.submit()
+    silent.traits = replace(silent.traits, storage="")
+    ended(one, silent)
+    first, second = (job.argv("py", "/run") for job in silent.jobs)
+    assert first[-2:] == ("--storage", run.storage_url)
+    assert second[-3:] == ("--storage", run.storage_url, "--takeover")
+
+
+def continued_elsewhere(run: RunDir) -> None:
+    storage = open_storage(run.storage_url)
+    storage.write("run/journal.jsonl", run.journal.read_bytes() + b'{"event": "taken over", "time": 1.0}\n')
+
+
+def test_an_ending_is_written_down_when_another_machine_has_gone_on(
+    run: RunDir, silent: Silent, tmp_path: Path
+) -> None:
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
+    one = launcher(run)
+    one.submit()
+    continued_elsewhere(run)
+    silent.process = Process.ENDED
+    assert one.step() is Act.END and events(run)[-1] == "ended"
+
+
+def test_nothing_is_created_when_another_machine_has_gone_on(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provided = Provided(str(tmp_path / "kept"))
+    created: list[Request] = []
+    provided.provisioner.create = created.append
+    monkeypatch.setattr(targets, "of_handle", lambda _: provided)
+    monkeypatch.setattr(targets, "current", lambda *_: provided.identity)
+    write_json(run.storage, {"url": str(tmp_path / "kept" / "r-00000001")})
+    continued_elsewhere(run)
+    with pytest.raises(UserError, match="was continued from another machine"):
+        launcher(run).step()
+    assert not created

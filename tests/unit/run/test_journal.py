@@ -51,7 +51,9 @@ def test_a_line_cut_short_does_not_take_the_next_one_with_it(tmp_path: Path) -> 
 
 
 def test_an_empty_journal_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"tells nothing; .* start it again under another name"):
+    with pytest.raises(
+        UserError, match=r"journal.jsonl is empty: the state of the run is lost; start the run again under"
+    ):
         journal.read(RunDir(tmp_path))
 
 
@@ -92,3 +94,16 @@ def test_a_stop_after_the_end_only_forbids_a_retry() -> None:
     stopped = journal.fold([*events, {"event": "stopping", "time": 5.0}])
     assert (stopped.phase, stopped.ending) == (Phase.ENDED, Ending.PREEMPTED)
     assert act_of(stopped, Process.ENDED, 5.0) is Act.REPORT
+
+
+def test_an_attempt_that_was_decided_on_before_a_stop_is_seen_and_signalled() -> None:
+    stop = {"event": "stopping", "time": 1.5}
+    state = journal.fold([CREATED, stop, *attempt(1)])
+    assert (state.phase, state.attempt, state.handle) == (Phase.STOPPING, 1, {"n": 1})
+    assert act_of(state, Process.RUNNING, 4.0) is Act.SIGNAL
+
+
+def test_a_stop_is_not_undone_by_a_retry_that_was_decided_on_before() -> None:
+    over = attempt(1, {"event": "ended", "ending": "PREEMPTED"}, {"event": "released"})
+    state = journal.fold([CREATED, *over, {"event": "stopping", "time": 5.0}, {"event": "retrying", "time": 5.0}])
+    assert state.phase is Phase.ENDED and act_of(state, Process.ENDED, 5.0) is Act.REPORT

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from podwright.run.decide import Act
 from podwright.rundir import Ending
 from tests.unit.run.cloud_simulation import ZONES, Simulation
 
@@ -76,6 +77,10 @@ class Life(RuleBasedStateMachine):
         self._work(0, count, 10.0)
         self.world.answers = self.world.hosts_answer = True
 
+    @rule(answers=st.booleans())
+    def the_storage_answers_or_does_not(self, answers: bool) -> None:
+        self.world.storage_answers = answers
+
     @rule()
     def everything_breaks(self) -> None:
         self.world.answers = self.world.hosts_answer = False
@@ -105,6 +110,11 @@ class Life(RuleBasedStateMachine):
     def a_person_stops_it(self, often: int) -> None:
         if not often:
             self.simulation.want_stop()
+
+    @rule(often=st.integers(0, 5), after=st.integers(1, 6))
+    def a_person_stops_it_in_the_middle_of_a_step(self, often: int, after: int) -> None:
+        if not often:
+            self.simulation.want_stop(after)
 
     @rule(count=st.integers(1, 6))
     def a_person_resumes_it(self, count: int) -> None:
@@ -148,3 +158,43 @@ def test_no_life_of_a_run_breaks_a_promise() -> None:
 @pytest.mark.long
 def test_no_life_of_a_run_breaks_a_promise_in_many_examples() -> None:
     lives(EXAMPLES)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_hosts_that_never_answer_again_do_not_keep_their_machines(tmp_path: Path, stopped: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        simulation = Simulation(tmp_path, patch)
+        while not simulation.world.running():
+            simulation.step()
+            simulation.world.advance(5.0)
+        simulation.world.hosts_answer = False
+        if stopped:
+            simulation.want_stop()
+        else:
+            simulation.world.end_trainer(Ending.FINISHED)
+        begun = simulation.world.time
+        while simulation.step() is not Act.DONE:
+            simulation.world.advance(5.0)
+            assert simulation.world.time < begun + 3600.0, "machines are paid for and nobody uses them"
+        assert not simulation.world.existing()
+        simulation.check()
+
+
+def test_a_storage_that_cannot_be_reached_when_machines_are_ready_ends_the_run_and_deletes_them(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        simulation = Simulation(tmp_path, patch)
+        simulation.world.storage_answers = False
+        while simulation.step() is not Act.DONE:
+            simulation.world.advance(5.0)
+        simulation.check()
+        state = simulation.world.state
+        assert state.ending is Ending.STORAGE_UNREACHABLE and "gs://b/r failed (network: no reply)" in state.detail
+        assert simulation.world.machines and not simulation.world.existing() and state.attempt == 0
+
+
+def test_nothing_is_requested_for_an_attempt_that_cannot_be_prepared(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        simulation = Simulation(tmp_path, patch, cwd=str(tmp_path / "gone"))
+        while simulation.step() is not Act.DONE:
+            simulation.world.advance(5.0)
+        assert simulation.world.state.ending is Ending.BAD_INPUT and not simulation.world.machines

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from podwright.errors import UserError
 from podwright.rundir import RunDir, append_jsonl, read_jsonl, write_json
 from podwright.storage import open_storage
 from podwright.storage.claim import Claim, ClaimLost
@@ -160,3 +161,16 @@ def test_an_attempt_that_lost_the_storage_writes_no_segment(url, tmp_path):
     second.publish()
     segments = [json.loads(storage.read(name).data) for name in storage.names("records/")]
     assert [segment["attempt"] for segment in segments] == [1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "name", ["../../evil.txt", "/tmp/evil.txt", "recipe.json", "evaluations/../../evil.json", "evaluations/a/b.json"]
+)
+def test_a_segment_writes_nothing_but_records(tmp_path, name):
+    storage, run = open_storage(str(tmp_path / "s")), RunDir(tmp_path / "runs" / "run")
+    run.path.mkdir(parents=True)
+    for segment in ({"grown": {name: {"at": 0, "text": "x"}}, "files": {}}, {"grown": {}, "files": {name: ""}}):
+        storage.write("records/00000001.json", json.dumps({"attempt": 1, "token": ""} | segment).encode())
+        with pytest.raises(UserError, match="which is no record of a run"):
+            bring(run, storage)
+    assert list(run.path.iterdir()) == []

@@ -132,3 +132,19 @@ def test_a_handle_is_plain_json_that_opens_its_target_again(file: Path, run: Run
 def test_a_handle_of_an_unknown_kind_is_refused_in_one_line() -> None:
     with pytest.raises(UserError, match="a target of kind None, which this version does not know; known: local, slurm"):
         targets.of_handle({"run_dir": "/r", "attempt": 1})
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [{"kind": "local"}, {"kind": "ssh", "target": "t", "settings": {"hosts": 3}}, {"kind": "local", "target": "t"}],
+)
+def test_a_handle_of_another_version_is_refused_in_one_line(handle: dict[str, object]) -> None:
+    with pytest.raises(UserError, match=r"that this version cannot read; follow the run with the version") as e:
+        targets.of_handle(handle)
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("record", [{}, {"name": "pw-1", "zone": "a", "argv": [], "colour": "red"}])
+def test_a_request_of_another_version_is_refused_in_one_line(record: dict[str, object]) -> None:
+    with pytest.raises(UserError, match=r"a request '(pw-1)?' for machines that this version cannot read; follow"):
+        targets.base.Request.of(record)

@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from podwright.errors import UserError
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, RunDir, recipe_of, write_json
 from podwright.shell import Shell
+from podwright.storage import inputs, open_storage
 from podwright.targets.base import Job, Polled, Process
 from podwright.targets.hosts import gather, host_attempt, keeper, start, status
+from podwright.targets.hosts.host_attempt import HostAttempt
 from podwright.targets.hosts.runner import HostProfile, HostRunner
 from podwright.targets.hosts.transport import Host, Trouble
 from podwright.watch.diagnose import outcome
@@ -133,9 +135,30 @@ def test_inputs_named_from_here_are_brought_along_and_those_above_are_refused(tm
         "encoders": {"image_weights": "w.pt", "image": "w.pt"},
     }
     rewards = [{"function": "rewards.py:mine"}, {"function": "podwright.train.grpo.reward:format_reward"}]
-    assert start.inputs_of(recipe | {"rewards": rewards}, tmp_path / "below") == ["corpus", "w.pt", "rewards.py"]
+    assert start.paths_below(inputs.named(recipe | {"rewards": rewards}), tmp_path / "below") == [
+        "corpus",
+        "w.pt",
+        "rewards.py",
+    ]
     with pytest.raises(UserError, match=r"data.source=\.\./below/corpus is above .+; give a path that every host has"):
-        start.inputs_of({"data": {"source": "../below/corpus"}}, tmp_path / "below")
+        start.paths_below({"data.source": "../below/corpus"}, tmp_path / "below")
+
+
+def test_what_is_in_a_storage_is_neither_brought_to_hosts_nor_back(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "r")
+    attempt = HostAttempt(run.attempt(1), 0)
+    attempt.attempt.mkdir(parents=True)
+    (tmp_path / "corpus").mkdir()
+    write_json(run.recipe, {"kind": "pretrain", "training": {"max_steps": 1}, "data": {"source": "corpus"}})
+    order = {"handle": {"run_dir": str(run.path)}, "cwd": str(tmp_path)}
+    assert start._inputs(order) == ["corpus"]
+    write_json(run.storage, {"url": str(tmp_path / "kept")})
+    inputs.upload(run, recipe_of(run), tmp_path, open_storage(run.storage_url))
+    assert start._inputs(order) == []
+    for name in ("records.json", "inputs/0/corpus/train.jsonl", "model.pt"):
+        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / name).touch()
+    assert list(attempt.complete_files()) == ["model.pt"]
 
 
 def test_checkpoints_come_back_whole_and_what_was_removed_goes(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from podwright import targets
 from podwright.errors import UserError
 from podwright.targets import entries
 from podwright.targets.settings.slurm import seconds as slurm_seconds
+from podwright.targets.slurm import Slurm
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +109,17 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
             "mend it in",
         ),
         ("a: {kind: ssh, hosts: [h], folder: here}", "folder=here must be an absolute path", "mend it in"),
+        (
+            "a: {kind: ssh, hosts: [h], storage: runs}",
+            "storage=runs is neither a bucket nor a folder; write",
+            "mend it in",
+        ),
+        (
+            "a: {kind: slurm, storage: s3://b/runs}",
+            "storage=s3://b/runs is neither a bucket nor a folder",
+            "mend it in",
+        ),
+        ("a: {kind: slurm, storage: gs://B}", "storage=gs://B is neither a bucket nor a folder", "mend it in"),
         ("a: {kind: ssh, hosts: [h], zzzzzz: x}", "has no key 'zzzzzz'", "known: kind, hosts"),
     ],
 )
@@ -116,6 +128,30 @@ def test_what_is_wrong_with_an_entry_is_one_line(file: Path, text: str, what: st
     with pytest.raises(UserError, match=what) as found:
         entries.require("a")
     assert fix in found.value.fix and "\n" not in str(found.value), found.value
+
+
+@pytest.mark.parametrize("storage", ["gs://my-bucket", "gs://my-bucket/runs", "/shared/runs", ""])
+@pytest.mark.parametrize("entry", ["kind: slurm", "kind: ssh, hosts: [h]"])
+def test_a_storage_is_a_bucket_or_a_folder_of_any_kind_of_target(file: Path, entry: str, storage: str) -> None:
+    write(file, f"a: {{{entry}, storage: '{storage}'}}")
+    assert targets.resolve("a").traits.storage == storage
+
+
+def test_a_kind_that_does_not_use_the_storage_of_a_target_is_a_warning(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Slurm, "check", lambda _: [])
+    write(file, "a: {kind: slurm, storage: /shared/runs}\nb: {kind: slurm}")
+    (remark,) = targets.resolve("a").check("multimodal")
+    assert remark.level == "warning" and remark.what == (
+        "kind=multimodal does not use storage=/shared/runs: checkpoints and records stay in the directory of the run"
+    )
+    assert (
+        targets.resolve("a").check("grpo")
+        == targets.resolve("a").check()
+        == targets.resolve("b").check("multimodal")
+        == []
+    )
 
 
 def test_hosts_over_ssh_are_as_many_nodes(file: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from podwright.errors import UserError
-from podwright.rundir import Ending, RunDir
+from podwright.run.act import storage_options
+from podwright.rundir import TRAIN_COMMAND, Ending, RunDir
 from podwright.shell import Shell
 from podwright.targets import slurm, slurm_states
 from podwright.targets.base import Handle, Job, Process, Stopped
@@ -257,3 +258,10 @@ def test_a_machine_that_is_not_of_the_cluster_is_one_line(folder: Path) -> None:
 def test_a_process_that_the_run_does_not_have_is_one_line(folder: Path) -> None:
     with pytest.raises(UserError, match="--process 2: there are 2; type 0 to 1"):
         target().logs(attempt(folder), 0, 2)
+
+
+def test_a_job_whose_run_is_kept_in_a_storage_gets_its_place() -> None:
+    command = (*TRAIN_COMMAND, *storage_options("/shared/my runs/r-1", ""))
+    job = Job(Path("/runs/r"), 1, Path("/"), 1.0, command=command, storage="/shared/my runs/r-1")
+    script = "".join(target().render(job).files.values())
+    assert "--attempt 1 --storage '/shared/my runs/r-1' --takeover" in script

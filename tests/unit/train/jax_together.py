@@ -8,7 +8,9 @@ import jax
 
 from podwright.rundir import RunDir
 from podwright.train import mesh, observe
+from podwright.train.attach import attach
 from podwright.train.emit import Emitter
+from podwright.train.run_storage import AttemptStart
 from podwright.train.watchdog import Patience
 
 SHORT = Patience(first_s=60.0, least_s=4.0, most_s=4.0, grace_s=4.0)
@@ -20,7 +22,8 @@ COMPILER = "def compile(seconds): sleep(seconds)"
 def main() -> None:
     mesh.start_processes()
     run, case, rank = RunDir(Path(sys.argv[1])), sys.argv[2], jax.process_index()
-    emit = Emitter(run, 1, rank == 0)
+    storage = attach(run, AttemptStart(1, run.storage_url, takeover=True)) if run.storage_url else None
+    emit = Emitter(run, 1, rank == 0, storage)
     names = {"sleep": time.sleep}
     exec(compile(COMPILER, "site-packages/jax/_src/compiler.py", "exec"), names)
     if case != "lags":

@@ -3,13 +3,19 @@
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from podwright.errors import UserError
-from podwright.rundir import Ending, RunDir
+from podwright.recipe.load import load
+from podwright.recipe.location import Location
+from podwright.rundir import Ending, RunDir, write_json
+from podwright.storage.base import Cause, StorageFailure
+from podwright.train import attempt, mesh
 from podwright.train.attempt import explain
+from podwright.train.run_storage import AttemptStart
 from podwright.train.verbs import VERBS
 
 # As tensorstore says it through orbax.
@@ -85,3 +91,34 @@ def test_as_many_cats_are_drawn_as_were_asked_for(tmp_path: Path) -> None:
     for folder in ("new", "empty"):
         assert _drawn(tmp_path / folder, test=0) == {"out": str(tmp_path / folder), "train": 2, "val": 0}
         assert sorted(p.name for p in (tmp_path / folder).glob("*.jsonl")) == ["train.jsonl"]
+
+
+def test_a_store_that_refuses_the_training_data_is_no_bad_input(tmp_path, bucket, monkeypatch):
+    run = RunDir(tmp_path / "r")
+    bucket.faults.status = 403
+    monkeypatch.setattr(attempt, "_run", lambda *_: Location.of(f"{bucket.url}/tokens.bin").read())
+    record, fault, own = attempt._guarded(run, AttemptStart(1), lambda: False)
+    assert (record["ending"], fault, own) == ("STORAGE_UNREACHABLE", True, True)
+    assert "tokens.bin cannot be read" in record["detail"] and "then type: podwright resume" in record["fix"]
+    monkeypatch.setattr(attempt, "_run", lambda *_: Location.of("gopher://x/tokens.bin").read())
+    assert attempt._guarded(run, AttemptStart(1), lambda: False)[0]["ending"] == "BAD_INPUT"
+
+
+def test_a_bucket_of_training_data_is_read_with_patience(tmp_path, monkeypatch):
+    import fsspec
+
+    run = RunDir(tmp_path / "r")
+    recipe = load("qwen3-0.6b-pretrain", ["data.source=gs://b/tokens"])
+    write_json(run.recipe, recipe.model_dump(mode="json"))
+    monkeypatch.setattr(attempt.entry, "of", lambda _: SimpleNamespace(train=lambda *_: None))
+    attempt._run(run, AttemptStart(1), lambda: False)
+    assert fsspec.get_filesystem_class("gs").__name__ == "PatientFileSystem"
+
+
+@pytest.mark.parametrize(
+    "fault", [StorageFailure("gs://b/r", Cause.QUOTA, "429"), UserError("data=x is no file", "check")]
+)
+def test_the_fault_of_another_process_ends_the_run_as_in_that_process(fault):
+    other = mesh._decoded(mesh._encoded(fault), 3)
+    assert type(other) is type(fault) and other.what == f"{fault.what} (in process 3)" and other.fix == fault.fix
+    assert getattr(other, "cause", None) == getattr(fault, "cause", None)

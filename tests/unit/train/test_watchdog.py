@@ -9,13 +9,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
 
-from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics
+from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics, write_json
+from podwright.storage import open_storage, process_files, records
+from podwright.train.emit import Emitter
 from podwright.train.stragglers import Stragglers, slower
-from podwright.train.watchdog import Patience, standing, summarize
+from podwright.train.watchdog import Patience, Watchdog, standing, summarize
+from tests.bucket import EmulatedBucket
 from tests.unit.train import jax_together, together
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -128,6 +132,29 @@ def test_a_stopped_process_ends_the_run_and_has_its_stacks_written(tmp_path: Pat
     assert all("together.py" in text and "most recent call first" in text for text in stacks)
 
 
+def test_the_ending_of_a_run_that_hangs_and_its_stacks_are_in_its_storage(
+    tmp_path: Path, bucket: EmulatedBucket
+) -> None:
+    run = RunDir(tmp_path / "run")
+    write_json(run.storage, {"url": f"{bucket.url}/run-00000001"})
+    processes = started(run, "stopped", module=jax_together.__name__)
+    wait_for_steps(run, processes, 10)
+    processes[1].send_signal(signal.SIGSTOP)
+    try:
+        assert processes[0].wait(60) == 1
+    finally:
+        processes[1].kill()
+    for process in processes:
+        process.communicate()
+    elsewhere = RunDir(tmp_path / "elsewhere")
+    records.bring(elsewhere, open_storage(run.storage_url))
+    process_files.bring(elsewhere, open_storage(run.storage_url), 1)
+    assert elsewhere.exit(1).read_bytes() == run.exit(1).read_bytes()
+    assert elsewhere.stacks(1, 0).read_bytes() == run.stacks(1, 0).read_bytes()
+    assert list(read_jsonl(elsewhere.events)) == list(read_jsonl(run.events))
+    assert json.loads(elsewhere.exit(1).read_text())["ending"] == Ending.STALLED
+
+
 def test_a_process_that_is_stopped_and_continued_in_time_goes_on(tmp_path: Path) -> None:
     run = RunDir(tmp_path / "run")
     processes = started(run, "stopped", module=jax_together.__name__)
@@ -202,3 +229,28 @@ def stand(rank: int, where: str, meets: bool = False, absent_s: float = 0.0) -> 
 )  # fmt: skip
 def test_who_is_elsewhere(stands: list[dict[str, object]], size: int, said: str) -> None:
     assert summarize(stands, size, 61.2) == f"no step has ended for 61 s: {said}"
+
+
+def test_the_pace_is_as_it_was_after_a_fault_while_it_was_another(tmp_path: Path) -> None:
+    watchdog = watchdog_of(Emitter(RunDir(tmp_path), 1, mine=True))
+    with pytest.raises(ValueError), watchdog.pacing(3), watchdog.resting():
+        raise ValueError
+    assert not watchdog._resting and not watchdog._recent
+    with pytest.raises(ValueError), watchdog.resting():
+        watchdog.stepped(1)
+        with watchdog.pacing(3):
+            raise ValueError
+    assert len(watchdog._recent) == 1 and not watchdog._resting
+
+
+def test_a_notice_that_cannot_be_written_does_not_end_the_watch(tmp_path: Path, capsys: Any) -> None:
+    run = RunDir(tmp_path)
+    run.attempt(1).mkdir(parents=True)
+    run.events.mkdir()  # as on a full disk: it cannot be appended to
+    summary, unpaced = watchdog_of(Emitter(run, 1, mine=True))._look(time.monotonic(), 0.0)
+    assert "no step has ended for 0 s" in summary and not unpaced
+    assert "the notice cannot be written: " in capsys.readouterr().out
+
+
+def watchdog_of(emit: Emitter) -> Watchdog:
+    return Watchdog(RunDir(emit._run.path), emit, (0, 1), (lambda key, word: None, lambda key: None), Patience())
