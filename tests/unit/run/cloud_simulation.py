@@ -292,7 +292,6 @@ class Simulation:
         patch.setattr(journal, "read", lambda _: world.state)
         patch.setattr(drive, "time", clock)
         patch.setattr(polling, "time", clock)
-        patch.setattr(drive, "Mirror", lambda *_: lambda last=False: None)
         patch.setattr(act, "outcome", world.outcome)
         patch.setattr(act, "write_report", lambda _: None)
         patch.setattr(targets, "of_handle", lambda _: world)
