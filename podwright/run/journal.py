@@ -82,7 +82,7 @@ def read(run: RunDir) -> RunState:
     events = list(read_jsonl(run.journal))
     if not events:
         raise UserError(
-            f"{run.journal} has no events: run {run.name} cannot be resumed", "start it again under another name"
+            f"{run.journal} is empty: the state of the run is lost", "start the run again under another name"
         )
     state = fold(events)
     if state.handle and "run_dir" in state.handle:  # the directory may have been moved, or fetched from another machine
