@@ -1,4 +1,4 @@
-"""Find runs and give the status of each as one record. Reads only: nothing here changes a run."""
+"""Find runs, and give the status of each as a record. Changes no run, except that it brings what is new in its storage."""
 
 from __future__ import annotations
 

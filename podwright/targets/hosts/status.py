@@ -94,5 +94,5 @@ def _gone(host: str, rebooted: bool) -> Polled:
     if rebooted:
         detail = f"host {host} was started anew"
         return Polled(Process.ENDED, ending=Ending.NODE_LOST, detail=detail, failed_hosts=(host,))
-    detail = f"somebody killed what watches over the processes on host {host}"
+    detail = f"the supervisor of the processes was killed on host {host}"
     return Polled(Process.ENDED, ending=Ending.UNKNOWN, detail=detail)

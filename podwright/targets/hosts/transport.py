@@ -157,7 +157,9 @@ class Host:
             return known
         if code < 0:
             return Trouble(f"host {self.name} has not answered in time", "try again", Ending.NO_CAPACITY, stderr)
-        return Trouble(f"host {self.name}: {last or f'exit code {code}'}", "mend that there", Ending.CRASHED, stderr)
+        return Trouble(
+            f"host {self.name}: {last or f'exit code {code}'}", "repair that on the host", Ending.CRASHED, stderr
+        )
 
 
 def explained(rules: Sequence[StderrRule], stderr: str, fields: Mapping[str, str]) -> Trouble | None:

@@ -51,9 +51,7 @@ def test_a_line_cut_short_does_not_take_the_next_one_with_it(tmp_path: Path) -> 
 
 
 def test_an_empty_journal_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"journal.jsonl is empty: the state of the run is lost; start the run again under"
-    ):
+    with pytest.raises(UserError, match=r"is empty: .*; start the run again under another name"):
         journal.read(RunDir(tmp_path))
 
 

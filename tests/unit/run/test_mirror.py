@@ -10,6 +10,7 @@ import pytest
 
 from podwright.errors import UserError
 from podwright.recipe.load import load
+from podwright.report import page
 from podwright.run import create, journal, listing, mirror, session
 from podwright.rundir import RunDir, append_jsonl, read_jsonl, recipe_of, write_json
 from podwright.storage import inputs, open_storage
@@ -239,3 +240,10 @@ def test_a_launcher_waits_for_no_storage_that_fails(here, tmp_path, bucket):
     bucket.faults.status = 503
     begin = time.monotonic()
     assert "failed (server: " in mirror.KeptRun(here, 1.0).bring() and time.monotonic() - begin < 10
+
+
+def test_a_report_is_on_what_is_in_the_storage(here, tmp_path, url):
+    kept = mirror.keep_in(here, url, 1.5, tmp_path)
+    trained(kept, tmp_path / "host")
+    page.write(here)
+    assert here.metrics.read_text() and here.exit(1).exists()

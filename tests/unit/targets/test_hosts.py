@@ -63,7 +63,7 @@ def test_an_attempt_that_nobody_can_say_has_ended_has_not(answers, process: Proc
         (
             (answer("ended", fault=LOST), answer(alive=False)),
             Ending.UNKNOWN,
-            "somebody killed what watches over the processes on host h2",
+            "the supervisor of the processes was killed on host h2",
         ),
         (
             (answer("ended", fault=LOST), answer(alive=False, rebooted=True)),

@@ -167,8 +167,8 @@ def test_ssh_is_called_so_that_it_asks_nothing_and_keeps_its_connection() -> Non
             Ending.BAD_INPUT,
         ),
         ("sh: 1: tar: not found\n", "has no tar", "install it", Ending.BAD_INPUT),
-        ("something else\n", "host me@gpu-2:2222: something else", "mend that there", Ending.CRASHED),
-        ("", "host me@gpu-2:2222: exit code 7", "mend that there", Ending.CRASHED),
+        ("something else\n", "host me@gpu-2:2222: something else", "repair that on the host", Ending.CRASHED),
+        ("", "host me@gpu-2:2222: exit code 7", "repair that on the host", Ending.CRASHED),
     ],
 )
 def test_each_message_of_ssh_becomes_one_line_with_what_to_do(stderr: str, what: str, fix: str, ending: Ending) -> None:
