@@ -13,23 +13,24 @@ from typing import Any
 from podwright.cli.app import main
 from podwright.run import drive, journal
 from podwright.rundir import RunDir
-from podwright.targets.base import Job
+from podwright.targets.base import Hosts, Job, Rendered
+from podwright.targets.local import Local
 from podwright.targets.settings.local import LocalSettings
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.targets.settings.ssh import SshSettings
 
 STANDIN = str(Path(__file__).with_name("standin.py"))
-filled = Job.argv
+render = Local.render
 
 
-def with_standin(job: Job, python: str, run_dir: str) -> tuple[str, ...]:
-    """Where the trainer is started by this Python; machines of a target have a stand-in for Python itself."""
-    words = filled(job, python, run_dir)
-    trains = words[:3] == (sys.executable, "-m", "podwright.train")
-    return (sys.executable, STANDIN, *words[3:]) if trains else words
+def with_standin(self: Local, job: Job, hosts: Hosts | None = None) -> Rendered:
+    """On this machine; other machines have a stand-in for Python itself."""
+    if job.command[:3] == ("{python}", "-m", "podwright.train"):
+        job = replace(job, command=("{python}", STANDIN, *job.command[3:]))
+    return render(self, job, hosts)
 
 
-Job.argv = with_standin
+Local.render = with_standin
 
 drive.TICK_S = 0.05
 for settings, poll_s in ((LocalSettings, 0.05), (SlurmSettings, 0.2), (SshSettings, 0.5)):

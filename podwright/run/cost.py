@@ -20,7 +20,9 @@ class ListPrice:
 
 
 LIST_PRICES: Mapping[str, ListPrice] = {
-    "v6e": ListPrice(2.70, "2024-12-11", "Google's price at general availability, as quoted by neowin.net, US and Europe"),
+    "v6e": ListPrice(
+        2.70, "2024-12-11", "Google's price at general availability, as quoted by neowin.net, US and Europe"
+    ),
 }
 """By the name of the accelerator. A chip without a row has no cost until the settings of its target name a price."""
 

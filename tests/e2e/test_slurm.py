@@ -274,7 +274,7 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
         first = next(f for f in json.loads(out)["findings"] if f["level"] == "error")
         assert code == 1 and first["message"].startswith(what) and fix in first["fix"], (name, first)
     code, out, _ = farm.call("plan", "qwen3-tiny-arithmetic-grpo", "--on", "nope")
-    assert code == 1 and "error: partition=nope: there is no such partition; set partition" in out
+    assert code == 3 and "error: partition=nope: there is no such partition; set partition" in out
     code, _, err = farm.call("run", "qwen3-tiny-arithmetic-grpo", "--on", "nope")
     assert code == 2 and "partition=nope" in err and not (farm.folder / "runs").exists()
     code, out, _ = farm.run(2, "--on", "lab", "--dry-run")
@@ -286,7 +286,7 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
 
 def test_a_doctor_looks_at_every_node(farm: Farm) -> None:
     farm.target("real", nodes=2, runs=farm.folder)
-    code, out, err = farm.call("doctor", "almodel-tiny", "--on", "real", "--json")
+    code, out, err = farm.call("doctor", "almodel-tiny", "mesh.fsdp=2", "--on", "real", "--json")
     told = json.loads(out)
     assert code == 0 and told["ok"], (out, err)
     assert sorted(machine["host"] for machine in told["machines"]) == ["n1", "n2"]

@@ -15,6 +15,7 @@ from podwright import slices
 from podwright.errors import UserError
 from podwright.plan.compiled import calibrate, dump, environment, verdict
 from podwright.plan.compiled import compile as aot
+from podwright.plan.kinds.pretrain import PLAN
 from podwright.recipe import dimensions, load
 from podwright.recipe.models import MODELS
 from podwright.shell import Shell
@@ -267,7 +268,9 @@ def test_a_kernel_whose_library_is_missing_is_said_before_anything_starts(tmp_pa
     if environment.here().versions["tokamax"]:
         pytest.skip("tokamax is installed")
     recipe = load.load("almodel-tiny", ["model.kda=tokamax", "mesh.fsdp=-1"])
-    with pytest.raises(UserError, match=r"tokamax: that library is not installed here; type --jax 0\.11\.2"):
+    with pytest.raises(
+        UserError, match=r"library tokamax, which this recipe needs, is not installed here; type --jax 0\.11\.2"
+    ):
         aot.compile_all(
             recipe,
             dimensions.find("almodel-tiny"),
@@ -275,4 +278,5 @@ def test_a_kernel_whose_library_is_missing_is_said_before_anything_starts(tmp_pa
             ["update"],
             full=False,
             shop=aot.CompileContext(tmp_path, print),
+            more=PLAN.compiler_package(recipe),
         )
