@@ -22,6 +22,9 @@ class Bucket:
     def __init__(self, url: str, patience_s: float | None = None):
         self.url = url.rstrip("/")
         self._patience_s = patience_s
+        connect_s, answer_s = _TIMEOUT_S
+        most_s = max(1.0, patience_s or answer_s)  # a request that hangs is not waited for longer than one that fails
+        self._timeout_s = min(connect_s, most_s), min(answer_s, most_s)
         self._bucket_name, _, prefix = self.url.removeprefix("gs://").partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
 
@@ -32,9 +35,9 @@ class Bucket:
             while True:
                 blob = self._blob(name)
                 try:
-                    blob.reload(timeout=_TIMEOUT_S, retry=None)
+                    blob.reload(timeout=self._timeout_s, retry=None)
                     generation = int(blob.generation)
-                    data = blob.download_as_bytes(if_generation_match=generation, timeout=_TIMEOUT_S, retry=None)
+                    data = blob.download_as_bytes(if_generation_match=generation, timeout=self._timeout_s, retry=None)
                     return Versioned(data, generation)
                 except NotFound:
                     return None
@@ -49,7 +52,7 @@ class Bucket:
         def act() -> int:
             blob = self._blob(name)
             blob.upload_from_string(
-                data, "application/octet-stream", if_generation_match=generation, timeout=_TIMEOUT_S, retry=None
+                data, "application/octet-stream", if_generation_match=generation, timeout=self._timeout_s, retry=None
             )
             return int(blob.generation)
 
@@ -68,7 +71,7 @@ class Bucket:
                 self._bucket_name,
                 prefix=self._prefix + prefix,
                 fields="items(name),nextPageToken",
-                timeout=_TIMEOUT_S,
+                timeout=self._timeout_s,
                 retry=None,
             )
             return sorted(blob.name.removeprefix(self._prefix) for blob in found)
@@ -80,7 +83,7 @@ class Bucket:
 
         def act() -> None:
             try:
-                self._blob(name).delete(timeout=_TIMEOUT_S, retry=None)
+                self._blob(name).delete(timeout=self._timeout_s, retry=None)
             except NotFound:
                 return
 
@@ -95,14 +98,14 @@ class Bucket:
         """Inside the store, in as many requests as a large object needs."""
         source, target, token = self._blob(name), self._blob(to), None
         while True:
-            token, _, _ = target.rewrite(source, token=token, timeout=_TIMEOUT_S, retry=None)
+            token, _, _ = target.rewrite(source, token=token, timeout=self._timeout_s, retry=None)
             if token is None:
                 return
 
     def upload(self, path: Path, name: str) -> None:
         self._patiently(
             lambda: self._blob(name, _PIECE).upload_from_filename(
-                str(path), "application/octet-stream", timeout=_TIMEOUT_S, retry=None
+                str(path), "application/octet-stream", timeout=self._timeout_s, retry=None
             )
         )
 
@@ -112,7 +115,9 @@ class Bucket:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
-            self._patiently(lambda: self._blob(name).download_to_filename(str(part), timeout=_TIMEOUT_S, retry=None))
+            self._patiently(
+                lambda: self._blob(name).download_to_filename(str(part), timeout=self._timeout_s, retry=None)
+            )
         except NotFound as e:
             part.unlink(missing_ok=True)
             raise FileNotFoundError(f"{self.url}/{name}") from e

@@ -247,3 +247,10 @@ def test_a_report_is_on_what_is_in_the_storage(here, tmp_path, url):
     trained(kept, tmp_path / "host")
     page.write(here)
     assert here.metrics.read_text() and here.exit(1).exists()
+
+
+def test_a_launcher_waits_for_no_storage_that_hangs(here, tmp_path, bucket):
+    mirror.keep_in(here, bucket.url, 1.5, tmp_path)
+    bucket.faults.latency_s = 15.0
+    begin = time.monotonic()
+    assert "failed (network: " in mirror.KeptRun(here, 1.0).bring() and time.monotonic() - begin < 12
