@@ -261,7 +261,7 @@ def test_a_process_that_the_run_does_not_have_is_one_line(folder: Path) -> None:
 
 
 def test_a_job_whose_run_is_kept_in_a_storage_gets_its_place() -> None:
-    command = (*TRAIN_COMMAND, *storage_options("/shared/my runs/r-1", ""))
+    command = (*TRAIN_COMMAND, *storage_options("/shared/my runs/r-1", "", takeover=True))
     job = Job(Path("/runs/r"), 1, Path("/"), 1.0, command=command, storage="/shared/my runs/r-1")
     script = "".join(target().render(job).files.values())
     assert "--attempt 1 --storage '/shared/my runs/r-1' --takeover" in script
