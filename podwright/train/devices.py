@@ -30,8 +30,8 @@ _MIB = 2**20
 
 
 @contextlib.contextmanager
-def watched(path: Path, gauge: Callable[[], Gauge], emit: Emitter, first_s: float = 1.0) -> Iterator[None]:
-    """Sampled every `first_s`, in long runs ten times as far apart; once more at the end."""
+def watched(path: Path, gauge: Callable[[], Gauge], emit: Emitter, first_s: float = 0.2) -> Iterator[None]:
+    """Sampled every `first_s`, later every 1/500 of the time so far, at most 50 times `first_s` apart; once more at the end."""
     try:
         measure = gauge()
     except Exception as e:
@@ -57,7 +57,7 @@ def _sample(path: Path, measure: Gauge, ended: threading.Event, first_s: float) 
             if not f.tell():
                 rows.writeheader()
             while not last:
-                last = ended.wait(first_s * max(1.0, min(10.0, (time.monotonic() - begin) / 500)))
+                last = ended.wait(max(first_s, min(50 * first_s, (time.monotonic() - begin) / 500)))
                 now = round(time.time(), 3)
                 rows.writerows({"time_s": now} | sample for sample in measure())
     except Exception as e:
