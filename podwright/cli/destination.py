@@ -30,6 +30,11 @@ def remarks(target: ResolvedTarget, kind: str = "") -> list[Finding]:
     return [Finding("target", r.level, r.what, r.fix) for r in target.check(kind)]
 
 
+def storage(target: ResolvedTarget) -> list[Finding]:
+    """Whether this machine can use the storage of a target. It writes there, which a plan does not."""
+    return [Finding("storage", r.level, r.what, r.fix) for r in target.try_storage()]
+
+
 def _trackers(recipe: Recipe) -> list[Finding]:
     from podwright import track
 

@@ -32,10 +32,12 @@ def doctor(
     runs: Runs = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """Look at every machine of a target: versions, GPUs, memory, disk, clocks, names, files. Exit code 1: something stands in the way."""
+    """Look at every machine of a target: versions, GPUs, memory, disk, clocks, names, files, storage. Exit code 1: something stands in the way."""
     from podwright import targets
+    from podwright.cli import destination
     from podwright.plan import kinds
     from podwright.plan.checks import machines as judge
+    from podwright.recipe import kinds as recipe_kinds
     from podwright.recipe import load
 
     chosen = load.load(recipe, overrides or []) if recipe else None
@@ -48,7 +50,10 @@ def doctor(
     for file in named:
         if file not in brought:
             arguments += ["--file", file if file.startswith("~") else str(Path(file).absolute())]
-    planned = _planned(place, chosen)
+    used = chosen is None or recipe_kinds.find(chosen.kind).uses_storage
+    if used and place.traits.storage:
+        arguments += ["--storage", place.traits.storage]
+    planned = [*_planned(place, chosen), *(destination.storage(place) if used else ())]
     findings = judge.absent(brought)
     machines = []
     if not any(f.check == "target" and f.level == "error" for f in planned):  # else nobody would ever answer

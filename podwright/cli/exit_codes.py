@@ -21,12 +21,15 @@ MEANINGS = {
     ExitCode.FAILED: "the run has not finished: it failed, lost its machine or was stopped. Or a check found an error: `diagnose` no known failure, `data check` a fault, `doctor` and `target check` something that prevents a run",
     ExitCode.USAGE: "what was typed or supplied is wrong; the line on stderr says what to type",
     ExitCode.REFUSED: "the plan says that the recipe will not run there",
-    ExitCode.INCONCLUSIVE: "the plan could not check everything",
+    ExitCode.INCONCLUSIVE: "the plan, or `target check`, could not check everything",
     ExitCode.INTERRUPTED: "Ctrl-C; what a run had done is kept",
 }
 
 
-def of_check(passed: bool) -> ExitCode:
+def of_check(passed: bool | None) -> ExitCode:
+    """`passed`: None where not everything could be checked."""
+    if passed is None:
+        return ExitCode.INCONCLUSIVE
     return ExitCode.OK if passed else ExitCode.FAILED
 
 

@@ -78,7 +78,14 @@ def plan(made: Plan) -> None:
         estimates(made.memory)
     if made.fit:
         _fit(made.fit)
-    print(f"{made.recipe} on {made.target}: {VERDICTS[made.verdict]}")
+    print(f"{made.recipe} on {made.target}: {_verdict(made.verdict, made.findings)}")
+
+
+def _verdict(verdict: str, findings: Sequence[Finding]) -> str:
+    warnings = sum(f.level == "warning" for f in findings)
+    if verdict == "ok" and warnings:
+        return f"OK, with {warnings} warning{'s' if warnings > 1 else ''}"
+    return VERDICTS[verdict]
 
 
 def _program(p: ProgramEntry) -> str:
@@ -186,10 +193,11 @@ def targets(rows: Sequence[Row]) -> None:
         print(f"{r['name']}  {said}{r['fault']}")
 
 
-def checked(target: str, findings: Sequence[Finding], ok: bool) -> None:
+def checked(target: str, findings: Sequence[Finding], ok: bool | None) -> None:
     for f in findings:
         print(_finding(f))
-    print(f"{target}: {'nothing stands in the way' if ok else 'will not run it'}")
+    verdict = {True: "ok", False: "refused", None: "inconclusive"}[ok]
+    print(f"{target}: {_verdict(verdict, findings)}")
 
 
 def runs(rows: Sequence[Row]) -> None:

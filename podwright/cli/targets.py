@@ -66,14 +66,22 @@ def show_target(name: Name, as_json: Json = False) -> None:
 
 @verbs.command()
 def check(name: Name, as_json: Json = False) -> None:
-    """Ask the cluster or the hosts whether they would take a run of the target. Exit code 1: they would not."""
+    """Ask a target whether it would take a run, and try its storage from this machine.
+
+    Exit code 1: a run would fail; 4: something could not be checked.
+    """
     from podwright import targets
     from podwright.cli import destination
+    from podwright.plan.findings import Finding, Verdict, verdict_of
     from podwright.targets import entries
 
     entries.require(name)
-    found = destination.remarks(targets.resolve(name))
-    ok = not any(f.level == "error" for f in found)
+    place = targets.resolve(name)
+    found = [*destination.remarks(place), *destination.storage(place)]
+    if url := place.traits.storage:
+        what = f"the hosts of {name} were not asked whether they can use storage={url}"
+        found.append(Finding("storage", "inconclusive", what, f"type podwright doctor --on {name}, which asks them"))
+    ok = {Verdict.OK: True, Verdict.REFUSED: False, Verdict.INCONCLUSIVE: None}[verdict_of(found)]
     document = {"target": name, "ok": ok, "findings": [asdict(f) for f in found]}
     show.document(document) if as_json else show.checked(name, found, ok)
     raise typer.Exit(of_check(ok))

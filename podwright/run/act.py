@@ -149,6 +149,7 @@ class Carrier:
         if error:
             self._warn(f"the report could not be written: {error}; `podwright report {self._run.typed}` tries again")
         self._journal("reported", state, error=error)
+        self._mirror.publish()  # whoever observes the run waits for this
 
     def _job(self, target: Target, state: RunState) -> Job:
         cwd = self._folder_to_start_in(state)

@@ -57,7 +57,7 @@ class Bucket:
             return int(blob.generation)
 
         try:
-            return self._patiently(act)
+            return self._in_bucket(act)
         except PreconditionFailed as e:
             # Of a write whose answer was lost the repetition is refused: what is there then is what was to be written.
             there = self.read(name)
@@ -76,7 +76,7 @@ class Bucket:
             )
             return sorted(blob.name.removeprefix(self._prefix) for blob in found)
 
-        return self._patiently(act)
+        return self._in_bucket(act)
 
     def delete(self, name: str) -> None:
         from google.api_core.exceptions import NotFound
@@ -103,7 +103,7 @@ class Bucket:
                 return
 
     def upload(self, path: Path, name: str) -> None:
-        self._patiently(
+        self._in_bucket(
             lambda: self._blob(name, _PIECE).upload_from_filename(
                 str(path), "application/octet-stream", timeout=self._timeout_s, retry=None
             )
@@ -122,6 +122,17 @@ class Bucket:
             part.unlink(missing_ok=True)
             raise FileNotFoundError(f"{self.url}/{name}") from e
         part.replace(path)
+
+    def _in_bucket(self, act: Callable[[], T]) -> T:
+        """Of what needs no object to be there: a 404 is the bucket's."""
+        from google.api_core.exceptions import NotFound
+
+        try:
+            return self._patiently(act)
+        except NotFound as e:
+            what = f"storage {self.url}: there is no bucket {self._bucket_name}"
+            fix = f"type gcloud storage buckets create gs://{self._bucket_name}, or correct storage of the target"
+            raise UserError(what, fix) from e
 
     def _patiently(self, act: Callable[[], T]) -> T:
         self._client  # noqa: B018  what is wrong with the package or the login comes first, and once

@@ -53,6 +53,20 @@ class ResolvedTarget:
             return []
         return [*_storage_unused(self.traits.storage, kind), *self.open().check()]
 
+    def try_storage(self) -> list[Remark]:
+        """Whether runs can be kept in the storage of the target, tried from this machine; [] where it has none."""
+        from podwright.storage import trial
+        from podwright.targets.base import Remark
+
+        url = self.traits.storage if self.settings else ""
+        if not url:
+            return []
+        try:
+            trial.require_usable(url)
+        except UserError as e:
+            return [Remark("error", e.what, e.fix)]
+        return [Remark("info", f"this machine can write, read, list and delete in storage={url}")]
+
     def require_settings(self) -> Settings:
         """UserError for a slice, which is no target."""
         if self.settings is None:

@@ -273,7 +273,7 @@ class Released:
 class Remark:
     """What stands in the way of runs on a target, or is good to know of it."""
 
-    level: Literal["error", "warning", "info"]
+    level: Literal["error", "inconclusive", "warning", "info"]
     what: str
     fix: str = ""
 

@@ -17,6 +17,9 @@ from typing import Any
 
 import psutil
 
+from podwright.errors import UserError
+from podwright.storage import trial
+
 Facts = dict[str, Any]
 _NVIDIA = [f"{name}-cu{cuda}" for cuda in (12, 13) for name in ("nvidia-cudnn", "nvidia-nccl")] + [
     "jax-cuda12-plugin",
@@ -25,8 +28,9 @@ _NVIDIA = [f"{name}-cu{cuda}" for cuda in (12, 13) for name in ("nvidia-cudnn", 
 PACKAGES = ("podwright", "jax", "jaxlib", "libtpu", "torch", "transformers", "peft", "timm", "av", "pillow", *_NVIDIA)
 
 
-def gather(folders: list[str], peers: list[str], files: list[str]) -> Facts:
-    """Of this machine; whether `folders` can be written, `peers` and itself among them have an address here, `files` are here."""
+def gather(folders: list[str], peers: list[str], files: list[str], storage: str = "") -> Facts:
+    """Of this machine; whether `folders` can be written, `peers` and itself among them have an address here, `files` are here,
+    and what is wrong with `storage`, if one is named."""
     installed = {
         name: d.version for d in metadata.distributions() if (name := (d.metadata["Name"] or "").lower()) in PACKAGES
     }
@@ -46,6 +50,7 @@ def gather(folders: list[str], peers: list[str], files: list[str]) -> Facts:
         "folders": {folder: _folder(Path(folder)) for folder in folders},
         "peers": {peer: _address(peer) for peer in [*peers, *([socket.gethostname()] if len(peers) > 1 else [])]},
         "files": {file: Path(file).expanduser().exists() for file in files},
+        "storage": _storage(storage) if storage else None,
     }
 
 
@@ -79,6 +84,14 @@ def _folder(path: Path) -> Facts:
     except OSError as e:
         fault = e.strerror or str(e)
     return {"there": str(there), "fault": fault, "free_bytes": _free(str(there))}
+
+
+def _storage(url: str) -> Facts:
+    try:
+        trial.require_usable(url)
+    except UserError as e:
+        return {"url": url, "fault": e.what, "fix": e.fix}
+    return {"url": url, "fault": "", "fix": ""}
 
 
 def _free(path: str) -> int | None:

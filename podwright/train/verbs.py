@@ -170,11 +170,12 @@ def _facts(argv: list[str]) -> Document:
     parser = argparse.ArgumentParser(prog="python -m podwright.train facts")
     for name in ("--folder", "--peer", "--file"):
         parser.add_argument(name, action="append", default=[])
+    parser.add_argument("--storage", metavar="URL", default="")
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--meet", metavar="HOST:PORT")
     parser.add_argument("--patience", type=float, default=60.0)
     args = parser.parse_args(argv)
-    told = facts.gather(args.folder, args.peer, args.file)
+    told = facts.gather(args.folder, args.peer, args.file, args.storage)
     if args.meet and len(args.peer) > 1 and "torch" in told["versions"]:
         from podwright.train.multimodal.processes import network
 

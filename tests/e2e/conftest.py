@@ -1,4 +1,4 @@
-"""A runs directory with `podwright` over the stand-in trainer in it."""
+"""A runs directory with `podwright` over the stand-in trainer in it; and one beside a real SLURM."""
 
 import json
 import os
@@ -11,8 +11,16 @@ from typing import Any
 
 import pytest
 
+from tests import cluster
+
 LAUNCH = Path(__file__).parents[1] / "launch.py"
 RECIPE = ("qwen3-tiny-arithmetic-grpo", "data.num_train=64", "model.name=qwen3-micro")
+# Takes the place of Python on the nodes: of several processes only the first is the stand-in.
+PYTHON = f"""#!/bin/sh
+[ "$SLURM_PROCID" = 0 ] || {{ env | grep -E '^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER|JAX_|CUDA_VIS)' | sort; exit 0; }}
+shift 2
+exec {sys.executable} {LAUNCH.with_name("standin.py")} "$@"
+"""
 
 
 class Bench:
@@ -72,6 +80,48 @@ class Bench:
                 process.communicate()
 
 
+class Farm(Bench):
+    """A bench whose target `lab` is a real SLURM."""
+
+    def __init__(self, folder: Path, lab: cluster.Cluster):
+        super().__init__(folder)
+        self.lab = lab
+        python = folder / "python"
+        python.write_text(PYTHON)
+        python.chmod(0o755)
+        self.target(python=python, nodes=2)
+
+    def target(self, name: str = "lab", **settings: object) -> None:
+        lines = [
+            f"  {key}: {json.dumps(str(value) if not isinstance(value, list) else value)}"
+            for key, value in settings.items()
+        ]
+        with (self.folder / "targets.yaml").open("a") as f:
+            f.write("\n".join([f"{name}:", "  kind: slurm", *lines, ""]))
+
+    def start(self, *argv: str, **env: str):
+        return super().start(*argv, PODWRIGHT_TARGETS=str(self.folder / "targets.yaml"), **self.lab.env, **env)
+
+    def job(self, attempt: int = 1) -> str:
+        """The number of the job of an attempt."""
+        path = self.path(f"attempts/{attempt}/sbatch.txt")
+        wait_for(lambda: path.exists() and path.read_text().strip().isdigit())
+        return path.read_text().strip()
+
+    def submitted(self) -> int:
+        """How many jobs there have been in the folder of the runs."""
+        return self.lab.call("squeue", "-h", "-t", "all", "-o", "%Z").splitlines().count(str(self.folder))
+
+    def last_words(self, start: int, attempt: int = 1) -> dict[str, Any]:
+        return json.loads(self.path(f"attempts/{attempt}/starts/{start}/ended.json").read_text())
+
+    def wait_for_step(self, number: int) -> None:
+        wait_for(lambda: number in self.steps(), 240)
+
+    def ended(self) -> list[str]:
+        return [r["ending"] for r in self.records("journal.jsonl") if r["event"] == "ended"]
+
+
 def wait_for(true: Callable[[], bool], seconds: float = 20) -> None:
     end = time.monotonic() + seconds
     while not true():
@@ -82,5 +132,18 @@ def wait_for(true: Callable[[], bool], seconds: float = 20) -> None:
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def slurm_lab() -> Iterator[cluster.Cluster]:
+    with cluster.Cluster() as made:
+        yield made
+
+
+@pytest.fixture
+def farm(tmp_path: Path, slurm_lab: cluster.Cluster) -> Iterator[Farm]:
+    made = Farm(tmp_path, slurm_lab)
     yield made
     made.close()

@@ -1,8 +1,10 @@
 """One trainer as two real processes: who rewards what, and what happens when one of them is stopped, fails, dies or goes silent."""
 
+import io
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +14,7 @@ import pytest
 from podwright.rundir import Ending, RunDir, read_jsonl
 from podwright.targets.base import Polled, Process
 from podwright.watch.diagnose import outcome
+from podwright.watch.live import view
 from tests.e2e import short_patience
 from tests.e2e.conftest import wait_for
 from tests.e2e.trainer import ROOT, environment, figures, finish_several, joined, logs, prepare, start_several, state
@@ -29,7 +32,8 @@ def fn(prompts, completions, *, question, **columns):
         raise ValueError("no grade for this")
     if os.environ.get("BREAKS_IN") == os.environ["JAX_PROCESS_ID"]:
         loss.advantages = full
-    time.sleep(0.3)
+    lags_in = os.environ.get("LAGS_IN")
+    time.sleep(0.3 if lags_in is None else 0.1 if lags_in == os.environ["JAX_PROCESS_ID"] else 0.02)
     return [float(len(text) % 7) for text in completions]
 """
 
@@ -155,6 +159,26 @@ def test_a_killed_process_ends_the_other_and_a_resume_is_exact(folder, whole):
     assert [e["step"] for e in read_jsonl(run.events) if e["event"] == "resumed"] == [newest]
     assert figures(run) == figures(whole)
     assert state(run, 6) == state(whole, 6)
+
+
+def test_a_process_that_the_others_wait_for_is_named_in_the_records_and_to_whoever_watches(folder):
+    run, out = make(folder, "lags", "training.max_steps=1000", "checkpoint.every_n_steps=1000"), io.StringIO()
+    watching = view(run, out)
+    processes = begin(folder, run, LAGS_IN="1")
+
+    def named():
+        assert all(p.poll() is None for p in processes), logs(run)
+        watching.refresh("running", 1)
+        return "takes" in out.getvalue()
+
+    wait_for(named, 300)
+    processes[0].send_signal(signal.SIGTERM)
+    codes, end = finish_several(run, processes)
+    assert codes == [3, 3] and end["ending"] == "STOPPED" and end["step"] >= 60, logs(run)
+    notices = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]
+    (notice,) = [message for message in notices if "all wait for it" in message]
+    assert notice.startswith(f"rank 1 (host {socket.gethostname()}) takes "), notice
+    assert f"run: notice: {notice}\n" in out.getvalue()
 
 
 @pytest.mark.long

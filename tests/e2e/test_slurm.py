@@ -1,90 +1,19 @@
 """Runs on a real SLURM of two nodes: begun, watched, stopped, warned, preempted, their nodes and launchers lost, and taken up again.
 
-The stand-in trains where only the life of a run matters; the last tests train for real, in a process on each node.
+The stand-in trains, for only the life of a run matters here; test_slurm_training.py trains for real.
 """
 
 import json
 import os
 import shutil
 import signal
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
-from podwright.rundir import RunDir, read_metrics
 from tests import cluster
-from tests.e2e import short_patience
-from tests.e2e.conftest import LAUNCH, Bench, wait_for
-from tests.e2e.test_multimodal_run import SMALL
-from tests.e2e.trainer import DEMO, TINY, figures, state
+from tests.e2e.conftest import Farm, wait_for
 
 pytestmark = pytest.mark.skipif(bool(cluster.missing()), reason=cluster.missing() or "there is one")
-
-# Takes the place of Python on the nodes: of several processes only the first is the stand-in.
-PYTHON = f"""#!/bin/sh
-[ "$SLURM_PROCID" = 0 ] || {{ env | grep -E '^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER|JAX_|CUDA_VIS)' | sort; exit 0; }}
-shift 2
-exec {sys.executable} {LAUNCH.with_name("standin.py")} "$@"
-"""
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[cluster.Cluster]:
-    with cluster.Cluster() as made:
-        yield made
-
-
-class Farm(Bench):
-    """A bench whose target `lab` is the cluster."""
-
-    def __init__(self, folder: Path, lab: cluster.Cluster):
-        super().__init__(folder)
-        self.lab = lab
-        python = folder / "python"
-        python.write_text(PYTHON)
-        python.chmod(0o755)
-        self.target(python=python, nodes=2)
-
-    def target(self, name: str = "lab", **settings: object) -> None:
-        lines = [
-            f"  {key}: {json.dumps(str(value) if not isinstance(value, list) else value)}"
-            for key, value in settings.items()
-        ]
-        with (self.folder / "targets.yaml").open("a") as f:
-            f.write("\n".join([f"{name}:", "  kind: slurm", *lines, ""]))
-
-    def start(self, *argv: str, **env: str):
-        return super().start(*argv, PODWRIGHT_TARGETS=str(self.folder / "targets.yaml"), **self.lab.env, **env)
-
-    def job(self, attempt: int = 1) -> str:
-        """The number of the job of an attempt."""
-        path = self.path(f"attempts/{attempt}/sbatch.txt")
-        wait_for(lambda: path.exists() and path.read_text().strip().isdigit())
-        return path.read_text().strip()
-
-    def submitted(self) -> int:
-        """How many jobs there have been in the folder of the runs."""
-        return self.lab.call("squeue", "-h", "-t", "all", "-o", "%Z").splitlines().count(str(self.folder))
-
-    def last_words(self, start: int, attempt: int = 1) -> dict[str, Any]:
-        return json.loads(self.path(f"attempts/{attempt}/starts/{start}/ended.json").read_text())
-
-    def wait_for_step(self, number: int) -> None:
-        wait_for(lambda: number in self.steps(), 240)
-
-    def ended(self) -> list[str]:
-        return [r["ending"] for r in self.records("journal.jsonl") if r["event"] == "ended"]
-
-
-@pytest.fixture
-def farm(tmp_path: Path, lab: cluster.Cluster) -> Iterator[Farm]:
-    made = Farm(tmp_path, lab)
-    yield made
-    made.close()
 
 
 def test_a_run_goes_through_and_says_where_it_was(farm: Farm) -> None:
@@ -267,6 +196,7 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
             "an environment that the nodes share",
         ),
         "runs": ({"runs": "/no/runs"}, "runs=/no/runs: there is no such folder", "mkdir -p /no/runs"),
+        "storage": ({"storage": "/no/storage"}, "there is no folder /no/storage", "mkdir -p /no/storage"),
     }
     for name, (settings, what, fix) in wanted.items():
         farm.target(name, **settings)
@@ -281,11 +211,15 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
     assert code == 0 and "#SBATCH --nodes=2" in out and "srun --nodes=2 --ntasks=2" in out and "podwright.train" in out
     assert not (farm.folder / "runs").exists()
     code, out, _ = farm.call("target", "check", "lab")
-    assert code == 0 and "lab: nothing stands in the way" in out and "Job" in out
+    assert code == 0 and "lab: OK: no problems found" in out and "Job" in out
+    farm.target("kept", storage=farm.folder)
+    code, out, _ = farm.call("target", "check", "kept")
+    assert code == 4 and f"info: this machine can write, read, list and delete in storage={farm.folder}\n" in out
+    assert "inconclusive: the hosts of kept were not asked" in out and "; type podwright doctor --on kept" in out
 
 
 def test_a_doctor_looks_at_every_node(farm: Farm) -> None:
-    farm.target("real", nodes=2, runs=farm.folder)
+    farm.target("real", nodes=2, runs=farm.folder, storage=farm.folder)
     code, out, err = farm.call("doctor", "almodel-tiny", "mesh.fsdp=2", "--on", "real", "--json")
     told = json.loads(out)
     assert code == 0 and told["ok"], (out, err)
@@ -293,6 +227,10 @@ def test_a_doctor_looks_at_every_node(farm: Farm) -> None:
     assert all(set(machine["peers"]) == {"n1", "n2"} and all(machine["peers"].values()) for machine in told["machines"])
     (network,) = [f["message"] for f in told["findings"] if f["check"] == "network"]
     assert network.startswith("2 machines met within ") and network.endswith(" GB/s each, by gloo")
+    assert [f["message"].partition(" can ")[0] for f in told["findings"] if f["check"] == "storage"] == [
+        "2 machine(s)",
+        "this machine",
+    ]
     farm.target("broken", nodes=2, setup=["module load 'no such'"])
     code, _, err = farm.call("doctor", "--on", "broken")
     assert (
@@ -303,7 +241,9 @@ def test_a_doctor_looks_at_every_node(farm: Farm) -> None:
     )
     farm.target("many", nodes=5)
     code, out, _ = farm.call("doctor", "--on", "many")
-    assert code == 1 and "error: nodes=5: partition gpu has 2 node(s)" in out and "many: will not run it" in out
+    assert (
+        code == 1 and "error: nodes=5: partition gpu has 2 node(s)" in out and "many: refused: it will not run" in out
+    )
 
 
 def test_what_the_cluster_refuses_or_never_starts_is_said_after(farm: Farm) -> None:
@@ -382,151 +322,3 @@ def test_a_trainer_that_does_not_heed_the_warning_runs_into_the_limit(farm: Farm
     farm.lab.wait(lambda: farm.lab.state(farm.job()) == "TIMEOUT", 180)
     _, out, _ = farm.call("watch", "r")
     assert farm.ended() == ["TIMED_OUT"] and "TIMEOUT: the time limit of the job came" in out, out
-
-
-CATS = ("phase2-tiny", *SMALL, "training.max_steps=12")
-TRAINED = (
-    *(
-        "almodel-tiny",
-        "model.name=qwen3-micro",
-        "optimizer.name=adamw",
-        "mesh.fsdp=2",
-        "data.num_documents=400",
-        "batch_size=8",
-    ),
-    *(
-        "sequence_length=64",
-        "training.max_steps=12",
-        "evaluation.every_n_steps=0",
-        "evaluation.num_batches=1",
-        "checkpoint.every_n_steps=4",
-    ),
-)
-
-ENDLESS = ("training.max_steps=100000", "checkpoint.every_n_steps=100000")
-
-
-def trained(farm: Farm, what: tuple[str, ...], *argv: str) -> tuple[int, str, str]:
-    farm.target("real", python=sys.executable, nodes=2)
-    return farm.call("run", *what, "--name", "r", "--on", "real", *argv)
-
-
-def uninterrupted(lab: cluster.Cluster, folder: Path, what: tuple[str, ...]) -> RunDir:
-    """A process on each node."""
-    farm = Farm(folder, lab)
-    code, out, err = trained(farm, what)
-    assert code == 0, (out, err)
-    assert "process 1 of 2 on n2" in farm.path("attempts/1/log-1.txt").read_text()
-    return RunDir(farm.path())
-
-
-@pytest.fixture(scope="module")
-def whole(lab: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    return uninterrupted(lab, tmp_path_factory.mktemp("whole"), TRAINED)
-
-
-@pytest.fixture(scope="module")
-def cats(lab: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    return uninterrupted(lab, tmp_path_factory.mktemp("cats"), CATS)
-
-
-def the_same(run: RunDir, other: RunDir) -> bool:
-    """Two multimodal runs, bit for bit: what was trained, and what every step came to."""
-    one, two = (torch.load(r.path / "model.pt", weights_only=True)["model_state_dict"] for r in (run, other))
-    told = [
-        [[r[k] for k in ("step", "loss", "grad_norm")] for r in read_metrics(r.metrics)["multimodal"]]
-        for r in (run, other)
-    ]
-    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one) and told[0] == told[1]
-
-
-def test_warned_multimodal_training_on_two_nodes_ends_with_the_weights_of_an_uninterrupted_one(
-    farm: Farm, cats: RunDir
-) -> None:
-    code, out, err = trained(farm, CATS, "--detach")
-    assert code == 0, (out, err)
-    farm.wait_for_step(3)
-    farm.lab.call("scancel", "--signal=USR1", farm.job())
-    farm.lab.hurry(farm.job())
-    assert farm.call("watch", "r")[0] == 0
-    assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
-    (seen, *_) = [e for e in farm.records("events.jsonl") if e["event"] == "environment"]
-    assert (
-        seen["processes"] == 2 and next(e["step"] for e in farm.records("events.jsonl") if e["event"] == "resumed") >= 3
-    )
-    assert the_same(RunDir(farm.path()), cats)
-
-
-@pytest.mark.long
-def test_multimodal_training_that_loses_a_node_ends_with_the_weights_of_an_uninterrupted_one(
-    farm: Farm, cats: RunDir
-) -> None:
-    assert trained(farm, CATS, "--detach")[0] == 0
-    farm.wait_for_step(4)
-    farm.lab.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
-    farm.lab.wait(lambda: farm.lab.state(farm.job()) == "PENDING")
-    farm.lab.call("scontrol", "update", "NodeName=n2", "State=RESUME", check=False)
-    farm.lab.hurry(farm.job())
-    assert farm.call("watch", "r")[0] == 0
-    assert farm.ended() == ["FINISHED"] and the_same(RunDir(farm.path()), cats)
-
-
-@pytest.mark.long
-def test_a_warned_training_on_two_nodes_ends_with_the_weights_of_an_uninterrupted_one(
-    farm: Farm, whole: RunDir
-) -> None:
-    code, out, err = trained(farm, TRAINED, "--detach")
-    assert code == 0, (out, err)
-    farm.wait_for_step(3)
-    farm.lab.call("scancel", "--signal=USR1", farm.job())
-    farm.lab.hurry(farm.job())
-    assert farm.call("watch", "r")[0] == 0
-    assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
-    (begun,) = [e["step"] for e in farm.records("events.jsonl") if e["event"] == "resumed"]
-    assert 3 <= begun < 12 and json.loads(farm.path("attempts/1/starts/1/exit.json").read_text())["step"] == begun
-    run = RunDir(farm.path())
-    assert figures(run) == figures(whole) and state(run, 12) == state(whole, 12)
-
-
-@pytest.mark.long
-def test_a_training_that_loses_a_node_ends_with_the_weights_of_an_uninterrupted_one(farm: Farm, whole: RunDir) -> None:
-    assert trained(farm, TRAINED, "--detach")[0] == 0
-    farm.lab.wait((farm.path("checkpoints") / "4").is_dir)
-    farm.lab.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
-    farm.lab.wait(lambda: farm.lab.state(farm.job()) == "PENDING")
-    farm.lab.call("scontrol", "update", "NodeName=n2", "State=RESUME", check=False)
-    farm.lab.hurry(farm.job())
-    assert farm.call("watch", "r")[0] == 0
-    assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
-    run = RunDir(farm.path())
-    assert figures(run) == figures(whole) and state(run, 12) == state(whole, 12)
-
-
-@pytest.mark.long
-def test_a_stopped_process_ends_a_jax_run_as_stalled_with_the_stacks_of_both(farm: Farm) -> None:
-    farm.target("patient", python=short_patience.interpreter(farm.folder / "patient"), nodes=2)
-    code, out, err = farm.call("run", *TRAINED, *ENDLESS, "--name", "r", "--on", "patient", "--detach")
-    assert code == 0, (out, err)
-    farm.wait_for_step(9)
-    os.kill(short_patience.process(farm.path(), 1), signal.SIGSTOP)
-    wait_for(farm.path("attempts/1/exit.json").exists, short_patience.LONGEST_S)
-    farm.call("watch", "r")
-    assert farm.ended() == ["STALLED"], farm.records("journal.jsonl")
-    assert "rank 1 " in next(r for r in farm.records("journal.jsonl") if r["event"] == "ended")["detail"]
-    short_patience.assert_stacks_of_both(RunDir(farm.path()), 1, "train/pretrain/loop.py")
-
-
-@pytest.mark.long
-def test_grpo_on_two_nodes_goes_on_after_a_warning(farm: Farm) -> None:
-    farm.target("real", python=sys.executable, nodes=2)
-    code, out, err = farm.call(
-        "run", DEMO, *TINY, "mesh.fsdp=2", "training.max_steps=8", "--name", "r", "--on", "real", "--detach"
-    )
-    assert code == 0, (out, err)
-    farm.lab.wait(lambda: any(r["stage"] == "grpo" and r["step"] == 2 for r in farm.records("metrics.jsonl")), 300)
-    farm.lab.call("scancel", "--signal=USR1", farm.job())
-    farm.lab.hurry(farm.job())
-    farm.lab.wait(lambda: farm.lab.state(farm.job()) == "COMPLETED", 300)
-    assert farm.call("resume", "r")[0] == 0
-    assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
-    assert [e["step"] for e in farm.records("events.jsonl") if e["event"] == "resumed"][-1] >= 2

@@ -33,6 +33,7 @@ def findings(nodes: Sequence[Facts], needed: Sequence[str] = (), gpus_wanted: in
     found = [Finding("machines", "info", _said(node)) for node in nodes]
     for node in nodes:
         found += [*_packages(node, needed), *_gpus(node, gpus_wanted), *_room(node), *_names(node), *_files(node)]
+    found += _storage(nodes)
     if len(nodes) > 1:
         found += _alike(nodes, "python", "Python", lambda node: node["python"])
         for name in sorted({name for node in nodes for name in node["versions"]}):
@@ -145,6 +146,17 @@ def _files(node: Facts) -> list[Finding]:
         for file, there in node["files"].items()
         if not there
     ]
+
+
+def _storage(nodes: Sequence[Facts]) -> list[Finding]:
+    tried = [(node["host"], node["storage"]) for node in nodes if node.get("storage")]
+    faults = [
+        Finding("storage", "error", f"{host}: {told['fault']}", told["fix"]) for host, told in tried if told["fault"]
+    ]
+    if faults or not tried:
+        return faults
+    url = tried[0][1]["url"]
+    return [Finding("storage", "info", f"{len(tried)} machine(s) can write, read, list and delete in storage={url}")]
 
 
 def _alike(nodes: Sequence[Facts], check: str, what: str, of: Callable[[Facts], str]) -> list[Finding]:

@@ -25,7 +25,8 @@ attempt=$run/attempts/2
 say() { echo "podwright: $*"; }
 last_word() { printf '{"ending": "%s", "step": null, "detail": "%s", "fix": "%s"}\n' "$1" "$2" "$3" > "$attempt/exit.json"; }
 ended() { printf '{"code": %s, "why": "%s", "time": %s}\n' "$code" "$1" "$(date +%s)" > "$here/ended.json"; }
-saved() { ls "$run/checkpoints" 2> /dev/null | sort | tr '\n' ' '; }
+# The newest step that was saved: by the trainer's record, for the checkpoint itself may be in a storage.
+saved() { sed -n 's/^{"event": "checkpoint".*"step": \([0-9]*\).*/\1/p' "$run/events.jsonl" 2> /dev/null | sort -n | tail -n 1; }
 
 ln -sfn attempts/2 "$run/latest"
 start=$(( $(ls "$attempt/starts" 2> /dev/null | wc -l) + 1 ))

@@ -11,6 +11,7 @@ from podwright.cli.exit_codes import MEANINGS, ExitCode, of_run
 from podwright.recipe.load import load
 from podwright.run import create, journal, listing
 from podwright.shell import Shell
+from podwright.targets.slurm import Slurm
 
 RECIPE = "qwen3-tiny-arithmetic-grpo"
 
@@ -103,6 +104,44 @@ def test_a_check_that_finds_something(folder: Path) -> None:
     main(["target", "add", "nowhere", "kind=ssh", "hosts=[nowhere.invalid]"])
     assert main(["target", "check", "nowhere"]) == ExitCode.FAILED
     assert main(["doctor", "--on", "nowhere"]) == ExitCode.FAILED
+
+
+def test_a_target_whose_hosts_have_not_tried_its_storage_is_never_ok(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(Slurm, "check", lambda _: [])  # no cluster is needed for this
+    main(["target", "add", "kept", "kind=slurm", f"storage={folder}"])
+    main(["target", "add", "bare", "kind=slurm"])
+    main(["target", "add", "lost", "kind=slurm", f"storage={folder}/none"])
+    capsys.readouterr()
+    assert main(["target", "check", "bare"]) == ExitCode.OK
+    assert capsys.readouterr().out == "bare: OK: no problems found\n"
+    assert main(["target", "check", "kept"]) == ExitCode.INCONCLUSIVE
+    assert capsys.readouterr().out.splitlines() == [
+        f"info: this machine can write, read, list and delete in storage={folder}",
+        f"inconclusive: the hosts of kept were not asked whether they can use storage={folder}; "
+        "type podwright doctor --on kept, which asks them",
+        "kept: inconclusive: not everything could be checked",
+    ]
+    assert main(["target", "check", "kept", "--json"]) == ExitCode.INCONCLUSIVE
+    assert json.loads(capsys.readouterr().out)["ok"] is None
+    assert main(["target", "check", "lost"]) == ExitCode.FAILED
+    assert f"error: there is no folder {folder}/none; type mkdir -p {folder}/none, or" in capsys.readouterr().out
+
+
+def test_a_plan_counts_the_warnings_of_its_verdict(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(Slurm, "check", lambda _: [])
+    main(["target", "add", "kept", "kind=slurm", f"storage={folder}"])
+    for recipe, kind in (("phase1-tiny", "contrastive"), ("phase2-tiny", "multimodal")):
+        capsys.readouterr()
+        assert main(["plan", recipe, "--on", "kept"]) == ExitCode.OK
+        out = capsys.readouterr().out
+        assert (
+            f"warning: kind={kind} does not use storage={folder}: checkpoints and records stay in the directory" in out
+        )
+        assert out.endswith(f"{recipe} on kept: OK, with 1 warning\n")
+    assert main(["plan", RECIPE, "--on", "kept"]) == ExitCode.OK
+    assert capsys.readouterr().out.endswith(f"{RECIPE} on kept: OK: no problems found\n")
 
 
 @pytest.mark.parametrize(("num_faults", "code"), [(0, ExitCode.OK), (2, ExitCode.FAILED)])

@@ -40,6 +40,7 @@ NODE: dict[str, Any] = {
     "folders": {"/shared/runs": {"there": "/shared/runs", "fault": "", "free_bytes": 900 * GIB}},
     "peers": {"n1": "10.0.0.1", "n2": "10.0.0.2"},
     "files": {"/shared/data/train.jsonl": True},
+    "storage": None,
 }
 
 
@@ -67,7 +68,7 @@ def told(some: list[dict[str, Any]], **more: Any) -> list[str]:
 
 def test_good_machines_are_only_introduced() -> None:
     assert told(nodes(), needed=NEEDED, gpus_wanted=4) == []
-    (one, *_) = findings(nodes())
+    (one, _, _) = findings(nodes())
     assert one.message == "n1: 64 cores, 512 GiB, 4 x NVIDIA A100-SXM4-40GB (driver 570.86), Python 3.11.7"
 
 
@@ -100,6 +101,10 @@ def test_good_machines_are_only_introduced() -> None:
         (
             {"folders": {"/shared/runs": {"there": "/shared/runs", "fault": "", "free_bytes": GIB}}},
             "warning disk: n2: 1.0 GiB are free for /shared/runs; free some",
+        ),
+        (
+            {"storage": {"url": "gs://b/runs", "fault": "there is no bucket b", "fix": "type this"}},
+            "error storage: n2: there is no bucket b; type this",
         ),
         ({"shm_bytes": 64 << 20}, "warning memory: n2: /dev/shm has 0.06 GiB"),
         ({"open_files": 1024}, "warning limits: n2: a process may open 1024 files; type `ulimit -n 65536`"),
@@ -203,6 +208,20 @@ def test_what_this_machine_tells(tmp_path: Path) -> None:
     deep = found["folders"][str(tmp_path / "runs" / "deep")]
     assert deep["there"] == str(tmp_path) and not deep["fault"] and deep["free_bytes"] > 0
     assert found["folders"]["/proc"]["fault"]
+
+
+def test_a_machine_tells_whether_it_can_use_the_storage(tmp_path: Path) -> None:
+    url = str(tmp_path)
+    found = [facts.gather([], [], [], storage) for storage in (url, f"{url}/none", "")]
+    assert [f["storage"] and (f["storage"]["fault"], f["storage"]["fix"][:8]) for f in found] == [
+        ("", ""),
+        (f"there is no folder {url}/none", "type mkd"),
+        None,
+    ]
+    (said,) = [
+        f.message for f in findings([found[0] | {"host": host} for host in ("n1", "n2")]) if f.check == "storage"
+    ]
+    assert said == f"2 machine(s) can write, read, list and delete in storage={url}"
 
 
 def test_telling_loads_no_framework() -> None:

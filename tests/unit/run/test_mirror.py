@@ -167,6 +167,17 @@ def test_a_run_of_another_machine_is_observed_and_left_alone(here, tmp_path, url
     assert lines(there) == lines(here) == ["created", "submitting", "submitted", "ended", "released", "reported"]
 
 
+def test_the_end_of_a_run_is_in_its_storage_for_those_who_observe_it(here, tmp_path, url):
+    kept = mirror.keep_in(here, url, 1.5, tmp_path)
+    submitted(here)
+    there = mirror_elsewhere(here, tmp_path, kept)
+    journal.append(here, "ended", attempt=1, ending="FINISHED")
+    session.attend(here, "watch", io.StringIO())
+    assert lines(here)[-1] == "reported"
+    session.attend(there, "watch", io.StringIO())
+    assert lines(there) == lines(here)
+
+
 def test_resume_takes_a_run_over_and_the_first_machine_is_told_so_in_one_line(here, tmp_path, url):
     kept = mirror.keep_in(here, url, 1.5, tmp_path)
     submitted(here)

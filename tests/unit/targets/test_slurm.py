@@ -14,6 +14,7 @@ from podwright.shell import Shell
 from podwright.targets import slurm, slurm_states
 from podwright.targets.base import Handle, Job, Process, Stopped
 from podwright.targets.settings.slurm import SlurmSettings
+from podwright.train.emit import Emitter
 from podwright.watch.diagnose import outcome
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "slurm"
@@ -265,3 +266,20 @@ def test_a_job_whose_run_is_kept_in_a_storage_gets_its_place() -> None:
     job = Job(Path("/runs/r"), 1, Path("/"), 1.0, command=command, storage="/shared/my runs/r-1")
     script = "".join(target().render(job).files.values())
     assert "--attempt 1 --storage '/shared/my runs/r-1' --takeover" in script
+
+
+def test_a_job_counts_as_new_what_was_saved_wherever_the_checkpoint_is_kept(tmp_path: Path) -> None:
+    files = target().render(Job(tmp_path, 1, Path("/"), 1.0)).files
+    (line,) = [
+        line for line in files[RunDir(tmp_path).attempt(1) / "job.sh"].splitlines() if line.startswith("saved()")
+    ]
+
+    def saved() -> str:
+        return subprocess.check_output(["bash", "-c", f"run={tmp_path}\n{line}\nsaved"], text=True).strip()
+
+    assert saved() == ""
+    emit = Emitter(RunDir(tmp_path), 1, mine=True)
+    for step in (8, 12, 4):
+        emit.event("checkpoint", step=step)
+        emit.event("evaluation", when="during", step=100 + step)
+    assert saved() == "12"

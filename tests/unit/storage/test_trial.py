@@ -1,0 +1,131 @@
+"""A storage is tried before a run is kept there: what works leaves nothing behind, and what does not is one line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright.errors import UserError
+from podwright.storage import open_storage, trial
+from tests.bucket import EmulatedBucket, Request
+
+
+def refusal(url: str) -> UserError:
+    with pytest.raises(UserError) as e:
+        trial.require_usable(url)
+    assert "\n" not in str(e.value)
+    return e.value
+
+
+def test_a_storage_that_works_passes_and_holds_nothing_of_the_trial(url: str) -> None:
+    if not url.startswith("gs://"):
+        Path(url).mkdir(parents=True)
+    open_storage(url).write("other", b"kept")
+    trial.require_usable(url)
+    trial.require_usable(url)
+    assert open_storage(url).names() == ["other"]
+
+
+def test_the_object_of_a_trial_is_created_if_absent_read_listed_and_deleted(bucket: EmulatedBucket) -> None:
+    trial.require_usable(f"{bucket.url}/runs")
+    (name,) = {r.object_name for r in bucket.log if r.method == "POST"}
+    assert name.startswith("runs/podwright-trial-")
+    assert [r.status for r in bucket.log if r.method == "POST"] == [200, 412]
+    assert all(r.query["ifGenerationMatch"] == "0" for r in bucket.log if r.method == "POST")
+    assert [r.object_name for r in bucket.log if r.method == "DELETE"] == [name]
+
+
+@pytest.mark.parametrize("act", ["trial", "write", "names", "upload"])
+def test_a_bucket_that_does_not_exist_is_named(bucket: EmulatedBucket, tmp_path: Path, act: str) -> None:
+    (tmp_path / "file").touch()
+    storage = open_storage("gs://no-such-bucket/runs")
+    acts = {
+        "trial": lambda: trial.require_usable("gs://no-such-bucket/runs"),
+        "write": lambda: storage.write("x", b"", 0),
+        "names": storage.names,
+        "upload": lambda: storage.upload(tmp_path / "file", "x"),
+    }
+    with pytest.raises(UserError) as e:
+        acts[act]()
+    assert e.value.what == "storage gs://no-such-bucket/runs: there is no bucket no-such-bucket"
+    assert e.value.fix.startswith("type gcloud storage buckets create gs://no-such-bucket, or ")
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+def test_a_right_that_is_missing_names_the_role_that_has_it(bucket: EmulatedBucket, method: str) -> None:
+    def concerns(request: Request) -> bool:
+        return request.method == method and "/o" in request.path
+
+    bucket.faults.status, bucket.faults.only = 403, concerns
+    fault = refusal(bucket.url)
+    assert fault.what.startswith(f"storage {bucket.url} failed (login: ") and "role storage.objectAdmin" in fault.fix
+
+
+def test_without_a_login_the_line_says_how_to_log_in(
+    bucket: EmulatedBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST")
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    fault = refusal(bucket.url)
+    assert fault.what.startswith(f"storage {bucket.url} failed (login: DefaultCredentialsError: ")
+    assert fault.fix.startswith("type gcloud auth application-default login")
+
+
+def test_a_bucket_that_does_not_answer_is_given_up_after_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "_PATIENCE_S", 1.0)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
+    fault = refusal("gs://pod-test/runs")
+    assert fault.what.startswith("storage gs://pod-test/runs failed (network: ")
+    assert fault.fix == "check the network between the hosts and the storage"
+
+
+def test_a_folder_that_is_missing_is_not_made(tmp_path: Path) -> None:
+    fault = refusal(f"{tmp_path}/my runs")
+    assert fault.what == f"there is no folder {tmp_path}/my runs" and not (tmp_path / "my runs").exists()
+    assert fault.fix == f"type mkdir -p '{tmp_path}/my runs', or correct storage of the target"
+
+
+def test_a_folder_that_cannot_be_written_is_one_line() -> None:
+    fault = refusal("/sys/kernel")  # not even by root
+    assert fault.what.startswith("folder /sys/kernel cannot be written (") and "right to write there" in fault.fix
+
+
+class WithoutConditions(EmulatedBucket):
+    """Takes every write, whatever it depends on, as a cache or a gateway before a store may do."""
+
+    def _refused(self, request: Request) -> int:
+        return 0
+
+
+class LateList(EmulatedBucket):
+    """Does not list what was just written."""
+
+    def take(self, handler: Any, method: str) -> None:
+        handler.path = handler.path.replace("prefix=", "prefix=earlier-")
+        super().take(handler, method)
+
+
+class LateObjects(EmulatedBucket):
+    """Does not give what was just written."""
+
+    def _refused(self, request: Request) -> int:
+        return 404 if request.method == "GET" and request.object_name else super()._refused(request)
+
+
+@pytest.mark.parametrize(
+    ("kind", "does"),
+    [
+        (WithoutConditions, "replaced an object that was to be created if absent"),
+        (LateList, "does not show an object that has just been written to it"),
+        (LateObjects, "does not show an object that has just been written to it"),
+    ],
+)
+def test_a_storage_on_whose_answers_a_run_cannot_rely_is_refused(
+    monkeypatch: pytest.MonkeyPatch, kind: type[EmulatedBucket], does: str
+) -> None:
+    with kind() as made:
+        for name, value in made.environment.items():
+            monkeypatch.setenv(name, value)
+        assert refusal(made.url).what == f"storage {made.url} {does}"
+        assert made.names() == []
