@@ -17,7 +17,8 @@ from podwright.rundir import Ending, RunDir
 NOTHING = "Nothing was predicted: a plan predicts memory and time for a slice whose devices are known."
 NOTE = (
     "Error: measured / predicted − 1. Devices count one peak of memory for all programs. Predicted hours are those of steps, tests and "
-    "warm start; measured ones include loading, compiling and checkpoints. Sampled completions are predicted at their maximum length."
+    "warm start; measured ones include loading, compiling and checkpoints. Chip-hours of machines that were created for the run are all "
+    "those for which they were allocated. Sampled completions are predicted at their maximum length."
 )
 NOT_MEASURED = "not measured"
 
@@ -86,14 +87,18 @@ def _times(step: StepEntry, figures: Result) -> Iterator[dict[str, Any]]:
 
 
 def _totals(step: StepEntry, figures: Result) -> Iterator[dict[str, Any]]:
-    """Of the run as a whole, measured when it has finished."""
+    """Of the run as a whole, measured when it has finished: chip-hours by the usage of the machines that were created for it, else as
+    the hours that it took on the chips of the plan."""
     seconds = number(inner(figures, "wall_time.total_s"))
     hours = seconds / 3600 if seconds is not None and figures["ending"] == Ending.FINISHED else None
-    for what, unit, field in _TOTALS:
-        predicted = getattr(step.run, field)
-        each = _ratio(predicted, step.run.hours)  # chips, or money, an hour
-        measured = None if hours is None or each is None else hours * each
-        yield _row(what, unit, predicted, measured, _source(estimated=step.estimated))
+    chips = _ratio(step.run.chip_hours, step.run.hours)
+    chip_hours = None if hours is None or chips is None else hours * chips
+    if hours is not None and figures["usage"]:
+        chip_hours = figures["usage"]["chip_hours"]
+    price = step.run.price
+    cost = None if chip_hours is None or price is None else chip_hours * price
+    for (what, unit, field), measured in zip(_TOTALS, (hours, chip_hours, cost), strict=True):
+        yield _row(what, unit, getattr(step.run, field), measured, _source(estimated=step.estimated))
 
 
 def _row(what: str, unit: str, predicted: float | None, measured: float | None, source: str) -> dict[str, Any]:

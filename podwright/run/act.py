@@ -60,7 +60,8 @@ class Carrier:
 
     def allocated(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
         assert state.allocation
-        self._allocation("ready", state.allocation.number, hosts=[asdict(host) for host in cloud.hosts])
+        hosts = [asdict(host) for host in cloud.hosts]
+        self._allocation("ready", state.allocation.number, hosts=hosts, since=cloud.since)
 
     def refused(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
         assert state.allocation
@@ -70,7 +71,7 @@ class Carrier:
         assert state.allocation
         ending = cloud.ending or Ending.NODE_LOST
         reason = cloud.reason or "Lost: the machines do not exist any more"
-        self._allocation("lost", state.allocation.number, ending=ending, reason=reason)
+        self._allocation("lost", state.allocation.number, ending=ending, reason=reason, since=cloud.since)
 
     def delete(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
         assert state.allocation

@@ -150,18 +150,20 @@ class Allocation:
 
 def unknown(reason: str) -> Allocation:
     return Allocation(AllocationState.UNKNOWN, reason)
+    since: float | None = None
+    """Unix seconds since when a ready one is ready, or a lost one lost; None where the cloud does not say"""
 
 
 def waiting(reason: str) -> Allocation:
     return Allocation(AllocationState.WAITING, reason)
 
 
-def ready(hosts: Hosts) -> Allocation:
-    return Allocation(AllocationState.READY, hosts=hosts)
+def ready(hosts: Hosts, since: float | None = None) -> Allocation:
+    return Allocation(AllocationState.READY, hosts=hosts, since=since)
 
 
-def lost(ending: Ending, reason: str) -> Allocation:
-    return Allocation(AllocationState.LOST, reason, ending=ending)
+def lost(ending: Ending, reason: str, since: float | None = None) -> Allocation:
+    return Allocation(AllocationState.LOST, reason, ending=ending, since=since)
 
 
 def refused(scope: str, reason: str, ending: Ending = Ending.NO_CAPACITY) -> Allocation:

@@ -105,11 +105,11 @@ def _allocation(state: Record | None) -> Allocation:
         case "creating":
             return waiting("Creating: the hosts are being started")
         case "ready":
-            return ready(tuple(HostAddress(host["name"], host["address"]) for host in state["hosts"]))
+            return ready(tuple(HostAddress(host["name"], host["address"]) for host in state["hosts"]), state["since"])
         case "preempted":
-            return lost(Ending.PREEMPTED, "Preempted: the lab took the hosts away")
+            return lost(Ending.PREEMPTED, "Preempted: the lab took the hosts away", state["since"])
         case "broken":
-            return lost(Ending.NODE_LOST, "NodeLost: a host has ended")
+            return lost(Ending.NODE_LOST, "NodeLost: a host has ended", state["since"])
     return deleting()
 
 
