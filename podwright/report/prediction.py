@@ -1,4 +1,4 @@
-"""Predicted beside measured: what the plan of a run said of memory, time and cost, and what came out.
+"""Predicted and measured: memory, time and cost by the plan of a run, and as the run had them.
 
 The rows are the same for every kind of recipe; which of them a run has depends on its plan.
 """
@@ -37,22 +37,20 @@ _TOTALS = (
 )
 
 
-def read(run: RunDir) -> Plan | None:
-    """plan.json; None without one, with a damaged one or with that of another version."""
+def compared(run: RunDir, records: Records, figures: Result) -> tuple[list[dict[str, Any]], str | None]:
+    """A row for each thing predicted: {what, unit, predicted, measured, error, source}, where `measured` is None if nothing measured it;
+    and a sentence that says why there are no rows, None if there are some."""
+    if not run.plan.exists():
+        return [], NOTHING
     try:
-        return Plan.read(run.plan)
-    except UserError:
-        return None
-
-
-def rows(plan: Plan | None, records: Records, figures: Result) -> list[dict[str, Any]]:
-    """A row for each thing predicted: {what, unit, predicted, measured, error, source}; `measured` is None where nothing measured it."""
-    if plan is None:
-        return []
+        plan = Plan.read(run.plan)
+    except UserError as e:
+        return [], f"The prediction cannot be read: {e.what}."
     found = [*_memory(plan, records)]
     if plan.step:
         found += [*_times(plan.step, figures), *_totals(plan.step, figures)]
-    return [row for row in found if row["predicted"] is not None]
+    rows = [row for row in found if row["predicted"] is not None]
+    return rows, None if rows else NOTHING
 
 
 def _memory(plan: Plan, records: Records) -> Iterator[dict[str, Any]]:
