@@ -14,6 +14,7 @@ from podwright.run.decide import Act, machines_away
 from podwright.run.finish import Mirror, write_report
 from podwright.run.journal import RunState
 from podwright.run.mirror import keep_in
+from podwright.run.attempt_job import job_of
 from podwright.run.states import AllocationPhase
 from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.storage import inputs
@@ -155,13 +156,18 @@ class Carrier:
         cwd = self._folder_to_start_in(state)
         failing = sorted(host for host, count in state.host_failures.items() if count >= journal.FAILURES_OF_HOST)
         exclude = tuple(failing) if target.traits.excludes_hosts else ()
-        run_dir = self._run.path.resolve()
         kind = kinds.find(recipe_of(self._run)["kind"])
-        storage = self._storage_of(target, state, cwd) if kind.uses_storage else ""
-        allocation = state.allocation.request.name if target.provisioner and state.allocation else ""
-        takeover = state.attempt > 0 and (state.released or machines_away(state))
-        command = (*kind.command, *storage_options(storage, allocation, takeover))
-        return Job(run_dir, state.attempt + 1, cwd, state.created, command=command, storage=storage, exclude=exclude)
+        return job_of(
+            kind,
+            self._run.path.resolve(),
+            state.attempt + 1,
+            cwd,
+            state.created,
+            storage=self._storage_of(target, state, cwd) if kind.uses_storage else "",
+            allocation=state.allocation.request.name if target.provisioner and state.allocation else "",
+            takeover=state.attempt > 0 and (state.released or machines_away(state)),
+            exclude=exclude,
+        )
 
     def _storage_of(self, target: Target, state: RunState, cwd: Path) -> str:
         """The URL at which the run is kept, or "": as it was when its first attempt started, since its checkpoints are there."""
@@ -201,15 +207,6 @@ class Carrier:
         if cloud.state is AllocationState.REFUSED:
             fields = {"scope": cloud.scope, "reason": cloud.reason, "ending": cloud.ending}
             self._allocation("refused", number, **fields)
-
-
-def storage_options(storage: str, allocation: str, takeover: bool) -> tuple[str, ...]:
-    """Of the trainer, for a run that is kept at the URL `storage`: "" for its directory. `allocation`: its name, if it has one.
-    `takeover`: nothing of an earlier attempt is left that could still write there."""
-    if not storage:
-        return ()
-    named = ("--allocation", allocation) if allocation else ()
-    return "--storage", "{storage}", *named, *(("--takeover",) if takeover else ())
 
 
 def _provisioner(target: Target) -> Provisioner:

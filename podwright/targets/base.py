@@ -64,11 +64,9 @@ class Job:
     command: tuple[str, ...] = TRAIN_COMMAND
     """words; the target fills `{python}`, `{run_dir}`, `{attempt}` and `{storage}`"""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """of every process, besides what the target sets"""
+    """of every process; a variable that the target sets too has the target's value, and flags of both (XLA_FLAGS) are joined"""
     storage: str = ""
     """where checkpoints and records live: "" for the run directory, a shared folder, or a bucket URL"""
-    processes_per_host: int = 0
-    """0: what the settings of the target say"""
     exclude: tuple[str, ...] = ()
     """hosts to leave out, where the target can"""
 

@@ -18,7 +18,7 @@ import psutil
 
 from podwright.errors import UserError
 from podwright.rundir import Record, RunDir
-from podwright.shell import Shell
+from podwright.shell import Shell, joined
 from podwright.targets import alive
 from podwright.targets.base import (
     Handle,
@@ -52,12 +52,12 @@ class Local:
         self.identity = identity(name, self._settings)
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
-        env = dict(job.environment)
+        env: dict[str, str] = {}
         if devices := self._settings.cpu_devices:
             flags = f"--xla_force_host_platform_device_count={devices}"
-            env |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "NPROC_PER_NODE": str(devices)}
+            env = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "NPROC_PER_NODE": str(devices)}
         handle = {"run_dir": str(job.run_dir), "attempt": job.attempt, **self.identity}
-        return Rendered(job.argv(sys.executable, str(job.run_dir)), job.cwd, handle, env)
+        return Rendered(job.argv(sys.executable, str(job.run_dir)), job.cwd, handle, joined(job.environment, env))
 
     def submit(self, rendered: Rendered) -> Handle:
         run = RunDir(Path(rendered.handle["run_dir"]))

@@ -61,8 +61,6 @@ class Slurm:
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         run, own = RunDir(job.run_dir), self._settings
-        if job.processes_per_host:
-            own = own.model_copy(update={"tasks_per_node": job.processes_per_host})
         folder = run.attempt(job.attempt)
         tag = zlib.crc32(f"{job.run_dir} {job.created}".encode())
         name = f"{run.name}.{job.attempt}-{tag:08x}"
@@ -81,7 +79,7 @@ class Slurm:
             "cpus": own.cpus_per_task,
             "several": own.num_tasks > 1,
             "gpus": own.gpus_per_node,
-            "environment": [shlex.quote(f"{key}={value}") for key, value in job.environment.items()],
+            "environment": scripts.exports(job.environment),
             "trainer": shlex.join(job.argv(python, str(job.run_dir))),
         }
         files = {folder / script: scripts.filled(script, values, failed=_failed) for script in ("job.sh", "task.sh")}

@@ -110,7 +110,8 @@ def pair(tmp_path: Path, lab: sshd.Hosts) -> Iterator[Pair]:
 
 
 def test_a_run_goes_through_and_everything_comes_back(pair: Pair) -> None:
-    code, out, err = pair.run(3, "--on", "lab", TELL="a secret")
+    of_the_kind = {"TELL_KIND": "a 'quoted' word"}
+    code, out, err = pair.run(3, "--on", "lab", TELL="a secret", LAUNCH_ENVIRONMENT=json.dumps(of_the_kind))
     assert code == 0, (out, err)
     assert pair.ended() == ["FINISHED"] and pair.steps() == [1, 2, 3] and pair.path("checkpoint").read_text() == "3"
     assert (
@@ -130,7 +131,9 @@ def test_a_run_goes_through_and_everything_comes_back(pair: Pair) -> None:
     port = shown["MASTER_PORT"]
     address = {"MASTER_ADDR": "127.0.0.11", "JAX_COORDINATOR_ADDRESS": f"127.0.0.11:{port}"}
     ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "2"}
-    assert (address | ranks | {"JAX_PLATFORMS": "cpu", "TELL": "a secret"}).items() <= shown.items(), shown
+    assert (address | ranks | {"JAX_PLATFORMS": "cpu", "TELL": "a secret"} | of_the_kind).items() <= shown.items(), (
+        shown
+    )
     assert not [
         p for p in pair.path().rglob("*") if p.is_file() and p.name != "log-1.txt" and b"a secret" in p.read_bytes()
     ]

@@ -71,7 +71,7 @@ class HostRunner:
         home = f"{profile.folder.removeprefix('~/')}/{run.name}-{identity:08x}"
         port = 12000 + 2 * (zlib.crc32(f"{home} {job.attempt}".encode()) % 10_000)
         address = address or transports[0].address
-        per_node = job.processes_per_host or profile.tasks_per_node
+        per_node = profile.tasks_per_node
         num_processes = per_node * len(transports)
         values = {
             "number": job.attempt,
@@ -87,7 +87,7 @@ class HostRunner:
             "cpus": f"$(( ($(nproc) + {per_node - 1}) / {per_node} ))" if per_node > 1 else "$(nproc)",
             "several": num_processes > 1,
             "gpus": profile.gpus_per_node,
-            "environment": [shlex.quote(f"{name}={value}") for name, value in job.environment.items()],
+            "environment": scripts.exports(job.environment),
             "command": scripts.command_line(job),
         }
         files = {

@@ -16,6 +16,7 @@ import pytest
 from podwright import slices, targets
 from podwright.cli import show
 from podwright.errors import UserError
+from podwright.recipe import kinds
 from podwright.run import drive, journal
 from podwright.run.decide import Act
 from podwright.run.session import require_attended
@@ -31,6 +32,7 @@ from podwright.targets.base import (
     Request,
     Stopped,
     Traits,
+    lost,
     ready,
     waiting,
 )
@@ -248,6 +250,22 @@ def test_a_dry_run_of_created_machines_shows_the_request_and_names_their_hosts(
     assert "would request pw-r-1 in east-a:\n  create pw-r-1 east-a\n" in capsys.readouterr().out
 
 
+def test_a_dry_run_shows_the_job_that_is_submitted(
+    run: RunDir, silent: Silent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(kinds.KINDS, "grpo", replace(kinds.KINDS["grpo"], environment={"GREETING": "hello"}))
+    monkeypatch.chdir(tmp_path)
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
+    resolved: Any = SimpleNamespace(open=lambda: silent, slice=None)
+    drive.preview(run.path, resolved, "grpo")
+    launcher(run).submit()
+    shown, submitted = silent.jobs
+    assert submitted.environment == {"GREETING": "hello"} and submitted.storage == run.storage_url
+    # the tag in the name of the storage is made of the time at which the run is created
+    assert shown == replace(submitted, created=0.0, storage=shown.storage)
+    assert shown.storage.rpartition("-")[0] == submitted.storage.rpartition("-")[0]
+
+
 def test_a_run_whose_machines_only_its_launcher_deletes_is_not_left_alone() -> None:
     require_attended("boxes", Traits())
     with pytest.raises(UserError, match="nothing would delete the machines that v6e creates for the run"):
@@ -293,8 +311,9 @@ class Provided(Silent):
         self.provisioner: Any = SimpleNamespace(
             describe_request=lambda run_dir, created, number, avoid: Request(f"pw-{run_dir.name}-{number}", "z"),
             create=lambda request: waiting("Creating"),
-            describe=lambda request: ready((HostAddress("h", "10.0.0.1"),)),
+            describe=lambda request: self.cloud,
         )
+        self.cloud = ready((HostAddress("h", "10.0.0.1"),), since=990.0)
 
 
 def test_the_claim_holds_the_name_of_the_allocation(
@@ -373,3 +392,17 @@ def test_nothing_is_created_when_another_machine_has_gone_on(
     with pytest.raises(UserError, match="was continued from another machine"):
         launcher(run).step()
     assert not created
+
+
+def test_the_journal_says_since_when_the_machines_were_ready_and_lost_by_the_clouds_account(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provided = Provided(str(tmp_path / "kept"))
+    monkeypatch.setattr(targets, "of_handle", lambda _: provided)
+    monkeypatch.setattr(targets, "current", lambda *_: provided.identity)
+    one = launcher(run)
+    one.submit()
+    provided.cloud = lost(Ending.PREEMPTED, "Preempted: x", since=995.0)
+    assert one.step() is Act.LOST
+    records = {record["event"]: record for record in journal.read_jsonl(run.journal)}
+    assert [records[f"allocation {name}"]["since"] for name in ("ready", "lost")] == [990.0, 995.0]
