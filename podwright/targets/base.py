@@ -10,6 +10,7 @@ import contextlib
 import enum
 import json
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +61,7 @@ class Job:
     cwd: Path
     """where relative paths of the recipe start"""
     created: float = 0.0
-    """when the run was: tells it from an earlier one in the same place"""
+    """when the run was"""
     command: tuple[str, ...] = TRAIN_COMMAND
     """words; the target fills `{python}`, `{run_dir}`, `{attempt}` and `{storage}`"""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -69,6 +70,11 @@ class Job:
     """where checkpoints and records live: "" for the run directory, a shared folder, or a bucket URL"""
     exclude: tuple[str, ...] = ()
     """hosts to leave out, where the target can"""
+
+    @property
+    def run_tag(self) -> str:
+        """Tells the run from others of its name, and from an earlier one in its directory."""
+        return f"{zlib.crc32(f'{self.run_dir} {self.created}'.encode()):08x}"
 
     def argv(self, python: str, run_dir: str) -> tuple[str, ...]:
         """The command with its placeholders filled; `run_dir` is the directory of the run as the host sees it."""

@@ -117,7 +117,7 @@ class LabTarget(HostRunner):
     def __init__(self, shell: Shell, name: str, settings: LabSettings):
         profile = HostProfile(python=settings.python, env=settings.env)
         self.traits = settings.traits()
-        super().__init__(shell, profile, ssh_transport.connect, self.traits.poll_s)
+        super().__init__(shell, profile, ssh_transport.connect)
         self._settings = settings
         self.identity = identity(name, settings)
         self.provisioner = LabProvisioner(settings)

@@ -10,18 +10,20 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from typing import cast
 import pytest
 
 from podwright.errors import UserError
 from podwright.rundir import Ending, RunDir, recipe_of, write_json
 from podwright.shell import Shell
 from podwright.storage import inputs, open_storage
-from podwright.targets.base import Job, Polled, Process
+from podwright.targets.base import Job, Polled, Process, Target, Traits
 from podwright.targets.hosts import gather, host_attempt, keeper, start, status
 from podwright.targets.hosts.host_attempt import HostAttempt
 from podwright.targets.hosts.runner import HostProfile, HostRunner
 from podwright.targets.hosts.transport import Host, Trouble
 from podwright.watch.diagnose import outcome
+from podwright.watch import logs
 from tests.unit.targets.home_transport import HomeTransport, connect
 
 
@@ -263,6 +265,12 @@ trap 'echo saved > "$2/saved-$RANK"; exit 3' TERM
 class TwoHomes:
     """A run of a command that is not ours, on two hosts of the second transport."""
 
+class HomeTarget(HostRunner):
+    """What `logs` asks of a target."""
+
+    traits = Traits(poll_s=0.0, ships_files=True)
+
+
     def __init__(self, folder: Path, mode: str, absent: str = ""):
         self.homes = [folder / name for name in NAMES]
         for home in self.homes:
@@ -273,8 +281,10 @@ class TwoHomes:
         (self.run.path / "recipe.json").write_text('{"kind": "grpo", "training": {"max_steps": 1}}')
         (self.run.path / "work.sh").write_text(SCRIPT)
         command = ("bash", "{run_dir}/work.sh", "it's 1", "{run_dir}", mode)
-        job = Job(self.run.path, 1, folder, 1.0, command=command, environment={"GREETING": "a 'quoted' word"})
-        self.runner = HostRunner(Shell(), HostProfile(python=sys.executable), connect, poll_s=0.0)
+        job = Job(
+            self.run.path, 1, folder, 1.0, command=command, environment={"GREETING": "a 'quoted' word", "RANK": "7"}
+        )
+        self.runner = HomeTarget(Shell(), HostProfile(python=sys.executable), connect)
         transports = [HomeTransport(home.name, str(home)) for home in self.homes]
         rendered = self.runner.render_on(transports, job, {"target": "homes"})
         self.handle = self.runner.submit(rendered)
@@ -317,6 +327,33 @@ def test_a_command_that_is_not_ours_runs_over_another_transport(homes: Callable[
 def test_a_stop_and_a_release_are_confirmed_only_when_every_host_has_answered(homes: Callable[..., TwoHomes]) -> None:
     ours = homes("until-stopped")
     ours.until(Process.RUNNING)
+def test_logs_bring_what_is_new_from_hosts_without_a_shared_folder(homes: Callable[..., TwoHomes]) -> None:
+    ours = homes("until-stopped")
+    target, text = cast(Target, ours.runner), ""
+    limit = time.monotonic() + 30
+    while "1 of 2 says" not in text:
+        assert time.monotonic() < limit, text
+        text = "".join(logs.read(target, ours.handle, process=1))
+    assert ours.runner.stop(ours.handle).acknowledged
+    assert "0 of 2 says" in "".join(logs.read(target, ours.handle, follow=True))
+    assert ours.runner.poll(ours.handle).process is Process.ENDED
+
+
+def test_a_stop_and_a_release_are_confirmed_only_when_every_host_has_answered(homes: Callable[..., TwoHomes]) -> None:
+    ours = homes("until-stopped")
+    ours.until(Process.RUNNING)
+def test_logs_bring_what_is_new_from_hosts_without_a_shared_folder(homes: Callable[..., TwoHomes]) -> None:
+    ours = homes("until-stopped")
+    target, text = cast(Target, ours.runner), ""
+    limit = time.monotonic() + 30
+    while "1 of 2 says" not in text:
+        assert time.monotonic() < limit, text
+        text = "".join(logs.read(target, ours.handle, process=1))
+    assert ours.runner.stop(ours.handle).acknowledged
+    assert "0 of 2 says" in "".join(logs.read(target, ours.handle, follow=True))
+    assert ours.runner.poll(ours.handle).process is Process.ENDED
+
+
     second, away = ours.homes[1], ours.homes[1].with_name("away")
     second.rename(away)
     stopped = ours.runner.stop(ours.handle)

@@ -258,7 +258,7 @@ def test_a_machine_that_is_not_of_the_cluster_is_one_line(folder: Path) -> None:
 
 
 def test_a_process_that_the_run_does_not_have_is_one_line(folder: Path) -> None:
-    with pytest.raises(UserError, match="--process 2: there are 2; type 0 to 1"):
+    with pytest.raises(UserError, match="--process 2: attempt 1 of r has 2 processes; type a number from 0 to 1"):
         target().logs(attempt(folder), 0, 2)
 
 

@@ -178,5 +178,5 @@ def test_each_message_of_ssh_becomes_one_line_with_what_to_do(stderr: str, what:
 
 def test_a_process_that_the_run_does_not_have_is_one_line(tmp_path: Path) -> None:
     handle = Ssh(Shell(), "lab", TWO).render(Job(tmp_path / "r", 1, tmp_path, 1.0)).handle
-    with pytest.raises(UserError, match="--process 2: there are 2; type 0 to 1"):
+    with pytest.raises(UserError, match="--process 2: attempt 1 of r has 2 processes; type a number from 0 to 1"):
         Ssh(Shell(), "lab", TWO).logs(handle, 0, 2)
