@@ -1,4 +1,8 @@
-"""What each act of decide.py does. What is about to exist is written to the journal first; what was answered, after."""
+"""What each act of decide.py does. What is about to exist is written to the journal first; what was answered, after.
+
+Before every call to the target or its provisioner the journal is published, however harmless it is to repeat the call: on a run that another
+machine has taken over, a stop or a release would hit that machine's attempt.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,11 @@ from podwright.errors import UserError, from_os
 from podwright.recipe import kinds
 from podwright.run import journal
 from podwright.run.allocations import avoided
+from podwright.run.attempt_job import job_of
 from podwright.run.decide import Act, machines_away
 from podwright.run.finish import Mirror, write_report
 from podwright.run.journal import RunState
 from podwright.run.mirror import keep_in
-from podwright.run.attempt_job import job_of
 from podwright.run.states import AllocationPhase
 from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.storage import inputs
@@ -111,6 +115,7 @@ class Carrier:
         self._journal("refreshed", state, handle=polled.handle)
 
     def signal(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+        self._mirror.publish()  # `stopping` is in the journal
         answer = target.stop(state.handle or {})
         if answer.acknowledged:
             self._journal("signalled", state)
@@ -119,6 +124,7 @@ class Carrier:
 
     def kill(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
         self._journal("killing", state)
+        self._mirror.publish()
         target.stop(state.handle or {}, force=True)
 
     def end(self, _: Target, state: RunState, polled: Polled, __: Allocation) -> None:
@@ -137,6 +143,7 @@ class Carrier:
             self._journal("abandoned", state, **asdict(_no_machines(state)))
 
     def release(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+        self._mirror.publish()
         if state.handle and not (answer := target.release(state.handle)).done:
             self._journal("release unanswered", state, reason=answer.reason)
         else:

@@ -22,7 +22,7 @@ import psutil
 from podwright import targets
 from podwright.errors import UserError
 from podwright.recipe import kinds
-from podwright.run import journal
+from podwright.run import journal, mirror
 from podwright.run.act import ACTS, Carrier
 from podwright.run.attempt_job import job_of
 from podwright.run.decide import Act, Observed, next_action, outlived, past, settled
@@ -88,7 +88,9 @@ class Driver:
         return Look(state, polled, seen)
 
     def step(self) -> Act:
-        """Do the next thing there is to do; what it was."""
+        """Do the next thing there is to do; what it was. DrivenElsewhere when another machine has gone on with the run."""
+        if mirror.observes(self.run):  # fetched since this launcher began: its journal is the storage's now
+            raise mirror.DrivenElsewhere(self.run)
         act, _, _ = self._decide()
         if act not in ACTS:
             self._locked_out = None

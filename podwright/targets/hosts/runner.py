@@ -180,12 +180,15 @@ class HostRunner:
         folder = run.attempt(number)
         lost = {*_read(folder / "ended.json").get("lost", []), *_read(folder / "submit.json").get("unreached", [])}
         attempt, home = shlex.quote(handle["attempt_dir"]), shlex.quote(handle["home"])
+        siblings = f"{shlex.quote(str(Path(handle['attempt_dir']).parent))}/*"
+        # Where another attempt is, it came later and has replaced what this one left.
+        other = f'for each in {siblings}; do [ ! -d "$each" ] || [ "$each" = {attempt} ] || exit 0; done'
+        remove = "" if handle["shared"] else f"; cd || exit; {other}; rm -rf {home}"
 
         def free(host_number: int, host: Host) -> None:
             if host.name in lost:
                 return
             end = f"[ ! -e host-{host_number}.sh ] || sh host-{host_number}.sh end"
-            remove = "" if handle["shared"] else f"; cd && rm -rf {home}"
             host.call(f"if cd {attempt} 2> /dev/null; then {end}; fi{remove}")
 
         reason = _reason(of_each(self._hosts(handle), free))

@@ -17,7 +17,7 @@ from podwright import slices, targets
 from podwright.cli import show
 from podwright.errors import UserError
 from podwright.recipe import kinds
-from podwright.run import drive, journal
+from podwright.run import drive, journal, mirror
 from podwright.run.decide import Act
 from podwright.run.session import require_attended
 from podwright.rundir import Ending, RunDir, write_json
@@ -36,6 +36,7 @@ from podwright.targets.base import (
     ready,
     waiting,
 )
+from tests.bucket import EmulatedBucket
 from tests.unit.run.cloud_simulation import Simulation
 
 
@@ -49,6 +50,7 @@ class Silent:
         self.traits = Traits(poll_s=0.0, excludes_hosts=True)
         self.answers, self.process = False, Process.RUNNING
         self.asked: list[bool] = []
+        self.released = 0
         self.failed_hosts: tuple[str, ...] = ()
         self.polls = 0
         self.jobs: list[Job] = []
@@ -70,6 +72,7 @@ class Silent:
         return Stopped(self.answers, "host h does not answer")
 
     def release(self, handle: Any) -> Released:
+        self.released += 1
         return Released(self.answers, "host h does not answer")
 
 
@@ -406,3 +409,51 @@ def test_the_journal_says_since_when_the_machines_were_ready_and_lost_by_the_clo
     assert one.step() is Act.LOST
     records = {record["event"]: record for record in journal.read_jsonl(run.journal)}
     assert [records[f"allocation {name}"]["since"] for name in ("ready", "lost")] == [990.0, 995.0]
+
+
+def attempt_to(run: RunDir, silent: Silent, act: Act, clock: SimpleNamespace) -> drive.Driver:
+    """A launcher whose next step is `act`, at an attempt of a run that is kept in a storage; nothing new is to be published."""
+    one = launcher(run)
+    one.submit()
+    if act is Act.RELEASE:
+        silent.process = Process.ENDED
+        assert one.step() is Act.END
+    else:
+        drive.ask_to_stop(run)
+    if act is Act.KILL:
+        silent.answers = True
+        assert (one.step(), one.step()) == (Act.SIGNAL, Act.WAIT)
+        clock.now += silent.traits.grace_s + 1
+    one._mirror(last=True)
+    return one
+
+
+@pytest.mark.parametrize("act", [Act.SIGNAL, Act.KILL, Act.RELEASE])
+@pytest.mark.parametrize("fetched", [False, True])
+def test_an_attempt_of_a_run_that_another_machine_has_taken_over_is_not_touched(
+    run: RunDir, silent: Silent, clock: SimpleNamespace, tmp_path: Path, act: Act, fetched: bool
+) -> None:
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
+    one = attempt_to(run, silent, act, clock)
+    before = len(silent.asked), silent.released
+    continued_elsewhere(run)
+    if fetched:  # by another process, which has replaced the journal here by that of the storage
+        mirror.fetch(run.storage_url, tmp_path)
+        assert mirror.observes(run)
+    lines = run.journal.read_bytes()
+    with pytest.raises(mirror.DrivenElsewhere, match="run r was continued from another machine"):
+        one.step()
+    assert (len(silent.asked), silent.released) == before
+    assert not fetched or run.journal.read_bytes() == lines, "the journal of another machine gets no line of this one"
+
+
+def test_an_attempt_is_stopped_and_released_while_its_storage_cannot_be_reached(
+    run: RunDir, silent: Silent, clock: SimpleNamespace, bucket: EmulatedBucket
+) -> None:
+    silent.traits = replace(silent.traits, storage=f"{bucket.url}/runs")
+    silent.answers = True
+    one = attempt_to(run, silent, Act.SIGNAL, clock)
+    bucket.faults.status = 401
+    assert one.step() is Act.SIGNAL and silent.asked == [False]
+    silent.process = Process.ENDED
+    assert (one.step(), one.step()) == (Act.END, Act.RELEASE) and silent.released == 1

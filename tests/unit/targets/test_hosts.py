@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 import signal
 import socket
 import sys
@@ -324,6 +325,17 @@ def test_a_command_that_is_not_ours_runs_over_another_transport(homes: Callable[
     assert ours.runner.release(ours.handle).done and not [p for h in ours.homes for p in (h / ".podwright").iterdir()]
 
 
+def test_a_late_release_leaves_what_a_later_attempt_has_on_the_host(homes: Callable[..., TwoHomes]) -> None:
+    ours = homes("at-once")
+    ours.until(Process.ENDED)
+    (home,) = (ours.homes[0] / ".podwright").iterdir()
+    later = home / "work" / "runs" / "r" / "attempts" / "2"
+    shutil.rmtree(later.with_name("1"))
+    later.mkdir()  # as the start of attempt 2 from another machine leaves it
+    assert ours.runner.release(ours.handle).done
+    assert later.is_dir() and list((ours.homes[1] / ".podwright").iterdir()) == []
+
+
 def test_a_stop_and_a_release_are_confirmed_only_when_every_host_has_answered(homes: Callable[..., TwoHomes]) -> None:
     ours = homes("until-stopped")
     ours.until(Process.RUNNING)
@@ -337,6 +349,17 @@ def test_logs_bring_what_is_new_from_hosts_without_a_shared_folder(homes: Callab
     assert ours.runner.stop(ours.handle).acknowledged
     assert "0 of 2 says" in "".join(logs.read(target, ours.handle, follow=True))
     assert ours.runner.poll(ours.handle).process is Process.ENDED
+
+
+def test_a_late_release_leaves_what_a_later_attempt_has_on_the_host(homes: Callable[..., TwoHomes]) -> None:
+    ours = homes("at-once")
+    ours.until(Process.ENDED)
+    (home,) = (ours.homes[0] / ".podwright").iterdir()
+    later = home / "work" / "runs" / "r" / "attempts" / "2"
+    shutil.rmtree(later.with_name("1"))
+    later.mkdir()  # as the start of attempt 2 from another machine leaves it
+    assert ours.runner.release(ours.handle).done
+    assert later.is_dir() and list((ours.homes[1] / ".podwright").iterdir()) == []
 
 
 def test_a_stop_and_a_release_are_confirmed_only_when_every_host_has_answered(homes: Callable[..., TwoHomes]) -> None:
