@@ -150,12 +150,12 @@ class Allocation:
     """of a lost one: what its attempt ended with; of one refused everywhere: what the run ends with"""
     scope: str = ""
     """of a refused one: the zone, or the beginning of the names of zones (a region), that refused; "" for all"""
+    since: float | None = None
+    """Unix seconds since when a ready one is ready, or a lost one lost; None where the cloud does not say"""
 
 
 def unknown(reason: str) -> Allocation:
     return Allocation(AllocationState.UNKNOWN, reason)
-    since: float | None = None
-    """Unix seconds since when a ready one is ready, or a lost one lost; None where the cloud does not say"""
 
 
 def waiting(reason: str) -> Allocation:

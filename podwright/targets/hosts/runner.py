@@ -23,7 +23,7 @@ from podwright.targets import alive, scripts
 from podwright.targets.base import Handle, Job, Polled, Process, Released, Rendered, Stopped
 from podwright.targets.handles import attempt_of, log_since
 from podwright.targets.hosts import gather, status
-from podwright.targets.hosts.transport import Connect, Host, Transport, Trouble, of_each, setup_failed
+from podwright.targets.hosts.transport import PORTS, Connect, Host, Transport, Trouble, of_each, setup_failed
 
 GATHER_EVERY_S = 15.0  # for complete files
 STOP_LIMIT_S = 20.0  # for a host to confirm a stop
@@ -66,7 +66,7 @@ class HostRunner:
         run, profile = RunDir(job.run_dir), self._profile
         folder, shared = run.attempt(job.attempt), bool(profile.runs)
         home = f"{profile.folder.removeprefix('~/')}/{run.name}-{job.run_tag}"
-        port = 12000 + 2 * (zlib.crc32(f"{home} {job.attempt}".encode()) % 10_000)
+        port = PORTS.start + 2 * (zlib.crc32(f"{home} {job.attempt}".encode()) % (len(PORTS) // 2))
         address = address or transports[0].address
         per_node = profile.tasks_per_node
         num_processes = per_node * len(transports)
@@ -236,12 +236,13 @@ def _query_to(handle: Handle, host_number: int, host: Host) -> Callable[[Record]
     command = f"{known} || {{ echo '{{\"record\": null}}'; exit; }}; exec sh host-{host_number}.sh status"
 
     def query(question: Record) -> Record:
+        text = host.call(command, json.dumps(question) + "\n")
         try:
-            answer: Record = json.loads(host.call(command, json.dumps(question) + "\n"))
+            answer: Record = json.loads(text)
         except ValueError:
-            raise Trouble(
-                f"host {host.name} has answered nothing that can be read", "look at its disk", Ending.CRASHED
-            ) from None
+            what = f"host {host.name} answered a question about the attempt with no JSON: {text[-200:]!r}"
+            fix = f"type `df` there (its disk may be full) and read {handle['attempt_dir']}/host-{host_number}.txt"
+            raise Trouble(what, fix, Ending.CRASHED) from None
         return answer
 
     return query
