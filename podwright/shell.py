@@ -20,7 +20,7 @@ from typing import IO, NoReturn
 from podwright.errors import UserError
 
 # Variables that hold a list of flags: an addition goes after what the user has set.
-_FLAG_LISTS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
+FLAG_LISTS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 
 
 class Shell:
@@ -44,7 +44,7 @@ class Shell:
             child = subprocess.Popen(
                 argv,
                 cwd=cwd,
-                env={name: value for name, value in _with(env).items() if not re.fullmatch(without, name)},
+                env={name: value for name, value in joined(os.environ, env).items() if not re.fullmatch(without, name)},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -74,12 +74,17 @@ class Shell:
     @staticmethod
     def flags() -> dict[str, str]:
         """The compiler flags that every child inherits."""
-        return {name: os.environ[name] for name in _FLAG_LISTS if name in os.environ}
+        return {name: os.environ[name] for name in FLAG_LISTS if name in os.environ}
 
     def output(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> tuple[int, str]:
         """Run `argv` to its end: exit code and stdout. Its stderr goes to ours."""
         done = subprocess.run(
-            argv, env=_with(env or {}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
+            argv,
+            env=joined(os.environ, env or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
         )
         return done.returncode, done.stdout
 
@@ -147,12 +152,13 @@ def targets_file() -> Path:
 
 def become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     """Replace this process by `argv`."""
-    os.execvpe(argv[0], list(argv), _with(env))
+    os.execvpe(argv[0], list(argv), joined(os.environ, env))
 
 
-def _with(additions: Mapping[str, str]) -> dict[str, str]:
-    env = dict(os.environ)
+def joined(before: Mapping[str, str], additions: Mapping[str, str]) -> dict[str, str]:
+    """The environment `before` with `additions`, which count where both have a variable; lists of flags hold those of both."""
+    env = dict(before)
     for name, value in additions.items():
-        before = env.get(name, "")
-        env[name] = f"{before} {value}" if before and name in _FLAG_LISTS else value
+        first = env.get(name, "")
+        env[name] = f"{first} {value}" if first and name in FLAG_LISTS else value
     return env

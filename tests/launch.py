@@ -1,8 +1,10 @@
 """`podwright` with the stand-in for a trainer, as a process of its own.
 
 LAUNCH_DIES=before:EVENT or after:EVENT kills it with SIGKILL around writing that event to the journal.
+LAUNCH_ENVIRONMENT={NAME: VALUE} is what the kind of recipe gives to its processes.
 """
 
+import json
 import os
 import signal
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.cli.app import main
+from podwright.recipe import kinds
 from podwright.run import drive, journal
 from podwright.rundir import RunDir
 from podwright.targets.base import Hosts, Job, Rendered
@@ -31,6 +34,9 @@ def with_standin(self: Local, job: Job, hosts: Hosts | None = None) -> Rendered:
 
 
 Local.render = with_standin
+
+given = json.loads(os.environ.get("LAUNCH_ENVIRONMENT", "{}"))
+kinds.KINDS |= {name: replace(kind, environment=given) for name, kind in kinds.KINDS.items()}
 
 drive.TICK_S = 0.05
 for settings, poll_s in ((LocalSettings, 0.05), (SlurmSettings, 0.2), (SshSettings, 0.5)):

@@ -52,6 +52,7 @@ TARGET_SHARED = {
     "__init__",
     "base",
     "detached",
+    "handles",
     "alive",
     "settings",
     "scripts",

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
+from podwright import __version__
 from podwright.errors import UserError
 from podwright.plan.findings import Finding, Verdict
 from podwright.rundir import Record
@@ -183,9 +184,10 @@ class Plan(PlanRecord):
         return [f for f in self.findings if f.level == "error"]
 
     def document(self) -> Record:
-        """JSON, with `ok` (true, false, null) beside the verdict, and `step` {} where no time is known."""
+        """JSON, with `ok` (true, false, null) beside the verdict, `step` {} where no time is known, and the version that wrote it."""
         listed = self.model_dump(mode="json", exclude_unset=True)
-        found = {name: listed.get(name) for name in ("recipe", "target", "slice", "verdict")} | {"ok": self.ok}
+        found: Record = {"version": __version__}
+        found |= {name: listed.get(name) for name in ("recipe", "target", "slice", "verdict")} | {"ok": self.ok}
         found |= {name: listed.get(name, []) for name in ("findings", "memory", "programs")}
         return found | {"step": listed.get("step") or {}} | ({"fit": listed["fit"]} if self.fit else {})
 
@@ -198,13 +200,18 @@ class Plan(PlanRecord):
     @classmethod
     def read(cls, path: Path) -> Plan:
         """plan.json of a run; UserError where it is damaged or of another version."""
+        version = None
         try:
             found = json.loads(path.read_text())
             found.pop("ok", None)
+            version = found.pop("version", None)
             return cls.model_validate(found)
         except ValidationError as e:
             key = ".".join(map(str, e.errors()[0]["loc"]))
-            what = f"{path} was written by another version of Podwright: {key or 'it'} is not as expected"
+            author = f"Podwright {version}" if version else "a Podwright that did not write its version"
+            fault = f"was written by {author}, and {__version__} cannot read it"
+            fault = "is damaged" if version == __version__ else fault
+            what = f"{path} {fault}: {key or 'it'} is not as expected"
             raise UserError(what, "type podwright plan RECIPE for a new one") from e
         except (OSError, ValueError, AttributeError, TypeError) as e:
             raise UserError(

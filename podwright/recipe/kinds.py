@@ -7,8 +7,8 @@ So both halves ask a kind through this table, and neither of them imports what t
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from podwright.errors import UserError, nearest
@@ -43,6 +43,8 @@ class RecipeKind:
     """a podwright.train.entry.TrainerEntry; "" where the trainer is not ours"""
     command: tuple[str, ...] = TRAIN_COMMAND
     """starts an attempt: the words of an argv, in which the target fills {python}, {run_dir}, {attempt} and {storage}"""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """variables of every process of an attempt"""
     traced: bool = False
     """whether jax's profiler can trace its steps"""
     uses_storage: bool = False

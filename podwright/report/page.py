@@ -158,7 +158,6 @@ def _with_filters(made: Environment) -> Environment:
     made.filters |= {w.__name__: w for w in words}
     made.globals |= {
         "DASH": wording.DASH,
-        "NOTHING_PREDICTED": prediction.NOTHING,
         "PREDICTION_NOTE": prediction.NOTE,
         "NOT_MEASURED": prediction.NOT_MEASURED,
     }

@@ -1,4 +1,4 @@
-"""Predicted beside measured: what the plan of a run said of memory, time and cost, and what came out.
+"""Predicted and measured: memory, time and cost by the plan of a run, and as the run had them.
 
 The rows are the same for every kind of recipe; which of them a run has depends on its plan.
 """
@@ -17,7 +17,8 @@ from podwright.rundir import Ending, RunDir
 NOTHING = "Nothing was predicted: a plan predicts memory and time for a slice whose devices are known."
 NOTE = (
     "Error: measured / predicted − 1. Devices count one peak of memory for all programs. Predicted hours are those of steps, tests and "
-    "warm start; measured ones include loading, compiling and checkpoints. Sampled completions are predicted at their maximum length."
+    "warm start; measured ones include loading, compiling and checkpoints. Chip-hours of machines that were created for the run are all "
+    "those for which they were allocated. Sampled completions are predicted at their maximum length."
 )
 NOT_MEASURED = "not measured"
 
@@ -36,22 +37,20 @@ _TOTALS = (
 )
 
 
-def read(run: RunDir) -> Plan | None:
-    """plan.json; None without one, with a damaged one or with that of another version."""
+def compared(run: RunDir, records: Records, figures: Result) -> tuple[list[dict[str, Any]], str | None]:
+    """A row for each thing predicted: {what, unit, predicted, measured, error, source}, where `measured` is None if nothing measured it;
+    and a sentence that says why there are no rows, None if there are some."""
+    if not run.plan.exists():
+        return [], NOTHING
     try:
-        return Plan.read(run.plan)
-    except UserError:
-        return None
-
-
-def rows(plan: Plan | None, records: Records, figures: Result) -> list[dict[str, Any]]:
-    """A row for each thing predicted: {what, unit, predicted, measured, error, source}; `measured` is None where nothing measured it."""
-    if plan is None:
-        return []
+        plan = Plan.read(run.plan)
+    except UserError as e:
+        return [], f"The prediction cannot be read: {e.what}."
     found = [*_memory(plan, records)]
     if plan.step:
         found += [*_times(plan.step, figures), *_totals(plan.step, figures)]
-    return [row for row in found if row["predicted"] is not None]
+    rows = [row for row in found if row["predicted"] is not None]
+    return rows, None if rows else NOTHING
 
 
 def _memory(plan: Plan, records: Records) -> Iterator[dict[str, Any]]:
@@ -86,14 +85,18 @@ def _times(step: StepEntry, figures: Result) -> Iterator[dict[str, Any]]:
 
 
 def _totals(step: StepEntry, figures: Result) -> Iterator[dict[str, Any]]:
-    """Of the run as a whole, measured when it has finished."""
+    """Of the run as a whole, measured when it has finished: chip-hours by the usage of the machines that were created for it, else as
+    the hours that it took on the chips of the plan."""
     seconds = number(inner(figures, "wall_time.total_s"))
     hours = seconds / 3600 if seconds is not None and figures["ending"] == Ending.FINISHED else None
-    for what, unit, field in _TOTALS:
-        predicted = getattr(step.run, field)
-        each = _ratio(predicted, step.run.hours)  # chips, or money, an hour
-        measured = None if hours is None or each is None else hours * each
-        yield _row(what, unit, predicted, measured, _source(estimated=step.estimated))
+    chips = _ratio(step.run.chip_hours, step.run.hours)
+    chip_hours = None if hours is None or chips is None else hours * chips
+    if hours is not None and figures["usage"]:
+        chip_hours = figures["usage"]["chip_hours"]
+    price = step.run.price
+    cost = None if chip_hours is None or price is None else chip_hours * price
+    for (what, unit, field), measured in zip(_TOTALS, (hours, chip_hours, cost), strict=True):
+        yield _row(what, unit, getattr(step.run, field), measured, _source(estimated=step.estimated))
 
 
 def _row(what: str, unit: str, predicted: float | None, measured: float | None, source: str) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         "command": reproduce.command(run, records),
     }
     figures["expected"] = expected(records.raw.get("expect"), figures)
-    figures["predicted"] = prediction.rows(prediction.read(run), records, figures)
+    figures["predicted"], figures["not_predicted"] = prediction.compared(run, records, figures)
     clean: Result = reading.finite(figures)
     return clean
 

@@ -1,4 +1,8 @@
-"""What each act of decide.py does. What is about to exist is written to the journal first; what was answered, after."""
+"""What each act of decide.py does. What is about to exist is written to the journal first; what was answered, after.
+
+Before every call to the target or its provisioner the journal is published, however harmless it is to repeat the call: on a run that another
+machine has taken over, a stop or a release would hit that machine's attempt.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from podwright.errors import UserError, from_os
 from podwright.recipe import kinds
 from podwright.run import journal
 from podwright.run.allocations import avoided
+from podwright.run.attempt_job import job_of
 from podwright.run.decide import Act, machines_away
 from podwright.run.finish import Mirror, write_report
 from podwright.run.journal import RunState
@@ -60,7 +65,8 @@ class Carrier:
 
     def allocated(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
         assert state.allocation
-        self._allocation("ready", state.allocation.number, hosts=[asdict(host) for host in cloud.hosts])
+        hosts = [asdict(host) for host in cloud.hosts]
+        self._allocation("ready", state.allocation.number, hosts=hosts, since=cloud.since)
 
     def refused(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
         assert state.allocation
@@ -70,7 +76,7 @@ class Carrier:
         assert state.allocation
         ending = cloud.ending or Ending.NODE_LOST
         reason = cloud.reason or "Lost: the machines do not exist any more"
-        self._allocation("lost", state.allocation.number, ending=ending, reason=reason)
+        self._allocation("lost", state.allocation.number, ending=ending, reason=reason, since=cloud.since)
 
     def delete(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
         assert state.allocation
@@ -109,6 +115,7 @@ class Carrier:
         self._journal("refreshed", state, handle=polled.handle)
 
     def signal(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+        self._mirror.publish()  # `stopping` is in the journal
         answer = target.stop(state.handle or {})
         if answer.acknowledged:
             self._journal("signalled", state)
@@ -117,6 +124,7 @@ class Carrier:
 
     def kill(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
         self._journal("killing", state)
+        self._mirror.publish()
         target.stop(state.handle or {}, force=True)
 
     def end(self, _: Target, state: RunState, polled: Polled, __: Allocation) -> None:
@@ -135,6 +143,7 @@ class Carrier:
             self._journal("abandoned", state, **asdict(_no_machines(state)))
 
     def release(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+        self._mirror.publish()
         if state.handle and not (answer := target.release(state.handle)).done:
             self._journal("release unanswered", state, reason=answer.reason)
         else:
@@ -155,13 +164,18 @@ class Carrier:
         cwd = self._folder_to_start_in(state)
         failing = sorted(host for host, count in state.host_failures.items() if count >= journal.FAILURES_OF_HOST)
         exclude = tuple(failing) if target.traits.excludes_hosts else ()
-        run_dir = self._run.path.resolve()
         kind = kinds.find(recipe_of(self._run)["kind"])
-        storage = self._storage_of(target, state, cwd) if kind.uses_storage else ""
-        allocation = state.allocation.request.name if target.provisioner and state.allocation else ""
-        takeover = state.attempt > 0 and (state.released or machines_away(state))
-        command = (*kind.command, *storage_options(storage, allocation, takeover))
-        return Job(run_dir, state.attempt + 1, cwd, state.created, command=command, storage=storage, exclude=exclude)
+        return job_of(
+            kind,
+            self._run.path.resolve(),
+            state.attempt + 1,
+            cwd,
+            state.created,
+            storage=self._storage_of(target, state, cwd) if kind.uses_storage else "",
+            allocation=state.allocation.request.name if target.provisioner and state.allocation else "",
+            takeover=state.attempt > 0 and (state.released or machines_away(state)),
+            exclude=exclude,
+        )
 
     def _storage_of(self, target: Target, state: RunState, cwd: Path) -> str:
         """The URL at which the run is kept, or "": as it was when its first attempt started, since its checkpoints are there."""
@@ -201,15 +215,6 @@ class Carrier:
         if cloud.state is AllocationState.REFUSED:
             fields = {"scope": cloud.scope, "reason": cloud.reason, "ending": cloud.ending}
             self._allocation("refused", number, **fields)
-
-
-def storage_options(storage: str, allocation: str, takeover: bool) -> tuple[str, ...]:
-    """Of the trainer, for a run that is kept at the URL `storage`: "" for its directory. `allocation`: its name, if it has one.
-    `takeover`: nothing of an earlier attempt is left that could still write there."""
-    if not storage:
-        return ()
-    named = ("--allocation", allocation) if allocation else ()
-    return "--storage", "{storage}", *named, *(("--takeover",) if takeover else ())
 
 
 def _provisioner(target: Target) -> Provisioner:

@@ -41,21 +41,28 @@ class Usage:
 
 
 def usage(events: Iterable[Record], now: float, prices: Mapping[str, ListPrice] = LIST_PRICES) -> Usage | None:
-    """From `ready` until `lost` or `gone`, as TPUs are charged (https://cloud.google.com/tpu/pricing: while READY).
+    """From when machines were ready until they were lost or gone, as TPUs are charged (https://cloud.google.com/tpu/pricing: while READY).
+
+    When they were ready or lost is what the cloud says (`since`), and not when a launcher saw it, which may have been away for
+    hours. Where the cloud does not say it, machines count from the request that was answered with them, which includes the wait for
+    capacity, until a launcher saw that they were lost: both are upper bounds.
 
     None for a run that has requested no machines. `now`: Unix seconds.
     """
     requests: dict[int, Record] = {}
+    requested: dict[int, float] = {}
     begun: dict[int, float] = {}
     ended: dict[int, float] = {}
     for event in events:
-        name, number = event["event"], event.get("allocation", 0)
+        name, number, since = event["event"], event.get("allocation", 0), event.get("since")
         if name == "allocation requested":
-            requests[number] = event["request"]
+            requests[number], requested[number] = event["request"], event["time"]
         elif name == "allocation ready":
-            begun.setdefault(number, event["time"])
+            first, seen = requested[number], event["time"]
+            begun.setdefault(number, _between(first, first if since is None else since, seen))
         elif name in ("allocation lost", "allocation gone"):
-            ended.setdefault(number, event["time"])
+            seen = event["time"]
+            ended.setdefault(number, _between(begun.get(number, 0.0), seen if since is None else since, seen))
     if not requests:
         return None
     hours = {n: max(0.0, ended.get(n, now) - time) / 3600 * requests[n]["num_chips"] for n, time in begun.items()}
@@ -67,6 +74,11 @@ def usage(events: Iterable[Record], now: float, prices: Mapping[str, ListPrice] 
     known = [cost for cost in costs if cost is not None]
     cost = sum(known) if len(known) == len(costs) else None
     return Usage(sum(hours.values()), cost, bool(set(begun) - set(ended)), sources)
+
+
+def _between(low: float, time: float, high: float) -> float:
+    """`time`, by the cloud's clock, among times by launchers' clocks."""
+    return max(low, min(time, high))
 
 
 def as_json(found: Usage | None) -> dict[str, Any] | None:

@@ -22,8 +22,9 @@ import psutil
 from podwright import targets
 from podwright.errors import UserError
 from podwright.recipe import kinds
-from podwright.run import journal
-from podwright.run.act import ACTS, Carrier, storage_options
+from podwright.run import journal, mirror
+from podwright.run.act import ACTS, Carrier
+from podwright.run.attempt_job import job_of
 from podwright.run.decide import Act, Observed, next_action, outlived, past, settled
 from podwright.run.finish import Mirror
 from podwright.run.interrupts import Interrupts
@@ -33,7 +34,7 @@ from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir
 from podwright.storage import url_of_run
 from podwright.targets import ResolvedTarget
-from podwright.targets.base import GONE, AllocationState, HostAddress, Job, Polled, Process, Target
+from podwright.targets.base import GONE, AllocationState, HostAddress, Polled, Process, Target
 from podwright.targets.polling import Poller
 
 TICK_S = 0.5  # between two looks at the journal and at what the trainer has written
@@ -87,7 +88,9 @@ class Driver:
         return Look(state, polled, seen)
 
     def step(self) -> Act:
-        """Do the next thing there is to do; what it was."""
+        """Do the next thing there is to do; what it was. DrivenElsewhere when another machine has gone on with the run."""
+        if mirror.observes(self.run):  # fetched since this launcher began: its journal is the storage's now
+            raise mirror.DrivenElsewhere(self.run)
         act, _, _ = self._decide()
         if act not in ACTS:
             self._locked_out = None
@@ -246,8 +249,7 @@ def preview(path: Path, resolved: ResolvedTarget, kind: str) -> dict[str, Any]:
     row, name = kinds.find(kind), shown["request"]["name"] if target.provisioner else ""
     base = target.traits.storage if row.uses_storage else ""
     storage = url_of_run(base, path.name, 0.0) if base else ""
-    words = (*row.command, *storage_options(storage, name, takeover=False))
-    job = Job(where, 1, Path.cwd(), command=words, storage=storage)
+    job = job_of(row, where, 1, Path.cwd(), 0.0, storage=storage, allocation=name)
     num_hosts = resolved.slice.num_hosts if resolved.slice else 1
     names = [f"HOST-{n}" for n in range(num_hosts)]  # those of the machines are known when they exist
     hosts = tuple(HostAddress(name, name) for name in names) if target.provisioner else None

@@ -44,9 +44,10 @@ class Mirror:
             self.warn_once(f"{e.what}; {e.fix}")
 
     def publish(self) -> None:
-        """Put the journal into the storage before something is created or deleted by it. DrivenElsewhere when another machine has
-        gone on with the run; a storage that cannot be reached is only a warning, since machines must be deleted all the same."""
-        self.warn_once(self._kept.publish())
+        """Put the journal into the storage before anything is done about machines or attempts because of it. DrivenElsewhere when
+        another machine has gone on with the run: both are that one's now. A storage that cannot be reached is only a warning, since
+        attempts must be stopped and machines deleted all the same."""
+        self.warn_once(self._kept.publish(always=True))
 
     def warn_once(self, warning: str) -> None:
         if warning and warning not in self._warned:

@@ -31,10 +31,15 @@ class DrivenElsewhere(UserError):
     """Another machine has gone on with the run."""
 
     def __init__(self, run: RunDir):
-        super().__init__(
-            f"run {run.name} was continued from another machine: {run.journal} and the journal in {run.storage_url} differ",
-            f"type podwright watch {run.storage_url} to replace the journal here and observe the run",
-        )
+        continued = f"run {run.name} was continued from another machine"
+        if observes(run):  # somebody has fetched it here since this launcher began
+            fix = f"type podwright watch {run.typed}; if that machine is gone, type podwright resume {run.typed}"
+            super().__init__(f"{continued} and is only observed here", fix)
+        else:
+            super().__init__(
+                f"{continued}: {run.journal} and the journal in {run.storage_url} differ",
+                f"type podwright watch {run.storage_url} to replace the journal here and observe the run",
+            )
 
 
 class KeptRun:
@@ -65,12 +70,18 @@ class KeptRun:
             return f"{e.what}; {e.fix}"
         return self.publish()
 
-    def publish(self) -> str:
-        """Put the journal there; what went wrong, or "". DrivenElsewhere."""
-        if not (url := self._run.storage_url) or observes(self._run):
+    def publish(self, always: bool = False) -> str:
+        """Put the journal there; what went wrong, or "". DrivenElsewhere.
+
+        `always`: look at the storage even if nothing is new here and it was looked at less than CHECK_EVERY_S ago.
+        """
+        if not (url := self._run.storage_url):
             return ""
+        if observes(self._run):
+            raise DrivenElsewhere(self._run)
         size, since = self._published
-        if self._run.journal.stat().st_size == size and time.monotonic() - since < CHECK_EVERY_S:
+        known = self._run.journal.stat().st_size == size and time.monotonic() - since < CHECK_EVERY_S
+        if known and not always:
             return ""
         try:
             self._published = _publish_journal(self._run, self._open(url)), time.monotonic()

@@ -10,6 +10,7 @@ import contextlib
 import enum
 import json
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,17 +61,20 @@ class Job:
     cwd: Path
     """where relative paths of the recipe start"""
     created: float = 0.0
-    """when the run was: tells it from an earlier one in the same place"""
+    """when the run was"""
     command: tuple[str, ...] = TRAIN_COMMAND
     """words; the target fills `{python}`, `{run_dir}`, `{attempt}` and `{storage}`"""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """of every process, besides what the target sets"""
+    """of every process; a variable that the target sets too has the target's value, and flags of both (XLA_FLAGS) are joined"""
     storage: str = ""
     """where checkpoints and records live: "" for the run directory, a shared folder, or a bucket URL"""
-    processes_per_host: int = 0
-    """0: what the settings of the target say"""
     exclude: tuple[str, ...] = ()
     """hosts to leave out, where the target can"""
+
+    @property
+    def run_tag(self) -> str:
+        """Tells the run from others of its name, and from an earlier one in its directory."""
+        return f"{zlib.crc32(f'{self.run_dir} {self.created}'.encode()):08x}"
 
     def argv(self, python: str, run_dir: str) -> tuple[str, ...]:
         """The command with its placeholders filled; `run_dir` is the directory of the run as the host sees it."""
@@ -146,6 +150,8 @@ class Allocation:
     """of a lost one: what its attempt ended with; of one refused everywhere: what the run ends with"""
     scope: str = ""
     """of a refused one: the zone, or the beginning of the names of zones (a region), that refused; "" for all"""
+    since: float | None = None
+    """Unix seconds since when a ready one is ready, or a lost one lost; None where the cloud does not say"""
 
 
 def unknown(reason: str) -> Allocation:
@@ -156,12 +162,12 @@ def waiting(reason: str) -> Allocation:
     return Allocation(AllocationState.WAITING, reason)
 
 
-def ready(hosts: Hosts) -> Allocation:
-    return Allocation(AllocationState.READY, hosts=hosts)
+def ready(hosts: Hosts, since: float | None = None) -> Allocation:
+    return Allocation(AllocationState.READY, hosts=hosts, since=since)
 
 
-def lost(ending: Ending, reason: str) -> Allocation:
-    return Allocation(AllocationState.LOST, reason, ending=ending)
+def lost(ending: Ending, reason: str, since: float | None = None) -> Allocation:
+    return Allocation(AllocationState.LOST, reason, ending=ending, since=since)
 
 
 def refused(scope: str, reason: str, ending: Ending = Ending.NO_CAPACITY) -> Allocation:

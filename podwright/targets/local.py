@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 
 from podwright.errors import UserError
-from podwright.rundir import Record, RunDir
-from podwright.shell import Shell
+from podwright.rundir import Record
+from podwright.shell import Shell, joined
 from podwright.targets import alive
 from podwright.targets.base import (
     Handle,
@@ -34,6 +34,7 @@ from podwright.targets.base import (
     facts_in,
     identity,
 )
+from podwright.targets.handles import attempt_of
 from podwright.targets.settings.local import LocalSettings
 
 TRAINER: tuple[str, ...] = (sys.executable, "-m", "podwright.train")
@@ -52,16 +53,15 @@ class Local:
         self.identity = identity(name, self._settings)
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
-        env = dict(job.environment)
+        env: dict[str, str] = {}
         if devices := self._settings.cpu_devices:
             flags = f"--xla_force_host_platform_device_count={devices}"
-            env |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "NPROC_PER_NODE": str(devices)}
+            env = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "NPROC_PER_NODE": str(devices)}
         handle = {"run_dir": str(job.run_dir), "attempt": job.attempt, **self.identity}
-        return Rendered(job.argv(sys.executable, str(job.run_dir)), job.cwd, handle, env)
+        return Rendered(job.argv(sys.executable, str(job.run_dir)), job.cwd, handle, joined(job.environment, env))
 
     def submit(self, rendered: Rendered) -> Handle:
-        run = RunDir(Path(rendered.handle["run_dir"]))
-        number = rendered.handle["attempt"]
+        run, number = attempt_of(rendered.handle)
         run.attempt(number).mkdir(parents=True)
         # -P: the folder of detached.py is not a place to import from.
         argv = [sys.executable, "-P", str(_DETACHED), str(run.pid(number)), *rendered.argv]
@@ -72,22 +72,20 @@ class Local:
     def poll(self, handle: Handle) -> Polled:
         found = _pid_record(handle)
         if found is None:
-            lock = RunDir(Path(handle["run_dir"])).alive(handle["attempt"])
-            return Polled(Process.RUNNING if alive.is_held(lock) else Process.ABSENT)
+            return Polled(Process.RUNNING if _is_starting(handle) else Process.ABSENT)
         returncode = self._shell.returncode(found[0])  # reaps our own child, which would else stay a zombie
         return Polled(Process.RUNNING) if _process(found) else Polled(Process.ENDED, returncode)
 
     def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
-        run = RunDir(Path(handle["run_dir"]))
-        if process and not run.log(handle["attempt"], process).exists():
+        run, number = attempt_of(handle)
+        if process and not run.log(number, process).exists():
             raise UserError(f"--process {process}: no process {process} of {run.name} has a log", "leave --process out")
-        return run.log_since(handle["attempt"], since, process)
+        return run.log_since(number, since, process)
 
     def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
         found = _pid_record(handle)
         if found is None:
-            lock = RunDir(Path(handle["run_dir"])).alive(handle["attempt"])
-            return Stopped(not alive.is_held(lock), "the process has not written its pid file yet")
+            return Stopped(not _is_starting(handle), "the process has not written its pid file yet")
         if not (process := _process(found)):
             return Stopped(True)
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
@@ -118,9 +116,16 @@ class Local:
         return Released(True)
 
 
+def _is_starting(handle: Handle) -> bool:
+    """Whether a process lives that has inherited the lock, by which one is known that has not written its pid file."""
+    run, number = attempt_of(handle)
+    return alive.is_held(run.alive(number))
+
+
 def _pid_record(handle: Handle) -> tuple[int, float] | None:
+    run, number = attempt_of(handle)
     try:
-        record = json.loads(RunDir(Path(handle["run_dir"])).pid(handle["attempt"]).read_text())
+        record = json.loads(run.pid(number).read_text())
     except FileNotFoundError:
         return None
     return record["pid"], record["created"]

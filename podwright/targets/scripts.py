@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
+from podwright.shell import FLAG_LISTS
 from podwright.targets.base import Job
 
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -23,6 +24,12 @@ def filled(name: str, values: dict[str, Any], **filters: Callable[[str], str]) -
     )
     environment.filters |= filters
     return environment.get_template(name).render(values)
+
+
+def exports(environment: Mapping[str, str]) -> list[str]:
+    """Words after `export`, which come before the target's own variables; lists of flags go after what the user has set."""
+    before = {name: f'"${{{name}:+${name} }}"' for name in FLAG_LISTS}
+    return [f"{name}={before.get(name, '')}{shlex.quote(value)}" for name, value in environment.items()]
 
 
 def command_line(job: Job) -> str:

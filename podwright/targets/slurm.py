@@ -10,7 +10,6 @@ import json
 import re
 import shlex
 import sys
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from podwright.targets.base import (
     facts_in,
     identity,
 )
+from podwright.targets.handles import attempt_of, log_since
 from podwright.targets.settings.slurm import SlurmSettings
 
 _CHOOSING = ("--partition=", "--account=", "--qos=", "--constraint=", "--nodes=", "--gpus-per-node=")
@@ -61,11 +61,8 @@ class Slurm:
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         run, own = RunDir(job.run_dir), self._settings
-        if job.processes_per_host:
-            own = own.model_copy(update={"tasks_per_node": job.processes_per_host})
         folder = run.attempt(job.attempt)
-        tag = zlib.crc32(f"{job.run_dir} {job.created}".encode())
-        name = f"{run.name}.{job.attempt}-{tag:08x}"
+        name = f"{run.name}.{job.attempt}-{job.run_tag}"
         where = [f"--job-name={name}", f"--chdir={job.cwd}", f"--output={str(run.log(job.attempt)).replace('%', '%%')}"]
         python = own.python or sys.executable
         values = {
@@ -81,7 +78,7 @@ class Slurm:
             "cpus": own.cpus_per_task,
             "several": own.num_tasks > 1,
             "gpus": own.gpus_per_node,
-            "environment": [shlex.quote(f"{key}={value}") for key, value in job.environment.items()],
+            "environment": scripts.exports(job.environment),
             "trainer": shlex.join(job.argv(python, str(job.run_dir))),
         }
         files = {folder / script: scripts.filled(script, values, failed=_failed) for script in ("job.sh", "task.sh")}
@@ -90,7 +87,7 @@ class Slurm:
         return Rendered(("sbatch", "--parsable", str(folder / "job.sh")), job.cwd, handle, files=files)
 
     def submit(self, rendered: Rendered) -> Handle:
-        run, number = _place(rendered.handle)
+        run, number = attempt_of(rendered.handle)
         folder = run.attempt(number)
         folder.mkdir(parents=True)  # the log's too: a job whose log has no folder fails without a word
         for path, text in rendered.files.items():
@@ -113,13 +110,10 @@ class Slurm:
         return rendered.handle
 
     def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
-        run, number = _place(handle)
-        if process >= (count := handle["processes"]):
-            raise UserError(f"--process {process}: there are {count}", f"type 0 to {count - 1}")
-        return run.log_since(number, since, process)
+        return log_since(handle, since, process)
 
     def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
-        run, number = _place(handle)
+        run, number = attempt_of(handle)
         if run.attempt(number).is_dir():
             (run.attempt(number) / "stop").touch()  # by which the job knows that it is not to come back
         if alive.is_held(run.alive(number)):
@@ -181,7 +175,7 @@ class Slurm:
         return slurm_check.check(self._settings, self._ask, _options(self._settings))
 
     def poll(self, handle: Handle) -> Polled:
-        run, number = _place(handle)
+        run, number = attempt_of(handle)
         if alive.is_held(run.alive(number)):
             return Polled(Process.RUNNING, waiting="Submitting: sbatch has not answered yet")
         said = _text(run.attempt(number) / "sbatch.txt")
@@ -263,10 +257,6 @@ def _failed(line: str) -> str:
         "mend setup of the target, then resume the run",
     )
     return shlex.join(json.dumps(text)[1:-1] for text in texts)
-
-
-def _place(handle: Handle) -> tuple[RunDir, int]:
-    return RunDir(Path(handle["run_dir"])), handle["attempt"]
 
 
 def _text(path: Path) -> str:

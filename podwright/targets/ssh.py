@@ -19,7 +19,7 @@ class Ssh(HostRunner):
 
     def __init__(self, shell: Shell, name: str, settings: SshSettings):
         self.traits = settings.traits()
-        super().__init__(shell, _profile(settings), ssh_transport.connect, self.traits.poll_s)
+        super().__init__(shell, _profile(settings), ssh_transport.connect)
         self._settings = settings
         self.identity = identity(name, settings)
 

@@ -15,11 +15,12 @@ def read(target: Target, handle: Handle, follow: bool = False, process: int = 0)
     """Pieces of text; with `follow`, until the attempt has ended."""
     since, poller = 0, Poller(target)
     while True:
-        # The process is looked at first: what it wrote before its end is then in the text.
-        alive = follow and poller.poll(handle).process is Process.RUNNING
+        # First, so that the text has what a process wrote before its end, and what hosts have that share no folder with this machine.
+        asks = follow or target.traits.ships_files
+        alive = asks and poller.poll(handle).process is Process.RUNNING
         text, since = target.logs(handle, since, process)
         if text:
             yield text
-        if not alive:
+        if not (follow and alive):
             return
         time.sleep(_POLL_S)

@@ -66,7 +66,10 @@ def test_an_allocation_is_created_once_and_deleted_for_certain(lab: cloud.Lab, p
     assert provisioner.create(request).state is AllocationState.WAITING
     assert provisioner.create(request).state is AllocationState.WAITING, "what exists is adopted"
     assert provisioner.describe(request).state is AllocationState.WAITING
-    hosts = until(provisioner, request, AllocationState.READY).hosts
+    waiting = time.time()
+    allocation = until(provisioner, request, AllocationState.READY)
+    assert allocation.since is not None and waiting <= allocation.since <= time.time()
+    hosts = allocation.hosts
     assert [host.name for host in hosts] == [f"{request.name}-w-0", f"{request.name}-w-1"]
     (owned,) = provisioner.list_owned()
     assert (owned.request.name, owned.run_dir, owned.state) == (request.name, "/runs/r", AllocationState.READY)

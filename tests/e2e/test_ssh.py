@@ -110,7 +110,8 @@ def pair(tmp_path: Path, lab: sshd.Hosts) -> Iterator[Pair]:
 
 
 def test_a_run_goes_through_and_everything_comes_back(pair: Pair) -> None:
-    code, out, err = pair.run(3, "--on", "lab", TELL="a secret")
+    of_the_kind = {"TELL_KIND": "a 'quoted' word"}
+    code, out, err = pair.run(3, "--on", "lab", TELL="a secret", LAUNCH_ENVIRONMENT=json.dumps(of_the_kind))
     assert code == 0, (out, err)
     assert pair.ended() == ["FINISHED"] and pair.steps() == [1, 2, 3] and pair.path("checkpoint").read_text() == "3"
     assert (
@@ -130,7 +131,9 @@ def test_a_run_goes_through_and_everything_comes_back(pair: Pair) -> None:
     port = shown["MASTER_PORT"]
     address = {"MASTER_ADDR": "127.0.0.11", "JAX_COORDINATOR_ADDRESS": f"127.0.0.11:{port}"}
     ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "2"}
-    assert (address | ranks | {"JAX_PLATFORMS": "cpu", "TELL": "a secret"}).items() <= shown.items(), shown
+    assert (address | ranks | {"JAX_PLATFORMS": "cpu", "TELL": "a secret"} | of_the_kind).items() <= shown.items(), (
+        shown
+    )
     assert not [
         p for p in pair.path().rglob("*") if p.is_file() and p.name != "log-1.txt" and b"a secret" in p.read_bytes()
     ]
@@ -230,7 +233,7 @@ def test_a_lost_host_is_said_and_the_run_goes_on_when_it_is_back(pair: Pair) -> 
         assert pair.ended() == ["NODE_LOST"] and f"host {pair.lab.names[1]} was lost" in pair.last_end()["detail"]
         code, out, _ = pair.call("resume", "r")
         assert code == 1 and pair.ended()[:2] == ["NODE_LOST", "NO_CAPACITY"], out
-        assert f"host {pair.lab.names[1]} refuses connections at port" in out
+        assert f"host {pair.lab.names[1]} refuses connections on port" in out
     finally:
         pair.lab.start("h2")
     assert pair.call("resume", "r", STANDIN_STEP_S="0.01")[0] == 0
@@ -243,29 +246,33 @@ def test_what_stands_in_the_way_is_said_in_a_line_before_and_after(pair: Pair) -
     refused = lab.config("refused", "other")
     unknown = lab.config("unknown", "id", known="nobody")
     wanted = {
-        "nohost": ({"hosts": ["no-such-host.invalid"]}, "host no-such-host.invalid is not known here", "~/.ssh/config"),
-        "noport": ({"hosts": ["127.0.0.11:1"]}, "host 127.0.0.11:1 refuses connections at port 1", "127.0.0.11:1:PORT"),
+        "nohost": (
+            {"hosts": ["no-such-host.invalid"]},
+            "the name of host no-such-host.invalid cannot be resolved",
+            "~/.ssh/config",
+        ),
+        "noport": ({"hosts": ["127.0.0.11:1"]}, "host 127.0.0.11:1 refuses connections on port 1", "127.0.0.11:PORT"),
         "nokey": (
             {"ssh": ["-F", str(refused)]},
-            f"host {name} takes none of your keys",
+            f"host {name} accepts none of your SSH keys",
             f"ssh-copy-id -p {port} 127.0.0.11",
         ),
         "newkey": (
             {"ssh": ["-F", str(unknown)]},
-            f"the key of host {name} is not known here yet",
+            f"the SSH host key of {name} is not in known_hosts",
             f"`ssh -p {port} 127.0.0.11 true`",
         ),
-        "nopython": ({"python": "/no/python"}, f"host {name} has no such Python", "set python"),
+        "nopython": ({"python": "/no/python"}, f"host {name} cannot start Python: ", "set python"),
         "bare": ({"python": "/usr/bin/python3"}, f"the Python of host {name} lacks", "pip install"),
         "setup": (
             {"setup": ["module load 'no such'"]},
-            "a line of the target's setup failed: module load 'no such'",
-            "mend setup",
+            f"a line of the target's setup failed on host {name}: module load 'no such'",
+            "correct that line",
         ),
-        "readonly": ({"folder": "/proc/x"}, "folder cannot be written", "set folder"),
+        "readonly": ({"folder": "/proc/x"}, "folder of the target cannot be written", "set folder"),
         "apart": (
             {"runs": str(pair.folder)},
-            f"host {name} does not see in {pair.folder} what is written here",
+            f"host {name} does not see a file that this machine has written in {pair.folder}",
             "mount the same folder",
         ),
     }
@@ -277,7 +284,7 @@ def test_what_stands_in_the_way_is_said_in_a_line_before_and_after(pair: Pair) -
             code == 1 and first["message"].startswith(what) and fix in first["fix"] and "\n" not in first["message"]
         ), (target, first)
     code, out, _ = pair.run(2, "--on", "nokey")
-    assert code == 1 and pair.ended() == ["BAD_INPUT"] and f"host {name} takes none of your keys" in out, out
+    assert code == 1 and pair.ended() == ["BAD_INPUT"] and f"host {name} accepts none of your SSH keys" in out, out
     assert "ssh-key" in [match["rule"] for match in json.loads(pair.call("diagnose", "r", "--json")[1])["matches"]]
     code, out, _ = pair.call("target", "check", "lab")
     assert code == 0 and "2 host(s) answer" in out and "lab: OK: no problems found" in out

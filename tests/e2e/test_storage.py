@@ -1,22 +1,25 @@
 """States of several processes without a common disk: in an emulated bucket, and at the first host; claims and failures on the way."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
-import time
 
+import psutil
 import pytest
 
 from podwright.rundir import RunDir
 from podwright.train.run_storage import RunStorage
 from tests.bucket import EmulatedBucket
+from tests.e2e.conftest import wait_for
 from tests.e2e.trainer import ROOT, environment, joined
 
 SCRIPT = ROOT / "tests" / "unit" / "train" / "save_and_restore.py"
 
 
-def start(tmp_path, url, attempt=1, hosts=2, waits=False, **more):
+def start(tmp_path, url, attempt=1, hosts=2, **more):
     """A process a host, each with a run directory of its own."""
     processes = []
     for number, names in enumerate(joined(hosts)):
@@ -25,8 +28,7 @@ def start(tmp_path, url, attempt=1, hosts=2, waits=False, **more):
         argv = [sys.executable, str(SCRIPT), str(run), url, str(attempt), str(run / "result.json")]
         env = environment(2) | {"PYTHONPATH": str(ROOT)} | (names if hosts > 1 else {}) | more
         with (run / "log.txt").open("w") as log:
-            waiting = ["wait"] if waits else []
-            processes.append(subprocess.Popen(argv + waiting, cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT))
+            processes.append(subprocess.Popen(argv, cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT))
     return processes
 
 
@@ -75,17 +77,32 @@ def test_hosts_save_and_restore_in_a_bucket_under_conditions_with_rights_on_obje
     assert (resumed["latest"], resumed["step"], resumed["equal"]) == (3, 6, True)
 
 
-def test_a_late_save_of_an_earlier_attempt_is_refused(tmp_path, bucket):
-    url = f"{bucket.url}/runs/r-00000001"
-    old = start(tmp_path, url, hosts=1, waits=True, **bucket.environment)
-    ready = tmp_path / "host-1-0" / "run" / "ready"
-    while not ready.exists():
-        assert old[0].poll() is None, (ready.parent / "log.txt").read_text()
-        time.sleep(0.1)
+def stopped_in_a_save(process, bucket, folder):
+    """Stop `process` (SIGSTOP) at the first object that it writes of a checkpoint in `folder`, and wait until it is."""
+    written = []
+
+    def seen(request):
+        if not written and request.method == "POST" and request.object_name.startswith(folder):
+            written.append(request.object_name)
+            os.kill(process.pid, signal.SIGSTOP)
+        return False
+
+    bucket.faults.only = seen
+    wait_for(lambda: process.poll() is not None or psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, 60)
+    assert written and process.poll() is None
+
+
+def test_an_attempt_that_was_stopped_in_a_save_and_is_continued_after_a_takeover_commits_nothing(tmp_path, bucket):
+    place = "runs/r-00000001"
+    url = f"{bucket.url}/{place}"
+    (old,) = start(tmp_path, url, hosts=1, **bucket.environment)
+    stopped_in_a_save(old, bucket, f"{place}/checkpoints/1/")
     (new,) = results(tmp_path, start(tmp_path, url, attempt=2, hosts=1, **bucket.environment), attempt=2)
     assert (new["latest"], new["step"], new["equal"]) == (None, 3, True)
     before = {name: bucket.content(name) for name in bucket.names()}
-    (ready.parent / "go").touch()
-    (late,) = results(tmp_path, old)
+    os.kill(old.pid, signal.SIGCONT)
+    (late,) = results(tmp_path, [old])
     assert late["refused"] == f"attempt 2 has taken over storage {url}: a write of attempt 1 is refused"
-    assert {name: bucket.content(name) for name in bucket.names()} == before
+    after = {name: bucket.content(name) for name in bucket.names()}
+    assert {name: after.get(name) for name in before} == before, "what the new attempt has written is as it was"
+    assert [f"{place}/checkpoints/{step}/commit_success.txt" in after for step in (1, 2, 3)] == [False, True, True]

@@ -111,7 +111,14 @@ def create(root: Path, name: str, labels: dict[str, str], zone: str) -> str:
         return ""
     _write(
         folder / "state.json",
-        {"state": "creating", "zone": zone, "labels": labels, "created": time.time(), "hosts": []},
+        {
+            "state": "creating",
+            "zone": zone,
+            "labels": labels,
+            "created": time.time(),
+            "since": time.time(),
+            "hosts": [],
+        },
     )
     with (folder / "holder.txt").open("ab") as log:
         subprocess.Popen(
@@ -126,7 +133,8 @@ def create(root: Path, name: str, labels: dict[str, str], zone: str) -> str:
 
 
 def describe(root: Path, name: str) -> dict[str, Any] | None:
-    """{"state": creating | ready | preempted | broken | deleting, "zone", "labels", "created", "hosts": [{"name", "address"}]}; None: gone."""
+    """{"state": creating | ready | preempted | broken | deleting, "since", "zone", "labels", "created", "hosts": [{"name", "address"}]};
+    None: gone."""
     folder = root / "allocations" / name
     try:
         state = _read(folder / "state.json")
@@ -242,7 +250,7 @@ class Holder:
             host.wait()
 
     def _become(self, state: str) -> None:
-        self.state["state"] = state
+        self.state |= {"state": state, "since": time.time()}
         _write(self.folder / "state.json", self.state)
 
 

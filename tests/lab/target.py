@@ -105,11 +105,11 @@ def _allocation(state: Record | None) -> Allocation:
         case "creating":
             return waiting("Creating: the hosts are being started")
         case "ready":
-            return ready(tuple(HostAddress(host["name"], host["address"]) for host in state["hosts"]))
+            return ready(tuple(HostAddress(host["name"], host["address"]) for host in state["hosts"]), state["since"])
         case "preempted":
-            return lost(Ending.PREEMPTED, "Preempted: the lab took the hosts away")
+            return lost(Ending.PREEMPTED, "Preempted: the lab took the hosts away", state["since"])
         case "broken":
-            return lost(Ending.NODE_LOST, "NodeLost: a host has ended")
+            return lost(Ending.NODE_LOST, "NodeLost: a host has ended", state["since"])
     return deleting()
 
 
@@ -117,7 +117,7 @@ class LabTarget(HostRunner):
     def __init__(self, shell: Shell, name: str, settings: LabSettings):
         profile = HostProfile(python=settings.python, env=settings.env)
         self.traits = settings.traits()
-        super().__init__(shell, profile, ssh_transport.connect, self.traits.poll_s)
+        super().__init__(shell, profile, ssh_transport.connect)
         self._settings = settings
         self.identity = identity(name, settings)
         self.provisioner = LabProvisioner(settings)

@@ -16,11 +16,11 @@ from podwright.rundir import Record
 from podwright.slices import Slice
 
 SCRIPT = """
-import json, pathlib, sys, time
+import json, os, pathlib, sys, time
 run, attempt = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 recipe = json.loads((run / "recipe.json").read_text())
 for step in range(1, recipe["training"]["max_steps"] + 1):
-    record = {"stage": "counting", "step": step, "time": time.time(), "attempt": attempt, "count": step * recipe["by"], "step_s": 0.1}
+    record = {"stage": "counting", "step": step, "unit": os.environ["COUNTED"], "time": time.time(), "attempt": attempt, "count": step * recipe["by"], "step_s": 0.1}
     with (run / "metrics.jsonl").open("a") as f:
         f.write(json.dumps(record) + chr(10))
 ending = {"ending": "FINISHED", "detail": "", "fix": "", "step": step}
@@ -88,4 +88,5 @@ ROW = RecipeKind(
     "tests.unit.counting_kind:PLAN",
     "tests.unit.counting_kind:REPORT",
     command=(sys.executable, "-c", SCRIPT, "{run_dir}", "{attempt}"),
+    environment={"COUNTED": "sheep"},
 )

@@ -10,7 +10,7 @@ from podwright.errors import UserError
 from podwright.plan.document import Plan
 from podwright.recipe import kinds
 from podwright.report import kinds as report_kinds
-from podwright.rundir import RunDir, main_stage
+from podwright.rundir import RunDir, main_stage, read_jsonl
 from podwright.train import entry
 from tests.unit import counting_kind
 
@@ -43,10 +43,14 @@ def test_a_kind_with_a_trainer_of_its_own_plans_runs_and_reports(
     assert main(["run", "count.yaml", "--dry-run", "--json", "--name", "r"]) == 0
     shown = json.loads(capfd.readouterr().out)
     assert shown["argv"][1] == "-c" and shown["argv"][-2:] == [str(folder / "runs/r"), "1"]
+    assert shown["env"] == {"COUNTED": "sheep"}
     assert main(["run", "count.yaml", "--name", "r", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["ending"] == "FINISHED"
     run = RunDir(folder / "runs/r")
     assert Plan.read(run.plan).verdict == "ok"
+    assert {record["unit"] for record in read_jsonl(run.metrics)} == {"sheep"}, (
+        "its process has the environment of its kind"
+    )
     assert main(["report", "r", "--json"]) == 0
     result = json.loads(capfd.readouterr().out)
     assert (result["kind"], result["count"], result["expected"]["verdict"]) == ("counting", 12, "within tolerance")

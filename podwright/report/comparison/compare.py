@@ -20,7 +20,8 @@ from podwright.rundir import RunDir, flat
 Read = list[tuple[Records, Result]]
 MOST = 12
 HEAD = (
-    "name", "kind", "recipe", "fingerprint", "ending", "ending_detail", "steps", "steps_planned", "environment", "wall_time", "warnings"
+    "name", "kind", "recipe", "fingerprint", "ending", "ending_detail", "steps", "steps_planned", "environment", "wall_time", "warnings",
+    "not_predicted",
 )  # fmt: skip
 
 

@@ -86,8 +86,11 @@ def tables(document: dict[str, Any]) -> list[Table]:
 def _predicted(document: dict[str, Any]) -> Table:
     """Without rows where no run has a prediction."""
     rows = [(f"{p['what']} ({p['unit']})", [_error(run) for run in p["runs"]]) for p in document["predicted"]]
-    note = f"Predicted → measured (error). {prediction.NOTE}" if rows else prediction.NOTHING
-    return Table("Predicted and measured", rows, note)
+    reasons = {run["label"]: run["not_predicted"] for run in document["runs"]}
+    notes = [f"Predicted → measured (error). {prediction.NOTE}"] if rows else []
+    notes += [prediction.NOTHING] if not rows and prediction.NOTHING in reasons.values() else []
+    notes += [f"{label}: {reason}" for label, reason in reasons.items() if reason not in (None, prediction.NOTHING)]
+    return Table("Predicted and measured", rows, " ".join(notes))
 
 
 def _error(row: dict[str, Any] | None) -> str:

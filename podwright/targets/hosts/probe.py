@@ -14,7 +14,7 @@ from podwright.rundir import Record
 from podwright.targets.base import Remark, facts_in
 from podwright.targets.hosts.package import pack_code
 from podwright.targets.hosts.runner import HostProfile
-from podwright.targets.hosts.transport import Host, Trouble, of_each, setup_failed
+from podwright.targets.hosts.transport import PORTS, Host, Trouble, of_each, setup_failed
 
 _LEAST_FREE = 10 << 30
 _SKEW_S = 10.0
@@ -35,7 +35,7 @@ def check(profile: HostProfile, hosts: Sequence[Host]) -> list[Remark]:
     probe = Path(profile.runs) / f".podwright-{secrets.token_hex(4)}" if profile.runs else None
     if probe is not None:
         if not probe.parent.is_dir():
-            fix = f"type `mkdir -p {shlex.quote(profile.runs)}`, or mend runs"
+            fix = f"type `mkdir -p {shlex.quote(profile.runs)}`, or correct runs of the target"
             return [Remark("error", f"runs={profile.runs}: there is no such folder here", fix)]
         probe.touch()
     folder = profile.runs or profile.folder
@@ -59,11 +59,11 @@ def check(profile: HostProfile, hosts: Sequence[Host]) -> list[Remark]:
                 remarks.append(
                     Remark(
                         "warning",
-                        f"the clock of host {host.name} is {skew:.0f} s off",
-                        "have it follow an NTP server there",
+                        f"the clocks of host {host.name} and of this machine differ by {skew:.0f} s",
+                        "synchronize both with an NTP server",
                     )
                 )
-    return remarks or [Remark("info", f"{len(hosts)} host(s) answer, and have what starts a run")]
+    return remarks or [Remark("info", f"{len(hosts)} host(s) answer and can start a run")]
 
 
 def _of_host(name: str, folder: str, facts: Record) -> list[Remark]:
@@ -73,21 +73,23 @@ def _of_host(name: str, folder: str, facts: Record) -> list[Remark]:
         remarks.append(
             Remark(
                 "error",
-                f"host {name} has Python {version}, and 3.11 is needed",
-                "set python of the target to a newer one",
+                f"host {name} has Python {version}, and 3.11 or newer is needed",
+                "set python of the target to a newer interpreter",
             )
         )
     if facts["lacks"]:
         fix = "install the trainer's packages there (pip install -e '.[torch]' in podwright's clone), or set python of the target to theirs"
         remarks.append(Remark("error", f"the Python of host {name} lacks {', '.join(facts['lacks'])}", fix))
     if facts["free"] < _LEAST_FREE:
-        free = f"host {name}: {facts['free'] / (1 << 30):.1f} GiB are free for {folder}"
+        free = f"host {name} has {facts['free'] / (1 << 30):.1f} GiB of free disk space for {folder}"
         remarks.append(
-            Remark("warning", free, "free some: a checkpoint holds weights and optimizer, and several are kept")
+            Remark("warning", free, "free some: a checkpoint holds weights and optimizer state, and several are kept")
         )
     if not facts["sees"]:
-        fix = "mount the same folder there, or take runs out of the target: runs are then brought to the hosts"
-        remarks.append(Remark("error", f"host {name} does not see in {folder} what is written here", fix))
+        fix = "mount the same folder there, or remove runs from the target: files are then copied to the hosts"
+        remarks.append(
+            Remark("error", f"host {name} does not see a file that this machine has written in {folder}", fix)
+        )
     return remarks
 
 
@@ -95,7 +97,7 @@ def probe_hosts(profile: HostProfile, hosts: Sequence[Host], address: str, argum
     """Facts of each host, of the names by which it knows the others and of the network between them; all hosts at the same time."""
     home = f"{profile.folder.removeprefix('~/')}/check-{secrets.token_hex(4)}"
     places = [address or hosts[0].address, *(host.address for host in hosts[1:])]
-    meet = f"{places[0]}:{12000 + secrets.randbelow(20_000)}"
+    meet = f"{places[0]}:{PORTS.start + secrets.randbelow(len(PORTS))}"
     if not profile.runs:  # runs will not be where they are kept here
         arguments = [
             profile.folder.removeprefix("~/") if before == "--folder" else word
@@ -115,7 +117,10 @@ def probe_hosts(profile: HostProfile, hosts: Sequence[Host], address: str, argum
             if not profile.runs:
                 host.call(f"rm -rf {shlex.quote(home)}")
         if not facts:
-            raise Trouble(f"host {host.name} printed no facts", "type `podwright target check` with the target's name")
+            raise Trouble(
+                f"host {host.name} did not report its devices",
+                "type podwright target check NAME, with the name of the target",
+            )
         return facts[-1] | {"host": host.name}
 
     answers = of_each(hosts, ask)

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from podwright.errors import UserError
 from podwright.rundir import Ending, Record, RunDir, write_json
 from podwright.shell import Shell
 from podwright.targets import alive, scripts
 from podwright.targets.base import Handle, Job, Polled, Process, Released, Rendered, Stopped
+from podwright.targets.handles import attempt_of, log_since
 from podwright.targets.hosts import gather, status
-from podwright.targets.hosts.transport import Connect, Host, Transport, Trouble, of_each, setup_failed
+from podwright.targets.hosts.transport import PORTS, Connect, Host, Transport, Trouble, of_each, setup_failed
 
 GATHER_EVERY_S = 15.0  # for complete files
 STOP_LIMIT_S = 20.0  # for a host to confirm a stop
@@ -55,23 +55,20 @@ class HostProfile:
 class HostRunner:
     """All of a target but what its hosts are: `render` of a subclass says that, by `render_on`."""
 
-    def __init__(self, shell: Shell, profile: HostProfile, connect: Connect, poll_s: float):
+    def __init__(self, shell: Shell, profile: HostProfile, connect: Connect):
         self._shell = shell
         self._profile = profile
         self._connect = connect
-        self._poll_s = poll_s
-        self._last_poll: tuple[Handle, float, Polled] | None = None
         self._last_gather = 0.0
 
     def render_on(self, transports: Sequence[Transport], job: Job, target: Record, address: str = "") -> Rendered:
         """`target`: its `identity`, for the handle. `address`: of the first host as the others reach it; "": as this machine does."""
         run, profile = RunDir(job.run_dir), self._profile
         folder, shared = run.attempt(job.attempt), bool(profile.runs)
-        identity = zlib.crc32(f"{job.run_dir} {job.created}".encode())
-        home = f"{profile.folder.removeprefix('~/')}/{run.name}-{identity:08x}"
-        port = 12000 + 2 * (zlib.crc32(f"{home} {job.attempt}".encode()) % 10_000)
+        home = f"{profile.folder.removeprefix('~/')}/{run.name}-{job.run_tag}"
+        port = PORTS.start + 2 * (zlib.crc32(f"{home} {job.attempt}".encode()) % (len(PORTS) // 2))
         address = address or transports[0].address
-        per_node = job.processes_per_host or profile.tasks_per_node
+        per_node = profile.tasks_per_node
         num_processes = per_node * len(transports)
         values = {
             "number": job.attempt,
@@ -87,7 +84,7 @@ class HostRunner:
             "cpus": f"$(( ($(nproc) + {per_node - 1}) / {per_node} ))" if per_node > 1 else "$(nproc)",
             "several": num_processes > 1,
             "gpus": profile.gpus_per_node,
-            "environment": [shlex.quote(f"{name}={value}") for name, value in job.environment.items()],
+            "environment": scripts.exports(job.environment),
             "command": scripts.command_line(job),
         }
         files = {
@@ -117,8 +114,7 @@ class HostRunner:
         return Rendered(argv, job.cwd, handle, files=files)
 
     def submit(self, rendered: Rendered) -> Handle:
-        self._last_poll = None
-        run, number = _place(rendered.handle)
+        run, number = attempt_of(rendered.handle)
         folder = run.attempt(number)
         folder.mkdir(parents=True)
         for path, text in rendered.files.items():
@@ -140,23 +136,29 @@ class HostRunner:
         return rendered.handle
 
     def poll(self, handle: Handle) -> Polled:
-        if self._last_poll and self._last_poll[0] == handle and time.monotonic() - self._last_poll[1] < self._poll_s:
-            return self._last_poll[2]
-        polled = self._poll(handle)
-        self._last_poll = (handle, time.monotonic(), polled) if polled.process is Process.RUNNING else None
-        return polled
+        run, number = attempt_of(handle)
+        folder = run.attempt(number)
+        if not folder.is_dir():
+            return Polled(Process.ABSENT)
+        if alive.is_held(run.alive(number)):
+            return Polled(Process.RUNNING, waiting="Starting: the attempt is being started on its hosts")
+        if ended := _read(folder / "ended.json"):
+            return status.from_record(ended)
+        if "ending" in (refused := _read(folder / "submit.json")):
+            ending = Ending(refused["ending"])
+            return Polled(Process.ENDED, ending=ending, detail=refused["detail"], fix=refused["fix"], bootstrap=True)
+        with _locked(folder / "gather.lock") as acquired:
+            if not acquired:
+                return Polled(Process.RUNNING, waiting="Gathering: another podwright is copying results from the hosts")
+            return self._query(handle)
 
     def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
-        run, number = _place(handle)
-        if process >= (count := handle["processes"]):
-            raise UserError(f"--process {process}: there are {count}", f"type 0 to {count - 1}")
-        self.poll(handle)  # which brings what is new
-        return run.log_since(number, since, process)
+        """As the last poll brought it, from hosts that share no folder."""
+        return log_since(handle, since, process)
 
     def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
         """Acknowledged when every host has the order, or nothing was started."""
-        run, number = _place(handle)
-        self._last_poll = None
+        run, number = attempt_of(handle)
         signs = ["stop", "kill"] if force else ["stop"]
         if not run.attempt(number).is_dir():
             return Stopped(True)
@@ -174,16 +176,19 @@ class HostRunner:
         A host that was lost, or never reached, is not waited for: its keeper ends by itself, and the next start on it ends what is left.
         Its copy of the run stays there, since its results have not come back.
         """
-        run, number = _place(handle)
+        run, number = attempt_of(handle)
         folder = run.attempt(number)
         lost = {*_read(folder / "ended.json").get("lost", []), *_read(folder / "submit.json").get("unreached", [])}
         attempt, home = shlex.quote(handle["attempt_dir"]), shlex.quote(handle["home"])
+        siblings = f"{shlex.quote(str(Path(handle['attempt_dir']).parent))}/*"
+        # Where another attempt is, it came later and has replaced what this one left.
+        other = f'for each in {siblings}; do [ ! -d "$each" ] || [ "$each" = {attempt} ] || exit 0; done'
+        remove = "" if handle["shared"] else f"; cd || exit; {other}; rm -rf {home}"
 
         def free(host_number: int, host: Host) -> None:
             if host.name in lost:
                 return
             end = f"[ ! -e host-{host_number}.sh ] || sh host-{host_number}.sh end"
-            remove = "" if handle["shared"] else f"; cd && rm -rf {home}"
             host.call(f"if cd {attempt} 2> /dev/null; then {end}; fi{remove}")
 
         reason = _reason(of_each(self._hosts(handle), free))
@@ -192,25 +197,8 @@ class HostRunner:
     def _hosts(self, handle: Handle) -> list[Host]:
         return [Host(self._shell, self._connect(record)) for record in handle["hosts"]]
 
-    def _poll(self, handle: Handle) -> Polled:
-        run, number = _place(handle)
-        folder = run.attempt(number)
-        if not folder.is_dir():
-            return Polled(Process.ABSENT)
-        if alive.is_held(run.alive(number)):
-            return Polled(Process.RUNNING, waiting="Starting: the run is being brought to its hosts")
-        if ended := _read(folder / "ended.json"):
-            return status.from_record(ended)
-        if "ending" in (refused := _read(folder / "submit.json")):
-            ending = Ending(refused["ending"])
-            return Polled(Process.ENDED, ending=ending, detail=refused["detail"], fix=refused["fix"], bootstrap=True)
-        with _locked(folder / "gather.lock") as acquired:
-            if not acquired:
-                return Polled(Process.RUNNING, waiting="Gathering: another podwright is at it")
-            return self._query(handle)
-
     def _query(self, handle: Handle) -> Polled:
-        run, number = _place(handle)
+        run, number = attempt_of(handle)
         hosts = self._hosts(handle)
         with_files = not handle["shared"] and time.monotonic() - self._last_gather > GATHER_EVERY_S
         answers = of_each(hosts, lambda n, host: self._bring_back(handle, n, host, with_files))
@@ -233,7 +221,7 @@ class HostRunner:
 
     def _bring_back(self, handle: Handle, host_number: int, host: Host, with_files: bool) -> Record:
         """The answer of the host's keeper; of hosts that share no folder, everything that is new there comes here."""
-        run, number = _place(handle)
+        run, number = attempt_of(handle)
         query = _query_to(handle, host_number, host)
         if handle["shared"]:
             return query({"from": None, "list": False})
@@ -248,12 +236,13 @@ def _query_to(handle: Handle, host_number: int, host: Host) -> Callable[[Record]
     command = f"{known} || {{ echo '{{\"record\": null}}'; exit; }}; exec sh host-{host_number}.sh status"
 
     def query(question: Record) -> Record:
+        text = host.call(command, json.dumps(question) + "\n")
         try:
-            answer: Record = json.loads(host.call(command, json.dumps(question) + "\n"))
+            answer: Record = json.loads(text)
         except ValueError:
-            raise Trouble(
-                f"host {host.name} has answered nothing that can be read", "look at its disk", Ending.CRASHED
-            ) from None
+            what = f"host {host.name} answered a question about the attempt with no JSON: {text[-200:]!r}"
+            fix = f"type `df` there (its disk may be full) and read {handle['attempt_dir']}/host-{host_number}.txt"
+            raise Trouble(what, fix, Ending.CRASHED) from None
         return answer
 
     return query
@@ -262,10 +251,6 @@ def _query_to(handle: Handle, host_number: int, host: Host) -> Callable[[Record]
 def _reason(answers: Sequence[object]) -> str:
     """Why hosts have not answered; "" when all have."""
     return "; ".join(f"{answer.what}; {answer.fix}" for answer in answers if isinstance(answer, Trouble))
-
-
-def _place(handle: Handle) -> tuple[RunDir, int]:
-    return RunDir(Path(handle["run_dir"])), handle["attempt"]
 
 
 def _read(path: Path) -> Record:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
-from podwright.targets.hosts.transport import StderrRule, Trouble, explained, last_line
+from podwright.targets.hosts.transport import StderrRule, Trouble, explained
 
 _OPTIONS = {
     "BatchMode": "yes",  # a question would never be answered
@@ -22,44 +22,44 @@ _OPTIONS = {
 _UNREACHED: tuple[StderrRule, ...] = (
     StderrRule(
         r"Could not resolve hostname|Name or service not known",
-        "host {host} is not known here",
-        "mend hosts of the target, or give {host} an entry in ~/.ssh/config",
+        "the name of host {host} cannot be resolved on this machine",
+        "correct it in hosts of the target, or give it an entry in ~/.ssh/config",
     ),
     StderrRule(
         r"connect to host .* Connection refused",
-        "host {host} refuses connections at port {port}",
-        "start sshd there, or write the right port: {host}:PORT",
+        "host {host} refuses connections on port {port}",
+        "start sshd there, or write the port of sshd in hosts of the target: {login}:PORT",
         Ending.NO_CAPACITY,
     ),
     StderrRule(
         r"Connection timed out|No route to host|Network is unreachable|Host is down|Operation timed out",
-        "host {host} does not answer",
-        "see whether it is switched on and the network leads there, then try again",
+        "host {host} does not answer on port {port}",
+        "check that it is switched on and that this machine has a network connection to it, then try again",
         Ending.NO_CAPACITY,
     ),
     StderrRule(
         r"Permission denied \((?=\w)",
-        "host {host} takes none of your keys",
-        "type: ssh-copy-id{port_option} {login}; a key with a passphrase is loaded with ssh-add first",
+        "host {host} accepts none of your SSH keys",
+        "type: ssh-copy-id{port_option} {login}; if your key has a passphrase, type ssh-add first",
     ),
     StderrRule(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED",
-        "host {host} shows another key than it used to",
-        "if you know why (it was set up anew), type: ssh-keygen -R {key_name}",
+        "the SSH host key of {host} has changed",
+        "if the host was reinstalled, type: ssh-keygen -R {key_name}; if not, another machine may answer in its place",
     ),
     StderrRule(
         r"Host key verification failed",
-        "the key of host {host} is not known here yet",
-        "type `ssh{port_option} {login} true` once and compare what it shows",
+        "the SSH host key of {host} is not in known_hosts of this machine",
+        "type `ssh{port_option} {login} true` once and compare the fingerprint that it shows",
     ),
     StderrRule(
         r"Bad owner or permissions on|Bad configuration option|Can't open user config",
-        "ssh refuses its settings",
-        "mend what it names: {last}",
+        "ssh cannot use its configuration: {line}",
+        "correct ~/.ssh/config, or ssh of the target",
     ),
     StderrRule(
         r"Connection (closed|reset)|Broken pipe|kex_exchange_identification|Timeout, server .* not responding|mux_client",
-        "the connection to host {host} broke",
+        "the SSH connection to host {host} was lost: {line}",
         "try again",
         Ending.NO_CAPACITY,
     ),
@@ -104,7 +104,6 @@ class SshTransport:
             "port": port,
             "port_option": f" -p {port}" if self.port else "",
             "key_name": f"'[{self.address}]:{port}'" if self.port and self.port != "22" else self.address,
-            "last": last_line(stderr),
         }
         return explained(_UNREACHED, stderr, fields)
 

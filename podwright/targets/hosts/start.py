@@ -106,8 +106,8 @@ def paths_below(values: dict[str, str], cwd: Path) -> list[str]:
             continue
         if ".." in Path(value).parts:
             raise Trouble(
-                f"{key}={value} is above the folder that is brought to the hosts",
-                "give a path that every host has, beginning with /",
+                f"{key}={value} is outside {cwd}, and only files below that folder are copied to the hosts",
+                "move it there, or give an absolute path that exists on every host",
             )
         paths.append(value)
     return paths

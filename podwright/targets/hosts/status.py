@@ -7,9 +7,13 @@ from typing import Any
 
 from podwright.rundir import Ending, Record
 from podwright.targets.base import Polled, Process
-from podwright.targets.hosts.transport import Trouble
+from podwright.targets.hosts.keeper import JOIN_S, SILENCE_S
+from podwright.targets.hosts.transport import PORTS, Trouble
 
-_OPEN = "open port {port} of {host} to the other hosts, or set address of the target to a name of it that they reach; then resume the run"
+_OPEN = (
+    f"open the TCP ports {PORTS.start} to {PORTS.stop - 1} of host {{host}} to the other hosts (each attempt uses two of them), or set "
+    "address of the target to an address of that host that the others reach; then resume the run"
+)
 
 
 def combined(names: Sequence[str], answers: Sequence[Record | Trouble]) -> Polled:
@@ -28,7 +32,7 @@ def combined(names: Sequence[str], answers: Sequence[Record | Trouble]) -> Polle
     if first is None and fault and all(record["phase"] == "ended" for record in others):
         return _over(names, answered, fault)
     missing = first["record"]["missing"] if first else []
-    joining = f"Joining: {', '.join(missing)} has not come yet" if missing else ""
+    joining = f"Joining: waiting for {', '.join(missing)} to connect to {names[0]}" if missing else ""
     return Polled(Process.RUNNING, waiting=unreachable or joining)
 
 
@@ -69,30 +73,30 @@ def _over(names: Sequence[str], answered: dict[int, Record], ended: Record) -> P
         return Polled(
             Process.ENDED,
             ending=Ending.NODE_LOST,
-            detail=f"host {host} was lost: the others heard nothing of it any more",
+            detail=f"host {host} was lost: its connection to the other hosts closed, or was silent for {SILENCE_S:.0f} s",
             failed_hosts=(host,),
         )
     if fault["kind"] == "port":
-        detail = f"the processes cannot meet at {host}: {fault['why']}"
+        detail = f"host {host} cannot listen for the other hosts on {fault['why']}"
         return Polled(
             Process.ENDED,
             ending=Ending.CRASHED,
             detail=detail,
-            fix="type podwright resume: each attempt takes another port",
+            fix="resume the run: each attempt uses another port",
             bootstrap=True,
         )
     detail = (
-        f"{fault['why']} did not come to {host} in time"
+        f"{fault['why']} did not connect to host {host} within {JOIN_S:.0f} s"
         if fault["kind"] == "absent"
-        else f"{host} cannot reach {fault['why']}"
+        else f"host {host} cannot connect to {fault['why']}"
     )
-    fix = _OPEN.format(port=fault["port"], host=names[0])
+    fix = _OPEN.format(host=names[0])
     return Polled(Process.ENDED, ending=Ending.CRASHED, detail=detail, fix=fix, bootstrap=True)
 
 
 def _gone(host: str, rebooted: bool) -> Polled:
     if rebooted:
-        detail = f"host {host} was started anew"
+        detail = f"host {host} was rebooted during the attempt"
         return Polled(Process.ENDED, ending=Ending.NODE_LOST, detail=detail, failed_hosts=(host,))
-    detail = f"the supervisor of the processes was killed on host {host}"
+    detail = f"the keeper of the attempt was killed on host {host}, and the processes that it had started with it"
     return Polled(Process.ENDED, ending=Ending.UNKNOWN, detail=detail)

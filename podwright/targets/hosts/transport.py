@@ -19,6 +19,8 @@ from podwright.errors import UserError
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
 
+PORTS = range(12_000, 32_000)
+"""of which an attempt uses two on its first host: one for its processes, the next one for its keepers"""
 T = TypeVar("T")
 Pack = Callable[[tarfile.TarFile], None]
 """adds files to an archive"""
@@ -35,7 +37,8 @@ class Trouble(UserError):
 
 @dataclass(frozen=True)
 class StderrRule:
-    """A pattern of stderr and what it means to a user; the fields of `explain` and the pattern's groups are filled in."""
+    """A pattern of stderr and what it means to a user; the fields of `explain`, the pattern's groups and the `line` that has it are
+    filled in."""
 
     pattern: str
     what: str
@@ -76,26 +79,31 @@ Connect = Callable[[Record], Transport]
 _ON_HOST: tuple[StderrRule, ...] = (
     StderrRule(
         r"No space left on device|[Dd]isk quota exceeded",
-        "the disk of host {host} is full",
-        "free some space there, or set folder of the target",
+        "the disk of host {host} is full: {line}",
+        "free some space there, or set folder of the target to a folder on another disk",
     ),
-    StderrRule(r"a line of the target's setup failed", "{last} (on host {host})", "mend setup of the target"),
+    StderrRule(
+        r"a line of the target's setup failed: (.+)",
+        "a line of the target's setup failed on host {host}: {0}",
+        "correct that line under setup of the target",
+    ),
     StderrRule(
         r"No module named '?([\w.]+)",
         "the Python of host {host} lacks {0}",
-        "install there what the trainer needs, or set python of the target to an environment that has it",
+        "install there what the trainer needs (pip install -e '.[jax]' or '.[torch]' in podwright's clone), or set python of the target "
+        "to an environment that has it",
     ),
     StderrRule(
         r"(\S*python\S*|exec): .*(not found|No such file)|(\S*python\S*): No such file",
-        "host {host} has no such Python",
-        "set python of the target to one that is on every host",
+        "host {host} cannot start Python: {line}",
+        "set python of the target to an interpreter that is on every host",
     ),
     StderrRule(
         r"Permission denied|Operation not permitted|Read-only file system|\[Errno 2\] No such file or directory",
-        "folder cannot be written on host {host}: {last}",
-        "set folder of the target to one that can",
+        "folder of the target cannot be written on host {host}: {line}",
+        "set folder of the target to one that you may write there",
     ),
-    StderrRule(r"(\S+): (command )?not found", "host {host} has no {0}", "install it there"),
+    StderrRule(r"(\S+): (command )?not found", "command {0} not found on host {host}", "install {0} there"),
 )
 
 
@@ -135,9 +143,9 @@ class Host:
         try:
             code, stderr = self.shell.stream(argv, write, read, limit_s)
         except FileNotFoundError:
-            raise Trouble(f"{argv[0]} is not on this machine", f"install {argv[0]}") from None
+            raise Trouble(f"command {argv[0]} not found on this machine", f"install {argv[0]} here") from None
         if code:
-            raise self.trouble(code, stderr)
+            raise self.trouble(code, stderr, limit_s)
 
     def ship(self, folder: str, pack: Pack) -> None:
         """Have `folder` (of the user's home, or absolute) hold what `pack` puts into it, and nothing else."""
@@ -149,25 +157,27 @@ class Host:
         place = shlex.quote(folder)
         self.stream(f"umask 077; rm -rf {place} && mkdir -p {place} && exec tar -xf - -C {place}", write)
 
-    def trouble(self, code: int, stderr: str) -> Trouble:
-        """`code` is the transport's exit code, negative for a signal (of ours, when it took too long)."""
-        last = last_line(stderr)
-        known = self.transport.explain(stderr) or explained(_ON_HOST, stderr, {"host": self.name, "last": last})
+    def trouble(self, code: int, stderr: str, limit_s: float | None = None) -> Trouble:
+        """`code` is the transport's exit code, negative for a signal (of ours, when it took longer than `limit_s`)."""
+        known = self.transport.explain(stderr) or explained(_ON_HOST, stderr, {"host": self.name})
         if known:
             return known
         if code < 0:
-            return Trouble(f"host {self.name} has not answered in time", "try again", Ending.NO_CAPACITY, stderr)
-        return Trouble(
-            f"host {self.name}: {last or f'exit code {code}'}", "repair that on the host", Ending.CRASHED, stderr
-        )
+            within = f" within {limit_s:.0f} s" if limit_s else ""
+            what, fix = f"host {self.name} did not answer{within}", "check its load and its network, then try again"
+            return Trouble(what, fix, Ending.NO_CAPACITY, stderr)
+        said = last_line(stderr) or f"exit code {code}, without a message"
+        what = f"a command of podwright failed on host {self.name}: {said}"
+        return Trouble(what, "correct that on the host, then try again", Ending.CRASHED, stderr)
 
 
 def explained(rules: Sequence[StderrRule], stderr: str, fields: Mapping[str, str]) -> Trouble | None:
     """By the first of `rules` whose pattern is in `stderr`."""
     for rule in rules:
         if match := re.search(rule.pattern, stderr):
-            groups = [group for group in match.groups() if group]
-            return Trouble(rule.what.format(*groups, **fields), rule.fix.format(*groups, **fields), rule.ending, stderr)
+            groups = [group.strip() for group in match.groups() if group]
+            found = {**fields, "line": last_line(stderr[: match.end()] + stderr[match.end() :].partition("\n")[0])}
+            return Trouble(rule.what.format(*groups, **found), rule.fix.format(*groups, **found), rule.ending, stderr)
     return None
 
 

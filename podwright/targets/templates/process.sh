@@ -4,8 +4,8 @@ rank=$1 local=$2 size={{ tasks }}
 run=$(cd "$(dirname "$0")/../.." && pwd)
 python={{ python }}
 echo "podwright: process $rank of $size on $(hostname)"
-{% include "variables.sh" %}
 {% for variable in environment -%}
 export {{ variable }}
 {% endfor -%}
+{% include "variables.sh" %}
 exec {{ command }}

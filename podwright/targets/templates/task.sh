@@ -4,10 +4,10 @@ attempt={{ attempt }}
 rank=$SLURM_PROCID size=$SLURM_NTASKS local=$SLURM_LOCALID
 [ "$rank" = 0 ] || exec >> "$attempt/log-$rank.txt" 2>&1
 echo "podwright: process $rank of $size on $(hostname), job $SLURM_JOB_ID"
-{% include "variables.sh" %}
 {% for variable in environment -%}
 export {{ variable }}
 {% endfor -%}
+{% include "variables.sh" %}
 trap : USR1 TERM # for the trainer to act on
 {{ trainer }}
 code=$?

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from podwright import __version__
 from podwright.errors import UserError
 from podwright.plan.document import Plan
 from podwright.plan.make import make
@@ -24,7 +25,7 @@ def test_a_plan_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     read = Plan.read(tmp_path / "plan.json")
     assert read == plan and read.document() == plan.document()
     assert list(plan.document()) == [
-        *("recipe", "target", "slice", "verdict", "ok", "findings", "memory", "programs", "step")
+        *("version", "recipe", "target", "slice", "verdict", "ok", "findings", "memory", "programs", "step")
     ]
 
 
@@ -49,7 +50,12 @@ def test_memory_that_nobody_estimated_is_inconclusive() -> None:
     [
         ("{", "cannot be read (JSONDecodeError)"),
         ("[]", "cannot be read (TypeError)"),
-        (json.dumps({"recipe": "r", "target": "t", "slice": None, "ok": True, "findings": []}), "verdict is not as"),
+        (
+            json.dumps({"recipe": "r", "target": "t", "slice": None, "ok": True, "findings": []}),
+            f"by a Podwright that did not write its version, and {__version__} cannot read it: verdict is not as",
+        ),
+        (json.dumps({"version": "9.1", "recipe": 1}), f"by Podwright 9.1, and {__version__} cannot read it: recipe"),
+        (json.dumps({"version": __version__, "recipe": 1}), "plan.json is damaged: recipe is not as expected"),
     ],
 )
 def test_a_plan_of_another_version_is_refused_in_one_line(tmp_path: Path, text: str, what: str) -> None:

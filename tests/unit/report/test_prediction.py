@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import made_runs
 import pytest
 
+from podwright import __version__
 from podwright.cli.app import main
 from podwright.report import page, prediction
 from podwright.report.comparison import side_by_side
 from podwright.report.result import result
-from podwright.rundir import RunDir, write_json
+from podwright.rundir import RunDir, append_jsonl, write_json
+from podwright.targets.base import Request
 
 TPU = {"device_kind": "TPU v6 lite"}
 MEMORY = [{"name": "update", "estimated_gib": 0.8, "limit_gib": 31.25, "parts_gib": {}}]
@@ -50,6 +54,18 @@ def test_a_compiled_plan_is_compared_in_memory_time_and_cost(tmp_path: Path) -> 
     assert rows["chip-hours"]["measured"] == pytest.approx(2 * hours)
     assert rows["cost"]["measured"] == pytest.approx(4 * hours), "two chips at a price of 2"
     assert "model FLOPs utilisation" not in rows, "what was not predicted has no row"
+
+
+def test_chip_hours_and_cost_of_created_machines_are_those_of_their_usage(tmp_path: Path) -> None:
+    run = with_plan(made_runs.finished(tmp_path / "made", 40), made_runs.compiled_plan().document(), **TPU)
+    request = {"request": asdict(Request("pw-1", "a-1", chip="v6e", num_chips=2)), "target": {}}
+    append_jsonl(run.journal, {"event": "allocation requested", "time": 0.0, "allocation": 1, **request})
+    append_jsonl(run.journal, {"event": "allocation ready", "time": 0.0, "allocation": 1, "hosts": []})
+    append_jsonl(run.journal, {"event": "allocation gone", "time": 7200.0, "allocation": 1})
+    got, rows = result(run), predicted(run)
+    assert rows["chip-hours"]["measured"] == got["usage"]["chip_hours"] == 4.0
+    assert rows["cost"]["measured"] == 8.0, "at the plan's price of 2"
+    assert rows["time of the run"]["measured"] == pytest.approx(got["wall_time"]["total_s"] / 3600)
 
 
 def test_hours_and_cost_of_a_run_that_has_not_finished_are_not_measured(tmp_path: Path) -> None:
@@ -94,19 +110,49 @@ def test_every_kind_of_recipe_has_the_table(tmp_path: Path, recipe: str) -> None
     assert '<td class="num">+25.0 %</td>' in (made.run.report / "report.html").read_text()
 
 
-@pytest.mark.parametrize("text", [None, "", "[]", '{"memory": 3, "programs": [4], "step": []}', '{"step": {"run": 1}}'])
-def test_without_a_prediction_the_report_says_so(tmp_path: Path, text: str | None) -> None:
+def in_all_reports(run: RunDir, folder: Path, sentence: str) -> None:
+    """`sentence` stands in the report of `run`, which has no predictions, and in its comparison with another run."""
+    assert (page.write(run)["predicted"], page.write(run)["not_predicted"]) == ([], sentence)
+    other = made_runs.finished(folder / "other", 8)
+    document = side_by_side.write([run, other], folder / "out")
+    assert document["predicted"] == [] and sentence in side_by_side.text(document)
+    pages = [run.report / "report.md", run.report / "report.html", *(folder / "out").glob("compare.[hm]*")]
+    assert len(pages) == 4 and all(words(sentence) in words(each.read_text()) for each in pages)
+
+
+def words(text: str) -> str:
+    """Letters and digits, whatever the page escapes."""
+    return "".join(re.findall(r"\w", re.sub(r"&#?\w+;", "", text)))
+
+
+def test_without_a_prediction_the_report_says_so(tmp_path: Path) -> None:
+    in_all_reports(made_runs.finished(tmp_path / "made", 8), tmp_path, prediction.NOTHING)
+
+
+def test_a_comparison_with_a_run_that_has_predictions_says_whose_cannot_be_read(tmp_path: Path) -> None:
+    planned = with_plan(made_runs.finished(tmp_path / "a", 40), made_runs.compiled_plan().document(), **TPU)
+    unread = made_runs.finished(tmp_path / "b", 8)
+    unread.plan.write_text("{")
+    shown = side_by_side.text(side_by_side.write([planned, unread], tmp_path / "out"))
+    assert f"b: The prediction cannot be read: {unread.plan} cannot be read (JSONDecodeError)." in shown
+    assert prediction.NOTHING not in shown and prediction.NOTE in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "cannot be read (JSONDecodeError)"),
+        ("[]", "cannot be read (TypeError)"),
+        ('{"memory": 3}', "was written by a Podwright that did not write its version, and {here} cannot read it"),
+        ('{"version": "9.1", "step": {"run": 1}}', "was written by Podwright 9.1, and {here} cannot read it"),
+    ],
+)
+def test_a_prediction_that_cannot_be_read_is_not_called_missing(tmp_path: Path, text: str, why: str) -> None:
     run = made_runs.finished(tmp_path / "made", 8)
-    if text is not None:
-        run.plan.write_text(text)
-    assert page.write(run)["predicted"] == []
-    for name in ("report.md", "report.html"):
-        assert prediction.NOTHING in (run.report / name).read_text()
-    other = made_runs.finished(tmp_path / "other", 8)
-    document = side_by_side.write([run, other], tmp_path / "out")
-    assert document["predicted"] == [] and prediction.NOTHING in side_by_side.text(document)
-    for name in ("compare.md", "compare.html"):
-        assert prediction.NOTHING in (tmp_path / "out" / name).read_text()
+    run.plan.write_text(text)
+    sentence = result(run)["not_predicted"]
+    assert sentence.startswith(f"The prediction cannot be read: {run.plan} {why.format(here=__version__)}")
+    in_all_reports(run, tmp_path, sentence)
 
 
 def test_what_the_command_line_plans_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

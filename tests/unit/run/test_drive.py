@@ -16,7 +16,8 @@ import pytest
 from podwright import slices, targets
 from podwright.cli import show
 from podwright.errors import UserError
-from podwright.run import drive, journal
+from podwright.recipe import kinds
+from podwright.run import drive, journal, mirror
 from podwright.run.decide import Act
 from podwright.run.session import require_attended
 from podwright.rundir import Ending, RunDir, write_json
@@ -31,9 +32,11 @@ from podwright.targets.base import (
     Request,
     Stopped,
     Traits,
+    lost,
     ready,
     waiting,
 )
+from tests.bucket import EmulatedBucket
 from tests.unit.run.cloud_simulation import Simulation
 
 
@@ -47,6 +50,7 @@ class Silent:
         self.traits = Traits(poll_s=0.0, excludes_hosts=True)
         self.answers, self.process = False, Process.RUNNING
         self.asked: list[bool] = []
+        self.released = 0
         self.failed_hosts: tuple[str, ...] = ()
         self.polls = 0
         self.jobs: list[Job] = []
@@ -68,6 +72,7 @@ class Silent:
         return Stopped(self.answers, "host h does not answer")
 
     def release(self, handle: Any) -> Released:
+        self.released += 1
         return Released(self.answers, "host h does not answer")
 
 
@@ -248,6 +253,22 @@ def test_a_dry_run_of_created_machines_shows_the_request_and_names_their_hosts(
     assert "would request pw-r-1 in east-a:\n  create pw-r-1 east-a\n" in capsys.readouterr().out
 
 
+def test_a_dry_run_shows_the_job_that_is_submitted(
+    run: RunDir, silent: Silent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(kinds.KINDS, "grpo", replace(kinds.KINDS["grpo"], environment={"GREETING": "hello"}))
+    monkeypatch.chdir(tmp_path)
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
+    resolved: Any = SimpleNamespace(open=lambda: silent, slice=None)
+    drive.preview(run.path, resolved, "grpo")
+    launcher(run).submit()
+    shown, submitted = silent.jobs
+    assert submitted.environment == {"GREETING": "hello"} and submitted.storage == run.storage_url
+    # the tag in the name of the storage is made of the time at which the run is created
+    assert shown == replace(submitted, created=0.0, storage=shown.storage)
+    assert shown.storage.rpartition("-")[0] == submitted.storage.rpartition("-")[0]
+
+
 def test_a_run_whose_machines_only_its_launcher_deletes_is_not_left_alone() -> None:
     require_attended("boxes", Traits())
     with pytest.raises(UserError, match="nothing would delete the machines that v6e creates for the run"):
@@ -293,8 +314,9 @@ class Provided(Silent):
         self.provisioner: Any = SimpleNamespace(
             describe_request=lambda run_dir, created, number, avoid: Request(f"pw-{run_dir.name}-{number}", "z"),
             create=lambda request: waiting("Creating"),
-            describe=lambda request: ready((HostAddress("h", "10.0.0.1"),)),
+            describe=lambda request: self.cloud,
         )
+        self.cloud = ready((HostAddress("h", "10.0.0.1"),), since=990.0)
 
 
 def test_the_claim_holds_the_name_of_the_allocation(
@@ -373,3 +395,65 @@ def test_nothing_is_created_when_another_machine_has_gone_on(
     with pytest.raises(UserError, match="was continued from another machine"):
         launcher(run).step()
     assert not created
+
+
+def test_the_journal_says_since_when_the_machines_were_ready_and_lost_by_the_clouds_account(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provided = Provided(str(tmp_path / "kept"))
+    monkeypatch.setattr(targets, "of_handle", lambda _: provided)
+    monkeypatch.setattr(targets, "current", lambda *_: provided.identity)
+    one = launcher(run)
+    one.submit()
+    provided.cloud = lost(Ending.PREEMPTED, "Preempted: x", since=995.0)
+    assert one.step() is Act.LOST
+    records = {record["event"]: record for record in journal.read_jsonl(run.journal)}
+    assert [records[f"allocation {name}"]["since"] for name in ("ready", "lost")] == [990.0, 995.0]
+
+
+def attempt_to(run: RunDir, silent: Silent, act: Act, clock: SimpleNamespace) -> drive.Driver:
+    """A launcher whose next step is `act`, at an attempt of a run that is kept in a storage; nothing new is to be published."""
+    one = launcher(run)
+    one.submit()
+    if act is Act.RELEASE:
+        silent.process = Process.ENDED
+        assert one.step() is Act.END
+    else:
+        drive.ask_to_stop(run)
+    if act is Act.KILL:
+        silent.answers = True
+        assert (one.step(), one.step()) == (Act.SIGNAL, Act.WAIT)
+        clock.now += silent.traits.grace_s + 1
+    one._mirror(last=True)
+    return one
+
+
+@pytest.mark.parametrize("act", [Act.SIGNAL, Act.KILL, Act.RELEASE])
+@pytest.mark.parametrize("fetched", [False, True])
+def test_an_attempt_of_a_run_that_another_machine_has_taken_over_is_not_touched(
+    run: RunDir, silent: Silent, clock: SimpleNamespace, tmp_path: Path, act: Act, fetched: bool
+) -> None:
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
+    one = attempt_to(run, silent, act, clock)
+    before = len(silent.asked), silent.released
+    continued_elsewhere(run)
+    if fetched:  # by another process, which has replaced the journal here by that of the storage
+        mirror.fetch(run.storage_url, tmp_path)
+        assert mirror.observes(run)
+    lines = run.journal.read_bytes()
+    with pytest.raises(mirror.DrivenElsewhere, match="run r was continued from another machine"):
+        one.step()
+    assert (len(silent.asked), silent.released) == before
+    assert not fetched or run.journal.read_bytes() == lines, "the journal of another machine gets no line of this one"
+
+
+def test_an_attempt_is_stopped_and_released_while_its_storage_cannot_be_reached(
+    run: RunDir, silent: Silent, clock: SimpleNamespace, bucket: EmulatedBucket
+) -> None:
+    silent.traits = replace(silent.traits, storage=f"{bucket.url}/runs")
+    silent.answers = True
+    one = attempt_to(run, silent, Act.SIGNAL, clock)
+    bucket.faults.status = 401
+    assert one.step() is Act.SIGNAL and silent.asked == [False]
+    silent.process = Process.ENDED
+    assert (one.step(), one.step()) == (Act.END, Act.RELEASE) and silent.released == 1

@@ -192,6 +192,8 @@ def test_resume_takes_a_run_over_and_the_first_machine_is_told_so_in_one_line(he
         mirror.KeptRun(here).bring()
     assert mirror.fetch(kept, here.path.parent).path == here.path
     assert mirror.observes(here) and lines(here) == lines(there)
+    with pytest.raises(mirror.DrivenElsewhere, match="and is only observed here; type podwright watch"):
+        mirror.KeptRun(here).publish()
 
 
 @pytest.mark.parametrize("before", [True, False])

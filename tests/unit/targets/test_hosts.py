@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 import signal
 import socket
 import sys
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -16,11 +18,12 @@ from podwright.errors import UserError
 from podwright.rundir import Ending, RunDir, recipe_of, write_json
 from podwright.shell import Shell
 from podwright.storage import inputs, open_storage
-from podwright.targets.base import Job, Polled, Process
+from podwright.targets.base import Job, Polled, Process, Target, Traits
 from podwright.targets.hosts import gather, host_attempt, keeper, start, status
 from podwright.targets.hosts.host_attempt import HostAttempt
 from podwright.targets.hosts.runner import HostProfile, HostRunner
 from podwright.targets.hosts.transport import Host, Trouble
+from podwright.watch import logs
 from podwright.watch.diagnose import outcome
 from tests.unit.targets.home_transport import HomeTransport, connect
 
@@ -41,7 +44,7 @@ LOST = {"kind": "lost", "host": "h2"}
     ("answers", "process", "waiting"),
     [
         ((answer(), answer()), Process.RUNNING, ""),
-        ((answer("joining", missing=["h2"]), NOTHING), Process.RUNNING, "Joining: h2 has not come yet"),
+        ((answer("joining", missing=["h2"]), NOTHING), Process.RUNNING, "Joining: waiting for h2 to connect to h1"),
         ((answer(), SILENT), Process.RUNNING, "Unreachable: host h2 does not answer"),
         ((SILENT, SILENT), Process.RUNNING, "Unreachable: "),
         ((SILENT, answer("ended", alive=False)), Process.RUNNING, "Unreachable: "),
@@ -63,30 +66,30 @@ def test_an_attempt_that_nobody_can_say_has_ended_has_not(answers, process: Proc
         (
             (answer("ended", fault=LOST), answer(alive=False)),
             Ending.UNKNOWN,
-            "the supervisor of the processes was killed on host h2",
+            "the keeper of the attempt was killed on host h2",
         ),
         (
             (answer("ended", fault=LOST), answer(alive=False, rebooted=True)),
             Ending.NODE_LOST,
-            "host h2 was started anew",
+            "host h2 was rebooted during the attempt",
         ),
-        ((answer(alive=False, rebooted=True), answer()), Ending.NODE_LOST, "host h1 was started anew"),
+        ((answer(alive=False, rebooted=True), answer()), Ending.NODE_LOST, "host h1 was rebooted"),
         ((answer(alive=False), answer()), Ending.UNKNOWN, "on host h1"),
         ((SILENT, answer("ended", fault={"kind": "lost", "host": "h1"})), Ending.NODE_LOST, "host h1 was lost"),
         (
             (answer("ended", fault={"kind": "absent", "host": "h1", "port": 5, "why": "h2"}), NOTHING),
             Ending.CRASHED,
-            "h2 did not come to h1 in time",
+            "h2 did not connect to host h1 within 180 s",
         ),
         (
             (answer("ended", fault={"kind": "apart", "host": "h2", "port": 5, "why": "h1:5 (timed out)"}), NOTHING),
             Ending.CRASHED,
-            "h2 cannot reach h1:5 (timed out)",
+            "host h2 cannot connect to h1:5 (timed out)",
         ),
         (
             (answer("ended", fault={"kind": "port", "host": "h1", "why": "port 5: Address already in use"}), NOTHING),
             Ending.CRASHED,
-            "port 5: Address already in use",
+            "host h1 cannot listen for the other hosts on port 5: Address already in use",
         ),
     ],
 )
@@ -140,7 +143,9 @@ def test_inputs_named_from_here_are_brought_along_and_those_above_are_refused(tm
         "w.pt",
         "rewards.py",
     ]
-    with pytest.raises(UserError, match=r"data.source=\.\./below/corpus is above .+; give a path that every host has"):
+    with pytest.raises(
+        UserError, match=r"data.source=\.\./below/corpus is outside /.+; move it there, or give an absolute"
+    ):
         start.paths_below({"data.source": "../below/corpus"}, tmp_path / "below")
 
 
@@ -260,6 +265,12 @@ trap 'echo saved > "$2/saved-$RANK"; exit 3' TERM
 """
 
 
+class HomeTarget(HostRunner):
+    """What `logs` asks of a target."""
+
+    traits = Traits(poll_s=0.0, ships_files=True)
+
+
 class TwoHomes:
     """A run of a command that is not ours, on two hosts of the second transport."""
 
@@ -273,8 +284,10 @@ class TwoHomes:
         (self.run.path / "recipe.json").write_text('{"kind": "grpo", "training": {"max_steps": 1}}')
         (self.run.path / "work.sh").write_text(SCRIPT)
         command = ("bash", "{run_dir}/work.sh", "it's 1", "{run_dir}", mode)
-        job = Job(self.run.path, 1, folder, 1.0, command=command, environment={"GREETING": "a 'quoted' word"})
-        self.runner = HostRunner(Shell(), HostProfile(python=sys.executable), connect, poll_s=0.0)
+        job = Job(
+            self.run.path, 1, folder, 1.0, command=command, environment={"GREETING": "a 'quoted' word", "RANK": "7"}
+        )
+        self.runner = HomeTarget(Shell(), HostProfile(python=sys.executable), connect)
         transports = [HomeTransport(home.name, str(home)) for home in self.homes]
         rendered = self.runner.render_on(transports, job, {"target": "homes"})
         self.handle = self.runner.submit(rendered)
@@ -312,6 +325,29 @@ def test_a_command_that_is_not_ours_runs_over_another_transport(homes: Callable[
     assert "1 of 2 says a 'quoted' word" in ours.text("attempts/1/log-1.txt")
     assert ours.text("artifact-0") == "it's 1\n" and not ours.text("artifact-1"), "files come from the first host"
     assert ours.runner.release(ours.handle).done and not [p for h in ours.homes for p in (h / ".podwright").iterdir()]
+
+
+def test_logs_bring_what_is_new_from_hosts_without_a_shared_folder(homes: Callable[..., TwoHomes]) -> None:
+    ours = homes("until-stopped")
+    target, text = cast(Target, ours.runner), ""
+    limit = time.monotonic() + 30
+    while "1 of 2 says" not in text:
+        assert time.monotonic() < limit, text
+        text = "".join(logs.read(target, ours.handle, process=1))
+    assert ours.runner.stop(ours.handle).acknowledged
+    assert "0 of 2 says" in "".join(logs.read(target, ours.handle, follow=True))
+    assert ours.runner.poll(ours.handle).process is Process.ENDED
+
+
+def test_a_late_release_leaves_what_a_later_attempt_has_on_the_host(homes: Callable[..., TwoHomes]) -> None:
+    ours = homes("at-once")
+    ours.until(Process.ENDED)
+    (home,) = (ours.homes[0] / ".podwright").iterdir()
+    later = home / "work" / "runs" / "r" / "attempts" / "2"
+    shutil.rmtree(later.with_name("1"))
+    later.mkdir()  # as the start of attempt 2 from another machine leaves it
+    assert ours.runner.release(ours.handle).done
+    assert later.is_dir() and list((ours.homes[1] / ".podwright").iterdir()) == []
 
 
 def test_a_stop_and_a_release_are_confirmed_only_when_every_host_has_answered(homes: Callable[..., TwoHomes]) -> None:

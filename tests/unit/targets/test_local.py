@@ -38,12 +38,13 @@ def ended(target: Local, handle: Handle) -> Polled:
 
 def test_render_is_pure_and_says_everything(tmp_path: Path) -> None:
     target = Local(Shell(), "cpu-8", LocalSettings(cpu_devices=8))
-    rendered = target.render(Job(tmp_path / "r", 3, tmp_path, environment={"A": "b"}))
+    given = {"A": "b", "JAX_PLATFORMS": "tpu", "XLA_FLAGS": "--of-the-kind=1"}
+    rendered = target.render(Job(tmp_path / "r", 3, tmp_path, environment=given))
     assert rendered.argv == (sys.executable, "-m", "podwright.train", str(tmp_path / "r"), "--attempt", "3")
     assert rendered.env == {
         "A": "b",
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "XLA_FLAGS": "--of-the-kind=1 --xla_force_host_platform_device_count=8",
         "NPROC_PER_NODE": "8",
     }
     assert json.loads(json.dumps(rendered.handle)) == rendered.handle

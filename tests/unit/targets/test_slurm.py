@@ -3,13 +3,15 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from podwright.errors import UserError
-from podwright.run.act import storage_options
-from podwright.rundir import TRAIN_COMMAND, Ending, RunDir
+from podwright.recipe import kinds
+from podwright.run.attempt_job import job_of
+from podwright.rundir import Ending, RunDir
 from podwright.shell import Shell
 from podwright.targets import slurm, slurm_states
 from podwright.targets.base import Handle, Job, Process, Stopped
@@ -257,13 +259,13 @@ def test_a_machine_that_is_not_of_the_cluster_is_one_line(folder: Path) -> None:
 
 
 def test_a_process_that_the_run_does_not_have_is_one_line(folder: Path) -> None:
-    with pytest.raises(UserError, match="--process 2: there are 2; type 0 to 1"):
+    with pytest.raises(UserError, match="--process 2: attempt 1 of r has 2 processes; type a number from 0 to 1"):
         target().logs(attempt(folder), 0, 2)
 
 
 def test_a_job_whose_run_is_kept_in_a_storage_gets_its_place() -> None:
-    command = (*TRAIN_COMMAND, *storage_options("/shared/my runs/r-1", "", takeover=True))
-    job = Job(Path("/runs/r"), 1, Path("/"), 1.0, command=command, storage="/shared/my runs/r-1")
+    kept = {"storage": "/shared/my runs/r-1", "allocation": "", "takeover": True}
+    job = job_of(kinds.find("grpo"), Path("/runs/r"), 1, Path("/"), 1.0, **kept)
     script = "".join(target().render(job).files.values())
     assert "--attempt 1 --storage '/shared/my runs/r-1' --takeover" in script
 
@@ -283,3 +285,17 @@ def test_a_job_counts_as_new_what_was_saved_wherever_the_checkpoint_is_kept(tmp_
         emit.event("checkpoint", step=step)
         emit.event("evaluation", when="during", step=100 + step)
     assert saved() == "12"
+
+
+def test_a_process_has_the_environment_of_its_job_with_the_targets_own_variables(tmp_path: Path) -> None:
+    (tmp_path / "attempts" / "1").mkdir(parents=True)
+    tell = "import os; print([os.environ[name] for name in ('GREETING', 'RANK', 'XLA_FLAGS')])"
+    given = {"GREETING": "a 'quoted' $word", "RANK": "7", "XLA_FLAGS": "--of-the-kind=1"}
+    job = Job(tmp_path, 1, tmp_path, command=("{python}", "-c", tell), environment=given)
+    files = target(SlurmSettings(kind="slurm", python=sys.executable)).render(job).files
+    task = next(text for path, text in files.items() if path.name == "task.sh")
+    there = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "12"}
+    there |= {"XLA_FLAGS": "--of-the-user=1", "PATH": os.environ["PATH"]}
+    done = subprocess.run(["bash"], input=task, text=True, env=there, capture_output=True, check=True)
+    flags = "--of-the-user=1 --of-the-kind=1 --xla_force_host_platform_device_count=1"
+    assert done.stdout.splitlines()[-1] == str([given["GREETING"], "0", flags])

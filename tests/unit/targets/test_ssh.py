@@ -87,14 +87,14 @@ def test_ssh_is_called_so_that_it_asks_nothing_and_keeps_its_connection() -> Non
     [
         (
             "ssh: Could not resolve hostname gpu-2: Name or service not known\n",
-            "host me@gpu-2:2222 is not known here",
+            "the name of host me@gpu-2:2222 cannot be resolved on this machine",
             "~/.ssh/config",
             Ending.BAD_INPUT,
         ),
         (
             "ssh: connect to host gpu-2 port 2222: Connection refused\n",
-            "refuses connections at port 2222",
-            "sshd",
+            "refuses connections on port 2222",
+            "write the port of sshd in hosts of the target: me@gpu-2:PORT",
             Ending.NO_CAPACITY,
         ),
         (
@@ -111,64 +111,69 @@ def test_ssh_is_called_so_that_it_asks_nothing_and_keeps_its_connection() -> Non
         ),
         (
             "me@gpu-2: Permission denied (publickey).\r\n",
-            "takes none of your keys",
+            "accepts none of your SSH keys",
             "ssh-copy-id -p 2222 me@gpu-2",
             Ending.BAD_INPUT,
         ),
         (
             "No ED25519 host key is known for gpu-2\r\nHost key verification failed.\r\n",
-            "not known here yet",
+            "the SSH host key of me@gpu-2:2222 is not in known_hosts",
             "`ssh -p 2222",
             Ending.BAD_INPUT,
         ),
         (
             "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.\n",
-            "shows another key",
+            "the SSH host key of me@gpu-2:2222 has changed",
             "ssh-keygen -R '[gpu-2]:2222'",
             Ending.BAD_INPUT,
         ),
         (
             "Connection closed by 10.0.0.2 port 2222\n",
-            "the connection to host me@gpu-2:2222 broke",
+            "the SSH connection to host me@gpu-2:2222 was lost: Connection closed by 10.0.0.2 port 2222",
             "try again",
             Ending.NO_CAPACITY,
         ),
-        ("Timeout, server gpu-2 not responding.\n", "broke", "try again", Ending.NO_CAPACITY),
+        ("Timeout, server gpu-2 not responding.\n", "was lost: Timeout, server gpu-2", "try again", Ending.NO_CAPACITY),
         (
             "tar: ./a: Cannot write: No space left on device\n",
-            "the disk of host me@gpu-2:2222 is full",
+            "the disk of host me@gpu-2:2222 is full: tar: ./a: Cannot write",
             "folder",
             Ending.BAD_INPUT,
         ),
         (
-            "PermissionError: [Errno 1] Operation not permitted: '/x'\n",
-            "folder cannot be written on host",
+            "PermissionError: [Errno 1] Operation not permitted: '/x'\n  a line of context\n",
+            "folder of the target cannot be written on host me@gpu-2:2222: PermissionError: [Errno 1]",
             "set folder",
             Ending.BAD_INPUT,
         ),
         (
             "mkdir: cannot create directory '/x': Permission denied\n",
-            "folder cannot be written on host",
+            "folder of the target cannot be written on host",
             "set folder",
             Ending.BAD_INPUT,
         ),
-        ("start.sh: line 3: exec: python3: not found\n", "has no such Python", "set python", Ending.BAD_INPUT),
+        (
+            "start.sh: line 3: exec: python3: not found\n",
+            "cannot start Python: start.sh: line 3",
+            "set python",
+            Ending.BAD_INPUT,
+        ),
         (
             "start.sh: line 3: /no/python: No such file or directory\n",
-            "has no such Python",
+            "host me@gpu-2:2222 cannot start Python: start.sh: line 3: /no/python: No such file",
             "set python",
             Ending.BAD_INPUT,
         ),
         ("ModuleNotFoundError: No module named 'pydantic'\n", "lacks pydantic", "install", Ending.BAD_INPUT),
         (
             "noise\na line of the target's setup failed: module load x\n",
-            "failed: module load x (on host me@gpu-2:2222)",
-            "mend",
+            "setup failed on host me@gpu-2:2222: module load x",
+            "correct that line",
             Ending.BAD_INPUT,
         ),
-        ("sh: 1: tar: not found\n", "has no tar", "install it", Ending.BAD_INPUT),
-        ("something else\n", "host me@gpu-2:2222: something else", "repair that on the host", Ending.CRASHED),
-        ("", "host me@gpu-2:2222: exit code 7", "repair that on the host", Ending.CRASHED),
+        ("sh: 1: tar: not found\n", "command tar not found on host", "install tar there", Ending.BAD_INPUT),
+        ("something else\n", "failed on host me@gpu-2:2222: something else", "correct that", Ending.CRASHED),
+        ("", "failed on host me@gpu-2:2222: exit code 7", "correct that", Ending.CRASHED),
     ],
 )
 def test_each_message_of_ssh_becomes_one_line_with_what_to_do(stderr: str, what: str, fix: str, ending: Ending) -> None:
@@ -176,7 +181,12 @@ def test_each_message_of_ssh_becomes_one_line_with_what_to_do(stderr: str, what:
     assert what in trouble.what and fix in trouble.fix and trouble.ending is ending and "\n" not in str(trouble)
 
 
+def test_a_host_that_takes_too_long_is_said_with_the_limit() -> None:
+    trouble = Host(Shell(), SshTransport("gpu-2")).trouble(-9, "", 60.0)
+    assert trouble.what == "host gpu-2 did not answer within 60 s" and trouble.ending is Ending.NO_CAPACITY
+
+
 def test_a_process_that_the_run_does_not_have_is_one_line(tmp_path: Path) -> None:
     handle = Ssh(Shell(), "lab", TWO).render(Job(tmp_path / "r", 1, tmp_path, 1.0)).handle
-    with pytest.raises(UserError, match="--process 2: there are 2; type 0 to 1"):
+    with pytest.raises(UserError, match="--process 2: attempt 1 of r has 2 processes; type a number from 0 to 1"):
         Ssh(Shell(), "lab", TWO).logs(handle, 0, 2)

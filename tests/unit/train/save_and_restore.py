@@ -1,11 +1,7 @@
-"""One of several processes that save a sharded state, restore it and save it once more: SCRIPT RUN_DIR URL ATTEMPT RESULT [wait].
-
-`wait`: before it saves, until a file RUN_DIR/go is there.
-"""
+"""One of several processes that save a sharded state, restore it and save it once more: SCRIPT RUN_DIR URL ATTEMPT RESULT."""
 
 import json
 import sys
-import time
 from pathlib import Path
 
 import jax
@@ -48,17 +44,13 @@ def own_bytes(state):
     return {name: [np.asarray(s.data).tobytes().hex() for s in x.addressable_shards] for name, x in state.items()}
 
 
-def main(run, url, attempt, result, waits):
+def main(run, url, attempt, result):
     start = AttemptStart(attempt, url, takeover=attempt > 1)
     storage = attach(run, start)
     report = {"gathered": storage.gathered, "attempt": attempt}
     try:
         with checkpoint.Checkpoints(storage, checkpoint.KEPT) as checkpoints:
             report["latest"] = checkpoints.latest()
-            if waits:
-                Path(run.path, "ready").touch()
-                while not Path(run.path, "go").exists():
-                    time.sleep(0.05)
             first = (report["latest"] or 0) + 1
             for step in (first, first + 1, first + 2):
                 checkpoints.save(step, make(step), {"step": step})
@@ -77,5 +69,5 @@ def main(run, url, attempt, result, waits):
 
 if __name__ == "__main__":
     start_processes()
-    run_dir, url, attempt, result, *more = sys.argv[1:]
-    main(RunDir(Path(run_dir)), url, int(attempt), Path(result), bool(more))
+    run_dir, url, attempt, result = sys.argv[1:]
+    main(RunDir(Path(run_dir)), url, int(attempt), Path(result))

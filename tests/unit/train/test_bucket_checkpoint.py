@@ -106,6 +106,15 @@ def test_records_of_a_step_are_in_the_storage_before_its_checkpoint_counts(bucke
         assert any(f'"step": {step}' in part["metrics.jsonl"]["text"] for part in contents if part)
 
 
+def test_a_save_is_refused_that_begins_when_another_attempt_has_the_storage(bucket, run):
+    storage = claimed(run, 2)
+    claimed(run, 3)
+    before = names(bucket, run)
+    with Checkpoints(storage, 2) as checkpoints, pytest.raises(ClaimLost):
+        checkpoints.save(6, state(6), {"step": 6})
+    assert names(bucket, run) == before
+
+
 def test_a_commit_is_refused_that_another_attempt_overtook_while_it_was_written(bucket, run):
     storage = claimed(run, 2)
     publish, late = storage.publish, []
