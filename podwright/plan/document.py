@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from podwright.errors import UserError
-from podwright.plan.findings import Finding, Verdict
+from podwright.plan.findings import Finding, Verdict, verdict_of
 from podwright.rundir import Record
 
 
@@ -181,6 +181,10 @@ class Plan(PlanRecord):
     @property
     def errors(self) -> list[Finding]:
         return [f for f in self.findings if f.level == "error"]
+
+    def with_finding(self, finding: Finding) -> Plan:
+        findings = (*self.findings, finding)
+        return self.model_copy(update={"findings": findings, "verdict": verdict_of(findings)})
 
     def document(self) -> Record:
         """JSON, with `ok` (true, false, null) beside the verdict, and `step` {} where no time is known."""

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from podwright import slices
 from podwright.accelerators import GIB, GPUS, TPUS, Accelerator
 from podwright.errors import UserError
 from podwright.plan import kinds, make
-from podwright.plan.checks.inputs import model
+from podwright.plan.checks.inputs import DIRECTORY, model
 from podwright.plan.checks.meshes import axes, mappable
 from podwright.plan.compiled import compile as aot
 from podwright.plan.document import FitEntry, FitRow, Plan
 from podwright.plan.estimates import memory, memory_grpo
 from podwright.plan.estimates.step_time_estimate import step_seconds
-from podwright.plan.findings import Finding, Verdict
+from podwright.plan.findings import Finding, InconclusiveCheck, Level, Verdict
 from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
@@ -57,14 +57,13 @@ def fitted(recipe: GrpoRecipe, destination: Destination, options: PlanOptions) -
     """
     dims = model(recipe.model, options.cwd)[1]
     if dims is None:
-        raise UserError(
-            f"the dimensions of model.source={recipe.model.source} are not known here",
-            "type model.name= one of the table",
-        )
+        static = make.static(recipe, destination, options, compiling=False)
+        what = f"no settings were searched: the dimensions of {recipe.model.source} are not known here"
+        return static.with_finding(Finding("fit", "inconclusive", what, DIRECTORY))
     found: Plan | None = None
     for where in _places(destination, recipe, dims):
         name = destination.name if destination.where else where.name
-        found = _searched(recipe, dims, Destination(name, where, destination.findings), where, options)
+        found = _searched(recipe, dims, replace(destination, name=name, where=where), where, options)
         if found.verdict is not Verdict.REFUSED:
             break
     assert found is not None
@@ -95,14 +94,33 @@ def _searched(
     recipe: GrpoRecipe, dims: Qwen3Dims, destination: Destination, where: Slice, options: PlanOptions
 ) -> Plan:
     assert options.context is not None
-    compiling = aot.has_compiler(where, options.context.jax)
+    missing: InconclusiveCheck | None = None
+    try:
+        compiling = aot.find_compiler(where, options.context) is not None
+    except InconclusiveCheck as e:
+        compiling, missing = False, e
+    found = _ranked(recipe, dims, destination, where, options, compiling=compiling)
+    return found.with_finding(missing.finding("compile")) if missing else found
+
+
+def _ranked(
+    recipe: GrpoRecipe,
+    dims: Qwen3Dims,
+    destination: Destination,
+    where: Slice,
+    options: PlanOptions,
+    *,
+    compiling: bool,
+) -> Plan:
     static = make.static(recipe, destination, options, compiling=compiling)
     if any(f.level == "error" and f.check not in _SEARCHED for f in static.findings):
         return static
     found = candidates(recipe, dims, where)
     fits = [one for one in found if one.need_bytes <= _room(where)]
     if not fits:
-        return _nothing(static, recipe, dims, where)
+        limit = where.accelerator.hbm_bytes * (1 + memory.ERROR)
+        possible = bool(where.libtpu) and not compiling and any(one.need_bytes <= limit for one in found)
+        return _nothing(static, recipe, dims, destination, where, possible=possible)
     tried: dict[str, Plan] = {}
     if compiling:
         for one in _of_each_mesh(fits)[:COMPILED]:
@@ -257,13 +275,18 @@ def _differing(chosen: Candidate, recipe: GrpoRecipe) -> Overrides:
     return kept
 
 
-def _nothing(static: Plan, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Plan:
+def _nothing(
+    static: Plan, recipe: GrpoRecipe, dims: Qwen3Dims, destination: Destination, where: Slice, *, possible: bool
+) -> Plan:
+    """`possible`: the estimate of some settings is so near to the limit that only the compiler, which is not installed, can decide."""
     larger = next(holding_slices(recipe, dims, where.accelerator), None)
     fix = f"type --on {larger.name}, the smallest that holds it" if larger else _less(recipe)
     message = f"no mesh, number of micro-batches or remat makes {recipe.name} with batch_size={recipe.batch_size} fit {where.name}"
-    refused = Finding("fit", "error", message, fix)
-    kept = [f for f in static.findings if f.check not in _SEARCHED]
-    return static.model_copy(update={"verdict": Verdict.REFUSED, "findings": (*kept, refused), "step": None})
+    level: Level = "error"
+    if possible:
+        level, message = "inconclusive", f"{message} with {memory.ERROR:.0%} to spare, so near that only a compiler can tell"
+    kept = tuple(f for f in static.findings if f.check not in _SEARCHED)
+    return static.model_copy(update={"findings": kept, "step": None}).with_finding(Finding("fit", level, message, fix))
 
 
 def _less(recipe: GrpoRecipe) -> str:

@@ -11,6 +11,8 @@ from podwright.plan.findings import Finding
 from podwright.recipe.models import MODELS, Qwen3Dims, check_name, find, from_hf_config
 from podwright.recipe.schema import GrpoData, GrpoModel
 
+DIRECTORY = "give model.source as a directory with a config.json"
+"""what to type where the dimensions of a model are not known here"""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 

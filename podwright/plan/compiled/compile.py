@@ -25,6 +25,7 @@ from podwright.accelerators import CPU
 from podwright.errors import UserError
 from podwright.plan.checks.meshes import axes, resolved
 from podwright.plan.compiled import calibrate, costs, dump, environment
+from podwright.plan.findings import InconclusiveCheck
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
 from podwright.shell import Shell
@@ -119,15 +120,11 @@ def compile_all(
 ) -> list[Compiled]:
     """The verdict on each program in `names`, one compiler at a time; what is in `shop.cache` already takes no time.
 
-    `more`: a package that the compiler's environment needs besides jax.
+    `more`: a package that the compiler's environment needs besides jax. InconclusiveCheck where a package is not installed.
     """
-    _can_compile(where, shop.jax)
-    compiler = shop.compiler(more)
-    if more and not compiler.versions[more]:
-        raise UserError(
-            f"the library {more}, which this recipe needs, is not installed here",
-            "type --jax 0.11.2, and the plan makes an environment with it",
-        )
+    compiler = find_compiler(where, shop, more)
+    if compiler is None:
+        raise UserError(f"no compiler here compiles for {where.name} without its GPUs", "leave --compile out")
     depth = "full" if full or where.libtpu is None else "quick"
     spec = {
         "recipe": recipe.model_dump(mode="json"),
@@ -298,7 +295,12 @@ def _verdict(name: str, phases: dict[str, Any], where: Slice, folder: Path, seco
         return compiled
     if cut_short:
         return Compiled(name, "unknown", seconds, error=cut_short)
-    return Compiled(name, "failed", seconds, error=_last_words(folder / "log.txt"))
+    error = _last_words(folder / "log.txt")
+    if missing := environment.missing_package(error):
+        raise InconclusiveCheck(
+            f"the compiler was not run: {missing} is not installed here", environment.install("jax")
+        )
+    return Compiled(name, "failed", seconds, error=error)
 
 
 def _memory(phases: dict[str, Any], folder: Path) -> dump.Memory | None:
@@ -334,15 +336,26 @@ def _last_words(log: Path) -> str:
     return (told or lines or ["the compiler ended without a word"])[-1][:500]
 
 
-def has_compiler(where: Slice, jax: str = "") -> bool:
-    """Whether there is a compiler for the TPUs of `where`: installed here, or to be installed with that version of jax."""
-    return where.libtpu is not None and bool(jax or environment.here().versions["libtpu"])
+def find_compiler(where: Slice, shop: CompileContext, more: str = "") -> environment.Compiler | None:
+    """What compiles for the devices of `where`; None for GPUs, for which nothing does without them.
 
-
-def _can_compile(where: Slice, jax: str) -> None:
+    InconclusiveCheck where the compiler is not installed, nor the package `more` that its environment needs besides jax.
+    """
     if where.accelerator.node:
-        raise UserError(f"no compiler here compiles for {where.name} without its GPUs", "leave --compile out")
-    if where.libtpu and not has_compiler(where, jax):
-        raise UserError(
-            "the TPU compiler is not installed here", "type: pip install -e '.[tpu-compile]' in podwright's clone"
+        return None
+    compiler = shop.compiler(more)
+    if where.libtpu and not compiler.versions.get("libtpu"):
+        raise InconclusiveCheck(
+            "the TPU compiler was not run: libtpu is not installed here", environment.install("tpu-compile")
         )
+    if more and not compiler.versions.get(more):
+        raise InconclusiveCheck(
+            f"the compiler was not run: the library {more}, which this recipe needs, is not installed here",
+            "type --jax 0.11.2, and the plan makes an environment with it",
+        )
+    return compiler
+
+
+def has_compiler(where: Slice) -> bool:
+    """Whether a compiler for the TPUs of `where` is installed here."""
+    return where.libtpu is not None and bool(environment.here().versions["libtpu"])

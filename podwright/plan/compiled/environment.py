@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from podwright.errors import UserError
+from podwright.plan.findings import InconclusiveCheck
 from podwright.shell import Shell
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -47,7 +48,10 @@ def here() -> Compiler:
 
 
 def find(jax: str, cache: Path, runner: Shell, progress: Progress, more: str = "") -> Compiler:
-    """The compiler with this version of jax, "" for what is installed, and the library `more`; UserError when none can be made."""
+    """The compiler with this version of jax, "" for what is installed, and the library `more`.
+
+    UserError for a version that does not exist, InconclusiveCheck where its environment cannot be made here.
+    """
     own = here()
     if jax in ("", own.versions["jax"]) and (not more or own.versions[more] or not jax):
         return own
@@ -78,10 +82,17 @@ def _make(jax: str, folder: Path, runner: Shell, progress: Progress, more: list[
         told = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
         said = said or (told[-1].removeprefix("ERROR: ") if told else "pip failed")
     shutil.rmtree(folder, ignore_errors=True)
-    newer = (
-        "; install a newer python3 beside this one if it is too old for it" if "No matching" in log.read_text() else ""
-    )
-    raise UserError(f"no environment with jax {jax} could be made: {said}", f"the log is {log}{newer}")
+    output = log.read_text(errors="replace")
+    newer = "; install a newer python3 beside this one if it is too old for it" if "No matching" in output else ""
+    fault = UserError if _is_unreleased(jax, output) else InconclusiveCheck
+    raise fault(f"no environment with jax {jax} could be made: {said}", f"the log is {log}{newer}")
+
+
+def _is_unreleased(jax: str, output: str) -> bool:
+    """Whether pip reached an index that has no such version. Without a network it says that there are none at all; a version that
+    needs a newer Python is listed as ignored."""
+    refused = f"No matching distribution found for jax[tpu]=={jax}" in output
+    return refused and "(from versions: none)" not in output and f" {jax} Requires-Python" not in output
 
 
 def _ran(argv: list[str], log: Path, begin: float, jax: str, runner: Shell, progress: Progress) -> bool:
@@ -120,6 +131,16 @@ def _requirements() -> list[str]:
         ):
             found.append(requirement.strip())
     return found
+
+
+def missing_package(error: str) -> str:
+    """The package that a process of the compute half did not find, by the last line that it wrote; "" for another error."""
+    named = re.search(r"No module named '(\w+)'", error)
+    return named[1] if named else ""
+
+
+def install(extra: str) -> str:
+    return f"type pip install -e '.[{extra}]' in podwright's clone"
 
 
 def _version(package: str) -> str:

@@ -12,13 +12,15 @@ from podwright.accelerators import GIB
 from podwright.errors import UserError
 from podwright.plan.checks.multimodal import dimensions
 from podwright.plan.compiled.compile import CompileContext, limit_bytes
+from podwright.plan.compiled.environment import install, missing_package
 from podwright.plan.document import ProgramEntry
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.plan.kinds import CompiledPrograms
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import Record
 from podwright.slices import Slice
 
+LIMIT_S = 1800.0
 SAFE = 0.95  # of a device's memory; the rest goes in pieces that fit nothing
 
 
@@ -53,11 +55,17 @@ def _asked(recipe: MultimodalRecipe, where: Slice, limit: float | None, shop: Co
         "devices": where.num_devices,
         "limit_bytes": limit,
     }
-    _, out = shop.runner.output([sys.executable, "-m", "podwright.train", "memory", json.dumps(spec)])
+    _, out, errors = shop.runner.ask(
+        [sys.executable, "-m", "podwright.train", "memory", json.dumps(spec)], seconds=LIMIT_S
+    )
     try:
         found: Record = json.loads(out)
     except ValueError:
-        raise UserError("the memory of an update could not be counted, see above", "leave --compile out") from None
+        reason = (errors.strip().splitlines() or ["the process ended without output"])[-1]
+        if missing := missing_package(reason):
+            what = f"the memory of an update was not counted: {missing} is not installed here"
+            raise InconclusiveCheck(what, install("torch")) from None
+        raise InconclusiveCheck(f"the memory of an update was not counted: {reason}", "leave --compile out") from None
     if "error" in found:
         raise UserError(found["error"], found["fix"])
     return found

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from podwright.accelerators import GIB
-from podwright.errors import UserError
+from podwright.plan.checks.inputs import DIRECTORY
 from podwright.plan.compiled import compile as aot
 from podwright.plan.compiled.compile import Compiled
 from podwright.plan.document import ProgramEntry, StepEntry
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
 from podwright.recipe.dimensions import Dims
@@ -23,8 +23,8 @@ R = TypeVar("R", bound=JaxRecipe)
 _SHOWN = 3  # allocations named in one line
 
 
-def unknown_dimensions(model: str) -> UserError:
-    return UserError(f"the dimensions of {model} are not known here", "type model.name= one that `recipes` lists")
+def unknown_dimensions(model: str) -> InconclusiveCheck:
+    return InconclusiveCheck(f"the compiler was not run: the dimensions of {model} are not known here", DIRECTORY)
 
 
 def compile_programs(part: PlanPart[R], recipe: R, dims: Dims, where: Slice, options: PlanOptions) -> list[Compiled]:
