@@ -77,7 +77,7 @@ def plan(made: Plan) -> None:
     if made.memory and not made.programs:
         estimates(made.memory)
     if made.fit:
-        _fit(made.fit)
+        _fit(made.fit, made.target)
     print(f"{made.recipe} on {made.target}: {VERDICTS[made.verdict]}")
 
 
@@ -126,7 +126,7 @@ def _step_time(step: StepEntry) -> None:
         print(f"  {note}")
 
 
-def _fit(fit: FitEntry) -> None:
+def _fit(fit: FitEntry, target: str) -> None:
     print(f"fit: {fit.fitting} of {fit.searched} settings fit {fit.on}; the fastest, and the fastest with less memory:")
     for r in fit.settings:
         how = "compiled" if r.compiled else "estimated"
@@ -134,7 +134,7 @@ def _fit(fit: FitEntry) -> None:
         seconds = "" if r.step_s is None else _short(r.step_s)
         mark = "*" if r.chosen else " "
         print(f"{mark} {seconds:>6} s  {r.need_gib:6.1f} GiB  {how:<9}  {r.typed}{verdict}")
-    print(f"type: {fit.typed or 'nothing more'} --on {fit.on}")
+    print(f"type: {fit.typed or 'nothing more'} --on {target}")
 
 
 def _short(x: float) -> str:
@@ -166,6 +166,8 @@ def problems(made: Plan) -> None:
     for f in made.findings:
         if f.level != "info":
             print(_finding(f), file=sys.stderr)
+    if made.fit:
+        print(f"info: --fit chose {made.fit.typed or 'the settings of the recipe'}", file=sys.stderr)
 
 
 def preview(made: Plan, shown: Row) -> None:

@@ -24,6 +24,7 @@ from podwright.plan.findings import Finding, InconclusiveCheck, Level, Verdict
 from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
+from podwright.shell import targets_file
 from podwright.slices import Slice
 
 Overrides = dict[str, int | str]
@@ -74,10 +75,15 @@ def _places(destination: Destination, recipe: GrpoRecipe, dims: Qwen3Dims) -> It
     where = destination.where
     row = None if where else next((row for row in (*TPUS, *GPUS) if row.name == destination.name), None)
     if row is None:
+        if where is None and destination.gpus_per_node:
+            raise UserError(
+                f"--on {destination.name} does not say which GPUs it has, so that --fit knows no limit of memory",
+                f"add a line such as accelerator: H100-80GB to {destination.name} in {targets_file()}",
+            )
         if where is None or not where.accelerator.hbm_bytes:
             raise UserError(
                 f"--on {destination.name} has no limit of memory that --fit could keep",
-                "type a slice such as --on v6e-16, or --on v6e",
+                "leave --fit out, or type podwright plan with a slice such as --on v6e-16",
             )
         yield where
         return
@@ -280,11 +286,19 @@ def _nothing(
 ) -> Plan:
     """`possible`: the estimate of some settings is so near to the limit that only the compiler, which is not installed, can decide."""
     larger = next(holding_slices(recipe, dims, where.accelerator), None)
-    fix = f"type --on {larger.name}, the smallest that holds it" if larger else _less(recipe)
+    if larger is None:
+        fix = _less(recipe)
+    elif destination.gpus_per_node:
+        fix = f"use {larger.num_devices} such GPUs, the fewest that hold it, or {_less(recipe)}"
+    else:
+        fix = f"type --on {larger.name}, the smallest that holds it"
     message = f"no mesh, number of micro-batches or remat makes {recipe.name} with batch_size={recipe.batch_size} fit {where.name}"
     level: Level = "error"
     if possible:
-        level, message = "inconclusive", f"{message} with {memory.ERROR:.0%} to spare, so near that only a compiler can tell"
+        level, message = (
+            "inconclusive",
+            f"{message} with {memory.ERROR:.0%} to spare, so near that only a compiler can tell",
+        )
     kept = tuple(f for f in static.findings if f.check not in _SEARCHED)
     return static.model_copy(update={"findings": kept, "step": None}).with_finding(Finding("fit", level, message, fix))
 
