@@ -91,13 +91,13 @@ def diagnose(
 
 @app.command()
 def stop(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
-    """Let a run save and stop; it can be resumed."""
+    """Checkpoint and stop a run; it can be resumed."""
     run_verbs.drive(_find(runs, name), "stop", as_json)
 
 
 @app.command()
 def resume(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
-    """Go on with a run: follow its living trainer, or start the next attempt from the last checkpoint."""
+    """Resume a run from its last checkpoint, or reattach if it is still training."""
     run_verbs.drive(_find(runs, name), "resume", as_json)
 
 
@@ -116,7 +116,7 @@ def report(
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Write what a run measured as Markdown, HTML and JSON; with --compare, set runs side by side."""
+    """Write the results of a run as Markdown, HTML and JSON; with --compare, compare runs."""
     if compare:
         from podwright.report.comparison import side_by_side
 

@@ -12,9 +12,7 @@ from podwright.cli.options import Json, Overrides, RecipeName
 from podwright.errors import UserError
 
 shipped = typer.Typer(help="List recipes, or show one with the meaning of its values.", rich_markup_mode=None)
-imports = typer.Typer(
-    help="Take over settings that were made for another program.", no_args_is_help=True, rich_markup_mode=None
-)
+imports = typer.Typer(help="Import configuration from another framework.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @shipped.callback(invoke_without_command=True)

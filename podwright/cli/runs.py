@@ -96,7 +96,7 @@ def run(
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Plan, start, follow and report a run. Ctrl-C saves and stops it; `podwright resume` goes on."""
+    """Plan, start, follow and report a run. Ctrl-C checkpoints and stops it; `podwright resume` resumes it."""
     from podwright import targets
     from podwright.cli import destination
     from podwright.plan.make import make

@@ -191,7 +191,7 @@ def targets(rows: Sequence[Row]) -> None:
 def checked(target: str, findings: Sequence[Finding], ok: bool) -> None:
     for f in findings:
         print(_finding(f))
-    print(f"{target}: {'nothing stands in the way' if ok else 'will not run it'}")
+    print(f"{target}: {'OK: no problems found' if ok else 'refused: it will not run'}")
 
 
 def runs(rows: Sequence[Row]) -> None:

@@ -53,7 +53,7 @@ class ContrastiveOptimizer(Section):
 
 
 class ContrastiveTraining(Section):
-    num_epochs: PositiveInt = Field(1, description="passes over the training lines, where max_steps does not say")
+    num_epochs: PositiveInt = Field(1, description="epochs, where max_steps does not say")
     max_steps: Count = Field(0, description="optimizer steps; 0: as num_epochs says")
 
 
@@ -73,7 +73,7 @@ class ContrastiveRecipe(Section):
     aligner: Heads = Heads()
     data: Pairs
     per_device_batch_size: PositiveInt = Field(
-        description="lines that a device holds; each is told from those of all devices, so that no batch is put together from parts"
+        description="lines that a device holds; each is scored against those of all devices, so there is no gradient accumulation"
     )
     optimizer: ContrastiveOptimizer = ContrastiveOptimizer()
     training: ContrastiveTraining = ContrastiveTraining()

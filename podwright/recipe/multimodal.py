@@ -91,7 +91,7 @@ class MultimodalOptimizer(Section):
 
 
 class MultimodalTraining(Section):
-    num_epochs: PositiveInt = Field(1, description="passes over the training lines, where max_steps does not say")
+    num_epochs: PositiveInt = Field(1, description="epochs, where max_steps does not say")
     max_steps: Count = Field(0, description="optimizer steps; 0: as num_epochs says")
     gradient_accumulation_steps: PositiveInt = Field(
         1, description="batches of per_device_batch_size that a step adds up"

@@ -1,4 +1,4 @@
-"""Figures in words: how numbers are rounded, the sentences that are true of any run, and what a GRPO run came to."""
+"""Figures in words: how numbers are rounded, the sentences that are true of any run, and the results of a GRPO run."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def visible(text: Any) -> str:
 
 
 def headline(result: Result) -> str:
-    """What a GRPO run came to, in a sentence or two."""
+    """The results of a GRPO run, in a sentence or two."""
     if result["accuracy_after"] is not None:
         return _after(result)
     far = how_far(result, "GRPO step")

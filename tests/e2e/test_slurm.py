@@ -281,7 +281,7 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
     assert code == 0 and "#SBATCH --nodes=2" in out and "srun --nodes=2 --ntasks=2" in out and "podwright.train" in out
     assert not (farm.folder / "runs").exists()
     code, out, _ = farm.call("target", "check", "lab")
-    assert code == 0 and "lab: nothing stands in the way" in out and "Job" in out
+    assert code == 0 and "lab: OK: no problems found" in out and "Job" in out
 
 
 def test_a_doctor_looks_at_every_node(farm: Farm) -> None:
@@ -303,7 +303,9 @@ def test_a_doctor_looks_at_every_node(farm: Farm) -> None:
     )
     farm.target("many", nodes=5)
     code, out, _ = farm.call("doctor", "--on", "many")
-    assert code == 1 and "error: nodes=5: partition gpu has 2 node(s)" in out and "many: will not run it" in out
+    assert (
+        code == 1 and "error: nodes=5: partition gpu has 2 node(s)" in out and "many: refused: it will not run" in out
+    )
 
 
 def test_what_the_cluster_refuses_or_never_starts_is_said_after(farm: Farm) -> None:

@@ -151,10 +151,10 @@ def _batch(recipe: ContrastiveRecipe, lines: int, where: Slice | None) -> list[F
     devices = where.num_devices if where else 1
     size = recipe.per_device_batch_size * devices
     if size < 2:
-        said = f"per_device_batch_size={recipe.per_device_batch_size} on {devices} device: a line alone has nothing to be told from"
+        said = f"per_device_batch_size={recipe.per_device_batch_size} on {devices} device: contrastive loss needs at least 2 samples per step"
         return [multimodal.error("batch", said, "type per_device_batch_size=32")]
     if lines < size:
-        said = f"a step takes {size} lines and there are {lines} to train on; one that is there twice cannot be told from itself"
+        said = f"a step takes {size} lines and there are {lines} to train on; a sample cannot be its own negative"
         return [multimodal.error("batch", said, f"type per_device_batch_size={max(1, lines // devices)}")]
     steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
     return [Finding("batch", "info", f"{steps:,} steps; each tells {size} lines apart, on all devices together")]

@@ -1,4 +1,4 @@
-"""What stands against a target as its machines are now: findings from the facts that each of them told (train/facts.py). Pure."""
+"""Problems of a target as its machines are now: findings from the facts that each of them told (train/facts.py). Pure."""
 
 from __future__ import annotations
 

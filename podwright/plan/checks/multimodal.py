@@ -236,7 +236,7 @@ def _batch(recipe: MultimodalRecipe, lines: int, where: Slice | None) -> list[Fi
     devices = where.num_devices if where else 1
     size = recipe.per_device_batch_size * devices * recipe.training.gradient_accumulation_steps
     if lines < size:
-        said = f"a step takes {size} lines and there are {lines} to train on: each is seen more than once a step"
+        said = f"a step takes {size} lines and there are {lines} to train on, so that some are in it more than once"
         return [Finding("batch", "warning", said, "type a smaller per_device_batch_size")]
     steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
     factor = devices if recipe.optimizer.scale_with_devices else 1

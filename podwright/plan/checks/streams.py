@@ -54,7 +54,7 @@ def check(
     multiple_of: int = 1,
     cwd: Path = Path(),
 ) -> list[Finding]:
-    """What stands against the data of a pretraining recipe, or how much it is. `num_held` rows are held out of it.
+    """Problems of the data of a pretraining recipe, or how much it is. `num_held` rows are held out of it.
 
     `vocab_size` is the model's, where it is known; `num_epochs` 0: the data is repeated without end.
     Documents that begin at multiples of `multiple_of` tokens are reckoned to take half of one more each.
@@ -154,8 +154,8 @@ def _lasting(
     counted = f" ({stock.said})" if stock.said else ""
     steps, seen = rows // batch_size, max_steps * batch_size / rows
     message = (
-        f"{source} holds {about}{documents}{counted}: one pass lasts {steps:,} steps of {batch_size * sequence_length:,} tokens, "
-        f"{max_steps:,} steps see each token {seen:.2g} times"
+        f"{source} holds {about}{documents}{counted}: one epoch is {steps:,} steps of {batch_size * sequence_length:,} tokens, "
+        f"{max_steps:,} steps are {seen:.2g} epochs"
     )
     if stock.looked_at is not None:
         message += (
@@ -164,8 +164,8 @@ def _lasting(
     findings = [Finding("data", "info", message)]
     lasts = num_epochs * rows // batch_size
     if num_epochs and lasts < max_steps:
-        passes = "one pass" if num_epochs == 1 else f"{num_epochs} passes"
-        wrong = f"{source} is used up after {'about ' if stock.said else ''}{lasts:,} of {max_steps:,} steps, {passes} over it"
+        epochs = f"{num_epochs} epoch{'s' * (num_epochs > 1)}"
+        wrong = f"{source} is used up after {'about ' if stock.said else ''}{lasts:,} of {max_steps:,} steps, {epochs}"
         need = -(-max_steps * batch_size // rows)
         findings.append(
             Finding(

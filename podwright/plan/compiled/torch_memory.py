@@ -1,4 +1,4 @@
-"""What the memory of multimodal training means: the compute half counts it on an update without contents."""
+"""What the memory of multimodal training means: the compute half counts it on an update of meta tensors."""
 
 from __future__ import annotations
 

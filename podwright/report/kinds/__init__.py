@@ -33,7 +33,7 @@ class ReportPart(Protocol):
         """Where the seconds of the steps went."""
 
     def say(self, result: Result, /) -> str:
-        """What the run came to, in a sentence or two."""
+        """The results of the run, in a sentence or two."""
 
     def also(self, result: Result, /) -> str:
         """What a reader should know besides; often ""."""

@@ -61,7 +61,7 @@ inside = timing.inside
 
 
 def say(result: Result) -> str:
-    """What the run came to, in a sentence or two."""
+    """The results of the run, in a sentence or two."""
     after, chance = result["recall_at_1_after"], result["chance_at_1"]
     if after is None:
         trained = result["loss"]["last"]

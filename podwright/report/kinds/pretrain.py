@@ -93,7 +93,7 @@ def vocab_size(recipe: dict[str, Any]) -> int | None:
 
 
 def say(result: Result) -> str:
-    """What the run came to, in a sentence or two."""
+    """The results of the run, in a sentence or two."""
     far = how_far(result, STEP)
     if not result["steps"]:
         return f"{far} No training step was completed."

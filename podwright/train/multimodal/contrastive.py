@@ -1,4 +1,4 @@
-"""Phase 1: the aligner's heads learn which text, picture and sound belong together. A step's lines are told from those of all processes."""
+"""Phase 1: the aligner's heads learn which text, picture and sound belong together. Each rank scores its lines against those of all ranks."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class ContrastiveRun:
 
 
 def parts(count: int, size: int) -> list[slice]:
-    """Of `count` lines, `size` (2 or more) at a time; one alone has nothing to be told from, so it goes with those before."""
+    """Of `count` lines, `size` (2 or more) at a time; a loss needs two, so one that is left goes with those before."""
     starts = [n for n in range(0, count, size) if n == 0 or count - n > 1]
     return [slice(a, b) for a, b in zip(starts, [*starts[1:], count], strict=True)]
 
@@ -204,11 +204,13 @@ def train(
 def _sizes(batch_size: int, lines: int, world: World) -> None:
     if batch_size < 2:
         raise UserError(
-            "per_device_batch_size=1 on one device: a line alone has nothing to be told from",
+            "per_device_batch_size=1 on one device: contrastive loss needs at least 2 samples per step",
             "type per_device_batch_size=32",
         )
     if lines < batch_size:
-        said = f"a step takes {batch_size} lines, there are {lines} to train on, and one that is there twice cannot be told from itself"
+        said = (
+            f"a step takes {batch_size} lines, there are {lines} to train on, and a sample cannot be its own negative"
+        )
         raise UserError(said, f"type per_device_batch_size={max(1, lines // world.size)}")
 
 

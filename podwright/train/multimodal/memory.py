@@ -1,4 +1,4 @@
-"""What an update needs on one device, without one: the real update on tensors without contents, every storage counted while it lives.
+"""What an update needs on one device, without one: the real update on meta tensors, every storage counted while it lives.
 
 The largest lines of the recipe decide. PyTorch's own tracker gives the same sum, but cannot follow frozen weights and takes a minute.
 """
@@ -50,7 +50,7 @@ def needs(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 class Shadow:
-    """A recipe's model and optimizer without contents."""
+    """A recipe's model and optimizer as meta tensors."""
 
     def __init__(self, recipe: MultimodalRecipe, dims: LlmDims, devices: int):
         with torch.device("meta"):

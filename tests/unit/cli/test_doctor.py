@@ -30,12 +30,12 @@ def test_this_machine(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, out, _ = call(tmp_path, "almodel-tiny", "data.source=./none", "--runs", "file/runs")
     assert code == 1 and f"does not see {tmp_path}/none; put it on" in out and "file/runs cannot be written" in out
-    assert out.endswith("local: will not run it\n")
+    assert out.endswith("local: refused: it will not run\n")
 
 
 def test_the_files_of_a_recipe_are_looked_for_from_where_its_user_stands(tmp_path: Path) -> None:
     code, out, err = call(tmp_path, "phase2-qwen2.5-0.5b-cluster")
-    assert code == 1 and out.endswith("local: will not run it\n"), err
+    assert code == 1 and out.endswith("local: refused: it will not run\n"), err
     for name in ("data/phase2", "checkpoints/alignment/aligner.pt", "models/Cnn14_16k_mAP=0.438.pth"):
         assert f"does not see {tmp_path}/{name}; " in out
 

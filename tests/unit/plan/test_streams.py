@@ -41,11 +41,11 @@ def test_shards_are_counted_exactly_and_last_as_long_as_the_trainer_finds(made: 
     rows, held = tokens.split(documents.load(str(made)), 32, 8, 0)
     number = documents.load(str(made)).tokens
     assert (
-        f"{made} holds {number:,} tokens in 100 documents: one pass lasts {len(rows) // 4} steps of 128 tokens"
+        f"{made} holds {number:,} tokens in 100 documents: one epoch is {len(rows) // 4} steps of 128 tokens"
         in one.message
     )
     lasts = tokens.batches(rows, 4, max_epochs=1).num_steps
-    assert two.level == "warning" and f"is used up after {lasts} of 100 steps, one pass over it" in two.message
+    assert two.level == "warning" and f"is used up after {lasts} of 100 steps, 1 epoch" in two.message
     assert two.fix == f"type training.max_steps={lasts} or data.num_epochs={-(-400 // len(rows))}, or give more data"
     assert held is not None and len(check(made, num_held=8, max_steps=100, num_epochs=0)) == 1
     assert len(check(made, max_steps=lasts)) == 1

@@ -61,7 +61,7 @@ class Aligner(nn.Module):
 def info_nce(
     units: Mapping[str, Tensor], scales: Mapping[str, Tensor], present: Mapping[str, Tensor], own: Tensor | None = None
 ) -> Tensor:
-    """The symmetric InfoNCE loss: a line's vector of one modality is to be told from its vectors of another among those of all lines.
+    """The symmetric InfoNCE loss: a line's vector of one modality is scored against the vectors of another of all lines.
 
     `units` [B, D] of length 1 and `present` [B] of each modality. The mean over the pairs of modalities that two lines or more have, and
     over these lines, of both directions; similarities are multiplied by the mean of the two scales. `own` [B]: the lines whose share is
@@ -73,7 +73,7 @@ def info_nce(
         for other in names[i + 1 :]:
             both = present[one] & present[other]
             count = int(both.sum())
-            if count < 2:  # one line alone has nothing to be told from
+            if count < 2:  # contrastive loss needs two
                 continue
             mine = both if own is None else both & own
             right = (both.cumsum(0) - 1)[mine]
