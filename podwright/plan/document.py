@@ -189,9 +189,9 @@ class Plan(PlanRecord):
     def document(self) -> Record:
         """JSON, with `ok` (true, false, null) beside the verdict, and `step` {} where no time is known."""
         listed = self.model_dump(mode="json", exclude_unset=True)
-        found = {name: listed.get(name) for name in ("recipe", "target", "slice", "verdict")} | {"ok": self.ok}
-        found |= {name: listed.get(name, []) for name in ("findings", "memory", "programs")}
-        return found | {"step": listed.get("step") or {}} | ({"fit": listed["fit"]} if self.fit else {})
+        record = {name: listed.get(name) for name in ("recipe", "target", "slice", "verdict")} | {"ok": self.ok}
+        record |= {name: listed.get(name, []) for name in ("findings", "memory", "programs")}
+        return record | {"step": listed.get("step") or {}} | ({"fit": listed["fit"]} if self.fit else {})
 
     def refuse(self) -> None:
         """Raise the first error as a UserError, if there is one."""
@@ -203,9 +203,9 @@ class Plan(PlanRecord):
     def read(cls, path: Path) -> Plan:
         """plan.json of a run; UserError where it is damaged or of another version."""
         try:
-            found = json.loads(path.read_text())
-            found.pop("ok", None)
-            return cls.model_validate(found)
+            record = json.loads(path.read_text())
+            record.pop("ok", None)
+            return cls.model_validate(record)
         except ValidationError as e:
             key = ".".join(map(str, e.errors()[0]["loc"]))
             what = f"{path} was written by another version of Podwright: {key or 'it'} is not as expected"

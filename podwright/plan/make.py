@@ -70,17 +70,17 @@ def compiled(plan: Plan, recipe: Recipe, destination: Destination, options: Plan
         raise UserError(what, "type --on cpu-1, or a slice such as --on v6e-16")
     part = kinds.of(recipe)
     try:
-        found = part.compiled(recipe, destination.where, options)
+        added = part.compiled(recipe, destination.where, options)
     except InconclusiveCheck as e:
         if part.estimates_memory:
             plan = static(recipe, destination, options, compiling=False)
         return plan.with_finding(e.finding("compile"))
-    findings = (*plan.findings, *found.findings)
+    findings = (*plan.findings, *added.findings)
     changes = {
         "verdict": verdict_of(findings),
         "findings": findings,
-        "programs": found.programs,
-        "step": found.step,
+        "programs": added.programs,
+        "step": added.step,
     }
     return plan.model_copy(update=changes)
 

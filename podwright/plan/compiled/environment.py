@@ -65,27 +65,27 @@ def find(jax: str, cache: Path, runner: Shell, progress: Progress, more: str = "
 
 
 def _make(jax: str, folder: Path, runner: Shell, progress: Progress, more: list[str]) -> None:
-    log, said = folder.with_name(f"{folder.name}.log"), ""
+    log, reason = folder.with_name(f"{folder.name}.log"), ""
     log.unlink(missing_ok=True)
     for python in _interpreters():
         shutil.rmtree(folder, ignore_errors=True)
         begin = time.monotonic()
         wanted = [f"jax[tpu]=={jax}", *_requirements(), *more]
-        made = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted]
-        if all(_ran(argv, log, begin, jax, runner, progress) for argv in ([python, "-m", "venv", str(folder)], made)):
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted]
+        if all(_ran(argv, log, begin, jax, runner, progress) for argv in ([python, "-m", "venv", str(folder)], pip)):
             (folder / "source").mkdir()
             (folder / "source" / "podwright").symlink_to(PACKAGE)
             code, versions = runner.output([str(folder / "bin" / "python"), "-c", _SAY_VERSIONS])
             assert code == 0, "pip installs what it says it has installed"
             (folder / "made.json").write_text(versions)  # last: an environment without it is made anew
             return
-        told = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
-        said = said or (told[-1].removeprefix("ERROR: ") if told else "pip failed")
+        errors = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
+        reason = reason or (errors[-1].removeprefix("ERROR: ") if errors else "pip failed")
     shutil.rmtree(folder, ignore_errors=True)
     output = log.read_text(errors="replace")
     newer = "; install a newer python3 beside this one if it is too old for it" if "No matching" in output else ""
     fault = UserError if _is_unreleased(jax, output) else InconclusiveCheck
-    raise fault(f"no environment with jax {jax} could be made: {said}", f"the log is {log}{newer}")
+    raise fault(f"no environment with jax {jax} could be made: {reason}", f"the log is {log}{newer}")
 
 
 def _is_unreleased(jax: str, output: str) -> bool:
@@ -113,14 +113,14 @@ def _interpreters() -> Iterator[str]:
     for minor in range(sys.version_info.minor + 1, sys.version_info.minor + 5):
         name = f"python3.{minor}"
         kept = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/{name}"))
-        found = str(kept[-1]) if kept else shutil.which(name)
-        if found:
-            yield found
+        path = str(kept[-1]) if kept else shutil.which(name)
+        if path:
+            yield path
 
 
 def _requirements() -> list[str]:
     """What this package's compute half needs besides jax, out of its own metadata."""
-    found = []
+    requirements = []
     for line in importlib.metadata.requires("podwright") or []:
         requirement, _, marker = line.partition(";")
         name = re.split(r"[^A-Za-z0-9_-]", requirement.strip())[0]
@@ -129,8 +129,8 @@ def _requirements() -> list[str]:
             "extra == 'jax'",
             'extra == "jax"',
         ):
-            found.append(requirement.strip())
-    return found
+            requirements.append(requirement.strip())
+    return requirements
 
 
 def missing_package(error: str) -> str:

@@ -57,7 +57,7 @@ def test_text_is_estimated_from_its_first_lines(made: Path, monkeypatch: pytest.
     assert streams.take(str(path), "bytes") == streams.Stock(exact, 100, "", 259)
     monkeypatch.setattr(streams, "_SAMPLE", 500)
     found = streams.take(str(path), "bytes")
-    assert found.tokens == pytest.approx(exact, rel=0.1) and found.said == "estimated from its first 0.0 MB"
+    assert found.tokens == pytest.approx(exact, rel=0.1) and found.how_counted == "estimated from its first 0.0 MB"
     assert check(path, "bytes")[0].message.startswith(f"{path} holds about {found.tokens:,} tokens")
 
 
@@ -69,7 +69,7 @@ def test_other_vocabularies_are_estimated_and_held_against_the_model(tmp_path: P
     found = streams.take(str(tmp_path / "a.txt"), str(tmp_path / "t"))
     assert (
         found.tokens == len(text) / 4 + 1
-        and "taking 4 bytes for a token; podwright data count counts them" in found.said
+        and "taking 4 bytes for a token; podwright data count counts them" in found.how_counted
     )
     assert found.vocab_size == made.vocab_size
     asked = {"source": tmp_path / "a.txt", "tokenizer": str(tmp_path / "t")}
