@@ -28,8 +28,8 @@ def suspicions(steps: list[Record], tests: list[Record], epochs: float | None) -
     losses = [(s["step"], loss) for s in steps if (loss := number(s.get("loss"))) is not None]
     if not losses:
         return []
-    said = _fast(losses) or _apart(steps, tests, epochs) or _by_heart(losses, tests, epochs)
-    return [said] if said else []
+    sentence = _fast(losses) or _apart(steps, tests, epochs) or _by_heart(losses, tests, epochs)
+    return [sentence] if sentence else []
 
 
 def _fast(losses: list[tuple[int, float]]) -> str:
@@ -70,7 +70,7 @@ def _apart(steps: list[Record], tests: list[Record], epochs: float | None) -> st
             f"The training loss ({trained:.2f} nats) is far below the held-out loss ({held_out:.2f}){passes}: "
             "the model repeats its data more than it has learned from it."
         )
-    best_step, best = min(later, key=lambda one: one[1])
+    best_step, best = min(later, key=lambda point: point[1])
     then = _around(steps, best_step)
     if then is not None and held_out - best > RISE and then - trained > RISE:
         return (

@@ -29,7 +29,7 @@ class ReportPart(Protocol):
 
     def speed(self, records: Records, /) -> Result: ...
 
-    def inside(self, records: Records, /) -> dict[str, float]:
+    def breakdown(self, records: Records, /) -> dict[str, float]:
         """Where the seconds of the steps went."""
 
     def say(self, result: Result, /) -> str:

@@ -57,7 +57,7 @@ def speed(records: Records) -> Result:
     return timing.steady_state(records, STEADY)
 
 
-inside = timing.inside
+breakdown = timing.breakdown
 
 
 def say(result: Result) -> str:
@@ -84,10 +84,10 @@ def _directions(before: Record, after: Record) -> list[dict[str, Any]]:
     """A row for each direction: of how many answers, what is found before and after, and what chance would find."""
 
     def rows(test: Record) -> dict[tuple[Any, Any], Record]:
-        found = test.get("directions")
+        directions = test.get("directions")
         return (
-            {(r.get("query"), r.get("target")): r for r in found if isinstance(r, dict)}
-            if isinstance(found, list)
+            {(r.get("query"), r.get("target")): r for r in directions if isinstance(r, dict)}
+            if isinstance(directions, list)
             else {}
         )
 
@@ -115,7 +115,7 @@ def retrieval(records: Records, result: Result) -> Plot | None:
     fig, (ax,) = style.figure("the nearest is right", x="step")
     seen: dict[frozenset[str], str] = {}
     for query, target in dict.fromkeys((d["query"], d["target"]) for t in tests for d in t["directions"]):
-        found = [
+        points = [
             (t["step"] or 0, d["recall_at_1"])
             for t in tests
             for d in t["directions"]
@@ -126,7 +126,7 @@ def retrieval(records: Records, result: Result) -> Plot | None:
         dashes = "--" if back else "-"
         label = f"{query} to {target}"
         ax.plot(
-            *zip(*found, strict=True),
+            *zip(*points, strict=True),
             color=style.color(color),
             linestyle=dashes,
             marker="o",

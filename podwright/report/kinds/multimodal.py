@@ -71,7 +71,7 @@ def speed(records: Records) -> Result:
     return timing.steady_state(records, STEADY)
 
 
-inside = timing.inside
+breakdown = timing.breakdown
 
 
 def say(result: Result) -> str:
@@ -131,10 +131,10 @@ def accuracy(records: Records, result: Result) -> Plot | None:
         ("without_image", "without picture", "orange"),
         ("without_audio", "without sound", "teal"),
     ):
-        found = [(t["step"] or 0, v) for t in tests if (v := number((t[name] or {}).get("accuracy"))) is not None]
-        if found:
+        points = [(t["step"] or 0, v) for t in tests if (v := number((t[name] or {}).get("accuracy"))) is not None]
+        if points:
             ax.plot(
-                *zip(*found, strict=True),
+                *zip(*points, strict=True),
                 color=style.color(color),
                 marker="o",
                 markersize=3,

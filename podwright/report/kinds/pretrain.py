@@ -80,7 +80,7 @@ def speed(records: Records) -> Result:
     return timing.steady_state(records, STEADY)
 
 
-inside = timing.inside
+breakdown = timing.breakdown
 
 
 def vocab_size(recipe: dict[str, Any]) -> int | None:
@@ -127,7 +127,7 @@ def _tested(tests: list[Record], when: str) -> float | None:
 
 
 def _unigram_entropy(tests: list[Record]) -> float | None:
-    return next((found for t in tests if (found := number(t.get("unigram_entropy"))) is not None), None)
+    return next((entropy for t in tests if (entropy := number(t.get("unigram_entropy"))) is not None), None)
 
 
 def _perplexity(loss: float | None) -> float | None:
