@@ -122,8 +122,8 @@ def report(
 
         if readme:
             raise UserError("--readme takes the results of one run", "leave --compare or --readme out")
-        found = side_by_side.write([_find(runs, name) for name in names], out)
-        show.document(found) if as_json else show.text(side_by_side.text(found))
+        comparison = side_by_side.write([_find(runs, name) for name in names], out)
+        show.document(comparison) if as_json else show.text(side_by_side.text(comparison))
         return
     from podwright.report import page
 

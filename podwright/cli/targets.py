@@ -72,8 +72,8 @@ def check(name: Name, as_json: Json = False) -> None:
     from podwright.targets import entries
 
     entries.require(name)
-    found = destination.remarks(targets.resolve(name))
-    ok = not any(f.level == "error" for f in found)
-    document = {"target": name, "ok": ok, "findings": [asdict(f) for f in found]}
-    show.document(document) if as_json else show.checked(name, found, ok)
+    remarks = destination.remarks(targets.resolve(name))
+    ok = not any(f.level == "error" for f in remarks)
+    document = {"target": name, "ok": ok, "findings": [asdict(f) for f in remarks]}
+    show.document(document) if as_json else show.checked(name, remarks, ok)
     raise typer.Exit(of_check(ok))

@@ -83,7 +83,7 @@ class ContrastiveRecipe(Section):
     seed: int = Field(0, ge=0, description="seed of weights and data order")
 
     @model_validator(mode="after")
-    def _whole(self) -> ContrastiveRecipe:
+    def _fits_together(self) -> ContrastiveRecipe:
         if self.data.source == "drawn" and not (self.data.num_train and self.data.num_test):
             raise ValueError("data.source=drawn needs data.num_train and data.num_test: how many lines to make")
         return self

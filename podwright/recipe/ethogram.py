@@ -50,35 +50,35 @@ def risks(answers: dict[str, Any]) -> tuple[int, ...]:
 
 def flattened(answer: dict[str, Any]) -> dict[str, Any]:
     """Dotted fields of a valid answer, in the order in which it is written."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for field in (*FIELDS, *TEXTS):
         here: Any = answer
         for name in field.split("."):
             here = here[name]
-        found[field] = here
-    return found
+        flat[field] = here
+    return flat
 
 
 def nested(values: dict[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for field, value in values.items():
         *path, last = field.split(".")
-        here = made
+        here = tree
         for name in path:
             here = here.setdefault(name, {})
         here[last] = value
-    return made
+    return tree
 
 
 def pieces(values: dict[str, Any]) -> list[tuple[str, str]]:
     """An answer as compact JSON in pieces: (field, text), with "" for the field of what is the same in every answer."""
     slots = {field: f"<{n}>" for n, field in enumerate((*FIELDS, *TEXTS))}
     rest = json.dumps(nested(dict(slots)), separators=(",", ":")).replace(f'"{slots[RISK]}"', slots[RISK])
-    found = []
+    parts = []
     for field, slot in slots.items():
         before, _, rest = rest.partition(slot)
-        found += [("", before), (field, written(values[field]))]
-    return [*found, ("", rest)]
+        parts += [("", before), (field, written(values[field]))]
+    return [*parts, ("", rest)]
 
 
 def written(value: Any) -> str:
@@ -146,8 +146,8 @@ def _wrong(field: str, value: Any) -> str:
     if field in TEXTS:
         return "" if isinstance(value, str) and value.strip() and _encodable(value) else f"{shown(value)} is not a text"
     if field == RISK:
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        return "" if whole and value in RISKS else f"{shown(value)} is not a whole number from 1 to 5"
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        return "" if is_integer and value in RISKS else f"{shown(value)} is not a whole number from 1 to 5"
     known = CHOICES[field]
     return "" if isinstance(value, str) and value in known else f"{shown(value)} is none of {', '.join(known)}"
 

@@ -136,7 +136,7 @@ class MultimodalRecipe(Section):
     seed: int = Field(0, ge=0, description="seed of weights, data order and dropout")
 
     @model_validator(mode="after")
-    def _whole(self) -> MultimodalRecipe:
+    def _fits_together(self) -> MultimodalRecipe:
         if self.data.source == "drawn" and not (self.data.num_train and self.data.num_test):
             raise ValueError("data.source=drawn needs data.num_train and data.num_test: how many lines to make")
         return self

@@ -34,10 +34,10 @@ def line_faults(line: Any) -> Iterator[Found]:
     if not isinstance(line, dict):
         yield "line", f"{shown(line)} is not an object"
         return
-    found = given(line)
-    if not found:
+    contents = given(line)
+    if not contents:
         yield "line", f"has none of {', '.join(FIELDS)}"
-    for field, value in found.items():
+    for field, value in contents.items():
         if not isinstance(value, str) or not value.strip():
             yield field, f"{shown(value)} is not a {'text' if field == 'text' else 'path'}"
         elif any("\ud800" <= c <= "\udfff" for c in value):
