@@ -124,6 +124,14 @@ def headline(result: Result) -> str:
     return f"{far} The last test, {when}, found {share} of {_questions(last['num'])} answered correctly."
 
 
+def training_loss(result: Result, unit: str, more: str = "") -> str:
+    """How the loss of the training steps went, and `more`; "" where it is not known."""
+    last = result["loss"]["last"]
+    if last is None:
+        return ""
+    return f"The training loss went from {figure(result['loss']['first'])} to {figure(last)} {unit}{more}."
+
+
 def paired(result: Result) -> str:
     """The paired test in words, or ""."""
     test = result["paired_test"]

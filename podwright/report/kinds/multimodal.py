@@ -9,7 +9,7 @@ from podwright.report.comparison.comparable import Curve, Figure
 from podwright.report.figures import style
 from podwright.report.figures.drawing import Draw, Plot, bars, in_percent, losses, rate
 from podwright.report.records import Records, Result, newest, number
-from podwright.report.wording import figure, how_far, percent
+from podwright.report.wording import how_far, percent, training_loss
 from podwright.rundir import Record
 
 STEP = "step"
@@ -78,13 +78,7 @@ def say(result: Result) -> str:
     """The results of the run, in a sentence or two."""
     after, majority = result["accuracy_after"], result["majority"]
     if after is None:
-        trained = result["loss"]["last"]
-        course = (
-            ""
-            if trained is None
-            else f"The training loss went from {figure(result['loss']['first'])} to {figure(trained)} nats a token."
-        )
-        return f"{how_far(result, STEP)} {course}".strip()
+        return f"{how_far(result, STEP)} {training_loss(result, 'nats a token')}".strip()
     text = f"After {result['steps']} steps {percent(after)} of the fields of {result['num_tested']} held-out answers are right"
     return text + ("." if majority is None else f"; the majority-class baseline is {percent(majority)}.")
 
