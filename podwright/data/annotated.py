@@ -175,7 +175,7 @@ def _example(folder: Path, number: int, line: Record) -> AnnotatedExample:
     return AnnotatedExample(number, line["instruction"], ethogram.flattened(json.loads(line["response"])), paths)
 
 
-def _media(example: AnnotatedExample) -> Iterator[ethogram.Found]:
+def _media(example: AnnotatedExample) -> Iterator[ethogram.FieldFault]:
     for field, path in example.paths.items():
         try:
             wrong = media.check(field, path)
@@ -185,7 +185,9 @@ def _media(example: AnnotatedExample) -> Iterator[ethogram.Found]:
             yield field, f"{ethogram.shown(str(path))}: {wrong}"
 
 
-def _repeated(example: AnnotatedExample, seen: dict[tuple[str, ...], AnnotatedExample]) -> Iterator[ethogram.Found]:
+def _repeated(
+    example: AnnotatedExample, seen: dict[tuple[str, ...], AnnotatedExample]
+) -> Iterator[ethogram.FieldFault]:
     key = (example.instruction, *(f"{name} {path}" for name, path in example.paths.items()))
     before = seen.setdefault(key, example)
     if before is not example:

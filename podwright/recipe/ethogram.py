@@ -32,7 +32,7 @@ FIELDS = (*CHOICES, RISK)
 """the fields that an answer is graded by, in the order in which it is written"""
 MEDIA = ("image", "audio", "video")
 
-Found = tuple[str, str]
+FieldFault = tuple[str, str]
 """field, and what is wrong with its value"""
 
 
@@ -86,7 +86,7 @@ def written(value: Any) -> str:
     return str(value) if isinstance(value, int) else json.dumps(value, ensure_ascii=False)[1:-1]
 
 
-def answer_faults(answer: Any) -> Iterator[Found]:
+def answer_faults(answer: Any) -> Iterator[FieldFault]:
     """What is wrong with a parsed answer."""
     if not isinstance(answer, dict):
         yield "response", f"{shown(answer)} is not an object"
@@ -107,7 +107,7 @@ def answer_faults(answer: Any) -> Iterator[Found]:
         yield RISK, f"{values[RISK]} is below {LEAST_ALARMING_RISK}, the least for {why}"
 
 
-def line_faults(line: Any) -> Iterator[Found]:
+def line_faults(line: Any) -> Iterator[FieldFault]:
     """What is wrong with one parsed line of a file, without looking at its media."""
     if not isinstance(line, dict):
         yield "line", f"{shown(line)} is not an object"
@@ -152,7 +152,7 @@ def _wrong(field: str, value: Any) -> str:
     return "" if isinstance(value, str) and value in known else f"{shown(value)} is none of {', '.join(known)}"
 
 
-def _unknown(answer: dict[str, Any]) -> Iterator[Found]:
+def _unknown(answer: dict[str, Any]) -> Iterator[FieldFault]:
     """Keys that would be lost in silence."""
     levels = {"": answer} | {path: _at(answer, path) for path in ("diagnostic", MARKERS, CLASSIFICATION)}
     known = {field for field in (*FIELDS, *TEXTS)} | {"diagnostic", MARKERS, CLASSIFICATION}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from podwright.recipe.ethogram import MEDIA, Found, shown
+from podwright.recipe.ethogram import MEDIA, FieldFault, shown
 
 FIELDS = ("text", *MEDIA)
 _MOST_HELD_OUT = 200
@@ -29,7 +29,7 @@ def alone(fields: Collection[str]) -> bool:
     return len(fields) < 2 and "video" not in fields
 
 
-def line_faults(line: Any) -> Iterator[Found]:
+def line_faults(line: Any) -> Iterator[FieldFault]:
     """What is wrong with one parsed line, without looking at its media."""
     if not isinstance(line, dict):
         yield "line", f"{shown(line)} is not an object"

@@ -140,7 +140,7 @@ def _file(path: Path) -> tuple[int, list[Finding]]:
     return useful + beyond, findings
 
 
-def _given(line: bytes) -> tuple[dict[str, str], list[ethogram.Found]]:
+def _given(line: bytes) -> tuple[dict[str, str], list[ethogram.FieldFault]]:
     try:
         parsed = json.loads(line)
     except (ValueError, RecursionError):

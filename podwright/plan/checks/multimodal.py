@@ -224,7 +224,7 @@ def absent_of(number: int, line: dict[str, str], folder: Path) -> list[str]:
     ]
 
 
-def _parsed(line: bytes) -> tuple[Any, list[ethogram.Found]]:
+def _parsed(line: bytes) -> tuple[Any, list[ethogram.FieldFault]]:
     try:
         parsed = json.loads(line)
     except (ValueError, RecursionError):

@@ -37,7 +37,7 @@ ROUNDS, ROUND_S, LIMIT_S = 3, 0.3, 600
 MAPPED_ANEW = 32 * 1024**2
 """bytes from which glibc's malloc maps new pages at every call (mallopt(3), M_MMAP_THRESHOLD), with a fault for each of them"""
 _ROW = dataclasses.replace(CPU, bf16_flops=1.0, hbm_bandwidth=1.0, ici_bandwidth=1.0, dcn_bandwidth=1.0)
-_WHOLE = roofline.Efficiency(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, "")
+_PEAK = roofline.Efficiency(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, "")
 _SWEEPS = 5000
 _BUSY = 0.15
 _POLL_S = 0.1
@@ -72,7 +72,7 @@ class Prices:
 
 
 def _counted(module: hlo.Module, chips: tuple[int, ...]) -> roofline.Cost:
-    return roofline.cost(module, _ROW, topology=chips, efficiency=_WHOLE)
+    return roofline.cost(module, _ROW, topology=chips, efficiency=_PEAK)
 
 
 def _units(cost: roofline.Cost, temporaries: int) -> Units:

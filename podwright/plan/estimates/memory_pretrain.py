@@ -25,8 +25,8 @@ MOST_ROWS, QUERIES = 2**18, 512
 # How many arrays exist at one time in a layer with experts, read from buffer assignments: of sorted tokens x hidden_size and x FFN width,
 # of the gathered weights of experts, bytes of everything else for each number of the hidden state, and arrays of tokens around a loop
 _SORTED, _WIDE, _EXPERTS, _OTHERS, _LOOPED = 3.25, 2.0, 1.5, 20, 5
-# and, where nothing is computed again, bytes that are kept of a layer for each number of the hidden state, whole and split over `tensor`
-_WHOLE, _SPLIT = 12, 38
+# and, where nothing is computed again, bytes that are kept of a layer for each number of the hidden state, unsplit and split over `tensor`
+_UNSPLIT, _SPLIT = 12, 38
 _SCORES = 16  # bytes for each score in the backward pass: scores, shares and the gradients of both, float32
 
 PretrainOnMesh = RecipeOnMesh[PretrainRecipe, Dims]
@@ -98,7 +98,7 @@ def _saved(at: PretrainOnMesh, layer: int) -> float:
     if remat == "layer":
         return e
     if remat == "none":
-        return _WHOLE * at.dims.hidden_size + _SPLIT * at.dims.hidden_size / at.tensor
+        return _UNSPLIT * at.dims.hidden_size + _SPLIT * at.dims.hidden_size / at.tensor
     attention, m = at.dims.attention(layer), at.dims.moe
     kept = 2.0 * e
     if remat == "products":

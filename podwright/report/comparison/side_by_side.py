@@ -19,7 +19,7 @@ from podwright.report.wording import DASH, duration, figure, setting, signed_per
 from podwright.rundir import RunDir, write_json
 
 OTHER = "†"
-WHOLE = "wall_time.total_s"  # told in hours and minutes
+WALL_TIME = "wall_time.total_s"  # shown in hours and minutes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,14 +128,14 @@ def text(document: dict[str, Any]) -> str:
 
 
 def _named(row: dict[str, Any]) -> str:
-    return row["words"] if row["figure"] == WHOLE else f"{row['words']} ({row['unit']})"
+    return row["words"] if row["figure"] == WALL_TIME else f"{row['words']} ({row['unit']})"
 
 
 def _cell(row: dict[str, Any], run: int) -> str:
     value, change = row["values"][run], row["changes"][run]
     if value is None:
         return DASH
-    shown = duration(value) if row["figure"] == WHOLE else figure(int(value) if value == int(value) else value)
+    shown = duration(value) if row["figure"] == WALL_TIME else figure(int(value) if value == int(value) else value)
     if not row["comparable"][run]:
         return f"{shown} {OTHER}"
     if change is None:
