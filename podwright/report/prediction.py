@@ -48,10 +48,10 @@ def rows(plan: Plan | None, records: Records, figures: Result) -> list[dict[str,
     """A row for each thing predicted: {what, unit, predicted, measured, error, source}; `measured` is None where nothing measured it."""
     if plan is None:
         return []
-    found = [*_memory(plan, records)]
+    listed = [*_memory(plan, records)]
     if plan.step:
-        found += [*_times(plan.step, figures), *_totals(plan.step, figures)]
-    return [row for row in found if row["predicted"] is not None]
+        listed += [*_times(plan.step, figures), *_totals(plan.step, figures)]
+    return [row for row in listed if row["predicted"] is not None]
 
 
 def _memory(plan: Plan, records: Records) -> Iterator[dict[str, Any]]:

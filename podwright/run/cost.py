@@ -69,8 +69,8 @@ def usage(events: Iterable[Record], now: float, prices: Mapping[str, ListPrice] 
     return Usage(sum(hours.values()), cost, bool(set(begun) - set(ended)), sources)
 
 
-def as_json(found: Usage | None) -> dict[str, Any] | None:
-    return asdict(found) if found else None
+def as_json(usage: Usage | None) -> dict[str, Any] | None:
+    return asdict(usage) if usage else None
 
 
 def _price(request: Record, prices: Mapping[str, ListPrice]) -> tuple[float | None, str]:
