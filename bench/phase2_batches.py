@@ -3,7 +3,7 @@
     python bench/phase2_batches.py [--out bench/results/FILE.json]
 
 Qwen2.5-0.5B, adapters of rank 16, lines of 512 tokens of which 300 are response. `original`: its step, which makes logits of every
-position and keeps frozen weights in float32. Nothing is run: all 24 layers are traced without contents.
+position and keeps frozen weights in float32. Nothing is run: all 24 layers are traced on meta tensors.
 """
 
 from __future__ import annotations

@@ -9,17 +9,14 @@ held against the short way. Every row is one `podwright plan --compile --json`.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from stamp import stamp
+import compiled_plan
+from stamp import keep, stamp
 
-HERE = Path(__file__).resolve().parent
 RECIPE = "qwen3-1.7b-gsm8k-grpo"
 ROWS = (
     ("v6e-8", ["batch_size=32"], "quick"),
@@ -42,53 +39,30 @@ def main() -> None:
     )
     args = parser.parse_args()
     rows = [row(*one, args.cache) for one in ROWS]
-    result = {
-        **stamp(__file__),
-        "recipe": RECIPE,
-        "rows": rows,
-    }
-    print(json.dumps(result, indent=1))
-    if args.out:
-        args.out.write_text(json.dumps(result, indent=1) + "\n")
+    keep({**stamp(__file__), "recipe": RECIPE, "rows": rows}, args.out)
 
 
 def row(on: str, overrides: list[str], depth: str, cache: Path) -> dict:
-    argv = [
-        sys.executable,
-        "-m",
-        "podwright",
-        "plan",
-        RECIPE,
-        *overrides,
-        "--on",
-        on,
-        f"--compile={depth}",
-        "--cache",
-        str(cache),
-        "--json",
-    ]
     begin = time.perf_counter()
-    env = os.environ | {"PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"}
-    done = subprocess.run(argv, capture_output=True, text=True, env=env)
+    document = compiled_plan.document(RECIPE, on, overrides, cache, depth)
     first_s = time.perf_counter() - begin
-    document = json.loads(done.stdout)
     begin = time.perf_counter()
-    subprocess.run(argv, capture_output=True, env=env)
+    compiled_plan.document(RECIPE, on, overrides, cache, depth)
     again_s = time.perf_counter() - begin
     told = [f["message"] for f in document["findings"] if f["level"] == "error"]
-    kept = (
+    keys = (
         "name",
         "verdict",
         "hbm_gib",
         "limit_gib",
         "arguments_gib",
         "temporaries_gib",
-        "beside_gib",
+        "resident_gib",
         "compile_s",
         "largest",
     )
-    kept += ("predicted_s", "bound", "flops", "hbm_bytes", "collectives", "notes")
-    programs = [{k: p[k] for k in kept if k in p} for p in document["programs"]]
+    keys += ("predicted_s", "bound", "flops", "hbm_bytes", "collectives", "notes")
+    programs = [{k: p[k] for k in keys if k in p} for p in document["programs"]]
     line = "  ".join(f"{p['name']} {p['hbm_gib']} GiB {p['compile_s']} s -> {p.get('predicted_s')} s" for p in programs)
     print(f"{on} {' '.join(overrides)} {depth}: {first_s:.0f} s, again {again_s:.2f} s: {line}", file=sys.stderr)
     return {

@@ -178,7 +178,7 @@ def main() -> None:
                 found = calibrate.prices(row.devices, "float32", [], environment.here(), Path(made), runner, told)
                 assert found, "the calibration failed"
                 prices[row.devices] = found
-                print(found.said, flush=True)
+                print(found.summary, flush=True)
             for r in compare(name, row, prices[row.devices], Path(made) / "row", runner, args.rounds):
                 results.append(r)
                 said = (

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from stamp import stamp
+import compiled_plan
+from stamp import keep, stamp
 
-HERE = Path(__file__).resolve().parent
 RECIPES = {"qwen3-tiny-arithmetic-grpo": "v6e-1", "qwen3-tiny-gsm8k-grpo": "v6e-1", "qwen3-1.7b-gsm8k-grpo": "v6e-16"}
 
 
@@ -39,9 +37,7 @@ def main() -> None:
         "largest_difference_percent": max(abs(row["difference_percent"]) for row in rows),
         "rows": rows,
     }
-    print(json.dumps(result, indent=1))
-    if args.out:
-        args.out.write_text(json.dumps(result, indent=1) + "\n")
+    keep(result, args.out)
 
 
 def compared(recipe: str, on: str, cache: Path) -> list[dict]:
@@ -71,23 +67,8 @@ def compared(recipe: str, on: str, cache: Path) -> list[dict]:
 
 def verdicts(recipe: str, on: str, depth: str, cache: Path) -> dict[str, tuple[dict, dict]]:
     """The kept verdict on every program, and what its executable says of its memory (whole compiles only)."""
-    argv = [
-        sys.executable,
-        "-m",
-        "podwright",
-        "plan",
-        recipe,
-        "--on",
-        on,
-        f"--compile={depth}",
-        "--cache",
-        str(cache),
-        "--json",
-    ]
-    env = os.environ | {"PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"}
-    done = subprocess.run(argv, capture_output=True, text=True, env=env)
     found = {}
-    for name in (p["name"] for p in json.loads(done.stdout)["programs"]):
+    for name in (p["name"] for p in compiled_plan.document(recipe, on, [], cache, depth)["programs"]):
         (kept,) = cache.glob(f"*/{name}.json")
         phases = map(json.loads, (kept.parent / name / "record.jsonl").read_text().splitlines())
         found[name] = json.loads(kept.read_text()), next((p["memory"] for p in phases if p["phase"] == "compiled"), {})

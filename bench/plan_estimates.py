@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import compiled_plan
 from stamp import stamp
 
 HERE = Path(__file__).resolve().parent
@@ -119,22 +118,7 @@ def main() -> None:
 
 
 def row(recipe: str, on: str, overrides: str, cache: Path) -> dict:
-    argv = [
-        sys.executable,
-        "-m",
-        "podwright",
-        "plan",
-        recipe,
-        *overrides.split(),
-        "--on",
-        on,
-        "--compile",
-        "--cache",
-        str(cache),
-        "--json",
-    ]
-    env = os.environ | {"PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"}
-    document = json.loads(subprocess.run(argv, capture_output=True, text=True, env=env).stdout)
+    document = compiled_plan.document(recipe, on, overrides.split(), cache)
     estimated = {e["name"]: e["estimated_gib"] for e in document["memory"]}
     found = [
         {

@@ -2,8 +2,8 @@
 
     python bench/plan_pretrain.py [--out bench/results/FILE.json] [--cache DIR] [--rows N]
 
-Every row is one `podwright plan --compile --json`, with the memory that the plan and its compiler took on this machine. The source of
-ALModel had 214.45 GB where 94.75 are there (4 x 8192 tokens a device); its cut-down run took 63.9 GB (1 x 4096, fsdp 16 x tensor 4).
+Every row is one `podwright plan --compile --json`, with the memory that the plan and its compiler took on this machine. The original
+configuration of ALModel needed 214.45 GB where 94.75 are there (4 x 8192 tokens a device); its cut-down run took 63.9 GB (1 x 4096, fsdp 16 x tensor 4).
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+import compiled_plan
 import psutil
 from stamp import stamp
 
-HERE = Path(__file__).resolve().parent
 ROWS = (
     ("almodel-8b-tpu7x-64", "tpu7x-64", []),
     ("almodel-8b-tpu7x-64", "tpu7x-64", ["model.remat=products"]),
@@ -54,22 +53,9 @@ def main() -> None:
 
 
 def row(recipe: str, on: str, overrides: list[str], cache: Path) -> dict[str, Any]:
-    argv = [
-        sys.executable,
-        "-m",
-        "podwright",
-        "plan",
-        recipe,
-        *overrides,
-        "--on",
-        on,
-        "--compile",
-        "--cache",
-        str(cache),
-        "--json",
-    ]
+    argv, env = compiled_plan.command(recipe, on, overrides, cache), compiled_plan.environment()
     begin, most = time.monotonic(), 0
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env) as child:
         while child.poll() is None:
             most = max(most, _resident(child.pid))
             time.sleep(0.2)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import compiled_plan
 from stamp import stamp
 
 HERE = Path(__file__).resolve().parent
@@ -77,23 +76,8 @@ def estimated(generation: str, model: str) -> dict:
 
 def compiled(row: dict, cache: Path) -> dict:
     settings = [*overrides(row["model"]), *row["settings"].split()]
-    argv = [
-        sys.executable,
-        "-m",
-        "podwright",
-        "plan",
-        RECIPE,
-        *settings,
-        "--on",
-        row["slice"],
-        "--compile",
-        "--cache",
-        str(cache),
-        "--json",
-    ]
-    env = os.environ | {"PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"}
     begin = time.perf_counter()
-    found = json.loads(subprocess.run(argv, capture_output=True, text=True, env=env).stdout)
+    found = compiled_plan.document(RECIPE, row["slice"], settings, cache)
     needs = {p["name"]: round(p["hbm_gib"], 2) for p in found["programs"] if p["hbm_gib"] is not None}
     step_s = found["step"].get("step_s")
     return {

@@ -1,3 +1,3 @@
-"""Podwright takes an LLM training recipe to a measured, written-up result on the accelerators you have."""
+"""Podwright trains LLMs from recipes on the accelerators you have and writes an evaluated report."""
 
 __version__ = "0.1.0"

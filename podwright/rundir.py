@@ -157,12 +157,12 @@ class RunDir:
 def recipe_of(run: RunDir) -> Record:
     """recipe.json, the parts that every verb reads among it; UserError where it is damaged."""
     try:
-        found = json.loads(run.recipe.read_text())
-        found["training"]["max_steps"], found["kind"]
+        recipe = json.loads(run.recipe.read_text())
+        recipe["training"]["max_steps"], recipe["kind"]
     except (OSError, ValueError, KeyError, TypeError) as e:
         what = f"{run.recipe} cannot be read ({type(e).__name__})"
         raise UserError(what, "bring it back from a copy, or start the run again under another name") from e
-    return dict(found)
+    return dict(recipe)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -208,14 +208,14 @@ def read_jsonl(path: Path) -> Iterator[Record]:
 
 def flat(values: Record, keys: Collection[str] = (), prefix: str = "") -> Record:
     """Dotted keys of nested `values`; what `keys` names stays whole, and a section that is absent (null) keeps its own name."""
-    found: Record = {}
+    flattened: Record = {}
     for name, value in values.items():
         key = prefix + name
         if isinstance(value, dict) and key not in keys:
-            found |= flat(value, keys, f"{key}.")
+            flattened |= flat(value, keys, f"{key}.")
         else:
-            found[key] = value
-    return found
+            flattened[key] = value
+    return flattened
 
 
 def main_stage(recipe: Record) -> str:

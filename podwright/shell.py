@@ -106,7 +106,10 @@ class Shell:
         seconds: float | None = None,
     ) -> tuple[int, str]:
         """Run `argv` to its end, at most so long, with what `write` gives it and `read` takes from it: exit code, stderr."""
-        with tempfile.TemporaryFile() as said, subprocess.Popen(argv, stdin=PIPE, stdout=PIPE, stderr=said) as child:
+        with (
+            tempfile.TemporaryFile() as errors,
+            subprocess.Popen(argv, stdin=PIPE, stdout=PIPE, stderr=errors) as child,
+        ):
             assert child.stdin and child.stdout
             late = threading.Timer(seconds or threading.TIMEOUT_MAX, child.kill)
             late.daemon = True
@@ -121,8 +124,8 @@ class Shell:
                 raise
             finally:
                 late.cancel()
-            said.seek(0)
-            return code, said.read().decode(errors="replace")
+            errors.seek(0)
+            return code, errors.read().decode(errors="replace")
 
     @staticmethod
     def variables(names: Sequence[str]) -> dict[str, str]:

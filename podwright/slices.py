@@ -151,28 +151,28 @@ def outer_shape(shape: Sequence[int], num_granules: int) -> tuple[int, ...] | No
 
 
 def parse(text: str) -> Slice:
-    found = _find(text)
-    if found is None:
+    parsed = _find(text)
+    if parsed is None:
         raise _unknown(text)
-    return found
+    return parsed
 
 
 def _find(text: str) -> Slice | None:
     """None where no part of the name is known; a UserError where only its size is wrong."""
-    found = re.fullmatch(r"\s*(?:(\d+)\s*x\s*)?([a-z][\w-]*)\s*", text, re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"\s*(?:(\d+)\s*x\s*)?([a-z][\w-]*)\s*", text, re.IGNORECASE)
+    if match is None:
         return None
-    count, body = int(found[1] or 1), found[2].lower()
+    count, body = int(match[1] or 1), match[2].lower()
     kind, _, size = body.partition("-")
     gpu = next((a for a in GPUS if a.name.lower() == body), None)
     tpu = next((a for a in TPUS if a.pod and kind in (a.name, a.pod.prefix)), None)
     if (gpu or tpu) and count < 1:
-        raise UserError(f"{text!r} is none at all", f"type --on {'1x' if gpu else ''}{found[2]}")
+        raise UserError(f"{text!r} is none at all", f"type --on {'1x' if gpu else ''}{match[2]}")
     if gpu:
         return _gpus(gpu, count)
     if tpu:
         return Slice(tpu, _chips(tpu, size), count)
-    if kind == "cpu" and found[1] is None and re.fullmatch(r"[1-9]\d*", size):
+    if kind == "cpu" and match[1] is None and re.fullmatch(r"[1-9]\d*", size):
         return Slice(CPU, (int(size), 1, 1))
     return None
 
@@ -196,12 +196,12 @@ def _of_size(pod: Pod, chips: int) -> Topology | None:
 
 def _gpus(gpu: Accelerator, count: int) -> Slice:
     assert gpu.node
-    whole, rest = divmod(count, gpu.node.size)
-    if whole and rest:
+    machines, rest = divmod(count, gpu.node.size)
+    if machines and rest:
         size = gpu.node.size
         raise UserError(
             f"{count} {gpu.name} are no whole machines of {size}",
-            f"type --on {whole * size}x{gpu.name} or {(whole + 1) * size}x{gpu.name}",
+            f"type --on {machines * size}x{gpu.name} or {(machines + 1) * size}x{gpu.name}",
         )
     return Slice(gpu, (count, 1, 1))
 
@@ -219,12 +219,12 @@ def _chips(tpu: Accelerator, size: str) -> Topology:
     name, num_dims = f"{tpu.name}-{size}", 3 if pod.max_cubes else 2
     if re.fullmatch(r"\d+", size):
         chips, rest = divmod(int(size), _per_chip(tpu))
-        made = None if rest else _of_size(pod, chips)
-        if made is None:
+        sized = None if rest else _of_size(pod, chips)
+        if sized is None:
             near = " or ".join(f"{tpu.name}-{n * _per_chip(tpu)}" for n in _near(pod, int(size) / _per_chip(tpu)))
             what = "chips" if pod.counts == "chips" else f"{pod.counts}, {_per_chip(tpu)} a chip"
             raise UserError(f"no {tpu.name} slice is sold as {name} (the number counts {what})", f"type --on {near}")
-        return made
+        return sized
     if re.fullmatch(r"\d+(x\d+)+", size):
         parts = tuple(map(int, size.split("x")))
         if len(parts) != num_dims:

@@ -63,6 +63,8 @@ TARGET_SHARED = {
 }
 TARGET_SHARED |= {"hosts"}
 BANNED_WORDS = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
+# what happened to a value instead of what it is
+BANNED_NAMES = {"found", "told", "said", "made", "asked", "one", "whole", "beside", "again", "inside"}
 MUTATORS = {
     "append",
     "add",
@@ -311,6 +313,39 @@ def test_a_kind_is_answered_for_in_every_room(kind: str) -> None:
 def test_names_say_what_a_file_decides() -> None:
     named = [*PACKAGE.rglob("*.py"), *(p for p in PACKAGE.rglob("*") if p.is_dir())]
     assert not [name_of(p) for p in named if set(p.stem.split("_")) & BANNED_WORDS]
+
+
+def given_names(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """What a module names: values, parameters, fields, functions, classes and what it imports under another name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node, node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.arg):
+            yield node, node.arg
+        elif isinstance(node, ast.alias) and node.asname:
+            yield node, node.asname
+        elif isinstance(
+            node,
+            ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler | ast.MatchAs | ast.MatchStar,
+        ):
+            yield node, node.name or ""
+
+
+def test_names_say_what_a_value_is() -> None:
+    wrong = [
+        f"{where(path, node)} {name}"
+        for path, tree in TREES.items()
+        for node, name in given_names(tree)
+        if name.strip("_").lower() in BANNED_NAMES
+    ]
+    assert not wrong and not [name_of(path) for path in FILES if path.stem.strip("_") in BANNED_NAMES]
+
+
+def test_the_name_check_sees_every_way_to_name() -> None:
+    body = "one = 1\nfor told in x: pass\nself._made = 1\ndef found(): pass\ndef f(asked): pass\nimport a as inside\n"
+    body += "class Whole: said: int\n[again for again in x]\n(beside := 1)\nlambda one: 1\nwith x as told: pass\n"
+    named = {name.strip("_").lower() for _, name in given_names(ast.parse(body))}
+    assert named - {"f"} == BANNED_NAMES
 
 
 def test_every_module_says_what_it_decides() -> None:

@@ -91,13 +91,13 @@ def diagnose(
 
 @app.command()
 def stop(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
-    """Let a run save and stop; it can be resumed."""
+    """Checkpoint and stop a run; it can be resumed."""
     run_verbs.drive(_find(runs, name), "stop", as_json)
 
 
 @app.command()
 def resume(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
-    """Go on with a run: follow its living trainer, or start the next attempt from the last checkpoint."""
+    """Resume a run from its last checkpoint, or reattach if it is still training."""
     run_verbs.drive(_find(runs, name), "resume", as_json)
 
 
@@ -116,14 +116,14 @@ def report(
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Write what a run measured as Markdown, HTML and JSON; with --compare, set runs side by side."""
+    """Write the results of a run as Markdown, HTML and JSON; with --compare, compare runs."""
     if compare:
         from podwright.report.comparison import side_by_side
 
         if readme:
             raise UserError("--readme takes the results of one run", "leave --compare or --readme out")
-        found = side_by_side.write([_find(runs, name) for name in names], out)
-        show.document(found) if as_json else show.text(side_by_side.text(found))
+        comparison = side_by_side.write([_find(runs, name) for name in names], out)
+        show.document(comparison) if as_json else show.text(side_by_side.text(comparison))
         return
     from podwright.report import page
 

@@ -22,7 +22,8 @@ def find(on: str, recipe: Recipe, *, generation: bool = False) -> Destination:
 
 
 def of(target: ResolvedTarget, recipe: Recipe) -> Destination:
-    return Destination(target.name, target.slice, (*remarks(target, recipe.kind), *_trackers(recipe)))
+    findings = (*remarks(target, recipe.kind), *_trackers(recipe))
+    return Destination(target.name, target.slice, findings, target.gpus_per_node)
 
 
 def remarks(target: ResolvedTarget, kind: str = "") -> list[Finding]:

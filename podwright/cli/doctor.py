@@ -32,7 +32,7 @@ def doctor(
     runs: Runs = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """Look at every machine of a target: versions, GPUs, memory, disk, clocks, names, files, storage. Exit code 1: something stands in the way."""
+    """Look at every machine of a target: versions, GPUs, memory, disk, clocks, names, files, storage. Exit code 1: a run would fail there."""
     from podwright import targets
     from podwright.cli import destination
     from podwright.plan import kinds

@@ -12,9 +12,7 @@ from podwright.cli.options import Json, Overrides, RecipeName
 from podwright.errors import UserError
 
 shipped = typer.Typer(help="List recipes, or show one with the meaning of its values.", rich_markup_mode=None)
-imports = typer.Typer(
-    help="Take over settings that were made for another program.", no_args_is_help=True, rich_markup_mode=None
-)
+imports = typer.Typer(help="Import configuration from another framework.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @shipped.callback(invoke_without_command=True)
@@ -28,8 +26,8 @@ def recipes_list(as_json: Json = False) -> None:
     """The shipped recipes, each with the hardware and time its author names."""
     from podwright.recipe import load
 
-    found = [load.load(name) for name in load.shipped()]
-    rows = [{"name": r.name, "description": r.description, **r.expect.model_dump()} for r in found]
+    loaded = [load.load(name) for name in load.shipped()]
+    rows = [{"name": r.name, "description": r.description, **r.expect.model_dump()} for r in loaded]
     show.document(rows) if as_json else show.recipes(rows)
 
 
@@ -60,19 +58,25 @@ def import_(
     """Write a recipe that does what a file of PurrSight's says, and tell what became of each key."""
     from podwright.recipe import load, purrsight
 
-    found = purrsight.imported(file)
-    place = out or file.with_name(f"{found.recipe['name']}.recipe.yaml")
+    imported = purrsight.imported(file)
+    place = out or file.with_name(f"{imported.recipe['name']}.recipe.yaml")
     if place.exists():
         raise UserError(f"{place} is there already", "name another with --out")
-    place.write_text(load.written(found.recipe))
+    place.write_text(load.written(imported.recipe))
     argv = ["podwright", "run", str(place)]
     if as_json:
         show.document(
-            {"recipe": found.recipe, "out": str(place), "argv": argv, "target": found.target, "notes": found.notes}
+            {
+                "recipe": imported.recipe,
+                "out": str(place),
+                "argv": argv,
+                "target": imported.target,
+                "notes": imported.notes,
+            }
         )
         return
-    for key, note in found.notes.items():
+    for key, note in imported.notes.items():
         print(f"{key}: {note}")
     print(f"wrote {place}; type: {' '.join(argv)}")
-    if found.target:
-        print(f"for its cluster, type: {' '.join(found.target)}")
+    if imported.target:
+        print(f"for its cluster, type: {' '.join(imported.target)}")

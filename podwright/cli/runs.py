@@ -69,13 +69,13 @@ def plan(
     resolved = _recipe(recipe, overrides, smoke)
     context = _context(cache, jax) if compile_ or fit else None
     options = PlanOptions(only=only, depth=compile_, fit=fit, price=price, context=context)
-    made = make(resolved, destination.find(on, resolved, generation=fit), options)
+    planned = make(resolved, destination.find(on, resolved, generation=fit), options)
     if svg:
         from podwright.report.figures import memory_chart
 
-        memory_chart.write(made.document(), svg)
-    show.document(made.document()) if as_json else show.plan(made)
-    raise typer.Exit(_EXIT[made.verdict])
+        memory_chart.write(planned.document(), svg)
+    show.document(planned.document()) if as_json else show.plan(planned)
+    raise typer.Exit(_EXIT[planned.verdict])
 
 
 def run(
@@ -96,7 +96,7 @@ def run(
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Plan, start, follow and report a run. Ctrl-C saves and stops it; `podwright resume` goes on."""
+    """Plan, start, follow and report a run. Ctrl-C checkpoints and stops it; `podwright resume` resumes it."""
     from podwright import targets
     from podwright.cli import destination
     from podwright.plan.make import make
@@ -105,8 +105,10 @@ def run(
     from podwright.run import create
     from podwright.run.session import require_attended
 
-    if seeds is not None and (said := [one for one in overrides or [] if one.startswith("seed=")]):
-        raise UserError(f"{said[0]} and --seeds {seeds} both say which seed", "leave one of them out")
+    if seeds is not None and (
+        seed_overrides := [override for override in overrides or [] if override.startswith("seed=")]
+    ):
+        raise UserError(f"{seed_overrides[0]} and --seeds {seeds} both say which seed", "leave one of them out")
     target = targets.resolve(on)
     traits = target.traits
     shared = target.runs if runs == RUNS else None
@@ -123,12 +125,12 @@ def run(
     if dry_run:
         from podwright.run.drive import preview
 
-        paths = [(shared or runs) / one for one in each]
+        paths = [(shared or runs) / run_name for run_name in each]
         shown = [{"name": path.name, "run_dir": str(path), **preview(path, target, resolved.kind)} for path in paths]
-        for one in shown if not as_json else ():
-            show.preview(planned, one)
+        for row in shown if not as_json else ():
+            show.preview(planned, row)
         if as_json:
-            listed = [one | planned.document() for one in shown]
+            listed = [row | planned.document() for row in shown]
             show.document(listed if seeds else listed[0])
         raise typer.Exit(ExitCode.OK if force else _EXIT[planned.verdict])
     if seeds and detach and not traits.queues:
@@ -140,8 +142,8 @@ def run(
         _refused(planned, as_json)
     show.problems(planned)
 
-    def begin(one: str) -> RunDir:
-        begun = create.create((shared or runs) / one, each[one], on, planned.document(), profiled, retries)
+    def begin(run_name: str) -> RunDir:
+        begun = create.create((shared or runs) / run_name, each[run_name], on, planned.document(), profiled, retries)
         return create.linked(begun, runs) if shared else begun
 
     if seeds:
@@ -164,15 +166,15 @@ def _several(
         ok, here = attend(begun[-1], "submit" if at_once else "follow", out)
         if not (ok and here):
             break
-    for one in begun if at_once and watching else ():
-        here = here and attend(one, "watch", out)[1]
+    for run in begun if at_once and watching else ():
+        here = here and attend(run, "watch", out)[1]
     ok = ok and here
-    rows = [row(one) for one in begun]
+    rows = [row(run) for run in begun]
     if at_once and watching:
         ok = ok and all(r["ending"] == Ending.FINISHED for r in rows)
     show.document(rows) if as_json else show.runs(rows)
     if ok and not as_json:
-        print(f"type: podwright report --compare {' '.join(one.typed for one in begun)}")
+        print(f"type: podwright report --compare {' '.join(run.typed for run in begun)}")
     raise typer.Exit(of_check(ok) if here else ExitCode.INTERRUPTED)
 
 

@@ -65,20 +65,20 @@ def settings(values: Row, meanings: dict[str, str]) -> None:
         print(f"{line:<{width}}  {meanings.get(key, '')}".rstrip())
 
 
-def plan(made: Plan) -> None:
-    for f in made.findings:
+def plan(planned: Plan) -> None:
+    for f in planned.findings:
         print(_finding(f))
-    for p in made.programs:
+    for p in planned.programs:
         print(_program(p))
         if p.parts:
             print(f"{'':<10} {_where_time_goes(p.parts)}")
-    if made.step:
-        _step_time(made.step)
-    if made.memory and not made.programs:
-        estimates(made.memory)
-    if made.fit:
-        _fit(made.fit)
-    print(f"{made.recipe} on {made.target}: {_verdict(made.verdict, made.findings)}")
+    if planned.step:
+        _step_time(planned.step)
+    if planned.memory and not planned.programs:
+        estimates(planned.memory)
+    if planned.fit:
+        _fit(planned.fit, planned.target)
+    print(f"{planned.recipe} on {planned.target}: {_verdict(planned.verdict, planned.findings)}")
 
 
 def _verdict(verdict: str, findings: Sequence[Finding]) -> str:
@@ -133,7 +133,7 @@ def _step_time(step: StepEntry) -> None:
         print(f"  {note}")
 
 
-def _fit(fit: FitEntry) -> None:
+def _fit(fit: FitEntry, target: str) -> None:
     print(f"fit: {fit.fitting} of {fit.searched} settings fit {fit.on}; the fastest, and the fastest with less memory:")
     for r in fit.settings:
         how = "compiled" if r.compiled else "estimated"
@@ -141,7 +141,7 @@ def _fit(fit: FitEntry) -> None:
         seconds = "" if r.step_s is None else _short(r.step_s)
         mark = "*" if r.chosen else " "
         print(f"{mark} {seconds:>6} s  {r.need_gib:6.1f} GiB  {how:<9}  {r.typed}{verdict}")
-    print(f"type: {fit.typed or 'nothing more'} --on {fit.on}")
+    print(f"type: {fit.typed or 'nothing more'} --on {target}")
 
 
 def _short(x: float) -> str:
@@ -168,15 +168,17 @@ def compiling(program: str, phase: str, seconds: float) -> None:
         sys.stderr.flush()
 
 
-def problems(made: Plan) -> None:
+def problems(planned: Plan) -> None:
     """What a person should know before a run starts."""
-    for f in made.findings:
+    for f in planned.findings:
         if f.level != "info":
             print(_finding(f), file=sys.stderr)
+    if planned.fit:
+        print(f"info: --fit chose {planned.fit.typed or 'the settings of the recipe'}", file=sys.stderr)
 
 
-def preview(made: Plan, shown: Row) -> None:
-    plan(made)
+def preview(planned: Plan, shown: Row) -> None:
+    plan(planned)
     if request := shown.get("request"):
         print(f"would request {request['name']} in {request['zone']}:\n  {shlex.join(request['argv'])}")
     print(f"would create {shown['run_dir']} and start there, in {shown['cwd']}:")
@@ -189,8 +191,8 @@ def targets(rows: Sequence[Row]) -> None:
     if not rows:
         print("no targets of yours; `podwright target add NAME kind=slurm` (or kind=ssh) writes one")
     for r in rows:
-        said = "  ".join(f"{key}={value}" for key, value in r.items() if key not in ("name", "fault"))
-        print(f"{r['name']}  {said}{r['fault']}")
+        pairs = "  ".join(f"{key}={value}" for key, value in r.items() if key not in ("name", "fault"))
+        print(f"{r['name']}  {pairs}{r['fault']}")
 
 
 def checked(target: str, findings: Sequence[Finding], ok: bool | None) -> None:
@@ -222,8 +224,8 @@ def standing(r: Row) -> None:
             f"{r['name']} is {r['state']}{why} at step {r['step']}/{r['max_steps']}; `podwright watch {typed}` follows it"
         )
         return
-    said = f": {r['detail']}" if r["detail"] else ""
-    print(f"{r['name']} {r['ending']} at step {r['step']}/{r['max_steps']}{said}")
+    detail = f": {r['detail']}" if r["detail"] else ""
+    print(f"{r['name']} {r['ending']} at step {r['step']}/{r['max_steps']}{detail}")
     if r["report"]:
         print(f"report: {r['report']}")
     print(r["fix"])
@@ -249,10 +251,10 @@ def explained(matches: Sequence[Row]) -> None:
         text(f"{match['rule']}: {match['cause']}{where}\n  said: {match['evidence']}\n  do:   {match['remedy']}\n")
 
 
-def faults(found: Row) -> None:
-    for fault in found["faults"]:
+def faults(result: Row) -> None:
+    for fault in result["faults"]:
         print(f"error: {fault['message']}")
-    values(found)
+    values(result)
 
 
 def parsed(out: str) -> Row:

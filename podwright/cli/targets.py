@@ -77,11 +77,11 @@ def check(name: Name, as_json: Json = False) -> None:
 
     entries.require(name)
     place = targets.resolve(name)
-    found = [*destination.remarks(place), *destination.storage(place)]
+    remarks = [*destination.remarks(place), *destination.storage(place)]
     if url := place.traits.storage:
         what = f"the hosts of {name} were not asked whether they can use storage={url}"
-        found.append(Finding("storage", "inconclusive", what, f"type podwright doctor --on {name}, which asks them"))
-    ok = {Verdict.OK: True, Verdict.REFUSED: False, Verdict.INCONCLUSIVE: None}[verdict_of(found)]
-    document = {"target": name, "ok": ok, "findings": [asdict(f) for f in found]}
-    show.document(document) if as_json else show.checked(name, found, ok)
+        remarks.append(Finding("storage", "inconclusive", what, f"type podwright doctor --on {name}, which asks them"))
+    ok = {Verdict.OK: True, Verdict.REFUSED: False, Verdict.INCONCLUSIVE: None}[verdict_of(remarks)]
+    document = {"target": name, "ok": ok, "findings": [asdict(f) for f in remarks]}
+    show.document(document) if as_json else show.checked(name, remarks, ok)
     raise typer.Exit(of_check(ok))

@@ -55,9 +55,9 @@ def read(path: Path) -> tuple[list[AnnotatedExample], list[Record]]:
     """The valid lines of a file and the faults of the others; media are not opened."""
     good, faults = [], []
     for number, parsed, wrong in numbered(path):
-        found = [(None, wrong)] if wrong else list(ethogram.line_faults(parsed))
-        if found:
-            faults += [fault(number, field, message) for field, message in found]
+        problems = [(None, wrong)] if wrong else list(ethogram.line_faults(parsed))
+        if problems:
+            faults += [fault(number, field, message) for field, message in problems]
         else:
             good.append(_example(path.parent, number, parsed))
     return good, faults
@@ -68,30 +68,30 @@ def check(path: Path, budget: Budget | None = None, max_text_length: int = 0) ->
     if not path.is_file():
         raise UserError(f"there is no {path}", "check the path")
     good, faults = read(path)
-    whole: list[AnnotatedExample] = []
+    valid: list[AnnotatedExample] = []
     seen: dict[tuple[str, ...], AnnotatedExample] = {}
-    for one in good:
-        found = [*_media(one), *_repeated(one, seen)]
-        if budget is not None and sum(lengths := budget(one)) > max_text_length:
-            said = f"prompt and response need {lengths[0]} + {lengths[1]} tokens, max_text_length={max_text_length}"
-            found.append(("response", said))
-        faults += [fault(one.line, field, message) for field, message in found]
-        if not found:
-            whole.append(one)
+    for example in good:
+        problems = [*_media(example), *_repeated(example, seen)]
+        if budget is not None and sum(lengths := budget(example)) > max_text_length:
+            too_long = f"prompt and response need {lengths[0]} + {lengths[1]} tokens, max_text_length={max_text_length}"
+            problems.append(("response", too_long))
+        faults += [fault(example.line, field, message) for field, message in problems]
+        if not problems:
+            valid.append(example)
     faults.sort(key=lambda f: f["line"])
-    lines = len({f["line"] for f in faults} | {one.line for one in good})
-    balance = {field: _counts(one.answer[field] for one in whole) for field in ethogram.FIELDS}
+    lines = len({f["line"] for f in faults} | {example.line for example in good})
+    balance = {field: _counts(example.answer[field] for example in valid) for field in ethogram.FIELDS}
     if not lines:
         faults.append(fault(0, None, f"{path} holds no lines"))
     found_record = {
         "source": str(path),
         "lines": lines,
-        "valid": len(whole),
+        "valid": len(valid),
         "num_faults": len(faults),
         "faults": faults[:LISTED],
     }
-    return found_record | {"classes": balance, "warnings": list(_one_sided(balance, len(whole)))}, [
-        one.line for one in whole
+    return found_record | {"classes": balance, "warnings": list(_one_sided(balance, len(valid)))}, [
+        example.line for example in valid
     ]
 
 
@@ -99,16 +99,16 @@ def checked(path: Path, recipe: str | None, mend: bool) -> Record:
     """What `podwright data check` says; with a `recipe`, lengths are held against its budget, where its tokenizer is at hand."""
     if mend:
         mended(path)  # said before every file has been looked at
-    found, good = check(path, *(_of_recipe(recipe) if recipe else ()))
-    return found | ({"fixed": str(fix(path, good))} if mend else {})
+    record, good = check(path, *(_of_recipe(recipe) if recipe else ()))
+    return record | ({"fixed": str(fix(path, good))} if mend else {})
 
 
 def _of_recipe(name: str) -> tuple[Budget, int]:
     recipe = require(load(name), MultimodalRecipe)
     source = Path(recipe.model.source).expanduser()
     if not source.is_dir():
-        said = f"the tokenizer of model.source={recipe.model.source} is not on this machine, so that nobody can count tokens"
-        raise UserError(said, "leave --recipe out, or name a recipe whose model.source is a directory")
+        what = f"the tokenizer of model.source={recipe.model.source} is not on this machine, so that nobody can count tokens"
+        raise UserError(what, "leave --recipe out, or name a recipe whose model.source is a directory")
     return budget(Tokenizer.load(source), recipe.data.system_prompt), recipe.data.max_text_length
 
 
@@ -137,9 +137,9 @@ def mended(path: Path) -> Path:
 
 
 def budget(tokenizer: Tokenizer, system_prompt: str) -> Budget:
-    return lambda one: (
-        len(prompt_ids(tokenizer, system_prompt, one.instruction)),
-        len(response_ids(tokenizer, one.answer)),
+    return lambda example: (
+        len(prompt_ids(tokenizer, system_prompt, example.instruction)),
+        len(response_ids(tokenizer, example.answer)),
     )
 
 
@@ -152,8 +152,8 @@ def prompt_ids(tokenizer: Tokenizer, system_prompt: str, instruction: str) -> li
 
 def response_ids(tokenizer: Tokenizer, answer: dict[str, Any]) -> list[int]:
     """In the pieces in which decoding writes it, so that a value is the same tokens wherever it is written; then the end of the turn."""
-    found = [i for _, text in ethogram.pieces(answer) for i in tokenizer.encode(text)]
-    return [*found, tokenizer.stop_ids[0]]
+    ids = [i for _, text in ethogram.pieces(answer) for i in tokenizer.encode(text)]
+    return [*ids, tokenizer.stop_ids[0]]
 
 
 def numbered(path: Path) -> Iterator[tuple[int, Any, str]]:
@@ -175,8 +175,8 @@ def _example(folder: Path, number: int, line: Record) -> AnnotatedExample:
     return AnnotatedExample(number, line["instruction"], ethogram.flattened(json.loads(line["response"])), paths)
 
 
-def _media(one: AnnotatedExample) -> Iterator[ethogram.Found]:
-    for field, path in one.paths.items():
+def _media(example: AnnotatedExample) -> Iterator[ethogram.FieldFault]:
+    for field, path in example.paths.items():
         try:
             wrong = media.check(field, path)
         except ImportError as e:
@@ -185,11 +185,13 @@ def _media(one: AnnotatedExample) -> Iterator[ethogram.Found]:
             yield field, f"{ethogram.shown(str(path))}: {wrong}"
 
 
-def _repeated(one: AnnotatedExample, seen: dict[tuple[str, ...], AnnotatedExample]) -> Iterator[ethogram.Found]:
-    key = (one.instruction, *(f"{name} {path}" for name, path in one.paths.items()))
-    before = seen.setdefault(key, one)
-    if before is not one:
-        same = before.answer == one.answer
+def _repeated(
+    example: AnnotatedExample, seen: dict[tuple[str, ...], AnnotatedExample]
+) -> Iterator[ethogram.FieldFault]:
+    key = (example.instruction, *(f"{name} {path}" for name, path in example.paths.items()))
+    before = seen.setdefault(key, example)
+    if before is not example:
+        same = before.answer == example.answer
         yield (
             "line",
             f"repeats line {before.line}" if same else f"asks what line {before.line} asks, and has another response",
@@ -208,5 +210,5 @@ def _one_sided(balance: dict[str, dict[str, int]], lines: int) -> Iterator[str]:
 
 
 def fault(line: int, field: str | None, message: str) -> Record:
-    said = f"line {line}: {field} {message}" if field else f"line {line}: {message}"
-    return {"line": line, "field": field, "message": said}
+    text = f"line {line}: {field} {message}" if field else f"line {line}: {message}"
+    return {"line": line, "field": field, "message": text}

@@ -85,16 +85,16 @@ def _share(total: int, length: int, max_operations: int) -> int:
 
 def _chains(length: int, max_number: int, wanted: int, rng: random.Random) -> list[_Chain]:
     """Up to `wanted` chains of different expressions; fewer when there are no more."""
-    found: dict[str, _Chain] = {}
+    chains: dict[str, _Chain] = {}
     misses = 0
-    while len(found) < wanted and misses < _GIVE_UP:
+    while len(chains) < wanted and misses < _GIVE_UP:
         chain = _draw(length, max_number, rng)
-        if chain.expression() in found:
+        if chain.expression() in chains:
             misses += 1
         else:
-            found[chain.expression()] = chain
+            chains[chain.expression()] = chain
             misses = 0
-    return list(found.values())
+    return list(chains.values())
 
 
 def _draw(length: int, max_number: int, rng: random.Random) -> _Chain:
@@ -118,9 +118,9 @@ def _split(chains: list[_Chain], num_train: int, num_test: int) -> tuple[list[_C
 
 def _problems(pool: list[_Chain], size: int, seen: set[str], rng: random.Random, limits: str) -> list[Problem]:
     """`size` problems that use the expressions of `pool` in turn; `seen` grows by their questions."""
-    made: list[Problem] = []
+    problems: list[Problem] = []
     turn = misses = 0
-    while len(made) < size:
+    while len(problems) < size:
         if misses >= _GIVE_UP:
             raise UserError(
                 f"there are not enough different problems with {limits}",
@@ -135,5 +135,5 @@ def _problems(pool: list[_Chain], size: int, seen: set[str], rng: random.Random,
         seen.add(question)
         misses = 0
         solution, value = chain.worked()
-        made.append(Problem(question, str(value), solution, chain.expression(), len(chain.steps)))
-    return made
+        problems.append(Problem(question, str(value), solution, chain.expression(), len(chain.steps)))
+    return problems

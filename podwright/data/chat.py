@@ -75,13 +75,13 @@ def render(template: jinja2.Template, **variables: Any) -> str:
 
 def _environment() -> ImmutableSandboxedEnvironment:
     """White space, filters and functions as transformers gives them to templates."""
-    made = ImmutableSandboxedEnvironment(
+    environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
-    made.filters["tojson"] = _to_json
-    made.globals["raise_exception"] = _refuse
-    made.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
-    return made
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    return environment
 
 
 def _to_json(value: Any, **options: Any) -> str:

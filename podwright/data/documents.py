@@ -60,25 +60,25 @@ class Documents:
     def read(self, pieces: Sequence[tuple[int, int, int]]) -> list[Ids]:
         """Tokens [start, stop) of documents, for each (document, start, stop); UserError for ids outside the vocabulary."""
         where = [(int(self.part[d]), int(self.start[d]) + a, int(self.start[d]) + b) for d, a, b in pieces]
-        found: list[Ids] = []
+        documents: list[Ids] = []
         there = iter(self._ask([w for w in where if self.mapped[w[0]] is None]))
         for p, a, b in where:
             mapped = self.mapped[p]
             ids = next(there) if mapped is None else mapped[a:b]
             self._held_to_vocabulary(ids, p, a)
-            found.append(ids)
-        return found
+            documents.append(ids)
+        return documents
 
     def _ask(self, wanted: list[tuple[int, int, int]]) -> list[Ids]:
         if not wanted:
             return []
-        asked = []
+        spans = []
         for p, a, b in wanted:
             shard = self.parts[p]
             assert isinstance(shard, Shard)
             item = corpus.ITEM_BYTES[shard.dtype]
-            asked.append((shard.place, shard.header + a * item, shard.header + b * item))
-        return [np.frombuffer(raw, _dtype(self.parts[p])) for raw, (p, _, _) in zip(ranges(asked), wanted, strict=True)]
+            spans.append((shard.place, shard.header + a * item, shard.header + b * item))
+        return [np.frombuffer(raw, _dtype(self.parts[p])) for raw, (p, _, _) in zip(ranges(spans), wanted, strict=True)]
 
     def _held_to_vocabulary(self, ids: Ids, part: int, start: int) -> None:
         if self.vocab_size is None or not ids.size or (ids.max() < self.vocab_size and ids.min() >= 0):
@@ -105,22 +105,22 @@ def load(
     Files without a word on where documents end are cut at `eos_id`, or into pieces of 65,536 tokens. `vocab_size` is the
     model's; `num_documents` and `seed` are for `arithmetic`. Raises UserError for whatever is wrong with the source.
     """
-    made = find_tokenizer(source, tokenizer, cwd)
+    loaded = find_tokenizer(source, tokenizer, cwd)
     if is_text(source):
-        if made is None:
+        if loaded is None:
             raise UserError(
                 f"{source} is text, and there is no tokenizer for it", "name one: bytes, or a Hugging Face directory"
             )
-        corpus.fits(made.vocab_size, vocab_size, f"the tokenizer {tokenizer}")
-        return _tokenized(texts(source, num_documents, seed, cwd), source, made, vocab_size)
+        corpus.fits(loaded.vocab_size, vocab_size, f"the tokenizer {tokenizer}")
+        return _tokenized(texts(source, num_documents, seed, cwd), source, loaded, vocab_size)
     if records := corpus.records(Location.of(source, cwd)):
-        return _recorded(records, source, made, vocab_size)
+        return _recorded(records, source, loaded, vocab_size)
     files = corpus.look(Location.of(source, cwd))
     corpus.fits(files.vocab_size, vocab_size, source)
-    found = [ends(shard, files.eos_id if eos_id is None else eos_id) for shard in files.shards]
+    part_ends = [ends(shard, files.eos_id if eos_id is None else eos_id) for shard in files.shards]
     mapped = tuple(_mapped(shard) for shard in files.shards)
-    known = vocab_size or files.vocab_size or (made.vocab_size if made else None)
-    return _cut(files.shards, found, source, known, made, mapped)
+    known = vocab_size or files.vocab_size or (loaded.vocab_size if loaded else None)
+    return _cut(files.shards, part_ends, source, known, loaded, mapped)
 
 
 def is_text(source: str) -> bool:
@@ -187,7 +187,7 @@ def _tokenized(documents: Iterator[str], source: str, tokenizer: Tokenizer, voca
     return _cut((array,), [np.cumsum(lengths)], source, vocab_size, tokenizer, (array,))
 
 
-def _recorded(files: list[Location], source: str, made: Tokenizer | None, vocab_size: int | None) -> Documents:
+def _recorded(files: list[Location], source: str, tokenizer: Tokenizer | None, vocab_size: int | None) -> Documents:
     """Each record a document of little-endian ids, all of them in memory: records do not say how long they are."""
     if vocab_size is None:
         raise UserError(f"{source} does not say how wide its ids are", "name the vocabulary they are of")
@@ -196,45 +196,52 @@ def _recorded(files: list[Location], source: str, made: Tokenizer | None, vocab_
     for file in files:
         try:
             records = grain.sources.ArrayRecordDataSource([file.path])
-            found = [records[i] for i in range(len(records))]
+            contents = [records[i] for i in range(len(records))]
         except (RuntimeError, ValueError) as e:  # of the library's C++ side
             raise UserError(f"{file.typed} cannot be read as array_record", "copy it again") from e
-        for number, raw in enumerate(found):
+        for number, raw in enumerate(contents):
             if len(raw) % dtype.itemsize:
                 raise UserError(
                     f"{file.typed}: record {number} has {len(raw):,} bytes, which are no {dtype.name} ids",
                     "write ids of that width",
                 )
-        parts.append([np.frombuffer(raw, dtype) for raw in found if raw])
+        parts.append([np.frombuffer(raw, dtype) for raw in contents if raw])
     if not any(parts):
         raise UserError(f"{source} has no documents", "give files with records")
     arrays = tuple(np.concatenate(part) for part in parts if part)
-    return _cut(arrays, [np.cumsum([len(d) for d in part]) for part in parts if part], source, vocab_size, made, arrays)
+    return _cut(
+        arrays, [np.cumsum([len(d) for d in part]) for part in parts if part], source, vocab_size, tokenizer, arrays
+    )
 
 
 def _cut(
-    parts: tuple[Any, ...], ends: list[Ids], source: str, vocab_size: int | None, made: Tokenizer | None, mapped: Any
+    parts: tuple[Any, ...],
+    ends: list[Ids],
+    source: str,
+    vocab_size: int | None,
+    tokenizer: Tokenizer | None,
+    mapped: Any,
 ) -> Documents:
     starts = [np.concatenate([[0], e[:-1]]) for e in ends]
     number = np.repeat(np.arange(len(ends), dtype=np.int32), [len(e) for e in ends])
     start, end = np.concatenate(starts).astype(np.int64), np.concatenate(ends).astype(np.int64)
-    return Documents(parts, number, start, end - start, source, vocab_size, made, mapped)
+    return Documents(parts, number, start, end - start, source, vocab_size, tokenizer, mapped)
 
 
 def ends(shard: Shard, eos_id: int | None) -> Ids:
     """Where each document of a shard ends."""
     if shard.documents is not None:
         try:
-            found: Ids = np.load(io.BytesIO(shard.ends.read()))
+            document_ends: Ids = np.load(io.BytesIO(shard.ends.read()))
         except ValueError as e:
             raise UserError(f"{shard.ends.typed} cannot be read", "copy the directory again") from e
         if (
-            len(found) != shard.documents
-            or (len(found) and found[-1] != shard.tokens)
-            or (np.diff(found, prepend=0) <= 0).any()
+            len(document_ends) != shard.documents
+            or (len(document_ends) and document_ends[-1] != shard.tokens)
+            or (np.diff(document_ends, prepend=0) <= 0).any()
         ):
             raise UserError(f"{shard.ends.typed} does not fit {shard.place.name}", "copy the directory again")
-        return found
+        return document_ends
     if eos_id is None:
         return np.append(np.arange(PIECE, shard.tokens, PIECE), shard.tokens)
     at = [np.flatnonzero(ids == eos_id) + offset + 1 for offset, ids in scan(shard)]

@@ -45,14 +45,14 @@ def check(source: str, vocab_size: int | None = None) -> Record:
         return {"source": source, "shards": 0, "valid": 0, **_listed([_fault(source, None, e.what)])}
     known = vocab_size or files.vocab_size
     on = progress(files.tokens * corpus.ITEM_BYTES[files.shards[0].dtype])
-    found: list[Record] = []
+    listed: list[Record] = []
     faulty = largest = 0
     for shard in files.shards:
         wrong, highest = _shard(shard, known, on)
-        found, faulty, largest = found + wrong, faulty + bool(wrong), max(largest, highest)
+        listed, faulty, largest = listed + wrong, faulty + bool(wrong), max(largest, highest)
     sizes = {"shards": len(files.shards), "valid": len(files.shards) - faulty}
     ids = {"tokens": files.tokens, "documents": files.documents, "vocab_size": known, "max_token": largest}
-    return {"source": source, **sizes, **ids, **_listed(found)}
+    return {"source": source, **sizes, **ids, **_listed(listed)}
 
 
 def _line(place: Location, number: int, line: bytes) -> Iterator[Record]:
@@ -68,7 +68,7 @@ def _line(place: Location, number: int, line: bytes) -> Iterator[Record]:
 def _shard(shard: Shard, vocab_size: int | None, on: Any) -> tuple[list[Record], int]:
     """Its faults, the first of each sort, and its largest id."""
     name, limit = shard.place.typed, vocab_size or 1 << 31  # rows are int32
-    found, largest, checksum, outside, where = [], 0, 0, 0, None
+    faults, largest, checksum, outside, where = [], 0, 0, 0, None
     for offset, ids in documents.scan(shard):
         on(ids.nbytes)
         checksum = zlib.crc32(ids.tobytes(), checksum)
@@ -78,15 +78,15 @@ def _shard(shard: Shard, vocab_size: int | None, on: Any) -> tuple[list[Record],
             where = where or (offset + int(bad[0]), int(ids[bad[0]]))
             outside += len(bad)
     if where is not None:
-        said = corpus.out_of_range(name, *where, limit).what
-        found.append(_fault(name, where[0], said + (f", and {outside - 1:,} more" if outside > 1 else "")))
+        message = corpus.out_of_range(name, *where, limit).what
+        faults.append(_fault(name, where[0], message + (f", and {outside - 1:,} more" if outside > 1 else "")))
     if shard.crc32 not in (None, checksum):
-        found.append(_fault(name, None, f"{name} is not what was written: its checksum differs from {corpus.META}"))
+        faults.append(_fault(name, None, f"{name} is not what was written: its checksum differs from {corpus.META}"))
     try:
         documents.ends(shard, None)
     except UserError as e:
-        found.append(_fault(shard.ends.typed, None, e.what))
-    return found, largest
+        faults.append(_fault(shard.ends.typed, None, e.what))
+    return faults, largest
 
 
 def _fault(file: str, offset: int | None, message: str) -> Record:

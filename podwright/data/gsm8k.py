@@ -43,8 +43,8 @@ def load(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
     if path.is_file():
         train, test = _hold_out(read(path), data, seed)
     else:
-        found = rows.directory(path) if path.is_dir() else rows.hub(data.source)
-        train, test = _examples(found[0]), _examples(found[1])
+        parts = rows.directory(path) if path.is_dir() else rows.hub(data.source)
+        train, test = _examples(parts[0]), _examples(parts[1])
     for name, part in (("train", train), ("test", test)):
         if not part:
             raise UserError(
@@ -67,13 +67,13 @@ def gold(solution: str) -> str | None:
 
 
 def _generated(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
-    made = arithmetic.generate(data.num_train, data.num_test, data.max_operations, arithmetic.MAX_NUMBER, seed)
-    train, test = ([Example(p.question, p.answer, p.solution) for p in part] for part in made)
+    problem_sets = arithmetic.generate(data.num_train, data.num_test, data.max_operations, arithmetic.MAX_NUMBER, seed)
+    train, test = ([Example(p.question, p.answer, p.solution) for p in part] for part in problem_sets)
     return train, test
 
 
-def _examples(found: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Example]:
-    return [_example(where, row) for where, row in found]
+def _examples(located_rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Example]:
+    return [_example(where, row) for where, row in located_rows]
 
 
 def _example(where: str, row: Mapping[str, Any]) -> Example:

@@ -48,15 +48,17 @@ def lengths(recipe: MultimodalRecipe) -> Lengths:
             return Lengths(recipe.data.max_text_length, recipe.data.max_text_length, known=False)
         training, held_out = split(source, recipe.data, annotated.read)
     tokenizer = learned(training, recipe) if directory is None else Tokenizer.load(directory)
-    found, _ = (_longest(part, tokenizer, recipe.data) for part in (training, held_out))
-    return Lengths(max(len(p) + len(r) for p, r in zip(*found, strict=True)), max(map(len, found[1])), known=True)
+    training_ids, _ = (_longest(part, tokenizer, recipe.data) for part in (training, held_out))
+    return Lengths(
+        max(len(p) + len(r) for p, r in zip(*training_ids, strict=True)), max(map(len, training_ids[1])), known=True
+    )
 
 
 def _longest(
     examples: list[AnnotatedExample], tokenizer: Tokenizer, data: MultimodalData
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Prompts and responses of those that are longest as text, which takes seconds where all would take minutes."""
-    size = lambda one: len((one.instruction + "".join(map(str, one.answer.values()))).encode())  # noqa: E731
+    size = lambda example: len((example.instruction + "".join(map(str, example.answer.values()))).encode())  # noqa: E731
     try:
         return tokenized(sorted(examples, key=size)[-_COUNTED:], tokenizer, data)
     except UserError:
@@ -74,11 +76,11 @@ def tokenized(
     if over:
         worst = max(over, key=lambda i: len(prompts[i]) + len(responses[i]))
         need = len(prompts[worst]) + len(responses[worst])
-        said = (
+        what = (
             f"data.max_text_length={data.max_text_length} cannot hold {len(over)} of {len(examples)} lines; line {examples[worst].line} "
             f"needs {len(prompts[worst])} tokens for its prompt and {len(responses[worst])} for its response"
         )
-        raise UserError(said, f"type data.max_text_length={need}")
+        raise UserError(what, f"type data.max_text_length={need}")
     return prompts, responses
 
 
@@ -86,8 +88,8 @@ def split(source: Path, data: MultimodalData | Pairs, read: Reader[T]) -> tuple[
     """(training, held out): of a directory its train.jsonl and val.jsonl; without that, the last lines are held out."""
     if not source.exists():
         raise UserError(f"data.source={source} is not there", "check the path, or type data.source=drawn")
-    training = whole(source / "train.jsonl" if source.is_dir() else source, read)
-    held_out = whole(source / "val.jsonl", read) if source.is_dir() and (source / "val.jsonl").exists() else []
+    training = read_all(source / "train.jsonl" if source.is_dir() else source, read)
+    held_out = read_all(source / "val.jsonl", read) if source.is_dir() and (source / "val.jsonl").exists() else []
     if not held_out:
         count = pairs.num_held_out(len(training), data.num_test)
         if len(training) < 2 or count >= len(training):
@@ -106,7 +108,7 @@ def learned(training: list[AnnotatedExample], recipe: MultimodalRecipe) -> Token
     return Tokenizer.train([recipe.data.system_prompt, *(e.instruction for e in training), *texts], size)
 
 
-def whole(path: Path, read: Reader[T]) -> list[T]:
+def read_all(path: Path, read: Reader[T]) -> list[T]:
     """Every line; UserError when one is bad."""
     if not path.is_file():
         raise UserError(f"there is no {path}", "a directory of data holds train.jsonl and perhaps val.jsonl")

@@ -27,8 +27,8 @@ def picture(path: Path) -> Array:
     from PIL import Image, ImageOps
 
     with _explained(path), Image.open(path) as opened:
-        found = np.asarray(ImageOps.exif_transpose(opened).convert("RGB"))
-        return found
+        pixels = np.asarray(ImageOps.exif_transpose(opened).convert("RGB"))
+        return pixels
 
 
 def sound(path: Path) -> Array:
@@ -100,8 +100,8 @@ class _explained:
             raise error
         if isinstance(error, FileNotFoundError):
             raise Unreadable("there is no such file") from error
-        said = (str(error).splitlines() or [""])[0][:100]
-        raise Unreadable(f"it cannot be read ({kind.__name__}: {said})") from error
+        reason = (str(error).splitlines() or [""])[0][:100]
+        raise Unreadable(f"it cannot be read ({kind.__name__}: {reason})") from error
 
 
 def _sound(opened: Any) -> Array:

@@ -44,23 +44,23 @@ def check_lines(path: Path, recipe: str | None, mend: bool) -> Record | None:
         return check(path, mend=mend)
     for part in parts if mend else ():
         mended(part)
-    found = {part.stem: check(part, mend=mend) for part in parts}
+    by_part = {part.stem: check(part, mend=mend) for part in parts}
     listed = [
-        one | {"file": record["source"], "message": f"{record['source']}: {one['message']}"}
-        for record in found.values()
-        for one in record.pop("faults")
+        entry | {"file": record["source"], "message": f"{record['source']}: {entry['message']}"}
+        for record in by_part.values()
+        for entry in record.pop("faults")
     ]
-    sums = {key: sum(record[key] for record in found.values()) for key in ("lines", "valid", "num_faults")}
-    return {"source": str(path), **sums, "faults": listed, "files": found}
+    sums = {key: sum(record[key] for record in by_part.values()) for key in ("lines", "valid", "num_faults")}
+    return {"source": str(path), **sums, "faults": listed, "files": by_part}
 
 
 def read(path: Path) -> tuple[list[Pair], list[Record]]:
     """The valid lines of a file and the faults of the others; media are not opened."""
     good, faults = [], []
     for number, parsed, wrong in numbered(path):
-        found = [(None, wrong)] if wrong else list(pairs.line_faults(parsed))
-        if found:
-            faults += [fault(number, field, message) for field, message in found]
+        problems = [(None, wrong)] if wrong else list(pairs.line_faults(parsed))
+        if problems:
+            faults += [fault(number, field, message) for field, message in problems]
         else:
             given = pairs.given(parsed)
             good.append(Pair(number, {f: v if f == "text" else path.parent / v for f, v in given.items()}))
@@ -72,21 +72,23 @@ def checked(path: Path, mend: bool) -> Record:
     if mend:
         mended(path)  # said before every file has been looked at
     good, faults = read(path)
-    whole = []
-    for one in good:
-        found = [(f, message) for f, x in one.contents.items() if isinstance(x, Path) and (message := _wrong(f, x))]
-        faults += [fault(one.line, field, message) for field, message in found]
-        if not found:
-            whole.append(one)
+    valid = []
+    for example in good:
+        problems = [
+            (f, message) for f, x in example.contents.items() if isinstance(x, Path) and (message := _wrong(f, x))
+        ]
+        faults += [fault(example.line, field, message) for field, message in problems]
+        if not problems:
+            valid.append(example)
     faults.sort(key=lambda f: f["line"])
-    lines = len({f["line"] for f in faults} | {one.line for one in good})
+    lines = len({f["line"] for f in faults} | {example.line for example in good})
     if not lines:
         faults.append(fault(0, None, f"{path} holds no lines"))
-    fields = dict(collections.Counter(f for one in whole for f in one.contents))
-    lone = sum(pairs.alone(one.contents) for one in whole)
-    found_record = {"source": str(path), "lines": lines, "valid": len(whole), "alone": lone, "fields": fields}
+    fields = dict(collections.Counter(f for example in valid for f in example.contents))
+    lone = sum(pairs.alone(example.contents) for example in valid)
+    found_record = {"source": str(path), "lines": lines, "valid": len(valid), "alone": lone, "fields": fields}
     found_record |= {"num_faults": len(faults), "faults": faults[:LISTED]}
-    return found_record | ({"fixed": str(fix(path, [one.line for one in whole]))} if mend else {})
+    return found_record | ({"fixed": str(fix(path, [example.line for example in valid]))} if mend else {})
 
 
 def _wrong(field: str, path: Path) -> str:

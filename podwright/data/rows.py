@@ -56,21 +56,21 @@ def hub(name: str) -> tuple[Rows, Rows]:
     except ImportError as e:
         raise UserError("reading the hub needs the package datasets", _INSTALL) from e
     try:
-        found = datasets.load_dataset(name, _CONFIGS.get(name))
+        dataset = datasets.load_dataset(name, _CONFIGS.get(name))
     except Exception as e:  # the hub's clients raise dozens of types, all of them meaning that there is no data
         reason = (str(e).splitlines() or [""])[0][:160]
         raise UserError(
             f"data.source={name} is no local path and cannot be had from the Hugging Face hub ({type(e).__name__}: {reason})",
             "download it where there is a network and type data.source=DIRECTORY with train.jsonl and test.jsonl",
         ) from e
-    test = "test" if "test" in found else "validation"
-    if "train" not in found or test not in found:
-        raise UserError(f"{name} has the parts {', '.join(found)}", "give a set with train and test")
-    return _named(f"{name} train", found["train"]), _named(f"{name} {test}", found[test])
+    test = "test" if "test" in dataset else "validation"
+    if "train" not in dataset or test not in dataset:
+        raise UserError(f"{name} has the parts {', '.join(dataset)}", "give a set with train and test")
+    return _named(f"{name} train", dataset["train"]), _named(f"{name} {test}", dataset[test])
 
 
-def _named(name: str, found: Any) -> Rows:
-    for number, row in enumerate(found, 1):
+def _named(name: str, table: Any) -> Rows:
+    for number, row in enumerate(table, 1):
         yield f"{name} row {number}", row
 
 

@@ -38,19 +38,19 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
         raise UserError(f"--out {out} is already there", "name a new directory")
     if shard_tokens < 1:
         raise UserError(f"--shard-tokens {shard_tokens} makes no shards", "type one such as --shard-tokens 100000000")
-    made = documents.named_tokenizer(tokenizer)
+    loaded = documents.named_tokenizer(tokenizer)
     total = sum(map(_text_bytes, files))
-    beside = out.absolute().parent / f".{out.name}.{os.getpid()}"
+    temporary = out.absolute().parent / f".{out.name}.{os.getpid()}"
     try:
-        beside.mkdir(parents=True)
+        temporary.mkdir(parents=True)
         if tokenizer != "bytes":
-            made.save(beside / "tokenizer")
-        meta = _written(files, made, beside, shard_tokens, progress(total))
+            loaded.save(temporary / "tokenizer")
+        meta = _written(files, loaded, temporary, shard_tokens, progress(total))
         meta = {"format": corpus.FORMAT, "tokenizer": tokenizer, **meta}
-        (beside / corpus.META).write_text(json.dumps(meta, indent=1) + "\n")
-        beside.rename(out)
+        (temporary / corpus.META).write_text(json.dumps(meta, indent=1) + "\n")
+        temporary.rename(out)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     return {
         "out": str(out),
         **{k: v for k, v in meta.items() if k not in ("format", "shards")},
@@ -90,15 +90,15 @@ def progress(total: int) -> Callable[[int], None]:
 
     A line that is written over on a terminal, else one every ten seconds.
     """
-    done, began, said, terminal = 0, time.monotonic(), time.monotonic(), sys.stderr.isatty()
+    done, began, last_shown, terminal = 0, time.monotonic(), time.monotonic(), sys.stderr.isatty()
 
     def on(size: int) -> None:
-        nonlocal done, said
+        nonlocal done, last_shown
         done += size
         now = time.monotonic()
-        if now - said < (0.5 if terminal else _EVERY_S):
+        if now - last_shown < (0.5 if terminal else _EVERY_S):
             return
-        said, rate = now, done / (now - began)
+        last_shown, rate = now, done / (now - began)
         line = f"{done / max(1, total):.0%} of {total / 1e6:,.0f} MB, {rate / 1e6:,.1f} MB/s, {_clock((total - done) / rate)} left"
         print(f"\r\033[K{line}" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
@@ -123,13 +123,15 @@ def _text_bytes(source: str) -> int:
     return Location.of(source).size()
 
 
-def _written(files: list[str], made: Tokenizer, out: Path, shard_tokens: int, read: Callable[[int], None]) -> Record:
-    dtype = corpus.id_dtype(made.vocab_size)
+def _written(
+    files: list[str], tokenizer: Tokenizer, out: Path, shard_tokens: int, read: Callable[[int], None]
+) -> Record:
+    dtype = corpus.id_dtype(tokenizer.vocab_size)
     shards: list[Record] = []
     held: list[Ids] = []
     size = 0
     texts = (text for file in files for text in documents.texts(file, read=read))
-    for ids in documents.tokenized(texts, made):
+    for ids in documents.tokenized(texts, tokenizer):
         held.append(np.array(ids, dtype))
         size += len(ids)
         if size >= shard_tokens:
@@ -140,7 +142,7 @@ def _written(files: list[str], made: Tokenizer, out: Path, shard_tokens: int, re
     if not shards:
         raise UserError(f"{', '.join(files)} has no documents", 'give files with lines such as {"text": "..."}')
     totals = {key: sum(s[key] for s in shards) for key in ("tokens", "documents")}
-    return {"vocab_size": made.vocab_size, "eos_id": made.end_id, "dtype": dtype, **totals, "shards": shards}
+    return {"vocab_size": tokenizer.vocab_size, "eos_id": tokenizer.end_id, "dtype": dtype, **totals, "shards": shards}
 
 
 def _shard(out: Path, number: int, held: list[Ids]) -> Record:

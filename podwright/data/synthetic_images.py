@@ -127,15 +127,15 @@ def draw(markers: dict[str, str], rng: random.Random, path: Path) -> None:
 
     wall = tuple(rng.randint(150, 220) for _ in range(3))
     fur = tuple(rng.randint(20, 90) for _ in range(3))
-    made = Image.new("RGB", (SIDE, SIDE), wall)
-    pen = ImageDraw.Draw(made)
+    image = Image.new("RGB", (SIDE, SIDE), wall)
+    pen = ImageDraw.Draw(image)
     x, y = rng.randint(-2, 2), rng.randint(-2, 2)
     top = _body(pen, markers[f"{MARKERS}.posture"], x, y, fur)
     _tail(pen, markers[f"{MARKERS}.tail"], x + 46, top + 8, fur)
     pen.ellipse((x + 5, top - 7, x + 23, top + 11), fill=fur)
     _ears(pen, markers[f"{MARKERS}.ears"], x + 14, top - 4, fur)
     noise = np.random.default_rng(rng.getrandbits(32)).normal(0, 6, (SIDE, SIDE, 3))
-    Image.fromarray(np.clip(np.asarray(made) + noise, 0, 255).astype(np.uint8)).save(path)
+    Image.fromarray(np.clip(np.asarray(image) + noise, 0, 255).astype(np.uint8)).save(path)
 
 
 def _body(pen: ImageDraw.ImageDraw, posture: str, x: int, y: int, fur: Any) -> int:
@@ -189,7 +189,7 @@ def voice(vocalization: str, rng: random.Random, height: float = 1.0, calls: int
         turns = np.cumsum(np.broadcast_to(hz, t.shape))
         return sum(np.sin(2 * math.pi * k * turns / SAMPLE_RATE) / k for k in range(1, n))
 
-    made = {
+    wave = {
         "purr": lambda: harmonics(110 * pitch, 4) * (0.5 + 0.5 * np.sin(2 * math.pi * 26 * pitch * t)),
         "hiss": lambda: np.diff(noise, prepend=0.0) * 0.7,
         "growl": lambda: harmonics(75 * pitch, 12) * (1 + 0.4 * noise),
@@ -202,7 +202,7 @@ def voice(vocalization: str, rng: random.Random, height: float = 1.0, calls: int
         "silent": lambda: 0.0 * t,
     }[vocalization]()
     heard = share * calls % 1 < 0.6
-    return (made * heard * rng.uniform(0.15, 0.3) + 0.004 * noise).astype(np.float32)
+    return (wave * heard * rng.uniform(0.15, 0.3) + 0.004 * noise).astype(np.float32)
 
 
 def save_sound(samples: np.ndarray[Any, Any], path: Path) -> None:

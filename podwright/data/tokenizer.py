@@ -82,27 +82,27 @@ class Tokenizer:
             raise UserError(
                 f"a vocabulary of {vocab_size} has no room for all bytes", f"use {_NUM_BYTES + added} or more"
             )
-        made = tokenizers.Tokenizer(models.BPE())
-        made.normalizer = normalizers.NFC()
-        made.pre_tokenizer = pre_tokenizers.Sequence(
+        inner = tokenizers.Tokenizer(models.BPE())
+        inner.normalizer = normalizers.NFC()
+        inner.pre_tokenizer = pre_tokenizers.Sequence(
             [
                 pre_tokenizers.Split(Regex(_PIECES), "isolated"),
                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
             ]
         )
-        made.decoder = decoders.ByteLevel()
+        inner.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size - added,
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
-        made.train_from_iterator(_with_roles(texts), trainer)
-        made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
-        made.add_tokens([AddedToken(token, special=False, normalized=False) for token in THINK])
+        inner.train_from_iterator(_with_roles(texts), trainer)
+        inner.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+        inner.add_tokens([AddedToken(token, special=False, normalized=False) for token in THINK])
         return cls(
             {
-                "tokenizer.json": made.to_str(pretty=True).encode(),
-                "tokenizer_config.json": _config(made),
+                "tokenizer.json": inner.to_str(pretty=True).encode(),
+                "tokenizer_config.json": _config(inner),
                 "chat_template.jinja": chat.TEMPLATE.encode(),
             }
         )
@@ -111,15 +111,15 @@ class Tokenizer:
     def bytes(cls) -> Tokenizer:
         """The ids are the 256 bytes, then begin, end and padding: a vocabulary of 259 that needs no training."""
         special = (BEGIN, END_OF_TEXT, PAD)
-        made = tokenizers.Tokenizer(models.BPE({letter: byte for byte, letter in enumerate(_letters())}, []))
-        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        made.decoder = decoders.ByteLevel()
-        made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
-        made.post_processor = processors.TemplateProcessing(single=f"{BEGIN} $A", special_tokens=[(BEGIN, _NUM_BYTES)])
-        config = json.loads(_config(made, special)) | {"bos_token": BEGIN, "eos_token": END_OF_TEXT, "pad_token": PAD}
+        inner = tokenizers.Tokenizer(models.BPE({letter: byte for byte, letter in enumerate(_letters())}, []))
+        inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        inner.decoder = decoders.ByteLevel()
+        inner.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+        inner.post_processor = processors.TemplateProcessing(single=f"{BEGIN} $A", special_tokens=[(BEGIN, _NUM_BYTES)])
+        config = json.loads(_config(inner, special)) | {"bos_token": BEGIN, "eos_token": END_OF_TEXT, "pad_token": PAD}
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
         files = {
-            "tokenizer.json": made.to_str(pretty=True).encode(),
+            "tokenizer.json": inner.to_str(pretty=True).encode(),
             "tokenizer_config.json": (json.dumps(config, indent=2) + "\n").encode(),
         }
         return cls(files, ids_are_bytes=True)
@@ -162,10 +162,10 @@ class Tokenizer:
             return [[*begin, *text.encode(), self.end_id] for text in texts]
         self._inner.encode_special_tokens = True
         try:
-            found = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
+            encodings = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
         finally:
             self._inner.encode_special_tokens = False
-        return [[*begin, *e.ids, self.end_id] for e in found]
+        return [[*begin, *e.ids, self.end_id] for e in encodings]
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of `ids`; bytes that are no whole character come out as U+FFFD, ids without a token as nothing."""
@@ -186,8 +186,8 @@ class Tokenizer:
 
 def _special_names(config: Mapping[str, Any]) -> dict[str, str]:
     """{"eos_token": "<|im_end|>", ...} from a tokenizer_config.json, where each is a text or a record with its text."""
-    found = {key: config.get(key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
-    texts = {key: value.get("content") if isinstance(value, dict) else value for key, value in found.items()}
+    special_tokens = {key: config.get(key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    texts = {key: value.get("content") if isinstance(value, dict) else value for key, value in special_tokens.items()}
     return {key: text for key, text in texts.items() if text}
 
 
@@ -207,10 +207,10 @@ def _letters() -> Iterator[str]:
         yield chr(byte if printable else next(others))
 
 
-def _config(made: tokenizers.Tokenizer, special: Sequence[str] = SPECIAL) -> bytes:
+def _config(inner: tokenizers.Tokenizer, special: Sequence[str] = SPECIAL) -> bytes:
     plain = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False)
-    names = [t for t in dict.fromkeys((*special, *SPECIAL, *THINK)) if made.token_to_id(t) is not None]
-    added = {str(made.token_to_id(token)): {"content": token, "special": token in special, **plain} for token in names}
+    names = [t for t in dict.fromkeys((*special, *SPECIAL, *THINK)) if inner.token_to_id(t) is not None]
+    added = {str(inner.token_to_id(token)): {"content": token, "special": token in special, **plain} for token in names}
     config = {
         "add_prefix_space": False,
         "added_tokens_decoder": added,

@@ -132,15 +132,15 @@ def split(
             "hold out fewer rows, or give more data",
         )
     rest = documents.only(np.sort(order[count:]))
-    made = functools.partial(Rows, sequence_length=sequence_length, seed=seed, multiple_of=multiple_of)
-    return made(rest), made(held, limit=holdout)
+    make_rows = functools.partial(Rows, sequence_length=sequence_length, seed=seed, multiple_of=multiple_of)
+    return make_rows(rest), make_rows(held, limit=holdout)
 
 
 class Batches:
     """Batches {name: [rows of this process, sequence_length]} in order, read ahead by threads, until the data is used up."""
 
-    def __init__(self, found: Any, num_steps: int | None):
-        self._found = found
+    def __init__(self, dataset: Any, num_steps: int | None):
+        self._dataset = dataset
         self.num_steps = num_steps
         """steps from the first of the run on; None: the data is repeated for ever"""
         self.waited_s = 0.0
@@ -151,12 +151,12 @@ class Batches:
 
     def __next__(self) -> Row:
         began = time.monotonic()
-        batch: Row = next(self._found)
+        batch: Row = next(self._dataset)
         self.waited_s = time.monotonic() - began
         return batch
 
     def close(self) -> None:
-        self._found.close()
+        self._dataset.close()
 
 
 class _Mine:
@@ -191,7 +191,7 @@ def batches(
     num_steps = None if max_epochs is None else max_epochs * len(rows) // batch_size
     mine = range(batch_size)[process_rows or slice(None)]
     source = _Mine(rows, batch_size, start_step, mine, num_steps)
-    found = grain.MapDataset.source(source).batch(len(mine))
+    dataset = grain.MapDataset.source(source).batch(len(mine))
     return Batches(
-        iter(found.to_iter_dataset(grain.ReadOptions(num_threads=_THREADS, prefetch_buffer_size=_AHEAD))), num_steps
+        iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=_THREADS, prefetch_buffer_size=_AHEAD))), num_steps
     )

@@ -64,11 +64,11 @@ def tell(start: int, steps: Sequence[Step], rng: random.Random) -> str:
     theme, name = rng.choice(_THEMES), rng.choice(_NAMES)
     words = {"name": name, "item": theme.item}
     items = theme.item if start == 1 else f"{theme.item}s"
-    told = [rng.choice(_STARTS).format(n=start, items=items, **words)]
+    sentences = [rng.choice(_STARTS).format(n=start, items=items, **words)]
     for step in steps:
         if step.operation == "*":
-            told.append(rng.choice(_TIMES).format(n=step.number, **words))
+            sentences.append(rng.choice(_TIMES).format(n=step.number, **words))
         else:
             happens = rng.choice(theme.gains if step.operation == "+" else theme.losses).format(n=step.number)
-            told.append(rng.choice(_THEN).format(happens=happens, **words))
-    return " ".join([*told, rng.choice(_ASKS).format(**words)])
+            sentences.append(rng.choice(_THEN).format(happens=happens, **words))
+    return " ".join([*sentences, rng.choice(_ASKS).format(**words)])

@@ -142,8 +142,8 @@ def _chunked(bounded: bool, groups: int, start: jax.Array, *inputs: Any) -> tupl
 
 
 def _chunked_forward(bounded: bool, groups: int, start: jax.Array, *inputs: Any) -> tuple[Any, tuple[Any, jax.Array]]:
-    found, states = _forward(bounded, groups, start, inputs, keep=True)
-    return found, (inputs, states)
+    out, states = _forward(bounded, groups, start, inputs, keep=True)
+    return out, (inputs, states)
 
 
 def _forward(
@@ -154,7 +154,7 @@ def _forward(
     dtype, n = q.dtype, q.shape[1]
     size = n // CHUNK // groups
 
-    def one(i: jax.Array, carry: Arrays) -> Arrays:
+    def advance(i: jax.Array, carry: Arrays) -> Arrays:
         state, out, states = carry
         c = _within_chunks(bounded, *_group(inputs, i, size))
 
@@ -169,7 +169,7 @@ def _forward(
         return state, _put(out, o, i), states
 
     states = jnp.zeros((n // CHUNK if keep else 0, *start.shape), dtype)
-    end, out, states = jax.lax.fori_loop(0, groups, one, (start, jnp.zeros_like(v), states))
+    end, out, states = jax.lax.fori_loop(0, groups, advance, (start, jnp.zeros_like(v), states))
     return (out, end), states
 
 
@@ -177,15 +177,15 @@ def _chunked_backward(bounded: bool, groups: int, saved: tuple[Any, jax.Array], 
     (inputs, states), (d_out, d_end) = saved, cotangents
     size = d_out.shape[1] // CHUNK // groups
 
-    def one(j: jax.Array, carry: tuple[jax.Array, Arrays]) -> tuple[jax.Array, Arrays]:
+    def backward(j: jax.Array, carry: tuple[jax.Array, Arrays]) -> tuple[jax.Array, Arrays]:
         i = groups - 1 - j
         d_state, grads = carry
         parts = _group(inputs, i, size)
         before = jax.lax.dynamic_slice_in_dim(states, i * size, size, 0)
         d_state, ours = _group_backward(parts, _within_chunks(bounded, *parts), before, _rows(d_out, i, size), d_state)
-        return d_state, tuple(_put(whole, x, i) for whole, x in zip(grads, ours, strict=True))
+        return d_state, tuple(_put(gradient, x, i) for gradient, x in zip(grads, ours, strict=True))
 
-    d_start, grads = jax.lax.fori_loop(0, groups, one, (d_end, tuple(jnp.zeros_like(x) for x in inputs[:5])))
+    d_start, grads = jax.lax.fori_loop(0, groups, backward, (d_end, tuple(jnp.zeros_like(x) for x in inputs[:5])))
     return d_start, *grads, None
 
 
@@ -262,11 +262,11 @@ def _block_sums(halves: tuple[int, ...]) -> np.ndarray:
     """0/1 matrices [sums, BLOCK, BLOCK] that add up g from the middle of each 2m tokens to i, in either direction; last, from the
     block's first token to i and from i+1 to its last."""
     i, t = np.arange(BLOCK)[:, None], np.arange(BLOCK)
-    made = []
+    masks = []
     for m in halves:
         middle = i // (2 * m) * 2 * m + m
-        made.append(np.where(i >= middle, (t >= middle) & (t <= i), (t > i) & (t < middle)))
-    return np.stack([*made, t <= i, t > i]).astype(np.float32)
+        masks.append(np.where(i >= middle, (t >= middle) & (t <= i), (t > i) & (t < middle)))
+    return np.stack([*masks, t <= i, t > i]).astype(np.float32)
 
 
 def _sums(g: jax.Array, halves: tuple[int, ...]) -> list[jax.Array]:

@@ -38,7 +38,7 @@ def causal(
 
     `segments` are integers for the queries, [B, T], and for the keys, [B, U]; `scale`, D^-0.5 if None, is that of the scores.
     The arrays are those of one device. `interpret` runs the kernel's program on any device, for tests. `attend` is this device's
-    part of what `made` gives for queries of which every device has a part; else these are all.
+    part of what `make_kernel` gives for queries of which every device has a part; else these are all.
     """
     b, t, k, r, d = q_BTKRD.shape
     u = k_BUKD.shape[1]
@@ -48,7 +48,7 @@ def causal(
         _filled(q_BHTD, 2, block_t),
         *(_filled(jnp.swapaxes(x, 1, 2), 2, block_u) for x in (k_BUKD, v_BUKV)),
     )
-    attend = attend or made(t, u, k * r, interpret=interpret)
+    attend = attend or make_kernel(t, u, k * r, interpret=interpret)
     if segments is None:
         out = jax.vmap(attend)(q, keys, values)
     else:
@@ -57,7 +57,7 @@ def causal(
     return jnp.einsum("bkrtv->btkrv", out[:, :, :t].reshape(b, k, r, t, -1))
 
 
-def made(t: int, u: int, heads: int, parts: int = 1, interpret: bool = False) -> Any:
+def make_kernel(t: int, u: int, heads: int, parts: int = 1, interpret: bool = False) -> Any:
     """The kernel for so many parts of `t` queries each, the last of which ends with the `u` keys."""
     block_t, block_u = _block(t, MOST_QUERIES), _block(u, MOST_KEYS)
     room = t + -t % block_t

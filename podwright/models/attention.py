@@ -71,7 +71,7 @@ def packed_across(
     heads, rows = tokens(mesh, "tensor" if "tensor" in mesh.shape else None), tokens(mesh)
     kernel, kernel_spec = None, None
     if splash.supported(platform(mesh), v_dim):
-        kernel = splash.made(q_BNHD.shape[1] // parts, q_BNHD.shape[1], q_BNHD.shape[2] // tensor, parts)
+        kernel = splash.make_kernel(q_BNHD.shape[1] // parts, q_BNHD.shape[1], q_BNHD.shape[2] // tensor, parts)
         kernel_spec = kernel.manual_sharding_spec(NamedSharding(mesh, PartitionSpec(None, "context")))
 
     def local(q: jax.Array, latents: Any, weight: jax.Array, ids: jax.Array | None, attend: Any) -> jax.Array:

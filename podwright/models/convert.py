@@ -65,7 +65,7 @@ def read(path: Path, dims: Qwen3Dims, mesh: Mesh) -> Tree:
     """The weights in directory `path` as float32 arrays on `mesh`; each process holds only its own shards."""
     fetch = _opener(path)
 
-    def one(keys: Any, p: param.Param) -> jax.Array:
+    def array_of(keys: Any, p: param.Param) -> jax.Array:
         name = keys[-1].key
         if name in _TOP:
             value = _checked(fetch(f"{_TOP[name]}.weight"), p.shape, name)
@@ -75,7 +75,7 @@ def read(path: Path, dims: Qwen3Dims, mesh: Mesh) -> Tree:
         sharding = NamedSharding(mesh, p.spec(mesh))
         return jax.make_array_from_callback(p.shape, sharding, lambda index: value[index])
 
-    return jax.tree_util.tree_map_with_path(one, qwen3.declare(dims), is_leaf=param.is_param)
+    return jax.tree_util.tree_map_with_path(array_of, qwen3.declare(dims), is_leaf=param.is_param)
 
 
 def _checked(theirs: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:

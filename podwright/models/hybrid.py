@@ -105,7 +105,7 @@ def hidden(
                 load = load_BX.sum(0)
             return jax.lax.with_sharding_constraint(x + out, batch), load
 
-    def again(x: jax.Array, w: Tree, bias_X: jax.Array | None, i: int) -> tuple[jax.Array, jax.Array | None]:
+    def remat_layer(x: jax.Array, w: Tree, bias_X: jax.Array | None, i: int) -> tuple[jax.Array, jax.Array | None]:
         def run(x: jax.Array, w: Tree, bias_X: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
             return layer(x, w, bias_X, i)
 
@@ -119,18 +119,18 @@ def hidden(
         x = jax.lax.with_sharding_constraint(_embedded(params["embed"].astype(dtype), tokens_BN, mesh), batch)
     first, dense, loads = len(params["first"]), dims.num_dense_layers, []
     for i in range(first):
-        x, load = again(x, params["first"][str(i)], bias_LX[i - dense] if i >= dense else None, i)
+        x, load = remat_layer(x, params["first"][str(i)], bias_LX[i - dense] if i >= dense else None, i)
         loads += [] if load is None else [load[None]]
     if "groups" in params:
         biases_GX = bias_LX[first - dense :].reshape(-1, dims.group_size, dims.moe.num_experts)
 
         def group(x: jax.Array, each: tuple[Tree, jax.Array]) -> tuple[jax.Array, jax.Array]:
             w, bias = each
-            found = []
+            loads = []
             for i in range(dims.group_size):
-                x, load = again(x, w[str(i)], bias[i], first + i)
-                found.append(load)
-            return x, jnp.stack([load for load in found if load is not None])
+                x, load = remat_layer(x, w[str(i)], bias[i], first + i)
+                loads.append(load)
+            return x, jnp.stack([load for load in loads if load is not None])
 
         x, load_GX = jax.lax.scan(group, x, (params["groups"], biases_GX))
         loads.append(load_GX.reshape(-1, dims.moe.num_experts))

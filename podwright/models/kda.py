@@ -63,27 +63,27 @@ def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> dict[str, Param]
     kda = _kda(dims)
     e, h, d, r = dims.hidden_size, kda.num_heads, kda.head_dim, kda.gate_rank
 
-    def one(shape: tuple[int, ...], axes: tuple[str | None, ...], init: str = "normal", **more: Any) -> Param:
+    def weight(shape: tuple[int, ...], axes: tuple[str | None, ...], init: str = "normal", **more: Any) -> Param:
         return Param((*stacked, *shape), ("layers",) * len(stacked) + axes, init, **more)
 
     def gate(name: str) -> dict[str, Param]:
         if not r:
-            return {name: one((e, h, d), ("embed", "heads", None), matrix=(1, 2))}
+            return {name: weight((e, h, d), ("embed", "heads", None), matrix=(1, 2))}
         return {
-            f"{name}_down": one((e, r), ("embed", None), matrix=(1, 1)),
-            f"{name}_up": one((r, h, d), (None, "heads", None), matrix=(1, 2)),
+            f"{name}_down": weight((e, r), ("embed", None), matrix=(1, 1)),
+            f"{name}_up": weight((r, h, d), (None, "heads", None), matrix=(1, 2)),
         }
 
-    params = {name: one((e, h, d), ("embed", "heads", None), matrix=(1, 2)) for name in ("q", "k", "v")}
+    params = {name: weight((e, h, d), ("embed", "heads", None), matrix=(1, 2)) for name in ("q", "k", "v")}
     taps = (3 * kda.conv_size) ** -0.5  # the spread of a convolution's usual, uniform start
-    params |= {f"{x}_conv": one((kda.conv_size, h, d), (None, "heads", None), scale=taps) for x in ("q", "k", "v")}
+    params |= {f"{x}_conv": weight((kda.conv_size, h, d), (None, "heads", None), scale=taps) for x in ("q", "k", "v")}
     params |= gate("decay") | gate("gate")
     return params | {
-        "a_log": one((h,), ("heads",), "log_rate"),
-        "dt_bias": one((h, d), ("heads", None), "time_step"),
-        "beta": one((e, h), ("embed", "heads"), matrix=(1, 1)),
-        "norm": one((d,), (None,), "ones"),
-        "o": one((h, d, e), ("heads", None, "embed"), scale=0.02 / (2 * dims.num_layers) ** 0.5, matrix=(2, 1)),
+        "a_log": weight((h,), ("heads",), "log_rate"),
+        "dt_bias": weight((h, d), ("heads", None), "time_step"),
+        "beta": weight((e, h), ("embed", "heads"), matrix=(1, 1)),
+        "norm": weight((d,), (None,), "ones"),
+        "o": weight((h, d, e), ("heads", None, "embed"), scale=0.02 / (2 * dims.num_layers) ** 0.5, matrix=(2, 1)),
     }
 
 
@@ -119,7 +119,7 @@ def _gate(linear: Any, w: Tree, name: str, x_BNE: jax.Array) -> jax.Array:
 
 # What follows is arithmetic of single elements in float32: cheaper to do again for the gradient than to keep. Where a layer is computed
 # again as a whole, it is not done a third time: the compiler may take what it finds.
-_again = functools.partial(jax.checkpoint, prevent_cse=False)
+_recompute = functools.partial(jax.checkpoint, prevent_cse=False)
 
 
 @jax.custom_vjp
@@ -170,13 +170,13 @@ def _shifted(x_BNHD: jax.Array, by: int, documents_BN: jax.Array | None) -> jax.
     return jnp.where((shift(documents_BN, -1) == documents_BN)[..., None, None], there, 0.0)
 
 
-@functools.partial(_again, static_argnums=1)
+@functools.partial(_recompute, static_argnums=1)
 def _unit(x: jax.Array, scale: float) -> jax.Array:
     x32 = x.astype(jnp.float32)
     return (x32 * (scale * jax.lax.rsqrt(jnp.sum(x32 * x32, axis=-1, keepdims=True) + 1e-6))).astype(x.dtype)
 
 
-@functools.partial(_again, static_argnums=0)
+@functools.partial(_recompute, static_argnums=0)
 def _log_decay(kda: Kda, f_BNHD: jax.Array, a_log_H: jax.Array, bias_HD: jax.Array) -> jax.Array:
     """At most 0, in float32."""
     f = f_BNHD.astype(jnp.float32) + bias_HD.astype(jnp.float32)
@@ -186,7 +186,7 @@ def _log_decay(kda: Kda, f_BNHD: jax.Array, a_log_H: jax.Array, bias_HD: jax.Arr
     return -rate * jax.nn.softplus(f)
 
 
-@functools.partial(_again, static_argnums=3)
+@functools.partial(_recompute, static_argnums=3)
 def _gated_norm(o_BNHD: jax.Array, weight_D: jax.Array, gate_BNHD: jax.Array, eps: float) -> jax.Array:
     normed = layers.rms_norm(o_BNHD.astype(jnp.float32), weight_D, eps)
     return (normed * jax.nn.sigmoid(gate_BNHD.astype(jnp.float32))).astype(o_BNHD.dtype)

@@ -54,7 +54,7 @@ def _forward(setting: SamplingSetting, hidden: jax.Array, head: jax.Array, targe
             return None, (target - lse, lse - weighted / total, lse)
 
         _, out = jax.lax.scan(chunk, None, (_chunks(hidden, setting.chunk), _chunks(targets, setting.chunk)))
-        return tuple(_whole(x, targets.shape) for x in out)
+        return tuple(_unchunked(x, targets.shape) for x in out)
 
     tokens = param.tokens(setting.mesh)
     run = jax.shard_map(
@@ -82,7 +82,7 @@ def _backward(setting: SamplingSetting, saved: Any, cotangents: tuple[jax.Array,
 
         args = tuple(_chunks(x, setting.chunk) for x in (hidden, targets, lse, g))
         d_head, d_hidden = jax.lax.scan(chunk, jnp.zeros(head.shape, jnp.float32), args)
-        d_hidden = jax.lax.psum(_whole(d_hidden, targets.shape), "tensor")
+        d_hidden = jax.lax.psum(_unchunked(d_hidden, targets.shape), "tensor")
         return d_hidden.astype(hidden.dtype), jax.lax.psum(d_head, param.token_axes(setting.mesh))
 
     tokens = param.tokens(setting.mesh)
@@ -117,7 +117,7 @@ def _chunks(x: jax.Array, size: int) -> jax.Array:
     return flat.reshape(-1, size, *flat.shape[1:])
 
 
-def _whole(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _unchunked(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Undoes _chunks for a leading shape [B, N]."""
     flat = x.reshape(-1, *x.shape[2:])
     return flat[: shape[0] * shape[1]].reshape(*shape, *flat.shape[1:])

@@ -41,17 +41,17 @@ def declare(weights: Tree, rank: int) -> Tree:
     A is Gaussian and B zero, as in section 4.1 of the paper; A's standard deviation is that of the uniform distribution
     which the authors' code and PEFT draw it from, so that learning rates mean the same here.
     """
-    made = {}
+    adapters = {}
     for name, p in weights["layers"].items():
         if p.matrix is None:
             continue
         inputs, outputs = slice(1, 1 + p.matrix[0]), slice(1 + p.matrix[0], None)
         scale = (3 * math.prod(p.shape[inputs])) ** -0.5
-        made[name] = {
+        adapters[name] = {
             "a": Param((p.shape[0], *p.shape[inputs], rank), (p.axes[0], *p.axes[inputs], None), scale=scale),
             "b": Param((p.shape[0], rank, *p.shape[outputs]), (p.axes[0], None, *p.axes[outputs]), "zeros"),
         }
-    return {"layers": made}
+    return {"layers": adapters}
 
 
 def adapt(weights: Tree, scale: float) -> Tree:
@@ -71,14 +71,14 @@ def merge(weights: Tree, scale: float, dtype: Any) -> Tree:
     if not isinstance(weights, Policy):
         return weights
 
-    def one(w: Any) -> jax.Array:
+    def merged(w: Any) -> jax.Array:
         if not isinstance(w, Adapted):
             return w
         added = jnp.tensordot(w.a, w.b, 1, precision=jax.lax.Precision.HIGHEST)
         return w.weight.astype(jnp.float32) + added
 
     def layer(tree: Tree) -> Tree:
-        return qwen3.cast({name: one(w) for name, w in tree.items()}, dtype)
+        return qwen3.cast({name: merged(w) for name, w in tree.items()}, dtype)
 
     params = adapt(weights, scale)
     return qwen3.cast(params | {"layers": jax.lax.map(layer, params["layers"])}, dtype)

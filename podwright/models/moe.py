@@ -102,7 +102,7 @@ class _Part(NamedTuple):
     stored: PartitionSpec
     used: PartitionSpec
 
-    def whole(self, dtype: Any) -> jax.Array:
+    def gathered(self, dtype: Any) -> jax.Array:
         """Cast, and gathered over the axes that the devices which use it do not differ in."""
         return _gathered(self.value.astype(dtype), self.stored, self.used)
 
@@ -126,7 +126,7 @@ def _layer(
     m, dtype = dims.moe, x_BNE.dtype
     b, n, e = x_BNE.shape
     x_TE = x_BNE.reshape(b * n, e)
-    router = w["router"].whole(jnp.float32)
+    router = w["router"].gathered(jnp.float32)
     logits = jnp.matmul(x_TE.astype(jnp.float32), router, precision=jax.lax.Precision.HIGHEST)
     chosen_TK, share_TK = route(m, logits, bias_X)
     load_BX = (chosen_TK.reshape(b, -1, 1) == jnp.arange(m.num_experts)).sum(1, dtype=jnp.int32)
@@ -140,7 +140,7 @@ def _layer(
         # beside each other before they are gathered, so that rows are read once for both
         gate_up = jnp.concatenate([w["gate"].value.astype(dtype), w["up"].value.astype(dtype)], axis=-1)
         gate_up = _gathered(gate_up, w["gate"].stored, w["gate"].used)
-        down = w["down"].whole(dtype)
+        down = w["down"].gathered(dtype)
         product = _product(mesh, e, down.shape[1])
 
         def chunk(args: tuple[jax.Array, ...]) -> jax.Array:
@@ -182,7 +182,7 @@ def _product(mesh: Mesh, *widths: int) -> Product:
 
 def _shared(w: dict[str, _Part], dtype: Any, x_TE: jax.Array) -> jax.Array:
     """The expert that every token meets."""
-    gate, up, down = (w[f"shared_{name}"].whole(dtype) for name in ("gate", "up", "down"))
+    gate, up, down = (w[f"shared_{name}"].gathered(dtype) for name in ("gate", "up", "down"))
     return (jax.nn.silu(x_TE @ gate) * (x_TE @ up)) @ down
 
 
@@ -246,15 +246,15 @@ class _Plan(NamedTuple):
 
 def _filled(plan: _Plan, own_R: jax.Array, sizes: jax.Array, block: int) -> tuple[_Plan, jax.Array]:
     """The same with every expert's rows up to a multiple of `block`, and how many these are. What fills them has a share of 0."""
-    whole = -(-sizes // block) * block
-    ends, whole_ends = (jnp.append(jnp.cumsum(x), 0) for x in (sizes, whole))
+    padded = -(-sizes // block) * block
+    ends, padded_ends = (jnp.append(jnp.cumsum(x), 0) for x in (sizes, padded))
     num_rows = (-(-len(plan.order) // block) + len(sizes)) * block
-    moved = jnp.append(whole_ends[:-1] - whole - ends[:-1] + sizes, num_rows)  # rows of others go beyond all
+    moved = jnp.append(padded_ends[:-1] - padded - ends[:-1] + sizes, num_rows)  # rows of others go beyond all
     at = jnp.arange(num_rows)
-    expert = (at[:, None] >= whole_ends[:-1]).sum(1)
+    expert = (at[:, None] >= padded_ends[:-1]).sum(1)
     before = at - moved[expert]
     order = jnp.where(before < ends[expert], plan.order[jnp.clip(before, 0, len(plan.order) - 1)], len(own_R))
-    return _Plan(order, plan.row + moved[own_R], whole_ends[-2]), whole
+    return _Plan(order, plan.row + moved[own_R], padded_ends[-2]), padded
 
 
 @jax.custom_vjp

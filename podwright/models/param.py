@@ -79,8 +79,8 @@ class Param:
         for size, axis in zip(self.shape, self.axes, strict=True):
             got: tuple[str, ...] = ()
             for i, name in enumerate(rules.get(axis or "", ())):
-                whole = size % math.prod(mesh.shape[n] for n in (*got, name) if n in mesh.shape) == 0
-                if name in mesh.shape and name not in taken and (i == 0 or whole):
+                divides = size % math.prod(mesh.shape[n] for n in (*got, name) if n in mesh.shape) == 0
+                if name in mesh.shape and name not in taken and (i == 0 or divides):
                     got = (*got, name)
             taken += got
             entries.append(got[0] if len(got) == 1 else got or None)
@@ -137,14 +137,14 @@ def abstract(params: Tree, mesh: Mesh, dtype: Any = jnp.float32) -> Tree:
 def initialize(params: Tree, mesh: Mesh, seed: int) -> Tree:
     """Initial float32 values, the same on every mesh: each leaf's key comes from its path alone."""
 
-    def one(path: Any, p: Param) -> jax.Array:
+    def initial(path: Any, p: Param) -> jax.Array:
         key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(jax.tree_util.keystr(path).encode()))
         if p.init in INITS:
             return INITS[p.init](key, p.shape)
         return p.scale * jax.random.normal(key, p.shape, jnp.float32)
 
     def make() -> Tree:
-        return jax.tree_util.tree_map_with_path(one, params, is_leaf=is_param)
+        return jax.tree_util.tree_map_with_path(initial, params, is_leaf=is_param)
 
     return jax.jit(make, out_shardings=shardings(params, mesh))()
 

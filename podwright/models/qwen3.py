@@ -70,14 +70,14 @@ def gathered(dims: Qwen3Dims, w: Tree, dtype: Any, mesh: Mesh) -> Tree:
     def laid(x: jax.Array, *axes: Any) -> jax.Array:
         return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*axes)))
 
-    def whole(name: str, x: layers.Weight) -> layers.Weight:
+    def gather(name: str, x: layers.Weight) -> layers.Weight:
         axes = declared[name].spec(mesh, COMPUTE_RULES)[1:]
         if not isinstance(x, layers.Adapted):
             return laid(x, *axes)
         inputs = x.a.ndim - 1
         return layers.Adapted(laid(x.weight, *axes), laid(x.a, *axes[:inputs], None), laid(x.b, None, *axes[inputs:]))
 
-    return {name: whole(name, x) for name, x in cast(w, dtype).items()}
+    return {name: gather(name, x) for name, x in cast(w, dtype).items()}
 
 
 def _layer(dims: Qwen3Dims, w: Tree, x_BNE: jax.Array, cos: jax.Array, sin: jax.Array, attend: Attend) -> jax.Array:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from podwright import __version__
 from podwright.errors import UserError
-from podwright.plan.findings import Finding, Verdict
+from podwright.plan.findings import Finding, Verdict, verdict_of
 from podwright.rundir import Record
 
 
@@ -183,13 +183,17 @@ class Plan(PlanRecord):
     def errors(self) -> list[Finding]:
         return [f for f in self.findings if f.level == "error"]
 
+    def with_finding(self, finding: Finding) -> Plan:
+        findings = (*self.findings, finding)
+        return self.model_copy(update={"findings": findings, "verdict": verdict_of(findings)})
+
     def document(self) -> Record:
         """JSON, with `ok` (true, false, null) beside the verdict, `step` {} where no time is known, and the version that wrote it."""
         listed = self.model_dump(mode="json", exclude_unset=True)
-        found: Record = {"version": __version__}
-        found |= {name: listed.get(name) for name in ("recipe", "target", "slice", "verdict")} | {"ok": self.ok}
-        found |= {name: listed.get(name, []) for name in ("findings", "memory", "programs")}
-        return found | {"step": listed.get("step") or {}} | ({"fit": listed["fit"]} if self.fit else {})
+        record: Record = {"version": __version__}
+        record |= {name: listed.get(name) for name in ("recipe", "target", "slice", "verdict")} | {"ok": self.ok}
+        record |= {name: listed.get(name, []) for name in ("findings", "memory", "programs")}
+        return record | {"step": listed.get("step") or {}} | ({"fit": listed["fit"]} if self.fit else {})
 
     def refuse(self) -> None:
         """Raise the first error as a UserError, if there is one."""
@@ -202,10 +206,10 @@ class Plan(PlanRecord):
         """plan.json of a run; UserError where it is damaged or of another version."""
         version = None
         try:
-            found = json.loads(path.read_text())
-            found.pop("ok", None)
-            version = found.pop("version", None)
-            return cls.model_validate(found)
+            record = json.loads(path.read_text())
+            record.pop("ok", None)
+            version = record.pop("version", None)
+            return cls.model_validate(record)
         except ValidationError as e:
             key = ".".join(map(str, e.errors()[0]["loc"]))
             author = f"Podwright {version}" if version else "a Podwright that did not write its version"

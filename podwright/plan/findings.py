@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from podwright.errors import UserError
+
 Level = Literal["error", "inconclusive", "warning", "info"]
 
 
@@ -23,6 +25,13 @@ class Finding:
     """`inconclusive`: this could not be checked, so that a plan with it is never ok"""
     message: str
     fix: str = ""
+
+
+class InconclusiveCheck(UserError):
+    """Something cannot be checked here, because a package or the network is missing: a finding of the plan, not its end."""
+
+    def finding(self, check: str) -> Finding:
+        return Finding(check, "inconclusive", self.what, self.fix)
 
 
 def verdict_of(findings: Iterable[Finding]) -> Verdict:

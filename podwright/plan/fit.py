@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from podwright import slices
 from podwright.accelerators import GIB, GPUS, TPUS, Accelerator
 from podwright.errors import UserError
 from podwright.plan import kinds, make
-from podwright.plan.checks.inputs import model
+from podwright.plan.checks.inputs import DIRECTORY, model
 from podwright.plan.checks.meshes import axes, mappable
 from podwright.plan.compiled import compile as aot
 from podwright.plan.document import FitEntry, FitRow, Plan
 from podwright.plan.estimates import memory, memory_grpo
 from podwright.plan.estimates.step_time_estimate import step_seconds
-from podwright.plan.findings import Finding, Verdict
+from podwright.plan.findings import Finding, InconclusiveCheck, Level, Verdict
 from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
+from podwright.shell import targets_file
 from podwright.slices import Slice
 
 Overrides = dict[str, int | str]
@@ -57,28 +58,32 @@ def fitted(recipe: GrpoRecipe, destination: Destination, options: PlanOptions) -
     """
     dims = model(recipe.model, options.cwd)[1]
     if dims is None:
-        raise UserError(
-            f"the dimensions of model.source={recipe.model.source} are not known here",
-            "type model.name= one of the table",
-        )
-    found: Plan | None = None
+        static = make.static(recipe, destination, options, compiling=False)
+        what = f"no settings were searched: the dimensions of {recipe.model.source} are not known here"
+        return static.with_finding(Finding("fit", "inconclusive", what, DIRECTORY))
+    plan: Plan | None = None
     for where in _places(destination, recipe, dims):
         name = destination.name if destination.where else where.name
-        found = _searched(recipe, dims, Destination(name, where, destination.findings), where, options)
-        if found.verdict is not Verdict.REFUSED:
+        plan = _searched(recipe, dims, replace(destination, name=name, where=where), where, options)
+        if plan.verdict is not Verdict.REFUSED:
             break
-    assert found is not None
-    return found
+    assert plan is not None
+    return plan
 
 
 def _places(destination: Destination, recipe: GrpoRecipe, dims: Qwen3Dims) -> Iterator[Slice]:
     where = destination.where
     row = None if where else next((row for row in (*TPUS, *GPUS) if row.name == destination.name), None)
     if row is None:
+        if where is None and destination.gpus_per_node:
+            raise UserError(
+                f"--on {destination.name} does not say which GPUs it has, so that --fit knows no limit of memory",
+                f"add a line such as accelerator: H100-80GB to {destination.name} in {targets_file()}",
+            )
         if where is None or not where.accelerator.hbm_bytes:
             raise UserError(
                 f"--on {destination.name} has no limit of memory that --fit could keep",
-                "type a slice such as --on v6e-16, or --on v6e",
+                "leave --fit out, or type podwright plan with a slice such as --on v6e-16",
             )
         yield where
         return
@@ -95,28 +100,50 @@ def _searched(
     recipe: GrpoRecipe, dims: Qwen3Dims, destination: Destination, where: Slice, options: PlanOptions
 ) -> Plan:
     assert options.context is not None
-    compiling = aot.has_compiler(where, options.context.jax)
+    missing: InconclusiveCheck | None = None
+    try:
+        compiling = aot.find_compiler(where, options.context) is not None
+    except InconclusiveCheck as e:
+        compiling, missing = False, e
+    plan = _ranked(recipe, dims, destination, where, options, compiling=compiling)
+    return plan.with_finding(missing.finding("compile")) if missing else plan
+
+
+def _ranked(
+    recipe: GrpoRecipe,
+    dims: Qwen3Dims,
+    destination: Destination,
+    where: Slice,
+    options: PlanOptions,
+    *,
+    compiling: bool,
+) -> Plan:
     static = make.static(recipe, destination, options, compiling=compiling)
     if any(f.level == "error" and f.check not in _SEARCHED for f in static.findings):
         return static
-    found = candidates(recipe, dims, where)
-    fits = [one for one in found if one.need_bytes <= _room(where)]
+    ranked = candidates(recipe, dims, where)
+    fits = [candidate for candidate in ranked if candidate.need_bytes <= _room(where)]
     if not fits:
-        return _nothing(static, recipe, dims, where)
+        limit = where.accelerator.hbm_bytes * (1 + memory.ERROR)
+        possible = bool(where.libtpu) and not compiling and any(candidate.need_bytes <= limit for candidate in ranked)
+        return _nothing(static, recipe, dims, destination, where, possible=possible)
     tried: dict[str, Plan] = {}
     if compiling:
-        for one in _of_each_mesh(fits)[:COMPILED]:
-            alone = make.static(one.recipe, destination, options, compiling=True)
-            tried[one.typed] = make.compiled(alone, one.recipe, destination, options)
+        for candidate in _of_each_mesh(fits)[:COMPILED]:
+            alone = make.static(candidate.recipe, destination, options, compiling=True)
+            tried[candidate.typed] = make.compiled(alone, candidate.recipe, destination, options)
     best = min(tried, key=lambda typed: _rank(tried[typed])) if tried else fits[0].typed
-    chosen = next(one for one in fits if one.typed == best)
+    chosen = next(candidate for candidate in fits if candidate.typed == best)
     entry = FitEntry(
         on=where.name,
         overrides=chosen.overrides,
         typed=" ".join(f"{key}={value}" for key, value in _differing(chosen, recipe).items()),
-        searched=len(found),
+        searched=len(ranked),
         fitting=len(fits),
-        settings=tuple(_row(one, tried.get(one.typed), one is chosen, where) for one in _listed(fits, tried)),
+        settings=tuple(
+            _row(candidate, tried.get(candidate.typed), candidate is chosen, where)
+            for candidate in _listed(fits, tried)
+        ),
     )
     plan = tried.get(best) or make.static(chosen.recipe, destination, options, compiling=False)
     return plan.model_copy(update={"fit": entry})
@@ -125,16 +152,16 @@ def _searched(
 def candidates(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> list[Candidate]:
     """Every setting, those that fit by the estimate first, the fastest of them first."""
     limit = where.accelerator.hbm_bytes
-    found = [_measured(dict(overrides), recipe, dims, where) for overrides in _settings(recipe, dims, where)]
-    return sorted(found, key=lambda c: (c.need_bytes > limit, c.step_s if c.need_bytes <= limit else c.need_bytes))
+    rated = [_measured(dict(overrides), recipe, dims, where) for overrides in _settings(recipe, dims, where)]
+    return sorted(rated, key=lambda c: (c.need_bytes > limit, c.step_s if c.need_bytes <= limit else c.need_bytes))
 
 
-def pareto(found: Iterable[Candidate]) -> list[Candidate]:
+def pareto(rated: Iterable[Candidate]) -> list[Candidate]:
     """Those that no other one beats in both memory and time, the fastest first."""
     kept: list[Candidate] = []
-    for one in sorted(found, key=lambda c: (c.step_s, c.need_bytes)):
-        if not kept or one.need_bytes < kept[-1].need_bytes:
-            kept.append(one)
+    for candidate in sorted(rated, key=lambda c: (c.step_s, c.need_bytes)):
+        if not kept or candidate.need_bytes < kept[-1].need_bytes:
+            kept.append(candidate)
     return kept
 
 
@@ -143,7 +170,7 @@ def holding_slices(recipe: GrpoRecipe, dims: Qwen3Dims, row: Accelerator) -> Ite
     for where in sold(row):
         if where.num_devices > recipe.batch_size * dims.num_kv_heads:
             return  # more than the batch and the heads can be split over
-        if any(one.need_bytes <= _room(where) for one in candidates(recipe, dims, where)):
+        if any(candidate.need_bytes <= _room(where) for candidate in candidates(recipe, dims, where)):
             yield where
 
 
@@ -180,17 +207,21 @@ def _settings(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Iterator[Ove
 
 def _measured(overrides: Overrides, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Candidate:
     shape = tuple(int(overrides[f"mesh.{axis}"]) for axis in axes(recipe))
-    made = changed(recipe, overrides)
+    adjusted = changed(recipe, overrides)
     limit, row, shards = where.accelerator.hbm_bytes, where.accelerator, shape[0] * shape[1]
-    needs = {e.name: e.total for e in memory_grpo.estimates(made, dims, shape, row, kinds.of(made).programs(made))}
+    needs = {
+        e.name: e.total
+        for e in memory_grpo.estimates(adjusted, dims, shape, row, kinds.of(adjusted).programs(adjusted))
+    }
     while (
-        needs["evaluate"] > max(limit, needs["rollout"]) and made.evaluation.batch_size >= 2 * _SMALLEST_TEST * shards
+        needs["evaluate"] > max(limit, needs["rollout"])
+        and adjusted.evaluation.batch_size >= 2 * _SMALLEST_TEST * shards
     ):
-        overrides |= {"evaluation.batch_size": made.evaluation.batch_size // 2}
-        made = changed(recipe, overrides)
-        needs["evaluate"] = memory_grpo.estimates(made, dims, shape, row, ["evaluate"])[0].total
+        overrides |= {"evaluation.batch_size": adjusted.evaluation.batch_size // 2}
+        adjusted = changed(recipe, overrides)
+        needs["evaluate"] = memory_grpo.estimates(adjusted, dims, shape, row, ["evaluate"])[0].total
     most = max(needs, key=lambda name: needs[name])
-    return Candidate(overrides, made, needs[most], most, sum(step_seconds(made, dims, shape, where).values()))
+    return Candidate(overrides, adjusted, needs[most], most, sum(step_seconds(adjusted, dims, shape, where).values()))
 
 
 def changed(recipe: GrpoRecipe, overrides: Overrides) -> GrpoRecipe:
@@ -207,8 +238,8 @@ def changed(recipe: GrpoRecipe, overrides: Overrides) -> GrpoRecipe:
 def _of_each_mesh(fits: list[Candidate]) -> list[Candidate]:
     """Of every mesh the fastest; micro-batches beyond those that memory asks for make no candidate of their own."""
     first: dict[tuple[int | str, ...], Candidate] = {}
-    for one in fits:
-        first.setdefault(tuple(one.overrides[f"mesh.{axis}"] for axis in axes(one.recipe)), one)
+    for candidate in fits:
+        first.setdefault(tuple(candidate.overrides[f"mesh.{axis}"] for axis in axes(candidate.recipe)), candidate)
     return list(first.values())
 
 
@@ -225,22 +256,25 @@ def _fits(plan: Plan) -> bool | None:
 
 
 def _listed(fits: list[Candidate], tried: Mapping[str, Plan]) -> list[Candidate]:
-    wanted = {id(one): one for one in (*(one for one in fits if one.typed in tried), *pareto(fits))}
-    return sorted(wanted.values(), key=lambda one: one.step_s)[:LISTED]
+    wanted = {
+        id(candidate): candidate
+        for candidate in (*(candidate for candidate in fits if candidate.typed in tried), *pareto(fits))
+    }
+    return sorted(wanted.values(), key=lambda candidate: candidate.step_s)[:LISTED]
 
 
-def _row(one: Candidate, plan: Plan | None, chosen: bool, where: Slice) -> FitRow:
+def _row(candidate: Candidate, plan: Plan | None, chosen: bool, where: Slice) -> FitRow:
     needs = [p.hbm_gib for p in plan.programs if p.hbm_gib is not None] if plan else []
-    step_s: float | None = one.step_s
+    step_s: float | None = candidate.step_s
     if plan:
         step_s = plan.step.step_s if plan.step else None
     return FitRow(
-        typed=one.typed,
+        typed=candidate.typed,
         step_s=step_s,
-        need_gib=max(needs) if needs else round(one.need_bytes / GIB, 4),
+        need_gib=max(needs) if needs else round(candidate.need_bytes / GIB, 4),
         limit_gib=round(where.accelerator.hbm_bytes / GIB, 4),
-        program=one.program,
-        fits=_fits(plan) if plan else one.need_bytes <= where.accelerator.hbm_bytes,
+        program=candidate.program,
+        fits=_fits(plan) if plan else candidate.need_bytes <= where.accelerator.hbm_bytes,
         compiled=plan is not None,
         chosen=chosen,
     )
@@ -257,13 +291,26 @@ def _differing(chosen: Candidate, recipe: GrpoRecipe) -> Overrides:
     return kept
 
 
-def _nothing(static: Plan, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Plan:
+def _nothing(
+    static: Plan, recipe: GrpoRecipe, dims: Qwen3Dims, destination: Destination, where: Slice, *, possible: bool
+) -> Plan:
+    """`possible`: the estimate of some settings is so near to the limit that only the compiler, which is not installed, can decide."""
     larger = next(holding_slices(recipe, dims, where.accelerator), None)
-    fix = f"type --on {larger.name}, the smallest that holds it" if larger else _less(recipe)
+    if larger is None:
+        fix = _less(recipe)
+    elif destination.gpus_per_node:
+        fix = f"use {larger.num_devices} such GPUs, the fewest that hold it, or {_less(recipe)}"
+    else:
+        fix = f"type --on {larger.name}, the smallest that holds it"
     message = f"no mesh, number of micro-batches or remat makes {recipe.name} with batch_size={recipe.batch_size} fit {where.name}"
-    refused = Finding("fit", "error", message, fix)
-    kept = [f for f in static.findings if f.check not in _SEARCHED]
-    return static.model_copy(update={"verdict": Verdict.REFUSED, "findings": (*kept, refused), "step": None})
+    level: Level = "error"
+    if possible:
+        level, message = (
+            "inconclusive",
+            f"{message} with {memory.ERROR:.0%} to spare, so near that only a compiler can tell",
+        )
+    kept = tuple(f for f in static.findings if f.check not in _SEARCHED)
+    return static.model_copy(update={"findings": kept, "step": None}).with_finding(Finding("fit", level, message, fix))
 
 
 def _less(recipe: GrpoRecipe) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from podwright.errors import UserError, nearest
 from podwright.plan import kinds
+from podwright.plan.checks.inputs import DIRECTORY
 from podwright.plan.document import MemoryEntry, Plan, SliceEntry
 from podwright.plan.estimates import memory
-from podwright.plan.findings import Finding, Verdict, verdict_of
+from podwright.plan.findings import Finding, InconclusiveCheck, Verdict, verdict_of
 from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.kinds import Recipe
 from podwright.slices import Slice
@@ -60,19 +61,26 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
 
 
 def compiled(plan: Plan, recipe: Recipe, destination: Destination, options: PlanOptions) -> Plan:
-    """`plan` with what the compiler says of every program; a plan that is refused already is left as it is."""
+    """`plan` with what the compiler says of every program, or a finding that says why it was not run; a plan that is refused already
+    is left as it is."""
     if plan.verdict is Verdict.REFUSED:
         return plan
     if destination.where is None:
         what = f"what `{destination.name}` has is known only when a run starts"
         raise UserError(what, "type --on cpu-1, or a slice such as --on v6e-16")
-    found = kinds.of(recipe).compiled(recipe, destination.where, options)
-    findings = (*plan.findings, *found.findings)
+    part = kinds.of(recipe)
+    try:
+        added = part.compiled(recipe, destination.where, options)
+    except InconclusiveCheck as e:
+        if part.estimates_memory:
+            plan = static(recipe, destination, options, compiling=False)
+        return plan.with_finding(e.finding("compile"))
+    findings = (*plan.findings, *added.findings)
     changes = {
         "verdict": verdict_of(findings),
         "findings": findings,
-        "programs": found.programs,
-        "step": found.step,
+        "programs": added.programs,
+        "step": added.step,
     }
     return plan.model_copy(update=changes)
 
@@ -94,7 +102,7 @@ def _memory(part: kinds.PlanPart[Recipe], entries: list[MemoryEntry], recipe: Re
         return memory.findings(entries, lambda name: part.smaller(name, recipe, where))
     if part.estimates_memory:
         what = "the memory of its programs was not estimated: the dimensions of its model are not known here"
-        return [Finding("memory", "inconclusive", what, "give model.source as a directory with a config.json")]
+        return [Finding("memory", "inconclusive", what, DIRECTORY)]
     what = f"the memory of a recipe of kind {recipe.kind} is not estimated in closed form"
     return [Finding("memory", "inconclusive", what, part.memory_fix)]
 

@@ -23,6 +23,8 @@ class Destination:
     """its devices; None where only the machines themselves know them"""
     findings: tuple[Finding, ...] = ()
     """what was found out about the target, and the trackers, beforehand"""
+    gpus_per_node: int = 0
+    """of a target whose settings say so; 0 for a slice"""
 
 
 @dataclass(frozen=True)

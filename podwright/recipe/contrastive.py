@@ -53,7 +53,7 @@ class ContrastiveOptimizer(Section):
 
 
 class ContrastiveTraining(Section):
-    num_epochs: PositiveInt = Field(1, description="passes over the training lines, where max_steps does not say")
+    num_epochs: PositiveInt = Field(1, description="epochs, where max_steps does not say")
     max_steps: Count = Field(0, description="optimizer steps; 0: as num_epochs says")
 
 
@@ -73,7 +73,7 @@ class ContrastiveRecipe(Section):
     aligner: Heads = Heads()
     data: Pairs
     per_device_batch_size: PositiveInt = Field(
-        description="lines that a device holds; each is told from those of all devices, so that no batch is put together from parts"
+        description="lines that a device holds; each is scored against those of all devices, so there is no gradient accumulation"
     )
     optimizer: ContrastiveOptimizer = ContrastiveOptimizer()
     training: ContrastiveTraining = ContrastiveTraining()
@@ -83,7 +83,7 @@ class ContrastiveRecipe(Section):
     seed: int = Field(0, ge=0, description="seed of weights and data order")
 
     @model_validator(mode="after")
-    def _whole(self) -> ContrastiveRecipe:
+    def _fits_together(self) -> ContrastiveRecipe:
         if self.data.source == "drawn" and not (self.data.num_train and self.data.num_test):
             raise ValueError("data.source=drawn needs data.num_train and data.num_test: how many lines to make")
         return self

@@ -65,8 +65,8 @@ class TokenFiles:
 
     @property
     def documents(self) -> int | None:
-        found = [s.documents for s in self.shards]
-        return None if None in found else sum(n or 0 for n in found)
+        counts = [s.documents for s in self.shards]
+        return None if None in counts else sum(n or 0 for n in counts)
 
 
 def look(place: Location) -> TokenFiles:
@@ -97,12 +97,12 @@ def records(place: Location) -> list[Location]:
     if place.suffix in (".npy", *TEXT) or not place.is_dir():
         return []
     files = place.files()
-    found = [place / name for name in files if name.endswith(RECORDS)]
-    if found and place.local is None:
+    places = [place / name for name in files if name.endswith(RECORDS)]
+    if places and place.local is None:
         raise UserError(
             f"{place.typed} holds {RECORDS} files, which are read from this machine only", "copy the directory here"
         )
-    return [] if META in files else found
+    return [] if META in files else places
 
 
 def id_dtype(vocab_size: int) -> str:
@@ -119,8 +119,8 @@ def text_of(where: str, line: bytes) -> str:
     except ValueError as e:
         raise UserError(f"{where} is not JSON ({str(e).partition(':')[0]})", "mend that line: one object a line") from e
     if not isinstance(row, dict) or "text" not in row:
-        found = f"found keys: {', '.join(row)}" if isinstance(row, dict) else f"found a JSON {type(row).__name__}"
-        raise UserError(f"{where} has no 'text'", f'write {{"text": ...}}, {found}')
+        has = f"found keys: {', '.join(row)}" if isinstance(row, dict) else f"found a JSON {type(row).__name__}"
+        raise UserError(f"{where} has no 'text'", f'write {{"text": ...}}, {has}')
     text = row["text"]
     if not isinstance(text, str):
         raise UserError(f"{where}: text is {type(text).__name__}, not text", "put it in quotes")
@@ -151,9 +151,9 @@ def _described(place: Location, files: dict[str, int]) -> TokenFiles:
         if name not in files:
             raise UserError(f"{here.typed} is missing; {META} names it", "copy the whole directory again")
         if files[name] != size:
-            found = "truncated" if files[name] < size else "another file"
+            fault = "truncated" if files[name] < size else "another file"
             raise UserError(
-                f"{here.typed} is {found}: it has {files[name]:,} bytes, {META} says {size:,}",
+                f"{here.typed} is {fault}: it has {files[name]:,} bytes, {META} says {size:,}",
                 "copy the directory again",
             )
         header = size - entry["tokens"] * ITEM_BYTES[dtype]
@@ -202,8 +202,8 @@ def _plain(place: Location, size: int) -> Shard:
     start = 12 if wide else 10
     length = int.from_bytes(place.read(8, start), "little")
     try:
-        said = ast.literal_eval(place.read(start, start + length).decode("latin1"))
-        shape, kind = said["shape"], said["descr"]
+        described = ast.literal_eval(place.read(start, start + length).decode("latin1"))
+        shape, kind = described["shape"], described["descr"]
         dims = [int(n) for n in shape]
     except (ValueError, SyntaxError, TypeError, KeyError, MemoryError) as e:
         raise UserError(

@@ -32,7 +32,7 @@ FIELDS = (*CHOICES, RISK)
 """the fields that an answer is graded by, in the order in which it is written"""
 MEDIA = ("image", "audio", "video")
 
-Found = tuple[str, str]
+FieldFault = tuple[str, str]
 """field, and what is wrong with its value"""
 
 
@@ -50,35 +50,35 @@ def risks(answers: dict[str, Any]) -> tuple[int, ...]:
 
 def flattened(answer: dict[str, Any]) -> dict[str, Any]:
     """Dotted fields of a valid answer, in the order in which it is written."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for field in (*FIELDS, *TEXTS):
         here: Any = answer
         for name in field.split("."):
             here = here[name]
-        found[field] = here
-    return found
+        flat[field] = here
+    return flat
 
 
 def nested(values: dict[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for field, value in values.items():
         *path, last = field.split(".")
-        here = made
+        here = tree
         for name in path:
             here = here.setdefault(name, {})
         here[last] = value
-    return made
+    return tree
 
 
 def pieces(values: dict[str, Any]) -> list[tuple[str, str]]:
     """An answer as compact JSON in pieces: (field, text), with "" for the field of what is the same in every answer."""
     slots = {field: f"<{n}>" for n, field in enumerate((*FIELDS, *TEXTS))}
     rest = json.dumps(nested(dict(slots)), separators=(",", ":")).replace(f'"{slots[RISK]}"', slots[RISK])
-    found = []
+    parts = []
     for field, slot in slots.items():
         before, _, rest = rest.partition(slot)
-        found += [("", before), (field, written(values[field]))]
-    return [*found, ("", rest)]
+        parts += [("", before), (field, written(values[field]))]
+    return [*parts, ("", rest)]
 
 
 def written(value: Any) -> str:
@@ -86,7 +86,7 @@ def written(value: Any) -> str:
     return str(value) if isinstance(value, int) else json.dumps(value, ensure_ascii=False)[1:-1]
 
 
-def answer_faults(answer: Any) -> Iterator[Found]:
+def answer_faults(answer: Any) -> Iterator[FieldFault]:
     """What is wrong with a parsed answer."""
     if not isinstance(answer, dict):
         yield "response", f"{shown(answer)} is not an object"
@@ -107,7 +107,7 @@ def answer_faults(answer: Any) -> Iterator[Found]:
         yield RISK, f"{values[RISK]} is below {LEAST_ALARMING_RISK}, the least for {why}"
 
 
-def line_faults(line: Any) -> Iterator[Found]:
+def line_faults(line: Any) -> Iterator[FieldFault]:
     """What is wrong with one parsed line of a file, without looking at its media."""
     if not isinstance(line, dict):
         yield "line", f"{shown(line)} is not an object"
@@ -146,13 +146,13 @@ def _wrong(field: str, value: Any) -> str:
     if field in TEXTS:
         return "" if isinstance(value, str) and value.strip() and _encodable(value) else f"{shown(value)} is not a text"
     if field == RISK:
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        return "" if whole and value in RISKS else f"{shown(value)} is not a whole number from 1 to 5"
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        return "" if is_integer and value in RISKS else f"{shown(value)} is not a whole number from 1 to 5"
     known = CHOICES[field]
     return "" if isinstance(value, str) and value in known else f"{shown(value)} is none of {', '.join(known)}"
 
 
-def _unknown(answer: dict[str, Any]) -> Iterator[Found]:
+def _unknown(answer: dict[str, Any]) -> Iterator[FieldFault]:
     """Keys that would be lost in silence."""
     levels = {"": answer} | {path: _at(answer, path) for path in ("diagnostic", MARKERS, CLASSIFICATION)}
     known = {field for field in (*FIELDS, *TEXTS)} | {"diagnostic", MARKERS, CLASSIFICATION}

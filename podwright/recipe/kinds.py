@@ -108,5 +108,5 @@ def find(name: object) -> RecipeKind:
 def resolve(place: str) -> Any:
     """The object NAME of `package.module:NAME`, or a module."""
     module, _, name = place.partition(":")
-    found = importlib.import_module(module)
-    return getattr(found, name) if name else found
+    loaded = importlib.import_module(module)
+    return getattr(loaded, name) if name else loaded

@@ -140,14 +140,14 @@ def fingerprint(recipe: Recipe) -> str:
 
 def fields(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
     """Every dotted key of `model` with its meaning."""
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for name, field in model.model_fields.items():
         section = _section(field.annotation)
         if section is None:
-            found[prefix + name] = field.description or ""
+            meanings[prefix + name] = field.description or ""
         else:
-            found |= fields(section, f"{prefix}{name}.")
-    return found
+            meanings |= fields(section, f"{prefix}{name}.")
+    return meanings
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:

@@ -44,8 +44,8 @@ class Location:
     @classmethod
     def of(cls, typed: str, cwd: Path = Path()) -> Location:
         """UserError when the URL's kind is unknown; Unreachable when it needs a package that is not installed."""
-        protocol, found, rest = typed.partition("://")
-        if not found:
+        protocol, separator, rest = typed.partition("://")
+        if not separator:
             return cls(typed, str(cwd / Path(typed).expanduser()))
         if protocol == "file":
             return cls(typed, rest)
@@ -88,32 +88,32 @@ class Location:
         return Location(f"{self.typed.rstrip('/')}/{name}", f"{self.path.rstrip('/')}/{name}", self.fs)
 
     def is_dir(self) -> bool:
-        with self._told():
+        with self._explained():
             return bool(self.fs.isdir(self.path)) if self.fs else Path(self.path).is_dir()
 
     def exists(self) -> bool:
-        with self._told():
+        with self._explained():
             return bool(self.fs.exists(self.path)) if self.fs else Path(self.path).exists()
 
     def files(self) -> dict[str, int]:
         """Name -> bytes of what lies in a directory, sorted; one question to a store, however many there are."""
-        with self._told():
+        with self._explained():
             if self.fs:
-                found = {
+                sizes = {
                     PurePosixPath(e["name"]).name: e["size"]
                     for e in self.fs.ls(self.path, detail=True)
                     if e["type"] == "file"
                 }
             else:
-                found = {p.name: p.stat().st_size for p in Path(self.path).iterdir() if p.is_file()}
-        return dict(sorted(found.items()))
+                sizes = {p.name: p.stat().st_size for p in Path(self.path).iterdir() if p.is_file()}
+        return dict(sorted(sizes.items()))
 
     def size(self) -> int:
-        with self._told():
+        with self._explained():
             return int(self.fs.size(self.path)) if self.fs else Path(self.path).stat().st_size
 
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
-        with self._told():
+        with self._explained():
             if self.fs:
                 return bytes(self.fs.cat_file(self.path, start=start, end=stop))
             with Path(self.path).open("rb") as f:
@@ -122,18 +122,18 @@ class Location:
 
     def pieces(self, start: int = 0, size: int = _PIECE) -> Iterator[bytes]:
         """The bytes from `start` on, `size` at a time."""
-        with self._told(), self.fs.open(self.path, "rb") if self.fs else Path(self.path).open("rb") as f:
+        with self._explained(), self.fs.open(self.path, "rb") if self.fs else Path(self.path).open("rb") as f:
             f.seek(start)
             while piece := f.read(size):
                 yield piece
 
     def lines(self) -> Iterator[bytes]:
         """With their ends, so that their lengths add up to what has been read."""
-        with self._told(), self.fs.open(self.path, "rb") if self.fs else Path(self.path).open("rb") as f:
+        with self._explained(), self.fs.open(self.path, "rb") if self.fs else Path(self.path).open("rb") as f:
             yield from f
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
         try:
             yield
         except (UserError, GeneratorExit):
@@ -152,11 +152,11 @@ class Location:
 def ranges(wanted: Sequence[tuple[Location, int, int]]) -> list[bytes]:
     """The bytes [start, stop) of places in one store, asked for together."""
     first = wanted[0][0]
-    with first._told():
-        found = first.fs.cat_ranges(
+    with first._explained():
+        contents = first.fs.cat_ranges(
             [p.path for p, _, _ in wanted], [a for _, a, _ in wanted], [b for _, _, b in wanted], on_error="raise"
         )
-    return [bytes(b) for b in found]
+    return [bytes(b) for b in contents]
 
 
 def _package(e: ImportError) -> str:

@@ -131,12 +131,12 @@ def find(name: str) -> Qwen3Dims:
     )
 
 
-def check_name(name: str, source: str, found: Qwen3Dims) -> None:
+def check_name(name: str, source: str, dims: Qwen3Dims) -> None:
     """A checkpoint's config.json decides; a name that is a row of the table must agree with it, any other name is a label."""
-    known = MODELS.get(name, found)
-    differing = [key for key in _SHAPES if getattr(found, key) != getattr(known, key)]
+    known = MODELS.get(name, dims)
+    differing = [key for key in _SHAPES if getattr(dims, key) != getattr(known, key)]
     if differing:
-        has = ", ".join(f"{key}={getattr(found, key)}" for key in differing)
+        has = ", ".join(f"{key}={getattr(dims, key)}" for key in differing)
         wanted = ", ".join(str(getattr(known, key)) for key in differing)
         raise UserError(
             f"model.source={source} has {has}; {name} has {wanted}",

@@ -91,7 +91,7 @@ class MultimodalOptimizer(Section):
 
 
 class MultimodalTraining(Section):
-    num_epochs: PositiveInt = Field(1, description="passes over the training lines, where max_steps does not say")
+    num_epochs: PositiveInt = Field(1, description="epochs, where max_steps does not say")
     max_steps: Count = Field(0, description="optimizer steps; 0: as num_epochs says")
     gradient_accumulation_steps: PositiveInt = Field(
         1, description="batches of per_device_batch_size that a step adds up"
@@ -136,7 +136,7 @@ class MultimodalRecipe(Section):
     seed: int = Field(0, ge=0, description="seed of weights, data order and dropout")
 
     @model_validator(mode="after")
-    def _whole(self) -> MultimodalRecipe:
+    def _fits_together(self) -> MultimodalRecipe:
         if self.data.source == "drawn" and not (self.data.num_train and self.data.num_test):
             raise ValueError("data.source=drawn needs data.num_train and data.num_test: how many lines to make")
         return self

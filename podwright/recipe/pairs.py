@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from podwright.recipe.ethogram import MEDIA, Found, shown
+from podwright.recipe.ethogram import MEDIA, FieldFault, shown
 
 FIELDS = ("text", *MEDIA)
 _MOST_HELD_OUT = 200
@@ -29,15 +29,15 @@ def alone(fields: Collection[str]) -> bool:
     return len(fields) < 2 and "video" not in fields
 
 
-def line_faults(line: Any) -> Iterator[Found]:
+def line_faults(line: Any) -> Iterator[FieldFault]:
     """What is wrong with one parsed line, without looking at its media."""
     if not isinstance(line, dict):
         yield "line", f"{shown(line)} is not an object"
         return
-    found = given(line)
-    if not found:
+    contents = given(line)
+    if not contents:
         yield "line", f"has none of {', '.join(FIELDS)}"
-    for field, value in found.items():
+    for field, value in contents.items():
         if not isinstance(value, str) or not value.strip():
             yield field, f"{shown(value)} is not a {'text' if field == 'text' else 'path'}"
         elif any("\ud800" <= c <= "\udfff" for c in value):

@@ -108,7 +108,7 @@ class PretrainRecipe(Section):
     seed: int = Field(0, ge=0, description="seed of weights and data order")
 
     @model_validator(mode="after")
-    def _whole(self) -> PretrainRecipe:
+    def _fits_together(self) -> PretrainRecipe:
         parts = self.training.gradient_accumulation_steps
         if self.batch_size % parts:
             raise ValueError(f"training.gradient_accumulation_steps={parts} must divide batch_size={self.batch_size}")

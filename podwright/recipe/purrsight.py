@@ -181,8 +181,8 @@ def _saving(every: Any, given: dict[str, Any]) -> str:
         steps = every * math.ceil(counts[0] / math.prod(size))
         return f"a checkpoint is written at the end of every epoch; for every {every} epochs type checkpoint.every_n_steps={steps}"
     epoch = "lines / (batch_size x gradient_accumulation_steps x GPUs)"
-    said = f"type checkpoint.every_n_steps=N, where N is {every} x {epoch}"
-    return f"a checkpoint is written at the end of every epoch; for every {every} {said}"
+    advice = f"type checkpoint.every_n_steps=N, where N is {every} x {epoch}"
+    return f"a checkpoint is written at the end of every epoch; for every {every} {advice}"
 
 
 def _profiling(value: Any) -> str:

@@ -169,7 +169,7 @@ class GrpoRecipe(Section):
     seed: int = Field(0, ge=0, description="seed of weights, data order and sampling")
 
     @model_validator(mode="after")
-    def _whole(self) -> GrpoRecipe:
+    def _fits_together(self) -> GrpoRecipe:
         if self.grpo.num_generations < 2:
             raise ValueError("grpo.num_generations must be at least 2: an advantage compares completions of one group")
         if self.batch_size % self.training.gradient_accumulation_steps:

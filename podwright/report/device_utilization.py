@@ -56,12 +56,12 @@ def figures(records: Records) -> Result | None:
 
 
 def warnings(records: Records) -> list[str]:
-    found = []
+    sentences = []
     waited = timing.share_waited(timing.warm_steps(records))
     if waited is not None and waited > MUCH_WAITING:
         split = ", with training.gradient_accumulation_steps as much smaller" if _parts(records) > 1 else ""
         fix = f"give each process more CPU cores, or type a larger per_device_batch_size{split}"
-        found.append(f"The devices waited for data {percent(waited)} of the steps' time: {fix}.")
+        sentences.append(f"The devices waited for data {percent(waited)} of the steps' time: {fix}.")
     gpus = [s for s in _during_steps(records) if s["device"].startswith("gpu")]
     busy = known(gpus, "utilization_percent")
     if busy and (mean := statistics.fmean(busy)) < LITTLE_USE:
@@ -71,10 +71,10 @@ def warnings(records: Records) -> list[str]:
             if room > 0.2
             else "training.fsdp=true, and then a larger per_device_batch_size"
         )
-        found.append(
+        sentences.append(
             f"The GPUs were busy {mean:.0f} % of the time during steps, and {percent(room)} of their memory was never used: type {more}."
         )
-    return found
+    return sentences
 
 
 def throughput(records: Records, result: Result) -> Plot | None:

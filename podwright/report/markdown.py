@@ -49,6 +49,6 @@ def _longest_run(character: str, text: str) -> int:
     return max((len(run) for run in re.findall(f"{character}+", text)), default=0)
 
 
-def _backslash(found: str) -> str:
-    """`found` so that it starts no list, heading or link: '1' followed by a dot becomes '1\\' and then the dot."""
-    return f"{found}\\" if found.isdigit() else f"\\{found}"
+def _backslash(character: str) -> str:
+    """`character` so that it starts no list, heading or link: '1' followed by a dot becomes '1\\' and then the dot."""
+    return f"{character}\\" if character.isdigit() else f"\\{character}"

@@ -15,7 +15,7 @@ from podwright.rundir import Record
 LARGE = math.log(8192)  # nats: a loss at or above this is the guess of a model of that vocabulary or a larger one
 KNOWN_BY_HEART = 1.0  # nats a token: far below what the best models reach on text with such a vocabulary (about 2)
 FEW_STEPS = 30  # from a guess to that; a warm-up alone takes longer
-AS_GOOD_AS_NEW = 4.0  # passes over the data that still teach (arXiv 2305.16264)
+AS_GOOD_AS_NEW = 4.0  # epochs that still teach (arXiv 2305.16264)
 GAP = 0.5  # nats between training and held-out loss
 RISE = 0.1  # nats that the held-out loss rises from its lowest while the training loss goes on falling
 
@@ -23,13 +23,13 @@ RISE = 0.1  # nats that the held-out loss rises from its lowest while the traini
 def suspicions(steps: list[Record], tests: list[Record], epochs: float | None) -> list[str]:
     """What about the curve no healthy run has, in a sentence; [] when there is nothing.
 
-    `epochs`: passes over the data, at most; None if nobody knows.
+    `epochs`: at most; None if nobody knows.
     """
     losses = [(s["step"], loss) for s in steps if (loss := number(s.get("loss"))) is not None]
     if not losses:
         return []
-    said = _fast(losses) or _apart(steps, tests, epochs) or _by_heart(losses, tests, epochs)
-    return [said] if said else []
+    sentence = _fast(losses) or _apart(steps, tests, epochs) or _by_heart(losses, tests, epochs)
+    return [sentence] if sentence else []
 
 
 def _fast(losses: list[tuple[int, float]]) -> str:
@@ -50,7 +50,7 @@ def _by_heart(losses: list[tuple[int, float]], tests: list[Record], epochs: floa
     if _later(tests) or epochs is None or epochs <= AS_GOOD_AS_NEW or losses[0][1] < LARGE or last >= KNOWN_BY_HEART:
         return ""
     return (
-        f"The training loss is {last:.2f} nats after {epochs:.1f} passes over the data, and no held-out loss says that more than "
+        f"The training loss is {last:.2f} nats after {epochs:.1f} epochs, and no held-out loss says that more than "
         "the data itself was learned: it has probably been memorised."
     )
 
@@ -64,13 +64,13 @@ def _apart(steps: list[Record], tests: list[Record], epochs: float | None) -> st
     trained = _around(steps, step)
     if trained is None:
         return ""
-    passes = "" if epochs is None else f" after {epochs:.1f} passes over the data"
+    passes = "" if epochs is None else f" after {epochs:.1f} epochs"
     if held_out - trained > GAP:
         return (
             f"The training loss ({trained:.2f} nats) is far below the held-out loss ({held_out:.2f}){passes}: "
             "the model repeats its data more than it has learned from it."
         )
-    best_step, best = min(later, key=lambda one: one[1])
+    best_step, best = min(later, key=lambda point: point[1])
     then = _around(steps, best_step)
     if then is not None and held_out - best > RISE and then - trained > RISE:
         return (

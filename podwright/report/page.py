@@ -55,7 +55,7 @@ def write(run: RunDir, readme_file: Path | None = None) -> Result:
 
 def _context(read: records.Records, result: Result, drawn: list[plots.Plot]) -> dict[str, Any]:
     settings, kind = reproduce.settings(read.recipe), kinds.of(result)
-    inside = result["wall_time"][f"inside_{read.main}_s"]
+    breakdown = result["wall_time"][f"inside_{read.main}_s"]
     return {
         "r": result,
         "kind": result["kind"],
@@ -68,7 +68,7 @@ def _context(read: records.Records, result: Result, drawn: list[plots.Plot]) -> 
         "samples": pairs(read.samples)[:MOST_SAMPLES],
         "num_samples": len(pairs(read.samples)),
         "phases": _shares(result["wall_time"]["phases_s"]),
-        "parts": _shares({k: v for k, v in inside.items() if v}),
+        "parts": _shares({k: v for k, v in breakdown.items() if v}),
         "speeds": [(words, result["steady_state"][name], unit) for name, (words, unit) in kind.STEADY.items()],
         "log": _log(read.steps()),
         "light": style.variables(0),
@@ -78,15 +78,15 @@ def _context(read: records.Records, result: Result, drawn: list[plots.Plot]) -> 
 
 def pairs(samples: list[Record]) -> list[dict[str, Any]]:
     """Samples by question, in the order of the file: {question, answer, before, after}."""
-    found: dict[str, dict[str, Any]] = {}
+    by_question: dict[str, dict[str, Any]] = {}
     for sample in samples:
         question = str(sample["question"])
-        pair = found.setdefault(
+        pair = by_question.setdefault(
             question, {"question": question, "answer": sample.get("answer"), "before": None, "after": None}
         )
         if sample["when"] in ("before", "after"):
             pair[sample["when"]] = sample
-    return list(found.values())
+    return list(by_question.values())
 
 
 def _shares(seconds: dict[str, float]) -> list[tuple[str, float, float]]:
@@ -117,15 +117,15 @@ def _remove_old_plots(folder: Path, drawn: list[plots.Plot]) -> None:
 def html_templates() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["code_spans"] = _code_spans
-    return _with_filters(made)
+    environment.filters["code_spans"] = _code_spans
+    return _with_filters(environment)
 
 
 def _code_spans(text: Any) -> str:
@@ -141,24 +141,24 @@ def _code_spans(text: Any) -> str:
 def markdown_templates() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(TEMPLATES), finalize=markdown.escape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         keep_trailing_newline=True,
     )  # fmt: skip
-    made.filters |= {"code": markdown.code, "fence": markdown.fence}
-    return _with_filters(made)
+    environment.filters |= {"code": markdown.code, "fence": markdown.fence}
+    return _with_filters(environment)
 
 
-def _with_filters(made: Environment) -> Environment:
+def _with_filters(environment: Environment) -> Environment:
     words = (
         wording.percent, wording.interval, wording.points, wording.figure, wording.duration, wording.date, wording.setting,
         wording.visible, wording.how_it_ended, wording.verdict, wording.parameters, wording.chance, wording.signed_percent,
         wording.capitalize_first,
     )  # fmt: skip
-    made.filters |= {w.__name__: w for w in words}
-    made.globals |= {
+    environment.filters |= {w.__name__: w for w in words}
+    environment.globals |= {
         "DASH": wording.DASH,
         "PREDICTION_NOTE": prediction.NOTE,
         "NOT_MEASURED": prediction.NOT_MEASURED,
     }
-    return made
+    return environment

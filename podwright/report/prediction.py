@@ -46,10 +46,10 @@ def compared(run: RunDir, records: Records, figures: Result) -> tuple[list[dict[
         plan = Plan.read(run.plan)
     except UserError as e:
         return [], f"The prediction cannot be read: {e.what}."
-    found = [*_memory(plan, records)]
+    listed = [*_memory(plan, records)]
     if plan.step:
-        found += [*_times(plan.step, figures), *_totals(plan.step, figures)]
-    rows = [row for row in found if row["predicted"] is not None]
+        listed += [*_times(plan.step, figures), *_totals(plan.step, figures)]
+    rows = [row for row in listed if row["predicted"] is not None]
     return rows, None if rows else NOTHING
 
 

@@ -68,16 +68,16 @@ def read(run: RunDir) -> Records:
         raise UserError(f"{run.path} is not a run", "`podwright list` shows the runs")
     raw = _json(run.recipe) or {}
     main = main_stage(raw)
-    metrics = _whole(run.metrics, "stage", "step")
-    events = _whole(run.events, "event")
+    metrics = _records_with(run.metrics, "stage", "step")
+    events = _records_with(run.events, "event")
     return Records(
         name=run.path.resolve().name,
         raw=raw,
         recipe=_typed(raw),
         stages={stage: _that_count(metrics, events, stage, main) for stage in (BEFORE, main)},
         events=_without_undone_tests(events, main),
-        samples=_whole(run.samples, "when", "question"),
-        journal=_whole(run.journal),
+        samples=_records_with(run.samples, "when", "question"),
+        journal=_records_with(run.journal),
         attempts=_attempts(run, metrics + events),
         devices=[sample for path in sorted(run.path.glob("attempts/*/devices-*.csv")) for sample in _samples(path)],
     )
@@ -124,7 +124,7 @@ def _json(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _whole(path: Path, *keys: str) -> list[Record]:
+def _records_with(path: Path, *keys: str) -> list[Record]:
     """The records of `path` that are objects and have `keys`."""
     return [r for r in read_jsonl(path) if isinstance(r, dict) and all(k in r for k in keys)]
 
@@ -148,13 +148,13 @@ def _without_undone_tests(events: list[Record], main: str) -> list[Record]:
 
 def _went_back(events: list[Record], stage: str, main: str) -> list[tuple[int, int]]:
     """(attempt, step of `stage` that it went on from) of every resume; back in the warm start, the main stage has not begun."""
-    found = []
+    points = []
     for e in events:
         if e["event"] == "resumed" and isinstance(e.get("step"), int):
             place = e.get("stage", main)
             if place in (stage, BEFORE):
-                found.append((_attempt_of(e), e["step"] if place == stage else 0))
-    return found
+                points.append((_attempt_of(e), e["step"] if place == stage else 0))
+    return points
 
 
 def _undone(record: Record, step: Any, back: list[tuple[int, int]]) -> bool:
@@ -194,8 +194,8 @@ def _samples(path: Path) -> list[Record]:
 
 
 def _digits(name: str) -> int:
-    found = "".join(c for c in name if c.isdigit())
-    return int(found) if found else 0
+    digits = "".join(c for c in name if c.isdigit())
+    return int(digits) if digits else 0
 
 
 def _float(text: str) -> float | None:

@@ -42,14 +42,14 @@ def settings(recipe: Recipe | None) -> list[RecipeValue]:
     meanings = fields(type(recipe))
     defaults = _defaults(type(recipe))
     values = flat(recipe.model_dump(mode="json"), meanings)
-    found = []
+    listed = []
     for key, value in values.items():
         if key.split(".")[0] not in NOT_SETTINGS:
             default = defaults.get(key)
-            found.append(
+            listed.append(
                 RecipeValue(key, value, default, key not in defaults or value != default, meanings.get(key, ""))
             )
-    return sorted(found, key=lambda s: not s.changed)
+    return sorted(listed, key=lambda s: not s.changed)
 
 
 def _recipe_words(run: RunDir, records: Records) -> list[str]:
@@ -80,12 +80,12 @@ def _target(records: Records) -> str:
 
 
 def _defaults(model: type[BaseModel], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         section = field.annotation
         if isinstance(section, type) and issubclass(section, BaseModel):
-            found |= _defaults(section, f"{prefix}{name}.")
+            defaults |= _defaults(section, f"{prefix}{name}.")
         elif field.default is not PydanticUndefined:
             default = field.default
-            found[prefix + name] = list(default) if isinstance(default, tuple) else default
-    return found
+            defaults[prefix + name] = list(default) if isinstance(default, tuple) else default
+    return defaults

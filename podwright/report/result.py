@@ -39,7 +39,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         "evaluations": measured,
         "steady_state": kind.speed(records),
         "profile": _profile(run, steps),
-        "wall_time": timing.wall_time(records) | {f"inside_{records.main}_s": kind.inside(records)},
+        "wall_time": timing.wall_time(records) | {f"inside_{records.main}_s": kind.breakdown(records)},
         "environment": _environment(records),
         "usage": cost.as_json(cost.usage(records.journal, journal.now())),
         "attempts": [_attempt(a) for a in records.attempts],
@@ -61,30 +61,30 @@ def _profile(run: RunDir, steps: list[Record]) -> dict[str, Any] | None:
 
 def evaluations(records: Records, found_in_each: tuple[str, ...]) -> list[Record]:
     """The tests in the order of their steps; one that was run again after a resume counts once, the last time."""
-    found: dict[tuple[Any, int], Record] = {}
+    newest: dict[tuple[Any, int], Record] = {}
     for event in records.named("evaluation"):
         step = event.get("step")
-        found[event.get("when"), step if isinstance(step, int) else 0] = event
+        newest[event.get("when"), step if isinstance(step, int) else 0] = event
     order = {"before": 0, "during": 1, "after": 2}
-    keys = sorted(found, key=lambda k: (order.get(k[0], 1), k[1]))
+    keys = sorted(newest, key=lambda k: (order.get(k[0], 1), k[1]))
     names = ("when", "step", "num", *found_in_each, "seconds")
-    return [{name: found[k].get(name) for name in names} for k in keys]
+    return [{name: newest[k].get(name) for name in names} for k in keys]
 
 
 def ending(records: Records) -> dict[str, Any]:
     """How the newest attempt ended, by the journal or by what the trainer wrote; None while it runs, or when nobody saw it end."""
     state = _journal(records)
     last = records.attempts[-1] if records.attempts else None
-    found: Record = {}
+    outcome: Record = {}
     if state.ending is not None:
-        found = {"ending": state.ending, "detail": state.detail, "fix": state.fix}
+        outcome = {"ending": state.ending, "detail": state.detail, "fix": state.fix}
     elif last is not None and last.exit is not None and last.number >= state.attempt:
-        found = last.exit
-    name = found.get("ending")
+        outcome = last.exit
+    name = outcome.get("ending")
     return {
         "ending": name,
-        "ending_detail": found.get("detail") or "",
-        "ending_fix": _advice(name, found.get("fix") or "", records.name),
+        "ending_detail": outcome.get("detail") or "",
+        "ending_fix": _advice(name, outcome.get("fix") or "", records.name),
     }
 
 

@@ -85,14 +85,14 @@ def share_waited(steps: list[Record]) -> float | None:
         for r in steps
         if (w := number(r.get("data_wait_s"))) is not None and (s := number(r.get("step_s"))) is not None
     ]
-    whole = sum(s for _, s in both)
-    return sum(w for w, _ in both) / whole if whole else None
+    total = sum(s for _, s in both)
+    return sum(w for w, _ in both) / total if total else None
 
 
-def inside(records: Records) -> dict[str, float]:
+def breakdown(records: Records) -> dict[str, float]:
     """Seconds of all steps of a loop that waits for data and computes."""
-    waited, whole = (sum(known(records.steps(), name)) for name in ("data_wait_s", "step_s"))
-    return {"waiting for data": waited, "computing": max(0.0, whole - waited)} if whole else {}
+    waited, total = (sum(known(records.steps(), name)) for name in ("data_wait_s", "step_s"))
+    return {"waiting for data": waited, "computing": max(0.0, total - waited)} if total else {}
 
 
 def spans(records: Records, attempt: int, end: float | None) -> Iterator[tuple[str, float, float]]:

@@ -1,4 +1,4 @@
-"""Figures in words: how numbers are rounded, the sentences that are true of any run, and what a GRPO run came to."""
+"""Figures in words: how numbers are rounded, the sentences that are true of any run, and the results of a GRPO run."""
 
 from __future__ import annotations
 
@@ -98,18 +98,18 @@ def chance(p_value: Any) -> str:
 
 def visible(text: Any) -> str:
     """`text` with control and direction characters spelled out, and its end left out when it is very long."""
-    whole = str(text).replace("\r\n", "\n").replace("\r", "\n")
+    normalized = str(text).replace("\r\n", "\n").replace("\r", "\n")
     kept = re.sub(
         "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]",
         lambda m: f"\\u{ord(m.group()):04x}",
-        whole[:MOST_CHARACTERS],
+        normalized[:MOST_CHARACTERS],
     )
-    more = len(whole) - MOST_CHARACTERS
+    more = len(normalized) - MOST_CHARACTERS
     return f"{kept} … ({more:,} more characters)" if more > 0 else kept
 
 
 def headline(result: Result) -> str:
-    """What a GRPO run came to, in a sentence or two."""
+    """The results of a GRPO run, in a sentence or two."""
     if result["accuracy_after"] is not None:
         return _after(result)
     far = how_far(result, "GRPO step")
@@ -121,7 +121,15 @@ def headline(result: Result) -> str:
     last = tests[-1]
     when = "before GRPO" if last["when"] == "before" else f"at step {last['step']}"
     share = percent(last["strict"].get("accuracy"))
-    return f"{far} The last test, {when}, found {share} of {_asked(last['num'])} answered correctly."
+    return f"{far} The last test, {when}, found {share} of {_questions(last['num'])} answered correctly."
+
+
+def training_loss(result: Result, unit: str, more: str = "") -> str:
+    """How the loss of the training steps went, and `more`; "" where it is not known."""
+    last = result["loss"]["last"]
+    if last is None:
+        return ""
+    return f"The training loss went from {figure(result['loss']['first'])} to {figure(last)} {unit}{more}."
 
 
 def paired(result: Result) -> str:
@@ -173,10 +181,8 @@ def _of_metric(expected: dict[str, Any], value: Any) -> str:
 
 
 def _after(result: Result) -> str:
-    asked = _asked(result["num_test_after"])
-    text = (
-        f"After {result['steps']} GRPO steps the model answers {percent(result['accuracy_after'])} of {asked} correctly"
-    )
+    questions = _questions(result["num_test_after"])
+    text = f"After {result['steps']} GRPO steps the model answers {percent(result['accuracy_after'])} of {questions} correctly"
     gain = result["accuracy_gain"]
     if gain is None:
         return f"{text}; it was not tested before."
@@ -188,7 +194,7 @@ def _after(result: Result) -> str:
     )
 
 
-def _asked(num: Any) -> str:
+def _questions(num: Any) -> str:
     return f"{num:,} test questions" if isinstance(num, int) else "the test questions"
 
 

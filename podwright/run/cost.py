@@ -81,8 +81,8 @@ def _between(low: float, time: float, high: float) -> float:
     return max(low, min(time, high))
 
 
-def as_json(found: Usage | None) -> dict[str, Any] | None:
-    return asdict(found) if found else None
+def as_json(usage: Usage | None) -> dict[str, Any] | None:
+    return asdict(usage) if usage else None
 
 
 def _price(request: Record, prices: Mapping[str, ListPrice]) -> tuple[float | None, str]:

@@ -37,8 +37,8 @@ def choose_name(folders: Sequence[Path], recipe: str, wanted: str | None) -> str
 
 def steps(text: str, recipe: Recipe) -> list[int]:
     """The steps that `--profile TEXT` names."""
-    found = re.fullmatch(r"([1-9]\d{0,8})(?:-([1-9]\d{0,8}))?", text)
-    first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    match = re.fullmatch(r"([1-9]\d{0,8})(?:-([1-9]\d{0,8}))?", text)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if first > last:
         raise UserError(f"--profile {text!r} names no steps", "type --profile 10, or --profile 10-12")
     if not kinds.find(recipe.kind).traced:
@@ -59,7 +59,7 @@ def seeded(recipe: Recipe, base: str, text: str, folders: Sequence[Path]) -> dic
     ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
     if (count := sum(map(len, ranges))) > _MOST_SEEDS:
         raise UserError(f"--seeds {text} are {count} runs", f"at most {_MOST_SEEDS} are started at once")
-    numbers = [n for one in ranges for n in one]
+    numbers = [n for group in ranges for n in group]
     if None in parts or not all(ranges) or len(set(numbers)) != len(numbers):
         raise UserError(f"--seeds {text!r} names no seeds, or one twice", "type --seeds 0,1,2, or --seeds 0-4")
     return {

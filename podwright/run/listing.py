@@ -52,7 +52,7 @@ def find(runs: Path, name: str, or_log: bool = False) -> RunDir:
             return RunDir(path)
     if or_log and Path(name).is_dir():
         raise UserError(f"{name} is a directory, but not a run's", "name a log file in it")
-    known = [run.name for run in found(runs)]
+    known = [run.name for run in run_dirs(runs)]
     guess = nearest(name, known)
     raise UserError(
         f"there is no file {name!r}, and no run of that name in {runs}"
@@ -75,7 +75,7 @@ def log(run: RunDir, follow: bool, process: int = 0) -> Iterator[str]:
     return logs.read(targets.of_handle(state.handle), state.handle, follow, process)
 
 
-def found(runs: Path) -> list[RunDir]:
+def run_dirs(runs: Path) -> list[RunDir]:
     if not runs.is_dir():
         return []
     return [
@@ -85,7 +85,7 @@ def found(runs: Path) -> list[RunDir]:
 
 def rows(runs: Path) -> list[dict[str, Any]]:
     """Every run of `runs`, oldest first."""
-    return sorted((_row_or_fault(run) for run in found(runs)), key=lambda r: (r["created"], r["name"]))
+    return sorted((_row_or_fault(run) for run in run_dirs(runs)), key=lambda r: (r["created"], r["name"]))
 
 
 def _row_or_fault(run: RunDir) -> dict[str, Any]:

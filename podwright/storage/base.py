@@ -113,8 +113,8 @@ _WORDS = {
 def cause_of(error: BaseException) -> Cause | None:
     """Why a storage failed, of what any of its clients raises; None of other errors, damaged and missing objects among them."""
     for e in _chain(error):
-        if found := _cause(e):
-            return found
+        if cause := _cause(e):
+            return cause
     return None
 
 
@@ -182,8 +182,8 @@ def _status(e: BaseException, library: str) -> int | None:
         for value in (getattr(e, "code", None), getattr(response, "status_code", None), getattr(e, "status", None)):
             if str(value).isdigit():
                 return int(str(value))
-    found = _STATUS.search(str(e))
-    return int(found[1]) if found else None
+    match = _STATUS.search(str(e))
+    return int(match[1]) if match else None
 
 
 def _of_status(status: int, text: str) -> Cause | None:

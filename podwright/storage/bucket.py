@@ -67,14 +67,14 @@ class Bucket:
 
     def names(self, prefix: str = "") -> list[str]:
         def act() -> list[str]:
-            found = self._client.list_blobs(
+            blobs = self._client.list_blobs(
                 self._bucket_name,
                 prefix=self._prefix + prefix,
                 fields="items(name),nextPageToken",
                 timeout=self._timeout_s,
                 retry=None,
             )
-            return sorted(blob.name.removeprefix(self._prefix) for blob in found)
+            return sorted(blob.name.removeprefix(self._prefix) for blob in blobs)
 
         return self._in_bucket(act)
 

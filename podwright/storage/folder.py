@@ -45,8 +45,8 @@ class Folder:
 
     def names(self, prefix: str = "") -> list[str]:
         folder = self.path / prefix.rpartition("/")[0]
-        found = (str(p.relative_to(self.path)) for p in folder.rglob("*") if p.is_file() and p.name != _LOCK)
-        return sorted(name for name in found if name.startswith(prefix) and not name.endswith(".part"))
+        paths = (str(p.relative_to(self.path)) for p in folder.rglob("*") if p.is_file() and p.name != _LOCK)
+        return sorted(name for name in paths if name.startswith(prefix) and not name.endswith(".part"))
 
     def delete(self, name: str) -> None:
         path = self.path / name

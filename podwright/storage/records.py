@@ -114,8 +114,8 @@ class Recorder:
             with path.open("rb") as f:
                 f.seek(at)
                 data = f.read(_LARGEST)
-            if whole := data[: data.rfind(b"\n") + 1]:
-                yield name, at, whole.decode(errors="surrogateescape")
+            if complete := data[: data.rfind(b"\n") + 1]:
+                yield name, at, complete.decode(errors="surrogateescape")
 
     def _changed(self) -> Iterator[tuple[str, bytes]]:
         for name, path in _matching(self._run, _FILES):

@@ -79,7 +79,7 @@ class Job:
     def argv(self, python: str, run_dir: str) -> tuple[str, ...]:
         """The command with its placeholders filled; `run_dir` is the directory of the run as the host sees it."""
         values = {"python": python, "run_dir": run_dir, "attempt": str(self.attempt), "storage": self.storage}
-        return tuple(_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in self.command)
+        return tuple(_PLACEHOLDER.sub(lambda match: values[match[1]], word) for word in self.command)
 
 
 @dataclass(frozen=True)
@@ -316,12 +316,12 @@ def identity(name: str, settings: Settings) -> Record:
 
 def facts_in(out: str) -> list[Record]:
     """Of machines that print them as a line each, between whatever else is printed."""
-    found = []
+    facts = []
     for line in out.splitlines():
         with contextlib.suppress(ValueError):
             if isinstance(value := json.loads(line), dict) and "host" in value:
-                found.append(value)
-    return found
+                facts.append(value)
+    return facts
 
 
 class Target(Protocol):

@@ -29,9 +29,9 @@ def find(name: str) -> Settings | None:
 
 
 def require(name: str) -> Settings:
-    found = find(name)
-    if found is not None:
-        return found
+    settings = find(name)
+    if settings is not None:
+        return settings
     known = names()
     guess = nearest(name, known)
     there = f"did you mean {guess}?" if guess else f"there are {', '.join(known)}" if known else "there is none yet"
@@ -60,14 +60,14 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
             entry[key] = yaml.load(value, yaml.BaseLoader)
         except yaml.YAMLError:
             entry[key] = value
-    found = _parse(name, entry, "what was typed")
+    settings = _parse(name, entry, "what was typed")
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_text() if path.exists() else ""
     gap = "" if not before or before.endswith("\n") else "\n"
     part = path.with_name(f"{path.name}.part")
     part.write_text(before + gap + yaml.safe_dump({name: entry}, sort_keys=False, allow_unicode=True))
     part.replace(path)
-    return found
+    return settings
 
 
 def _is_slice(name: str) -> bool:
@@ -82,7 +82,7 @@ def _entries() -> dict[str, Any]:
     """Every entry as it stands, all values as text: YAML takes 24:00:00 for a number."""
     path = targets_file()
     try:
-        found = yaml.load(path.read_text(), yaml.BaseLoader)
+        entries = yaml.load(path.read_text(), yaml.BaseLoader)
     except FileNotFoundError:
         return {}
     except UnicodeDecodeError as e:
@@ -97,17 +97,19 @@ def _entries() -> dict[str, Any]:
             f"{path}{f' line {mark.line + 1}' if mark else ''} is not YAML: {getattr(e, 'problem', e)}",
             "mend that line",
         ) from e
-    if found in (None, ""):
+    if entries in (None, ""):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(entries, dict):
         raise UserError(f"{path} holds no mapping of names", "write NAME:, and indented below it kind: slurm")
-    return found
+    return entries
 
 
 def _parse(name: str, entry: Any, where: str) -> Settings:
     if not isinstance(entry, dict) or entry.get("kind") not in kinds.configured():
-        said = f"kind={entry['kind']!r}" if isinstance(entry, dict) and "kind" in entry else "no kind"
-        raise UserError(f"target {name!r} in {where} has {said}", f"known: kind={', kind='.join(kinds.configured())}")
+        problem = f"kind={entry['kind']!r}" if isinstance(entry, dict) and "kind" in entry else "no kind"
+        raise UserError(
+            f"target {name!r} in {where} has {problem}", f"known: kind={', kind='.join(kinds.configured())}"
+        )
     model = kinds.settings_class(entry["kind"])
     try:
         return cast(Settings, model.model_validate(entry))
@@ -124,9 +126,9 @@ def _parse(name: str, entry: Any, where: str) -> Settings:
                 f"target {name!r}: {key}={first['input']} is no list",
                 f"write {key}=[{first['input']}], commas between several",
             ) from e
-        said = first["msg"].removeprefix("Value error, ")
+        problem = first["msg"].removeprefix("Value error, ")
         given = f"{key}={first['input']} " if key and isinstance(first["input"], str) else f"{key}: " if key else ""
-        raise UserError(f"target {name!r}: {given}{said[0].lower()}{said[1:]}", f"mend it in {where}") from e
+        raise UserError(f"target {name!r}: {given}{problem[0].lower()}{problem[1:]}", f"mend it in {where}") from e
 
 
 def _known(model: type[BaseModel]) -> str:

@@ -70,11 +70,11 @@ class Local:
         return rendered.handle
 
     def poll(self, handle: Handle) -> Polled:
-        found = _pid_record(handle)
-        if found is None:
+        record = _pid_record(handle)
+        if record is None:
             return Polled(Process.RUNNING if _is_starting(handle) else Process.ABSENT)
-        returncode = self._shell.returncode(found[0])  # reaps our own child, which would else stay a zombie
-        return Polled(Process.RUNNING) if _process(found) else Polled(Process.ENDED, returncode)
+        returncode = self._shell.returncode(record[0])  # reaps our own child, which would else stay a zombie
+        return Polled(Process.RUNNING) if _process(record) else Polled(Process.ENDED, returncode)
 
     def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
         run, number = attempt_of(handle)
@@ -83,10 +83,10 @@ class Local:
         return run.log_since(number, since, process)
 
     def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
-        found = _pid_record(handle)
-        if found is None:
+        record = _pid_record(handle)
+        if record is None:
             return Stopped(not _is_starting(handle), "the process has not written its pid file yet")
-        if not (process := _process(found)):
+        if not (process := _process(record)):
             return Stopped(True)
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
             if force:
@@ -106,11 +106,11 @@ class Local:
 
     def release(self, handle: Handle) -> Released:
         """End what an ended trainer left running in its session."""
-        found = _pid_record(handle)
-        if found is None or _process(found) or _reused(found):
+        record = _pid_record(handle)
+        if record is None or _process(record) or _reused(record):
             return Released(True)
         for process in psutil.process_iter():
-            if _session(process.pid) == found[0] != process.pid:
+            if _session(process.pid) == record[0] != process.pid:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
         return Released(True)
@@ -131,9 +131,9 @@ def _pid_record(handle: Handle) -> tuple[int, float] | None:
     return record["pid"], record["created"]
 
 
-def _process(found: tuple[int, float]) -> psutil.Process | None:
+def _process(record: tuple[int, float]) -> psutil.Process | None:
     """The living process that wrote its pid file, or None; a zombie has ended."""
-    pid, created = found
+    pid, created = record
     try:
         process = psutil.Process(pid)
         if abs(process.create_time() - created) > _CLOCK_S or process.status() == psutil.STATUS_ZOMBIE:
@@ -143,9 +143,9 @@ def _process(found: tuple[int, float]) -> psutil.Process | None:
     return process
 
 
-def _reused(found: tuple[int, float]) -> bool:
+def _reused(record: tuple[int, float]) -> bool:
     """Whether the pid now belongs to somebody else, and with it the session of that number."""
-    pid, created = found
+    pid, created = record
     try:
         return abs(psutil.Process(pid).create_time() - created) > _CLOCK_S
     except psutil.NoSuchProcess:

@@ -161,14 +161,14 @@ class Slurm:
             *own.sbatch,
         ]
         code, out, err = self._ask(*argv, "bash", "-c", script, seconds=_PATIENCE_S + 300)
-        told = facts_in(out)
-        if len(told) < own.nodes:
-            said = " ".join(err.split())[-300:] or f"srun ended with exit code {code}"
+        facts = facts_in(out)
+        if len(facts) < own.nodes:
+            reason = " ".join(err.split())[-300:] or f"srun ended with exit code {code}"
             raise UserError(
-                f"{len(told)} of {own.nodes} machines of {self._name} have answered: {said}",
+                f"{len(facts)} of {own.nodes} machines of {self._name} have answered: {reason}",
                 f"type: podwright target check {self._name}",
             )
-        return told
+        return facts
 
     def check(self) -> list[Remark]:
         """What stands in the way of a job on the cluster as it is now."""
@@ -178,11 +178,11 @@ class Slurm:
         run, number = attempt_of(handle)
         if alive.is_held(run.alive(number)):
             return Polled(Process.RUNNING, waiting="Submitting: sbatch has not answered yet")
-        said = _text(run.attempt(number) / "sbatch.txt")
-        accepted = _ACCEPTED.search(said)
-        if said and not accepted:
-            what = " ".join(said.replace("sbatch: error: ", "").split())
-            detail, fix = f"sbatch refused the job: {what}", slurm_states.remedy(said)
+        answer = _text(run.attempt(number) / "sbatch.txt")
+        accepted = _ACCEPTED.search(answer)
+        if answer and not accepted:
+            what = " ".join(answer.replace("sbatch: error: ", "").split())
+            detail, fix = f"sbatch refused the job: {what}", slurm_states.remedy(answer)
             return Polled(Process.ENDED, ending=Ending.BAD_INPUT, detail=detail, fix=fix)
         job, trouble = self._job(handle)
         if trouble:
@@ -269,10 +269,10 @@ def _record(run: RunDir, number: int) -> dict[str, Any] | None:
     if not starts:
         return None
     try:
-        found: dict[str, Any] = json.loads(_text(starts[-1] / "ended.json"))
+        record: dict[str, Any] = json.loads(_text(starts[-1] / "ended.json"))
     except ValueError:
         return {}
-    return found
+    return record
 
 
 def _returncode(record: dict[str, Any] | None) -> int | None:

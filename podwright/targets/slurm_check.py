@@ -35,16 +35,16 @@ def _partition(own: SlurmSettings, ask: Ask) -> list[Remark]:
     mine = [row for row in rows if row[0].rstrip("*") == wanted]
     if not mine:
         known = sorted({row[0].rstrip("*") for row in rows})
-        said = f"partition={wanted}: there is no such partition" if wanted else "the cluster has no default partition"
-        return [Remark("error", said, f"set partition to one of {', '.join(known)}")]
-    found = []
+        what = f"partition={wanted}: there is no such partition" if wanted else "the cluster has no default partition"
+        return [Remark("error", what, f"set partition to one of {', '.join(known)}")]
+    remarks = []
     _, up, limit, *_ = mine[0]
     if up != "up":
-        found.append(
+        remarks.append(
             Remark("error", f"partition {wanted} takes no jobs now (it is {up})", "take another partition, or wait")
         )
     if own.time and seconds(own.time) > seconds(limit):
-        found.append(
+        remarks.append(
             Remark(
                 "error",
                 f"time={own.time}: partition {wanted} allows {limit}",
@@ -61,28 +61,28 @@ def _partition(own: SlurmSettings, ask: Ask) -> list[Remark]:
         f" and {own.gpus_per_node} GPUs" if own.gpus_per_node else ""
     )
     if there < own.nodes:
-        said = f"nodes={own.nodes}: partition {wanted} has {there} node(s) with {each}, and {sum(int(row[3]) for row in mine)} in all"
-        found.append(Remark("error", said, "lower nodes, gpus_per_node, tasks_per_node or cpus_per_task"))
+        what = f"nodes={own.nodes}: partition {wanted} has {there} node(s) with {each}, and {sum(int(row[3]) for row in mine)} in all"
+        remarks.append(Remark("error", what, "lower nodes, gpus_per_node, tasks_per_node or cpus_per_task"))
     elif own.nodes > (
         left := sum(int(row[3]) for row in able if not row[6].startswith(("down", "drain", "drng", "fail", "boot")))
     ):
-        said = f"nodes={own.nodes}: only {left} of the {there} node(s) with {each} in partition {wanted} are in service"
-        found.append(Remark("warning", said, "a job waits until more are; `sinfo -R` says why they are not"))
-    return found
+        what = f"nodes={own.nodes}: only {left} of the {there} node(s) with {each} in partition {wanted} are in service"
+        remarks.append(Remark("warning", what, "a job waits until more are; `sinfo -R` says why they are not"))
+    return remarks
 
 
 def _trial(ask: Ask, options: Sequence[str]) -> list[Remark]:
     code, out, err = ask("sbatch", "--test-only", *options, "--wrap=true")
-    said = " ".join(f"{err} {out}".replace("sbatch: error: ", "").split())
+    answer = " ".join(f"{err} {out}".replace("sbatch: error: ", "").split())
     if code:
-        return [Remark("error", f"sbatch refuses such a job: {said}", slurm_states.remedy(said))]
-    return [Remark("info", said.removeprefix("sbatch: "))]
+        return [Remark("error", f"sbatch refuses such a job: {answer}", slurm_states.remedy(answer))]
+    return [Remark("info", answer.removeprefix("sbatch: "))]
 
 
 def _places(own: SlurmSettings) -> list[Remark]:
-    found: list[Remark] = []
+    remarks: list[Remark] = []
     if own.python and not Path(own.python).exists():
-        found.append(
+        remarks.append(
             Remark(
                 "error",
                 f"python={own.python}: there is no such file here",
@@ -90,14 +90,14 @@ def _places(own: SlurmSettings) -> list[Remark]:
             )
         )
     if own.runs and not Path(own.runs).is_dir():
-        found.append(
+        remarks.append(
             Remark(
                 "error",
                 f"runs={own.runs}: there is no such folder",
                 f"type `mkdir -p {shlex.quote(own.runs)}`, or mend runs",
             )
         )
-    return found
+    return remarks
 
 
 def _gpus(gres: str) -> int:

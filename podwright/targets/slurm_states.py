@@ -82,9 +82,9 @@ _FAILED_HOST = re.compile(r"^srun: error: (?:Node failure on )?([\w.-]+)(?:: tas
 
 def failed_hosts(log: str) -> tuple[str, ...]:
     """The node that srun names first since the newest start of the job; () where it names none."""
-    begin = max((found.start() for found in _STARTED.finditer(log)), default=0)
-    found = _FAILED_HOST.search(log, begin)
-    return (found[1],) if found else ()
+    begin = max((match.start() for match in _STARTED.finditer(log)), default=0)
+    match = _FAILED_HOST.search(log, begin)
+    return (match[1],) if match else ()
 
 
 def waiting(state: str, reason: str) -> str:
@@ -110,9 +110,9 @@ REFUSED: dict[str, str] = {
 }
 
 
-def remedy(said: str) -> str:
+def remedy(message: str) -> str:
     return next(
-        (fix for sign, fix in REFUSED.items() if sign in said.lower()), "change the target, then resume the run"
+        (fix for sign, fix in REFUSED.items() if sign in message.lower()), "change the target, then resume the run"
     )
 
 

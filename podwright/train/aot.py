@@ -35,13 +35,13 @@ def run(spec: dict[str, Any], record: Path) -> None:
 
     recipe = load.parse(spec["recipe"])
     devices = _devices(spec["topology"])
-    made = entry.of(recipe.kind).programs(recipe, spec["dims"], devices)[spec["program"]]
+    program = entry.of(recipe.kind).programs(recipe, spec["dims"], devices)[spec["program"]]
     tell(
         "lowering",
-        arguments=dict(_sizes(made.arguments)),
-        resident={k: sum(b for _, b in _sizes(v)) for k, v in made.resident.items()},
+        arguments=dict(_sizes(program.arguments)),
+        resident={k: sum(b for _, b in _sizes(v)) for k, v in program.resident.items()},
     )
-    traced = made.trace()
+    traced = program.trace()
     lowered = traced.lower()
     tell("kernels")
     begin, kernels, refused = time.monotonic(), _kernels(traced, devices[0]), {}
@@ -59,9 +59,9 @@ def run(spec: dict[str, Any], record: Path) -> None:
         return tell("refused", errors={"": str(e)})
     if spec["topology"] is None:  # a TPU's compiler dumps its schedule by itself
         (record.parent / "cpu_after_optimizations.txt").write_text(compiled.as_text() or "")
-    found = compiled.memory_analysis()
+    memory = compiled.memory_analysis()
     sizes = ("argument_size", "output_size", "alias_size", "temp_size", "host_temp_size")
-    tell("compiled", memory={name: getattr(found, f"{name}_in_bytes") for name in sizes})
+    tell("compiled", memory={name: getattr(memory, f"{name}_in_bytes") for name in sizes})
 
 
 def _devices(topology: dict[str, Any] | None) -> list[jax.Device]:
@@ -75,7 +75,7 @@ def _devices(topology: dict[str, Any] | None) -> list[jax.Device]:
 def _kernels(traced: jax.stages.Traced, device: jax.Device) -> list[tuple[str, jax.stages.Lowered]]:
     """Every different kernel of a program, by name, with the shapes that it has there on one device."""
     here = NamedSharding(Mesh(np.array([device]), ("device",)), PartitionSpec())
-    found = {}
+    kernels = {}
     for call in _calls(traced.jaxpr.jaxpr):
 
         def alone(*arrays: jax.Array, call: JaxprEqn = call) -> Any:
@@ -83,8 +83,8 @@ def _kernels(traced: jax.stages.Traced, device: jax.Device) -> list[tuple[str, j
 
         avals: list[Any] = [x.aval for x in call.invars]
         lowered = jax.jit(alone).lower(*(jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here) for x in avals))
-        found[lowered.as_text()] = (call.params["name"], lowered)
-    return list(found.values())
+        kernels[lowered.as_text()] = (call.params["name"], lowered)
+    return list(kernels.values())
 
 
 def _calls(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:

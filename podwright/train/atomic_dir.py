@@ -20,7 +20,7 @@ def check(out: Path) -> None:
 
 
 @contextlib.contextmanager
-def made(out: Path) -> Iterator[Path]:
+def create(out: Path) -> Iterator[Path]:
     """A folder to write into, which is `out` in the end, and gone where that fails."""
     part = out.with_name(
         f".{out.name}.{os.getpid()}.part"

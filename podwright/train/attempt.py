@@ -34,7 +34,7 @@ class StopRequest:
     """True after SIGTERM, SIGINT or SIGUSR1 (SLURM's warning): the loop then finishes its step and saves."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self.listen()
 
     def listen(self) -> None:
@@ -42,10 +42,10 @@ class StopRequest:
             signal.signal(number, self._ask)
 
     def _ask(self, *_: Any) -> None:
-        self.asked = True
+        self.requested = True
 
     def __call__(self) -> bool:
-        return self.asked
+        return self.requested
 
 
 def main() -> int:
@@ -139,18 +139,18 @@ def _run(run: RunDir, start: AttemptStart, stopping: StopRequest) -> TrainingOut
 def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     """The ending that a fault is, one line about it, and what to type."""
     first = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"[:300]
-    again = f"then type: podwright resume {run.typed}"
+    then = f"then type: podwright resume {run.typed}"
     failure = e if isinstance(e, StorageFailure) else None
     if failure := failure or (failure_of(e, run.storage_url) if run.storage_url else None):
-        return Ending.STORAGE_UNREACHABLE, failure.what, f"{failure.fix}, {again}"
+        return Ending.STORAGE_UNREACHABLE, failure.what, f"{failure.fix}, {then}"
     full = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or "No space left" in str(e) or "disk quota exceeded" in str(e).lower():
-        return Ending.CRASHED, f"the disk of {run.path} is full", f"free some space, {again}"
+        return Ending.CRASHED, f"the disk of {run.path} is full", f"free some space, {then}"
     if isinstance(e, OSError) and e.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return (
             Ending.CRASHED,
             f"{e.filename or run.path} cannot be written ({e.strerror})",
-            f"make it writable, {again}",
+            f"make it writable, {then}",
         )
     if "CUDA out of memory" in str(e):
         less = "lower per_device_batch_size and raise training.gradient_accumulation_steps, or type model.gradient_checkpointing=true"
@@ -165,8 +165,8 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
         return (
             Ending.STALLED,
             f"another process of the run did not come to a collective ({first})",
-            f"compare the logs of all, {again}",
+            f"compare the logs of all, {then}",
         )
     if _PEER_GONE.search(str(e)):
-        return Ending.CRASHED, f"another process of the run is gone ({first})", f"read its log, {again}"
+        return Ending.CRASHED, f"another process of the run is gone ({first})", f"read its log, {then}"
     return Ending.CRASHED, first, ""

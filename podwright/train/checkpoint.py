@@ -77,21 +77,21 @@ class Checkpoints:
         training can save under their names again.
         """
         damaged: list[int] = []
-        told = ""
+        first_fault = ""
         for step in from_first(lambda: self._storage.steps()[::-1]):
             with together():
                 self._refuse_misfit(step, abstract, part)
-            found, fault = self._read(step, abstract, part)
-            if not anywhere(found is None):
+            stored, fault = self._read(step, abstract, part)
+            if not anywhere(stored is None):
                 self._put_aside(damaged)
-                return self._restored(step, found, abstract, tuple(damaged))
-            told = told or fault
+                return self._restored(step, stored, abstract, tuple(damaged))
+            first_fault = first_fault or fault
             damaged.append(step)
             _clear_away()
         where = f"{self._storage.root}/checkpoints"
         remove = f"gcloud storage rm -r {where}" if self._storage.in_bucket else f"rm -r {where}"
         raise UserError(
-            f"no checkpoint in {where} can be read: {', '.join(map(str, damaged))} are damaged ({told})",
+            f"no checkpoint in {where} can be read: {', '.join(map(str, damaged))} are damaged ({first_fault})",
             f"bring one back from a copy, or type `{remove}` and resume the run: it then begins at step 0",
         )
 
@@ -115,8 +115,8 @@ class Checkpoints:
         except Exception as e:
             return None, _damage(e)
 
-    def _restored(self, step: int, found: dict[str, Any], abstract: Tree, damaged: tuple[int, ...]) -> Restored:
-        state, cursor = found["state"], found["cursor"]
+    def _restored(self, step: int, stored: dict[str, Any], abstract: Tree, damaged: tuple[int, ...]) -> Restored:
+        state, cursor = stored["state"], stored["cursor"]
         if self._storage.gathered:
             cursor = from_first(lambda: cursor)
             state = gathered.distribute(state, abstract)

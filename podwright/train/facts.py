@@ -64,14 +64,12 @@ def _gpus() -> tuple[list[Facts], str, str]:
         pynvml.nvmlInit()
     except pynvml.NVMLError as e:
         return [], str(e) if Path("/proc/driver/nvidia").exists() else "", ""
-    found = []
+    gpus = []
     for i in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(i)
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-        found.append(
-            {"name": pynvml.nvmlDeviceGetName(handle), "memory_bytes": memory.total, "used_bytes": memory.used}
-        )
-    return found, "", str(pynvml.nvmlSystemGetDriverVersion())
+        gpus.append({"name": pynvml.nvmlDeviceGetName(handle), "memory_bytes": memory.total, "used_bytes": memory.used})
+    return gpus, "", str(pynvml.nvmlSystemGetDriverVersion())
 
 
 def _folder(path: Path) -> Facts:

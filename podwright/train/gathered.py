@@ -20,8 +20,8 @@ def collect(tree: Tree) -> Tree | None:
     """The whole arrays of a tree of global ones, in the first process; None in the others. Every process must call it."""
     first = jax.process_index() == 0
     leaves, structure = jax.tree_util.tree_flatten(tree)
-    whole = [_collect(leaf, first) for leaf in leaves]
-    return jax.tree_util.tree_unflatten(structure, whole) if first else None
+    gathered = [_collect(leaf, first) for leaf in leaves]
+    return jax.tree_util.tree_unflatten(structure, gathered) if first else None
 
 
 def distribute(tree: Tree | None, abstract: Tree) -> Tree:
@@ -35,7 +35,7 @@ def _collect(leaf: jax.Array, first: bool) -> np.ndarray | None:
     """Each process fills in the shards that it answers for, and all pieces are added up."""
     shape = leaf.shape or (1,)
     own = [(s.index or (slice(None),), np.asarray(s.data)) for s in leaf.addressable_shards if s.replica_id == 0]
-    whole = np.empty(shape, leaf.dtype) if first else None
+    array = np.empty(shape, leaf.dtype) if first else None
     for start, stop in _pieces(shape[0], leaf.nbytes):
         piece = np.zeros((stop - start, *shape[1:]), leaf.dtype)
         for index, data in own:
@@ -45,17 +45,17 @@ def _collect(leaf: jax.Array, first: bool) -> np.ndarray | None:
                 rows = data.reshape(end - begin, *data.shape[1:])
                 piece[(slice(low - start, high - start), *index[1:])] = rows[low - begin : high - begin]
         total = _added(piece)
-        if whole is not None:
-            whole[start:stop] = total
-    return whole if whole is None else whole.reshape(leaf.shape)
+        if array is not None:
+            array[start:stop] = total
+    return array if array is None else array.reshape(leaf.shape)
 
 
 def _send(leaf: np.ndarray | None, want: jax.ShapeDtypeStruct) -> jax.Array:
     shape = want.shape or (1,)
-    whole = np.zeros(shape, want.dtype) if leaf is None else np.asarray(leaf, want.dtype).reshape(shape)
+    array = np.zeros(shape, want.dtype) if leaf is None else np.asarray(leaf, want.dtype).reshape(shape)
     out = np.empty(shape, want.dtype)
     for start, stop in _pieces(shape[0], math.prod(shape) * np.dtype(want.dtype).itemsize):
-        out[start:stop] = _added(whole[start:stop])
+        out[start:stop] = _added(array[start:stop])
     out = out.reshape(want.shape)
     return jax.make_array_from_callback(want.shape, want.sharding, lambda index: out[index])
 

@@ -43,14 +43,14 @@ def run(spec: dict[str, Any], record: Path) -> None:
         recipe = load.require(load.parse(job["recipe"]), GrpoRecipe)
         setup = GrpoSetup(recipe, Qwen3Dims(**job["dims"]), make_mesh(recipe.mesh), STOP_IDS, 0)
         weights = param.initialize(qwen3.declare(setup.dims), setup.mesh, recipe.seed)
-        made = program.programs(setup)
+        programs = program.programs(setup)
         for name in job["programs"]:
-            compiled = made[name].lower().compile()
+            compiled = programs[name].lower().compile()
             text, memory = compiled.as_text(), compiled.memory_analysis()
             assert text and memory
             (record.parent / f"{number}-{name}.txt").write_text(text)
             about = {"name": f"{number}-{name}", "temporaries": memory.temp_size_in_bytes}
-            timed.append((about, _runner(setup, made[name], compiled, weights), []))
+            timed.append((about, _runner(setup, programs[name], compiled, weights), []))
     for number in range(PATIENCE * spec["rounds"]):
         for _, once, rounds in timed:
             if number < spec["rounds"] or sum(r.others < QUIET for r in rounds) < spec["rounds"]:
@@ -89,12 +89,12 @@ def _busy_s() -> float:
     return (user + nice + system + irq + softirq + steal) / TICKS
 
 
-def _runner(setup: GrpoSetup, made: Program, compiled: Any, weights: Any) -> Callable[[], float]:
+def _runner(setup: GrpoSetup, declared: Program, compiled: Any, weights: Any) -> Callable[[], float]:
     """Runs it once, to its end, and says how many seconds that took."""
-    dense = setup.dense if made.name == "warm_start" else setup
+    dense = setup.dense if declared.name == "warm_start" else setup
     trained, base = program.first_params(dense, weights), program.freeze(dense, weights)
-    rest = [_filled(dense, tree) for tree in made.arguments[1:]]
-    if made.name not in ("update", "warm_start"):
+    rest = [_filled(dense, tree) for tree in declared.arguments[1:]]
+    if declared.name not in ("update", "warm_start"):
         return lambda: _timed(compiled, lora.policy(trained, base), *rest)[0]
     rate = program.policy_schedule(setup.recipe)
     state = [program.new_state(dense, trained, rate)]
@@ -118,11 +118,11 @@ def _filled(setup: GrpoSetup, tree: Any) -> Any:
     """Whole numbers that are tokens and lengths alike, True, and -1.0 as a log-probability and an advantage."""
     most = min(setup.recipe.rollout.max_prompt_length, setup.dims.vocab_size - 1)
 
-    def one(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+    def fill(leaf: jax.ShapeDtypeStruct) -> jax.Array:
         if leaf.dtype == jnp.int32:
             value = np.arange(leaf.size, dtype=np.int32).reshape(leaf.shape) % most + 1
         else:
             value = np.full(leaf.shape, True if leaf.dtype == jnp.bool_ else -1.0, leaf.dtype)
         return jax.device_put(value, leaf.sharding)
 
-    return jax.tree.map(one, tree)
+    return jax.tree.map(fill, tree)

@@ -55,12 +55,12 @@ def make_mesh(want: schema.GrpoMesh | pretrain.PretrainMesh, devices: list[jax.D
     NotImplementedError, in jax's words, when the links between the chips have no such shape; `podwright plan` says so beforehand.
     """
     devices = devices or jax.devices()
-    asked = {axis: int(getattr(want, axis)) for axis in type(want).model_fields}
-    others = math.prod(n for axis, n in asked.items() if axis != "fsdp")
-    sizes = asked | ({"fsdp": len(devices) // others} if want.fsdp == -1 else {})
+    requested = {axis: int(getattr(want, axis)) for axis in type(want).model_fields}
+    others = math.prod(n for axis, n in requested.items() if axis != "fsdp")
+    sizes = requested | ({"fsdp": len(devices) // others} if want.fsdp == -1 else {})
     if sizes["fsdp"] < 1 or math.prod(sizes.values()) != len(devices):
         raise UserError(
-            f"mesh {' x '.join(f'{axis}={n}' for axis, n in asked.items())} does not cover {len(devices)} device(s)",
+            f"mesh {' x '.join(f'{axis}={n}' for axis, n in requested.items())} does not cover {len(devices)} device(s)",
             "make the product equal to the devices, or type mesh.fsdp=-1",
         )
     names, shape = tuple(sizes), tuple(sizes.values())
@@ -102,8 +102,8 @@ def from_first(find: Callable[[], T]) -> T:
         return find()
     with together():
         text = json.dumps(find()) if jax.process_index() == 0 else ""
-    found: T = json.loads(_exchange(text)[0])
-    return found
+    value: T = json.loads(_exchange(text)[0])
+    return value
 
 
 @contextlib.contextmanager

@@ -76,13 +76,13 @@ def _scale_by_muon(declared: Tree, mesh: Mesh, rules: Rules, beta: float, dtype:
         ahead, now = 1 - beta ** (num + 1), 1 - beta**num  # bias corrections, as optax has them
         mu = jax.tree.map(lambda m, g: beta * m + (1 - beta) * g, state.mu, grads)
 
-        def one(p: Param, m: Any, g: Any) -> Any:
+        def moved(p: Param, m: Any, g: Any) -> Any:
             if p.matrix is None:
                 return g
             nesterov = beta * m / ahead + (1 - beta) * g / now
             return RMS * max(sizes(p)) ** 0.5 * orthogonalized(p, nesterov.astype(dtype), mesh, rules).astype(g.dtype)
 
-        return param.tree_map(one, declared, mu, grads), MuonState(num, mu)
+        return param.tree_map(moved, declared, mu, grads), MuonState(num, mu)
 
     return optax.GradientTransformation(init, update)
 
@@ -132,7 +132,7 @@ def orthogonalized(p: Param, x: jax.Array, mesh: Mesh, rules: Rules) -> jax.Arra
             copied = (*copied, axis)
     copies, turns = size(copied), -(-num // (parts * size(copied)))
 
-    def whole(x: jax.Array) -> jax.Array:
+    def orthogonalize(x: jax.Array) -> jax.Array:
         """One matrix out of the parts [parts, ...] of so many."""
         for d, axes in parted.items():
             x = jax.lax.all_to_all(x, axes, 0, d - first + 1, tiled=True)
@@ -149,7 +149,7 @@ def orthogonalized(p: Param, x: jax.Array, mesh: Mesh, rules: Rules) -> jax.Arra
         stack = jnp.pad(x.reshape(num, *rest), padding).reshape(turns, copies, parts, *rest)
 
         def turn(i: jax.Array, stack: jax.Array) -> jax.Array:
-            x = whole(stack[i, jax.lax.axis_index(copied) if copies > 1 else 0])
+            x = orthogonalize(stack[i, jax.lax.axis_index(copied) if copies > 1 else 0])
             return stack.at[i].set(back(newton_schulz(x.reshape(sizes(p))).reshape(x.shape)))
 
         return jax.lax.fori_loop(0, turns, turn, stack).reshape(-1, *rest)[:num].reshape(x.shape)

@@ -44,11 +44,11 @@ def abstract_state(tx: optax.GradientTransformation, params: Tree, mesh: Mesh) -
         (tuple(k.key for k in path), p.shape): p.sharding for path, p in jax.tree_util.tree_leaves_with_path(params)
     }
 
-    def one(path: Any, leaf: Any) -> jax.ShapeDtypeStruct:
+    def abstract_leaf(path: Any, leaf: Any) -> jax.ShapeDtypeStruct:
         names = tuple(k.key for k in path if isinstance(k, jax.tree_util.DictKey))
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=like.get((names, leaf.shape), replicated))
 
-    return jax.tree_util.tree_map_with_path(one, shapes)
+    return jax.tree_util.tree_map_with_path(abstract_leaf, shapes)
 
 
 def apply(tx: optax.GradientTransformation, grads: Tree, opt_state: Tree, params: Tree) -> tuple[Tree, Tree, jax.Array]:

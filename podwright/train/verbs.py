@@ -81,21 +81,21 @@ def _predict(argv: list[str]) -> Document:
 def _data(argv: list[str]) -> Document:
     if argv[0] == "draw":
         return _draw(argv[1:])
-    if argv[0] == "check" and (found := _check_annotated(argv[1:])) is not None:
-        return found
+    if argv[0] == "check" and (record := _check_annotated(argv[1:])) is not None:
+        return record
     from podwright.data import faults, shards
 
     parser = argparse.ArgumentParser(prog="podwright data")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    made = verbs.add_parser("tokenize")
-    made.add_argument("files", nargs="+")
-    made.add_argument("--tokenizer", required=True)
-    made.add_argument("--out", type=Path, required=True)
-    made.add_argument("--shard-tokens", type=int, required=True)
+    tokenize = verbs.add_parser("tokenize")
+    tokenize.add_argument("files", nargs="+")
+    tokenize.add_argument("--tokenizer", required=True)
+    tokenize.add_argument("--out", type=Path, required=True)
+    tokenize.add_argument("--shard-tokens", type=int, required=True)
     for name, option, kind in (("count", "--tokenizer", str), ("check", "--vocab-size", int)):
-        one = verbs.add_parser(name)
-        one.add_argument("source")
-        one.add_argument(option, type=kind)
+        subparser = verbs.add_parser(name)
+        subparser.add_argument("source")
+        subparser.add_argument(option, type=kind)
     args = parser.parse_args(argv)
     if args.verb == "tokenize":
         return shards.tokenize(args.files, args.tokenizer, args.out, args.shard_tokens)
@@ -135,12 +135,12 @@ def _check_annotated(argv: list[str]) -> Document | None:
     args, _ = parser.parse_known_args(argv)
     from podwright.data import pairs
 
-    found = pairs.check_lines(args.source, args.recipe, args.fix)
-    if found is None:
+    record = pairs.check_lines(args.source, args.recipe, args.fix)
+    if record is None:
         for option, given in (("--fix", args.fix), ("--recipe", args.recipe)):
             if given:
                 raise UserError(f"{option} is for annotated lines, and {args.source} has none", f"leave {option} out")
-    return found
+    return record
 
 
 def _compile(argv: list[str]) -> Document:
@@ -175,13 +175,13 @@ def _facts(argv: list[str]) -> Document:
     parser.add_argument("--meet", metavar="HOST:PORT")
     parser.add_argument("--patience", type=float, default=60.0)
     args = parser.parse_args(argv)
-    told = facts.gather(args.folder, args.peer, args.file, args.storage)
-    if args.meet and len(args.peer) > 1 and "torch" in told["versions"]:
+    record = facts.gather(args.folder, args.peer, args.file, args.storage)
+    if args.meet and len(args.peer) > 1 and "torch" in record["versions"]:
         from podwright.train.multimodal.processes import network
 
         host, _, port = args.meet.rpartition(":")
-        told["network"] = network.measure(args.rank, len(args.peer), host, int(port), args.patience)
-    return told
+        record["network"] = network.measure(args.rank, len(args.peer), host, int(port), args.patience)
+    return record
 
 
 def _measure(argv: list[str]) -> Document:

@@ -63,8 +63,10 @@ def _dead(run: RunDir, log: str, polled: Polled, stop_wanted: bool) -> AttemptOu
     if stop_wanted and returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
         return AttemptOutcome(Ending.STOPPED, f"stopped before the trainer could save ({how})")
     for match in explain.lines(log.splitlines(), only_causes=bool(polled.who))[:1]:
-        told = explain.typed(match, run)
-        return AttemptOutcome(Ending(told["ending"]), f"{told['cause']}: {told['evidence']} ({how})", told["remedy"])
+        explained = explain.typed(match, run)
+        return AttemptOutcome(
+            Ending(explained["ending"]), f"{explained['cause']}: {explained['evidence']} ({how})", explained["remedy"]
+        )
     if returncode == -signal.SIGKILL:
         return AttemptOutcome(
             Ending.UNKNOWN,

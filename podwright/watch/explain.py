@@ -18,12 +18,12 @@ _SHOWN = 300
 def lines(text: Iterable[str], only_causes: bool = False) -> list[Record]:
     """One match for each rule that a line meets, with the first such line as evidence: causes before what follows from them (or alone),
     each in the order in which they were said."""
-    found: dict[str, tuple[Rule, str]] = {}
+    matches: dict[str, tuple[Rule, str]] = {}
     for line in text:
         rule = next((r for r in RULES if r.pattern.search(line[:_LINE])), None)
-        if rule is not None and rule.name not in found and not (only_causes and rule.follows):
-            found[rule.name] = (rule, line.strip()[:_SHOWN])
-    ranked = sorted(found.values(), key=lambda match: match[0].follows)
+        if rule is not None and rule.name not in matches and not (only_causes and rule.follows):
+            matches[rule.name] = (rule, line.strip()[:_SHOWN])
+    ranked = sorted(matches.values(), key=lambda match: match[0].follows)
     return [
         {
             "rule": rule.name,
@@ -45,39 +45,39 @@ def file(path: Path) -> list[Record]:
         raise UserError(f"{path} cannot be read ({e.strerror})", "give a log file, or the name of a run") from e
 
 
-def run(found: RunDir) -> list[Record]:
+def run(run: RunDir) -> list[Record]:
     """Of all that the last attempt wrote down, each match with the file that it stands in."""
-    attempts = sorted(int(p.name) for p in (found.path / "attempts").glob("*") if p.name.isdigit())
+    attempts = sorted(int(p.name) for p in (run.path / "attempts").glob("*") if p.name.isdigit())
     if not attempts:
-        raise UserError(f"{found.name} has not started yet: there is no log", f"type podwright watch {found.typed}")
-    newest = found.attempt(attempts[-1])
+        raise UserError(f"{run.name} has not started yet: there is no log", f"type podwright watch {run.typed}")
+    newest = run.attempt(attempts[-1])
     matches = [
         match | {"file": str(path)} for path in sorted(newest.rglob("*")) if _is_log(path) for match in file(path)
     ]
     if not matches:
-        return _last_word(found, attempts[-1])
+        return _last_word(run, attempts[-1])
     follows = {rule.name: rule.follows for rule in RULES}
-    return [typed(match, found) for match in sorted(matches, key=lambda match: follows[match["rule"]])]
+    return [typed(match, run) for match in sorted(matches, key=lambda match: follows[match["rule"]])]
 
 
-def _last_word(found: RunDir, attempt: int) -> list[Record]:
+def _last_word(run: RunDir, attempt: int) -> list[Record]:
     """What the trainer itself wrote of its end, where that was no good one."""
-    path = found.exit(attempt)
+    path = run.exit(attempt)
     try:
-        own: Record = (json.loads(path.read_text()) if path.exists() else found.fault_elsewhere(attempt)) or {}
+        own: Record = (json.loads(path.read_text()) if path.exists() else run.fault_elsewhere(attempt)) or {}
         ending, cause = Ending(own["ending"]), str(own["detail"])
     except (OSError, ValueError, KeyError, TypeError):
         return []
     if ending == Ending.FINISHED:
         return []
-    remedy = own.get("fix") or f"read the end of its log: podwright logs {found.typed}"
-    said = {"rule": "last-word", "ending": str(ending), "cause": cause, "remedy": remedy}
-    return [said | {"evidence": f"{ending}: {cause}", "file": str(path)}]
+    remedy = own.get("fix") or f"read the end of its log: podwright logs {run.typed}"
+    record = {"rule": "last-word", "ending": str(ending), "cause": cause, "remedy": remedy}
+    return [record | {"evidence": f"{ending}: {cause}", "file": str(path)}]
 
 
-def typed(match: Record, found: RunDir) -> Record:
+def typed(match: Record, run: RunDir) -> Record:
     """With what to type for this run."""
-    return match | {"remedy": re.sub(r"\bRUN\b", found.typed, match["remedy"])}
+    return match | {"remedy": re.sub(r"\bRUN\b", run.typed, match["remedy"])}
 
 
 def _is_log(path: Path) -> bool:

@@ -28,10 +28,10 @@ def of_test(event: Record) -> str:
     if "json_valid" in event:
         return f"answers {event['when']}: {percent(event['json_valid'])} parse, {percent(event['accuracy'])} of their fields are right"
     if "directions" in event:
-        found, chance = (
+        recall, chance = (
             percent(event[name]) if event[name] is not None else "-" for name in ("recall_at_1", "chance_at_1")
         )
-        return f"retrieval {event['when']}: {found} of the nearest are right, {chance} by chance"
+        return f"retrieval {event['when']}: {recall} of the nearest are right, {chance} by chance"
     if graded:
         return f"accuracy {event['when']}: {percent(graded['accuracy'])} of {event['num']}"
     return f"held-out loss {event['when']}: " + ("not known" if loss is None else f"{loss:.4f}")

@@ -35,7 +35,7 @@ class LiveView:
     def __init__(self, name: str, progress: Progress, out: TextIO):
         self._name = name
         self._progress = progress
-        self._said: list[str] = []
+        self._messages: list[str] = []
         self._live = Live(console=Console(file=out), auto_refresh=False)
         self._live.start()
 
@@ -44,7 +44,7 @@ class LiveView:
         self._live.update(self._picture(standing, attempt), refresh=True)
 
     def say(self, message: str) -> None:
-        self._said.append(message)
+        self._messages.append(message)
 
     def close(self) -> None:
         self._live.stop()
@@ -63,7 +63,7 @@ class LiveView:
             first, latest = tested(first=True), tested(first=False)
             if first is not None and latest is not None:
                 rows.append(Text(f"{name} {form(first)} before, {form(latest)} latest"))
-        rows += [Text(line, style="yellow") for line in (p.notices + self._said)[-3:]]
+        rows += [Text(line, style="yellow") for line in (p.notices + self._messages)[-3:]]
         return Group(*rows)
 
     def _bar(self) -> Table:

@@ -26,9 +26,9 @@ class Tail:
         with self._path.open("rb") as f:
             f.seek(self._offset)
             data = f.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return [record for line in whole.splitlines() if (record := _record(line)) is not None]
+        complete = data[: data.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        return [record for line in complete.splitlines() if (record := _record(line)) is not None]
 
 
 def _record(line: bytes) -> Record | None:

@@ -16,7 +16,7 @@ class PlainView:
         self._name = name
         self._progress = progress
         self._out = out
-        self._said: tuple[str, int] | None = None
+        self._shown: tuple[str, int] | None = None
         # Who comes to a run later is told how far it is, not all that was.
         progress.update()
         if progress.latest:
@@ -29,8 +29,8 @@ class PlainView:
                 self._event(record)
             elif self._due(record):
                 self._step(record)
-        if self._said != (standing, attempt):
-            self._said = (standing, attempt)
+        if self._shown != (standing, attempt):
+            self._shown = (standing, attempt)
             self._line(f"{standing}, attempt {attempt}" if attempt else standing)
 
     def say(self, message: str) -> None:

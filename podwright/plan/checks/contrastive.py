@@ -18,19 +18,19 @@ _LOOKED_AT = 20_000  # lines, in a second
 
 
 def check(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
-    found = multimodal.packages(recipe.encoders) if where is None else multimodal.place(where)
-    found += multimodal.encoders(recipe.encoders, cwd)
+    findings = multimodal.packages(recipe.encoders) if where is None else multimodal.place(where)
+    findings += multimodal.encoders(recipe.encoders, cwd)
     source = recipe.text_encoder.source
     directory = cwd / Path(source).expanduser()
     if source != "random" and recipe.text_encoder.name != "tiny" and not (directory / "config.json").is_file():
-        said = f"text_encoder.source={source} {'has no config.json of a text encoder' if directory.exists() else 'is not there'}"
-        found.append(
-            multimodal.error("model", said, "put MiniLM-L6-H384-uncased there, or type text_encoder.source=random")
+        what = f"text_encoder.source={source} {'has no config.json of a text encoder' if directory.exists() else 'is not there'}"
+        findings.append(
+            multimodal.error("model", what, "put MiniLM-L6-H384-uncased there, or type text_encoder.source=random")
         )
-    found += _heads(recipe, cwd)
+    findings += _heads(recipe, cwd)
     if recipe.data.source == "drawn":
-        return found + _batch(recipe, recipe.data.num_train, where)
-    return found + _data(recipe, where, cwd)
+        return findings + _batch(recipe, recipe.data.num_train, where)
+    return findings + _data(recipe, where, cwd)
 
 
 def _heads(recipe: ContrastiveRecipe, cwd: Path) -> Iterator[Finding]:
@@ -59,35 +59,35 @@ def _heads(recipe: ContrastiveRecipe, cwd: Path) -> Iterator[Finding]:
     yield from weights.misfits(source, names, dim, dict.fromkeys(widths))  # the data says which widths matter
     absent = [m for m in widths if f"projection_heads.{m}_head.fc.weight" not in names]
     if absent:
-        said = f"aligner.source={source} has no head for {', '.join(absent)}: random weights where the data has that"
-        yield Finding("model", "warning", said, "give the aligner.pt of all modalities, if there is one")
+        what = f"aligner.source={source} has no head for {', '.join(absent)}: random weights where the data has that"
+        yield Finding("model", "warning", what, "give the aligner.pt of all modalities, if there is one")
 
 
 def _data(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
     source = cwd / Path(recipe.data.source).expanduser()
     if not source.exists():
-        said = f"data.source={recipe.data.source} is not there"
+        what = f"data.source={recipe.data.source} is not there"
         return [
             multimodal.error(
-                "data", said, "check the path, or type data.source=drawn data.num_train=2000 data.num_test=200"
+                "data", what, "check the path, or type data.source=drawn data.num_train=2000 data.num_test=200"
             )
         ]
-    found: list[Finding] = []
+    findings: list[Finding] = []
     counts = {}
     for name in ("train.jsonl", "val.jsonl") if source.is_dir() else ("",):
         path = source / name if name else source
         if path.is_file():
-            counts[name], told = _file(path)
-            found += told
+            counts[name], file_findings = _file(path)
+            findings += file_findings
         elif name != "val.jsonl":
-            said = f"data.source={recipe.data.source} has no train.jsonl"
-            found.append(multimodal.error("data", said, "name a directory that does, or a file"))
-    if not any(f.level == "error" for f in found):
+            what = f"data.source={recipe.data.source} has no train.jsonl"
+            findings.append(multimodal.error("data", what, "name a directory that does, or a file"))
+    if not any(f.level == "error" for f in findings):
         if (left := _to_train_on(recipe, counts)) < 1:
-            said = f"data.source={recipe.data.source} has {next(iter(counts.values()))} lines that make pairs, which leave none to train on"
-            return [*found, multimodal.error("data", said, "give more, or a smaller data.num_test")]
-        found += _batch(recipe, left, where)
-    return found
+            what = f"data.source={recipe.data.source} has {next(iter(counts.values()))} lines that make pairs, which leave none to train on"
+            return [*findings, multimodal.error("data", what, "give more, or a smaller data.num_test")]
+        findings += _batch(recipe, left, where)
+    return findings
 
 
 def _to_train_on(recipe: ContrastiveRecipe, counts: dict[str, int]) -> int:
@@ -117,28 +117,30 @@ def _file(path: Path) -> tuple[int, list[Finding]]:
             if given and not pairs.alone(given):
                 useful += 1
                 has[tuple(given)] += 1
-    found = []
+    findings = []
     if faults:
         fix = f"type podwright data check {path} --fix"
-        found.append(multimodal.error("data", f"{path} has {len(faults)} faults, such as {faults[0]}", fix))
+        findings.append(multimodal.error("data", f"{path} has {len(faults)} faults, such as {faults[0]}", fix))
     if absent:
-        said = f"{len(absent)} files that {path.name} names are not there, such as {absent[0]}"
-        found.append(multimodal.error("data", said, "check the paths"))
+        what = f"{len(absent)} files that {path.name} names are not there, such as {absent[0]}"
+        findings.append(multimodal.error("data", what, "check the paths"))
     if not useful and not faults:
-        said = f"no line of {path} has two of {', '.join(pairs.FIELDS)}, so that there is nothing to tell apart"
-        found.append(multimodal.error("data", said, 'give lines such as {"text": "a cat purrs", "audio": "purr.wav"}'))
+        what = f"no line of {path} has two of {', '.join(pairs.FIELDS)}, so that there is nothing to tell apart"
+        findings.append(
+            multimodal.error("data", what, 'give lines such as {"text": "a cat purrs", "audio": "purr.wav"}')
+        )
     elif alone:
-        said = f"{alone} lines of {path.name} have a single modality and are left out"
-        found.append(Finding("data", "warning", said, "give each a text, a picture or a sound besides"))
+        what = f"{alone} lines of {path.name} have a single modality and are left out"
+        findings.append(Finding("data", "warning", what, "give each a text, a picture or a sound besides"))
     if useful:
         most = ", ".join(f"{count:,} of {' and '.join(fields)}" for fields, count in has.most_common(4))
-        found.append(
+        findings.append(
             Finding("data", "info", f"{path.name} has {useful + beyond:,} lines that make pairs, such as {most}")
         )
-    return useful + beyond, found
+    return useful + beyond, findings
 
 
-def _given(line: bytes) -> tuple[dict[str, str], list[ethogram.Found]]:
+def _given(line: bytes) -> tuple[dict[str, str], list[ethogram.FieldFault]]:
     try:
         parsed = json.loads(line)
     except (ValueError, RecursionError):
@@ -151,10 +153,10 @@ def _batch(recipe: ContrastiveRecipe, lines: int, where: Slice | None) -> list[F
     devices = where.num_devices if where else 1
     size = recipe.per_device_batch_size * devices
     if size < 2:
-        said = f"per_device_batch_size={recipe.per_device_batch_size} on {devices} device: a line alone has nothing to be told from"
-        return [multimodal.error("batch", said, "type per_device_batch_size=32")]
+        what = f"per_device_batch_size={recipe.per_device_batch_size} on {devices} device: contrastive loss needs at least 2 samples per step"
+        return [multimodal.error("batch", what, "type per_device_batch_size=32")]
     if lines < size:
-        said = f"a step takes {size} lines and there are {lines} to train on; one that is there twice cannot be told from itself"
-        return [multimodal.error("batch", said, f"type per_device_batch_size={max(1, lines // devices)}")]
+        what = f"a step takes {size} lines and there are {lines} to train on; a sample cannot be its own negative"
+        return [multimodal.error("batch", what, f"type per_device_batch_size={max(1, lines // devices)}")]
     steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
     return [Finding("batch", "info", f"{steps:,} steps; each tells {size} lines apart, on all devices together")]

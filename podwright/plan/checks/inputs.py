@@ -11,6 +11,8 @@ from podwright.plan.findings import Finding
 from podwright.recipe.models import MODELS, Qwen3Dims, check_name, find, from_hf_config
 from podwright.recipe.schema import GrpoData, GrpoModel
 
+DIRECTORY = "give model.source as a directory with a config.json"
+"""what to type where the dimensions of a model are not known here"""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
@@ -26,15 +28,15 @@ def model(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | Non
 
 
 def _sizes(section: GrpoModel, dims: Qwen3Dims) -> list[Finding]:
-    said, rank = f"{section.name} has {dims.num_params() / 1e6:,.1f} M parameters", section.lora_rank
+    what, rank = f"{section.name} has {dims.num_params() / 1e6:,.1f} M parameters", section.lora_rank
     if not rank:
-        return [Finding("model", "info", said)]
+        return [Finding("model", "info", what)]
     if rank > dims.hidden_size:
         wrong = f"model.lora_rank={rank} is more than the hidden size of {section.name}, {dims.hidden_size}"
         return [_error("model", wrong, "type model.lora_rank=16, or 0 to train all parameters")]
     return [
         Finding(
-            "model", "info", f"{said}; {dims.num_lora_params(rank) / 1e6:,.1f} M in adapters are trained beside them"
+            "model", "info", f"{what}; {dims.num_lora_params(rank) / 1e6:,.1f} M in adapters are trained beside them"
         )
     ]
 

@@ -1,4 +1,4 @@
-"""What stands against a target as its machines are now: findings from the facts that each of them told (train/facts.py). Pure."""
+"""Problems of a target as its machines are now: findings from the facts that each of them told (train/facts.py). Pure."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def absent(some: Sequence[str]) -> list[Finding]:
 
 def findings(nodes: Sequence[Facts], needed: Sequence[str] = (), gpus_wanted: int = 0) -> list[Finding]:
     """`nodes`: a machine each. `needed`: packages of the recipe that is to run there; `gpus_wanted`: on each node."""
-    found = [Finding("machines", "info", _said(node)) for node in nodes]
+    results = [Finding("machines", "info", _description(node)) for node in nodes]
     for node in nodes:
-        found += [*_packages(node, needed), *_gpus(node, gpus_wanted), *_room(node), *_names(node), *_files(node)]
-    found += _storage(nodes)
+        results += [*_packages(node, needed), *_gpus(node, gpus_wanted), *_room(node), *_names(node), *_files(node)]
+    results += _storage(nodes)
     if len(nodes) > 1:
-        found += _alike(nodes, "python", "Python", lambda node: node["python"])
+        results += _alike(nodes, "python", "Python", lambda node: node["python"])
         for name in sorted({name for node in nodes for name in node["versions"]}):
-            found += _alike(nodes, "packages", name, lambda node, name=name: node["versions"].get(name, "none"))  # type: ignore[misc]
-        found += _alike(nodes, "gpus", "the GPUs", lambda node: _kinds(node) or "none")
-        found += _alike(nodes, "gpus", "the NVIDIA driver", lambda node: node["driver"] or "none")
-        found += [*_clock(nodes), *_network(nodes)]
-    return found
+            results += _alike(nodes, "packages", name, lambda node, name=name: node["versions"].get(name, "none"))  # type: ignore[misc]
+        results += _alike(nodes, "gpus", "the GPUs", lambda node: _kinds(node) or "none")
+        results += _alike(nodes, "gpus", "the NVIDIA driver", lambda node: node["driver"] or "none")
+        results += [*_clock(nodes), *_network(nodes)]
+    return results
 
 
-def _said(node: Facts) -> str:
+def _description(node: Facts) -> str:
     gpus = f", {_kinds(node)} (driver {node['driver']})" if node["gpus"] else ""
     return f"{node['host']}: {node['cores']} cores, {node['memory_bytes'] / GIB:.0f} GiB{gpus}, Python {node['python']}"
 
@@ -69,19 +69,19 @@ def _packages(node: Facts, needed: Sequence[str]) -> list[Finding]:
 
 
 def _gpus(node: Facts, wanted: int) -> list[Finding]:
-    found, there = [], len(node["gpus"])
+    results, there = [], len(node["gpus"])
     if node["gpus_fault"]:
         fix = (
             "type there: pip install nvidia-ml-py"
             if "nvidia-ml-py" in node["gpus_fault"]
             else "look at nvidia-smi there"
         )
-        found.append(
+        results.append(
             Finding("gpus", "warning", f"{node['host']}: its GPUs cannot be looked at ({node['gpus_fault']})", fix)
         )
     elif there < wanted:
         message = f"{node['host']} has {there} GPUs, and {wanted} are wanted"
-        found.append(
+        results.append(
             Finding(
                 "gpus",
                 "error",
@@ -93,15 +93,15 @@ def _gpus(node: Facts, wanted: int) -> list[Finding]:
     if busy:
         held = max(gpu["used_bytes"] for gpu in node["gpus"]) / GIB
         message = f"{node['host']}: others hold up to {held:.1f} GiB of GPU {', '.join(busy)}"
-        found.append(Finding("gpus", "warning", message, "nvidia-smi there names them; ask for whole nodes, or wait"))
-    return found
+        results.append(Finding("gpus", "warning", message, "nvidia-smi there names them; ask for whole nodes, or wait"))
+    return results
 
 
 def _room(node: Facts) -> list[Finding]:
-    found, host = [], node["host"]
+    results, host = [], node["host"]
     for folder, facts in node["folders"].items():
         if facts["fault"]:
-            found.append(
+            results.append(
                 Finding(
                     "disk",
                     "error",
@@ -111,22 +111,22 @@ def _room(node: Facts) -> list[Finding]:
             )
         elif facts["free_bytes"] is not None and facts["free_bytes"] < _LEAST_FREE:
             free = f"{host}: {facts['free_bytes'] / GIB:.1f} GiB are free for {folder}"
-            found.append(
+            results.append(
                 Finding(
                     "disk", "warning", free, "free some: a checkpoint holds weights and optimizer, and three are kept"
                 )
             )
     if node["gpus"] and node["shm_bytes"] is not None and node["shm_bytes"] < _LEAST_SHM:
         message = f"{host}: /dev/shm has {node['shm_bytes'] / GIB:.2f} GiB, through which processes of one machine exchange data"
-        found.append(Finding("memory", "warning", message, "in a container: --shm-size=8g"))
+        results.append(Finding("memory", "warning", message, "in a container: --shm-size=8g"))
     if node["open_files"] < _LEAST_FILES:
         message = f"{host}: a process may open {node['open_files']} files"
-        found.append(
+        results.append(
             Finding(
                 "limits", "warning", message, "type `ulimit -n 65536` before it starts (a line of setup in the target)"
             )
         )
-    return found
+    return results
 
 
 def _names(node: Facts) -> list[Finding]:
@@ -151,7 +151,9 @@ def _files(node: Facts) -> list[Finding]:
 def _storage(nodes: Sequence[Facts]) -> list[Finding]:
     tried = [(node["host"], node["storage"]) for node in nodes if node.get("storage")]
     faults = [
-        Finding("storage", "error", f"{host}: {told['fault']}", told["fix"]) for host, told in tried if told["fault"]
+        Finding("storage", "error", f"{host}: {trial['fault']}", trial["fix"])
+        for host, trial in tried
+        if trial["fault"]
     ]
     if faults or not tried:
         return faults
@@ -179,23 +181,23 @@ def _alike(nodes: Sequence[Facts], check: str, what: str, of: Callable[[Facts], 
 
 def _network(nodes: Sequence[Facts]) -> list[Finding]:
     """All together, and which machine is slow with both of its neighbours; nodes stand in the order of their ranks."""
-    told = [(node["host"], node["network"]) for node in nodes if "network" in node]
-    faults = [f"{host} ({network['fault']})" for host, network in told if "fault" in network]
+    answers = [(node["host"], node["network"]) for node in nodes if "network" in node]
+    faults = [f"{host} ({network['fault']})" for host, network in answers if "fault" in network]
     if faults:
         fix = "open the ports between the nodes, or name the network (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME) in setup of the target"
         return [Finding("network", "error", f"the machines do not come together: {'; '.join(faults)}", fix)]
-    if not told:
+    if not answers:
         return []
-    _, first = told[0]
-    rate, met_s = first["all_reduce_bytes_per_s"], max(network["met_s"] for _, network in told)
-    message = f"{len(told)} machines met within {met_s:.1f} s and all-reduce at {rate / 1e9:.2f} GB/s each, by {first['backend']}"
-    found = [Finding("network", "info", message)]
-    links = [rate for _, network in told for rate in network["neighbours"].values()]
-    for host, network in told:
+    _, first = answers[0]
+    rate, met_s = first["all_reduce_bytes_per_s"], max(network["met_s"] for _, network in answers)
+    message = f"{len(answers)} machines met within {met_s:.1f} s and all-reduce at {rate / 1e9:.2f} GB/s each, by {first['backend']}"
+    results = [Finding("network", "info", message)]
+    links = [rate for _, network in answers for rate in network["neighbours"].values()]
+    for host, network in answers:
         best = max(network["neighbours"].values(), default=0.0)
         if links and best < _SLOW * statistics.median(links):
             message = f"{host} reaches {best / 1e9:.2f} GB/s with its neighbours, where {statistics.median(links) / 1e9:.2f} GB/s are usual"
-            found.append(
+            results.append(
                 Finding(
                     "network",
                     "warning",
@@ -203,7 +205,7 @@ def _network(nodes: Sequence[Facts]) -> list[Finding]:
                     "leave it out (sbatch: [--exclude=...] of the target), or have its network looked at",
                 )
             )
-    return found
+    return results
 
 
 def _clock(nodes: Sequence[Facts]) -> list[Finding]:

@@ -38,12 +38,12 @@ def place(where: Slice, recipe: JaxRecipe) -> list[Finding]:
     message += f", {where.num_devices} devices{each} of {row.hbm_bytes / GIB:.1f} GiB"
     if row.pod and row.pod.counts != "chips":
         message += f"; the N of {row.name}-N counts {row.pod.counts}, 2 a chip"
-    found = [Finding("slice", "info", message)]
+    findings = [Finding("slice", "info", message)]
     if not row.bf16_flops and recipe.model.compute_dtype == "bfloat16":
-        found.append(
+        findings.append(
             Finding("slice", "warning", f"{row.name} has no bfloat16 units", "type model.compute_dtype=float32")
         )
-    return found
+    return findings
 
 
 def axes(recipe: JaxRecipe) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
             )
         ]
     if where is None:
-        shape = _asked(recipe)
+        shape = _requested(recipe)
         return _division(recipe, dims, shape, None) or (_batch(recipe, shards(recipe, shape)) if fsdp > 0 else [])
     shape = resolved(recipe, where)
     if math.prod(shape) != where.num_devices:
@@ -76,14 +76,14 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
         if fsdp != -1:
             product = f"mesh.{' x '.join(axes(recipe))} = {math.prod(shape)}, but there are"
         message = f"{product} {where.num_devices} devices"
-        apart = (1, 1, *_asked(recipe)[2:])
+        apart = (1, 1, *_requested(recipe)[2:])
         return [
             Finding("mesh", "error", message, _instead(recipe, dims, where, shape)),
             *_division(recipe, dims, apart, where),
         ]
-    found = _links(recipe, dims, where, shape) + _division(recipe, dims, shape, where)
+    findings = _links(recipe, dims, where, shape) + _division(recipe, dims, shape, where)
     # what to do about the batch is a question for a mesh that exists
-    return found if any(f.level == "error" for f in found) else found + _batch(recipe, shards(recipe, shape))
+    return findings if any(f.level == "error" for f in findings) else findings + _batch(recipe, shards(recipe, shape))
 
 
 def legal(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[Shape]:
@@ -98,29 +98,29 @@ def named(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[dict[str, 
 
 def typed(shape: Sequence[int], recipe: JaxRecipe) -> str:
     """The overrides that make this mesh; what is 1 in the recipe and stays 1 is left out."""
-    named = zip(axes(recipe), shape, _asked(recipe), strict=True)
+    named = zip(axes(recipe), shape, _requested(recipe), strict=True)
     return " ".join(f"mesh.{axis}={n}" for axis, n, old in named if n != 1 or old != 1)
 
 
 def resolved(recipe: JaxRecipe, where: Slice) -> Shape:
     """The mesh with the number that fsdp=-1 stands for."""
-    asked = _asked(recipe)
-    others = math.prod(n for axis, n in zip(axes(recipe), asked, strict=True) if axis != "fsdp")
-    return tuple(where.num_devices // others if n == -1 else n for n in asked)
+    requested = _requested(recipe)
+    others = math.prod(n for axis, n in zip(axes(recipe), requested, strict=True) if axis != "fsdp")
+    return tuple(where.num_devices // others if n == -1 else n for n in requested)
 
 
-def _asked(recipe: JaxRecipe) -> Shape:
+def _requested(recipe: JaxRecipe) -> Shape:
     return tuple(getattr(recipe.mesh, axis) for axis in axes(recipe))
 
 
 def spanned(mesh: Mapping[str, int], devices: Sequence[int]) -> str:
     """The axes of `mesh` along which `devices` differ, by their numbers in it: 'fsdp', or 'data x fsdp'."""
-    along, found = 1, list[str]()
+    along, spanning = 1, list[str]()
     for axis, n in reversed(list(mesh.items())):
         if len({d // along % n for d in devices}) > 1:
-            found.insert(0, axis)
+            spanning.insert(0, axis)
         along *= n
-    return " x ".join(found)
+    return " x ".join(spanning)
 
 
 def over_links(where: Slice, mesh: Mapping[str, int]) -> str:
@@ -129,8 +129,8 @@ def over_links(where: Slice, mesh: Mapping[str, int]) -> str:
     outer = outer_shape(shape, where.num_granules)
     if outer is None:
         return f"{names[0]} x {names[1]} = {shape[0] * shape[1]} cannot be shared out to {where.num_granules} {_granules(where)}"
-    found = refusal(where, [n // o for n, o in zip(shape, outer, strict=True)])
-    return f"{found} (axis {found.axis} is {names[found.axis]})" if found else ""
+    refused = refusal(where, [n // o for n, o in zip(shape, outer, strict=True)])
+    return f"{refused} (axis {refused.axis} is {names[refused.axis]})" if refused else ""
 
 
 def _split(recipe: JaxRecipe, dims: Dims) -> dict[str, dict[str, int]]:
@@ -195,11 +195,11 @@ def divides(axes: Mapping[str, int], dims: Mapping[str, int]) -> list[Finding]:
 def _division(recipe: JaxRecipe, dims: Dims | None, shape: Shape, where: Slice | None) -> list[Finding]:
     if dims is None:
         return []
-    found, split = [], _split(recipe, dims)
+    findings, split = [], _split(recipe, dims)
     for axis, size in zip(axes(recipe), shape, strict=True):
         if size > 0 and axis in split:
-            found += divides({axis: size}, split[axis])
-    return [replace(f, fix=_instead(recipe, dims, where, shape)) for f in found] if where else found
+            findings += divides({axis: size}, split[axis])
+    return [replace(f, fix=_instead(recipe, dims, where, shape)) for f in findings] if where else findings
 
 
 def _price(copies: int) -> str:
@@ -264,7 +264,7 @@ def _instead(recipe: JaxRecipe, dims: Dims | None, where: Slice, wanted: Shape) 
 
 
 def _batch(recipe: JaxRecipe, shards: int) -> list[Finding]:
-    found, micro = [], recipe.training.gradient_accumulation_steps
+    findings, micro = [], recipe.training.gradient_accumulation_steps
     over = " x ".join(axis for axis in axes(recipe) if axis in BATCH_AXES)
     for key, (size, larger) in _larger(recipe, shards).items():
         if key == "batch_size":
@@ -273,8 +273,8 @@ def _batch(recipe: JaxRecipe, shards: int) -> list[Finding]:
         else:
             message = f"{key}={size} cannot be split over {shards} batch shards ({over})"
             fix = f"type {key}={larger}"
-        found.append(Finding("batch", "error", message, fix))
-    return found
+        findings.append(Finding("batch", "error", message, fix))
+    return findings
 
 
 def _larger(recipe: JaxRecipe, shards: int) -> dict[str, tuple[int, int]]:

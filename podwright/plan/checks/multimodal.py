@@ -35,9 +35,9 @@ def check(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Find
     return findings + _data(recipe, where, cwd)
 
 
-def packages(asked: Encoders, *more: str) -> list[Finding]:
+def packages(section: Encoders, *more: str) -> list[Finding]:
     """Those that are not installed here, of what it needs."""
-    absent = [package for module, package in needed(asked, *more).items() if importlib.util.find_spec(module) is None]
+    absent = [package for module, package in needed(section, *more).items() if importlib.util.find_spec(module) is None]
     if not absent:
         return []
     return [
@@ -47,21 +47,21 @@ def packages(asked: Encoders, *more: str) -> list[Finding]:
     ]
 
 
-def needed(asked: Encoders, *more: str) -> dict[str, str]:
+def needed(section: Encoders, *more: str) -> dict[str, str]:
     """Modules and the packages that bring them: what every trainer in PyTorch needs, what its encoders do, and `more`."""
-    return _NEEDED | dict(zip(more, more, strict=True)) | ({} if asked.image == "tiny" else {"timm": "timm"})
+    return _NEEDED | dict(zip(more, more, strict=True)) | ({} if section.image == "tiny" else {"timm": "timm"})
 
 
 def _compiler(recipe: MultimodalRecipe) -> list[Finding]:
     if not recipe.training.compile or shutil.which("g++"):
         return []
-    said = "training.compile=true writes C++, and there is no g++ here"
-    return [error("packages", said, "install g++, or type training.compile=false")]
+    what = "training.compile=true writes C++, and there is no g++ here"
+    return [error("packages", what, "install g++, or type training.compile=false")]
 
 
-def encoders(asked: Encoders, cwd: Path) -> list[Finding]:
+def encoders(section: Encoders, cwd: Path) -> list[Finding]:
     """Files of weights that are not there."""
-    sources = {"image_weights": asked.image_weights, "audio_weights": asked.audio_weights}
+    sources = {"image_weights": section.image_weights, "audio_weights": section.audio_weights}
     return [
         error("model", f"encoders.{key}={source} is not there", "check the path, or type random")
         for key, source in sources.items()
@@ -87,8 +87,8 @@ def _place(recipe: MultimodalRecipe, where: Slice) -> list[Finding]:
     if row.pod is None and row.hbm_bytes and recipe.model.mixed_precision == "bf16" and not row.bf16_flops:
         return [error("slice", f"{row.name} has no bfloat16", "type model.mixed_precision=fp16")]
     if row.pod is None and recipe.training.fsdp and where.num_devices == 1:
-        said = "training.fsdp=true has one device to spread the model over, which keeps all of it"
-        return [Finding("slice", "warning", said, "type --on with several, or training.fsdp=false")]
+        what = "training.fsdp=true has one device to spread the model over, which keeps all of it"
+        return [Finding("slice", "warning", what, "type --on with several, or training.fsdp=false")]
     return place(where)
 
 
@@ -102,20 +102,20 @@ def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
         return [error("model", e.what, e.fix)]
     projector = dims.num_projector_params(recipe.aligner.dim, p.hidden_size, p.num_soft_tokens)
     rest = f"{dims.num_lora_params(m.lora_rank, m.lora_target_modules):,} in adapters" if m.lora_rank else "all of them"
-    said = f"{m.name} has {dims.num_params() / 1e6:,.1f} M parameters; trained are {projector:,} in the projector and {rest}"
-    return [Finding("model", "info", said)]
+    what = f"{m.name} has {dims.num_params() / 1e6:,.1f} M parameters; trained are {projector:,} in the projector and {rest}"
+    return [Finding("model", "info", what)]
 
 
-def dimensions(asked: MultimodalModel, cwd: Path) -> LlmDims:
+def dimensions(section: MultimodalModel, cwd: Path) -> LlmDims:
     """Of the weights where they are here, else those that model.name stands for."""
-    directory = cwd / Path(asked.source).expanduser()
-    if asked.source == "random" or not directory.exists():
-        return llm.find(asked.name)
-    if (found := _dims_of(directory)) is None:
+    directory = cwd / Path(section.source).expanduser()
+    if section.source == "random" or not directory.exists():
+        return llm.find(section.name)
+    if (dims := _dims_of(directory)) is None:
         raise UserError(
-            f"model.source={asked.source} has no config.json of a language model", "give a Hugging Face directory"
+            f"model.source={section.source} has no config.json of a language model", "give a Hugging Face directory"
         )
-    return found
+    return dims
 
 
 def _dims_of(directory: Path) -> LlmDims | None:
@@ -131,8 +131,8 @@ def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     if source == "random":
         if recipe.encoders.image == "tiny":
             return []
-        said = "aligner.source=random: the features mean nothing yet"
-        return [Finding("model", "warning", said, "give the aligner.pt of Phase 1")]
+        what = "aligner.source=random: the features mean nothing yet"
+        return [Finding("model", "warning", what, "give the aligner.pt of Phase 1")]
     path = cwd / Path(source).expanduser()
     if not path.is_file():
         return [error("model", f"aligner.source={source} is not there", "check the path")]
@@ -159,8 +159,8 @@ def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Find
     for name in ("train.jsonl", "val.jsonl") if source.is_dir() else ("",):
         path = source / name if name else source
         if path.is_file():
-            counts[name], found = _file(path, recipe.data)
-            findings += found
+            counts[name], file_findings = _file(path, recipe.data)
+            findings += file_findings
         elif name != "val.jsonl":
             findings.append(
                 error(
@@ -208,8 +208,8 @@ def _file(path: Path, data: MultimodalData) -> tuple[int, list[Finding]]:
             )
         )
     if (need := math.ceil(longest / _BYTES_PER_TOKEN)) > data.max_text_length:
-        said = f"line {at} of {path.name} needs about {need} tokens for prompt and response, data.max_text_length={data.max_text_length}"
-        findings.append(Finding("context", "warning", said, f"type data.max_text_length={need}; no line is ever cut"))
+        what = f"line {at} of {path.name} needs about {need} tokens for prompt and response, data.max_text_length={data.max_text_length}"
+        findings.append(Finding("context", "warning", what, f"type data.max_text_length={need}; no line is ever cut"))
     if not lines:
         findings.append(error("data", f"{path} is empty", "give a file of lines"))
     return lines, findings
@@ -224,7 +224,7 @@ def absent_of(number: int, line: dict[str, str], folder: Path) -> list[str]:
     ]
 
 
-def _parsed(line: bytes) -> tuple[Any, list[ethogram.Found]]:
+def _parsed(line: bytes) -> tuple[Any, list[ethogram.FieldFault]]:
     try:
         parsed = json.loads(line)
     except (ValueError, RecursionError):
@@ -236,16 +236,16 @@ def _batch(recipe: MultimodalRecipe, lines: int, where: Slice | None) -> list[Fi
     devices = where.num_devices if where else 1
     size = recipe.per_device_batch_size * devices * recipe.training.gradient_accumulation_steps
     if lines < size:
-        said = f"a step takes {size} lines and there are {lines} to train on: each is seen more than once a step"
-        return [Finding("batch", "warning", said, "type a smaller per_device_batch_size")]
+        what = f"a step takes {size} lines and there are {lines} to train on, so that some are in it more than once"
+        return [Finding("batch", "warning", what, "type a smaller per_device_batch_size")]
     steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
     factor = devices if recipe.optimizer.scale_with_devices else 1
-    said = f"{steps:,} steps of {size} lines; the learning rate is {recipe.optimizer.learning_rate * factor:g}"
+    what = f"{steps:,} steps of {size} lines; the learning rate is {recipe.optimizer.learning_rate * factor:g}"
     return [
         Finding(
             "batch",
             "info",
-            said + (f", {factor} times what the recipe says, for {devices} devices" if factor > 1 else ""),
+            what + (f", {factor} times what the recipe says, for {devices} devices" if factor > 1 else ""),
         )
     ]
 

@@ -25,10 +25,10 @@ def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Findin
         findings.append(Finding("model", "error", e.what, e.fix))
     if dims:
         total, active = dims.num_params(), dims.num_active_params()
-        said = f"{recipe.model.name} has {total / 1e6:,.1f} M parameters"
+        what = f"{recipe.model.name} has {total / 1e6:,.1f} M parameters"
         if isinstance(dims, HybridDims):
-            said += f", {active / 1e6:,.1f} M of them active for a token"
-        findings.append(Finding("model", "info", said))
+            what += f", {active / 1e6:,.1f} M of them active for a token"
+        findings.append(Finding("model", "info", what))
         findings += _sequence(recipe, dims)
     if recipe.model.kda == "tokamax" and where and where.accelerator.name not in TOKAMAX_ON:
         message = f"model.kda=tokamax is a kernel for {' and '.join(TOKAMAX_ON)}, not for {where.name}"
@@ -37,10 +37,10 @@ def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Findin
         message = f"model.kda=tokamax needs whole sequences, and mesh.context={recipe.mesh.context} splits them"
         findings.append(Finding("model", "error", message, "type mesh.context=1 or model.kda=chunked"))
     findings += _stream(recipe, dims, cwd)
-    found = meshes.mesh(recipe, dims, where)
-    if dims and where and all(f.level != "error" for f in found):
-        found += _between(recipe, dims, where)
-    return findings + found
+    mesh_findings = meshes.mesh(recipe, dims, where)
+    if dims and where and all(f.level != "error" for f in mesh_findings):
+        mesh_findings += _between(recipe, dims, where)
+    return findings + mesh_findings
 
 
 def _between(recipe: PretrainRecipe, dims: Dims, where: Slice) -> list[Finding]:

@@ -33,7 +33,7 @@ _GENERATED_BYTES = 120
 class Stock:
     tokens: int
     documents: int | None
-    said: str
+    how_counted: str
     """how the tokens were counted; "" when exactly"""
     vocab_size: int | None = None
     looked_at: int | None = None
@@ -54,7 +54,7 @@ def check(
     multiple_of: int = 1,
     cwd: Path = Path(),
 ) -> list[Finding]:
-    """What stands against the data of a pretraining recipe, or how much it is. `num_held` rows are held out of it.
+    """Problems of the data of a pretraining recipe, or how much it is. `num_held` rows are held out of it.
 
     `vocab_size` is the model's, where it is known; `num_epochs` 0: the data is repeated without end.
     Documents that begin at multiples of `multiple_of` tokens are reckoned to take half of one more each.
@@ -68,8 +68,8 @@ def check(
     held = num_held * sequence_length + 1 if num_held else 0
     room = stock.tokens + (stock.documents or 0) * (multiple_of - 1) // 2
     rows = -(-(room - held) // sequence_length)
-    about = f"{'about ' if stock.said else ''}{stock.tokens:,} tokens"
-    level: Level = "warning" if stock.said else "error"
+    about = f"{'about ' if stock.how_counted else ''}{stock.tokens:,} tokens"
+    level: Level = "warning" if stock.how_counted else "error"
     if stock.tokens <= sequence_length:
         most = max(1, stock.tokens // 10)
         wrong = f"sequence_length={sequence_length:,} is more than all {about} of {source}"
@@ -92,12 +92,12 @@ def take(
     if source == "arithmetic" or source.endswith(corpus.TEXT):
         theirs = _vocabulary(source, tokenizer, cwd)
         corpus.fits(theirs, vocab_size, f"the tokenizer {tokenizer}")
-        found = (
+        stock = (
             _generated(tokenizer, num_documents)
             if source == "arithmetic"
             else _text(Location.of(source, cwd), tokenizer)
         )
-        return dataclasses.replace(found, vocab_size=theirs)
+        return dataclasses.replace(stock, vocab_size=theirs)
     if records := corpus.records(Location.of(source, cwd)):
         item = corpus.ITEM_BYTES[corpus.id_dtype(vocab_size or 1)]
         return Stock(
@@ -120,24 +120,24 @@ def _soon(source: str, ask: Callable[[], Stock]) -> Stock:
     """What `ask` finds; the client of a store that does not answer tries again for minutes, which no plan waits for."""
     if "://" not in source:
         return ask()
-    found: list[Stock | Exception] = []
+    outcomes: list[Stock | Exception] = []
 
     def asking() -> None:
         try:
-            found.append(ask())
+            outcomes.append(ask())
         except Exception as e:
-            found.append(e)
+            outcomes.append(e)
 
     thread = threading.Thread(target=asking, daemon=True)
     thread.start()
     thread.join(_PATIENCE_S)
-    if not found:
+    if not outcomes:
         raise Unreachable(
             f"{source} has not answered within {_PATIENCE_S:.0f} s", "check the path, your credentials and the network"
         )
-    if isinstance(found[0], Exception):
-        raise found[0]
-    return found[0]
+    if isinstance(outcomes[0], Exception):
+        raise outcomes[0]
+    return outcomes[0]
 
 
 def _lasting(
@@ -151,11 +151,11 @@ def _lasting(
     num_epochs: int,
 ) -> list[Finding]:
     documents = f" in {stock.documents:,} documents" if stock.documents else ""
-    counted = f" ({stock.said})" if stock.said else ""
+    counted = f" ({stock.how_counted})" if stock.how_counted else ""
     steps, seen = rows // batch_size, max_steps * batch_size / rows
     message = (
-        f"{source} holds {about}{documents}{counted}: one pass lasts {steps:,} steps of {batch_size * sequence_length:,} tokens, "
-        f"{max_steps:,} steps see each token {seen:.2g} times"
+        f"{source} holds {about}{documents}{counted}: one epoch is {steps:,} steps of {batch_size * sequence_length:,} tokens, "
+        f"{max_steps:,} steps are {seen:.2g} epochs"
     )
     if stock.looked_at is not None:
         message += (
@@ -164,8 +164,8 @@ def _lasting(
     findings = [Finding("data", "info", message)]
     lasts = num_epochs * rows // batch_size
     if num_epochs and lasts < max_steps:
-        passes = "one pass" if num_epochs == 1 else f"{num_epochs} passes"
-        wrong = f"{source} is used up after {'about ' if stock.said else ''}{lasts:,} of {max_steps:,} steps, {passes} over it"
+        epochs = f"{num_epochs} epoch{'s' * (num_epochs > 1)}"
+        wrong = f"{source} is used up after {'about ' if stock.how_counted else ''}{lasts:,} of {max_steps:,} steps, {epochs}"
         need = -(-max_steps * batch_size // rows)
         findings.append(
             Finding(

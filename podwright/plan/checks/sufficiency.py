@@ -55,7 +55,7 @@ def _lasting(recipe: GrpoRecipe, num_train: int) -> str:
             f"{seen} to {rounds * needed / num_train:.2g}",
             f"{num_train // (recipe.batch_size * rounds):,} to {steps}",
         )
-    return f"{needed:,} prompts out of {num_train:,} training examples: each is seen {seen} times; one pass lasts {steps} steps"
+    return f"{needed:,} prompts out of {num_train:,} training examples: {seen} epochs; one epoch is {steps} steps"
 
 
 def num_train_examples(data: GrpoData, cwd: Path) -> int | None:

@@ -33,8 +33,8 @@ def refusal(where: Slice, shape: Sequence[int], *, split: bool | None = None) ->
     pod = where.accelerator.pod
     if pod is None or (pod.mesh_may_split if split is None else split) or _on_a_ring(where):
         return None
-    found = assign(where.physical_mesh, shape)
-    return found if isinstance(found, Refusal) else None
+    assigned = assign(where.physical_mesh, shape)
+    return assigned if isinstance(assigned, Refusal) else None
 
 
 def assign(physical: Sequence[int], shape: Sequence[int]) -> list[tuple[int, ...]] | Refusal:

@@ -37,11 +37,11 @@ def shapes(path: Path) -> Shapes | None:
     try:
         with zipfile.ZipFile(path) as archive:
             name = next(n for n in archive.namelist() if n.endswith("/data.pkl"))
-            found = _Reader(io.BytesIO(archive.read(name))).load()
+            loaded = _Reader(io.BytesIO(archive.read(name))).load()
     except Exception:  # of a file that is no pickle, the library raises whatever it stumbles over
         return None
-    found = found.get("state_dict", found) if isinstance(found, dict) else {}
-    return {str(name): _shape(value) for name, value in found.items()}
+    loaded = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
+    return {str(name): _shape(value) for name, value in loaded.items()}
 
 
 def _shape(value: Any) -> tuple[int, ...]:
@@ -53,13 +53,13 @@ def _shape(value: Any) -> tuple[int, ...]:
     return size if isinstance(size, tuple) and all(isinstance(n, int) for n in size) else ()
 
 
-def misfits(source: str, found: Shapes, dim: int, widths: dict[str, int | None]) -> list[Finding]:
+def misfits(source: str, stored: Shapes, dim: int, widths: dict[str, int | None]) -> list[Finding]:
     """Heads of an aligner.pt that are not for these features and this `dim`, in the words of training."""
     for modality, width in widths.items():
         name = f"projection_heads.{modality}_head.fc.weight"
-        if len(shape := found.get(name, ())) != 2 or shape == (dim, width or shape[1]):
+        if len(shape := stored.get(name, ())) != 2 or shape == (dim, width or shape[1]):
             continue
-        said = f"aligner.source={source}: {name} is {list(shape)} and not {[dim, width or shape[1]]}"
+        what = f"aligner.source={source}: {name} is {list(shape)} and not {[dim, width or shape[1]]}"
         other = "change the encoders to those it was trained with"
-        return [Finding("model", "error", said, other if shape[0] == dim else f"type aligner.dim={shape[0]}")]
+        return [Finding("model", "error", what, other if shape[0] == dim else f"type aligner.dim={shape[0]}")]
     return []

@@ -37,7 +37,7 @@ ROUNDS, ROUND_S, LIMIT_S = 3, 0.3, 600
 MAPPED_ANEW = 32 * 1024**2
 """bytes from which glibc's malloc maps new pages at every call (mallopt(3), M_MMAP_THRESHOLD), with a fault for each of them"""
 _ROW = dataclasses.replace(CPU, bf16_flops=1.0, hbm_bandwidth=1.0, ici_bandwidth=1.0, dcn_bandwidth=1.0)
-_WHOLE = roofline.Efficiency(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, "")
+_PEAK = roofline.Efficiency(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, "")
 _SWEEPS = 5000
 _BUSY = 0.15
 _POLL_S = 0.1
@@ -55,7 +55,7 @@ class Prices:
     """share of the machine that other processes used while it was calibrated"""
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         named = zip(self.seconds, ("GFLOP/s", "GB/s", "GB/s of new memory"), strict=False)
         rates = [f"{1e-9 / each:.3g} {unit}" for each, unit in named if each]
         busy = f"; others used {self.others:.0%} of it meanwhile" if self.others > _BUSY else ""
@@ -63,21 +63,21 @@ class Prices:
 
     def cost(self, module: hlo.Module, chips: tuple[int, ...], temporaries: int) -> roofline.Cost:
         """Of one run of `module` on devices that share the machine; `temporaries`: bytes of each that it needs while it runs."""
-        found = _counted(module, chips)
-        parts = zip(RESOURCES, self.seconds, _units(found, temporaries), strict=True)
-        found.limits = {name: each * units for name, each, units in parts}
-        found.predicted_s = sum(found.limits.values())
-        found.notes = [*(note for note in found.notes if "bytes alone" not in note), self.said]
-        return found
+        counted = _counted(module, chips)
+        parts = zip(RESOURCES, self.seconds, _units(counted, temporaries), strict=True)
+        counted.limits = {name: each * units for name, each, units in parts}
+        counted.predicted_s = sum(counted.limits.values())
+        counted.notes = [*(note for note in counted.notes if "bytes alone" not in note), self.summary]
+        return counted
 
 
 def _counted(module: hlo.Module, chips: tuple[int, ...]) -> roofline.Cost:
-    return roofline.cost(module, _ROW, topology=chips, efficiency=_WHOLE)
+    return roofline.cost(module, _ROW, topology=chips, efficiency=_PEAK)
 
 
-def _units(found: roofline.Cost, temporaries: int) -> Units:
-    sent = sum(size for _, _, size, _ in found.collectives)
-    return found.flops, found.hbm_bytes + sent, float(temporaries if temporaries > MAPPED_ANEW else 0), found.starts
+def _units(cost: roofline.Cost, temporaries: int) -> Units:
+    sent = sum(size for _, _, size, _ in cost.collectives)
+    return cost.flops, cost.hbm_bytes + sent, float(temporaries if temporaries > MAPPED_ANEW else 0), cost.starts
 
 
 def prices(
@@ -105,22 +105,22 @@ def prices(
     if not records:
         return None
     units = [_units(_counted(hlo.read(folder / f"{r['name']}.txt"), (num_devices,)), r["temporaries"]) for r in records]
-    found = Prices(fitted(units, [r["seconds"] for r in records]), machine, max(r["others"] for r in records))
+    measured = Prices(fitted(units, [r["seconds"] for r in records]), machine, max(r["others"] for r in records))
     ratios = {
-        r["name"]: round(sum(map(float.__mul__, found.seconds, u)) / r["seconds"], 3)
+        r["name"]: round(sum(map(float.__mul__, measured.seconds, u)) / r["seconds"], 3)
         for r, u in zip(records, units, strict=True)
     }
-    kept.write_text(json.dumps(dataclasses.asdict(found) | {"predicted_by_measured": ratios}))
+    kept.write_text(json.dumps(dataclasses.asdict(measured) | {"predicted_by_measured": ratios}))
     shutil.rmtree(folder)
-    return found
+    return measured
 
 
 def _read(kept: Path, machine: str) -> Prices | None:
     """None where nothing was kept, or what was is damaged."""
     try:
-        said = json.loads(kept.read_text())
-        flop_s, byte_s, fresh_byte_s, start_s = map(float, said["seconds"])
-        return Prices((flop_s, byte_s, fresh_byte_s, start_s), machine, float(said["others"]))
+        stored = json.loads(kept.read_text())
+        flop_s, byte_s, fresh_byte_s, start_s = map(float, stored["seconds"])
+        return Prices((flop_s, byte_s, fresh_byte_s, start_s), machine, float(stored["others"]))
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
@@ -164,9 +164,9 @@ def environment(num_devices: int) -> dict[str, str]:
 
 
 def _job(dims: Qwen3Dims, prompts: int, completions: int, num_devices: int, dtype: str) -> dict[str, Any]:
-    whole = -(-prompts // num_devices) * num_devices
+    rows = -(-prompts // num_devices) * num_devices
     overrides = [
-        f"batch_size={whole}",
+        f"batch_size={rows}",
         f"grpo.num_generations={completions}",
         f"mesh.data={num_devices}",
         f"model.compute_dtype={dtype}",

@@ -25,6 +25,7 @@ from podwright.accelerators import CPU
 from podwright.errors import UserError
 from podwright.plan.checks.meshes import axes, resolved
 from podwright.plan.compiled import calibrate, costs, dump, environment
+from podwright.plan.findings import InconclusiveCheck
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
 from podwright.shell import Shell
@@ -119,15 +120,11 @@ def compile_all(
 ) -> list[Compiled]:
     """The verdict on each program in `names`, one compiler at a time; what is in `shop.cache` already takes no time.
 
-    `more`: a package that the compiler's environment needs besides jax.
+    `more`: a package that the compiler's environment needs besides jax. InconclusiveCheck where a package is not installed.
     """
-    _can_compile(where, shop.jax)
-    compiler = shop.compiler(more)
-    if more and not compiler.versions[more]:
-        raise UserError(
-            f"the library {more}, which this recipe needs, is not installed here",
-            "type --jax 0.11.2, and the plan makes an environment with it",
-        )
+    compiler = find_compiler(where, shop, more)
+    if compiler is None:
+        raise UserError(f"no compiler here compiles for {where.name} without its GPUs", "leave --compile out")
     depth = "full" if full or where.libtpu is None else "quick"
     spec = {
         "recipe": recipe.model_dump(mode="json"),
@@ -147,11 +144,11 @@ def compile_all(
                 shop.progress,
             )
     folder = shop.cache / _key(spec, where, depth, prices, compiler)
-    found, mesh = [], dict(zip(axes(recipe), resolved(recipe, where), strict=True))
+    results, mesh = [], dict(zip(axes(recipe), resolved(recipe, where), strict=True))
     for name in names:
         kept = folder / f"{name}.json"
         if (known := _read(kept)) is not None:
-            found.append(known)
+            results.append(known)
             continue
         with _alone(shop, name):
             compiled = _compile(spec | {"program": name}, where, depth, folder / name, shop, compiler)
@@ -160,15 +157,15 @@ def compile_all(
             compiled = dataclasses.replace(compiled, cost=cost, notes=notes)
         if compiled.verdict != "unknown":
             kept.write_text(json.dumps(dataclasses.asdict(compiled)))
-        found.append(compiled)
-    return found
+        results.append(compiled)
+    return results
 
 
 def _key(
     spec: dict[str, Any], where: Slice, depth: str, prices: calibrate.Prices | None, compiler: environment.Compiler
 ) -> str:
     relevant = {k: v for k, v in spec["recipe"].items() if k not in IRRELEVANT}
-    whole = [
+    parts = [
         relevant,
         spec["dims"],
         spec["topology"],
@@ -177,7 +174,7 @@ def _key(
         prices and prices.seconds,
         *_made_of(compiler),
     ]
-    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:24]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def _made_of(compiler: environment.Compiler) -> list[Any]:
@@ -243,7 +240,7 @@ def _compile(
             ended = shop.runner.returncode(pid)
             phases = {r["phase"]: r for r in _records(record)}
             shop.progress(name, next(reversed(phases), "starting"), seconds)
-            if ended is not None or (depth == "quick" and _whole(folder)):
+            if ended is not None or (depth == "quick" and _is_complete(folder)):
                 break
             time.sleep(_POLL_S)
     finally:
@@ -266,7 +263,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def _whole(folder: Path) -> bool:
+def _is_complete(folder: Path) -> bool:
     """Whether the compiler has dumped its buffer assignment and gone on instead of refusing what it found: it does so within 0.1 s for
     GRPO of a 1.7B model, after the memory report is written."""
     assigned = max((p.stat().st_mtime for p in folder.glob(_ASSIGNED)), default=math.inf)
@@ -285,10 +282,10 @@ def _verdict(name: str, phases: dict[str, Any], where: Slice, folder: Path, seco
     resident = phases.get("lowering", {}).get("resident", {})
     memory = _memory(phases, folder)
     if "refused" in phases:
-        kernel, error = max(phases["refused"]["errors"].items(), key=lambda told: scoped_kib(told[1]))
+        kernel, error = max(phases["refused"]["errors"].items(), key=lambda item: scoped_kib(item[1]))
         large = memory is not None and "RESOURCE_EXHAUSTED" in error and not scoped_kib(error)
-        said = f"kernel {kernel}, compiled alone: {_words(error)}" if kernel else _words(error)
-        return Compiled(name, "too large" if large else "failed", seconds, memory, resident, said)
+        message = f"kernel {kernel}, compiled alone: {_words(error)}" if kernel else _words(error)
+        return Compiled(name, "too large" if large else "failed", seconds, memory, resident, message)
     if memory is not None:
         compiled = Compiled(name, "fits", seconds, memory, resident, **_kernels(phases))
         assert compiled.hbm_bytes is not None
@@ -298,11 +295,16 @@ def _verdict(name: str, phases: dict[str, Any], where: Slice, folder: Path, seco
         return compiled
     if cut_short:
         return Compiled(name, "unknown", seconds, error=cut_short)
-    return Compiled(name, "failed", seconds, error=_last_words(folder / "log.txt"))
+    error = _last_words(folder / "log.txt")
+    if missing := environment.missing_package(error):
+        raise InconclusiveCheck(
+            f"the compiler was not run: {missing} is not installed here", environment.install("jax")
+        )
+    return Compiled(name, "failed", seconds, error=error)
 
 
 def _memory(phases: dict[str, Any], folder: Path) -> dump.Memory | None:
-    if any(folder.glob("*after_optimizations-buffer-assignment.txt")) and ("refused" in phases or _whole(folder)):
+    if any(folder.glob("*after_optimizations-buffer-assignment.txt")) and ("refused" in phases or _is_complete(folder)):
         return dump.memory(folder)
     if "compiled" in phases:
         m = phases["compiled"]["memory"]
@@ -317,8 +319,8 @@ def _kernels(phases: dict[str, Any]) -> dict[str, Any]:
 
 def scoped_kib(error: str) -> int:
     """How much on-chip memory a kernel wanted when it did not get it, maybe less than in the end; 0 for any other error."""
-    found = _SCOPED.search(error)
-    return math.ceil(float(found[1]) * {"K": 1, "M": 1024, "G": 1024**2}[found[2]]) if found else 0
+    match = _SCOPED.search(error)
+    return math.ceil(float(match[1]) * {"K": 1, "M": 1024, "G": 1024**2}[match[2]]) if match else 0
 
 
 def _words(error: str) -> str:
@@ -330,19 +332,30 @@ def _words(error: str) -> str:
 def _last_words(log: Path) -> str:
     """What a child that died without a record said: a flag the compiler does not know ends the process, say."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("ERROR", "error")) or "Error" in line]
-    return (told or lines or ["the compiler ended without a word"])[-1][:500]
+    errors = [line for line in lines if line.startswith(("ERROR", "error")) or "Error" in line]
+    return (errors or lines or ["the compiler ended without a word"])[-1][:500]
 
 
-def has_compiler(where: Slice, jax: str = "") -> bool:
-    """Whether there is a compiler for the TPUs of `where`: installed here, or to be installed with that version of jax."""
-    return where.libtpu is not None and bool(jax or environment.here().versions["libtpu"])
+def find_compiler(where: Slice, shop: CompileContext, more: str = "") -> environment.Compiler | None:
+    """What compiles for the devices of `where`; None for GPUs, for which nothing does without them.
 
-
-def _can_compile(where: Slice, jax: str) -> None:
+    InconclusiveCheck where the compiler is not installed, nor the package `more` that its environment needs besides jax.
+    """
     if where.accelerator.node:
-        raise UserError(f"no compiler here compiles for {where.name} without its GPUs", "leave --compile out")
-    if where.libtpu and not has_compiler(where, jax):
-        raise UserError(
-            "the TPU compiler is not installed here", "type: pip install -e '.[tpu-compile]' in podwright's clone"
+        return None
+    compiler = shop.compiler(more)
+    if where.libtpu and not compiler.versions.get("libtpu"):
+        raise InconclusiveCheck(
+            "the TPU compiler was not run: libtpu is not installed here", environment.install("tpu-compile")
         )
+    if more and not compiler.versions.get(more):
+        raise InconclusiveCheck(
+            f"the compiler was not run: the library {more}, which this recipe needs, is not installed here",
+            "type --jax 0.11.2, and the plan makes an environment with it",
+        )
+    return compiler
+
+
+def has_compiler(where: Slice) -> bool:
+    """Whether a compiler for the TPUs of `where` is installed here."""
+    return where.libtpu is not None and bool(environment.here().versions["libtpu"])

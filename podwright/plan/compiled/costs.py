@@ -64,7 +64,7 @@ def read(
         return None, ("no time is predicted: the compiler left no schedule",)
     try:
         module = hlo.read(path)
-        found = (
+        cost = (
             prices.cost(module, where.chips, temporaries)
             if prices
             else roofline.cost(module, row, topology=where.chips)
@@ -73,24 +73,24 @@ def read(
         return None, (f"no time is predicted: {e.what}",)
     except (ValueError, LookupError, AssertionError) as e:  # the text of a compiler that writes otherwise
         return None, (f"no time is predicted: the compiler's schedule cannot be read ({type(e).__name__}: {e})"[:500],)
-    return _named(found, mesh), tuple(found.notes)
+    return _named(cost, mesh), tuple(cost.notes)
 
 
-def _named(found: roofline.Cost, mesh: Mapping[str, int]) -> ProgramCost:
+def _named(cost: roofline.Cost, mesh: Mapping[str, int]) -> ProgramCost:
     sent: dict[tuple[str, str], tuple[float, int]] = {}
-    for kind, group, size, count in found.collectives:
+    for kind, group, size, count in cost.collectives:
         key = (kind, spanned(mesh, group))
         before = sent.get(key, (0.0, 0))
         sent[key] = (before[0] + size, before[1] + count)
     collectives = tuple(Traffic(*key, *value) for key, value in sorted(sent.items()) if key[1])
-    parts = tuple(sorted(((*of, seconds) for of, seconds in found.parts.items()), key=lambda part: -part[2]))
+    parts = tuple(sorted(((*of, seconds) for of, seconds in cost.parts.items()), key=lambda part: -part[2]))
     return ProgramCost(
-        found.flops,
-        found.hbm_bytes,
-        found.host_bytes,
-        found.dcn_bytes,
-        found.predicted_s,
-        found.bound,
+        cost.flops,
+        cost.hbm_bytes,
+        cost.host_bytes,
+        cost.dcn_bytes,
+        cost.predicted_s,
+        cost.bound,
         collectives,
         parts,
     )

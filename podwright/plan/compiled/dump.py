@@ -79,9 +79,9 @@ def schedule(folder: Path) -> Path | None:
 
 
 def _only(folder: Path, pattern: str) -> Path:
-    found = sorted(folder.glob(pattern))
-    assert found, f"no {pattern} in {folder}"
-    return found[0]
+    paths = sorted(folder.glob(pattern))
+    assert paths, f"no {pattern} in {folder}"
+    return paths[0]
 
 
 def _allocations(path: Path) -> Iterator[tuple[int, str, list[str]]]:
@@ -89,11 +89,11 @@ def _allocations(path: Path) -> Iterator[tuple[int, str, list[str]]]:
     lines: list[str] = []
     with path.open() as f:
         for line in f:
-            found = _ALLOCATION.match(line)
-            if found:
+            match = _ALLOCATION.match(line)
+            if match:
                 if head:
                     yield *head, lines
-                head, lines = (int(found[1]), found[2]), []
+                head, lines = (int(match[1]), match[2]), []
             elif head:
                 lines.append(line)
     if head:
@@ -137,8 +137,8 @@ class Names:
         }
         self._metadata: dict[str, tuple[str, str | None]] = {}
         table = ""
-        found = schedule(folder) or next(iter(sorted(folder.glob("*oom_intermediate_module.txt"))), None)
-        for line in found.read_text().splitlines() if found else ():
+        path = schedule(folder) or next(iter(sorted(folder.glob("*oom_intermediate_module.txt"))), None)
+        for line in path.read_text().splitlines() if path else ():
             if line in self._tables:
                 table = line
             elif table and line[:1].isdigit():
@@ -175,5 +175,5 @@ class Names:
 
 
 def _field(entry: str, name: str) -> str:
-    found = re.search(rf"\b{name}=(\d+)", entry)
-    return found[1] if found else ""
+    match = re.search(rf"\b{name}=(\d+)", entry)
+    return match[1] if match else ""

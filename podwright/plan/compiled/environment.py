@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from podwright.errors import UserError
+from podwright.plan.findings import InconclusiveCheck
 from podwright.shell import Shell
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -47,7 +48,10 @@ def here() -> Compiler:
 
 
 def find(jax: str, cache: Path, runner: Shell, progress: Progress, more: str = "") -> Compiler:
-    """The compiler with this version of jax, "" for what is installed, and the library `more`; UserError when none can be made."""
+    """The compiler with this version of jax, "" for what is installed, and the library `more`.
+
+    UserError for a version that does not exist, InconclusiveCheck where its environment cannot be made here.
+    """
     own = here()
     if jax in ("", own.versions["jax"]) and (not more or own.versions[more] or not jax):
         return own
@@ -61,27 +65,34 @@ def find(jax: str, cache: Path, runner: Shell, progress: Progress, more: str = "
 
 
 def _make(jax: str, folder: Path, runner: Shell, progress: Progress, more: list[str]) -> None:
-    log, said = folder.with_name(f"{folder.name}.log"), ""
+    log, reason = folder.with_name(f"{folder.name}.log"), ""
     log.unlink(missing_ok=True)
     for python in _interpreters():
         shutil.rmtree(folder, ignore_errors=True)
         begin = time.monotonic()
         wanted = [f"jax[tpu]=={jax}", *_requirements(), *more]
-        made = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted]
-        if all(_ran(argv, log, begin, jax, runner, progress) for argv in ([python, "-m", "venv", str(folder)], made)):
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted]
+        if all(_ran(argv, log, begin, jax, runner, progress) for argv in ([python, "-m", "venv", str(folder)], pip)):
             (folder / "source").mkdir()
             (folder / "source" / "podwright").symlink_to(PACKAGE)
             code, versions = runner.output([str(folder / "bin" / "python"), "-c", _SAY_VERSIONS])
             assert code == 0, "pip installs what it says it has installed"
             (folder / "made.json").write_text(versions)  # last: an environment without it is made anew
             return
-        told = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
-        said = said or (told[-1].removeprefix("ERROR: ") if told else "pip failed")
+        errors = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
+        reason = reason or (errors[-1].removeprefix("ERROR: ") if errors else "pip failed")
     shutil.rmtree(folder, ignore_errors=True)
-    newer = (
-        "; install a newer python3 beside this one if it is too old for it" if "No matching" in log.read_text() else ""
-    )
-    raise UserError(f"no environment with jax {jax} could be made: {said}", f"the log is {log}{newer}")
+    output = log.read_text(errors="replace")
+    newer = "; install a newer python3 beside this one if it is too old for it" if "No matching" in output else ""
+    fault = UserError if _is_unreleased(jax, output) else InconclusiveCheck
+    raise fault(f"no environment with jax {jax} could be made: {reason}", f"the log is {log}{newer}")
+
+
+def _is_unreleased(jax: str, output: str) -> bool:
+    """Whether pip reached an index that has no such version. Without a network it says that there are none at all; a version that
+    needs a newer Python is listed as ignored."""
+    refused = f"No matching distribution found for jax[tpu]=={jax}" in output
+    return refused and "(from versions: none)" not in output and f" {jax} Requires-Python" not in output
 
 
 def _ran(argv: list[str], log: Path, begin: float, jax: str, runner: Shell, progress: Progress) -> bool:
@@ -102,14 +113,14 @@ def _interpreters() -> Iterator[str]:
     for minor in range(sys.version_info.minor + 1, sys.version_info.minor + 5):
         name = f"python3.{minor}"
         kept = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/{name}"))
-        found = str(kept[-1]) if kept else shutil.which(name)
-        if found:
-            yield found
+        path = str(kept[-1]) if kept else shutil.which(name)
+        if path:
+            yield path
 
 
 def _requirements() -> list[str]:
     """What this package's compute half needs besides jax, out of its own metadata."""
-    found = []
+    requirements = []
     for line in importlib.metadata.requires("podwright") or []:
         requirement, _, marker = line.partition(";")
         name = re.split(r"[^A-Za-z0-9_-]", requirement.strip())[0]
@@ -118,8 +129,18 @@ def _requirements() -> list[str]:
             "extra == 'jax'",
             'extra == "jax"',
         ):
-            found.append(requirement.strip())
-    return found
+            requirements.append(requirement.strip())
+    return requirements
+
+
+def missing_package(error: str) -> str:
+    """The package that a process of the compute half did not find, by the last line that it wrote; "" for another error."""
+    named = re.search(r"No module named '(\w+)'", error)
+    return named[1] if named else ""
+
+
+def install(extra: str) -> str:
+    return f"type pip install -e '.[{extra}]' in podwright's clone"
 
 
 def _version(package: str) -> str:

@@ -58,19 +58,19 @@ class Instruction:
 
     def attribute(self, name: str) -> str | None:
         """A word or a number such as direction=LT."""
-        found = re.search(rf"\b{name}=([\w.\-%]+)", self.attributes)
-        return found[1].lstrip("%") if found else None
+        match = re.search(rf"\b{name}=([\w.\-%]+)", self.attributes)
+        return match[1].lstrip("%") if match else None
 
     def numbers(self, name: str) -> tuple[int, ...]:
         """A list of numbers such as dimensions={0,1}."""
-        found = re.search(rf"\b{name}=\{{([\d,]*)\}}", self.attributes)
-        return tuple(int(n) for n in found[1].split(",") if n) if found else ()
+        match = re.search(rf"\b{name}=\{{([\d,]*)\}}", self.attributes)
+        return tuple(int(n) for n in match[1].split(",") if n) if match else ()
 
     @property
     def op_name(self) -> str:
         """Where in the traced function it comes from."""
-        found = re.search(r'op_name="([^"]*)"', self.attributes)
-        return found[1] if found else ""
+        match = re.search(r'op_name="([^"]*)"', self.attributes)
+        return match[1] if match else ""
 
     @property
     def calls(self) -> str | None:
@@ -122,8 +122,8 @@ def parse(text: str) -> Module:
         if current is None:
             if line.startswith("HloModule"):
                 name = line.split(None, 1)[1].split(",")[0]
-                found = re.search(r"num_partitions=(\d+)", line)
-                partitions = int(found[1]) if found else None
+                match = re.search(r"num_partitions=(\d+)", line)
+                partitions = int(match[1]) if match else None
             elif head := _COMPUTATION.match(line):
                 current = computations[head[2]] = Computation(head[2], [], {})
                 entry = current if head[1] else entry
@@ -147,13 +147,13 @@ def _ends(line: str) -> bool:
 def _joined(text: str) -> list[str]:
     """Lines, with those put together again that a kernel's metadata breaks."""
     lines: list[str] = []
-    inside = False
+    in_computation = False
     for line in text.split("\n"):
-        if not inside:
-            inside = line.endswith("{") and _COMPUTATION.match(line) is not None
+        if not in_computation:
+            in_computation = line.endswith("{") and _COMPUTATION.match(line) is not None
             lines.append(line)
         elif _ends(line):
-            inside = False
+            in_computation = False
             lines.append(line)
         elif _INSTRUCTION.match(line):
             lines.append(line)
@@ -173,26 +173,28 @@ def _instruction(name: str, rest: str, is_root: bool) -> Instruction:
     return Instruction(name, opcode, rest[:end], operands, arguments, rest[closes + 1 :], is_root)
 
 
-def _elements(instruction: Instruction, inside: Computation) -> list[Instruction]:
+def _elements(instruction: Instruction, computation: Computation) -> list[Instruction]:
     """Newer compilers write %x#1 for an element of a tuple: the get-tuple-element instructions that others write out."""
-    short = dict.fromkeys(name for name in instruction.operands if "#" in name and name not in inside.by_name)
-    found = []
+    short = dict.fromkeys(name for name in instruction.operands if "#" in name and name not in computation.by_name)
+    elements = []
     for name in short:
-        whole, _, number = name.partition("#")
-        shape = _split(inside.by_name[whole].shape_text)[int(number)]
-        found.append(Instruction(name, "get-tuple-element", shape, (whole,), f"%{whole}", f", index={number}", False))
-    return found
+        tuple_name, _, number = name.partition("#")
+        shape = _split(computation.by_name[tuple_name].shape_text)[int(number)]
+        elements.append(
+            Instruction(name, "get-tuple-element", shape, (tuple_name,), f"%{tuple_name}", f", index={number}", False)
+        )
+    return elements
 
 
 def _split(tuple_text: str) -> list[str]:
     """The shapes in the text of a tuple's."""
-    found, depth, begin = [], 0, 1
+    parts, depth, begin = [], 0, 1
     for at, letter in enumerate(tuple_text):
         depth += (letter in "([{") - (letter in ")]}")
         if (letter == "," and depth == 1) or depth == 0:
-            found.append(re.sub(r"/\*.*?\*/", "", tuple_text[begin:at]).strip())
+            parts.append(re.sub(r"/\*.*?\*/", "", tuple_text[begin:at]).strip())
             begin = at + 1
-    return found
+    return parts
 
 
 _BRACKET = re.compile(r"[()]")
@@ -210,15 +212,15 @@ def _closing(text: str, opens: int) -> int:
 @functools.lru_cache(maxsize=65536)
 def shapes_of(text: str) -> tuple[Shape, ...]:
     """The arrays in a shape such as `(f32[2,3]{1,0:T(8,128)}, s32[])`."""
-    return tuple(_shape(*found) for found in _SHAPE.findall(text))
+    return tuple(_shape(*groups) for groups in _SHAPE.findall(text))
 
 
 def _bits(dtype: str) -> int:
     if dtype in _BITS:
         return _BITS[dtype]
-    found = re.match(r"(?:bf|f|s|u|c)(\d+)", dtype)
-    assert found, dtype
-    return int(found[1])
+    match = re.match(r"(?:bf|f|s|u|c)(\d+)", dtype)
+    assert match, dtype
+    return int(match[1])
 
 
 def _shape(dtype: str, dims_text: str, layout: str) -> Shape:

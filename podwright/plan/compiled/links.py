@@ -43,8 +43,8 @@ class Links:
         pod = self.row.pod
         if pod is None:
             return True
-        asked = self.axes if pod.max_cubes else axes
-        return all(n >= pod.wraps_from and n % pod.wraps_from == 0 for n in asked)
+        required = self.axes if pod.max_cubes else axes
+        return all(n >= pod.wraps_from and n % pod.wraps_from == 0 for n in required)
 
 
 def torus(row: Accelerator, num_devices: int) -> tuple[int, ...]:

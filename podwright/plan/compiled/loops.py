@@ -17,8 +17,8 @@ class Trips:
     exact: bool
 
 
-def trips(module: Module, loop: Instruction, inside: Computation) -> Trips:
-    """Of the `while` instruction `loop` in the computation `inside`.
+def trips(module: Module, loop: Instruction, computation: Computation) -> Trips:
+    """Of the `while` instruction `loop` in the computation `computation`.
 
     From the loop's own counter: where it starts, what a turn adds, what it is compared with.
     """
@@ -29,7 +29,9 @@ def trips(module: Module, loop: Instruction, inside: Computation) -> Trips:
         _opened(module, module.computations[loop.attribute(name) or ""]) for name in ("condition", "body")
     )
     ends = _comparisons(condition, condition.root)
-    counted = [n for compare in ends.comparisons if (n := _count(compare, condition, body, loop, inside)) is not None]
+    counted = [
+        n for compare in ends.comparisons if (n := _count(compare, condition, body, loop, computation)) is not None
+    ]
     return Trips(min(counted) if counted else None, bool(counted) and ends.complete)
 
 
@@ -53,9 +55,9 @@ def _opened(module: Module, computation: Computation) -> Computation:
         for i in body.instructions:
             if i.opcode != "parameter":
                 given = tuple(names[name] for name in i.operands)
-                whole = i.name == body.root.name
+                is_body_root = i.name == body.root.name
                 instructions.append(
-                    dataclasses.replace(i, name=names[i.name], operands=given, is_root=whole and at.is_root)
+                    dataclasses.replace(i, name=names[i.name], operands=given, is_root=is_body_root and at.is_root)
                 )
     return Computation(computation.name, instructions, {i.name: i for i in instructions})
 
@@ -114,7 +116,7 @@ def _linear(computation: Computation, name: str) -> _Linear | None:
 
 
 def _count(
-    compare: Instruction, condition: Computation, body: Computation, loop: Instruction, inside: Computation
+    compare: Instruction, condition: Computation, body: Computation, loop: Instruction, computation: Computation
 ) -> int | None:
     left, right = (_linear(condition, operand) for operand in compare.operands)
     direction = compare.attribute("direction")
@@ -125,8 +127,8 @@ def _count(
         direction = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}.get(direction, direction)
     if left.field is None:
         return None
-    start, step = _initial(loop, inside, left.field), _step(body, left.field)
-    limit = right.plus + (_initial(loop, inside, right.field) or 0) if right.field is not None else right.plus
+    start, step = _initial(loop, computation, left.field), _step(body, left.field)
+    limit = right.plus + (_initial(loop, computation, right.field) or 0) if right.field is not None else right.plus
     if start is None or not step or (right.field is not None and _step(body, right.field) != 0):
         return None
     left_to_go = (limit - start - left.plus) * (1 if step > 0 else -1)
@@ -148,7 +150,7 @@ def _step(body: Computation, field: int) -> int | None:
     return after.plus if after and after.field == field else None
 
 
-def _initial(loop: Instruction, inside: Computation, field: int) -> int | None:
-    name = _field(inside, loop.operands[0], field)
-    before = _linear(inside, name) if name else None
+def _initial(loop: Instruction, computation: Computation, field: int) -> int | None:
+    name = _field(computation, loop.operands[0], field)
+    before = _linear(computation, name) if name else None
     return before.plus if before and before.field is None else None

@@ -173,11 +173,11 @@ class _Walk:
                 self.instruction(computation, instruction)
         self.times = outer
 
-    def instruction(self, inside: Computation, at: Instruction) -> None:
+    def instruction(self, computation: Computation, at: Instruction) -> None:
         kind, outer = base(at.opcode), self.part
         self.part = part_of(at.op_name) or outer
         if at.opcode == "while":
-            self.loop(inside, at)
+            self.loop(computation, at)
         elif at.opcode == "conditional":
             self.branches(at)
         elif at.opcode == "call":
@@ -186,25 +186,25 @@ class _Walk:
         elif at.opcode.endswith("-done"):
             self.wait(at.operands[0])
         elif kind in ("send", "recv"):
-            self.send(inside, at)
+            self.send(computation, at)
         elif at.opcode.endswith("-update"):
             self.pending[at.name] = self.pending.get(at.operands[0], ("hbm", 0.0))
         elif at.opcode.endswith("-start"):
-            self.start(inside, at)
+            self.start(computation, at)
         elif kind in COLLECTIVES:
-            self.synchronous(inside, at)
-        elif at.opcode == "fusion" and self.chain(inside, at):
+            self.synchronous(computation, at)
+        elif at.opcode == "fusion" and self.chain(computation, at):
             pass
         else:
-            self.compute(inside, at)
+            self.compute(computation, at)
         self.part = outer
 
-    def loop(self, inside: Computation, at: Instruction) -> None:
-        found = loops.trips(self.module, at, inside)
-        count = found.count
-        if not found.exact:
-            self.cost.notes.append(self._about(at, found.count))
-            count = self.trips if self.trips is not None else found.count
+    def loop(self, computation: Computation, at: Instruction) -> None:
+        trips = loops.trips(self.module, at, computation)
+        count = trips.count
+        if not trips.exact:
+            self.cost.notes.append(self._about(at, trips.count))
+            count = self.trips if self.trips is not None else trips.count
         assert count is not None
         before, outer = self._clock(), self.queues
         self.queues = {}
@@ -243,21 +243,21 @@ class _Walk:
         if flops:
             self.computation(self.module.computations[max(flops, key=lambda n: flops[n])], self.times)
 
-    def send(self, inside: Computation, at: Instruction) -> None:
+    def send(self, computation: Computation, at: Instruction) -> None:
         """Transfers between slices go through the host's network; what one slice sends another receives, so sends alone count."""
         if at.opcode == "send" and "is_host_transfer=true" in at.attributes:
-            size = inside.by_name[at.operands[0]].shapes[0].dense_bytes
+            size = computation.by_name[at.operands[0]].shapes[0].dense_bytes
             bandwidth = self.row.dcn_bandwidth / self.row.devices_per_chip
             self.cost.dcn_bytes += size * self.times
             self.put("dcn", size / bandwidth / self.efficiency.dcn, at.name)
 
-    def start(self, inside: Computation, at: Instruction) -> None:
-        begun = self.work.collectives(inside, at)
+    def start(self, computation: Computation, at: Instruction) -> None:
+        begun = self.work.collectives(computation, at)
         for collective, of in begun:
             self.put(*self.over_links(collective, of), at.name)
         if begun:
             return
-        hbm, host = moved(self.module, inside, at)
+        hbm, host = moved(self.module, computation, at)
         self.cost.hbm_bytes += hbm * self.times
         if host:
             self.cost.host_bytes += host * self.times
@@ -265,13 +265,13 @@ class _Walk:
         else:
             self.put("hbm", self.hbm_seconds(hbm), at.name)
 
-    def chain(self, inside: Computation, at: Instruction) -> bool:
+    def chain(self, computation: Computation, at: Instruction) -> bool:
         """The two ends of a collective that is spread over fusions; what lies between is computed as any fusion is."""
         body = called(self.module, at)
         targets = {target(i) for i in body.instructions} if body else set()
         channels = [c for i in body.instructions if (c := i.attribute("channel_id"))] if body else []
         if "AsyncCollectiveStart" in targets and channels:
-            for collective, of in self.work.collectives(inside, at):
+            for collective, of in self.work.collectives(computation, at):
                 self.put(*self.over_links(collective, of), f"chain {channels[0]}")
             return True
         if "AsyncCollectiveDone" in targets and channels:
@@ -279,16 +279,16 @@ class _Walk:
             return True
         return False
 
-    def synchronous(self, inside: Computation, at: Instruction) -> None:
-        for collective, of in self.work.collectives(inside, at):
+    def synchronous(self, computation: Computation, at: Instruction) -> None:
+        for collective, of in self.work.collectives(computation, at):
             queue, seconds = self.over_links(collective, of)
             self.put(queue, seconds, at.name)
             self.wait(at.name)
 
-    def compute(self, inside: Computation, at: Instruction) -> None:
-        products, kernels = self.work.flops(inside, at)
-        size = self.work.hbm_bytes(inside, at)
-        if at.opcode == "custom-call" and target(at) == "tpu_custom_call" and kernel_flops(inside, at) is None:
+    def compute(self, computation: Computation, at: Instruction) -> None:
+        products, kernels = self.work.flops(computation, at)
+        size = self.work.hbm_bytes(computation, at)
+        if at.opcode == "custom-call" and target(at) == "tpu_custom_call" and kernel_flops(computation, at) is None:
             self.cost.notes.append(f"the kernel {at.name.split('.')[0]} is counted by its bytes alone")
         if is_grouped(at):
             self.cost.notes.append(
@@ -305,7 +305,7 @@ class _Walk:
             "compute": products / peak / self.efficiency.matmul + kernels / peak / self.efficiency.kernel,
             "hbm": self.hbm_seconds(size),
         }
-        for collective, of in self.work.collectives(inside, at):
+        for collective, of in self.work.collectives(computation, at):
             _, seconds = self.over_links(collective, of)
             busy["ici"] = busy.get("ici", 0.0) + seconds
         slowest = max(busy, key=lambda resource: busy[resource])
@@ -346,10 +346,10 @@ class _Walk:
 
 def part_of(op_name: str) -> tuple[str, str] | None:
     """The part and the phase that an operation belongs to by its name, such as 'jit(step)/transpose(jvp(kda))/mul'; None for no part."""
-    found = _SCOPE.findall(op_name)
-    if not found:
+    scopes = _SCOPE.findall(op_name)
+    if not scopes:
         return None
-    return found[
+    return scopes[
         -1
     ], "recompute" if "rematted_computation" in op_name else "backward" if "transpose(" in op_name else "forward"
 

@@ -37,7 +37,7 @@ def compiled_grpo(
     price: float | None,
 ) -> StepEntry | None:
     """From compiled programs; None when one of the step has no predicted time. `num_test`: test questions, if known."""
-    costs = {one.name: one.cost for one in compiled if one.cost is not None}
+    costs = {program.name: program.cost for program in compiled if program.cost is not None}
     if runs(recipe).keys() - costs.keys():
         return None
     programs = tuple(
@@ -94,7 +94,7 @@ def compiled_pretrain(
     compiled: list[Compiled], recipe: PretrainRecipe, dims: Dims, where: Slice, price: float | None
 ) -> StepEntry | None:
     """From compiled programs; None when the update has no predicted time."""
-    costs = {one.name: one.cost for one in compiled if one.cost is not None}
+    costs = {program.name: program.cost for program in compiled if program.cost is not None}
     if "update" not in costs:
         return None
     step_s, tokens = costs["update"].predicted_s, recipe.batch_size * recipe.sequence_length
@@ -186,8 +186,8 @@ def _longest(recipe: GrpoRecipe) -> str:
 
 def notes_of(compiled: list[Compiled], names: Collection[str]) -> list[str]:
     """What the programs in `names` leave out, each with the programs that do."""
-    said: dict[str, list[str]] = {}
-    for one in compiled:
-        for note in one.notes if one.name in names else ():
-            said.setdefault(note, []).append(one.name)
-    return [f"{', '.join(names)}: {note}" for note, names in said.items()]
+    names_by_note: dict[str, list[str]] = {}
+    for program in compiled:
+        for note in program.notes if program.name in names else ():
+            names_by_note.setdefault(note, []).append(program.name)
+    return [f"{', '.join(names)}: {note}" for note, names in names_by_note.items()]

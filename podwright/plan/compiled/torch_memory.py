@@ -1,4 +1,4 @@
-"""What the memory of multimodal training means: the compute half counts it on an update without contents."""
+"""What the memory of multimodal training means: the compute half counts it on an update of meta tensors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from podwright.accelerators import GIB
 from podwright.errors import UserError
 from podwright.plan.checks.multimodal import dimensions
 from podwright.plan.compiled.compile import CompileContext, limit_bytes
+from podwright.plan.compiled.environment import install, missing_package
 from podwright.plan.document import ProgramEntry
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.plan.kinds import CompiledPrograms
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import Record
 from podwright.slices import Slice
 
+LIMIT_S = 1800.0
 SAFE = 0.95  # of a device's memory; the rest goes in pieces that fit nothing
 
 
@@ -27,40 +29,46 @@ def compiled(recipe: MultimodalRecipe, where: Slice, shop: CompileContext) -> Co
     limit = limit_bytes(where)
     begin = time.monotonic()
     shop.progress("update", "counting what its tensors need", 0.0)
-    found = _asked(recipe, where, limit and SAFE * limit, shop)
+    counts = _count(recipe, where, limit and SAFE * limit, shop)
     seconds = time.monotonic() - begin
-    verdict = _verdict(found["peak_bytes"], limit)
+    verdict = _verdict(counts["peak_bytes"], limit)
     entry = ProgramEntry(
         name="update",
         verdict=verdict,
-        hbm_gib=_gib(found["peak_bytes"]),
+        hbm_gib=_gib(counts["peak_bytes"]),
         limit_gib=limit and _gib(limit),
-        arguments_gib=_gib(found["weights_bytes"] + found["optimizer_bytes"]),
+        arguments_gib=_gib(counts["weights_bytes"] + counts["optimizer_bytes"]),
         resident_gib={},
         compile_s=round(seconds, 1),
         cached=False,
         error="",
         notes=(),
-        largest_batch_size=found["largest_batch_size"],
+        largest_batch_size=counts["largest_batch_size"],
     )
-    return CompiledPrograms((_finding(found, verdict, limit, recipe),), (entry,))
+    return CompiledPrograms((_finding(counts, verdict, limit, recipe),), (entry,))
 
 
-def _asked(recipe: MultimodalRecipe, where: Slice, limit: float | None, shop: CompileContext) -> Record:
+def _count(recipe: MultimodalRecipe, where: Slice, limit: float | None, shop: CompileContext) -> Record:
     spec = {
         "recipe": recipe.model_dump(mode="json"),
         "dims": dataclasses.asdict(dimensions(recipe.model, Path.cwd())),
         "devices": where.num_devices,
         "limit_bytes": limit,
     }
-    _, out = shop.runner.output([sys.executable, "-m", "podwright.train", "memory", json.dumps(spec)])
+    _, out, errors = shop.runner.ask(
+        [sys.executable, "-m", "podwright.train", "memory", json.dumps(spec)], seconds=LIMIT_S
+    )
     try:
-        found: Record = json.loads(out)
+        counts: Record = json.loads(out)
     except ValueError:
-        raise UserError("the memory of an update could not be counted, see above", "leave --compile out") from None
-    if "error" in found:
-        raise UserError(found["error"], found["fix"])
-    return found
+        reason = (errors.strip().splitlines() or ["the process ended without output"])[-1]
+        if missing := missing_package(reason):
+            what = f"the memory of an update was not counted: {missing} is not installed here"
+            raise InconclusiveCheck(what, install("torch")) from None
+        raise InconclusiveCheck(f"the memory of an update was not counted: {reason}", "leave --compile out") from None
+    if "error" in counts:
+        raise UserError(counts["error"], counts["fix"])
+    return counts
 
 
 def _verdict(peak_bytes: float, limit_bytes: float | None) -> str:
@@ -69,20 +77,20 @@ def _verdict(peak_bytes: float, limit_bytes: float | None) -> str:
     return "unknown" if peak_bytes <= limit_bytes else "too large"
 
 
-def _finding(found: Record, verdict: str, limit: float | None, recipe: MultimodalRecipe) -> Finding:
+def _finding(counts: Record, verdict: str, limit: float | None, recipe: MultimodalRecipe) -> Finding:
     of = "" if limit is None else f" of {limit / GIB:.2f}"
-    kept = f"weights {_gib(found['weights_bytes']):.2f}, optimizer {_gib(found['optimizer_bytes']):.2f}"
-    longest = "the longest have" if found["known"] else "data.max_text_length allows"
-    lines = f"{recipe.per_device_batch_size} lines, of which {longest} {found['tokens']} tokens"
-    said = f"an update needs {found['peak_bytes'] / GIB:.2f}{of} GiB per device ({kept}) with {lines}"
-    most = found["largest_batch_size"]
+    kept = f"weights {_gib(counts['weights_bytes']):.2f}, optimizer {_gib(counts['optimizer_bytes']):.2f}"
+    longest = "the longest have" if counts["known"] else "data.max_text_length allows"
+    lines = f"{recipe.per_device_batch_size} lines, of which {longest} {counts['tokens']} tokens"
+    what = f"an update needs {counts['peak_bytes'] / GIB:.2f}{of} GiB per device ({kept}) with {lines}"
+    most = counts["largest_batch_size"]
     if verdict == "fits":
         return Finding(
-            "memory", "info", said + ("" if most is None else f"; the largest per_device_batch_size is {most}")
+            "memory", "info", what + ("" if most is None else f"; the largest per_device_batch_size is {most}")
         )
     if verdict == "unknown":
-        return Finding("memory", "inconclusive", f"{said}, too near to tell", _smaller(recipe, most))
-    return Finding("memory", "error", said, _smaller(recipe, most))
+        return Finding("memory", "inconclusive", f"{what}, too near to tell", _smaller(recipe, most))
+    return Finding("memory", "error", what, _smaller(recipe, most))
 
 
 def _smaller(recipe: MultimodalRecipe, most: int) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from podwright.accelerators import GIB
-from podwright.errors import UserError
+from podwright.plan.checks.inputs import DIRECTORY
 from podwright.plan.compiled import compile as aot
 from podwright.plan.compiled.compile import Compiled
 from podwright.plan.document import ProgramEntry, StepEntry
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
 from podwright.recipe.dimensions import Dims
@@ -23,8 +23,8 @@ R = TypeVar("R", bound=JaxRecipe)
 _SHOWN = 3  # allocations named in one line
 
 
-def unknown_dimensions(model: str) -> UserError:
-    return UserError(f"the dimensions of {model} are not known here", "type model.name= one that `recipes` lists")
+def unknown_dimensions(model: str) -> InconclusiveCheck:
+    return InconclusiveCheck(f"the compiler was not run: the dimensions of {model} are not known here", DIRECTORY)
 
 
 def compile_programs(part: PlanPart[R], recipe: R, dims: Dims, where: Slice, options: PlanOptions) -> list[Compiled]:
@@ -40,49 +40,49 @@ def results(
 ) -> CompiledPrograms:
     """`step`: the time of one, which counts only when all programs fit."""
     limit = aot.limit_bytes(where)
-    found = findings(compiled, limit, lambda name: part.smaller(name, recipe, where))
-    fits = not {one.verdict for one in compiled} & {"too large", "failed"}
-    return CompiledPrograms(tuple(found), tuple(entry(one, limit) for one in compiled), step if fits else None)
+    listed = findings(compiled, limit, lambda name: part.smaller(name, recipe, where))
+    fits = not {program.verdict for program in compiled} & {"too large", "failed"}
+    return CompiledPrograms(tuple(listed), tuple(entry(program, limit) for program in compiled), step if fits else None)
 
 
 def findings(compiled: list[Compiled], limit_bytes: float | None, smaller: Callable[[str], str]) -> list[Finding]:
     """`smaller`: what to type when the program of that name is too large."""
-    found = [finding for one in compiled for finding in _of(one, limit_bytes, smaller)]
+    listed = [finding for program in compiled for finding in _of(program, limit_bytes, smaller)]
     missing = dict.fromkeys(
-        note for one in compiled if one.verdict == "fits" and one.cost is None for note in one.notes
+        note for program in compiled if program.verdict == "fits" and program.cost is None for note in program.notes
     )
-    if kernels := sum(one.kernels for one in compiled):
-        found.append(
+    if kernels := sum(program.kernels for program in compiled):
+        listed.append(
             Finding(
                 "compile",
                 "info",
-                f"{kernels} kernels compile alone, to the end: {sum(one.kernels_s for one in compiled):.1f} s",
+                f"{kernels} kernels compile alone, to the end: {sum(program.kernels_s for program in compiled):.1f} s",
             )
         )
-    return found + [Finding("step", "info", note) for note in missing]
+    return listed + [Finding("step", "info", note) for note in missing]
 
 
-def _of(one: Compiled, limit_bytes: float | None, smaller: Callable[[str], str]) -> list[Finding]:
-    if one.verdict == "unknown":
+def _of(program: Compiled, limit_bytes: float | None, smaller: Callable[[str], str]) -> list[Finding]:
+    if program.verdict == "unknown":
         return [
             Finding(
                 "compile",
                 "inconclusive",
-                f"{one.name}: {one.error}, so that it is not known whether it fits",
+                f"{program.name}: {program.error}, so that it is not known whether it fits",
                 "try it on a machine with less to do",
             )
         ]
-    if one.verdict == "failed":
-        return [Finding("compile", "error", f"{one.name} does not compile: {one.error}", _mend(one.error))]
-    assert one.hbm_bytes is not None
-    if one.verdict == "fits":
+    if program.verdict == "failed":
+        return [Finding("compile", "error", f"{program.name} does not compile: {program.error}", _mend(program.error))]
+    assert program.hbm_bytes is not None
+    if program.verdict == "fits":
         of = "" if limit_bytes is None else f" of {limit_bytes / GIB:.2f}"
-        return [Finding("compile", "info", f"{one.name} needs {one.hbm_bytes / GIB:.2f}{of} GiB per device")]
-    assert limit_bytes is not None and one.memory is not None
-    largest = ", ".join(f"{a.size_bytes / GIB:.2f} GiB {a.shape} by {a.what}" for a in one.memory.largest[:_SHOWN])
-    said = f' (the compiler: "{one.error}")' if one.error else ""
-    message = f"{one.name} needs {one.hbm_bytes / GIB:.2f} of {limit_bytes / GIB:.2f} GiB per device; its largest: {largest}{said}"
-    return [Finding("compile", "error", message, smaller(one.name))]
+        return [Finding("compile", "info", f"{program.name} needs {program.hbm_bytes / GIB:.2f}{of} GiB per device")]
+    assert limit_bytes is not None and program.memory is not None
+    largest = ", ".join(f"{a.size_bytes / GIB:.2f} GiB {a.shape} by {a.what}" for a in program.memory.largest[:_SHOWN])
+    quoted = f' (the compiler: "{program.error}")' if program.error else ""
+    message = f"{program.name} needs {program.hbm_bytes / GIB:.2f} of {limit_bytes / GIB:.2f} GiB per device; its largest: {largest}{quoted}"
+    return [Finding("compile", "error", message, smaller(program.name))]
 
 
 def _mend(error: str) -> str:
@@ -93,36 +93,40 @@ def _mend(error: str) -> str:
     return "the log is beside the verdict; `--compile=full` shows more"
 
 
-def entry(one: Compiled, limit_bytes: float | None) -> ProgramEntry:
+def entry(program: Compiled, limit_bytes: float | None) -> ProgramEntry:
     """One entry of `programs` in `podwright plan --json`; memory in GiB per device."""
     known: Record = {}
-    if one.cost is not None:
+    if program.cost is not None:
         known = {
-            name: getattr(one.cost, name)
+            name: getattr(program.cost, name)
             for name in ("flops", "hbm_bytes", "host_bytes", "dcn_bytes", "predicted_s", "bound")
         }
-        known["parts"] = [{"part": part, "phase": phase, "seconds": seconds} for part, phase, seconds in one.cost.parts]
+        known["parts"] = [
+            {"part": part, "phase": phase, "seconds": seconds} for part, phase, seconds in program.cost.parts
+        ]
         known["collectives"] = [
             {"kind": t.kind, "axis": t.axis, "gib_sent": _gib(t.sent_bytes), "count": t.count}
-            for t in one.cost.collectives
+            for t in program.cost.collectives
         ]
-    if one.memory is not None:
+    if program.memory is not None:
         for name in ("arguments", "aliased", "outputs", "temporaries", "constants"):
-            known[f"{name}_gib"] = _gib(getattr(one.memory, name))
-        if one.memory.host:
-            known["host_gib"] = _gib(one.memory.host)
-        known["largest"] = [{"gib": _gib(a.size_bytes), "shape": a.shape, "what": a.what} for a in one.memory.largest]
+            known[f"{name}_gib"] = _gib(getattr(program.memory, name))
+        if program.memory.host:
+            known["host_gib"] = _gib(program.memory.host)
+        known["largest"] = [
+            {"gib": _gib(a.size_bytes), "shape": a.shape, "what": a.what} for a in program.memory.largest
+        ]
     return ProgramEntry.model_validate(
         {
-            "name": one.name,
-            "verdict": one.verdict,
-            "hbm_gib": _gib(one.hbm_bytes),
+            "name": program.name,
+            "verdict": program.verdict,
+            "hbm_gib": _gib(program.hbm_bytes),
             "limit_gib": _gib(limit_bytes),
-            "compile_s": round(one.seconds, 1),
-            "cached": one.cached,
-            "resident_gib": {name: _gib(size) for name, size in one.resident.items()},
-            "error": one.error,
-            "notes": list(one.notes),
+            "compile_s": round(program.seconds, 1),
+            "cached": program.cached,
+            "resident_gib": {name: _gib(size) for name, size in program.resident.items()},
+            "error": program.error,
+            "notes": list(program.notes),
             **known,
         }
     )

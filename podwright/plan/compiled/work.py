@@ -78,8 +78,8 @@ def called(module: Module, instruction: Instruction) -> Computation | None:
 
 
 def target(instruction: Instruction) -> str:
-    found = re.search(r'custom_call_target="([^"]*)"', instruction.attributes)
-    return found[1] if found else ""
+    match = re.search(r'custom_call_target="([^"]*)"', instruction.attributes)
+    return match[1] if match else ""
 
 
 def moves_nothing(instruction: Instruction) -> bool:
@@ -93,15 +93,15 @@ class Work:
         self.module = module
         self._of_computation: dict[str, tuple[float, float]] = {}
 
-    def flops(self, inside: Computation, at: Instruction) -> tuple[float, float]:
+    def flops(self, computation: Computation, at: Instruction) -> tuple[float, float]:
         """Operations of products, those of groups of rows among them, and of attention kernels."""
         if at.opcode == "dot":
-            return _dot(inside, at), 0.0
+            return _dot(computation, at), 0.0
         if at.opcode == "convolution":
-            return _convolution(inside, at), 0.0
+            return _convolution(computation, at), 0.0
         if at.opcode == "custom-call":
-            found = kernel_flops(inside, at) or 0.0
-            return (found, 0.0) if is_grouped(at) else (0.0, found)
+            count = kernel_flops(computation, at) or 0.0
+            return (count, 0.0) if is_grouped(at) else (0.0, count)
         body = called(self.module, at)
         if body is None:
             return 0.0, 0.0
@@ -110,14 +110,14 @@ class Work:
             self._of_computation[body.name] = (sum(p[0] for p in parts), sum(p[1] for p in parts))
         return self._of_computation[body.name]
 
-    def hbm_bytes(self, inside: Computation, at: Instruction) -> int:
+    def hbm_bytes(self, computation: Computation, at: Instruction) -> int:
         """Bytes read from and written to HBM by an instruction that is no asynchronous one."""
         if moves_nothing(at):
             return 0
         body = called(self.module, at)
         read = 0
         for number, name in enumerate(at.operands):
-            shapes = inside.by_name[name].shapes if name in inside.by_name else ()
+            shapes = computation.by_name[name].shapes if name in computation.by_name else ()
             if len(shapes) != 1 or shapes[0].space != HBM or name in at.operands[:number]:
                 continue
             if body is not None:
@@ -126,46 +126,46 @@ class Work:
                 read += sum(s.bytes for s in at.shapes) if number == 0 else shapes[0].bytes
             elif not (at.opcode == "dynamic-update-slice" and number == 0):
                 read += shapes[0].bytes
-        return read + _written(inside, at, body)
+        return read + _written(computation, at, body)
 
-    def collectives(self, inside: Computation, at: Instruction) -> list[tuple[Collective, Instruction]]:
+    def collectives(self, computation: Computation, at: Instruction) -> list[tuple[Collective, Instruction]]:
         """Those that the instruction starts or carries out; a link of a chain that another instruction started does not count."""
         if base(at.opcode) in COLLECTIVES:
             return (
                 []
                 if at.opcode.endswith(("-done", "-update"))
-                else [(self._collective(inside, at, base(at.opcode)), at)]
+                else [(self._collective(computation, at, base(at.opcode)), at)]
             )
         if at.opcode.endswith(("-done", "-update")) or self.is_later_link(at):
             return []
-        found = []
-        for body, inner in self._inside(at):
+        pairs = []
+        for body, inner in self._nested(at):
             kind = base(inner.opcode)
             if kind == "all-reduce" and any(i.opcode == "dynamic-slice" for i in body.instructions):
                 kind = "reduce-scatter"
-            elif kind == "all-reduce" and at.opcode == "async-start" and self._placed(inside, at):
+            elif kind == "all-reduce" and at.opcode == "async-start" and self._placed(computation, at):
                 kind = "all-gather"
-            found.append((self._collective(body, inner, kind), inner))
-        return found
+            pairs.append((self._collective(body, inner, kind), inner))
+        return pairs
 
-    def _inside(self, at: Instruction) -> list[tuple[Computation, Instruction]]:
+    def _nested(self, at: Instruction) -> list[tuple[Computation, Instruction]]:
         """Collectives in what it calls; those handed to another core lie one call deeper."""
         body = called(self.module, at)
         if body is None:
             return []
-        found = [
+        nested = [
             (body, i) for i in body.instructions if base(i.opcode) in COLLECTIVES and not i.opcode.endswith("-done")
         ]
-        return found + [deeper for i in body.instructions if i.opcode == "call" for deeper in self._inside(i)]
+        return nested + [deeper for i in body.instructions if i.opcode == "call" for deeper in self._nested(i)]
 
-    def _placed(self, inside: Computation, at: Instruction) -> bool:
+    def _placed(self, computation: Computation, at: Instruction) -> bool:
         """Whether the first array is a device's own part put into the room for the whole: all there is to reduce is to gather."""
-        given = at.operands or next((i.operands[1:] for i in inside.instructions if at.name in i.operands[:1]), ())
-        made = inside.by_name[given[0]]
-        while made.opcode in ("copy-start", "copy-done"):
-            made = inside.by_name[made.operands[0]]
-        body = called(self.module, made)
-        return (body.root if body else made).opcode == "dynamic-update-slice"
+        given = at.operands or next((i.operands[1:] for i in computation.instructions if at.name in i.operands[:1]), ())
+        producer = computation.by_name[given[0]]
+        while producer.opcode in ("copy-start", "copy-done"):
+            producer = computation.by_name[producer.operands[0]]
+        body = called(self.module, producer)
+        return (body.root if body else producer).opcode == "dynamic-update-slice"
 
     def is_later_link(self, at: Instruction) -> bool:
         """Whether it goes on with a collective that an AsyncCollectiveStart began."""
@@ -174,13 +174,15 @@ class Work:
             return False
         return not any(target(i) == "AsyncCollectiveStart" for i in body.instructions)
 
-    def _collective(self, inside: Computation, at: Instruction, kind: str) -> Collective:
+    def _collective(self, computation: Computation, at: Instruction, kind: str) -> Collective:
         group = at.group or tuple(range(self.module.num_partitions or 1))
-        given = sum(inside.by_name[name].shapes[0].dense_bytes for name in at.operands if inside.by_name[name].shapes)
+        given = sum(
+            computation.by_name[name].shapes[0].dense_bytes for name in at.operands if computation.by_name[name].shapes
+        )
         return Collective(kind, group, given * len(group) if base(at.opcode) == "all-gather" else given)
 
 
-def moved(module: Module, inside: Computation, at: Instruction) -> tuple[int, int]:
+def moved(module: Module, computation: Computation, at: Instruction) -> tuple[int, int]:
     """Bytes that an asynchronous copy moves in HBM and over the link to the host."""
     body = called(module, at)
     if body is None:
@@ -201,11 +203,11 @@ def moved(module: Module, inside: Computation, at: Instruction) -> tuple[int, in
     return in_hbm, size if any(end.space == HOST for end in ends) else 0
 
 
-def kernel_flops(inside: Computation, at: Instruction) -> float | None:
+def kernel_flops(computation: Computation, at: Instruction) -> float | None:
     """Of a Pallas kernel that is known by its name; None for any other custom call."""
     if target(at) != "tpu_custom_call":
         return None
-    given = [s for name in at.operands for s in inside.by_name[name].shapes[:1] if s.dtype.startswith(("bf", "f"))]
+    given = [s for name in at.operands for s in computation.by_name[name].shapes[:1] if s.dtype.startswith(("bf", "f"))]
     if is_grouped(at) and given:
         matrices = [s for s in given if len(s.dims) >= 2]
         return (
@@ -248,7 +250,7 @@ def _visited(at: Instruction, num_queries: int, num_keys: int) -> float:
     if num_queries > num_keys:
         return 1.0
     of_queries, of_keys = (
-        int(found[1]) if (found := re.search(rf'block_{name}(?:_dkv|_dq)?\\?": ?(\d+)', at.attributes)) else 1
+        int(match[1]) if (match := re.search(rf'block_{name}(?:_dkv|_dq)?\\?": ?(\d+)', at.attributes)) else 1
         for name in ("q", "kv")
     )
     rows, columns = -(-num_queries // of_queries), -(-num_keys // of_keys)
@@ -256,47 +258,47 @@ def _visited(at: Instruction, num_queries: int, num_keys: int) -> float:
     return sum(min(last // of_keys + 1, columns) for last in last_seen) / (rows * columns)
 
 
-def _dot(inside: Computation, at: Instruction) -> float:
-    left = inside.by_name[at.operands[0]].shapes[0].dims
+def _dot(computation: Computation, at: Instruction) -> float:
+    left = computation.by_name[at.operands[0]].shapes[0].dims
     return 2.0 * math.prod(at.shapes[0].dims) * math.prod(left[d] for d in at.numbers("lhs_contracting_dims"))
 
 
-def _convolution(inside: Computation, at: Instruction) -> float:
+def _convolution(computation: Computation, at: Instruction) -> float:
     """What products become on a TPU, contracted and batch dimensions as windows; positions in the padding are not counted."""
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", at.attributes)
     assert labels, at.name
-    left, right = (inside.by_name[name].shapes[0].dims for name in at.operands[:2])
+    left, right = (computation.by_name[name].shapes[0].dims for name in at.operands[:2])
     out = at.shapes[0].dims
     window = re.search(r"window=\{([^}]*)\}", at.attributes)
     num_dims = sum(c.isdigit() for c in labels[1])
 
     def field(name: str, default: str) -> list[str]:
-        found = re.search(rf"\b{name}=(\S+)", window[1]) if window else None
-        return found[1].split("x") if found else [default] * num_dims
+        match = re.search(rf"\b{name}=(\S+)", window[1]) if window else None
+        return match[1].split("x") if match else [default] * num_dims
 
     valid = 1
     sizes, strides, pads = field("size", "1"), field("stride", "1"), field("pad", "0_0")
     dilations, spreads = field("lhs_dilate", "1"), field("rhs_dilate", "1")
     for d in range(num_dims):
-        given, made = left[labels[1].index(str(d))], out[labels[3].index(str(d))]
+        given, num_out = left[labels[1].index(str(d))], out[labels[3].index(str(d))]
         numbers = (int(sizes[d]), int(strides[d]), int(pads[d].split("_")[0]), int(dilations[d]), int(spreads[d]))
-        valid *= _positions(given, made, *numbers)
+        valid *= _positions(given, num_out, *numbers)
     return 2.0 * valid * out[labels[3].index("b")] * out[labels[3].index("f")] * right[labels[2].index("i")]
 
 
 @functools.lru_cache(maxsize=4096)
-def _positions(given: int, made: int, size: int, stride: int, pad: int, dilation: int, spread: int) -> int:
+def _positions(given: int, num_out: int, size: int, stride: int, pad: int, dilation: int, spread: int) -> int:
     """Pairs of output position and window position that meet a number of the input."""
     extent = (given - 1) * dilation + 1
     count = 0
     for tap in range(size):
         offset = tap * spread - pad
         if dilation == 1:
-            first, last = max(-(offset // stride), 0), min((extent - 1 - offset) // stride, made - 1)
+            first, last = max(-(offset // stride), 0), min((extent - 1 - offset) // stride, num_out - 1)
             count += max(last - first + 1, 0)
         else:
             count += sum(
-                1 for q in range(made) if 0 <= q * stride + offset < extent and (q * stride + offset) % dilation == 0
+                1 for q in range(num_out) if 0 <= q * stride + offset < extent and (q * stride + offset) % dilation == 0
             )
     return count
 
@@ -308,17 +310,17 @@ def _same_numbers(at: Instruction) -> bool:
 
 def _aliases(body: Computation, name: str) -> list[tuple[Instruction, str]]:
     """Users of `name` with the name they know it by, seen through what hands it on."""
-    found = []
+    aliases = []
     for user in body.users(name):
-        found += _aliases(body, user.name) if _same_numbers(user) and not user.is_root else [(user, name)]
-    return found
+        aliases += _aliases(body, user.name) if _same_numbers(user) and not user.is_root else [(user, name)]
+    return aliases
 
 
-def _read_inside(module: Module, body: Computation, number: int, whole: Shape) -> int:
+def _read_inside(module: Module, body: Computation, number: int, shape: Shape) -> int:
     """What a fusion reads of its operand `number`."""
     parameter = body.parameter(number)
     if parameter is None:
-        return whole.bytes
+        return shape.bytes
     read = 0
     for user, name in _aliases(body, parameter.name):
         nested = called(module, user) if user.opcode == "fusion" else None
@@ -326,17 +328,17 @@ def _read_inside(module: Module, body: Computation, number: int, whole: Shape) -
             read += user.shapes[0].bytes
         elif nested is not None:
             read += sum(
-                _read_inside(module, nested, n, whole) for n, given in enumerate(user.operands) if given == name
+                _read_inside(module, nested, n, shape) for n, given in enumerate(user.operands) if given == name
             )
         elif not (user.opcode == "dynamic-update-slice" and user.operands[0] == name):
-            return whole.bytes
-    return min(read, whole.bytes)
+            return shape.bytes
+    return min(read, shape.bytes)
 
 
-def _written(inside: Computation, at: Instruction, body: Computation | None) -> int:
+def _written(computation: Computation, at: Instruction, body: Computation | None) -> int:
     outputs = [s for s in at.shapes if s.space == HBM]
     if at.opcode == "dynamic-update-slice":
-        return inside.by_name[at.operands[1]].shapes[0].bytes if outputs else 0
+        return computation.by_name[at.operands[1]].shapes[0].bytes if outputs else 0
     written = sum(s.bytes for s in outputs)
     if body is None:
         return written

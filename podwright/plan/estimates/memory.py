@@ -45,28 +45,28 @@ def of_parts(name: str, parts: Mapping[str, float]) -> Estimate:
     return Estimate(name, {part: parts[part] for part in PARTS if parts.get(part)})
 
 
-def entry(one: Estimate, limit_bytes: float) -> MemoryEntry:
+def entry(estimate: Estimate, limit_bytes: float) -> MemoryEntry:
     return MemoryEntry(
-        name=one.name,
-        estimated_gib=round(one.total / GIB, 4),
+        name=estimate.name,
+        estimated_gib=round(estimate.total / GIB, 4),
         limit_gib=round(limit_bytes / GIB, 4),
-        parts_gib={name: round(size / GIB, 4) for name, size in one.parts.items()},
+        parts_gib={name: round(size / GIB, 4) for name, size in estimate.parts.items()},
     )
 
 
 def findings(entries: Sequence[MemoryEntry], smaller: Callable[[str], str]) -> list[Finding]:
     """What the estimates mean, and by `smaller` what to type for a program. Within their error of the limit only a compiler can tell."""
-    found = []
+    listed = []
     for e in entries:
         need, limit = e.estimated_gib, e.limit_gib
         largest = ", ".join(f"{part} {gib:.1f}" for part, gib in sorted(e.parts_gib.items(), key=lambda p: -p[1])[:3])
-        said = f"{e.name} needs about {need:.1f} of {limit:.1f} GiB per device ({largest})"
+        what = f"{e.name} needs about {need:.1f} of {limit:.1f} GiB per device ({largest})"
         if need > limit * (1 + ERROR):
-            found.append(Finding("memory", "error", said, smaller(e.name)))
+            listed.append(Finding("memory", "error", what, smaller(e.name)))
         elif need > limit * (1 - ERROR):
-            found.append(Finding("memory", "inconclusive", f"{said}, too near to tell", "type --compile"))
-    if entries and not found:
+            listed.append(Finding("memory", "inconclusive", f"{what}, too near to tell", "type --compile"))
+    if entries and not listed:
         most = max(entries, key=lambda e: e.estimated_gib)
         message = f"{most.name} needs most memory, about {most.estimated_gib:.1f} of {most.limit_gib:.1f} GiB"
-        found.append(Finding("memory", "info", message))
-    return found
+        listed.append(Finding("memory", "info", message))
+    return listed

@@ -115,12 +115,12 @@ def _scores(at: GrpoOnMesh, rows: float) -> float:
 def _score(at: GrpoOnMesh) -> Parts:
     rows, layer = prompts(at), dense_layer(at, at.dims)
     tokens, _ = token_counts(at, rows)
-    inside = tokens * OPERAND * layer.forward + 4 * _scores(at, rows)
+    layer_bytes = tokens * OPERAND * layer.forward + 4 * _scores(at, rows)
     chunk = at.logits_bytes(logits_chunk(at.dims.vocab_size))
-    return _larger(at, layer, inside, tokens * layer.hidden * at.width, chunk) | {"batch": 4 * tokens}
+    return _larger(at, layer, layer_bytes, tokens * layer.hidden * at.width, chunk) | {"batch": 4 * tokens}
 
 
-def _larger(at: GrpoOnMesh, layer: DenseLayer, inside: float, hidden: float, chunk: float) -> Parts:
+def _larger(at: GrpoOnMesh, layer: DenseLayer, layer_bytes: float, hidden: float, chunk: float) -> Parts:
     """Of the two moments that may need most: inside a layer, or with a chunk's logits and the final `hidden` states.
 
     An output embedding that is the input's too is gathered once and stays; one of its own exists for the logits only, unless it
@@ -129,7 +129,7 @@ def _larger(at: GrpoOnMesh, layer: DenseLayer, inside: float, hidden: float, chu
     rank = at.recipe.model.lora_rank
     weights, head = (0 if rank else at.cast_bytes) + layer.gathered_bytes, at.embedding * OPERAND
     early = at.dims.tie_word_embeddings or rank
-    within = {"layer": inside, "copies": weights + (head if early else 0)}
+    within = {"layer": layer_bytes, "copies": weights + (head if early else 0)}
     end = {"layer": hidden, "vocabulary": chunk, "copies": weights + head}
     return layers.most(within, end)
 
@@ -140,10 +140,10 @@ def _update(at: GrpoOnMesh) -> Parts:
     tokens, keys = token_counts(at, rows)
     remat, keys_each, scores = r.model.remat, keys / tokens, _scores(at, rows)
     saved = tokens * layer.kept_bytes(remat, keys_each) + (4 * scores if remat == "none" else 0)
-    inside = tokens * layer.backward_bytes(remat, keys_each) + (8 * scores if remat == "layer" else 0)
+    layer_bytes = tokens * layer.backward_bytes(remat, keys_each) + (8 * scores if remat == "layer" else 0)
     hidden = tokens * layer.hidden * (at.width + 4)
     chunk = at.logits_bytes(logits_chunk(at.dims.vocab_size), 4 + at.width)  # logits, and their gradient
-    peak = _larger(at, layer, inside, hidden, chunk)
+    peak = _larger(at, layer, layer_bytes, hidden, chunk)
     return peak | {
         "vocabulary": peak.get("vocabulary", 0) + (0 if r.model.lora_rank else 4 * at.embedding),
         "gradients": 4 * _held(at) * (2 if parts > 1 else 1),

@@ -25,8 +25,8 @@ MOST_ROWS, QUERIES = 2**18, 512
 # How many arrays exist at one time in a layer with experts, read from buffer assignments: of sorted tokens x hidden_size and x FFN width,
 # of the gathered weights of experts, bytes of everything else for each number of the hidden state, and arrays of tokens around a loop
 _SORTED, _WIDE, _EXPERTS, _OTHERS, _LOOPED = 3.25, 2.0, 1.5, 20, 5
-# and, where nothing is computed again, bytes that are kept of a layer for each number of the hidden state, whole and split over `tensor`
-_WHOLE, _SPLIT = 12, 38
+# and, where nothing is computed again, bytes that are kept of a layer for each number of the hidden state, unsplit and split over `tensor`
+_UNSPLIT, _SPLIT = 12, 38
 _SCORES = 16  # bytes for each score in the backward pass: scores, shares and the gradients of both, float32
 
 PretrainOnMesh = RecipeOnMesh[PretrainRecipe, Dims]
@@ -71,11 +71,11 @@ def _update(at: PretrainOnMesh) -> Parts:
     gradients = 4 * at.dims.num_params() / at.shards
     sums = 2 * gradients if at.micro_batches > 1 else 0  # of the micro-batches before, and with this one
     saved = sum(_saved(at, layer) for layer in range(at.dims.num_layers)) * tokens
-    inside = _dense(at, at.dims, tokens) if isinstance(at.dims, Qwen3Dims) else _experts(at, at.dims, tokens)
-    inside |= {
+    layer_parts = _dense(at, at.dims, tokens) if isinstance(at.dims, Qwen3Dims) else _experts(at, at.dims, tokens)
+    layer_parts |= {
         "gradients": gradients + sums,
         "activations": saved,
-        "layer": inside["layer"] + _SCORES * _scores(at, tokens),
+        "layer": layer_parts["layer"] + _SCORES * _scores(at, tokens),
     }
     loss = {
         "gradients": sums / 2,
@@ -85,7 +85,7 @@ def _update(at: PretrainOnMesh) -> Parts:
         "vocabulary": _logits(at, tokens) + 4 * at.embedding,
     }
     end = {"gradients": gradients, "vocabulary": 2 * 4 * at.embedding}
-    return layers.most(inside, loss, end)
+    return layers.most(layer_parts, loss, end)
 
 
 def _saved(at: PretrainOnMesh, layer: int) -> float:
@@ -98,7 +98,7 @@ def _saved(at: PretrainOnMesh, layer: int) -> float:
     if remat == "layer":
         return e
     if remat == "none":
-        return _WHOLE * at.dims.hidden_size + _SPLIT * at.dims.hidden_size / at.tensor
+        return _UNSPLIT * at.dims.hidden_size + _SPLIT * at.dims.hidden_size / at.tensor
     attention, m = at.dims.attention(layer), at.dims.moe
     kept = 2.0 * e
     if remat == "products":
@@ -156,9 +156,9 @@ def _evaluate(at: PretrainOnMesh) -> Parts:
     copies = at.cast_bytes + OPERAND * at.embedding
     if isinstance(d, HybridDims):
         rows, f = _sorted_rows(at, d, tokens)[0], d.moe.moe_intermediate_size / at.tensor
-        inside = at.width * (rows * (2 * d.hidden_size + f) + 2 * tokens * d.hidden_size) + 4 * _scores(at, tokens)
-        return {"layer": inside, "copies": copies + _gathered(at, d), "vocabulary": _logits(at, tokens)}
+        layer_bytes = at.width * (rows * (2 * d.hidden_size + f) + 2 * tokens * d.hidden_size) + 4 * _scores(at, tokens)
+        return {"layer": layer_bytes, "copies": copies + _gathered(at, d), "vocabulary": _logits(at, tokens)}
     layer = dense_layer(at, d)
-    inside = tokens * at.width * (layer.forward + layer.hidden) + 4 * _scores(at, tokens)
+    layer_bytes = tokens * at.width * (layer.forward + layer.hidden) + 4 * _scores(at, tokens)
     end = {"layer": tokens * layer.hidden * at.width, "copies": copies, "vocabulary": _logits(at, tokens)}
-    return layers.most({"layer": inside, "copies": copies + layer.gathered_bytes}, end)
+    return layers.most({"layer": layer_bytes, "copies": copies + layer.gathered_bytes}, end)

@@ -50,8 +50,8 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         if dims is None:
             return []
         shape, row = meshes.resolved(recipe, where), where.accelerator
-        found = memory_grpo.estimates(recipe, dims, shape, row, self.programs(recipe))
-        return [memory.entry(one, row.hbm_bytes) for one in found]
+        estimates = memory_grpo.estimates(recipe, dims, shape, row, self.programs(recipe))
+        return [memory.entry(estimate, row.hbm_bytes) for estimate in estimates]
 
     def smaller(self, program: str, recipe: GrpoRecipe, where: Slice) -> str:
         return memory_grpo.smaller(program, recipe, meshes.shards(recipe, meshes.resolved(recipe, where)))
@@ -67,10 +67,10 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         dims = self.dimensions(recipe, options.cwd)
         if dims is None:
             raise verdict.unknown_dimensions(recipe.model.name)
-        found = verdict.compile_programs(self, recipe, dims, where, options)
+        compiled = verdict.compile_programs(self, recipe, dims, where, options)
         num_test = sufficiency.num_test_examples(recipe.data, options.cwd)
-        step = step_time.compiled_grpo(found, recipe, dims, where, num_test, options.price)
-        return verdict.results(self, found, recipe, where, step)
+        step = step_time.compiled_grpo(compiled, recipe, dims, where, num_test, options.price)
+        return verdict.results(self, compiled, recipe, where, step)
 
     def fitted(self, recipe: GrpoRecipe, destination: Destination, options: PlanOptions) -> Plan:
         from podwright.plan.fit import fitted

@@ -41,8 +41,8 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
         if dims is None:
             return []
         shape, row = meshes.resolved(recipe, where), where.accelerator
-        found = memory_pretrain.estimates(recipe, dims, shape, row, self.programs(recipe))
-        return [memory.entry(one, row.hbm_bytes) for one in found]
+        estimates = memory_pretrain.estimates(recipe, dims, shape, row, self.programs(recipe))
+        return [memory.entry(estimate, row.hbm_bytes) for estimate in estimates]
 
     def smaller(self, program: str, recipe: PretrainRecipe, where: Slice) -> str:
         return pretrain.smaller(program, recipe, meshes.shards(recipe, meshes.resolved(recipe, where)))
@@ -54,9 +54,9 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
         dims = self.dimensions(recipe, options.cwd)
         if dims is None:
             raise verdict.unknown_dimensions(recipe.model.name)
-        found = verdict.compile_programs(self, recipe, dims, where, options)
-        step = step_time.compiled_pretrain(found, recipe, dims, where, options.price)
-        return verdict.results(self, found, recipe, where, step)
+        compiled = verdict.compile_programs(self, recipe, dims, where, options)
+        step = step_time.compiled_pretrain(compiled, recipe, dims, where, options.price)
+        return verdict.results(self, compiled, recipe, where, step)
 
 
 PLAN = PretrainPlan()

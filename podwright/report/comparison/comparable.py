@@ -63,9 +63,9 @@ def _vocabulary(recipe: Result, result: Result) -> Any:
 
 def _data(recipe: Result, _: Result) -> Any:
     names = ("source", "num_documents", "num_test", "max_operations", "instruction")
-    found = [inner(recipe, f"data.{name}") for name in names]
-    said = [str(found[0]), *(f"{name}={value}" for name, value in zip(names[1:], found[1:], strict=True) if value)]
-    return None if found[0] is None else ", ".join(said)
+    values = [inner(recipe, f"data.{name}") for name in names]
+    parts = [str(values[0]), *(f"{name}={value}" for name, value in zip(names[1:], values[1:], strict=True) if value)]
+    return None if values[0] is None else ", ".join(parts)
 
 
 def _length(recipe: Result, _: Result) -> Any:

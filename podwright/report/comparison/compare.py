@@ -36,29 +36,29 @@ def read(runs: Sequence[RunDir]) -> Read:
     places = [run.path.resolve() for run in runs]
     if twice := next((p.name for p in places if places.count(p) > 1), None):
         raise UserError(f"{twice} is named twice", "name each run once")
-    found = []
+    loaded = []
     for run in runs:
         records = reading.read(run)
-        found.append((records, of_records(run, records)))
-    return found
+        loaded.append((records, of_records(run, records)))
+    return loaded
 
 
-def document(found: Read) -> dict[str, Any]:
+def document(loaded: Read) -> dict[str, Any]:
     """Everything that a comparison says, as plain JSON."""
-    conditions = {name: [c.of(records.raw, result) for records, result in found] for name, c in CONDITIONS.items()}
-    figures = [row for f in _figures(found) if _measured(row := _figure(f, found, conditions), range(len(found)))]
+    conditions = {name: [c.of(records.raw, result) for records, result in loaded] for name, c in CONDITIONS.items()}
+    figures = [row for f in _figures(loaded) if _measured(row := _figure(f, loaded, conditions), range(len(loaded)))]
     return {
-        "runs": [_head(result, label) for (_, result), label in zip(found, labels(found), strict=True)],
-        "settings": _settings(found),
+        "runs": [_head(result, label) for (_, result), label in zip(loaded, labels(loaded), strict=True)],
+        "settings": _settings(loaded),
         "figures": figures,
-        "predicted": _predicted(found),
+        "predicted": _predicted(loaded),
         "not_comparable": _not_comparable(figures, conditions),
     }
 
 
-def labels(found: Read) -> list[str]:
+def labels(loaded: Read) -> list[str]:
     """The names of the runs, numbered where two have the same."""
-    names = [result["name"] for _, result in found]
+    names = [result["name"] for _, result in loaded]
     return [name if names.count(name) == 1 else f"{name} ({n})" for n, name in enumerate(names, 1)]
 
 
@@ -71,14 +71,14 @@ def _head(result: Result, label: str) -> Result:
     return {name: result.get(name) for name in HEAD} | {"label": label, "said": kinds.of(result).say(result)}
 
 
-def _figures(found: Read) -> list[Figure]:
+def _figures(loaded: Read) -> list[Figure]:
     """Those of every kind among the runs, each once."""
-    return list({f.key: f for _, result in found for f in kinds.of(result).COMPARED}.values())
+    return list({f.key: f for _, result in loaded for f in kinds.of(result).COMPARED}.values())
 
 
-def _figure(figure: Figure, found: Read, conditions: dict[str, list[Any]]) -> dict[str, Any]:
-    values = [number(inner(result, figure.key)) for _, result in found]
-    comparable = [equal(conditions, figure.needs, i) for i in range(len(found))]
+def _figure(figure: Figure, loaded: Read, conditions: dict[str, list[Any]]) -> dict[str, Any]:
+    values = [number(inner(result, figure.key)) for _, result in loaded]
+    comparable = [equal(conditions, figure.needs, i) for i in range(len(loaded))]
     return {
         "figure": figure.key,
         "words": figure.words,
@@ -97,10 +97,10 @@ def _figure(figure: Figure, found: Read, conditions: dict[str, list[Any]]) -> di
     }
 
 
-def _predicted(found: Read) -> list[dict[str, Any]]:
+def _predicted(loaded: Read) -> list[dict[str, Any]]:
     """{what, unit, runs: [a row of `predicted` in result.json, or None]}: what any of the runs had predicted, in the order of the first."""
-    units = {row["what"]: row["unit"] for _, result in found for row in result["predicted"]}
-    each = [{row["what"]: row for row in result["predicted"]} for _, result in found]
+    units = {row["what"]: row["unit"] for _, result in loaded for row in result["predicted"]}
+    each = [{row["what"]: row for row in result["predicted"]} for _, result in loaded]
     return [{"what": what, "unit": unit, "runs": [rows.get(what) for rows in each]} for what, unit in units.items()]
 
 
@@ -114,7 +114,7 @@ def _change(figure: Figure, first: float | None, value: float | None) -> float |
 
 def _not_comparable(figures: list[dict[str, Any]], conditions: dict[str, list[Any]]) -> list[dict[str, Any]]:
     """Each condition that stands between figures that were measured, with the figures it stands between."""
-    found = []
+    rows = []
     for name, values in conditions.items():
         others = [
             i
@@ -126,8 +126,8 @@ def _not_comparable(figures: list[dict[str, Any]], conditions: dict[str, list[An
         ]
         if kept_apart or (name == "kind" and others):
             condition = CONDITIONS[name]
-            found.append({"what": condition.words, "values": values, "why": condition.why, "figures": kept_apart})
-    return found
+            rows.append({"what": condition.words, "values": values, "why": condition.why, "figures": kept_apart})
+    return rows
 
 
 def _of_kind(conditions: dict[str, list[Any]], run: int) -> Sequence[str]:
@@ -139,11 +139,11 @@ def _measured(figure: dict[str, Any], runs: Sequence[int]) -> bool:
     return any(figure["values"][i] is not None for i in runs)
 
 
-def _settings(found: Read) -> list[dict[str, Any]]:
+def _settings(loaded: Read) -> list[dict[str, Any]]:
     """Keys of the recipes and versions of the software that differ; between kinds, of the keys that they share."""
-    recipes = [flat({k: v for k, v in records.raw.items() if k not in NOT_SETTINGS}) for records, _ in found]
-    versions = [{f"version of {k}": v for k, v in result["environment"]["versions"].items()} for _, result in found]
-    same_kind = len({result["kind"] for _, result in found}) == 1
+    recipes = [flat({k: v for k, v in records.raw.items() if k not in NOT_SETTINGS}) for records, _ in loaded]
+    versions = [{f"version of {k}": v for k, v in result["environment"]["versions"].items()} for _, result in loaded]
+    same_kind = len({result["kind"] for _, result in loaded}) == 1
     keys = dict.fromkeys(k for recipe in recipes for k in recipe)
     shared = [k for k in keys if same_kind or all(k in recipe for recipe in recipes)]
     rows = [(k, [recipe.get(k) for recipe in recipes]) for k in shared]

@@ -19,7 +19,7 @@ from podwright.report.wording import DASH, duration, figure, setting, signed_per
 from podwright.rundir import RunDir, write_json
 
 OTHER = "†"
-WHOLE = "wall_time.total_s"  # told in hours and minutes
+WALL_TIME = "wall_time.total_s"  # shown in hours and minutes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Table:
 
 def write(runs: Sequence[RunDir], folder: Path | None) -> dict[str, Any]:
     """The comparison of `runs` as a document; with `folder`, compare.md, compare.html, compare.json and the plots in it too."""
-    found = compare.read(runs)
-    document = compare.document(found)
+    loaded = compare.read(runs)
+    document = compare.document(loaded)
     if folder is not None:
-        drawn = curves(found)
+        drawn = curves(loaded)
         context = {
             "labels": [run["label"] for run in document["runs"]],
             "runs": document["runs"],
@@ -48,8 +48,8 @@ def write(runs: Sequence[RunDir], folder: Path | None) -> dict[str, Any]:
             folder.mkdir(parents=True, exist_ok=True)
             for name, text in plots.files(drawn):
                 readme.replace_file(folder / name, text.encode())
-            for name, made in (("compare.md", page.markdown_templates()), ("compare.html", page.html_templates())):
-                readme.replace_file(folder / name, made.get_template(f"{name}.j2").render(context).encode())
+            for name, templates in (("compare.md", page.markdown_templates()), ("compare.html", page.html_templates())):
+                readme.replace_file(folder / name, templates.get_template(f"{name}.j2").render(context).encode())
             write_json(folder / "compare.json", document)
         except OSError as e:
             raise from_os(e) or UserError(
@@ -79,8 +79,8 @@ def tables(document: dict[str, Any]) -> list[Table]:
     figures = [(_named(f), [_cell(f, i) for i in range(len(runs))]) for f in document["figures"]]
     marked = any(OTHER in cell for _, cells in figures for cell in cells)
     note = "In brackets: against the first run." + (f" {OTHER}: not comparable with it, see below." if marked else "")
-    found = [Table("Runs", heads), Table("Settings that differ", settings), Table("Results", figures, note)]
-    return [*(table for table in found if table.rows), _predicted(document)]
+    listed = [Table("Runs", heads), Table("Settings that differ", settings), Table("Results", figures, note)]
+    return [*(table for table in listed if table.rows), _predicted(document)]
 
 
 def _predicted(document: dict[str, Any]) -> Table:
@@ -104,7 +104,9 @@ def _error(row: dict[str, Any] | None) -> str:
 
 def apart(document: dict[str, Any]) -> list[str]:
     """What is not comparable, a sentence each."""
-    return [_sentence(one, [run["label"] for run in document["runs"]]) for one in document["not_comparable"]]
+    return [
+        _sentence(condition, [run["label"] for run in document["runs"]]) for condition in document["not_comparable"]
+    ]
 
 
 def text(document: dict[str, Any]) -> str:
@@ -129,14 +131,14 @@ def text(document: dict[str, Any]) -> str:
 
 
 def _named(row: dict[str, Any]) -> str:
-    return row["words"] if row["figure"] == WHOLE else f"{row['words']} ({row['unit']})"
+    return row["words"] if row["figure"] == WALL_TIME else f"{row['words']} ({row['unit']})"
 
 
 def _cell(row: dict[str, Any], run: int) -> str:
     value, change = row["values"][run], row["changes"][run]
     if value is None:
         return DASH
-    shown = duration(value) if row["figure"] == WHOLE else figure(int(value) if value == int(value) else value)
+    shown = duration(value) if row["figure"] == WALL_TIME else figure(int(value) if value == int(value) else value)
     if not row["comparable"][run]:
         return f"{shown} {OTHER}"
     if change is None:
@@ -146,30 +148,34 @@ def _cell(row: dict[str, Any], run: int) -> str:
     return f"{shown} ({'' if change <= 0 else '+'}{figure(change)})"
 
 
-def _sentence(one: dict[str, Any], labels: list[str]) -> str:
-    values = "; ".join(f"{label}: {_said(value)}" for label, value in zip(labels, one["values"], strict=True))
-    figures = f" Not compared: {', '.join(one['figures'])}." if one["figures"] else " Nothing of them is compared."
-    return f"{one['what']} ({values}): {one['why']}.{figures}"
+def _sentence(condition: dict[str, Any], labels: list[str]) -> str:
+    values = "; ".join(f"{label}: {_as_text(value)}" for label, value in zip(labels, condition["values"], strict=True))
+    figures = (
+        f" Not compared: {', '.join(condition['figures'])}."
+        if condition["figures"]
+        else " Nothing of them is compared."
+    )
+    return f"{condition['what']} ({values}): {condition['why']}.{figures}"
 
 
-def _said(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return "not known" if value is None else visible(value if isinstance(value, str) else setting(value))
 
 
-def curves(found: compare.Read) -> list[Plot]:
+def curves(loaded: compare.Read) -> list[Plot]:
     """Every curve that at least two comparable runs have."""
-    conditions = {name: [c.of(records.raw, result) for records, result in found] for name, c in CONDITIONS.items()}
+    conditions = {name: [c.of(records.raw, result) for records, result in loaded] for name, c in CONDITIONS.items()}
     with style.settings():
-        drawn = [_curve(curve, found, conditions) for curve in kinds.of(found[0][1]).CURVES]
+        drawn = [_curve(curve, loaded, conditions) for curve in kinds.of(loaded[0][1]).CURVES]
     return [plot for plot in drawn if plot is not None]
 
 
-def _curve(curve: Curve, found: compare.Read, conditions: dict[str, list[Any]]) -> Plot | None:
-    labels = compare.labels(found)
-    same = [i for i in range(len(found)) if compare.equal(conditions, curve.needs, i)]
-    by_tokens = len({conditions["work"][i] for i in same}) > 1 and all(found[i][1].get("tokens") for i in same)
-    lines = {i: _line(curve, found[i][0], by_tokens) for i in same}
-    tests = {i: _tested(curve, *found[i], by_tokens) for i in same}
+def _curve(curve: Curve, loaded: compare.Read, conditions: dict[str, list[Any]]) -> Plot | None:
+    labels = compare.labels(loaded)
+    same = [i for i in range(len(loaded)) if compare.equal(conditions, curve.needs, i)]
+    by_tokens = len({conditions["work"][i] for i in same}) > 1 and all(loaded[i][1].get("tokens") for i in same)
+    lines = {i: _line(curve, loaded[i][0], by_tokens) for i in same}
+    tests = {i: _tested(curve, *loaded[i], by_tokens) for i in same}
     have = [i for i in same if lines[i] or tests[i]]
     if len(have) < 2:
         return None
@@ -192,7 +198,7 @@ def _curve(curve: Curve, found: compare.Read, conditions: dict[str, list[Any]]) 
     if curve.warm:
         ax.set_ylim(bottom=0)
     style.legend(fig, ax)
-    left_out = [labels[i] for i in range(len(found)) if i not in have]
+    left_out = [labels[i] for i in range(len(loaded)) if i not in have]
     caption = ("Smoothed." if curve.figure else "") + (
         " Points: the evaluations." if any(tests[i] for i in have) else ""
     )

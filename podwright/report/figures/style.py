@@ -144,9 +144,9 @@ def _rounded(text: str) -> str:
     return f"{value:.{digits}f}".rstrip("0").rstrip(".") or "0"
 
 
-def _themed(found: re.Match[str]) -> str:
+def _themed(match: re.Match[str]) -> str:
     names = {colors[0]: name for name, colors in PALETTE.items()}
-    attribute, value = found.groups()
+    attribute, value = match.groups()
     if value not in names:
-        return found.group()
+        return match.group()
     return f"{attribute}: {value}; {attribute}: var(--pw-{names[value]},{value})"  # twice: viewers without CSS variables take the first

@@ -29,11 +29,11 @@ class ReportPart(Protocol):
 
     def speed(self, records: Records, /) -> Result: ...
 
-    def inside(self, records: Records, /) -> dict[str, float]:
+    def breakdown(self, records: Records, /) -> dict[str, float]:
         """Where the seconds of the steps went."""
 
     def say(self, result: Result, /) -> str:
-        """What the run came to, in a sentence or two."""
+        """The results of the run, in a sentence or two."""
 
     def also(self, result: Result, /) -> str:
         """What a reader should know besides; often ""."""

@@ -9,7 +9,7 @@ from podwright.report.comparison.comparable import Curve, Figure
 from podwright.report.figures import style
 from podwright.report.figures.drawing import Draw, Plot, bars, in_percent, losses, rate
 from podwright.report.records import Records, Result, newest, number
-from podwright.report.wording import figure, how_far, percent
+from podwright.report.wording import how_far, percent, training_loss
 from podwright.rundir import Record
 
 STEP = "step"
@@ -57,20 +57,14 @@ def speed(records: Records) -> Result:
     return timing.steady_state(records, STEADY)
 
 
-inside = timing.inside
+breakdown = timing.breakdown
 
 
 def say(result: Result) -> str:
-    """What the run came to, in a sentence or two."""
+    """The results of the run, in a sentence or two."""
     after, chance = result["recall_at_1_after"], result["chance_at_1"]
     if after is None:
-        trained = result["loss"]["last"]
-        course = (
-            ""
-            if trained is None
-            else f"The training loss went from {figure(result['loss']['first'])} to {figure(trained)} nats."
-        )
-        return f"{how_far(result, STEP)} {course}".strip()
+        return f"{how_far(result, STEP)} {training_loss(result, 'nats')}".strip()
     text = f"After {result['steps']} steps {percent(after)} of the nearest answers among {result['num_tested']} held-out lines are right"
     return text + ("." if chance is None else f"; {percent(chance)} would be by chance.")
 
@@ -84,10 +78,10 @@ def _directions(before: Record, after: Record) -> list[dict[str, Any]]:
     """A row for each direction: of how many answers, what is found before and after, and what chance would find."""
 
     def rows(test: Record) -> dict[tuple[Any, Any], Record]:
-        found = test.get("directions")
+        directions = test.get("directions")
         return (
-            {(r.get("query"), r.get("target")): r for r in found if isinstance(r, dict)}
-            if isinstance(found, list)
+            {(r.get("query"), r.get("target")): r for r in directions if isinstance(r, dict)}
+            if isinstance(directions, list)
             else {}
         )
 
@@ -115,7 +109,7 @@ def retrieval(records: Records, result: Result) -> Plot | None:
     fig, (ax,) = style.figure("the nearest is right", x="step")
     seen: dict[frozenset[str], str] = {}
     for query, target in dict.fromkeys((d["query"], d["target"]) for t in tests for d in t["directions"]):
-        found = [
+        points = [
             (t["step"] or 0, d["recall_at_1"])
             for t in tests
             for d in t["directions"]
@@ -126,7 +120,7 @@ def retrieval(records: Records, result: Result) -> Plot | None:
         dashes = "--" if back else "-"
         label = f"{query} to {target}"
         ax.plot(
-            *zip(*found, strict=True),
+            *zip(*points, strict=True),
             color=style.color(color),
             linestyle=dashes,
             marker="o",

@@ -50,32 +50,32 @@ def figures(records: Records, tests: list[Record]) -> Result:
 
 def speed(records: Records) -> Result:
     """Medians of the steps in steady state."""
-    found = timing.steady_state(records, STEADY)
-    devices, rate = number(records.last("environment").get("devices")), found["tokens_per_s"]
-    return found | {"tokens_per_s_per_device": rate / devices if rate is not None and devices else None}
+    speeds = timing.steady_state(records, STEADY)
+    devices, rate = number(records.last("environment").get("devices")), speeds["tokens_per_s"]
+    return speeds | {"tokens_per_s_per_device": rate / devices if rate is not None and devices else None}
 
 
-def inside(records: Records) -> dict[str, float]:
+def breakdown(records: Records) -> dict[str, float]:
     """Seconds of each part of all steps."""
     return {part: sum(known(records.steps(), f"{part}_s")) for part in ("rollout", "score", "update")}
 
 
 def _accuracy(measured: list[Record]) -> dict[str, Any]:
     """Strict and flexible accuracy before and after, and the gain in strict accuracy."""
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for when in ("before", "after"):
         test = next((e for e in reversed(measured) if e["when"] == when), {})
         strict, flexible = _bounds(test, "strict"), _bounds(test, "flexible")
-        found[f"accuracy_{when}"] = strict["accuracy"]
-        found[f"accuracy_{when}_interval"] = [strict["low"], strict["high"]]
-        found[f"accuracy_{when}_flexible"] = flexible["accuracy"]
-        found[f"accuracy_{when}_flexible_interval"] = [flexible["low"], flexible["high"]]
-        found[f"truncated_{when}"] = number(test.get("truncated"))
-        found[f"num_test_{when}"] = test.get("num")
-    before, after = found["accuracy_before"], found["accuracy_after"]
-    found["accuracy_gain"] = None if before is None or after is None else after - before
-    found["accuracy_unit"] = "fraction of the test questions, greedy pass@1, strict; intervals are 95 % Wilson"
-    return found
+        figures[f"accuracy_{when}"] = strict["accuracy"]
+        figures[f"accuracy_{when}_interval"] = [strict["low"], strict["high"]]
+        figures[f"accuracy_{when}_flexible"] = flexible["accuracy"]
+        figures[f"accuracy_{when}_flexible_interval"] = [flexible["low"], flexible["high"]]
+        figures[f"truncated_{when}"] = number(test.get("truncated"))
+        figures[f"num_test_{when}"] = test.get("num")
+    before, after = figures["accuracy_before"], figures["accuracy_after"]
+    figures["accuracy_gain"] = None if before is None or after is None else after - before
+    figures["accuracy_unit"] = "fraction of the test questions, greedy pass@1, strict; intervals are 95 % Wilson"
+    return figures
 
 
 def _bounds(test: Record, grading: str) -> dict[str, float | None]:
@@ -123,8 +123,8 @@ def accuracy(records: Records, result: Result) -> Plot | None:
     in_percent(ax)
     style.legend(fig, ax)
     count = {t["num"] for t in tests if t["num"]}
-    asked = f" of {max(count)} questions" if count else ""
-    caption = f"Greedy answers to the test set{asked}, before, during and after GRPO; bars are 95 % intervals."
+    questions = f" of {max(count)} questions" if count else ""
+    caption = f"Greedy answers to the test set{questions}, before, during and after GRPO; bars are 95 % intervals."
     return Plot("accuracy", "Accuracy", caption, style.to_svg(fig, "Accuracy over GRPO steps"))
 
 
@@ -198,7 +198,7 @@ def step_time(records: Records, result: Result) -> Plot | None:
     lines = [line(warm or steps, f"{p}_s") for p in parts]
     fig, (ax,) = style.figure("seconds per step")
     ax.stackplot(
-        lines[0].steps, *(one.values for one in lines), labels=parts, colors=[style.color(c) for c in ("blue", "grey", "orange")],
+        lines[0].steps, *(line.values for line in lines), labels=parts, colors=[style.color(c) for c in ("blue", "grey", "orange")],
         alpha=0.85, linewidth=0,
     )  # fmt: skip
     totals = [sum(s[f"{p}_s"] for p in parts) for s in warm or steps]

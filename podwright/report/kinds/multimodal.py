@@ -9,7 +9,7 @@ from podwright.report.comparison.comparable import Curve, Figure
 from podwright.report.figures import style
 from podwright.report.figures.drawing import Draw, Plot, bars, in_percent, losses, rate
 from podwright.report.records import Records, Result, newest, number
-from podwright.report.wording import figure, how_far, percent
+from podwright.report.wording import how_far, percent, training_loss
 from podwright.rundir import Record
 
 STEP = "step"
@@ -71,22 +71,16 @@ def speed(records: Records) -> Result:
     return timing.steady_state(records, STEADY)
 
 
-inside = timing.inside
+breakdown = timing.breakdown
 
 
 def say(result: Result) -> str:
-    """What the run came to, in a sentence or two."""
+    """The results of the run, in a sentence or two."""
     after, majority = result["accuracy_after"], result["majority"]
     if after is None:
-        trained = result["loss"]["last"]
-        course = (
-            ""
-            if trained is None
-            else f"The training loss went from {figure(result['loss']['first'])} to {figure(trained)} nats a token."
-        )
-        return f"{how_far(result, STEP)} {course}".strip()
+        return f"{how_far(result, STEP)} {training_loss(result, 'nats a token')}".strip()
     text = f"After {result['steps']} steps {percent(after)} of the fields of {result['num_tested']} held-out answers are right"
-    return text + ("." if majority is None else f"; the commonest answer alone gets {percent(majority)}.")
+    return text + ("." if majority is None else f"; the majority-class baseline is {percent(majority)}.")
 
 
 def also(result: Result) -> str:
@@ -96,7 +90,7 @@ def also(result: Result) -> str:
 
 
 def _fields(test: Record) -> list[dict[str, Any]]:
-    """A row for each field: right, right without picture or sound, by the commonest answer."""
+    """A row for each field: right, right without picture or sound, by the majority-class baseline."""
 
     def of(value: Any, name: str) -> float | None:
         return number(value.get(name)) if isinstance(value, dict) else None
@@ -131,10 +125,10 @@ def accuracy(records: Records, result: Result) -> Plot | None:
         ("without_image", "without picture", "orange"),
         ("without_audio", "without sound", "teal"),
     ):
-        found = [(t["step"] or 0, v) for t in tests if (v := number((t[name] or {}).get("accuracy"))) is not None]
-        if found:
+        points = [(t["step"] or 0, v) for t in tests if (v := number((t[name] or {}).get("accuracy"))) is not None]
+        if points:
             ax.plot(
-                *zip(*found, strict=True),
+                *zip(*points, strict=True),
                 color=style.color(color),
                 marker="o",
                 markersize=3,
@@ -142,7 +136,7 @@ def accuracy(records: Records, result: Result) -> Plot | None:
                 label=label,
             )
     if (majority := result["majority"]) is not None:
-        ax.axhline(majority, color=style.color("grey"), linestyle="--", linewidth=1.0, label="commonest answer")
+        ax.axhline(majority, color=style.color("grey"), linestyle="--", linewidth=1.0, label="majority-class baseline")
     ax.set_ylim(0, 1.03)
     in_percent(ax)
     style.legend(fig, ax)
@@ -158,7 +152,7 @@ def by_field(records: Records, result: Result) -> Plot | None:
         ("accuracy", "picture and sound", "blue"),
         ("without_image", "without picture", "orange"),
         ("without_audio", "without sound", "teal"),
-        ("majority", "commonest answer", "grey"),
+        ("majority", "majority-class baseline", "grey"),
     )
     caption = "What each field needs: a field of the picture falls without it, one of the sound without that, the rest with either."
     svg = bars("right", [r["field"].replace("_", "\n") for r in rows], rows, series, "Accuracy of each field")

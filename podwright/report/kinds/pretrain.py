@@ -14,7 +14,7 @@ from podwright.report.figures.drawing import Draw, Plot, in_percent, losses, one
 from podwright.report.figures.series import line, note
 from podwright.report.overfitting import suspicions
 from podwright.report.records import Records, Result, known, number
-from podwright.report.wording import figure, how_far, percent
+from podwright.report.wording import figure, how_far, percent, training_loss
 from podwright.rundir import Record
 
 STEP = "step"
@@ -80,7 +80,7 @@ def speed(records: Records) -> Result:
     return timing.steady_state(records, STEADY)
 
 
-inside = timing.inside
+breakdown = timing.breakdown
 
 
 def vocab_size(recipe: dict[str, Any]) -> int | None:
@@ -93,22 +93,20 @@ def vocab_size(recipe: dict[str, Any]) -> int | None:
 
 
 def say(result: Result) -> str:
-    """What the run came to, in a sentence or two."""
+    """The results of the run, in a sentence or two."""
     far = how_far(result, STEP)
     if not result["steps"]:
         return f"{far} No training step was completed."
-    before, after, trained = result["loss_before"], result["loss_after"], result["loss"]["last"]
+    before, after = result["loss_before"], result["loss_after"]
     seen = "" if result["tokens"] is None else f" and {figure(result['tokens'])} tokens"
     if after is not None:
         text = f"After {result['steps']} steps{seen} the loss on held-out documents is {figure(after)} nats a token"
         return f"{text}; it was not measured before." if before is None else f"{text}; before it was {figure(before)}."
-    if trained is None:
-        return f"{far} Its loss is not known."
     tests = [t for t in result["evaluations"] if t["when"] == "during" and t["loss"] is not None]
     held_out = (
         f"; on held-out documents it was {figure(tests[-1]['loss'])} at step {tests[-1]['step']}" if tests else ""
     )
-    return f"{far} The training loss went from {figure(result['loss']['first'])} to {figure(trained)} nats a token{held_out}."
+    return f"{far} {training_loss(result, 'nats a token', held_out) or 'Its loss is not known.'}"
 
 
 def also(result: Result) -> str:
@@ -127,7 +125,7 @@ def _tested(tests: list[Record], when: str) -> float | None:
 
 
 def _unigram_entropy(tests: list[Record]) -> float | None:
-    return next((found for t in tests if (found := number(t.get("unigram_entropy"))) is not None), None)
+    return next((entropy for t in tests if (entropy := number(t.get("unigram_entropy"))) is not None), None)
 
 
 def _perplexity(loss: float | None) -> float | None:

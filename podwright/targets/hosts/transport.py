@@ -166,8 +166,8 @@ class Host:
             within = f" within {limit_s:.0f} s" if limit_s else ""
             what, fix = f"host {self.name} did not answer{within}", "check its load and its network, then try again"
             return Trouble(what, fix, Ending.NO_CAPACITY, stderr)
-        said = last_line(stderr) or f"exit code {code}, without a message"
-        what = f"a command of podwright failed on host {self.name}: {said}"
+        message = last_line(stderr) or f"exit code {code}, without a message"
+        what = f"a command of podwright failed on host {self.name}: {message}"
         return Trouble(what, "correct that on the host, then try again", Ending.CRASHED, stderr)
 
 
@@ -176,8 +176,8 @@ def explained(rules: Sequence[StderrRule], stderr: str, fields: Mapping[str, str
     for rule in rules:
         if match := re.search(rule.pattern, stderr):
             groups = [group.strip() for group in match.groups() if group]
-            found = {**fields, "line": last_line(stderr[: match.end()] + stderr[match.end() :].partition("\n")[0])}
-            return Trouble(rule.what.format(*groups, **found), rule.fix.format(*groups, **found), rule.ending, stderr)
+            values = {**fields, "line": last_line(stderr[: match.end()] + stderr[match.end() :].partition("\n")[0])}
+            return Trouble(rule.what.format(*groups, **values), rule.fix.format(*groups, **values), rule.ending, stderr)
     return None
 
 

@@ -20,13 +20,13 @@ def seconds(time: str) -> float:
     """Of a time as SLURM writes it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S. ValueError for anything else."""
     if time.lower() in ("infinite", "unlimited"):
         return float("inf")
-    found = _TIME.fullmatch(time)
-    if not found:
+    match = _TIME.fullmatch(time)
+    if not match:
         raise ValueError(time)
-    days, a, b, c = (int(part or 0) for part in found.groups())
-    if found[1] is not None:
+    days, a, b, c = (int(part or 0) for part in match.groups())
+    if match[1] is not None:
         return days * 86400 + a * 3600 + b * 60 + c
-    return a * 3600 + b * 60 + c if found[4] is not None else a * 60 + b
+    return a * 3600 + b * 60 + c if match[4] is not None else a * 60 + b
 
 
 class SlurmSettings(BaseModel):

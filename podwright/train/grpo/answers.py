@@ -46,9 +46,9 @@ def extract_flexible(text: str) -> str | None:
     return _plain(numbers[-1]) if numbers else None
 
 
-def same_number(one: str | None, other: str | None) -> bool:
+def same_number(answer: str | None, other: str | None) -> bool:
     """Equal in value: 18, 18.0, $18 and 36/2 are one number; None and what is no number equal nothing."""
-    a, b = _value(one), _value(other)
+    a, b = _value(answer), _value(other)
     return a is not None and a == b
 
 
@@ -58,8 +58,8 @@ def _value(text: str | None) -> Fraction | None:
     plain = _plain(text.strip())
     if len(plain) > _LONGEST:
         return None
-    whole, space, part = plain.removeprefix("-").rpartition(" ")
-    value = Fraction(part) + (Fraction(whole) if space else 0)
+    integer, space, part = plain.removeprefix("-").rpartition(" ")
+    value = Fraction(part) + (Fraction(integer) if space else 0)
     return -value if plain.startswith("-") else value
 
 

@@ -90,9 +90,9 @@ def report(evaluator: Evaluator, params: Any, run: RunDir, emit: Emitter, when: 
 
     The event says that the rest is written: a resume repeats what has none. False when stopped on the way."""
     emit.event("phase", phase="evaluation")
-    if (found := evaluator.run(params)) is None:
+    if (outcome := evaluator.run(params)) is None:
         return False
-    figures, strict, samples = found
+    figures, strict, samples = outcome
     if when != "during":
         emit.samples([{"when": when} | sample for sample in samples])
         if emit.mine:

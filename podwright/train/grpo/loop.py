@@ -71,9 +71,9 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
     rank, total = recipe.model.lora_rank, dims.num_params()
     sizes = {"num_params": total, "num_trained_params": dims.num_lora_params(rank) if rank else total}
     emit.event("environment", **speed.environment(), **sizes, model_revision=source.revision, data=data)
-    made = program.programs(setup, len(testing))
-    collector = Collector(setup, made, training, tokenizer, rewards)
-    evaluator = Evaluator(setup, made["evaluate"], testing, tokenizer, stopping)
+    programs = program.programs(setup, len(testing))
+    collector = Collector(setup, programs, training, tokenizer, rewards)
+    evaluator = Evaluator(setup, programs["evaluate"], testing, tokenizer, stopping)
     return GrpoRun(run, recipe, emit, source, setup, tokenizer, collector, evaluator, train, stopping)
 
 
@@ -154,14 +154,14 @@ def _begin(
     """
     rate = program.policy_schedule(job.recipe)
     if checkpoints.latest() is not None:
-        found = checkpoints.restore(program.abstract_state(job.setup, rate))
-        for step in found.damaged:
+        restored = checkpoints.restore(program.abstract_state(job.setup, rate))
+        for step in restored.damaged:
             job.emit.event(
                 "notice",
-                message=f"the checkpoint of step {step} is damaged and was put aside; this goes on from step {found.step}",
+                message=f"the checkpoint of step {step} is damaged and was put aside; this goes on from step {restored.step}",
             )
-        job.emit.event("resumed", step=found.step)
-        return found.state, start.base(job.emit.storage, job.source, job.setup), found.cursor
+        job.emit.event("resumed", step=restored.step)
+        return restored.state, start.base(job.emit.storage, job.source, job.setup), restored.cursor
     programs, examples = job.collector.programs, job.examples
     weights = start.weights(job.source, job.setup, programs, examples, job.tokenizer, job.emit, job.stopping, watchdog)
     if weights is None:
@@ -183,17 +183,17 @@ def step(
 
     `base` are the frozen weights of a run that trains adapters. Of the figures `own_s` (seconds before this process met others) is its own.
     """
-    recipe, made, clock = collector.setup.recipe, collector.programs, Clock()
+    recipe, programs, clock = collector.setup.recipe, collector.programs, Clock()
     policy = lora.policy(state.params, base)
     sampled, rounds = collector.collect(policy, cursor["used"], cursor["rollouts"])
     clock.mark("rollout_s")
-    old = made["score"](policy, sampled.group) if recipe.grpo.num_iterations > 1 else None
-    scores = made["score"](reference, sampled.group) if reference is not None else None
+    old = programs["score"](policy, sampled.group) if recipe.grpo.num_iterations > 1 else None
+    scores = programs["score"](reference, sampled.group) if reference is not None else None
     clock.mark("score_s", (old, scores))
     advantages = collect.advantages(sampled, recipe)
     batch = collector.batch(sampled, advantages, old, scores)
     for _ in range(recipe.grpo.num_iterations):
-        state, measured = made["update"](state, batch, base)
+        state, measured = programs["update"](state, batch, base)
     figures = {name: float(x) for name, x in measured.items()}
     clock.mark("update_s", state)
     figures["learning_rate"] = float(program.policy_schedule(recipe)(cursor["step"] * recipe.grpo.num_iterations))

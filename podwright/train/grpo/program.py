@@ -68,8 +68,8 @@ class GrpoSetup:
     @property
     def declared(self) -> Tree:
         """The parameters that are trained."""
-        whole, rank = qwen3.declare(self.dims), self.recipe.model.lora_rank
-        return lora.declare(whole, rank) if rank else whole
+        params, rank = qwen3.declare(self.dims), self.recipe.model.lora_rank
+        return lora.declare(params, rank) if rank else params
 
     @property
     def lora_scale(self) -> float:
@@ -95,15 +95,15 @@ def programs(setup: GrpoSetup, num_test: int | None = None) -> dict[str, Program
     recipe = setup.recipe
     params = lora.policy(param.abstract(setup.declared, setup.mesh), abstract_base(setup))
     sampling = rollout.Sampling.of(recipe.rollout)
-    made = {
+    built = {
         "rollout": _rollout(setup, params, recipe.batch_size, recipe.grpo.num_generations, sampling, "rollout"),
         "evaluate": _rollout(setup, params, evaluation_rows(setup, num_test), 1, rollout.GREEDY, "evaluate"),
         "score": _score(setup, params),
         "update": _update(setup),
     }
     if recipe.warm_start:
-        made["warm_start"] = _warm_start(setup.dense)
-    return {name: dataclasses.replace(one, resident=_resident(setup, name)) for name, one in made.items()}
+        built["warm_start"] = _warm_start(setup.dense)
+    return {name: dataclasses.replace(program, resident=_resident(setup, name)) for name, program in built.items()}
 
 
 def _resident(setup: GrpoSetup, name: str) -> dict[str, Tree]:

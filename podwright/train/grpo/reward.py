@@ -124,7 +124,8 @@ def _from_file(place: str) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as e:
         raise UserError(
-            f"the reward file {place} cannot be imported ({_told(e)})", f"mend it; `python {place}` shows the fault"
+            f"the reward file {place} cannot be imported ({_described(e)})",
+            f"mend it; `python {place}` shows the fault",
         ) from e
     finally:
         sys.path.remove(str(path.parent))
@@ -136,7 +137,8 @@ def _from_package(place: str) -> ModuleType:
         return importlib.import_module(place)
     except (Exception, SystemExit) as e:
         raise UserError(
-            f"the reward module {place} cannot be imported ({_told(e)})", "install it, or name a file: file.py:function"
+            f"the reward module {place} cannot be imported ({_described(e)})",
+            "install it, or name a file: file.py:function",
         ) from e
 
 
@@ -171,7 +173,7 @@ def _scored(
     except (Exception, SystemExit) as e:  # a sys.exit() in it is a fault like any other
         where = _failing_sample(reward, prompts, completions, columns)
         raise UserError(
-            f"the reward {reward.name} failed: {_told(e)}, {where}", "mend the function, then resume the run"
+            f"the reward {reward.name} failed: {_described(e)}, {where}", "mend the function, then resume the run"
         ) from e
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
         raise UserError(f"the reward {reward.name} gave {type(given).__name__}, not a list", f"write it as {SIGNATURE}")
@@ -216,7 +218,7 @@ def _sample(index: int, columns: Mapping[str, Sequence[Any]], completion: str) -
     return f"sample {index} (question {question[:60]!r}, completion {completion[:60]!r})"
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     """One line: type and message, and the line of a syntax error."""
     message = (str(error).splitlines() or [""])[0]
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -124,9 +124,9 @@ def sample(logits: jax.Array, uniform: jax.Array, sampling: Sampling) -> tuple[j
     target = (uniform * (1 - 1e-6) * total)[..., None]
     block = jnp.argmax(blocks > target, axis=-1)[..., None]
     before = jnp.take_along_axis(jnp.pad(blocks, [(0, 0)] * (blocks.ndim - 1) + [(1, 0)]), block, axis=-1)
-    inside = jnp.cumsum(jnp.take_along_axis(weight, block[..., None], axis=-2)[..., 0, :], axis=-1)
-    rest = jnp.minimum(target - before, inside[..., -1:] * (1 - 1e-6))
-    tokens = block[..., 0] * width + jnp.argmax(inside > rest, axis=-1)
+    within_block = jnp.cumsum(jnp.take_along_axis(weight, block[..., None], axis=-2)[..., 0, :], axis=-1)
+    rest = jnp.minimum(target - before, within_block[..., -1:] * (1 - 1e-6))
+    tokens = block[..., 0] * width + jnp.argmax(within_block > rest, axis=-1)
     logps = jnp.take_along_axis(z, tokens[..., None], axis=-1)[..., 0] - top[..., 0] - jnp.log(total)
     return tokens, logps
 
@@ -200,8 +200,8 @@ def generate(
     state: Any = (token, tokens, logps, done, caches)
     first = 0
     for room in _rooms(t_max):  # a loop that ends before its room is full has ended all completions
-        inside = functools.partial(step, room=room)
-        _, *state = jax.lax.while_loop(functools.partial(going, room=room), inside, (jnp.int32(first), *state))
+        body = functools.partial(step, room=room)
+        _, *state = jax.lax.while_loop(functools.partial(going, room=room), body, (jnp.int32(first), *state))
         first = room - 1
     _, tokens, logps, done, _ = state
     ends = jnp.isin(tokens, stops)

@@ -34,11 +34,11 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
     setup, tokenizer, params, step = _open(path, recipe)
     _check_room(setup)
     encoded = prompts.encode(test, tokenizer, recipe.data, recipe.rollout.max_prompt_length)
-    made = program.programs(setup, len(encoded))["evaluate"]
-    print(f"{len(encoded)} questions, {made.arguments[1].shape[0]} at a time", file=sys.stderr)
-    found = evaluation.Evaluator(setup, made, encoded, tokenizer).run(params)
-    assert found
-    figures, _, samples = found
+    evaluate_program = program.programs(setup, len(encoded))["evaluate"]
+    print(f"{len(encoded)} questions, {evaluate_program.arguments[1].shape[0]} at a time", file=sys.stderr)
+    outcome = evaluation.Evaluator(setup, evaluate_program, encoded, tokenizer).run(params)
+    assert outcome
+    figures, _, samples = outcome
     return {
         "checkpoint": str(path),
         "step": step,
@@ -85,7 +85,7 @@ def export(path: Path, out: Path) -> dict[str, Any]:
     recipe = _recipe_for(path)
     setup, tokenizer, params, step = _open(path, recipe)
     params = lora.merge(params, setup.lora_scale, setup.dtype)
-    with atomic_dir.made(out) as part:
+    with atomic_dir.create(out) as part:
         convert.write(
             part, setup.dims, params, setup.mesh, recipe.model.compute_dtype, tokenizer.stop_ids, tokenizer.pad_id
         )
@@ -135,7 +135,7 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
         if not storage.exists("start"):
             raise UserError(f"run {run.name} has no checkpoint yet", f"type: podwright resume {run.typed}")
         return setup, tokenizer, checkpoint.load_weights(storage, param.abstract(qwen3.declare(dims), mesh)), 0
-    found = checkpoints.restore({"params": param.abstract(setup.declared, mesh)}, part=True)
-    if found.damaged:
-        print(f"newer checkpoints are damaged: {', '.join(map(str, found.damaged))}", file=sys.stderr)
-    return setup, tokenizer, lora.policy(found.state["params"], start.base(storage, source, setup)), found.step
+    restored = checkpoints.restore({"params": param.abstract(setup.declared, mesh)}, part=True)
+    if restored.damaged:
+        print(f"newer checkpoints are damaged: {', '.join(map(str, restored.damaged))}", file=sys.stderr)
+    return setup, tokenizer, lora.policy(restored.state["params"], start.base(storage, source, setup)), restored.step

@@ -51,15 +51,15 @@ def check_data(
     run: RunDir, recipe: GrpoRecipe, begun: Record, train: list[Example], test: list[Example]
 ) -> dict[str, str]:
     """Fingerprints of both parts of the data. UserError when the run began with others: its records would not be of one test."""
-    found = {name: _fingerprint(part) for name, part in (("train", train), ("test", test))}
-    before = begun.get("data") or found
-    changed = [name for name in found if found[name] != before[name]]
+    fingerprints = {name: _fingerprint(part) for name, part in (("train", train), ("test", test))}
+    before = begun.get("data") or fingerprints
+    changed = [name for name in fingerprints if fingerprints[name] != before[name]]
     if changed:
         raise UserError(
             f"data.source={recipe.data.source} is not what run {run.name} began with: its {' and '.join(changed)} examples have changed",
             "bring it back as it was and resume, or run the recipe again under another name",
         )
-    return found
+    return fingerprints
 
 
 def _fingerprint(examples: list[Example]) -> str:
@@ -78,22 +78,24 @@ def find_source(recipe: GrpoRecipe, revision: str | None = None) -> Source:
 
     wanted = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
     try:
-        found = Path(huggingface_hub.snapshot_download(recipe.model.source, revision=revision, allow_patterns=wanted))
+        snapshot = Path(
+            huggingface_hub.snapshot_download(recipe.model.source, revision=revision, allow_patterns=wanted)
+        )
     except Exception as e:  # the hub's clients raise dozens of types, all of them meaning that there are no weights
         at = f" at commit {revision}" if revision else ""
         raise UserError(
             f"model.source={recipe.model.source!r} is no directory and cannot be fetched from the hub{at} ({type(e).__name__})",
             "download it where there is a network and type model.source=DIRECTORY",
         ) from e
-    return Source(found, found.name)  # the cache names a snapshot by its commit
+    return Source(snapshot, snapshot.name)  # the cache names a snapshot by its commit
 
 
 def dimensions(recipe: GrpoRecipe, source: Source) -> Qwen3Dims:
     if source.path is None:
         return models.find(recipe.model.name)
-    found = convert.read_config(source.path)
-    models.check_name(recipe.model.name, recipe.model.source, found)
-    return found
+    dims = convert.read_config(source.path)
+    models.check_name(recipe.model.name, recipe.model.source, dims)
+    return dims
 
 
 def tokenizer(run: RunDir, source: Source, dims: Qwen3Dims, train: list[Example]) -> Tokenizer:
@@ -103,12 +105,12 @@ def tokenizer(run: RunDir, source: Source, dims: Qwen3Dims, train: list[Example]
     """
     path = source.path
     if path is None and not (jax.process_index() == 0 and run.tokenizer.exists()):
-        made = Tokenizer.train([f"{e.question}\n{e.solution}" for e in train], dims.vocab_size)
+        trained = Tokenizer.train([f"{e.question}\n{e.solution}" for e in train], dims.vocab_size)
         if jax.process_index() == 0:
             part = run.tokenizer.with_name("tokenizer.part")
-            made.save(part)
+            trained.save(part)
             part.rename(run.tokenizer)
-        return made
+        return trained
     loaded = Tokenizer.load(path or run.tokenizer)
     if loaded.vocab_size > dims.vocab_size:
         raise UserError(

@@ -15,14 +15,14 @@ KEPT = 2
 def save(folder: Path, step: int, state: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write(folder / f"step-{step:08}.pt", state | {"step": step})
-    for _, path in sorted(_found(folder))[:-KEPT]:
+    for _, path in sorted(_stored(folder))[:-KEPT]:
         path.unlink()
 
 
 def latest(folder: Path) -> tuple[dict[str, Any] | None, list[int]]:
     """The newest state that can be read, and the steps of those that could not."""
     damaged: list[int] = []
-    for step, path in sorted(_found(folder), reverse=True):
+    for step, path in sorted(_stored(folder), reverse=True):
         try:
             return torch.load(path, map_location="cpu", weights_only=True), damaged
         except Exception:  # whatever a torn file makes of the reader
@@ -40,6 +40,6 @@ def write(path: Path, value: Any) -> None:
     part.replace(path)
 
 
-def _found(folder: Path) -> Iterator[tuple[int, Path]]:
+def _stored(folder: Path) -> Iterator[tuple[int, Path]]:
     for path in folder.glob("step-*.pt"):
         yield int(path.stem.removeprefix("step-")), path

@@ -1,4 +1,4 @@
-"""Phase 1: the aligner's heads learn which text, picture and sound belong together. A step's lines are told from those of all processes."""
+"""Phase 1: the aligner's heads learn which text, picture and sound belong together. Each rank scores its lines against those of all ranks."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class ContrastiveRun:
         }
 
     def _update(self, batch: PairedLines, number: int) -> dict[str, Any]:
-        asked, world = self.recipe.optimizer, self.world
-        rate = asked.learning_rate * updates.share(number, self.max_steps, asked.warmup_steps)
+        settings, world = self.recipe.optimizer, self.world
+        rate = settings.learning_rate * updates.share(number, self.max_steps, settings.warmup_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         with (alone := Stopwatch(world)).running():
@@ -70,7 +70,7 @@ class ContrastiveRun:
         share.backward()
         trained = [p for group in self.optimizer.param_groups for p in group["params"]]
         _add_up(trained, world)
-        norm = nn.utils.clip_grad_norm_(trained, asked.max_grad_norm)
+        norm = nn.utils.clip_grad_norm_(trained, settings.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():
@@ -84,14 +84,14 @@ class ContrastiveRun:
     def test(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Every process comes to the same: there is little to do."""
         lines, size = self.inputs.held_out, self.order.batch_size
-        found = vectors(self.model, lines.to(self.world.device))
-        scales = {m: self.model.scale(m) for m in found}
+        units = vectors(self.model, lines.to(self.world.device))
+        scales = {m: self.model.scale(m) for m in units}
         total = 0.0
         for part in parts(len(lines), size):
             present = {m: x[part].to(self.world.device) for m, x in lines.present.items()}
-            loss = aligner.info_nce({m: x[part] for m, x in found.items()}, scales, present)
+            loss = aligner.info_nce({m: x[part] for m, x in units.items()}, scales, present)
             total += float(loss) * (part.stop - part.start)
-        figures = retrieval.retrieval({m: x.cpu() for m, x in found.items()}, lines)
+        figures = retrieval.retrieval({m: x.cpu() for m, x in units.items()}, lines)
         return {"num": len(lines), "loss": total / len(lines), **figures}, []
 
     def state(self) -> dict[str, Any]:
@@ -106,19 +106,19 @@ class ContrastiveRun:
 
 
 def parts(count: int, size: int) -> list[slice]:
-    """Of `count` lines, `size` (2 or more) at a time; one alone has nothing to be told from, so it goes with those before."""
+    """Of `count` lines, `size` (2 or more) at a time; a loss needs two, so one that is left goes with those before."""
     starts = [n for n in range(0, count, size) if n == 0 or count - n > 1]
     return [slice(a, b) for a, b in zip(starts, [*starts[1:], count], strict=True)]
 
 
 def vectors(model: Aligner, lines: PairedLines) -> dict[str, Tensor]:
     """[B, D] of length 1 of each modality; zeros where it is missing, which no gradient crosses."""
-    found = {}
+    by_modality = {}
     for modality, features in lines.features.items():
         there = lines.present[modality]
-        made = features.new_zeros(len(features), model.dim)
-        found[modality] = made.index_put((there,), model.unit(modality, features[there]))
-    return found
+        rows = features.new_zeros(len(features), model.dim)
+        by_modality[modality] = rows.index_put((there,), model.unit(modality, features[there]))
+    return by_modality
 
 
 def share_of_loss(model: Aligner, units: dict[str, Tensor], batch: PairedLines, world: World) -> Tensor:
@@ -127,14 +127,14 @@ def share_of_loss(model: Aligner, units: dict[str, Tensor], batch: PairedLines, 
     if world.size == 1:
         return aligner.info_nce(units, scales, batch.present)
     names = list(units)
-    whole = _Gathered.apply(torch.stack([units[m] for m in names], 1), world)
+    gathered = _Gathered.apply(torch.stack([units[m] for m in names], 1), world)
     present = torch.stack([batch.present[m] for m in names], 1)
     parts = [torch.empty_like(present) for _ in range(world.size)]
     dist.all_gather(parts, present)
     there = torch.cat(parts)
     own = torch.zeros(len(there), dtype=torch.bool, device=world.device)
     own[world.rank * len(present) :][: len(present)] = True
-    return aligner.info_nce(_by_name(names, whole), scales, _by_name(names, there), own)
+    return aligner.info_nce(_by_name(names, gathered), scales, _by_name(names, there), own)
 
 
 class _Gathered(torch.autograd.Function):
@@ -149,8 +149,8 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        whole = ctx.world.summed(gradient.contiguous())
-        return whole.chunk(ctx.world.size)[ctx.world.rank], None
+        total = ctx.world.summed(gradient.contiguous())
+        return total.chunk(ctx.world.size)[ctx.world.rank], None
 
 
 def _by_name(names: list[str], stacked: Tensor) -> Mapping[str, Tensor]:
@@ -163,24 +163,24 @@ def _add_up(trained: list[nn.Parameter], world: World) -> None:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
     if world.size > 1:
-        whole = world.summed(torch.cat([p.grad.flatten() for p in trained if p.grad is not None]))
-        for parameter, gradient in zip(trained, whole.split([p.numel() for p in trained]), strict=True):
+        total = world.summed(torch.cat([p.grad.flatten() for p in trained if p.grad is not None]))
+        for parameter, gradient in zip(trained, total.split([p.numel() for p in trained]), strict=True):
             parameter.grad = gradient.view_as(parameter)
 
 
 def prepare(run: RunDir, recipe: ContrastiveRecipe, emit: Emitter, world: World) -> ContrastiveRun:
     emit.event("phase", phase="loading")
-    found = paired.load(run, recipe, world)
-    order = Order([0] * len(found.training), recipe.per_device_batch_size, 1, world.rank, world.size, recipe.seed)
-    _sizes(order.batch_size, len(found.training), world)
+    data = paired.load(run, recipe, world)
+    order = Order([0] * len(data.training), recipe.per_device_batch_size, 1, world.rank, world.size, recipe.seed)
+    _sizes(order.batch_size, len(data.training), world)
     max_steps = recipe.training.max_steps or recipe.training.num_epochs * order.steps_per_epoch
-    model, started = _model(recipe, found.dims)
+    model, started = _model(recipe, data.dims)
     model.to(world.device)
-    groups = _groups(model, recipe, list(found.dims))
-    for one in found.skipped:
-        emit.event("notice", message=f"line {one['line']} was left out: {one['message']}")
-    if found.num_alone:
-        emit.event("notice", message=f"{found.num_alone} lines were left out, which have a single modality")
+    groups = _groups(model, recipe, list(data.dims))
+    for record in data.skipped:
+        emit.event("notice", message=f"line {record['line']} was left out: {record['message']}")
+    if data.num_alone:
+        emit.event("notice", message=f"{data.num_alone} lines were left out, which have a single modality")
     for modality in started:
         emit.event(
             "notice",
@@ -188,10 +188,10 @@ def prepare(run: RunDir, recipe: ContrastiveRecipe, emit: Emitter, world: World)
         )
     count = sum(p.numel() for group in groups for p in group["params"])
     emit.event(
-        "environment", **machine.environment(world, count, count), max_steps=max_steps, data=_about(recipe, found)
+        "environment", **machine.environment(world, count, count), max_steps=max_steps, data=_about(recipe, data)
     )
     optimizer = torch.optim.AdamW(groups, recipe.optimizer.learning_rate, fused=world.device.type == "cuda")
-    return ContrastiveRun(run, recipe, world, found, order, model, optimizer, max_steps)
+    return ContrastiveRun(run, recipe, world, data, order, model, optimizer, max_steps)
 
 
 def train(
@@ -204,12 +204,14 @@ def train(
 def _sizes(batch_size: int, lines: int, world: World) -> None:
     if batch_size < 2:
         raise UserError(
-            "per_device_batch_size=1 on one device: a line alone has nothing to be told from",
+            "per_device_batch_size=1 on one device: contrastive loss needs at least 2 samples per step",
             "type per_device_batch_size=32",
         )
     if lines < batch_size:
-        said = f"a step takes {batch_size} lines, there are {lines} to train on, and one that is there twice cannot be told from itself"
-        raise UserError(said, f"type per_device_batch_size={max(1, lines // world.size)}")
+        what = (
+            f"a step takes {batch_size} lines, there are {lines} to train on, and a sample cannot be its own negative"
+        )
+        raise UserError(what, f"type per_device_batch_size={max(1, lines // world.size)}")
 
 
 def _model(recipe: ContrastiveRecipe, dims: Mapping[str, int]) -> tuple[Aligner, list[str]]:
@@ -217,8 +219,8 @@ def _model(recipe: ContrastiveRecipe, dims: Mapping[str, int]) -> tuple[Aligner,
     if recipe.aligner.source == "random":
         return aligner.load("random", dims, recipe.aligner.dim, seed=recipe.seed), []
     kept = aligner.sizes(recipe.aligner.source)
-    found = {m: dims.get(m, kept.get(m, 0)) for m in aligner.MODALITIES if m in dims or m in kept}
-    return aligner.load(recipe.aligner.source, found, recipe.aligner.dim, needed=(), seed=recipe.seed), [
+    widths = {m: dims.get(m, kept.get(m, 0)) for m in aligner.MODALITIES if m in dims or m in kept}
+    return aligner.load(recipe.aligner.source, widths, recipe.aligner.dim, needed=(), seed=recipe.seed), [
         m for m in dims if m not in kept
     ]
 
@@ -237,7 +239,7 @@ def _groups(model: Aligner, recipe: ContrastiveRecipe, modalities: list[str]) ->
     ]
 
 
-def _about(recipe: ContrastiveRecipe, found: PairedInputs) -> dict[str, Any]:
-    sizes = {"lines": len(found.training), "held_out_lines": len(found.held_out), "skipped_lines": len(found.skipped)}
-    has = {m: int(x.sum()) for m, x in found.training.present.items()}
-    return {"source": recipe.data.source, **sizes, "lines_alone": found.num_alone, "lines_with": has}
+def _about(recipe: ContrastiveRecipe, data: PairedInputs) -> dict[str, Any]:
+    sizes = {"lines": len(data.training), "held_out_lines": len(data.held_out), "skipped_lines": len(data.skipped)}
+    has = {m: int(x.sum()) for m, x in data.training.present.items()}
+    return {"source": recipe.data.source, **sizes, "lines_alone": data.num_alone, "lines_with": has}

@@ -70,7 +70,7 @@ def place(run: RunDir, emit: Emitter, stopping: Callable[[], bool], world: World
 def follow(training: Trainable, at: RunContext, patience: Patience = PATIENCE) -> TrainingOutcome:
     """To the end, or to where `at.stopping()` turns true; from the newest checkpoint if there is one."""
     world = at.world
-    watchdog = Watchdog(at.run, at.emit, (world.rank, world.size), (world.tell, world.told), patience)
+    watchdog = Watchdog(at.run, at.emit, (world.rank, world.size), (world.tell, world.read_key), patience)
     with (
         devices.watched(at.run.devices(at.emit.attempt, at.world.rank), lambda: machine.gauge(at.world), at.emit),
         watchdog.watching(),
@@ -99,8 +99,8 @@ def _follow(training: Trainable, at: RunContext, watchdog: Watchdog) -> Training
                 return _stop(training, at, number)
         figures = training.step(number)
         number += 1
-        for said in stragglers.stepped(figures.pop("own_s"), figures["step_s"]):
-            emit.event("notice", message=said)
+        for notice in stragglers.stepped(figures.pop("own_s"), figures["step_s"]):
+            emit.event("notice", message=notice)
         emit.metrics(recipe.kind, number, figures)
         watchdog.stepped(number)
         bad = not math.isfinite(figures["loss"]) or not (math.isfinite(figures["grad_norm"]) or "skipped" in figures)
@@ -128,8 +128,10 @@ def _begin(training: Trainable, at: RunContext) -> int:
     training.load(state)
     number, lines, own = int(state["step"]), state["lines"], training.order.batch_size
     if lines != own:
-        said = f"steps were of {lines} lines up to step {number} and are of {own} from there on: the devices are others"
-        at.emit.event("notice", message=said)
+        message = (
+            f"steps were of {lines} lines up to step {number} and are of {own} from there on: the devices are others"
+        )
+        at.emit.event("notice", message=message)
     at.emit.event("resumed", step=number, stage=training.recipe.kind)
     return number
 
@@ -162,5 +164,5 @@ def _not_finite(training: Trainable, at: RunContext, number: int, figures: Figur
     """Nothing is saved: the newest checkpoint is from before."""
     wrong = f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}; the newest checkpoint is from before it"
     lower = f"{training.recipe.optimizer.learning_rate / 3:.1g}"
-    again = f"type: podwright run {shlex.quote(str(at.run.recipe))} optimizer.learning_rate={lower}"
-    return TrainingOutcome(Ending.NOT_FINITE, number - 1, wrong, again)
+    retry = f"type: podwright run {shlex.quote(str(at.run.recipe))} optimizer.learning_rate={lower}"
+    return TrainingOutcome(Ending.NOT_FINITE, number - 1, wrong, retry)

@@ -101,18 +101,18 @@ class MultimodalRun:
 
 def prepare(run: RunDir, recipe: MultimodalRecipe, emit: Emitter, world: World) -> MultimodalRun:
     emit.event("phase", phase="loading")
-    found = inputs.load(run, recipe, world)
+    data = inputs.load(run, recipe, world)
     parts = recipe.training.gradient_accumulation_steps
-    order = Order(found.training.lengths, recipe.per_device_batch_size, parts, world.rank, world.size, recipe.seed)
+    order = Order(data.training.lengths, recipe.per_device_batch_size, parts, world.rank, world.size, recipe.seed)
     max_steps = recipe.training.max_steps or recipe.training.num_epochs * order.steps_per_epoch
-    built = model.build(recipe, found.directory)
+    built = model.build(recipe, data.directory)
     learner = updates.learner(built, recipe, world, max_steps)
-    for one in found.skipped:
-        emit.event("notice", message=f"line {one['line']} was left out: {one['message']}")
+    for record in data.skipped:
+        emit.event("notice", message=f"line {record['line']} was left out: {record['message']}")
     counts = (sum(p.numel() for p in built.parameters()), sum(p.numel() for p in built.trained().values()))
-    emit.event("environment", **machine.environment(world, *counts), max_steps=max_steps, data=_about(recipe, found))
-    grammar = Grammar(found.tokenizer, recipe.evaluation.max_new_tokens)
-    return MultimodalRun(run, recipe, world, found, grammar, order, learner, max_steps)
+    emit.event("environment", **machine.environment(world, *counts), max_steps=max_steps, data=_about(recipe, data))
+    grammar = Grammar(data.tokenizer, recipe.evaluation.max_new_tokens)
+    return MultimodalRun(run, recipe, world, data, grammar, order, learner, max_steps)
 
 
 def train(
@@ -122,6 +122,6 @@ def train(
     return course.follow(prepare(run, recipe, emit, world), course.place(run, emit, stopping, world))
 
 
-def _about(recipe: MultimodalRecipe, found: MultimodalInputs) -> dict[str, Any]:
-    sizes = {"lines": len(found.training), "held_out_lines": len(found.held_out), "skipped_lines": len(found.skipped)}
-    return {"source": recipe.data.source, "vocab_size": found.tokenizer.vocab_size, **sizes}
+def _about(recipe: MultimodalRecipe, data: MultimodalInputs) -> dict[str, Any]:
+    sizes = {"lines": len(data.training), "held_out_lines": len(data.held_out), "skipped_lines": len(data.skipped)}
+    return {"source": recipe.data.source, "vocab_size": data.tokenizer.vocab_size, **sizes}

@@ -1,4 +1,4 @@
-"""What an update needs on one device, without one: the real update on tensors without contents, every storage counted while it lives.
+"""What an update needs on one device, without one: the real update on meta tensors, every storage counted while it lives.
 
 The largest lines of the recipe decide. PyTorch's own tracker gives the same sum, but cannot follow frozen weights and takes a minute.
 """
@@ -39,18 +39,18 @@ def needs(spec: dict[str, Any]) -> dict[str, Any]:
     longest = lengths(recipe)
     shadow = Shadow(recipe, LlmDims(**spec["dims"]), spec["devices"])
     own, limit = recipe.per_device_batch_size, spec["limit_bytes"]
-    found = shadow.update(own, longest)
-    peaks = {own: found["peak_bytes"]}
+    counted = shadow.update(own, longest)
+    peaks = {own: counted["peak_bytes"]}
 
     def peak(lines: int) -> int:
         return peaks.get(lines) or shadow.update(lines, longest)["peak_bytes"]
 
     most = largest(peak, own, limit) if limit else None
-    return {**found, **dataclasses.asdict(longest), "largest_batch_size": most}
+    return {**counted, **dataclasses.asdict(longest), "largest_batch_size": most}
 
 
 class Shadow:
-    """A recipe's model and optimizer without contents."""
+    """A recipe's model and optimizer as meta tensors."""
 
     def __init__(self, recipe: MultimodalRecipe, dims: LlmDims, devices: int):
         with torch.device("meta"):
@@ -60,13 +60,13 @@ class Shadow:
         self._mode = FakeTensorMode()
         with self._mode:
             _filled(built)
-            made = updates.assembled(built.train(), built, recipe, World(), max_steps=2)
+            learner = updates.assembled(built.train(), built, recipe, World(), max_steps=2)
             for p in built.trained().values():
                 p.grad = torch.zeros_like(p)
-            made.optimizer.step()
-            made.optimizer.zero_grad(set_to_none=True)
+            learner.optimizer.step()
+            learner.optimizer.zero_grad(set_to_none=True)
         # to scale the loss of float16 asks for numbers, of which there are none
-        self.learner: Learner = dataclasses.replace(made, scaler=torch.amp.GradScaler("cpu", enabled=False))
+        self.learner: Learner = dataclasses.replace(learner, scaler=torch.amp.GradScaler("cpu", enabled=False))
 
     def update(self, batch_size: int, longest: Lengths) -> dict[str, int]:
         """Bytes at the fullest moment of a step of `batch_size` lines on each device, and what of that stays for the whole run."""
@@ -77,7 +77,7 @@ class Shadow:
             weights = counter.now
             counter.count(tree_leaves(self.learner.optimizer.state_dict()["state"]))
             optimizer = counter.now - weights
-            one = MultimodalBatch(
+            batch = MultimodalBatch(
                 torch.zeros(batch_size, len(MODALITIES), recipe.aligner.dim),
                 torch.ones(batch_size, len(MODALITIES), dtype=torch.bool),
                 torch.zeros(batch_size, width, dtype=torch.long),
@@ -86,21 +86,21 @@ class Shadow:
             parts = min(
                 2, recipe.training.gradient_accumulation_steps
             )  # from the second on there are gradients beside it
-            updates.advance(self.learner, [one] * parts, batch_size * longest.response * parts, 0, Stopwatch(World()))
-        found = {"peak_bytes": counter.peak, "weights_bytes": weights, "optimizer_bytes": optimizer}
-        return found if self._devices == 1 else self._split(found) if recipe.training.fsdp else self._copied(found)
+            updates.advance(self.learner, [batch] * parts, batch_size * longest.response * parts, 0, Stopwatch(World()))
+        sizes = {"peak_bytes": counter.peak, "weights_bytes": weights, "optimizer_bytes": optimizer}
+        return sizes if self._devices == 1 else self._split(sizes) if recipe.training.fsdp else self._copied(sizes)
 
-    def _copied(self, found: dict[str, int]) -> dict[str, int]:
+    def _copied(self, sizes: dict[str, int]) -> dict[str, int]:
         """With DDP: gradients are added up in buckets, which stay."""
-        return found | {"peak_bytes": found["peak_bytes"] + _bytes(self.learner.model.trained().values())}
+        return sizes | {"peak_bytes": sizes["peak_bytes"] + _bytes(self.learner.model.trained().values())}
 
-    def _split(self, found: dict[str, int]) -> dict[str, int]:
+    def _split(self, sizes: dict[str, int]) -> dict[str, int]:
         """With FSDP2, at most: what is kept is split, and what is computed with is whole: a layer, the next, and all that is no layer."""
-        layers, whole = self.learner.model.layers, _bytes(self.learner.model.parameters())
-        at_once = whole - _bytes(layers.parameters()) + 2 * _bytes(layers[0].parameters())
-        kept = {name: math.ceil(found[name] / self._devices) for name in ("weights_bytes", "optimizer_bytes")}
-        saved = found["weights_bytes"] + found["optimizer_bytes"] - sum(kept.values())
-        return kept | {"peak_bytes": found["peak_bytes"] - saved + at_once}
+        layers, all_bytes = self.learner.model.layers, _bytes(self.learner.model.parameters())
+        at_once = all_bytes - _bytes(layers.parameters()) + 2 * _bytes(layers[0].parameters())
+        kept = {name: math.ceil(sizes[name] / self._devices) for name in ("weights_bytes", "optimizer_bytes")}
+        saved = sizes["weights_bytes"] + sizes["optimizer_bytes"] - sum(kept.values())
+        return kept | {"peak_bytes": sizes["peak_bytes"] - saved + at_once}
 
 
 class _Counter(TorchDispatchMode):
@@ -143,12 +143,12 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 def _filled(built: nn.Module) -> None:
     """Fake tensors for those of the meta device, which knows neither autocast nor the attention that would run; tied ones stay tied."""
-    made: dict[int, tuple[nn.Parameter, Tensor]] = {}
+    replaced: dict[int, tuple[nn.Parameter, Tensor]] = {}
     for module in built.modules():
         for name, p in module._parameters.items():
             if p is not None:
                 fake = nn.Parameter(torch.empty(p.shape, dtype=p.dtype), requires_grad=p.requires_grad)
-                module._parameters[name], _ = made.setdefault(id(p), (fake, p))
+                module._parameters[name], _ = replaced.setdefault(id(p), (fake, p))
         for name, b in module._buffers.items():
             if b is not None:
                 module._buffers[name] = torch.empty(b.shape, dtype=b.dtype)

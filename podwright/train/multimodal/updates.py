@@ -41,7 +41,7 @@ class Learner:
 
     def trained(self) -> dict[str, Tensor]:
         """As `state`: whole weights."""
-        return {name: spread.whole(p.detach()) for name, p in self.model.trained().items()}
+        return {name: spread.full_tensor(p.detach()) for name, p in self.model.trained().items()}
 
     def load(self, state: dict[str, Any]) -> None:
         self.model.load_trained(state["model"])
@@ -69,24 +69,24 @@ def assembled(model: Phase2, wrapped: nn.Module, recipe: MultimodalRecipe, world
     return Learner(model, wrapped, optimizer, scaler, recipe, world, max_steps)
 
 
-def groups(model: Phase2, asked: MultimodalOptimizer, devices: int) -> list[dict[str, Any]]:
+def groups(model: Phase2, optimizer: MultimodalOptimizer, devices: int) -> list[dict[str, Any]]:
     """The projector learns faster and adapters slower than the rest; vectors do not decay."""
-    base = asked.learning_rate * (devices if asked.scale_with_devices else 1)
-    factors = {"projector": asked.projector_factor, "lora": asked.lora_factor, "llm": 1.0}
-    found: dict[tuple[str, bool], list[nn.Parameter]] = {}
+    base = optimizer.learning_rate * (devices if optimizer.scale_with_devices else 1)
+    factors = {"projector": optimizer.projector_factor, "lora": optimizer.lora_factor, "llm": 1.0}
+    by_group: dict[tuple[str, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             part = "projector" if name.startswith("projector.") else "lora" if "lora_" in name else "llm"
-            found.setdefault((part, parameter.ndim > 1), []).append(parameter)
+            by_group.setdefault((part, parameter.ndim > 1), []).append(parameter)
     return [
         {
             "params": members,
             "lr": base * factors[part],
             "peak": base * factors[part],
             "part": part,
-            "weight_decay": asked.weight_decay * decays,
+            "weight_decay": optimizer.weight_decay * decays,
         }
-        for (part, decays), members in found.items()
+        for (part, decays), members in by_group.items()
     ]
 
 
@@ -138,7 +138,9 @@ def advance(
             learner.scaler.scale(loss * world.size).backward()
         total += loss.detach()
     learner.scaler.unscale_(learner.optimizer)
-    norm = spread.whole(nn.utils.clip_grad_norm_(learner.model.trained().values(), recipe.optimizer.max_grad_norm))
+    norm = spread.full_tensor(
+        nn.utils.clip_grad_norm_(learner.model.trained().values(), recipe.optimizer.max_grad_norm)
+    )
     learner.scaler.step(learner.optimizer)
     learner.scaler.update()
     learner.optimizer.zero_grad(set_to_none=True)

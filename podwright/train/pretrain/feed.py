@@ -59,7 +59,7 @@ class Feed:
 def open_(recipe: PretrainRecipe, vocab_size: int, mesh: Mesh) -> Feed:
     """UserError for whatever is wrong with the data."""
     data = recipe.data
-    found = documents.load(
+    loaded = documents.load(
         data.source,
         tokenizer=data.tokenizer,
         eos_id=data.eos_id,
@@ -68,7 +68,7 @@ def open_(recipe: PretrainRecipe, vocab_size: int, mesh: Mesh) -> Feed:
         seed=recipe.seed,
     )
     holdout = recipe.evaluation.num_batches * recipe.batch_size
-    training, held = tokens.split(found, recipe.sequence_length, holdout, recipe.seed, recipe.model.document_multiple)
+    training, held = tokens.split(loaded, recipe.sequence_length, holdout, recipe.seed, recipe.model.document_multiple)
     about = {
         "source": data.source,
         "tokens": training.documents.tokens,

@@ -116,12 +116,14 @@ def _train(job: PretrainRun, checkpoints: checkpoint.Checkpoints, watchdog: Watc
 def _begin(job: PretrainRun, checkpoints: checkpoint.Checkpoints) -> tuple[PretrainState, int]:
     if checkpoints.latest() is None:
         return program.new_state(job.setup), 0
-    found = checkpoints.restore(program.abstract_state(job.setup))
-    for damaged in found.damaged:
-        message = f"the checkpoint of step {damaged} is damaged and was put aside; this goes on from step {found.step}"
+    restored = checkpoints.restore(program.abstract_state(job.setup))
+    for damaged in restored.damaged:
+        message = (
+            f"the checkpoint of step {damaged} is damaged and was put aside; this goes on from step {restored.step}"
+        )
         job.emit.event("notice", message=message)
-    job.emit.event("resumed", step=found.step, stage=STAGE)
-    return found.state, found.step
+    job.emit.event("resumed", step=restored.step, stage=STAGE)
+    return restored.state, restored.step
 
 
 def step(job: PretrainRun, state: PretrainState, rows: Row, number: int) -> tuple[PretrainState, dict[str, Any]]:
@@ -152,12 +154,12 @@ def evaluate(job: PretrainRun, state: PretrainState, when: str, number: int) -> 
     begin, total, count, targets = time.perf_counter(), 0.0, 0, []
     job.emit.event("phase", phase=f"evaluation {when}")
     for rows in job.feed.held_out():
-        one, counted = job.programs["evaluate"](state.params, state.bias_LX, job.feed.on_devices(rows))
-        total, count = total + float(one), count + int(counted)
+        batch_loss, counted = job.programs["evaluate"](state.params, state.bias_LX, job.feed.on_devices(rows))
+        total, count = total + float(batch_loss), count + int(counted)
         targets.append(rows["targets"][rows["loss_mask"]])
     if count:
-        found = {"loss": total / count, "unigram_entropy": feed.unigram_entropy(targets)}
-        job.emit.event("evaluation", when=when, step=number, num=count, **found, seconds=time.perf_counter() - begin)
+        figures = {"loss": total / count, "unigram_entropy": feed.unigram_entropy(targets)}
+        job.emit.event("evaluation", when=when, step=number, num=count, **figures, seconds=time.perf_counter() - begin)
 
 
 def _save(job: PretrainRun, checkpoints: checkpoint.Checkpoints, state: PretrainState, number: int) -> None:
@@ -194,5 +196,5 @@ def _not_finite(
         f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}; the weights of step {good} are kept"
     )
     lower = f"{job.recipe.optimizer.learning_rate / 3:.1g}"
-    again = f"type: podwright run {shlex.quote(str(job.run.recipe))} optimizer.learning_rate={lower}"
-    return TrainingOutcome(Ending.NOT_FINITE, good, wrong, again)
+    retry = f"type: podwright run {shlex.quote(str(job.run.recipe))} optimizer.learning_rate={lower}"
+    return TrainingOutcome(Ending.NOT_FINITE, good, wrong, retry)

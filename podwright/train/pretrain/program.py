@@ -158,18 +158,18 @@ def _update(setup: PretrainSetup) -> Any:
             total, load = _loss(setup, params, state.bias_LX, micro)
             return total / counted, load
 
-        def one(micro: PretrainBatch) -> tuple[Any, Tree]:
+        def gradients_of(micro: PretrainBatch) -> tuple[Any, Tree]:
             return jax.value_and_grad(loss, has_aux=True)(state.params, micro)
 
         if parts == 1:
-            (value, load), grads = one(batch)
+            (value, load), grads = gradients_of(batch)
         else:
 
             def add(sums: Any, micro: PretrainBatch) -> tuple[Any, None]:
-                return jax.tree.map(jnp.add, sums, one(micro)), None
+                return jax.tree.map(jnp.add, sums, gradients_of(micro)), None
 
             micro = _micro_batches(setup, batch, parts)
-            shapes = jax.eval_shape(one, jax.tree.map(lambda x: x[0], micro))
+            shapes = jax.eval_shape(gradients_of, jax.tree.map(lambda x: x[0], micro))
             zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
             ((value, load), grads), _ = jax.lax.scan(add, zero, micro)
         params, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)

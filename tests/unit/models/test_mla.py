@@ -223,8 +223,8 @@ def test_the_tpu_kernel_says_the_same(monkeypatch, parts):
     monkeypatch.setattr(splash, "MOST_QUERIES", 128)
     monkeypatch.setattr(splash, "MOST_KEYS", 128)
     monkeypatch.setattr(splash, "supported", lambda platform, head_dim: head_dim == m.v_head_dim)
-    of_a_tpu = splash.made
-    monkeypatch.setattr(splash, "made", lambda *shape, interpret=True: of_a_tpu(*shape, interpret=True))
+    of_a_tpu = splash.make_kernel
+    monkeypatch.setattr(splash, "make_kernel", lambda *shape, interpret=True: of_a_tpu(*shape, interpret=True))
     mesh = mesh_of(fsdp=2, context=parts, tensor=2)
     ours = run(d, random_weights(d, mesh, 5.0), x, cotangent, ids, mesh=mesh)
     assert not np.array_equal(ours["out"], plain["out"])  # another form did run

@@ -48,14 +48,14 @@ def said(found: list[Finding]) -> str:
 def test_a_good_recipe_has_no_faults_and_says_how_long_the_data_lasts(tmp_path: Path) -> None:
     found = findings(tmp_path, "batch_size=16", "training.max_steps=100", "data.num_train=400")
     assert faults(found) == []
-    assert "1,600 prompts out of 400 training examples: each is seen 4 times; one pass lasts 25 steps" in said(found)
+    assert "1,600 prompts out of 400 training examples: 4 epochs; one epoch is 25 steps" in said(found)
 
 
 def test_dynamic_sampling_may_use_the_data_up_sooner(tmp_path: Path) -> None:
     found = findings(
         tmp_path, "batch_size=16", "training.max_steps=100", "data.num_train=400", "grpo.dynamic_sampling=1"
     )
-    assert "each is seen 4 to 8 times; one pass lasts 12 to 25 steps" in said(found)
+    assert "4 to 8 epochs; one epoch is 12 to 25 steps" in said(found)
 
 
 @pytest.mark.parametrize(

@@ -62,12 +62,12 @@ def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
         (
             ("per_device_batch_size=1",),
             "1xA100-40GB",
-            "a line alone has nothing to be told from; type per_device_batch_size=32",
+            "contrastive loss needs at least 2 samples per step; type per_device_batch_size=32",
         ),
         (
             ("per_device_batch_size=64",),
             "",
-            "a step takes 64 lines and there are 36 to train on; one that is there twice cannot",
+            "a step takes 64 lines and there are 36 to train on; a sample cannot be its own negative",
         ),
         (("per_device_batch_size=16",), "4xA100-40GB", "type per_device_batch_size=9"),
         (("encoders.audio_weights=none.pth",), "", "encoders.audio_weights=none.pth is not there"),

@@ -151,7 +151,7 @@ def test_what_a_search_cannot_mend_is_said_first(capsys):
     [
         (
             ["--on", "cpu-2"],
-            "--on cpu-2 has no limit of memory that --fit could keep; type a slice such as --on v6e-16, or --on v6e",
+            "--on cpu-2 has no limit of memory that --fit could keep; leave --fit out, or type podwright plan with a slice such as --on v6e-16",
         ),
         ([], "--on local has no limit of memory that --fit could keep"),
         (

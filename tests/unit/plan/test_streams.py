@@ -41,11 +41,11 @@ def test_shards_are_counted_exactly_and_last_as_long_as_the_trainer_finds(made: 
     rows, held = tokens.split(documents.load(str(made)), 32, 8, 0)
     number = documents.load(str(made)).tokens
     assert (
-        f"{made} holds {number:,} tokens in 100 documents: one pass lasts {len(rows) // 4} steps of 128 tokens"
+        f"{made} holds {number:,} tokens in 100 documents: one epoch is {len(rows) // 4} steps of 128 tokens"
         in one.message
     )
     lasts = tokens.batches(rows, 4, max_epochs=1).num_steps
-    assert two.level == "warning" and f"is used up after {lasts} of 100 steps, one pass over it" in two.message
+    assert two.level == "warning" and f"is used up after {lasts} of 100 steps, 1 epoch" in two.message
     assert two.fix == f"type training.max_steps={lasts} or data.num_epochs={-(-400 // len(rows))}, or give more data"
     assert held is not None and len(check(made, num_held=8, max_steps=100, num_epochs=0)) == 1
     assert len(check(made, max_steps=lasts)) == 1
@@ -57,7 +57,7 @@ def test_text_is_estimated_from_its_first_lines(made: Path, monkeypatch: pytest.
     assert streams.take(str(path), "bytes") == streams.Stock(exact, 100, "", 259)
     monkeypatch.setattr(streams, "_SAMPLE", 500)
     found = streams.take(str(path), "bytes")
-    assert found.tokens == pytest.approx(exact, rel=0.1) and found.said == "estimated from its first 0.0 MB"
+    assert found.tokens == pytest.approx(exact, rel=0.1) and found.how_counted == "estimated from its first 0.0 MB"
     assert check(path, "bytes")[0].message.startswith(f"{path} holds about {found.tokens:,} tokens")
 
 
@@ -69,7 +69,7 @@ def test_other_vocabularies_are_estimated_and_held_against_the_model(tmp_path: P
     found = streams.take(str(tmp_path / "a.txt"), str(tmp_path / "t"))
     assert (
         found.tokens == len(text) / 4 + 1
-        and "taking 4 bytes for a token; podwright data count counts them" in found.said
+        and "taking 4 bytes for a token; podwright data count counts them" in found.how_counted
     )
     assert found.vocab_size == made.vocab_size
     asked = {"source": tmp_path / "a.txt", "tokenizer": str(tmp_path / "t")}

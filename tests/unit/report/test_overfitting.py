@@ -78,7 +78,7 @@ def test_healthy_curves_are_left_alone(first: float, floor: float, num: int, fas
 def test_training_loss_far_below_held_out_loss_after_several_passes() -> None:
     curve, held_out = falling(12.0, 1.6, 1000, 12.0), _tested((0, 12.0), (500, 3.3), (1000, 3.4))
     (said,) = suspicions(curve, held_out, 6.0)
-    assert "far below the held-out loss (3.40) after 6.0 passes over the data" in said
+    assert "far below the held-out loss (3.40) after 6.0 epochs" in said
     assert "far below" in suspicions(curve, held_out, None)[0]
     assert suspicions(curve, held_out, 0.9) == [], "what was seen once is no better known than what was held out"
 
@@ -86,7 +86,7 @@ def test_training_loss_far_below_held_out_loss_after_several_passes() -> None:
 def test_held_out_loss_that_rises_while_training_goes_on() -> None:
     curve = steps(*(4.0 - 0.002 * n for n in range(500)))
     (said,) = suspicions(curve, _tested((0, 4.0), (250, 3.15), (500, 3.3)), 3.0)
-    assert "rises (from 3.15 nats at step 250 to 3.30) while the training loss still falls after 3.0 passes" in said
+    assert "rises (from 3.15 nats at step 250 to 3.30) while the training loss still falls after 3.0 epochs" in said
     flat = steps(*([3.2] * 500))
     assert suspicions(flat, _tested((250, 3.15), (500, 3.3)), 3.0) == [], "both may rise for another reason"
 
@@ -94,7 +94,7 @@ def test_held_out_loss_that_rises_while_training_goes_on() -> None:
 def test_many_passes_without_held_out_documents() -> None:
     curve = falling(12.0, 0.5, 400, 9.0)
     (said,) = suspicions(curve, [], 40.0)
-    assert "after 40.0 passes over the data, and no held-out loss" in said
+    assert "after 40.0 epochs, and no held-out loss" in said
     assert suspicions(curve, _tested((400, 0.52)), 40.0) == [], "held-out documents say that it learned"
     assert suspicions(curve, [], 3.9) == []
 

@@ -226,7 +226,7 @@ def test_an_interrupted_fetch_is_repeated(here, tmp_path, monkeypatch):
         patched.setattr(mirror.records, "bring", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             mirror.fetch(kept, tmp_path / "elsewhere")
-    assert listing.found(tmp_path / "elsewhere") == []
+    assert listing.run_dirs(tmp_path / "elsewhere") == []
     assert lines(mirror.fetch(kept, tmp_path / "elsewhere")) == ["created"]
 
 

@@ -352,7 +352,11 @@ def test_a_video_pairs_with_itself_if_it_has_sound(lines: Path) -> None:
             "a step takes 64 lines, there are 60 to train on",
             "type per_device_batch_size=60",
         ),
-        ("per_device_batch_size=1", "a line alone has nothing to be told from", "type per_device_batch_size=32"),
+        (
+            "per_device_batch_size=1",
+            "contrastive loss needs at least 2 samples per step",
+            "type per_device_batch_size=32",
+        ),
         (
             "text_encoder={name: minilm, source: nowhere}",
             "text_encoder.source=nowhere is not a directory",

@@ -55,12 +55,12 @@ def epoch(lengths: Sequence[int], batch_size: int, seed: int, number: int) -> li
     rng.shuffle(order)
     wanted = steps_per_epoch(len(order), batch_size) * batch_size
     order = [order[i % len(order)] for i in range(wanted)]
-    found = []
+    listed = []
     for start in range(0, wanted, _WINDOW * batch_size):
         window = sorted(order[start : start + _WINDOW * batch_size], key=lambda i: lengths[i])
-        found += [window[i : i + batch_size] for i in range(0, len(window), batch_size)]
-    rng.shuffle(found)
-    return found
+        listed += [window[i : i + batch_size] for i in range(0, len(window), batch_size)]
+    rng.shuffle(listed)
+    return listed
 
 
 def collated(lines: LineBatches, rows: Sequence[int], pad_id: int) -> MultimodalBatch:

@@ -44,7 +44,9 @@ class Sight:
 
     @property
     def dims(self) -> dict[str, int]:
-        return {modality: self.aligner.dim if self.aligner else one.dim for modality, one in self.encoders.items()}
+        return {
+            modality: self.aligner.dim if self.aligner else encoder.dim for modality, encoder in self.encoders.items()
+        }
 
     @torch.no_grad()
     def features(self, modality: str, prepared: Sequence[Tensor], device: torch.device) -> Tensor:
@@ -53,32 +55,32 @@ class Sight:
         stacked = torch.cat([x if x.ndim == 4 else x[None] for x in prepared]).to(device)
         raw = self.encoders[modality].to(device)(stacked)
         means = torch.stack([part.mean(0) for part in raw.split(sizes)])
-        found: Tensor = self.aligner.to(device)(modality, means) if self.aligner else means
-        return found.float().cpu()
+        aligned: Tensor = self.aligner.to(device)(modality, means) if self.aligner else means
+        return aligned.float().cpu()
 
 
 def sight(recipe: MultimodalRecipe) -> Sight:
-    made = {"image": encoders.image_encoder(recipe.encoders), "audio": encoders.audio_encoder(recipe.encoders)}
-    dims = {"text": llm.TEXT_DIM} | {k: v.dim for k, v in made.items()}
+    built = {"image": encoders.image_encoder(recipe.encoders), "audio": encoders.audio_encoder(recipe.encoders)}
+    dims = {"text": llm.TEXT_DIM} | {k: v.dim for k, v in built.items()}
     heads = aligner.load(recipe.aligner.source, dims, recipe.aligner.dim, needed=MODALITIES)
     heads.requires_grad_(False)
-    mark = encoders.fingerprint(*made.values(), heads, about=recipe.encoders.model_dump_json())
-    return Sight(made, heads, mark)
+    mark = encoders.fingerprint(*built.values(), heads, about=recipe.encoders.model_dump_json())
+    return Sight(built, heads, mark)
 
 
 def of_files(
-    examples: Sequence[AnnotatedExample], found: Sight, recipe: MultimodalRecipe, world: World, folder: Path
+    examples: Sequence[AnnotatedExample], sight: Sight, recipe: MultimodalRecipe, world: World, folder: Path
 ) -> tuple[Tensor, Tensor, dict[int, str]]:
     """Features [N, M, D], which are there [N, M], and what is wrong with the files of which examples."""
-    values, present, faults = of_lines([e.paths for e in examples], found, recipe.data.num_workers, world, folder)
+    values, present, faults = of_lines([e.paths for e in examples], sight, recipe.data.num_workers, world, folder)
     return torch.stack([values[m] for m in MODALITIES], 1), torch.stack([present[m] for m in MODALITIES], 1), faults
 
 
 def of_lines(
-    lines: Sequence[Contents], found: Sight, num_workers: int, world: World, folder: Path
+    lines: Sequence[Contents], sight: Sight, num_workers: int, world: World, folder: Path
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[int, str]]:
     """Features [N, D] of each modality, which are there [N], and what is wrong with which lines."""
-    store = folder / found.fingerprint
+    store = folder / sight.fingerprint
     world.on_each_disk(lambda: store.mkdir(parents=True, exist_ok=True))
     near = world.neighbours
     keys: dict[str, tuple[str, _Source]] = {}
@@ -94,52 +96,52 @@ def of_lines(
         wrong: dict[str, str] = {}
         for start in range(0, len(missing), _PART):
             own = missing[start : start + _PART][near.index(world.rank) :: len(near)]
-            wrong |= _compute({key: keys[key] for key in own}, found, store, world, pool)
+            wrong |= _compute({key: keys[key] for key in own}, sight, store, world, pool)
     for other in world.gathered(wrong):
         wrong |= other
     known = _read(store) if missing else known
-    for number, one in enumerate(wanted):
-        for key in one.values():
+    for number, line in enumerate(wanted):
+        for key in line.values():
             if key not in known:
                 faults[number] = wrong.get(key, "its features cannot be read back")
     for seen in world.gathered(faults):  # what one machine cannot read, none has
         faults = seen | faults
-    return *_stacked(wanted, known, found.dims), faults
+    return *_stacked(wanted, known, sight.dims), faults
 
 
-def one_line(example: AnnotatedExample, found: Sight, device: torch.device) -> tuple[Tensor, Tensor]:
+def one_line(example: AnnotatedExample, sight: Sight, device: torch.device) -> tuple[Tensor, Tensor]:
     """[1, M, D] and [1, M] of files that nobody will ask for again; media.Unreadable for a bad one."""
-    values = torch.zeros(1, len(MODALITIES), found.dims[MODALITIES[0]])
+    values = torch.zeros(1, len(MODALITIES), sight.dims[MODALITIES[0]])
     present = torch.zeros(1, len(MODALITIES), dtype=torch.bool)
     sources = _sources(example.paths)
     if isinstance(sources, str):
         raise media.Unreadable(sources)
     for n, modality in enumerate(MODALITIES):
         if modality in sources:
-            values[0, n] = found.features(modality, [_prepared(modality, sources[modality][1], found)], device)[0]
+            values[0, n] = sight.features(modality, [_prepared(modality, sources[modality][1], sight)], device)[0]
             present[0, n] = True
     return values, present
 
 
 def _sources(contents: Contents) -> dict[str, tuple[str, _Source]] | str:
     """modality -> key, and where it comes from; a picture or sound of its own comes before a video's. A text: the fault."""
-    made: dict[str, tuple[str, _Source]] = {}
+    sources: dict[str, tuple[str, _Source]] = {}
     for field, content in contents.items():
         if isinstance(content, str):
-            made[field] = (f"{field}-{hashlib.sha256(content.encode()).hexdigest()}", (field, content))
+            sources[field] = (f"{field}-{hashlib.sha256(content.encode()).hexdigest()}", (field, content))
             continue
         try:
             mark = media.digest(content)
             for modality in ("image", "audio") if field == "video" else (field,):
                 if field != "video" or (modality not in contents and (modality == "image" or media.has_sound(content))):
-                    made[modality] = (f"{field}-{modality}-{mark}", (field, content))
+                    sources[modality] = (f"{field}-{modality}-{mark}", (field, content))
         except media.Unreadable as e:
             return f"{content.name}: {e}"
-    return made
+    return sources
 
 
-def _prepared(modality: str, source: _Source, found: Sight) -> Tensor:
-    prepare = found.encoders[modality].prepare
+def _prepared(modality: str, source: _Source, sight: Sight) -> Tensor:
+    prepare = sight.encoders[modality].prepare
     field, content = source
     if isinstance(content, str):
         return prepare(content)
@@ -154,25 +156,25 @@ def _prepared(modality: str, source: _Source, found: Sight) -> Tensor:
 
 
 def _compute(
-    keys: dict[str, tuple[str, _Source]], found: Sight, store: Path, world: World, pool: concurrent.futures.Executor
+    keys: dict[str, tuple[str, _Source]], sight: Sight, store: Path, world: World, pool: concurrent.futures.Executor
 ) -> dict[str, str]:
     """Writes the features of these files, a part for each modality; what is wrong with those that have none."""
 
     def prepared(item: tuple[str, tuple[str, _Source]]) -> tuple[str, str, Tensor | str]:
         key, (modality, source) = item
         try:
-            return key, modality, _prepared(modality, source, found)
+            return key, modality, _prepared(modality, source, sight)
         except media.Unreadable as e:
             return key, modality, f"{Path(source[1]).name}: {e}"
 
     wrong: dict[str, str] = {}
-    done: dict[str, dict[str, np.ndarray]] = {modality: {} for modality in found.encoders}
+    done: dict[str, dict[str, np.ndarray]] = {modality: {} for modality in sight.encoders}
     for batch in _groups(pool.map(prepared, keys.items()), _BATCH):
         for modality, known in done.items():
-            good = {key: x for key, one, x in batch if one == modality and isinstance(x, Tensor)}
+            good = {key: x for key, kind, x in batch if kind == modality and isinstance(x, Tensor)}
             if good:
                 known |= dict(
-                    zip(good, found.features(modality, list(good.values()), world.device).numpy(), strict=True)
+                    zip(good, sight.features(modality, list(good.values()), world.device).numpy(), strict=True)
                 )
         wrong |= {key: x for key, _, x in batch if isinstance(x, str)}
     for known in filter(None, done.values()):
@@ -197,8 +199,8 @@ def _groups(items: Iterator, size: int) -> Iterator[list]:
 def _read(store: Path) -> dict[str, np.ndarray]:
     known: dict[str, np.ndarray] = {}
     for part in sorted(store.glob("*.npz")):
-        with np.load(part) as found:
-            known |= dict(zip(map(str, found["keys"]), found["features"], strict=True))
+        with np.load(part) as archive:
+            known |= dict(zip(map(str, archive["keys"]), archive["features"], strict=True))
     return known
 
 

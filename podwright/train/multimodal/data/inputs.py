@@ -40,10 +40,10 @@ def load(run: RunDir, recipe: MultimodalRecipe, world: World) -> MultimodalInput
     same_everywhere(source, world)
     directory = world.on_each_disk(lambda: weights(recipe.model.source))
     tokenizer = tokenizer_of(run, recipe, directory, training, world)
-    found, skipped = features.sight(recipe), []
+    sight, skipped = features.sight(recipe), []
     parts = []
     for examples in (training, held_out):
-        lines, wrong = seen(examples, source, tokenizer, found, recipe, world, run.path.parent / FEATURES)
+        lines, wrong = seen(examples, source, tokenizer, sight, recipe, world, run.path.parent / FEATURES)
         skipped += wrong
         parts.append(lines)
     if world.rank == 0:
@@ -61,12 +61,12 @@ def same_everywhere(source: Path, world: World) -> None:
         )
 
 
-def source_of(recipe: MultimodalRecipe, made: Path) -> Path:
-    """The file or directory of the lines; what has to be drawn is drawn in `made`."""
+def source_of(recipe: MultimodalRecipe, folder: Path) -> Path:
+    """The file or directory of the lines; what has to be drawn is drawn in `folder`."""
     if recipe.data.source != "drawn":
         return Path(recipe.data.source).expanduser()
-    synthetic_images.write(made, recipe.data.num_train, recipe.data.num_test, recipe.seed)
-    return made
+    synthetic_images.write(folder, recipe.data.num_train, recipe.data.num_test, recipe.seed)
+    return folder
 
 
 def seen(
@@ -108,8 +108,8 @@ def weights(source: str) -> Path | None:
     try:
         return Path(snapshot_download(source, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.txt"]))
     except Exception as e:
-        said = f"model.source={source} is no directory, and the hub does not give it ({type(e).__name__})"
-        raise UserError(said, "give a Hugging Face directory, or log in with `hf auth login`") from e
+        what = f"model.source={source} is no directory, and the hub does not give it ({type(e).__name__})"
+        raise UserError(what, "give a Hugging Face directory, or log in with `hf auth login`") from e
 
 
 def tokenizer_of(

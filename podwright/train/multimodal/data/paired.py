@@ -47,8 +47,8 @@ class PairedLines:
     def to(self, device: torch.device) -> PairedLines:
         pin = device.type == "cuda"
 
-        def moved(found: dict[str, Tensor]) -> dict[str, Tensor]:
-            return {m: (x.pin_memory() if pin else x).to(device, non_blocking=True) for m, x in found.items()}
+        def moved(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {m: (x.pin_memory() if pin else x).to(device, non_blocking=True) for m, x in tensors.items()}
 
         return PairedLines(moved(self.features), moved(self.present))
 
@@ -73,37 +73,37 @@ def load(run: RunDir, recipe: ContrastiveRecipe, world: World) -> PairedInputs:
         )
     else:
         source = Path(recipe.data.source).expanduser()
-    whole = split(source, recipe.data, pairs.read)
+    all_parts = split(source, recipe.data, pairs.read)
     inputs.same_everywhere(source, world)
-    parts = [[one for one in part if not alone(one.contents)] for part in whole]
-    num_alone = sum(map(len, whole)) - sum(map(len, parts))
-    seen = sight(recipe, named([one for part in parts for one in part]))
+    parts = [[line for line in part if not alone(line.contents)] for part in all_parts]
+    num_alone = sum(map(len, all_parts)) - sum(map(len, parts))
+    seen = sight(recipe, named([line for part in parts for line in part]))
     skipped: list[Record] = []
-    made = []
+    built = []
     for lines in parts:
         values, present, faults = features.of_lines(
-            [one.contents for one in lines], seen, recipe.data.num_workers, world, run.path.parent / inputs.FEATURES
+            [line.contents for line in lines], seen, recipe.data.num_workers, world, run.path.parent / inputs.FEATURES
         )
         skipped += [{"line": lines[i].line, "field": None, "message": message} for i, message in sorted(faults.items())]
         several = torch.stack([*present.values(), torch.zeros(len(lines), dtype=torch.bool)]).sum(0) > 1
         bad = torch.zeros(len(lines), dtype=torch.bool)
         bad[list(faults)] = True
         num_alone += int((~several & ~bad).sum())
-        made.append(PairedLines(values, present).at((several & ~bad).nonzero()[:, 0]))
-    dims = {m: dim for m, dim in seen.dims.items() if _paired(made[0], m) > 1}
+        built.append(PairedLines(values, present).at((several & ~bad).nonzero()[:, 0]))
+    dims = {m: dim for m, dim in seen.dims.items() if _paired(built[0], m) > 1}
     if not dims:
         raise UserError(
             f"data.source={recipe.data.source} has no two lines with the same two modalities",
             "give lines that have two of them",
         )
-    if not len(made[1]):
+    if not len(built[1]):
         raise UserError(
             f"data.source={recipe.data.source} holds no line out that has two modalities",
             "give val.jsonl some, or leave it away",
         )
     if world.rank == 0:
         write_json(run.path / inputs.SKIPPED, skipped)
-    return PairedInputs(made[0].of(list(dims)), made[1].of(list(dims)), dims, skipped, num_alone)
+    return PairedInputs(built[0].of(list(dims)), built[1].of(list(dims)), dims, skipped, num_alone)
 
 
 def sight(recipe: ContrastiveRecipe, modalities: Sequence[str]) -> Sight:
@@ -113,14 +113,14 @@ def sight(recipe: ContrastiveRecipe, modalities: Sequence[str]) -> Sight:
         "image": lambda: encoders.image_encoder(recipe.encoders),
         "audio": lambda: encoders.audio_encoder(recipe.encoders),
     }
-    made = {modality: make[modality]() for modality in modalities}
+    built = {modality: make[modality]() for modality in modalities}
     about = recipe.encoders.model_dump_json() + recipe.text_encoder.model_dump_json()
-    return Sight(made, None, encoders.fingerprint(*made.values(), about=about))
+    return Sight(built, None, encoders.fingerprint(*built.values(), about=about))
 
 
 def named(lines: Sequence[Pair]) -> list[str]:
     """The modalities that lines name, in their order."""
-    fields = {field for one in lines for field in one.contents}
+    fields = {field for line in lines for field in line.contents}
     return [m for m in MODALITIES if m in fields or (m != "text" and "video" in fields)]
 
 

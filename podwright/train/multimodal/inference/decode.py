@@ -59,12 +59,12 @@ class Grammar:
             left = {value: left[value] for value in ethogram.risks(chosen)}
         depth = 0
         while len(left) > 1:
-            whole = [value for value, ids in left.items() if len(ids) == depth]
+            complete = [value for value, ids in left.items() if len(ids) == depth]
             branches = {ids[depth] for ids in left.values() if len(ids) > depth}
-            among = sorted(branches | ({after} if whole else set()))
+            among = sorted(branches | ({after} if complete else set()))
             token = among[0] if len(among) == 1 else (yield among)
-            if whole and token == after:
-                return whole[0]
+            if complete and token == after:
+                return complete[0]
             left = {value: ids for value, ids in left.items() if len(ids) > depth and ids[depth] == token}
             depth += 1
             yield token

@@ -80,8 +80,8 @@ def _without(
     present = lines.present.clone()
     present[:, n] = False
     blind = LineBatches(lines.examples, lines.prompts, lines.responses, lines.features * present[..., None], present)
-    found = _right([_fields(text) for text in _answered(model, blind, grammar, recipe, world, texts=False)], lines)
-    return {"accuracy": _mean(found), "fields": {f.rpartition(".")[2]: found[f] for f in ethogram.FIELDS}}
+    accuracies = _right([_fields(text) for text in _answered(model, blind, grammar, recipe, world, texts=False)], lines)
+    return {"accuracy": _mean(accuracies), "fields": {f.rpartition(".")[2]: accuracies[f] for f in ethogram.FIELDS}}
 
 
 def _answered(
@@ -94,7 +94,7 @@ def _answered(
         prompts = [lines.prompts[i] for i in part]
         features, present = lines.features[part].to(world.device), lines.present[part].to(world.device)
         own += zip(part, answers(model, grammar, recipe, prompts, features, present, texts=texts), strict=True)
-    return [text for _, text in sorted(one for process in world.gathered(own) for one in process)]
+    return [text for _, text in sorted(answer for process in world.gathered(own) for answer in process)]
 
 
 def _parsed(text: str) -> Record | None:
@@ -127,8 +127,8 @@ def _part(lines: LineBatches, rows: list[int]) -> LineBatches:
     return LineBatches(*parts, lines.features[rows], lines.present[rows])
 
 
-def _mean(found: dict[str, float]) -> float:
-    return sum(found.values()) / len(found)
+def _mean(accuracies: dict[str, float]) -> float:
+    return sum(accuracies.values()) / len(accuracies)
 
 
 def _sample(example: Any, text: str, answer: Record | None) -> Record:

@@ -27,36 +27,36 @@ def export(path: Path, out: Path, onnx: bool) -> dict[str, Any]:
     atomic_dir.check(out)
     if onnx:
         onnx_graphs.check()
-    found = trained.open_(path)
-    heads = _heads(found.recipe)
-    with atomic_dir.made(out) as part:
+    opened = trained.open_(path)
+    heads = _heads(opened.recipe)
+    with atomic_dir.create(out) as part:
         try:
-            _write(found, heads, part)
+            _write(opened, heads, part)
         except SafetensorError as e:
             raise UserError(f"{out} cannot be written ({e})", "free some space there, or name another directory") from e
-        differences = onnx_graphs.write(part / ONNX, heads, found.model.projector) if onnx else None
+        differences = onnx_graphs.write(part / ONNX, heads, opened.model.projector) if onnx else None
         written = sorted(str(p.relative_to(part)) for p in part.rglob("*") if p.is_file())
-    params = sum(p.numel() for p in found.model.llm.parameters())
+    params = sum(p.numel() for p in opened.model.llm.parameters())
     document = {"directory": str(out), "dtype": "float32", "num_params": params, "files": written}
     return document if differences is None else document | {"onnx_differences": differences}
 
 
-def _write(found: Trained, heads: aligner.Aligner, part: Path) -> None:
-    llm, recipe, tokenizer = found.model.llm, found.recipe, found.tokenizer
+def _write(opened: Trained, heads: aligner.Aligner, part: Path) -> None:
+    llm, recipe, tokenizer = opened.model.llm, opened.recipe, opened.tokenizer
     part.mkdir(parents=True)
     if recipe.model.lora_rank:
-        weights, asked = model.adapters(found.model, recipe)
-        asked.save_pretrained(part / ADAPTERS)
+        weights, lora_config = model.adapters(opened.model, recipe)
+        lora_config.save_pretrained(part / ADAPTERS)
         save_file(_owned(weights), part / ADAPTERS / "adapter_model.safetensors", metadata={"format": "pt"})
-        model.merge(found.model)
+        model.merge(opened.model)
     tokenizer.save(part)
     llm.config.use_cache = True
     llm.generation_config.eos_token_id = list(tokenizer.stop_ids)
     llm.generation_config.pad_token_id = tokenizer.pad_id
     llm.save_pretrained(part)
-    save_file(_owned(found.model.projector.state_dict()), part / trained.PROJECTOR)
+    save_file(_owned(opened.model.projector.state_dict()), part / trained.PROJECTOR)
     torch.save(heads.state_dict(), part / trained.ALIGNER)
-    write_json(part / found.run.recipe.name, recipe.model_dump(mode="json"))
+    write_json(part / opened.run.recipe.name, recipe.model_dump(mode="json"))
 
 
 def _owned(weights: dict[str, Tensor]) -> dict[str, Tensor]:

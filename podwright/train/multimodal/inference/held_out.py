@@ -12,7 +12,7 @@ import torch
 
 from podwright.data import annotated
 from podwright.data.annotated import AnnotatedExample
-from podwright.data.lines import split, whole
+from podwright.data.lines import read_all, split
 from podwright.errors import UserError
 from podwright.recipe.multimodal import MultimodalData
 from podwright.train import confidence
@@ -30,21 +30,21 @@ def examine(path: Path, source: str, limit: int, overrides: Sequence[str]) -> di
     Of a share {correct, accuracy, low, high}, with 95 % bounds. The fields of a line hang together, so that bounds of their
     mean take a line for one trial.
     """
-    found = trained.open_(path, [*overrides, *([f"data.source={source}"] if source else [])])
+    opened = trained.open_(path, [*overrides, *([f"data.source={source}"] if source else [])])
     world = World(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    found.model.to(world.device)
-    recipe, tokenizer = found.recipe, found.tokenizer
+    opened.model.to(world.device)
+    recipe, tokenizer = opened.recipe, opened.tokenizer
     with tempfile.TemporaryDirectory() as scratch:  # an export stays as it is
-        kept = Path(scratch) if found.exported else path
+        kept = Path(scratch) if opened.exported else path
         lines_at = inputs.source_of(recipe, kept / "data")
-        training, asked = _asked(lines_at, found.source, recipe.data)
+        training, selected = _selected(lines_at, opened.source, recipe.data)
         sight = features.sight(recipe)
-        folder = (kept if found.exported else path.parent) / inputs.FEATURES
-        lines, skipped = inputs.seen(asked[: limit or None], lines_at, tokenizer, sight, recipe, world, folder)
+        folder = (kept if opened.exported else path.parent) / inputs.FEATURES
+        lines, skipped = inputs.seen(selected[: limit or None], lines_at, tokenizer, sight, recipe, world, folder)
     print(f"{len(lines)} lines, {recipe.evaluation.batch_size} at a time", file=sys.stderr)
-    loss = evaluate.loss(found.model, lines, recipe, world, tokenizer.pad_id)
+    loss = evaluate.loss(opened.model, lines, recipe, world, tokenizer.pad_id)
     grammar = Grammar(tokenizer, recipe.evaluation.max_new_tokens)
-    figures, samples = evaluate.grade(found.model, lines, training, grammar, recipe, world)
+    figures, samples = evaluate.grade(opened.model, lines, training, grammar, recipe, world)
     num, right = len(lines), figures["accuracy"]
     low, high = confidence.wilson(right * num, num)
     return {
@@ -65,11 +65,11 @@ def _share(share: float, num: int) -> dict[str, Any]:
     return confidence.counted(round(share * num), num)
 
 
-def _asked(place: Path, own: str, data: MultimodalData) -> tuple[list[AnnotatedExample], list[AnnotatedExample]]:
+def _selected(place: Path, own: str, data: MultimodalData) -> tuple[list[AnnotatedExample], list[AnnotatedExample]]:
     """Training lines, where they are the model's own, and those to ask: of a foreign file all."""
     if data.source == own or Path(data.source).expanduser().resolve() == Path(own).expanduser().resolve():
         return split(place, data, annotated.read)
     if not place.exists():
         raise UserError(f"data.source={data.source} is not there", "check the path")
     held_out = [place / name for name in ("val.jsonl", "train.jsonl") if (place / name).is_file()]
-    return [], whole(held_out[0] if held_out else place, annotated.read)
+    return [], read_all(held_out[0] if held_out else place, annotated.read)

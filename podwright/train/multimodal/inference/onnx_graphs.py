@@ -26,8 +26,8 @@ class _OnnxHead(nn.Module):
         self.heads, self.modality = heads, modality
 
     def forward(self, features: Tensor) -> Tensor:
-        found: Tensor = self.heads(self.modality, features)
-        return found
+        aligned: Tensor = self.heads(self.modality, features)
+        return aligned
 
 
 def check() -> None:
@@ -49,18 +49,18 @@ def write(folder: Path, heads: Aligner, projector: Projector) -> dict[str, float
     logging.getLogger("torch.onnx").setLevel(
         logging.ERROR
     )  # it warns of torchvision, which nobody needs here, once a graph
-    found = {}
+    differences = {}
     for name in heads.dims:
-        one = _OnnxHead(heads, name).eval()
-        found[f"aligner-{name}"] = _graph(
-            folder / f"aligner-{name}.onnx", one, {"features": torch.randn(2, heads.dims[name])}, "aligned"
+        head = _OnnxHead(heads, name).eval()
+        differences[f"aligner-{name}"] = _graph(
+            folder / f"aligner-{name}.onnx", head, {"features": torch.randn(2, heads.dims[name])}, "aligned"
         )
     given = {
         "features": torch.randn(2, len(MODALITIES), heads.dim),
         "present": torch.tensor([[True] * len(MODALITIES), [False, True]]),
     }
-    found["projector"] = _graph(folder / "projector.onnx", projector.eval(), given, "soft_tokens")
-    return found
+    differences["projector"] = _graph(folder / "projector.onnx", projector.eval(), given, "soft_tokens")
+    return differences
 
 
 def _graph(path: Path, module: nn.Module, given: dict[str, Tensor], result: str) -> float:

@@ -23,24 +23,24 @@ INSTRUCTION = "Describe the state of this cat."
 
 def predict(path: Path, files: dict[str, Path], instruction: str, out: Path | None) -> dict[str, Any]:
     """The document that is written to `out`, or into the run's folder results/."""
-    found = trained.open_(path)
-    run, recipe = found.run, found.recipe
-    asked = AnnotatedExample(0, instruction or _instruction(run), {}, files)
-    prompt = prompt_ids(found.tokenizer, recipe.data.system_prompt, asked.instruction)
+    opened = trained.open_(path)
+    run, recipe = opened.run, opened.recipe
+    example = AnnotatedExample(0, instruction or _instruction(run), {}, files)
+    prompt = prompt_ids(opened.tokenizer, recipe.data.system_prompt, example.instruction)
     if len(prompt) >= recipe.data.max_text_length:
-        said = f"the prompt has {len(prompt)} tokens, and prompt and answer share data.max_text_length={recipe.data.max_text_length}"
-        raise UserError(said, "give a shorter --text")
+        what = f"the prompt has {len(prompt)} tokens, and prompt and answer share data.max_text_length={recipe.data.max_text_length}"
+        raise UserError(what, "give a shorter --text")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found.model.to(device)
-    grammar = Grammar(found.tokenizer, recipe.evaluation.max_new_tokens)
+    opened.model.to(device)
+    grammar = Grammar(opened.tokenizer, recipe.evaluation.max_new_tokens)
     try:
-        values, present = features.one_line(asked, features.sight(recipe), device)
+        values, present = features.one_line(example, features.sight(recipe), device)
     except media.Unreadable as e:
         raise UserError(
             f"{', '.join(map(str, files.values()))} cannot be used: {e}", "give a file that can be decoded"
         ) from e
-    (text,) = answers(found.model, grammar, recipe, [prompt], values.to(device), present.to(device), texts=True)
-    document = _document(found, files, text)
+    (text,) = answers(opened.model, grammar, recipe, [prompt], values.to(device), present.to(device), texts=True)
+    document = _document(opened, files, text)
     kind = document["input_type"]
     place = out or run.path / "results" / f"inference_{kind}_{datetime.datetime.now():%Y%m%d_%H%M%S}.json"
     write_json(place, document)
@@ -49,22 +49,22 @@ def predict(path: Path, files: dict[str, Path], instruction: str, out: Path | No
 
 def _instruction(run: RunDir) -> str:
     """That of the first training line, where the lines are at hand: a model that was asked one thing is asked that."""
-    made = run.path / "data" / "train.jsonl"
+    lines_path = run.path / "data" / "train.jsonl"
     try:
-        with made.open() as f:
+        with lines_path.open() as f:
             return str(json.loads(f.readline())["instruction"])
     except (OSError, ValueError, KeyError):
         return INSTRUCTION
 
 
-def _document(found: trained.Trained, files: dict[str, Path], text: str) -> dict[str, Any]:
+def _document(opened: trained.Trained, files: dict[str, Path], text: str) -> dict[str, Any]:
     answer = json.loads(text)
     faults = [f"{field} {message}" for field, message in ethogram.answer_faults(answer)]
     return {
         "timestamp": datetime.datetime.now().isoformat(),
         "input_type": "video" if "video" in files else "_".join(files) or "text",
-        "model_checkpoint": str(found.file),
-        "metadata": {"model_version": found.name, "phase": "phase2", "schema_version": ethogram.VERSION},
+        "model_checkpoint": str(opened.file),
+        "metadata": {"model_version": opened.name, "phase": "phase2", "schema_version": ethogram.VERSION},
         "input_file": ", ".join(map(str, files.values())) or None,
         "analysis": answer | {"raw_model_output": text, "parsing_note": "; ".join(faults)},
     }

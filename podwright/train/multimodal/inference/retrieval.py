@@ -21,7 +21,10 @@ _ROWS = 1024  # queries at a time
 def retrieval(units: Mapping[str, Tensor], lines: PairedLines) -> dict[str, Any]:
     """Figures of every direction, and their means. `units` [N, D] of each modality, of length 1."""
     directions = [
-        found for one in units for other in units if one != other and (found := _direction(one, other, units, lines))
+        direction
+        for query in units
+        for other in units
+        if query != other and (direction := _direction(query, other, units, lines))
     ]
     means = {
         name: sum(d[name] for d in directions) / len(directions) if directions else None
@@ -35,24 +38,24 @@ def _direction(query: str, target: str, units: Mapping[str, Tensor], lines: Pair
     both = (lines.present[query] & lines.present[target]).nonzero()[:, 0]
     if not len(both):
         return None
-    asked, answers = (torch.unique(lines.features[m][both], dim=0, return_inverse=True)[1] for m in (query, target))
+    queries, answers = (torch.unique(lines.features[m][both], dim=0, return_inverse=True)[1] for m in (query, target))
     count = int(answers.max()) + 1
     if count < 2:
         return None
     first = torch.zeros(count, dtype=torch.long).scatter_(0, answers, torch.arange(len(both)))  # a line for each answer
-    right = torch.zeros(int(asked.max()) + 1, count, dtype=torch.bool)
-    right[asked, answers] = True
+    right = torch.zeros(int(queries.max()) + 1, count, dtype=torch.bool)
+    right[queries, answers] = True
     keys = units[target][both[first]]
     nearer = []  # wrong answers that are as near as the nearest right one
     for start in range(0, len(both), _ROWS):
         part = slice(start, start + _ROWS)
-        near, good = units[query][both[part]] @ keys.T, right[asked[part]]
+        near, good = units[query][both[part]] @ keys.T, right[queries[part]]
         best = near.masked_fill(~good, -math.inf).amax(1, keepdim=True)
         nearer.append(((near >= best) & ~good).sum(1))
-    ranks, numbers = torch.cat(nearer), right[asked].sum(1).tolist()
-    found = {"query": query, "target": target, "num": len(both), "answers": count}
+    ranks, numbers = torch.cat(nearer), right[queries].sum(1).tolist()
+    figures = {"query": query, "target": target, "num": len(both), "answers": count}
     return (
-        found
+        figures
         | {f"recall_at_{k}": float((ranks < k).double().mean()) for k in NEAREST}
         | {f"chance_at_{k}": sum(_chance(count, n, k) for n in numbers) / len(numbers) for k in NEAREST}
     )

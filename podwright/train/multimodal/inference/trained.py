@@ -57,15 +57,15 @@ def _of_run(run: RunDir, overrides: Sequence[str]) -> Trained:
             f"{run.path} has no {place.name}: the run has not finished", f"type podwright resume {run.typed}"
         )
     try:
-        found = torch.load(place, map_location="cpu", weights_only=True)
-        config, state, name = found["config"], dict(found["model_state_dict"]), str(found["run_id"])
+        checkpoint = torch.load(place, map_location="cpu", weights_only=True)
+        config, state, name = checkpoint["config"], dict(checkpoint["model_state_dict"]), str(checkpoint["run_id"])
     except Exception as e:  # whatever a torn file makes of the reader
         raise _damaged(place, e) from e
     recipe = _recipe(config, place)
-    asked = load.require(load.override(recipe, overrides), MultimodalRecipe)
-    built = model.build(asked, inputs.weights(asked.model.source))
+    resolved = load.require(load.override(recipe, overrides), MultimodalRecipe)
+    built = model.build(resolved, inputs.weights(resolved.model.source))
     built.load_trained(state)
-    return Trained(run, asked, built.eval(), Tokenizer.load(run.tokenizer), name, place, recipe.data.source)
+    return Trained(run, resolved, built.eval(), Tokenizer.load(run.tokenizer), name, place, recipe.data.source)
 
 
 def _of_export(run: RunDir, overrides: Sequence[str]) -> Trained:
@@ -81,10 +81,10 @@ def _of_export(run: RunDir, overrides: Sequence[str]) -> Trained:
         "model": recipe.model.model_copy(update={"source": str(path), "lora_rank": 0}),
         "aligner": recipe.aligner.model_copy(update={"source": str(path / ALIGNER)}),
     }
-    asked = load.require(load.override(recipe.model_copy(update=here), overrides), MultimodalRecipe)
-    built = model.build(asked, path)
+    resolved = load.require(load.override(recipe.model_copy(update=here), overrides), MultimodalRecipe)
+    built = model.build(resolved, path)
     _load_projector(built, state, place)
-    return Trained(run, asked, built.eval(), Tokenizer.load(path), path.resolve().name, place, recipe.data.source)
+    return Trained(run, resolved, built.eval(), Tokenizer.load(path), path.resolve().name, place, recipe.data.source)
 
 
 def _load_projector(built: Phase2, state: dict[str, Tensor], place: Path) -> None:

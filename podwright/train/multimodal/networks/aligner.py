@@ -25,8 +25,8 @@ class _ProjectionHead(nn.Module):
         self.fc = nn.Linear(inner, dim, bias=False)
 
     def forward(self, features: Tensor) -> Tensor:
-        found: Tensor = self.fc(self.ln(features))
-        return found
+        projected: Tensor = self.fc(self.ln(features))
+        return projected
 
 
 class _Scale(nn.Module):
@@ -54,14 +54,14 @@ class Aligner(nn.Module):
         return F.normalize(self.projection_heads[f"{modality}_head"](features), dim=-1)
 
     def scale(self, modality: str) -> Tensor:
-        found: Tensor = self.postprocessors[f"{modality}_scaling"].logit_scale.exp()  # type: ignore[operator]
-        return found
+        value: Tensor = self.postprocessors[f"{modality}_scaling"].logit_scale.exp()  # type: ignore[operator]
+        return value
 
 
 def info_nce(
     units: Mapping[str, Tensor], scales: Mapping[str, Tensor], present: Mapping[str, Tensor], own: Tensor | None = None
 ) -> Tensor:
-    """The symmetric InfoNCE loss: a line's vector of one modality is to be told from its vectors of another among those of all lines.
+    """The symmetric InfoNCE loss: a line's vector of one modality is scored against the vectors of another of all lines.
 
     `units` [B, D] of length 1 and `present` [B] of each modality. The mean over the pairs of modalities that two lines or more have, and
     over these lines, of both directions; similarities are multiplied by the mean of the two scales. `own` [B]: the lines whose share is
@@ -69,17 +69,17 @@ def info_nce(
     """
     losses = []
     names = list(units)
-    for i, one in enumerate(names):
+    for i, modality in enumerate(names):
         for other in names[i + 1 :]:
-            both = present[one] & present[other]
+            both = present[modality] & present[other]
             count = int(both.sum())
-            if count < 2:  # one line alone has nothing to be told from
+            if count < 2:  # contrastive loss needs two
                 continue
             mine = both if own is None else both & own
             right = (both.cumsum(0) - 1)[mine]
-            scale = (scales[one] + scales[other]) / 2
-            there = scale * units[one][mine] @ units[other][both].T
-            back = scale * units[other][mine] @ units[one][both].T
+            scale = (scales[modality] + scales[other]) / 2
+            there = scale * units[modality][mine] @ units[other][both].T
+            back = scale * units[other][mine] @ units[modality][both].T
             losses.append(
                 (F.cross_entropy(there, right, reduction="sum") + F.cross_entropy(back, right, reduction="sum"))
                 / (2 * count)
@@ -98,33 +98,33 @@ def load(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = Aligner(dims, dim)
+        built = Aligner(dims, dim)
     if source == "random":
-        return made
-    found = _read(source)
-    wanted = made.state_dict()
-    absent = {modality for modality in dims if not has_head(modality, found)}
+        return built
+    stored = _read(source)
+    wanted = built.state_dict()
+    absent = {modality for modality in dims if not has_head(modality, stored)}
     for name, value in wanted.items():
         if not name.startswith(PREFIX) or (absent - set(needed)) & {name.removeprefix(PREFIX).partition("_")[0]}:
             continue
-        if name not in found:
+        if name not in stored:
             raise UserError(f"aligner.source={source} has no {name}", "give the aligner.pt of these modalities")
-        if found[name].shape != value.shape:
-            said = f"aligner.source={source}: {name} is {list(found[name].shape)} and not {list(value.shape)}"
-            raise UserError(said, "change aligner.dim or the encoders to those it was trained with")
-    made.load_state_dict({name: found.get(_scale_name(name, found), value) for name, value in wanted.items()})
-    return made
+        if stored[name].shape != value.shape:
+            what = f"aligner.source={source}: {name} is {list(stored[name].shape)} and not {list(value.shape)}"
+            raise UserError(what, "change aligner.dim or the encoders to those it was trained with")
+    built.load_state_dict({name: stored.get(_scale_name(name, stored), value) for name, value in wanted.items()})
+    return built
 
 
-def has_head(modality: str, found: Mapping[str, Tensor]) -> bool:
-    return any(name.startswith(f"{PREFIX}{modality}_head.") for name in found)
+def has_head(modality: str, stored: Mapping[str, Tensor]) -> bool:
+    return any(name.startswith(f"{PREFIX}{modality}_head.") for name in stored)
 
 
 def sizes(source: str) -> dict[str, int]:
     """Features of each modality that the file `source` has a head for."""
-    found = _read(source)
+    stored = _read(source)
     names = {modality: f"{PREFIX}{modality}_head.fc.weight" for modality in MODALITIES}
-    return {modality: found[name].shape[1] for modality, name in names.items() if name in found}
+    return {modality: stored[name].shape[1] for modality, name in names.items() if name in stored}
 
 
 def _read(source: str) -> dict[str, Tensor]:
@@ -136,18 +136,18 @@ def _read(source: str) -> dict[str, Tensor]:
             "give an aligner.pt, or aligner.source=random to see whether all works",
         )
     try:
-        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+        stored: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e:
         raise UserError(f"aligner.source={path} cannot be read ({type(e).__name__})", "give an aligner.pt") from e
-    found = found.get("state_dict", found) if isinstance(found, dict) else {}
-    if not any(name.startswith(PREFIX) for name in found):
+    stored = stored.get("state_dict", stored) if isinstance(stored, dict) else {}
+    if not any(name.startswith(PREFIX) for name in stored):
         raise UserError(f"aligner.source={path} has no weights under {PREFIX}", "give the aligner.pt of Phase 1")
-    return dict(found)
+    return dict(stored)
 
 
-def _scale_name(name: str, found: Mapping[str, Tensor]) -> str:
+def _scale_name(name: str, stored: Mapping[str, Tensor]) -> str:
     """A scale's name in the file, where it may stand elsewhere: postprocessors.image.1.logit_scale."""
-    if name in found or not name.startswith("postprocessors."):
+    if name in stored or not name.startswith("postprocessors."):
         return name
     modality = name.removeprefix("postprocessors.").partition("_")[0]
-    return next((k for k in found if k.startswith(f"postprocessors.{modality}") and k.endswith("logit_scale")), name)
+    return next((k for k in stored if k.startswith(f"postprocessors.{modality}") and k.endswith("logit_scale")), name)

@@ -35,8 +35,8 @@ class Encoder(nn.Module):
         self.body, self.prepare, self.dim = body, prepare, dim
 
     def forward(self, batch: Tensor) -> Tensor:
-        found: Tensor = self.body(batch)
-        return found
+        features: Tensor = self.body(batch)
+        return features
 
 
 def image_encoder(recipe: Encoders) -> Encoder:
@@ -63,12 +63,12 @@ def audio_encoder(recipe: Encoders) -> Encoder:
 
 def fingerprint(*modules: nn.Module, about: str) -> str:
     """Equal exactly when the same files give the same features."""
-    found = hashlib.sha256(about.encode())
+    digest = hashlib.sha256(about.encode())
     for module in modules:
         for name, value in sorted(module.state_dict().items()):
-            found.update(name.encode())
-            found.update(value.detach().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()[:16]
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 class _PooledImage(nn.Module):
@@ -79,8 +79,8 @@ class _PooledImage(nn.Module):
         self.body = body
 
     def forward(self, images: Tensor) -> Tensor:
-        found: Tensor = self.body.forward_features(images).mean((2, 3))
-        return found
+        features: Tensor = self.body.forward_features(images).mean((2, 3))
+        return features
 
 
 class _Grid(nn.Module):
@@ -118,8 +118,8 @@ class Cnn14(nn.Module):
             x = getattr(self, f"conv_block{number}")(x)
             x = F.avg_pool2d(x, 2) if number < 6 else x
         x = x.mean(3)
-        found: Tensor = F.relu(self.fc1(x.amax(2) + x.mean(2)))
-        return found
+        features: Tensor = F.relu(self.fc1(x.amax(2) + x.mean(2)))
+        return features
 
 
 class _Block(nn.Module):
@@ -143,9 +143,9 @@ def _timm(name: str, weights: str) -> Any:
     try:
         import timm
     except (ImportError, RuntimeError) as e:
-        said = f"timm, which has encoders.image={name}, cannot be imported ({type(e).__name__}: {str(e).splitlines()[0][:80]})"
+        what = f"timm, which has encoders.image={name}, cannot be imported ({type(e).__name__}: {str(e).splitlines()[0][:80]})"
         raise UserError(
-            said, "install timm with the torchvision that belongs to your torch, or type encoders.image=tiny"
+            what, "install timm with the torchvision that belongs to your torch, or type encoders.image=tiny"
         ) from e
     try:
         body = timm.create_model(name, pretrained=weights == "pretrained", num_classes=0)
@@ -168,15 +168,15 @@ def _load(module: nn.Module, path: Path, key: str) -> None:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            found: Any = load_file(path)
+            state: Any = load_file(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e:
         raise UserError(
             f"{key}={path} cannot be read ({type(e).__name__})", "give a file of weights, or 'random'"
         ) from e
-    found = found.get("model", found.get("state_dict", found))
-    missing, _ = module.load_state_dict(found, strict=False)
+    state = state.get("model", state.get("state_dict", state))
+    missing, _ = module.load_state_dict(state, strict=False)
     if missing:
         raise UserError(
             f"{key}={path} has no {missing[0]} and lacks {len(missing)} weights in all",

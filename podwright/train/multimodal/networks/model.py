@@ -64,8 +64,8 @@ class Phase2(nn.Module):
 
     @property
     def layers(self) -> nn.ModuleList:
-        found: nn.ModuleList = self.llm.model.layers
-        return found
+        layers: nn.ModuleList = self.llm.model.layers
+        return layers
 
     def forward(self, batch: MultimodalBatch) -> Tensor:
         """The sum of the cross-entropies of all labelled tokens, in nats. Padding stands right, where no token looks."""
@@ -76,8 +76,8 @@ class Phase2(nn.Module):
         return self._cross_entropy(before[batch.labelled], batch.tokens.flatten()[batch.labelled])
 
     def embed(self, tokens: Tensor) -> Tensor:
-        found: Tensor = self.llm.get_input_embeddings()(tokens)
-        return found
+        embedded: Tensor = self.llm.get_input_embeddings()(tokens)
+        return embedded
 
     def _cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Logits exist at labelled positions only, and a part of them at a time where they are many."""
@@ -141,11 +141,11 @@ def adapters(model: Phase2, recipe: MultimodalRecipe) -> tuple[dict[str, Tensor]
     """Adapters under the names that peft gives them in its files, and their configuration."""
     from peft import get_peft_model_state_dict
 
-    found = {f"base_model.model.{name}": value for name, value in get_peft_model_state_dict(model.llm).items()}
-    asked = _lora(recipe)
-    asked.base_model_name_or_path = None if recipe.model.source == "random" else recipe.model.source
-    asked.task_type, asked.inference_mode = "CAUSAL_LM", True
-    return found, asked
+    weights = {f"base_model.model.{name}": value for name, value in get_peft_model_state_dict(model.llm).items()}
+    config = _lora(recipe)
+    config.base_model_name_or_path = None if recipe.model.source == "random" else recipe.model.source
+    config.task_type, config.inference_mode = "CAUSAL_LM", True
+    return weights, config
 
 
 def random(row: dims.LlmDims) -> Any:
@@ -163,8 +163,8 @@ def _loaded(recipe: MultimodalRecipe, directory: Path) -> Any:
     try:
         return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, ValueError, KeyError) as e:
-        said = f"model.source={recipe.model.source} is no causal language model ({str(e).splitlines()[0][:100]})"
-        raise UserError(said, "give a Hugging Face directory of one, such as Qwen2.5-0.5B-Instruct") from e
+        what = f"model.source={recipe.model.source} is no causal language model ({str(e).splitlines()[0][:100]})"
+        raise UserError(what, "give a Hugging Face directory of one, such as Qwen2.5-0.5B-Instruct") from e
     except SafetensorError as e:
         files = sorted(directory.glob("*.safetensors"))
         raise UserError(

@@ -62,11 +62,11 @@ def _prepare(ids: Any, recipe: TextEncoder) -> Any:
 
 
 def _prepared(text: str, ids: Any, size: int) -> Tensor:
-    found = ids(text, size)
-    made = torch.zeros(2, size, dtype=torch.long)
-    made[0, : len(found)] = torch.tensor(found)
-    made[1, : len(found)] = 1
-    return made
+    token_ids = ids(text, size)
+    padded = torch.zeros(2, size, dtype=torch.long)
+    padded[0, : len(token_ids)] = torch.tensor(token_ids)
+    padded[1, : len(token_ids)] = 1
+    return padded
 
 
 def _word_ids(text: str, size: int) -> list[int]:
@@ -95,6 +95,6 @@ def _of_directory(source: str) -> tuple[Any, Any]:
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
         body = AutoModel.from_pretrained(directory, local_files_only=True, dtype=torch.float32)
     except (OSError, ValueError, KeyError) as e:
-        said = f"text_encoder.source={source} is no text encoder with its tokenizer ({str(e).splitlines()[0][:100]})"
-        raise UserError(said, "give a Hugging Face directory of one, such as MiniLM-L6-H384-uncased") from e
+        what = f"text_encoder.source={source} is no text encoder with its tokenizer ({str(e).splitlines()[0][:100]})"
+        raise UserError(what, "give a Hugging Face directory of one, such as MiniLM-L6-H384-uncased") from e
     return body, lambda text, size: tokenizer(text, truncation=True, max_length=size)["input_ids"]

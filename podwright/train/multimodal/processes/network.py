@@ -34,8 +34,8 @@ def measure(rank: int, world: int, host: str, port: int, patience_s: float) -> d
         array = torch.ones(SIZE_BYTES // 4, device="cuda" if gpu else "cpu")
         dist.all_reduce(array[:1])
         met_s = time.monotonic() - begin
-        found = {"backend": dist.get_backend(), "met_s": met_s, "all_reduce_bytes_per_s": _rate(array, None, world)}
-        return found | {"neighbours": _neighbours(array, rank, world)}
+        figures = {"backend": dist.get_backend(), "met_s": met_s, "all_reduce_bytes_per_s": _rate(array, None, world)}
+        return figures | {"neighbours": _neighbours(array, rank, world)}
     except (RuntimeError, ValueError) as e:  # what torch makes of a connection that fails
         return {"fault": str(e).splitlines()[0][:300]}
     finally:
@@ -47,14 +47,14 @@ def _neighbours(array: torch.Tensor, rank: int, world: int) -> dict[int, float]:
     """With the machine before and the one after, in a ring; every pair is alone on the network."""
     if world < 3:
         return {}
-    found = {}
+    rates = {}
     for first in range(world):
         pair = (first, (first + 1) % world)
         group = dist.new_group(list(pair))
         if rank in pair:
-            found[pair[0] if rank == pair[1] else pair[1]] = _rate(array, group, 2)
+            rates[pair[0] if rank == pair[1] else pair[1]] = _rate(array, group, 2)
         dist.barrier()
-    return found
+    return rates
 
 
 def _rate(array: torch.Tensor, group: Any, size: int) -> float:

@@ -52,7 +52,7 @@ def gathered(model: nn.Module) -> Iterator[None]:
             part.set_reshard_after_forward(part is not model, recurse=False)
 
 
-def whole(value: Any) -> Any:
+def full_tensor(value: Any) -> Any:
     """On the host, the whole of a tensor of which every process has a part; all of them have to ask. Anything else is itself."""
     return value.full_tensor().cpu() if isinstance(value, DTensor) else value
 
@@ -66,14 +66,16 @@ def like(parameter: Tensor, value: Tensor) -> Tensor:
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    found = optimizer.state_dict()
-    return found | {"state": {n: {name: whole(x) for name, x in one.items()} for n, one in found["state"].items()}}
+    state = optimizer.state_dict()
+    return state | {
+        "state": {n: {name: full_tensor(x) for name, x in entry.items()} for n, entry in state["state"].items()}
+    }
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     split = {
-        n: {name: like(parameters[n], x) if x.shape == parameters[n].shape else x for name, x in one.items()}
-        for n, one in state["state"].items()
+        n: {name: like(parameters[n], x) if x.shape == parameters[n].shape else x for name, x in entry.items()}
+        for n, entry in state["state"].items()
     }
     optimizer.load_state_dict(state | {"state": split})

@@ -41,33 +41,33 @@ class World:
         """What the first process makes of it, in every process; its error in every process too."""
         if self.size == 1:
             return make()
-        told: list[Any] = [None, None]
+        message: list[Any] = [None, None]
         if self.rank == 0:
             try:
-                told[0] = make()
+                message[0] = make()
             except Exception as e:
-                told[1] = e
-        dist.broadcast_object_list(told, device=self.device if self.device.type == "cuda" else None)
-        if told[1] is not None:
-            raise told[1]
-        found: T = told[0]
-        return found
+                message[1] = e
+        dist.broadcast_object_list(message, device=self.device if self.device.type == "cuda" else None)
+        if message[1] is not None:
+            raise message[1]
+        value: T = message[0]
+        return value
 
     def on_each_disk(self, make: Callable[[], T]) -> T:
         """What the first process at each disk makes of it, in all that see that disk; the error of any in every process."""
         if self.size == 1:
             return make()
-        told: tuple[Any, Exception | None] = (None, None)
+        outcome: tuple[Any, Exception | None] = (None, None)
         if self.rank == self.neighbours[0]:
             try:
-                told = (make(), None)
+                outcome = (make(), None)
             except Exception as e:
-                told = (None, e)
-        everyone = self.gathered(told)
+                outcome = (None, e)
+        everyone = self.gathered(outcome)
         if fault := next((e for _, e in everyone if e is not None), None):
             raise fault
-        found: T = everyone[self.neighbours[0]][0]
-        return found
+        value: T = everyone[self.neighbours[0]][0]
+        return value
 
     def around(self, folder: Path) -> World:
         """Itself, with the processes that see the same `folder` as neighbours: machines need not share a disk."""
@@ -88,9 +88,9 @@ class World:
         """The value of every process."""
         if self.size == 1:
             return [value]
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, value)
-        return found
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
 
     def summed(self, value: Tensor) -> Tensor:
         if self.size > 1:
@@ -102,7 +102,7 @@ class World:
             with contextlib.suppress(RuntimeError):  # it is gone with the process that has it
                 self.store.set(key, word)
 
-    def told(self, key: str) -> str | None:
+    def read_key(self, key: str) -> str | None:
         with contextlib.suppress(RuntimeError):
             if self.store and self.store.check([key]):
                 return self.store.get(key).decode()

@@ -1,0 +1,96 @@
+"""`run --fit` on a target whose hosts have GPUs: the settings that it chooses, and what it says when it chooses none.
+
+The host is this machine: `ssh` is a command that runs what it is given here.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright.cli.app import main
+from podwright.rundir import RunDir
+from tests.sshd import stand_in
+
+GRPO = [
+    "qwen3-1.7b-gsm8k-grpo",
+    "model.source=random",
+    "data.source=arithmetic",
+    "data.num_train=1000",
+    "batch_size=32",
+]
+STANDIN = Path(__file__).parents[2] / "standin.py"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    command = tmp_path / "bin" / "ssh"
+    command.parent.mkdir()
+    command.write_text('#!/bin/sh\nfor word; do :; done\nexec sh -c "$word"\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{command.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "targets.yaml"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def target(home: Path, *pairs: str, python: object = sys.executable) -> None:
+    pairs = ("kind=ssh", "hosts=[here]", f"python={python}", f"folder={home}/disk", *pairs)
+    assert main(["target", "add", "gpus", *pairs]) == 0
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = main(["run", *GRPO, *argv, "--on", "gpus", "--fit"])
+    return code, *capsys.readouterr()
+
+
+def test_a_dry_run_shows_the_settings_that_it_would_start_with(home: Path, capsys: Any) -> None:
+    target(home, "gpus_per_node=8", "accelerator=H100-80GB")
+    code, out, err = run(capsys, "--dry-run")
+    assert (code, err) == (0, "")
+    assert "settings fit 8xH100-80GB; the fastest" in out and "compiled" not in out
+    typed = next(line for line in out.splitlines() if line.startswith("type: "))
+    assert "mesh." in typed and typed.endswith(" --on gpus")
+
+
+def test_a_run_starts_with_the_chosen_settings_and_says_which(
+    home: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STANDIN_STEP_S", "0.01")
+    python = stand_in(home / "python", STANDIN)
+    target(home, "gpus_per_node=8", "accelerator=H100-80GB", "env=[STANDIN_STEP_S]", python=python)
+    code, _, err = run(capsys, "training.max_steps=2", "--name", "fitted")
+    (chosen,) = [line for line in err.splitlines() if line.startswith("info: --fit chose ")]
+    settings = dict(word.split("=") for word in chosen.removeprefix("info: --fit chose ").split())
+    recipe = json.loads(RunDir(Path("runs/fitted")).recipe.read_text())
+    assert code == 0 and settings
+    for key, value in settings.items():
+        section, _, name = key.partition(".")
+        assert str(recipe[section][name]) == value
+
+
+def test_gpus_that_hold_no_settings_are_refused_with_how_many_hold_them(home: Path, capsys: Any) -> None:
+    target(home, "gpus_per_node=1", "accelerator=RTX-3090")
+    code, out, err = run(capsys, "--dry-run", "--json")
+    (refused,) = [f for f in json.loads(out)["findings"] if f["check"] == "fit"]
+    assert code == 3 and refused["message"].endswith(" fit 1xRTX-3090")
+    assert (
+        refused["fix"].startswith("use ") and "such GPUs, the fewest that hold it, or type a smaller " in refused["fix"]
+    )
+    code, out, err = run(capsys)
+    assert (code, out, err) == (3, "", f"error: {refused['message']}; {refused['fix']}\n")
+    assert not Path("runs").exists()
+
+
+def test_gpus_whose_kind_the_target_does_not_say_are_one_line(home: Path, capsys: Any) -> None:
+    target(home, "gpus_per_node=8")
+    code, out, err = run(capsys)
+    assert (code, out) == (2, "")
+    assert err == (
+        "error: --on gpus does not say which GPUs it has, so that --fit knows no limit of memory; "
+        f"add a line such as accelerator: H100-80GB to gpus in {home}/targets.yaml\n"
+    )
