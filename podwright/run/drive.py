@@ -66,7 +66,7 @@ class Driver:
         self._pollers: dict[str, Poller] = {}
         self._locked_out: tuple[float, int] | None = None
         self._stopping: tuple[int, float] | None = None
-        self._cloud: tuple[int, AllocationState, float] | None = None
+        self._cloud: tuple[tuple[int, AllocationPhase] | None, AllocationState, float] | None = None
         self._waiting = ""
 
     def look(self) -> Look:
@@ -172,9 +172,11 @@ class Driver:
         return time.monotonic() - self._stopping[1]
 
     def _unchanged_s(self, state: RunState, cloud: AllocationState) -> float:
-        number = state.allocation.number if state.allocation else 0
-        if self._cloud is None or self._cloud[:2] != (number, cloud):
-            self._cloud = number, cloud, time.monotonic()
+        """Since this launcher first saw the allocation in this state, by the cloud and by the journal: another launcher writes there too."""
+        record = state.allocation
+        known = (record.number, record.phase) if record else None
+        if self._cloud is None or self._cloud[:2] != (known, cloud):
+            self._cloud = known, cloud, time.monotonic()
         return time.monotonic() - self._cloud[2]
 
     @contextlib.contextmanager

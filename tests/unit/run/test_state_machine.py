@@ -198,3 +198,18 @@ def test_nothing_is_requested_for_an_attempt_that_cannot_be_prepared(tmp_path: P
         while simulation.step() is not Act.DONE:
             simulation.world.advance(5.0)
         assert simulation.world.state.ending is Ending.BAD_INPUT and not simulation.world.machines
+
+
+def test_a_loss_that_another_launcher_saw_gives_the_trainer_time_to_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = Simulation(tmp_path, monkeypatch)
+    world = simulation.world
+    while simulation.step(0) is not Act.WAIT or not world.running():
+        world.advance(5.0)
+    world.advance(500.0)
+    assert simulation.step(0) is Act.WAIT
+    world.preempt()
+    assert simulation.step(1) is Act.LOST
+    world.lag_s = 5.0  # the first launcher is told that the machines are still ready, as it was all the time
+    assert simulation.step(0) is Act.WAIT and world.running()
