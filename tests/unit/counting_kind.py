@@ -70,7 +70,7 @@ class CountingReport:
     def speed(self, records: Records) -> Result:
         return timing.steady_state(records, self.STEADY)
 
-    def inside(self, records: Records) -> dict[str, float]:
+    def breakdown(self, records: Records) -> dict[str, float]:
         return {}
 
     def say(self, result: Result) -> str:
