@@ -2,7 +2,7 @@
 
 A file is taken when it is not as it was when it was last taken, and what a trainer has removed is removed here too. A checkpoint of many
 files appears under its name only with all of them, and after the records of its steps, so that a host that is lost meanwhile leaves
-no checkpoint without them. Whoever calls this holds the attempt's lock.
+no checkpoint without them. Whoever calls this holds the attempt's lock; hosts may be gathered at the same time, each by one thread.
 """
 
 from __future__ import annotations
@@ -51,15 +51,14 @@ def ends(run: RunDir, number: int, ask: Ask, with_list: bool) -> dict[str, Any]:
 
 def files(run: RunDir, number: int, host_number: int, host: Host, place: str, answer: dict[str, Any], ask: Ask) -> None:
     """Take all that is new among the files that `answer` of `ask` lists; `place` is the run's folder on the host."""
-    manifest = run.attempt(number) / "gathered.json"
-    kept: dict[str, Stamps] = json.loads(manifest.read_text()) if manifest.exists() else {}
-    before, there = kept.get(str(host_number), answer["shipped"]), answer["files"]
+    manifest = run.attempt(number) / f"gathered-{host_number}.json"
+    before: Stamps = json.loads(manifest.read_text()) if manifest.exists() else answer["shipped"]
+    there: Stamps = answer["files"]
     new = [name for name, stamp in there.items() if before.get(name) != stamp and is_below(name)]
-    taken = _take(run, number, host, place, new, ask) if new else set()
+    taken = _take(run, number, host_number, host, place, new, ask) if new else set()
     for name in before.keys() - there.keys():
         _remove(run, name)
-    stays = {name: stamp for name, stamp in there.items() if name in taken or before.get(name) == stamp}
-    write_json(manifest, kept | {str(host_number): stays})
+    write_json(manifest, {name: stamp for name, stamp in there.items() if name in taken or before.get(name) == stamp})
 
 
 def _put(path: Path, at: int, data: bytes) -> None:
@@ -69,9 +68,9 @@ def _put(path: Path, at: int, data: bytes) -> None:
         f.write(data)
 
 
-def _take(run: RunDir, number: int, host: Host, place: str, names: list[str], ask: Ask) -> set[str]:
+def _take(run: RunDir, number: int, host_number: int, host: Host, place: str, names: list[str], ask: Ask) -> set[str]:
     """Which of `names` have arrived."""
-    staging = run.attempt(number) / "gathering"
+    staging = run.attempt(number) / f"gathering-{host_number}"
     shutil.rmtree(staging, ignore_errors=True)
     wanted, arrived = set(names), set()
 
@@ -105,15 +104,23 @@ def _group(name: str) -> str:
 
 
 def _settle(staged: Path, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     if staged.is_file() or not path.exists():
-        staged.replace(path)
+        _move(staged, path)
         return
     for part in staged.rglob("*"):
         if part.is_file():
-            target = path / part.relative_to(staged)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            part.replace(target)
+            _move(part, path / part.relative_to(staged))
+
+
+def _move(source: Path, path: Path) -> None:
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            source.replace(path)
+            return
+        except FileNotFoundError:  # the thread of another host has removed the folder, which was empty
+            if not source.exists():
+                raise
 
 
 def _remove(run: RunDir, name: str) -> None:

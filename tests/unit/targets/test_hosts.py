@@ -22,7 +22,7 @@ from podwright.targets.base import Job, Polled, Process, Target, Traits
 from podwright.targets.hosts import gather, host_attempt, keeper, start, status
 from podwright.targets.hosts.host_attempt import HostAttempt
 from podwright.targets.hosts.runner import HostProfile, HostRunner
-from podwright.targets.hosts.transport import Host, Trouble
+from podwright.targets.hosts.transport import Host, Trouble, of_each
 from podwright.watch import logs
 from podwright.watch.diagnose import outcome
 from tests.unit.targets.home_transport import HomeTransport, connect
@@ -193,6 +193,29 @@ def test_checkpoints_come_back_whole_and_what_was_removed_goes(tmp_path: Path) -
     assert not (run.checkpoints / "2/state").exists() and (run.checkpoints / "2/b").read_text() == "mine", (
         "what has not changed is not taken"
     )
+
+
+def test_hosts_that_are_gathered_at_the_same_time_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    count, rounds = 8, 5
+    run, fars = RunDir(tmp_path / "r"), [tmp_path / f"far-{n}" for n in range(count)]
+    run.attempt(1).mkdir(parents=True)
+    for step in range(rounds):
+        for n, far in enumerate(fars):
+            shutil.rmtree(far, ignore_errors=True)  # the files of the last round are removed here while others come
+            for name in (f"samples/{step}/{n}.txt", f"traces-{n}/{step}.pb"):
+                (far / name).parent.mkdir(parents=True, exist_ok=True)
+                (far / name).write_text(name)
+
+        def gathered(n: int, _: object) -> None:
+            files = [path for path in fars[n].rglob("*") if path.is_file()]
+            listed = {path.relative_to(fars[n]).as_posix(): host_attempt.stamp(path) for path in files}
+            gather.files(run, 1, n, HERE, str(fars[n]), {"files": listed, "shipped": {}}, lambda _: {})
+
+        assert of_each([HERE] * count, gathered) == [None] * count
+        names = {f"samples/{step}/{n}.txt" for n in range(count)} | {f"traces-{n}/{step}.pb" for n in range(count)}
+        there = {path.relative_to(run.path).as_posix() for path in run.path.rglob("*") if path.is_file()}
+        assert {name for name in there if not name.startswith("attempts/")} == names
+        assert len(list(run.attempt(1).glob("gathered-*.json"))) == count and not [*run.attempt(1).glob("gathering*")]
 
 
 def test_a_checkpoint_that_came_without_the_records_of_its_steps_is_not_kept(tmp_path: Path) -> None:
