@@ -219,7 +219,7 @@ def test_a_keeper_killed_takes_its_processes_along(pair: Pair) -> None:
     pair.call("watch", "r")
     assert (
         pair.ended() == ["UNKNOWN"]
-        and f"what watches over the processes on host {pair.lab.names[1]}" in pair.last_end()["detail"]
+        and f"the keeper of the attempt was killed on host {pair.lab.names[1]}" in pair.last_end()["detail"]
     )
 
 
