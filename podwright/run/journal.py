@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from podwright.errors import UserError
 from podwright.run import allocations
 from podwright.run.allocations import AllocationRecord, Capacity
 from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, Budget, Phase
-from podwright.rundir import Ending, Record, RunDir, append_jsonl, read_jsonl
+from podwright.rundir import Ending, Record, RunDir, append_jsonl
 
 FAILURES_OF_HOST = 2  # after which no further attempt uses it
 SHORT_ATTEMPT_S = 600.0  # attempts that end sooner, one after another, are started again after longer and longer
@@ -80,15 +81,36 @@ def append(run: RunDir, event: str, **fields: Any) -> None:
 
 
 def read(run: RunDir) -> RunState:
-    events = list(read_jsonl(run.journal))
-    if not events:
+    """UserError for a journal that is damaged or of another version: by a part of it nothing may be decided."""
+    state, count = RunState(), 0
+    text = run.journal.read_bytes() if run.journal.exists() else b""
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        if not line.endswith(b"\n"):
+            break  # it is being written, or its launcher was killed
+        try:
+            event = json.loads(line)
+            state, count = fold_into(state, event | {"time": float(event["time"])}), count + 1
+        except (ValueError, TypeError, KeyError, AttributeError) as e:
+            if isinstance(e, json.JSONDecodeError) and _is_cut_short(line):
+                continue
+            kept = f"its checkpoints and records in {run.path} are as they were"
+            what = (
+                f"{run.journal} line {number} is damaged or of another version: {line.decode(errors='replace')[:60]!r}"
+            )
+            raise UserError(what, f"restore the file from a copy, or start a run under another name; {kept}") from e
+    if not count:
         raise UserError(
             f"{run.journal} is empty: the state of the run is lost", "start the run again under another name"
         )
-    state = fold(events)
     if state.handle and "run_dir" in state.handle:  # the directory may have been moved, or fetched from another machine
         state = replace(state, handle=state.handle | {"run_dir": str(run.path.resolve())})
     return state
+
+
+def _is_cut_short(line: bytes) -> bool:
+    """Whether a launcher was killed while it wrote this line, before it did what the line says; the next one has ended the line."""
+    begin = b'{"event": "'
+    return line.startswith(begin) or begin.startswith(line.rstrip())
 
 
 def fold(events: Iterable[Record]) -> RunState:

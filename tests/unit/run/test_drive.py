@@ -20,7 +20,7 @@ from podwright.recipe import kinds
 from podwright.run import drive, journal, mirror
 from podwright.run.decide import Act
 from podwright.run.session import require_attended
-from podwright.rundir import Ending, RunDir, write_json
+from podwright.rundir import Ending, RunDir, read_jsonl, write_json
 from podwright.storage import inputs, open_storage
 from podwright.targets.base import (
     HostAddress,
@@ -107,7 +107,7 @@ def launcher(run: RunDir) -> drive.Driver:
 
 
 def events(run: RunDir) -> list[str]:
-    return [record["event"] for record in journal.read_jsonl(run.journal)]
+    return [record["event"] for record in read_jsonl(run.journal)]
 
 
 def test_a_stop_that_nobody_received_is_sent_again_and_is_no_reason_to_kill(
@@ -407,7 +407,7 @@ def test_the_journal_says_since_when_the_machines_were_ready_and_lost_by_the_clo
     one.submit()
     provided.cloud = lost(Ending.PREEMPTED, "Preempted: x", since=995.0)
     assert one.step() is Act.LOST
-    records = {record["event"]: record for record in journal.read_jsonl(run.journal)}
+    records = {record["event"]: record for record in read_jsonl(run.journal)}
     assert [records[f"allocation {name}"]["since"] for name in ("ready", "lost")] == [990.0, 995.0]
 
 

@@ -1,5 +1,6 @@
 """The fold: what the lines of a journal add up to."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,25 @@ def test_a_line_cut_short_does_not_take_the_next_one_with_it(tmp_path: Path) -> 
         f.write('{"event": "submitt')
     journal.append(run, "submitting", attempt=1, handle={})
     assert journal.read(run).phase is Phase.SUBMITTING
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{GARBAGE', "\0\0\0", "[]", '{"event": "ended", "time": 2.0, "attempt": 1, "ending": "EVICTED"}',
+        '{"event": "created", "time": 2.0}', '{"event": "stopping", "time": "yesterday"}', '{"event": "stopping"}',
+    ],
+)  # fmt: skip
+def test_a_journal_that_is_damaged_or_of_another_version_is_refused_in_one_line(tmp_path: Path, line: str) -> None:
+    run = RunDir(tmp_path)
+    submitting = {"event": "submitting", "time": 1.5, "attempt": 1, "handle": {}}
+    events = [json.dumps(event) for event in (CREATED, submitting, submitting | {"event": "submitted"})]
+    run.journal.write_text("\n".join([*events, line, '{"event": "stopping", "time": 3.0}', ""]))
+    before = run.journal.read_bytes()
+    with pytest.raises(UserError) as refused:
+        journal.read(run)
+    assert f"{run.journal} line 4 is damaged or of another version" in refused.value.what
+    assert "restore the file" in refused.value.fix and run.journal.read_bytes() == before
 
 
 def test_an_empty_journal_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
