@@ -154,9 +154,11 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measure the accuracy of a checkpoint."""
+    from podwright.run.mirror import is_storage
+
     of_run = runs / checkpoint
     place = of_run if of_run.is_dir() else Path(checkpoint)
-    if not place.exists():
+    if not place.exists() or is_storage(Path(checkpoint)):  # a run that is kept in a storage is brought to `runs` first
         place = _find(runs, checkpoint).path
     options = [*(["--data", data] if data else []), *(["--limit", str(limit)] if limit else [])]
     ask(["eval", str(place), *(overrides or []), *options], as_json)

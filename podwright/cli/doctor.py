@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podwright.cli import show
-from podwright.cli.exit_codes import of_check
+from podwright.cli.exit_codes import of_verdict
 from podwright.cli.options import Json
+from podwright.errors import UserError
 
 if TYPE_CHECKING:
     from podwright.plan.findings import Finding
@@ -32,11 +33,15 @@ def doctor(
     runs: Runs = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """Look at every machine of a target: versions, GPUs, memory, disk, clocks, names, files, storage. Exit code 1: a run would fail there."""
+    """Look at every machine of a target: versions, GPUs, memory, disk, clocks, names, files, storage.
+
+    Exit code 3: a run would fail there; 4: inconclusive, something could not be checked.
+    """
     from podwright import targets
     from podwright.cli import destination
     from podwright.plan import kinds
     from podwright.plan.checks import machines as judge
+    from podwright.plan.findings import Finding, verdict_of
     from podwright.recipe import kinds as recipe_kinds
     from podwright.recipe import load
 
@@ -57,14 +62,19 @@ def doctor(
     findings = judge.absent(brought)
     machines = []
     if not any(f.check == "target" and f.level == "error" for f in planned):  # else nobody would ever answer
-        machines = target.probe_hosts(arguments)
         needed = kinds.of(chosen).needed(chosen) if chosen else ()
-        findings += judge.findings(machines, needed, place.gpus_per_node)
+        try:
+            machines = target.probe_hosts(arguments)
+        except UserError as e:  # machines that do not answer are what is wrong there, not what was typed
+            findings.append(Finding("machines", "error", e.what, e.fix))
+        else:
+            findings += judge.findings(machines, needed, place.gpus_per_node)
     findings += planned
-    ok = not any(f.level == "error" for f in findings)
-    document = {"target": on, "ok": ok, "findings": [asdict(f) for f in findings], "machines": machines}
-    show.document(document) if as_json else show.checked(on, findings, ok)
-    raise typer.Exit(of_check(ok))
+    verdict = verdict_of(findings)
+    listed = [asdict(f) for f in findings]
+    document = {"target": on, "verdict": verdict, "ok": verdict.ok, "findings": listed, "machines": machines}
+    show.document(document) if as_json else show.checked(on, findings, verdict)
+    raise typer.Exit(of_verdict(verdict))
 
 
 def _planned(place: ResolvedTarget, recipe: Recipe | None) -> list[Finding]:

@@ -18,18 +18,23 @@ class ExitCode(enum.IntEnum):
 
 MEANINGS = {
     ExitCode.OK: "done; of a verb that waits for a run: it has finished. `stop`: the run has stopped or finished",
-    ExitCode.FAILED: "the run has not finished: it failed, lost its machine or was stopped. Or a check found an error: `diagnose` no known failure, `data check` a fault, `doctor` and `target check` something that prevents a run",
+    ExitCode.FAILED: "the run has not finished: it failed, lost its machine or was stopped. Or `diagnose` found no known failure, or `data check` a fault",
     ExitCode.USAGE: "what was typed or supplied is wrong; the line on stderr says what to type",
-    ExitCode.REFUSED: "the plan says that the recipe will not run there",
-    ExitCode.INCONCLUSIVE: "the plan, or `target check`, could not check everything",
+    ExitCode.REFUSED: "`plan`, `run`, `doctor` or `target check` found an error: a run would fail there",
+    ExitCode.INCONCLUSIVE: "`plan`, `doctor` or `target check` found no error, but could not check everything",
     ExitCode.INTERRUPTED: "Ctrl-C; what a run had done is kept",
 }
 
 
-def of_check(passed: bool | None) -> ExitCode:
-    """`passed`: None where not everything could be checked."""
-    if passed is None:
-        return ExitCode.INCONCLUSIVE
+_OF_VERDICT = {"ok": ExitCode.OK, "refused": ExitCode.REFUSED, "inconclusive": ExitCode.INCONCLUSIVE}
+
+
+def of_verdict(verdict: str) -> ExitCode:
+    """`verdict`: a Verdict, which is not imported here: this module is loaded for every --help."""
+    return _OF_VERDICT[verdict]
+
+
+def of_check(passed: bool) -> ExitCode:
     return ExitCode.OK if passed else ExitCode.FAILED
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from podwright.cli import show
-from podwright.cli.exit_codes import ExitCode, of_check, of_run
+from podwright.cli.exit_codes import ExitCode, of_check, of_run, of_verdict
 from podwright.cli.options import (
     CACHE,
     Cache,
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from podwright.plan.compiled.compile import CompileContext
     from podwright.plan.document import Plan
     from podwright.recipe.kinds import Recipe
-
-_EXIT = {"ok": ExitCode.OK, "refused": ExitCode.REFUSED, "inconclusive": ExitCode.INCONCLUSIVE}
-"""of a plan's verdict"""
 
 
 def plan(
@@ -75,7 +72,7 @@ def plan(
 
         memory_chart.write(planned.document(), svg)
     show.document(planned.document()) if as_json else show.plan(planned)
-    raise typer.Exit(_EXIT[planned.verdict])
+    raise typer.Exit(of_verdict(planned.verdict))
 
 
 def run(
@@ -132,7 +129,7 @@ def run(
         if as_json:
             listed = [row | planned.document() for row in shown]
             show.document(listed if seeds else listed[0])
-        raise typer.Exit(ExitCode.OK if force else _EXIT[planned.verdict])
+        raise typer.Exit(ExitCode.OK if force else of_verdict(planned.verdict))
     if seeds and detach and not traits.queues:
         what = f"--detach would start the runs of {len(each)} seeds at once on the devices of {on}"
         raise UserError(what, "leave --detach out, and they run one after another")

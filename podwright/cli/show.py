@@ -195,10 +195,9 @@ def targets(rows: Sequence[Row]) -> None:
         print(f"{r['name']}  {pairs}{r['fault']}")
 
 
-def checked(target: str, findings: Sequence[Finding], ok: bool | None) -> None:
+def checked(target: str, findings: Sequence[Finding], verdict: str) -> None:
     for f in findings:
         print(_finding(f))
-    verdict = {True: "ok", False: "refused", None: "inconclusive"}[ok]
     print(f"{target}: {_verdict(verdict, findings)}")
 
 

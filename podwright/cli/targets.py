@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from podwright.cli import show
-from podwright.cli.exit_codes import of_check
+from podwright.cli.exit_codes import of_verdict
 from podwright.cli.options import Json
 
 verbs = typer.Typer(help="Name the clusters you use, and check them.", no_args_is_help=True, rich_markup_mode=None)
@@ -68,11 +68,11 @@ def show_target(name: Name, as_json: Json = False) -> None:
 def check(name: Name, as_json: Json = False) -> None:
     """Ask a target whether it would take a run, and try its storage from this machine.
 
-    Exit code 1: a run would fail; 4: something could not be checked.
+    Exit code 3: a run would fail; 4: inconclusive, something could not be checked.
     """
     from podwright import targets
     from podwright.cli import destination
-    from podwright.plan.findings import Finding, Verdict, verdict_of
+    from podwright.plan.findings import Finding, verdict_of
     from podwright.targets import entries
 
     entries.require(name)
@@ -81,7 +81,7 @@ def check(name: Name, as_json: Json = False) -> None:
     if url := place.traits.storage:
         what = f"the hosts of {name} were not asked whether they can use storage={url}"
         remarks.append(Finding("storage", "inconclusive", what, f"type podwright doctor --on {name}, which asks them"))
-    ok = {Verdict.OK: True, Verdict.REFUSED: False, Verdict.INCONCLUSIVE: None}[verdict_of(remarks)]
-    document = {"target": name, "ok": ok, "findings": [asdict(f) for f in remarks]}
-    show.document(document) if as_json else show.checked(name, remarks, ok)
-    raise typer.Exit(of_check(ok))
+    verdict = verdict_of(remarks)
+    document = {"target": name, "verdict": verdict, "ok": verdict.ok, "findings": [asdict(f) for f in remarks]}
+    show.document(document) if as_json else show.checked(name, remarks, verdict)
+    raise typer.Exit(of_verdict(verdict))

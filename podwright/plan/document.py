@@ -177,7 +177,7 @@ class Plan(PlanRecord):
 
     @property
     def ok(self) -> bool | None:
-        return {Verdict.OK: True, Verdict.REFUSED: False, Verdict.INCONCLUSIVE: None}[self.verdict]
+        return self.verdict.ok
 
     @property
     def errors(self) -> list[Finding]:

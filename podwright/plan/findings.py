@@ -17,6 +17,11 @@ class Verdict(enum.StrEnum):
     REFUSED = "refused"
     INCONCLUSIVE = "inconclusive"
 
+    @property
+    def ok(self) -> bool | None:
+        """As JSON has it beside the verdict: null where not everything could be checked."""
+        return None if self is Verdict.INCONCLUSIVE else self is Verdict.OK
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -202,7 +202,7 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
         farm.target(name, **settings)
         code, out, _ = farm.call("target", "check", name, "--json")
         first = next(f for f in json.loads(out)["findings"] if f["level"] == "error")
-        assert code == 1 and first["message"].startswith(what) and fix in first["fix"], (name, first)
+        assert code == 3 and first["message"].startswith(what) and fix in first["fix"], (name, first)
     code, out, _ = farm.call("plan", "qwen3-tiny-arithmetic-grpo", "--on", "nope")
     assert code == 3 and "error: partition=nope: there is no such partition; set partition" in out
     code, _, err = farm.call("run", "qwen3-tiny-arithmetic-grpo", "--on", "nope")
@@ -232,17 +232,17 @@ def test_a_doctor_looks_at_every_node(farm: Farm) -> None:
         "this machine",
     ]
     farm.target("broken", nodes=2, setup=["module load 'no such'"])
-    code, _, err = farm.call("doctor", "--on", "broken")
+    code, out, _ = farm.call("doctor", "--on", "broken")
     assert (
-        code == 2
-        and "0 of 2 machines of broken have answered" in err
-        and "module" in err
-        and "podwright target check broken" in err
+        code == 3
+        and "error: 0 of 2 machines of broken have answered" in out
+        and "module" in out
+        and "podwright target check broken" in out
     )
     farm.target("many", nodes=5)
     code, out, _ = farm.call("doctor", "--on", "many")
     assert (
-        code == 1 and "error: nodes=5: partition gpu has 2 node(s)" in out and "many: refused: it will not run" in out
+        code == 3 and "error: nodes=5: partition gpu has 2 node(s)" in out and "many: refused: it will not run" in out
     )
 
 

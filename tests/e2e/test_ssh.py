@@ -281,7 +281,7 @@ def test_what_stands_in_the_way_is_said_in_a_line_before_and_after(pair: Pair) -
         code, out, _ = pair.call("target", "check", target, "--json")
         first = next(f for f in json.loads(out)["findings"] if f["level"] == "error")
         assert (
-            code == 1 and first["message"].startswith(what) and fix in first["fix"] and "\n" not in first["message"]
+            code == 3 and first["message"].startswith(what) and fix in first["fix"] and "\n" not in first["message"]
         ), (target, first)
     code, out, _ = pair.run(2, "--on", "nokey")
     assert code == 1 and pair.ended() == ["BAD_INPUT"] and f"host {name} accepts none of your SSH keys" in out, out
@@ -298,7 +298,7 @@ def test_a_doctor_looks_at_every_host(pair: Pair) -> None:
         "doctor", "phase2-tiny", "data.source=cats", "aligner.source=/no/aligner.pt", "--on", "real", "--json"
     )
     told = json.loads(out)
-    assert code == 1 and sorted(machine["host"] for machine in told["machines"]) == pair.lab.names, (out, err)
+    assert code == 3 and sorted(machine["host"] for machine in told["machines"]) == pair.lab.names, (out, err)
     assert [f["message"] for f in told["findings"] if "does not see" in f["message"]] == [
         f"{name} does not see /no/aligner.pt" for name in pair.lab.names
     ]

@@ -11,7 +11,7 @@ import pytest
 from podwright.cli.app import main
 from podwright.data import gsm8k
 from podwright.recipe.load import load, smoke
-from podwright.run import create, journal
+from podwright.run import create, journal, mirror
 from podwright.rundir import append_jsonl
 from podwright.shell import Shell
 
@@ -351,6 +351,16 @@ def test_eval_and_export_are_done_by_the_compute_half(call: Any, folder: Path, c
     assert asked[-1][3:] == ["export", "runs/r", "out"]
     call("export", "r", "out", "--onnx")
     assert asked[-1][3:] == ["export", "runs/r", "out", "--onnx"]
+
+
+def test_eval_and_predict_bring_a_run_that_is_kept_in_a_folder_storage(call: Any, folder: Path, child: Any) -> None:
+    run = create.create(folder / "launched" / "r", load("phase2-tiny"), "local", {})
+    kept = mirror.keep_in(run, str(folder / "storage"), 1.5, folder)
+    assert mirror.KeptRun(run).bring() == ""
+    asked = child(0, '{"loss": 0.5}')
+    assert call("eval", kept)[0] == 0 and asked[-1][3:] == ["eval", "runs/r"]
+    assert call("eval", kept, "--runs", "more")[0] == 0 and asked[-1][3:] == ["eval", "more/r"]
+    assert call("predict", kept, "--text", "?")[0] == 0 and asked[-1][3:] == ["predict", "runs/r", "--text", "?"]
 
 
 def test_a_multimodal_run_knows_what_to_ask_and_its_export_is_asked_too(call: Any, folder: Path, child: Any) -> None:

@@ -25,17 +25,29 @@ def call(cwd: Path, *argv: str) -> tuple[int, str, str]:
 def test_this_machine(tmp_path: Path) -> None:
     code, out, err = call(tmp_path, "almodel-tiny", "--json")
     told = json.loads(out)
-    assert code == 0 and told["ok"] and len(told["machines"]) == 1, err
+    assert code == 0 and (told["verdict"], told["ok"]) == ("ok", True) and len(told["machines"]) == 1, err
     assert told["findings"][0]["check"] == "machines" and not any(f["level"] == "error" for f in told["findings"])
     (tmp_path / "file").write_text("")
     code, out, _ = call(tmp_path, "almodel-tiny", "data.source=./none", "--runs", "file/runs")
-    assert code == 1 and f"does not see {tmp_path}/none; put it on" in out and "file/runs cannot be written" in out
+    assert code == 3 and f"does not see {tmp_path}/none; put it on" in out and "file/runs cannot be written" in out
     assert out.endswith("local: refused: it will not run\n")
+
+
+def test_the_verdict_is_that_of_the_plan_of_the_recipe(tmp_path: Path) -> None:
+    code, out, _ = call(tmp_path, "qwen3-1.7b-gsm8k-grpo")
+    assert code == 4 and "inconclusive: model.source=Qwen/Qwen3-1.7B is taken as a Hugging Face hub id" in out
+    assert out.endswith("local: inconclusive: not everything could be checked\n")
+    code, out, _ = call(tmp_path, "qwen3-1.7b-gsm8k-grpo", "--json")
+    told = json.loads(out)
+    assert (code, told["verdict"], told["ok"]) == (4, "inconclusive", None)
+    code, out, _ = call(tmp_path, "qwen3-tiny-arithmetic-grpo", "mesh.fsdp=3", "--on", "cpu-8", "--json")
+    told = json.loads(out)
+    assert (code, told["verdict"], told["ok"]) == (3, "refused", False)
 
 
 def test_the_files_of_a_recipe_are_looked_for_from_where_its_user_stands(tmp_path: Path) -> None:
     code, out, err = call(tmp_path, "phase2-qwen2.5-0.5b-cluster")
-    assert code == 1 and out.endswith("local: refused: it will not run\n"), err
+    assert code == 3 and out.endswith("local: refused: it will not run\n"), err
     for name in ("data/phase2", "checkpoints/alignment/aligner.pt", "models/Cnn14_16k_mAP=0.438.pth"):
         assert f"does not see {tmp_path}/{name}; " in out
 

@@ -101,9 +101,20 @@ def test_a_check_that_finds_something(folder: Path) -> None:
     (folder / "unknown.txt").write_text("all is well\n")
     assert main(["diagnose", "known.txt"]) == ExitCode.OK
     assert main(["diagnose", "unknown.txt"]) == ExitCode.FAILED
+
+
+def test_a_target_that_does_not_answer_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["target", "add", "nowhere", "kind=ssh", "hosts=[nowhere.invalid]"])
-    assert main(["target", "check", "nowhere"]) == ExitCode.FAILED
-    assert main(["doctor", "--on", "nowhere"]) == ExitCode.FAILED
+    for argv in (["target", "check", "nowhere"], ["doctor", "--on", "nowhere"]):
+        assert main(argv) == ExitCode.REFUSED
+        assert capsys.readouterr().out.endswith("nowhere: refused: it will not run\n")
+    monkeypatch.setattr(Shell, "output", lambda shell, argv: (-9, ""))  # checked, and gone when it is asked
+    assert main(["doctor", "--json"]) == ExitCode.REFUSED
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["verdict"], shown["machines"]) == ("refused", [])
+    assert [f["message"] for f in shown["findings"]] == ["the trainer cannot be asked (exit code -9)"]
 
 
 def test_a_target_whose_hosts_have_not_tried_its_storage_is_never_ok(
@@ -124,8 +135,9 @@ def test_a_target_whose_hosts_have_not_tried_its_storage_is_never_ok(
         "kept: inconclusive: not everything could be checked",
     ]
     assert main(["target", "check", "kept", "--json"]) == ExitCode.INCONCLUSIVE
-    assert json.loads(capsys.readouterr().out)["ok"] is None
-    assert main(["target", "check", "lost"]) == ExitCode.FAILED
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["verdict"], shown["ok"]) == ("inconclusive", None)
+    assert main(["target", "check", "lost"]) == ExitCode.REFUSED
     assert f"error: there is no folder {folder}/none; type mkdir -p {folder}/none, or" in capsys.readouterr().out
 
 
