@@ -118,7 +118,7 @@ def qwen3(config: Config) -> Qwen3Dims:
         if config.get(key) is not None and config[key] not in allowed:
             raise _unsupported(key, config[key])
     layer_types = config.get("layer_types")
-    if layer_types is not None and layer_types != ["full_attention"] * _count(config, "num_hidden_layers"):
+    if layer_types is not None and layer_types != ["full_attention"] * count(config, "num_hidden_layers"):
         raise _unsupported("layer_types", layer_types)
     theta = _theta(config)
     for key, value in config.items():
@@ -126,17 +126,17 @@ def qwen3(config: Config) -> Qwen3Dims:
             what = f"config.json has {key}={_short(value)}, which Podwright does not know of a dense Qwen3"
             raise UserError(what, f"delete {key} from config.json if it does not change what the model computes")
     dims = Qwen3Dims(
-        hidden_size=_count(config, "hidden_size"),
-        intermediate_size=_count(config, "intermediate_size"),
-        num_layers=_count(config, "num_hidden_layers"),
-        num_heads=_count(config, "num_attention_heads"),
-        num_kv_heads=_count(config, "num_key_value_heads"),
-        head_dim=_count(config, "head_dim", 128),
-        vocab_size=_count(config, "vocab_size"),
+        hidden_size=count(config, "hidden_size"),
+        intermediate_size=count(config, "intermediate_size"),
+        num_layers=count(config, "num_hidden_layers"),
+        num_heads=count(config, "num_attention_heads"),
+        num_kv_heads=count(config, "num_key_value_heads"),
+        head_dim=count(config, "head_dim", 128),
+        vocab_size=count(config, "vocab_size"),
         tie_word_embeddings=_flag(config, "tie_word_embeddings"),
         rope_theta=theta,
         norm_eps=_positive(config, "rms_norm_eps", 1e-6),
-        max_positions=_count(config, "max_position_embeddings", 32768),
+        max_positions=count(config, "max_position_embeddings", 32768),
     )
     if dims.head_dim % 2 or dims.num_heads % dims.num_kv_heads:
         what = (
@@ -152,25 +152,29 @@ def qwen3(config: Config) -> Qwen3Dims:
 def qwen2(config: Config) -> LlmDims:
     """Dimensions of a Qwen2, whose other values transformers itself implements."""
     _require_type(config, "qwen2", "give a directory of a Qwen2 or Qwen2.5, such as Qwen2.5-0.5B-Instruct")
-    hidden, heads = _count(config, "hidden_size"), _count(config, "num_attention_heads")
+    hidden, heads = count(config, "hidden_size"), count(config, "num_attention_heads")
     if config.get("head_dim") not in (None, hidden // heads):
         raise _unsupported("head_dim", config["head_dim"])
     return LlmDims(
         hidden_size=hidden,
-        intermediate_size=_count(config, "intermediate_size"),
-        num_hidden_layers=_count(config, "num_hidden_layers"),
+        intermediate_size=count(config, "intermediate_size"),
+        num_hidden_layers=count(config, "num_hidden_layers"),
         num_attention_heads=heads,
-        num_key_value_heads=_count(config, "num_key_value_heads"),
-        vocab_size=_count(config, "vocab_size"),
+        num_key_value_heads=count(config, "num_key_value_heads"),
+        vocab_size=count(config, "vocab_size"),
         tie_word_embeddings=_flag(config, "tie_word_embeddings"),
         rms_norm_eps=_positive(config, "rms_norm_eps", 1e-6),
-        max_position_embeddings=_count(config, "max_position_embeddings", 32768),
+        max_position_embeddings=count(config, "max_position_embeddings", 32768),
     )
 
 
 def _require_type(config: Config, model_type: str, fix: str) -> None:
     if config.get("model_type") != model_type:
         raise UserError(f"config.json says model_type={_short(config.get('model_type'))}", fix)
+    require_unquantized(config)
+
+
+def require_unquantized(config: Config) -> None:
     if quantization := config.get("quantization_config"):
         method = quantization.get("quant_method") if isinstance(quantization, dict) else None
         raise UserError(
@@ -199,7 +203,7 @@ def _theta(config: Config) -> float:
     return _positive(rope if "rope_theta" in rope else config, "rope_theta", _ROPE_THETA)
 
 
-def _count(config: Config, key: str, default: int | None = None) -> int:
+def count(config: Config, key: str, default: int | None = None) -> int:
     value = config.get(key, default)
     if key not in config and default is None:
         raise UserError(f"config.json has no {key}", _OWN)

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from podwright.errors import UserError
+from podwright.recipe.hf_config import count
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
 
@@ -21,6 +22,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+_OWN = "give a checkpoint whose config.json is its own"
 _BYTES = MappingProxyType({"F64": 8, "F32": 4, "F16": 2, "BF16": 2})  # dtypes that are read
 _MAX_HEADER = 100_000_000  # the library's own limit
 _RECOMPUTED = ".rotary_emb.inv_freq"  # a buffer that old files hold; it follows from config.json
@@ -130,22 +132,24 @@ def check(directory: Path, wanted: Shapes) -> dict[str, StoredTensor]:
             )
     for name, shape in wanted.items():
         if name not in tensors:
-            raise UserError(f"weight {name} is not in {directory}", "give a checkpoint whose config.json is its own")
+            raise UserError(f"weight {name} is not in {directory}", _OWN)
         if tensors[name].shape != shape:
-            transposed = ", transposed" if tensors[name].shape == shape[::-1] else ""
-            raise UserError(
-                f"weight {name} in {directory} has shape {list(tensors[name].shape)}{transposed}; its config.json asks for {list(shape)}",
-                "give a checkpoint whose config.json is its own",
-            )
+            raise _misshapen(name, directory, tensors[name].shape, shape)
     for name in tensors.keys() - wanted.keys():
         if name == HEAD:
             _require_tied(directory, tensors)
         elif not name.endswith(_RECOMPUTED):
             raise UserError(
                 f"weight {name} in {directory} has no place in the model of its config.json",
-                "give a checkpoint whose config.json is its own",
+                _OWN,
             )
     return tensors
+
+
+def _misshapen(name: str, directory: Path, shape: tuple[int, ...], wanted: tuple[int, ...]) -> UserError:
+    transposed = ", transposed" if shape == wanted[::-1] else ""
+    what = f"weight {name} in {directory} has shape {list(shape)}{transposed}; its config.json asks for {list(wanted)}"
+    return UserError(what, _OWN)
 
 
 def _require_tied(directory: Path, tensors: Mapping[str, StoredTensor]) -> None:
@@ -202,6 +206,39 @@ def qwen2(dims: LlmDims) -> Shapes:
         "mlp.down_proj.weight": (d, ff),
     }
     return _stacked(layer, dims.num_hidden_layers, dims.vocab_size, d, dims.tie_word_embeddings)
+
+
+def bert(config: dict[str, Any]) -> Shapes:
+    """Names and shapes, [out, in], of a BERT without what stands on top of it."""
+    d, ff = count(config, "hidden_size", 768), count(config, "intermediate_size", 3072)
+    rows = {"word": count(config, "vocab_size", 30522), "position": count(config, "max_position_embeddings", 512)}
+    rows["token_type"] = count(config, "type_vocab_size", 2)
+    shapes: Shapes = {f"embeddings.{name}_embeddings.weight": (n, d) for name, n in rows.items()}
+    linear = {f"attention.self.{name}": (d, d) for name in ("query", "key", "value")}
+    linear |= {"attention.output.dense": (d, d), "intermediate.dense": (ff, d), "output.dense": (d, ff)}
+    norms = ["embeddings.LayerNorm"]
+    for i in range(count(config, "num_hidden_layers", 12)):
+        layer = f"encoder.layer.{i}"
+        norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.output.LayerNorm"]
+        for name, shape in linear.items():
+            shapes |= {f"{layer}.{name}.weight": shape, f"{layer}.{name}.bias": shape[:1]}
+    return shapes | {f"{norm}.{part}": (d,) for norm in norms for part in ("weight", "bias")}
+
+
+def check_bert(directory: Path, wanted: Shapes, held: Shapes) -> None:
+    """UserError unless `held` has every tensor `wanted`, and no layer more. transformers drops a leading "bert." and what
+    stands on top, and calls gamma weight and beta bias."""
+    absent = set(wanted)
+    for name, shape in held.items():
+        own = name.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
+        own = own.replace("LayerNorm.beta", "LayerNorm.bias")
+        absent.discard(own)
+        if own not in wanted and own.startswith("encoder."):
+            raise UserError(f"weight {name} in {directory} has no place in the model of its config.json", _OWN)
+        if wanted.get(own, shape) != shape:
+            raise _misshapen(name, directory, shape, wanted[own])
+    if absent:
+        raise UserError(f"weight {min(absent)} is not in {directory}", _OWN)
 
 
 def _stacked(layer: Shapes, num_layers: int, vocab_size: int, hidden_size: int, tied: bool) -> Shapes:

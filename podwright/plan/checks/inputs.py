@@ -55,10 +55,10 @@ def _checkpoint(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims
         raise in_source(section.source, directory, e) from e
 
 
-def in_source(source: str, directory: Path, error: UserError) -> UserError:
+def in_source(source: str, directory: Path, error: UserError, key: str = "model.source") -> UserError:
     """With the key that names the checkpoint, where the error does not say which it is."""
-    named = str(directory) in error.what or error.what.startswith("model.source=")
-    return error if named else UserError(f"model.source={source}: {error.what}", error.fix)
+    named = str(directory) in error.what or error.what.startswith(f"{key}=")
+    return error if named else UserError(f"{key}={source}: {error.what}", error.fix)
 
 
 def weights(source: str, directory: Path, wanted: Shapes) -> list[Finding]:

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
 from podwright.errors import UserError
-from podwright.plan.checks import multimodal
+from podwright.plan.checks import contrastive, multimodal
 from podwright.recipe import llm
+from podwright.recipe.contrastive import ContrastiveRecipe, TextEncoder
 from podwright.recipe.load import load, require
 from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.train.multimodal.networks import model
+from podwright.train.multimodal.networks import model, text_encoder
 
 TINY = llm.find("qwen2.5-tiny")
 GATE = "model.layers.3.mlp.gate_proj.weight"
@@ -89,3 +91,60 @@ def test_a_folder_with_config_json_alone_is_inconclusive_in_a_plan_and_no_model_
     assert "a config.json and no weights, which a run needs; put model.safetensors" in line
     with pytest.raises(UserError, match=r"has no model\.safetensors; check that the download is complete"):
         model.build(recipe(base), base)
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Path:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat"]
+    path = tmp_path / "bert"
+    path.mkdir()
+    (path / "vocab.txt").write_text("\n".join(words))
+    BertTokenizerFast(vocab=str(path / "vocab.txt")).save_pretrained(path)
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    BertForMaskedLM(BertConfig(vocab_size=7, max_position_embeddings=16, **sizes)).save_pretrained(path)
+    return path
+
+
+def planned_texts(path: Path) -> list[str]:
+    asked = load(
+        "phase1-aligner", [f"text_encoder.source={path}", "data.source=drawn", "data.num_train=64", "data.num_test=8"]
+    )
+    found = contrastive.check(require(asked, ContrastiveRecipe), None, path)
+    return [f"{f.message}; {f.fix}" for f in found if str(path) in f.message]
+
+
+def test_a_bert_trained_for_words_is_read_without_its_head(bert: Path) -> None:
+    assert planned_texts(bert) == []
+    assert text_encoder.text_encoder(TextEncoder(source=str(bert))).dim == 24
+
+
+@pytest.mark.parametrize(
+    ("values", "tensors", "words"),
+    [
+        ({"num_hidden_layers": 1}, {}, "encoder.layer.1."),
+        ({"num_hidden_layers": 3}, {}, "encoder.layer.2."),
+        ({}, {"bert.encoder.layer.0.output.dense.weight": None}, "encoder.layer.0.output.dense.weight is not in"),
+        ({}, {"bert.encoder.layer.0.output.dense.weight": torch.ones(32, 24)}, "has shape [32, 24], transposed"),
+        ({"quantization_config": {"quant_method": "fp8"}}, {}, "the weights are quantized"),
+    ],
+)
+def test_a_text_encoder_that_is_not_whole_is_refused_by_plan_and_training(
+    bert: Path, values: dict[str, Any], tensors: dict[str, Any], words: str
+) -> None:
+    change(bert, values, tensors)
+    (line,) = planned_texts(bert)
+    assert words in line and "\n" not in line
+    with pytest.raises(UserError):
+        text_encoder.text_encoder(TextEncoder(source=str(bert)))
+
+
+def test_the_weights_of_a_text_encoder_that_cannot_be_looked_at_are_inconclusive(bert: Path) -> None:
+    change(bert, {"model_type": "mpnet"}, {})
+    (line,) = planned_texts(bert)
+    assert "is a mpnet; whether its weights fit is seen when the run starts" in line
+    (bert / "model.safetensors").unlink()
+    (line,) = planned_texts(bert)
+    assert "no weights that can be looked at" in line
+    asked = require(load("phase1-tiny", [f"text_encoder={{name: minilm, source: {bert}}}"]), ContrastiveRecipe)
+    (refused,) = contrastive.to_start(asked, bert)
+    assert refused.level == "error" and "has a config.json and no weights" in refused.message
