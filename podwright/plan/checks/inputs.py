@@ -62,11 +62,16 @@ def in_source(source: str, directory: Path, error: UserError, key: str = "model.
 
 
 def weights(source: str, directory: Path, wanted: Shapes) -> list[Finding]:
-    """What the headers of its files say of the weights in a model's directory; UserError where training would refuse them."""
+    """What the headers of its files say of the weights in a model's directory; UserError where training would refuse them, or
+    the tokenizer is missing."""
     if not hf_weights.present(directory):
         what = f"model.source={source} has a config.json and no weights, which a run needs"
         return [Finding("model", "inconclusive", what, WEIGHTS)]
     hf_weights.check(directory, wanted)
+    if not (directory / "tokenizer.json").is_file():
+        raise UserError(
+            f"{directory} has no tokenizer.json", "give a Hugging Face directory that was saved with a fast tokenizer"
+        )
     return []
 
 

@@ -144,6 +144,7 @@ def model_directory(folder: Path, **changes: Any) -> str:
     (folder / "m").mkdir()
     config = {k: v for k, v in {**CONFIG, **changes}.items() if v is not None}
     (folder / "m" / "config.json").write_text(json.dumps(config))
+    (folder / "m" / "tokenizer.json").touch()
     with contextlib.suppress(UserError):
         shapes = hf_weights.qwen3(hf_config.qwen3(config))
         tensors = {name: np.zeros(shape, np.float16) for name, shape in shapes.items()}
@@ -182,6 +183,8 @@ def test_a_checkpoint_of_a_model_that_we_do_not_know_goes_by_its_config(tmp_path
 def test_a_model_directory_must_be_readable_and_hold_weights(tmp_path: Path) -> None:
     source = model_directory(tmp_path)
     assert faults(findings(tmp_path, source)) == []
+    (tmp_path / "m/tokenizer.json").unlink()
+    assert "m has no tokenizer.json; give a Hugging Face directory" in faults(findings(tmp_path, source))[0]
     (tmp_path / "m/model.safetensors").write_bytes(b"half")
     assert "m/model.safetensors cannot be read" in faults(findings(tmp_path, source))[0]
     (tmp_path / "m/config.json").write_text("{")
