@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from podwright.errors import UserError
 from podwright.models import convert, param, qwen3
 from podwright.plan.checks import inputs
-from podwright.recipe import hf_weights
-from podwright.recipe.models import Qwen3Dims
+from podwright.recipe import hf_config, hf_weights
+from podwright.recipe.models import MODELS, Qwen3Dims
 from podwright.recipe.schema import GrpoModel
 from tests.unit.models import reference
 
@@ -251,3 +251,17 @@ def test_the_shapes_are_those_of_what_is_written(tmp_path, one_device):
         out = tmp_path / str(tied)
         convert.write(out, dims, param.initialize(qwen3.declare(dims), one_device, 0), one_device, "bfloat16", (5,), 0)
         assert convert.read_config(out) == dims
+
+
+def test_the_config_json_that_is_published_with_qwen3_is_read():
+    """Every key of huggingface.co/Qwen/Qwen3-1.7B; an allow-list must not refuse what a shipped recipe names."""
+    published = {
+        **{"architectures": ["Qwen3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0},
+        **{"bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu"},
+        **{"hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 6144, "max_position_embeddings": 40960},
+        **{"max_window_layers": 28, "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28},
+        **{"num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 1000000},
+        **{"sliding_window": None, "tie_word_embeddings": True, "torch_dtype": "bfloat16"},
+        **{"transformers_version": "4.51.0", "use_cache": True, "use_sliding_window": False, "vocab_size": 151936},
+    }
+    assert hf_config.qwen3(published) == MODELS["qwen3-1.7b"]
