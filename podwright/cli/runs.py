@@ -112,7 +112,7 @@ def run(
     resolved = _recipe(recipe, overrides, smoke)
     profiled = create.steps(profile, resolved) if profile else []
     context = _context(cache, "") if compile_ or fit else None
-    options = PlanOptions(depth=compile_, fit=fit, context=context)
+    options = PlanOptions(depth=compile_, fit=fit, context=context, starting=True)
     planned = make(resolved, destination.of(target, resolved), options)
     if planned.fit:
         resolved = load.override(resolved, [f"{key}={value}" for key, value in planned.fit.overrides.items()])

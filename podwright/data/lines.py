@@ -15,7 +15,7 @@ from podwright.data import annotated, synthetic_images
 from podwright.data.annotated import AnnotatedExample, Record, prompt_ids, response_ids
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import ethogram, llm, pairs
+from podwright.recipe import ethogram, hf_weights, llm, pairs
 from podwright.recipe.contrastive import Pairs
 from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
 
@@ -44,7 +44,7 @@ def lengths(recipe: MultimodalRecipe) -> Lengths:
         if recipe.data.source == "drawn":
             source = Path(folder)
             synthetic_images.write(source, recipe.data.num_train, recipe.data.num_test, recipe.seed, files=False)
-        if not source.exists() or not (directory is None or directory.is_dir()):
+        if not source.exists() or not (directory is None or _has_tokenizer(directory)):
             return Lengths(recipe.data.max_text_length, recipe.data.max_text_length, known=False)
         training, held_out = split(source, recipe.data, annotated.read)
     tokenizer = learned(training, recipe) if directory is None else Tokenizer.load(directory)
@@ -52,6 +52,11 @@ def lengths(recipe: MultimodalRecipe) -> Lengths:
     return Lengths(
         max(len(p) + len(r) for p, r in zip(*training_ids, strict=True)), max(map(len, training_ids[1])), known=True
     )
+
+
+def _has_tokenizer(directory: Path) -> bool:
+    """Or should have: one that holds weights is a whole checkpoint."""
+    return (directory / "tokenizer.json").is_file() or hf_weights.present(directory)
 
 
 def _longest(

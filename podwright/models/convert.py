@@ -5,7 +5,6 @@ The names and layouts are a table; reading and writing walk it. Tokenizer files 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,26 +19,15 @@ from safetensors.numpy import save_file
 
 from podwright.errors import UserError
 from podwright.models import param, qwen3
-from podwright.recipe.models import Qwen3Dims, from_hf_config
+from podwright.recipe import hf_config, hf_weights
+from podwright.recipe.models import Qwen3Dims
 from podwright.rundir import write_json
 
 Tree = Any
 MAX_SHARD_BYTES = 4 * 1024**3
 
-# our name -> (Hugging Face's name, their dims from ours): theirs are [out, in], ours [in, heads, head_dim] and so on.
-_LAYER: dict[str, str] = {
-    "attention_norm": "input_layernorm",
-    "q": "self_attn.q_proj",
-    "k": "self_attn.k_proj",
-    "v": "self_attn.v_proj",
-    "q_norm": "self_attn.q_norm",
-    "k_norm": "self_attn.k_norm",
-    "o": "self_attn.o_proj",
-    "mlp_norm": "post_attention_layernorm",
-    "gate": "mlp.gate_proj",
-    "up": "mlp.up_proj",
-    "down": "mlp.down_proj",
-}
+# Theirs are [out, in], ours [in, heads, head_dim] and so on.
+_LAYER = hf_weights.QWEN3_LAYER
 _TOP: dict[str, str] = {"embed": "model.embed_tokens", "norm": "model.norm", "lm_head": "lm_head"}
 
 
@@ -55,61 +43,47 @@ def _to_ours(theirs: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarra
 
 
 def read_config(path: Path) -> Qwen3Dims:
-    try:
-        return from_hf_config(json.loads((path / "config.json").read_text()))
-    except (OSError, ValueError, TypeError, AttributeError) as e:
-        raise UserError(f"{path} has no readable config.json ({e})", "give a Hugging Face model directory") from e
+    """The dimensions of the checkpoint in `path`; UserError unless every value of its config.json and every tensor is implemented."""
+    dims = hf_config.qwen3(hf_config.read(path))
+    hf_weights.check(path, hf_weights.qwen3(dims))
+    return dims
 
 
 def read(path: Path, dims: Qwen3Dims, mesh: Mesh) -> Tree:
     """The weights in directory `path` as float32 arrays on `mesh`; each process holds only its own shards."""
-    fetch = _opener(path)
+    fetch = _opener(path, dims)
 
     def array_of(keys: Any, p: param.Param) -> jax.Array:
         name = keys[-1].key
         if name in _TOP:
-            value = _checked(fetch(f"{_TOP[name]}.weight"), p.shape, name)
+            value = _to_ours(fetch(f"{_TOP[name]}.weight"), p.shape, name)
         else:
             layers = (fetch(f"model.layers.{i}.{_LAYER[name]}.weight") for i in range(p.shape[0]))
-            value = np.stack([_checked(w, p.shape[1:], name) for w in layers])
+            value = np.stack([_to_ours(w, p.shape[1:], name) for w in layers])
         sharding = NamedSharding(mesh, p.spec(mesh))
         return jax.make_array_from_callback(p.shape, sharding, lambda index: value[index])
 
     return jax.tree_util.tree_map_with_path(array_of, qwen3.declare(dims), is_leaf=param.is_param)
 
 
-def _checked(theirs: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
-    if theirs.size != np.prod(shape):
-        raise UserError(
-            f"weight {name} has shape {list(theirs.shape)}, the model's dimensions ask for {list(shape)}",
-            "give a checkpoint whose config.json is its own",
-        )
-    return _to_ours(theirs.astype(np.float32), shape, name)
-
-
-def _opener(path: Path) -> Callable[[str], np.ndarray]:
-    index = path / "model.safetensors.index.json"
+def _opener(path: Path, dims: Qwen3Dims) -> Callable[[str], np.ndarray]:
+    """What fetches a tensor by Hugging Face's name, in float32."""
+    tensors = hf_weights.check(path, hf_weights.qwen3(dims))
     try:
-        if index.exists():
-            where = {k: path / f for k, f in json.loads(index.read_text())["weight_map"].items()}
-        else:
-            single = path / "model.safetensors"
-            with safe_open(single, "np") as f:
-                where = dict.fromkeys(f.keys(), single)
-        files = {file: safe_open(file, "np") for file in set(where.values())}
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError, AttributeError) as e:
+        files = {file: safe_open(file, "np") for file in {tensor.file for tensor in tensors.values()}}
+    except (OSError, SafetensorError) as e:
         raise UserError(
             f"{path} holds no readable safetensors weights ({e})", "check that the download is complete"
         ) from e
 
-    def fetch(name: str) -> np.ndarray:
-        if name not in where:
-            raise UserError(
-                f"weight {name} is not in {path}", "give the checkpoint of a dense Qwen3 of these dimensions"
-            )
-        return files[where[name]].get_tensor(name)
+    def stored(name: str) -> np.ndarray:
+        return files[tensors[name].file].get_tensor(name)
 
-    return fetch
+    if dims.tie_word_embeddings and hf_weights.HEAD in tensors:
+        head, embedding = stored(hf_weights.HEAD), stored(hf_weights.EMBEDDING)
+        if head.tobytes() != embedding.tobytes():
+            raise hf_weights.untied(path)
+    return lambda name: stored(name).astype(np.float32)
 
 
 def write(

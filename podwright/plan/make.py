@@ -37,6 +37,7 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
     compiling = bool(options.depth) if compiling is None else compiling
     part, where = kinds.of(recipe), destination.where
     findings = part.checks(recipe, where, options.cwd)
+    findings += part.to_start(recipe, options.cwd) if options.starting else []
     entries: list[MemoryEntry] = []
     sound = not any(f.level == "error" and f.check in _NEEDED for f in findings)
     if where is not None and where.accelerator.hbm_bytes and sound:

@@ -39,5 +39,7 @@ class PlanOptions:
     """money per chip-hour"""
     context: CompileContext | None = None
     """of the compiler, where one is wanted"""
+    starting: bool = False
+    """for a run that is to be started: what a run needs and a plan does not is an error"""
     cwd: Path = field(default_factory=Path.cwd)
     """where relative paths of the recipe start"""

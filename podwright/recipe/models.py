@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from podwright.errors import UserError, nearest
 from podwright.recipe.schema import GrpoRecipe
@@ -111,14 +110,6 @@ _SHAPES = (
     "vocab_size",
     "tie_word_embeddings",
 )
-_REQUIRED = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "vocab_size",
-)
 
 
 def find(name: str) -> Qwen3Dims:
@@ -142,43 +133,3 @@ def check_name(name: str, source: str, dims: Qwen3Dims) -> None:
             f"model.source={source} has {has}; {name} has {wanted}",
             "change model.source, or call it by a name of its own, as in model.name=mine",
         )
-
-
-def _scaled(rope: dict[str, Any]) -> str | None:
-    """The kind of rope scaling under either of its names; None for plain rope."""
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    return None if kind == "default" else kind
-
-
-def from_hf_config(config: dict[str, Any]) -> Qwen3Dims:
-    """Dimensions out of a Hugging Face config.json (either spelling of the rope parameters)."""
-    if config.get("model_type") != "qwen3":
-        raise UserError(
-            f"config.json says model_type={config.get('model_type')!r}", "give a directory of a dense Qwen3 model"
-        )
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    for key, wrong in {
-        "attention_bias": config.get("attention_bias"),
-        "use_sliding_window": config.get("use_sliding_window"),
-        "rope_type": _scaled(rope),
-    }.items():
-        if wrong:
-            raise UserError(
-                f"config.json says {key}={wrong!r}, which is not supported", "use a Qwen3 checkpoint without it"
-            )
-    missing = [key for key in _REQUIRED if key not in config]
-    if missing:
-        raise UserError(f"config.json has no {missing[0]}", "give the config.json of a dense Qwen3 model")
-    return Qwen3Dims(
-        hidden_size=config["hidden_size"],
-        intermediate_size=config["intermediate_size"],
-        num_layers=config["num_hidden_layers"],
-        num_heads=config["num_attention_heads"],
-        num_kv_heads=config["num_key_value_heads"],
-        head_dim=config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"],
-        vocab_size=config["vocab_size"],
-        tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
-        rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 1e6),
-        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
-        max_positions=int(config.get("max_position_embeddings", 40960)),
-    )

@@ -8,13 +8,16 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from podwright.errors import UserError
 from podwright.plan.checks import multimodal, weights
+from podwright.plan.checks.inputs import in_source
 from podwright.plan.findings import Finding
-from podwright.recipe import ethogram, llm, pairs
+from podwright.recipe import ethogram, hf_config, hf_weights, llm, pairs
 from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.slices import Slice
 
 _LOOKED_AT = 20_000  # lines, in a second
+_PICKLED = "pytorch_model.bin"
 
 
 def check(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
@@ -27,10 +30,48 @@ def check(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Fin
         findings.append(
             multimodal.error("model", what, "put MiniLM-L6-H384-uncased there, or type text_encoder.source=random")
         )
+    elif source != "random" and recipe.text_encoder.name != "tiny":
+        findings += _text_encoder(source, directory)
     findings += _heads(recipe, cwd)
     if recipe.data.source == "drawn":
         return findings + _batch(recipe, recipe.data.num_train, where)
     return findings + _data(recipe, where, cwd)
+
+
+def _text_encoder(source: str, directory: Path) -> list[Finding]:
+    """What its config.json and the headers of its weights say; of another model than a BERT only transformers knows the weights."""
+    try:
+        config = hf_config.read(directory)
+        hf_config.require_unquantized(config)
+        held = _weights(directory)
+        if config.get("model_type") == "bert" and held is not None:
+            hf_weights.check_bert(directory, hf_weights.bert(config), held)
+            return []
+    except UserError as e:
+        e = in_source(source, directory, e, "text_encoder.source")
+        return [multimodal.error("model", e.what, e.fix)]
+    if held is None:
+        what = f"text_encoder.source={source} has a config.json and no weights that can be looked at, which a run needs"
+        return [Finding("model", "inconclusive", what, f"put {hf_weights.SINGLE} there")]
+    what = f"text_encoder.source={source} is a {config.get('model_type')}; whether its weights fit is seen when the run starts"
+    return [Finding("model", "inconclusive", what, "start it there with --smoke 3, or give a BERT such as MiniLM")]
+
+
+def to_start(recipe: ContrastiveRecipe, cwd: Path) -> list[Finding]:
+    """What stands against starting a run from a text encoder that could be planned."""
+    source = recipe.text_encoder.source
+    directory = cwd / Path(source).expanduser()
+    unread = source == "random" or recipe.text_encoder.name == "tiny" or not directory.is_dir()
+    if unread or hf_weights.present(directory) or (directory / _PICKLED).is_file():
+        return []
+    what = f"text_encoder.source={source} has a config.json and no weights"
+    return [multimodal.error("model", what, f"put {hf_weights.SINGLE} there, or type text_encoder.source=random")]
+
+
+def _weights(directory: Path) -> hf_weights.Shapes | None:
+    if hf_weights.present(directory):
+        return {name: tensor.shape for name, tensor in hf_weights.stored(directory).items()}
+    return weights.shapes(directory / _PICKLED)
 
 
 def _heads(recipe: ContrastiveRecipe, cwd: Path) -> Iterator[Finding]:

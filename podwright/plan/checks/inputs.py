@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 from podwright.errors import UserError, nearest
 from podwright.plan.findings import Finding
-from podwright.recipe.models import MODELS, Qwen3Dims, check_name, find, from_hf_config
+from podwright.recipe import hf_config, hf_weights
+from podwright.recipe.hf_weights import Shapes
+from podwright.recipe.models import MODELS, Qwen3Dims, check_name, find
 from podwright.recipe.schema import GrpoData, GrpoModel
 
 DIRECTORY = "give model.source as a directory with a config.json"
 """what to type where the dimensions of a model are not known here"""
+WEIGHTS = f"put {hf_weights.SINGLE} there, or shards with their index, or type model.source=random"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
@@ -46,21 +48,39 @@ def _checkpoint(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims
     if not directory.exists():
         return [elsewhere("model", section.source, ["random"])], MODELS.get(section.name)
     try:
-        dims = from_hf_config(json.loads((directory / "config.json").read_text()))
+        dims = hf_config.qwen3(hf_config.read(directory))
+        check_name(section.name, section.source, dims)
+        return weights(section.source, directory, hf_weights.qwen3(dims)), dims
     except UserError as e:
-        raise UserError(f"model.source={section.source}: {e.what}", e.fix) from e
-    except (OSError, ValueError, TypeError, AttributeError) as e:
+        raise in_source(section.source, directory, e) from e
+
+
+def in_source(source: str, directory: Path, error: UserError, key: str = "model.source") -> UserError:
+    """With the key that names the checkpoint, where the error does not say which it is."""
+    named = str(directory) in error.what or error.what.startswith(f"{key}=")
+    return error if named else UserError(f"{key}={source}: {error.what}", error.fix)
+
+
+def weights(source: str, directory: Path, wanted: Shapes) -> list[Finding]:
+    """What the headers of its files say of the weights in a model's directory; UserError where training would refuse them, or
+    the tokenizer is missing."""
+    if not hf_weights.present(directory):
+        what = f"model.source={source} has a config.json and no weights, which a run needs"
+        return [Finding("model", "inconclusive", what, WEIGHTS)]
+    hf_weights.check(directory, wanted)
+    if not (directory / "tokenizer.json").is_file():
         raise UserError(
-            f"model.source={section.source} is not a model directory: its config.json cannot be read ({type(e).__name__})",
-            "give a Hugging Face directory of a dense Qwen3",
-        ) from e
-    check_name(section.name, section.source, dims)
-    if not any(directory.glob("*.safetensors")):
-        raise UserError(
-            f"model.source={section.source} holds no *.safetensors",
-            "give a directory with the weights, or model.source=random",
+            f"{directory} has no tokenizer.json", "give a Hugging Face directory that was saved with a fast tokenizer"
         )
-    return [], dims
+    return []
+
+
+def to_start(source: str, cwd: Path) -> list[Finding]:
+    """What stands against starting a run from a model that could be planned."""
+    directory = cwd / Path(source).expanduser()
+    if source == "random" or not directory.is_dir() or hf_weights.present(directory):
+        return []
+    return [_error("model", f"model.source={source} has a config.json and no weights", WEIGHTS)]
 
 
 def data(section: GrpoData, cwd: Path) -> list[Finding]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import json
 import math
@@ -13,9 +12,10 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.plan.checks import weights
-from podwright.plan.checks.inputs import elsewhere
+from podwright.plan.checks.inputs import elsewhere, in_source
+from podwright.plan.checks.inputs import weights as weights_of
 from podwright.plan.findings import Finding
-from podwright.recipe import ethogram, llm
+from podwright.recipe import ethogram, hf_config, hf_weights, llm
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.multimodal import Encoders, MultimodalData, MultimodalModel, MultimodalRecipe
 from podwright.slices import Slice
@@ -98,12 +98,14 @@ def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
         return [elsewhere("model", m.source, ["random"])]
     try:
         dims = dimensions(m, cwd)
+        local = cwd / Path(m.source).expanduser()
+        findings = [] if m.source == "random" else weights_of(m.source, local, hf_weights.qwen2(dims))
     except UserError as e:
         return [error("model", e.what, e.fix)]
     projector = dims.num_projector_params(recipe.aligner.dim, p.hidden_size, p.num_soft_tokens)
     rest = f"{dims.num_lora_params(m.lora_rank, m.lora_target_modules):,} in adapters" if m.lora_rank else "all of them"
     what = f"{m.name} has {dims.num_params() / 1e6:,.1f} M parameters; trained are {projector:,} in the projector and {rest}"
-    return [Finding("model", "info", what)]
+    return [*findings, Finding("model", "info", what)]
 
 
 def dimensions(section: MultimodalModel, cwd: Path) -> LlmDims:
@@ -111,19 +113,10 @@ def dimensions(section: MultimodalModel, cwd: Path) -> LlmDims:
     directory = cwd / Path(section.source).expanduser()
     if section.source == "random" or not directory.exists():
         return llm.find(section.name)
-    if (dims := _dims_of(directory)) is None:
-        raise UserError(
-            f"model.source={section.source} has no config.json of a language model", "give a Hugging Face directory"
-        )
-    return dims
-
-
-def _dims_of(directory: Path) -> LlmDims | None:
     try:
-        config = json.loads((directory / "config.json").read_text())
-        return LlmDims(**{f.name: config[f.name] for f in dataclasses.fields(LlmDims) if f.name in config})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+        return hf_config.qwen2(hf_config.read(directory))
+    except UserError as e:
+        raise in_source(section.source, directory, e) from e
 
 
 def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:

@@ -66,6 +66,10 @@ class PlanPart(Generic[R]):
         """Everything that can be said without a compiler. `where` is None where only the machine itself knows its devices."""
         return []
 
+    def to_start(self, recipe: R, cwd: Path) -> list[Finding]:
+        """Errors of a run whose plan is possible without what they name."""
+        return []
+
     def dimensions(self, recipe: R, cwd: Path) -> Any:
         """Of the recipe's model; None where they are not known here."""
         return None

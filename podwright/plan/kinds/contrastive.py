@@ -20,6 +20,9 @@ class ContrastivePlan(PlanPart[ContrastiveRecipe]):
     def checks(self, recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
         return contrastive.check(recipe, where, cwd)
 
+    def to_start(self, recipe: ContrastiveRecipe, cwd: Path) -> list[Finding]:
+        return contrastive.to_start(recipe, cwd)
+
     def compiled(self, recipe: ContrastiveRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
         what = f"{recipe.name} trains heads behind frozen encoders, and there is nothing to compile"
         raise UserError(what, "leave --compile out")

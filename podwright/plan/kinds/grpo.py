@@ -35,6 +35,9 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
             findings += sufficiency.context(recipe.rollout, dims)
         return findings + sufficiency.epochs(recipe, cwd)
 
+    def to_start(self, recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
+        return inputs.to_start(recipe.model.source, cwd)
+
     def dimensions(self, recipe: GrpoRecipe, cwd: Path) -> Qwen3Dims | None:
         return inputs.model(recipe.model, cwd)[1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.plan.checks import multimodal, token_lengths
+from podwright.plan.checks import inputs, multimodal, token_lengths
 from podwright.plan.compiled import torch_memory
 from podwright.plan.findings import Finding
 from podwright.plan.kinds import CompiledPrograms, PlanPart
@@ -22,6 +22,9 @@ class MultimodalPlan(PlanPart[MultimodalRecipe]):
 
     def checks(self, recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
         return token_lengths.counted(recipe, multimodal.check(recipe, where, cwd))
+
+    def to_start(self, recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
+        return inputs.to_start(recipe.model.source, cwd)
 
     def compiled(self, recipe: MultimodalRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
         assert options.context is not None

@@ -13,7 +13,7 @@ from podwright.errors import UserError
 from podwright.models import convert, lora, param, qwen3
 from podwright.recipe import load, schema
 from podwright.recipe.schema import GrpoRecipe
-from podwright.rundir import RunDir, recipe_of
+from podwright.rundir import RunDir, read_jsonl, read_metrics, recipe_of
 from podwright.storage import inputs
 from podwright.train import atomic_dir, checkpoint
 from podwright.train.grpo import evaluate as evaluation
@@ -132,6 +132,11 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
     storage = RunStorage.of(run)
     checkpoints = checkpoint.Checkpoints(storage, None)
     if checkpoints.latest() is None:
+        if trained := _last_step(run):
+            raise UserError(
+                f"run {run.name} was trained to step {trained}, and there is no checkpoint in {storage.root}/checkpoints",
+                "bring one back from a copy, or run the recipe again under another name",
+            )
         if not storage.exists("start"):
             raise UserError(f"run {run.name} has no checkpoint yet", f"type: podwright resume {run.typed}")
         return setup, tokenizer, checkpoint.load_weights(storage, param.abstract(qwen3.declare(dims), mesh)), 0
@@ -139,3 +144,10 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
     if restored.damaged:
         print(f"newer checkpoints are damaged: {', '.join(map(str, restored.damaged))}", file=sys.stderr)
     return setup, tokenizer, lora.policy(restored.state["params"], start.base(storage, source, setup)), restored.step
+
+
+def _last_step(run: RunDir) -> int:
+    """That was trained by the run's own records; 0 before the first one."""
+    steps = [record["step"] for record in read_metrics(run.metrics).get("grpo", [])]
+    saved = [event["step"] for event in read_jsonl(run.events) if event["event"] == "checkpoint"]
+    return max(steps + saved, default=0)

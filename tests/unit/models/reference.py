@@ -4,7 +4,7 @@ import torch
 import transformers
 
 
-def checkpoint(path, *, tied=True, kv_heads=2, vocab=97, seed=0, max_shard_size="5GB"):
+def checkpoint(path, *, tied=True, kv_heads=2, vocab=97, seed=0, max_shard_size="5GB", head_dim=16, rope_theta=1e4):
     """Writes a model whose head_dim is not hidden/heads, and returns it. Weights are large enough for logits of order 10."""
     config = transformers.Qwen3Config(
         vocab_size=vocab,
@@ -13,10 +13,10 @@ def checkpoint(path, *, tied=True, kv_heads=2, vocab=97, seed=0, max_shard_size=
         num_hidden_layers=3,
         num_attention_heads=4,
         num_key_value_heads=kv_heads,
-        head_dim=16,
+        head_dim=head_dim,
         tie_word_embeddings=tied,
         max_position_embeddings=512,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+        rope_parameters={"rope_type": "default", "rope_theta": rope_theta},
     )
     torch.manual_seed(seed)
     model = transformers.Qwen3ForCausalLM(config).eval()
@@ -24,4 +24,5 @@ def checkpoint(path, *, tied=True, kv_heads=2, vocab=97, seed=0, max_shard_size=
         p.data = torch.randn_like(p) * (0.2 if "norm" in name else 0.3) + (1.0 if "norm" in name else 0.0)
     model.generation_config.pad_token_id = 0
     model.save_pretrained(path, max_shard_size=max_shard_size)
+    (path / "tokenizer.json").write_text("{}")  # that there is one is all that a plan asks
     return model

@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from podwright.errors import UserError
 from podwright.models import attention, convert, param, qwen3
-from podwright.recipe.models import Qwen3Dims, from_hf_config
+from podwright.recipe.models import Qwen3Dims
 from podwright.train.grpo import rollout
 from tests.unit.models import reference
 
@@ -206,20 +206,15 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
 
 def test_a_checkpoint_of_other_dimensions_is_one_line(tmp_path, one_device):
     reference.checkpoint(tmp_path)
-    wrong = Qwen3Dims(48, 96, 3, 4, 2, 16, 97, True)
-    with pytest.raises(
-        UserError, match=r"weight (gate|up|down) has shape \[\d+, \d+\].*; give a checkpoint whose config"
+    for wrong, words in (
+        (
+            Qwen3Dims(48, 96, 3, 4, 2, 16, 97, True),
+            r"gate_proj\.weight in .* has shape .*; its config\.json asks for \[96, 48\]",
+        ),
+        (Qwen3Dims(48, 80, 3, 4, 2, 16, 97, False), r"weight lm_head\.weight is not in .*; give a checkpoint whose"),
     ):
-        convert.read(tmp_path, wrong, one_device)
-    with pytest.raises(UserError, match=r"weight lm_head\.weight is not in .*; give the checkpoint"):
-        convert.read(tmp_path, Qwen3Dims(48, 80, 3, 4, 2, 16, 97, False), one_device)
-    (tmp_path / "model.safetensors").write_bytes(b"half")
-    with pytest.raises(UserError, match="holds no readable safetensors"):
-        convert.read(tmp_path, convert.read_config(tmp_path), one_device)
-    for index in ("", "[]", '{"weight_map": 1}'):
-        (tmp_path / "model.safetensors.index.json").write_text(index)
-        with pytest.raises(UserError, match="holds no readable safetensors"):
-            convert.read(tmp_path, convert.read_config(tmp_path), one_device)
+        with pytest.raises(UserError, match=words):
+            convert.read(tmp_path, wrong, one_device)
 
 
 def _generate(
@@ -249,25 +244,3 @@ def _generate(
         pad_id=0,
         dtype=jnp.float32,
     )
-
-
-def test_a_config_that_is_not_supported_is_one_line():
-    whole = {
-        "model_type": "qwen3",
-        "hidden_size": 48,
-        "intermediate_size": 80,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "vocab_size": 97,
-    }
-    for change, words in (
-        ({"rope_scaling": {"type": "yarn"}}, "rope_type='yarn'"),
-        ({"rope_parameters": {"rope_type": "linear"}}, "rope_type='linear'"),
-        ({"attention_bias": True}, "attention_bias=True"),
-        ({"model_type": "llama"}, "model_type='llama'"),
-    ):
-        with pytest.raises(UserError, match=words):
-            from_hf_config(whole | change)
-    with pytest.raises(UserError, match="has no vocab_size"):
-        from_hf_config({k: v for k, v in whole.items() if k != "vocab_size"})

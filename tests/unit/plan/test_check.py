@@ -1,15 +1,23 @@
 """Every finding, by the recipe that causes it: what is wrong, then what to type."""
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from podwright.cli.app import main
+from podwright.cli.exit_codes import ExitCode
 from podwright.errors import UserError
 from podwright.plan.document import Plan
 from podwright.plan.findings import Finding, Verdict, verdict_of
+from podwright.plan.make import make
+from podwright.plan.options import Destination
+from podwright.recipe import hf_config, hf_weights
 from podwright.recipe.load import load, shipped
 from podwright.recipe.models import find
 from podwright.slices import parse
@@ -132,10 +140,15 @@ def test_a_hub_id_is_left_alone_and_said_so(tmp_path: Path) -> None:
 
 
 def model_directory(folder: Path, **changes: Any) -> str:
+    """With weights that fit it, where it is one that we read."""
     (folder / "m").mkdir()
-    (folder / "m" / "model.safetensors").touch()
     config = {k: v for k, v in {**CONFIG, **changes}.items() if v is not None}
     (folder / "m" / "config.json").write_text(json.dumps(config))
+    (folder / "m" / "tokenizer.json").touch()
+    with contextlib.suppress(UserError):
+        shapes = hf_weights.qwen3(hf_config.qwen3(config))
+        tensors = {name: np.zeros(shape, np.float16) for name, shape in shapes.items()}
+        save_file(tensors, folder / "m" / "model.safetensors")
     return "model.source=m"
 
 
@@ -150,7 +163,7 @@ def model_directory(folder: Path, **changes: Any) -> str:
             {"model_type": "qwen3_moe"},
             "model.source=m: config.json says model_type='qwen3_moe'; give a directory of a dense Qwen3",
         ),
-        ({"num_hidden_layers": None}, "config.json has no num_hidden_layers; give the config.json of a dense Qwen3"),
+        ({"num_hidden_layers": None}, "config.json has no num_hidden_layers; give the checkpoint's own"),
     ],
 )
 def test_a_model_directory_must_fit(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:
@@ -170,10 +183,30 @@ def test_a_checkpoint_of_a_model_that_we_do_not_know_goes_by_its_config(tmp_path
 def test_a_model_directory_must_be_readable_and_hold_weights(tmp_path: Path) -> None:
     source = model_directory(tmp_path)
     assert faults(findings(tmp_path, source)) == []
-    (tmp_path / "m/model.safetensors").unlink()
-    assert "m holds no *.safetensors; give a directory with the weights" in faults(findings(tmp_path, source))[0]
+    (tmp_path / "m/tokenizer.json").unlink()
+    assert "m has no tokenizer.json; give a Hugging Face directory" in faults(findings(tmp_path, source))[0]
+    (tmp_path / "m/model.safetensors").write_bytes(b"half")
+    assert "m/model.safetensors cannot be read" in faults(findings(tmp_path, source))[0]
     (tmp_path / "m/config.json").write_text("{")
-    assert "its config.json cannot be read" in faults(findings(tmp_path, source))[0]
+    assert "m has no readable config.json (it is not JSON); give a Hugging" in faults(findings(tmp_path, source))[0]
+
+
+def test_a_model_directory_without_weights_can_be_planned_but_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = model_directory(tmp_path)
+    (tmp_path / "m/model.safetensors").unlink()
+    monkeypatch.chdir(tmp_path)
+    recipe = load("qwen3-tiny-arithmetic-grpo", ["model.name=qwen3-micro", source])
+    plan = make(recipe, Destination("v6e-1", parse("v6e-1")))
+    assert plan.verdict is Verdict.INCONCLUSIVE and plan.memory and plan.step
+    (finding,) = [f for f in plan.findings if f.level == "inconclusive"]
+    assert "m has a config.json and no weights, which a run needs; put model.safetensors there" in str(
+        UserError(finding.message, finding.fix)
+    )
+    assert main(["run", "qwen3-tiny-arithmetic-grpo", "model.name=qwen3-micro", source]) == ExitCode.REFUSED
+    assert "model.source=m has a config.json and no weights; put model.safetensors there" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,19 @@
 """Which questions an evaluation asks: all of a foreign file, the held-out part of a run's own."""
 
+import jax
 import pytest
 
+from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
+from podwright.models import param, qwen3
+from podwright.recipe import schema
+from podwright.recipe.models import find
 from podwright.rundir import RunDir, append_jsonl, write_json
 from podwright.storage import inputs, open_storage
+from podwright.train import checkpoint
 from podwright.train.grpo import standalone
+from podwright.train.mesh import make_mesh
+from podwright.train.run_storage import RunStorage
 from tests.unit.train import small
 
 
@@ -38,3 +47,34 @@ def test_the_file_that_a_run_in_a_storage_was_started_with_is_its_own(file, tmp_
     assert copied.data.source != recipe.data.source
     asked = standalone._questions(copied, str(file), standalone._original_source(run.path))
     assert asked == standalone._questions(recipe, str(file)) and len(asked) == 4
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A run that has the weights of step 0 and a tokenizer, and no checkpoint."""
+    run = RunDir(tmp_path / "runs" / "r")
+    run.path.mkdir(parents=True)
+    write_json(run.recipe, small.recipe("model.name=qwen3-micro").model_dump(mode="json"))
+    Tokenizer.train(["What is 3+4?"], 384).save(run.tokenizer)
+    weights = param.initialize(qwen3.declare(find("qwen3-micro")), make_mesh(schema.GrpoMesh(), jax.devices()[:1]), 0)
+    checkpoint.save_weights(RunStorage(run), weights)
+    return run
+
+
+def test_a_run_before_its_first_step_is_exported_as_it_starts(begun, tmp_path):
+    assert standalone.export(begun.path, tmp_path / "out")["step"] == 0
+
+
+@pytest.mark.parametrize("record", ["step", "checkpoint"])
+def test_a_trained_run_whose_checkpoints_are_gone_is_not_exported_as_it_started(begun, tmp_path, record):
+    if record == "step":
+        append_jsonl(begun.metrics, {"stage": "warm_start", "step": 90, "loss": 1.0})
+        append_jsonl(begun.metrics, {"stage": "grpo", "step": 3, "loss": 1.0})
+    else:
+        append_jsonl(begun.events, {"event": "checkpoint", "step": 3})
+    words = r"run r was trained to step 3, and there is no checkpoint in .*/r/checkpoints; bring one back from a copy"
+    with pytest.raises(UserError, match=words):
+        standalone.export(begun.path, tmp_path / "out")
+    with pytest.raises(UserError, match=words):
+        standalone.evaluate(begun.path, "arithmetic", 2)
+    assert not (tmp_path / "out").exists()

@@ -267,7 +267,7 @@ def test_what_cannot_be_opened_is_one_line(folder: Path, out: Path, tmp_path: Pa
         (copy / "model.safetensors").write_bytes(content)
         with pytest.raises(UserError, match=r"copy/model\.safetensors cannot be read") as e:
             trained.open_(copy)
-        assert e.value.fix == "copy it again, or export the run again" and "\n" not in str(e.value)
+        assert e.value.fix.endswith("or copy it again") and "\n" not in str(e.value)
     (copy / "recipe.json").write_text("{")
     with pytest.raises(UserError, match=r"copy/recipe\.json cannot be read"):
         trained.open_(copy)

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from podwright.errors import UserError
+from podwright.recipe import hf_config, hf_weights
 from podwright.recipe import llm as dims
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.train.multimodal.processes import spread
@@ -158,26 +159,16 @@ def random(row: dims.LlmDims) -> Any:
 
 
 def _loaded(recipe: MultimodalRecipe, directory: Path) -> Any:
+    """transformers only warns of weights that it draws at random or leaves out: names and shapes are checked before."""
     from transformers import AutoModelForCausalLM
 
+    sizes = hf_config.qwen2(hf_config.read(directory))
+    hf_weights.check(directory, hf_weights.qwen2(sizes))
     try:
         return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa")
-    except (OSError, ValueError, KeyError) as e:
+    except (OSError, ValueError, KeyError, SafetensorError) as e:
         what = f"model.source={recipe.model.source} is no causal language model ({str(e).splitlines()[0][:100]})"
         raise UserError(what, "give a Hugging Face directory of one, such as Qwen2.5-0.5B-Instruct") from e
-    except SafetensorError as e:
-        files = sorted(directory.glob("*.safetensors"))
-        raise UserError(
-            f"{next(filter(_is_torn, files), directory)} cannot be read ({e})", "copy it again, or export the run again"
-        ) from e
-
-
-def _is_torn(file: Path) -> bool:
-    try:
-        with safe_open(file, "pt"):
-            return False
-    except (OSError, SafetensorError):
-        return True
 
 
 def _lora(recipe: MultimodalRecipe) -> Any:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from podwright.errors import UserError
-from podwright.recipe import llm
+from podwright.recipe import hf_config, llm
 from podwright.recipe.contrastive import TextEncoder
 from podwright.train.multimodal.networks.encoders import SEED, Encoder, frozen
 
@@ -91,10 +91,27 @@ def _of_directory(source: str) -> tuple[Any, Any]:
     directory = Path(source).expanduser()
     if not directory.is_dir():
         raise UserError(f"text_encoder.source={source} is not a directory", "give that of a text encoder, or 'random'")
+    hf_config.require_unquantized(hf_config.read(directory))
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
-        body = AutoModel.from_pretrained(directory, local_files_only=True, dtype=torch.float32)
-    except (OSError, ValueError, KeyError) as e:
+        body, loading = AutoModel.from_pretrained(
+            directory, local_files_only=True, dtype=torch.float32, output_loading_info=True
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as e:
         what = f"text_encoder.source={source} is no text encoder with its tokenizer ({str(e).splitlines()[0][:100]})"
         raise UserError(what, "give a Hugging Face directory of one, such as MiniLM-L6-H384-uncased") from e
+    _require_whole(body, loading, source)
     return body, lambda text, size: tokenizer(text, truncation=True, max_length=size)["input_ids"]
+
+
+def _require_whole(body: Any, loading: dict[str, Any], source: str) -> None:
+    """transformers draws missing weights at random and leaves out others; only a pooler, and what stands on top, may differ."""
+    own = {name for name, _ in body.named_children()} - {"pooler"}
+    for names, fault in (
+        (loading["missing_keys"], "is not in"),
+        (loading["unexpected_keys"], "has no place in the model of"),
+    ):
+        odd = sorted(n for n in names if n.removeprefix(f"{body.base_model_prefix}.").partition(".")[0] in own)
+        if odd := [name for name in odd if not name.endswith("position_ids")]:
+            what = f"text_encoder.source={source}: weight {odd[0]} {fault} its directory"
+            raise UserError(what, "give a checkpoint whose config.json is its own")

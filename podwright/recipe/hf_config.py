@@ -1,0 +1,237 @@
+"""config.json of a Hugging Face checkpoint: which values are implemented, and the dimensions that follow.
+
+An allow-list: a key that is neither read nor listed is refused, because it may change what the model computes. What is
+missing has transformers' default. The plan and the trainers read with the same functions, so both refuse the same.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.recipe.llm import LlmDims
+from podwright.recipe.models import Qwen3Dims
+
+Config = dict[str, Any]
+
+_OWN = "give the checkpoint's own config.json"
+_ROPE_THETA = 10000.0  # transformers: RotaryEmbeddingConfigMixin.default_theta
+_ROPE_KEYS = {"rope_type", "type", "rope_theta"}
+_ONLY: Mapping[str, tuple[object, ...]] = MappingProxyType(
+    {
+        "hidden_act": ("silu", "swish"),
+        "attention_bias": (False,),
+        "attention_dropout": (0,),
+        "mlp_bias": (False,),
+        "use_sliding_window": (False,),
+        "use_mrope": (False,),
+        "pretraining_tp": (1,),
+        "is_decoder": (False,),
+        "is_encoder_decoder": (False,),
+        "add_cross_attention": (False,),
+        "tie_encoder_decoder": (False,),
+        "chunk_size_feed_forward": (0,),
+        "pruned_heads": ({},),
+    }
+)
+"""keys that change what is computed, and the values that are implemented"""
+_WITHOUT_EFFECT = frozenset(
+    {
+        "_attn_implementation_autoset",
+        "_name_or_path",
+        "architectures",
+        "bos_token_id",
+        "decoder_start_token_id",
+        "dtype",
+        "eos_token_id",
+        "finetuning_task",
+        "id2label",
+        "initializer_range",
+        "label2id",
+        "max_window_layers",
+        "model_type",
+        "output_attentions",
+        "output_hidden_states",
+        "pad_token_id",
+        "prefix",
+        "problem_type",
+        "return_dict",
+        "sep_token_id",
+        "sliding_window",
+        "task_specific_params",
+        "tokenizer_class",
+        "torch_dtype",
+        "torchscript",
+        "transformers_version",
+        "unsloth_fixed",
+        "unsloth_version",
+        "use_bfloat16",
+        "use_cache",
+    }
+)
+"""on logits; `sliding_window` without `use_sliding_window`"""
+_READ = frozenset(
+    {
+        "head_dim",
+        "hidden_size",
+        "intermediate_size",
+        "layer_types",
+        "max_position_embeddings",
+        "num_attention_heads",
+        "num_hidden_layers",
+        "num_key_value_heads",
+        "quantization_config",
+        "rms_norm_eps",
+        "rope_parameters",
+        "rope_scaling",
+        "rope_theta",
+        "tie_word_embeddings",
+        "vocab_size",
+    }
+)
+
+
+def read(directory: Path) -> Config:
+    try:
+        config = json.loads((directory / "config.json").read_text())
+    except (OSError, ValueError, RecursionError) as e:
+        reason = e.strerror if isinstance(e, OSError) else "it is not JSON"
+        raise _unreadable(directory, str(reason)) from e
+    if not isinstance(config, dict):
+        raise _unreadable(directory, "it is not a JSON object")
+    return config
+
+
+def _unreadable(directory: Path, reason: str) -> UserError:
+    return UserError(f"{directory} has no readable config.json ({reason})", "give a Hugging Face model directory")
+
+
+def qwen3(config: Config) -> Qwen3Dims:
+    """Dimensions of a dense Qwen3; UserError for every value that models/qwen3.py does not implement."""
+    _require_type(config, "qwen3", "give a directory of a dense Qwen3 model")
+    for key, allowed in _ONLY.items():
+        if config.get(key) is not None and config[key] not in allowed:
+            raise _unsupported(key, config[key])
+    layer_types = config.get("layer_types")
+    if layer_types is not None and layer_types != ["full_attention"] * count(config, "num_hidden_layers"):
+        raise _unsupported("layer_types", layer_types)
+    theta = _theta(config)
+    for key, value in config.items():
+        if value is not None and key not in _ONLY and key not in _WITHOUT_EFFECT and key not in _READ:
+            what = f"config.json has {key}={_short(value)}, which Podwright does not know of a dense Qwen3"
+            raise UserError(what, f"delete {key} from config.json if it does not change what the model computes")
+    dims = Qwen3Dims(
+        hidden_size=count(config, "hidden_size"),
+        intermediate_size=count(config, "intermediate_size"),
+        num_layers=count(config, "num_hidden_layers"),
+        num_heads=count(config, "num_attention_heads"),
+        num_kv_heads=count(config, "num_key_value_heads"),
+        head_dim=count(config, "head_dim", 128),
+        vocab_size=count(config, "vocab_size"),
+        tie_word_embeddings=_flag(config, "tie_word_embeddings"),
+        rope_theta=theta,
+        norm_eps=_positive(config, "rms_norm_eps", 1e-6),
+        max_positions=count(config, "max_position_embeddings", 32768),
+    )
+    if dims.head_dim % 2 or dims.num_heads % dims.num_kv_heads:
+        what = (
+            f"head_dim={dims.head_dim}, num_attention_heads={dims.num_heads}, num_key_value_heads={dims.num_kv_heads}"
+        )
+        raise UserError(
+            f"config.json says {what}, which is no attention",
+            "head_dim must be even, and num_key_value_heads divide num_attention_heads",
+        )
+    return dims
+
+
+def qwen2(config: Config) -> LlmDims:
+    """Dimensions of a Qwen2, whose other values transformers itself implements."""
+    _require_type(config, "qwen2", "give a directory of a Qwen2 or Qwen2.5, such as Qwen2.5-0.5B-Instruct")
+    hidden, heads = count(config, "hidden_size"), count(config, "num_attention_heads")
+    if config.get("head_dim") not in (None, hidden // heads):
+        raise _unsupported("head_dim", config["head_dim"])
+    return LlmDims(
+        hidden_size=hidden,
+        intermediate_size=count(config, "intermediate_size"),
+        num_hidden_layers=count(config, "num_hidden_layers"),
+        num_attention_heads=heads,
+        num_key_value_heads=count(config, "num_key_value_heads"),
+        vocab_size=count(config, "vocab_size"),
+        tie_word_embeddings=_flag(config, "tie_word_embeddings"),
+        rms_norm_eps=_positive(config, "rms_norm_eps", 1e-6),
+        max_position_embeddings=count(config, "max_position_embeddings", 32768),
+    )
+
+
+def _require_type(config: Config, model_type: str, fix: str) -> None:
+    if config.get("model_type") != model_type:
+        raise UserError(f"config.json says model_type={_short(config.get('model_type'))}", fix)
+    require_unquantized(config)
+
+
+def require_unquantized(config: Config) -> None:
+    if quantization := config.get("quantization_config"):
+        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+        raise UserError(
+            f"config.json has a quantization_config ({method or _short(quantization)}): the weights are quantized, which is not supported",
+            "give the bfloat16 checkpoint that it was made from",
+        )
+
+
+def _theta(config: Config) -> float:
+    """As transformers 5 reads it: `rope_scaling` wins over `rope_parameters`, and both over a `rope_theta` beside them."""
+    scaling, parameters = (config.get(key) or {} for key in ("rope_scaling", "rope_parameters"))
+    for key, rope in {"rope_scaling": scaling, "rope_parameters": parameters}.items():
+        if not isinstance(rope, dict):
+            raise _unsupported(key, rope)
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        if kind != "default":
+            raise _unsupported("rope_type", kind)
+        if others := [k for k in rope if k not in _ROPE_KEYS and rope[k] is not None]:
+            raise _unsupported(f"{key}.{others[0]}", rope[others[0]])
+    if scaling and parameters and scaling != parameters:
+        raise UserError(
+            f"config.json has rope_scaling={_short(scaling)} beside rope_parameters={_short(parameters)}",
+            "keep the one that the model was trained with, and delete the other",
+        )
+    rope = scaling or parameters
+    return _positive(rope if "rope_theta" in rope else config, "rope_theta", _ROPE_THETA)
+
+
+def count(config: Config, key: str, default: int | None = None) -> int:
+    value = config.get(key, default)
+    if key not in config and default is None:
+        raise UserError(f"config.json has no {key}", _OWN)
+    if type(value) is not int or value < 1:
+        raise UserError(f"config.json says {key}={_short(value)}, which is no positive integer", _OWN)
+    return value
+
+
+def _positive(config: Config, key: str, default: float) -> float:
+    value = config.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise UserError(f"config.json says {key}={_short(value)}, which is no positive number", _OWN)
+    return float(value)
+
+
+def _flag(config: Config, key: str) -> bool:
+    value = config.get(key, False)
+    if not isinstance(value, bool):
+        raise UserError(f"config.json says {key}={_short(value)}, which is neither true nor false", _OWN)
+    return value
+
+
+def _unsupported(key: str, value: object) -> UserError:
+    return UserError(
+        f"config.json says {key}={_short(value)}, which is not supported", "use a checkpoint trained without it"
+    )
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

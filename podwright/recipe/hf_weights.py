@@ -1,0 +1,247 @@
+"""The weights of a Hugging Face checkpoint by the headers of its safetensors files: which tensors, their dtypes and shapes.
+
+A header is 8 bytes of its length and JSON, so the plan reads it with nothing but Python and refuses what training would.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.recipe.hf_config import count
+from podwright.recipe.llm import LlmDims
+from podwright.recipe.models import Qwen3Dims
+
+Shapes = dict[str, tuple[int, ...]]
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+_OWN = "give a checkpoint whose config.json is its own"
+_BYTES = MappingProxyType({"F64": 8, "F32": 4, "F16": 2, "BF16": 2})  # dtypes that are read
+_MAX_HEADER = 100_000_000  # the library's own limit
+_RECOMPUTED = ".rotary_emb.inv_freq"  # a buffer that old files hold; it follows from config.json
+_SAMPLE, _SAMPLES = 1 << 16, 32
+
+QWEN3_LAYER: Mapping[str, str] = MappingProxyType(
+    {
+        "attention_norm": "input_layernorm",
+        "q": "self_attn.q_proj",
+        "k": "self_attn.k_proj",
+        "v": "self_attn.v_proj",
+        "q_norm": "self_attn.q_norm",
+        "k_norm": "self_attn.k_norm",
+        "o": "self_attn.o_proj",
+        "mlp_norm": "post_attention_layernorm",
+        "gate": "mlp.gate_proj",
+        "up": "mlp.up_proj",
+        "down": "mlp.down_proj",
+    }
+)
+"""our name of a layer's weight -> Hugging Face's"""
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredTensor:
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    """its first byte in the file"""
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.shape) * _BYTES.get(self.dtype, 1)
+
+
+def present(directory: Path) -> bool:
+    return (directory / SINGLE).is_file() or (directory / INDEX).is_file()
+
+
+def stored(directory: Path) -> dict[str, StoredTensor]:
+    """By name, of model.safetensors, else of the shards that the index names: the order in which transformers looks."""
+    if (directory / SINGLE).is_file() or not (directory / INDEX).is_file():
+        return _header(directory / SINGLE)
+    index = directory / INDEX
+    try:
+        shard_of = dict(json.loads(index.read_text())["weight_map"])
+        files = {str(name): directory / str(name) for name in shard_of.values()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise _unreadable(index, type(e).__name__) from e
+    tensors: dict[str, StoredTensor] = {}
+    for name, file in sorted(files.items()):
+        held = _header(file)
+        listed = {tensor for tensor, shard in shard_of.items() if shard == name}
+        if odd := sorted(listed ^ held.keys()):
+            where = "lists, but the file does not hold it" if odd[0] in listed else "does not list, but the file holds"
+            raise UserError(
+                f"{name} does not fit {index}: {odd[0]} is a weight that the index {where}",
+                "download the checkpoint again",
+            )
+        tensors |= held
+    return tensors
+
+
+def _header(file: Path) -> dict[str, StoredTensor]:
+    try:
+        with file.open("rb") as f:
+            size = int.from_bytes(f.read(8), "little")
+            if not 2 <= size <= min(_MAX_HEADER, file.stat().st_size - 8):
+                raise _unreadable(file, "it is cut off, or not in the safetensors format")
+            header = json.loads(f.read(size))
+        header.pop("__metadata__", None)
+        tensors = {name: _tensor(file, 8 + size, entry) for name, entry in header.items()}
+        end = max((8 + size + int(entry["data_offsets"][1]) for entry in header.values()), default=8 + size)
+    except FileNotFoundError as e:
+        raise UserError(f"{file.parent} has no {file.name}", "check that the download is complete") from e
+    except OSError as e:
+        raise _unreadable(file, e.strerror or type(e).__name__) from e
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as e:
+        raise _unreadable(file, "its header is damaged") from e
+    if file.stat().st_size != end:
+        raise _unreadable(file, f"it has {file.stat().st_size:,} bytes and should have {end:,}")
+    return tensors
+
+
+def _tensor(file: Path, data: int, entry: Any) -> StoredTensor:
+    start, stop = map(int, entry["data_offsets"])
+    tensor = StoredTensor(file, str(entry["dtype"]), tuple(map(int, entry["shape"])), data + start)
+    if tensor.dtype in _BYTES and stop - start != tensor.num_bytes:
+        raise ValueError("offsets")
+    return tensor
+
+
+def _unreadable(file: Path, reason: str) -> UserError:
+    return UserError(f"{file} cannot be read ({reason})", "check that the download is complete, or copy it again")
+
+
+def check(directory: Path, wanted: Shapes) -> dict[str, StoredTensor]:
+    """What is stored, when it is exactly `wanted` in a floating dtype. A model without a head of its own may have a copy
+    of the embedding as its head, as many published files do."""
+    tensors = stored(directory)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _BYTES:
+            raise UserError(
+                f"weight {name} in {directory} is {tensor.dtype}, which is not supported",
+                "give the bfloat16 checkpoint that it was made from",
+            )
+    for name, shape in wanted.items():
+        if name not in tensors:
+            raise UserError(f"weight {name} is not in {directory}", _OWN)
+        if tensors[name].shape != shape:
+            raise _misshapen(name, directory, tensors[name].shape, shape)
+    for name in tensors.keys() - wanted.keys():
+        if name == HEAD:
+            _require_tied(directory, tensors)
+        elif not name.endswith(_RECOMPUTED):
+            raise UserError(
+                f"weight {name} in {directory} has no place in the model of its config.json",
+                _OWN,
+            )
+    return tensors
+
+
+def _misshapen(name: str, directory: Path, shape: tuple[int, ...], wanted: tuple[int, ...]) -> UserError:
+    transposed = ", transposed" if shape == wanted[::-1] else ""
+    what = f"weight {name} in {directory} has shape {list(shape)}{transposed}; its config.json asks for {list(wanted)}"
+    return UserError(what, _OWN)
+
+
+def _require_tied(directory: Path, tensors: Mapping[str, StoredTensor]) -> None:
+    head, embedding = tensors[HEAD], tensors[EMBEDDING]
+    if (head.dtype, head.shape) != (embedding.dtype, embedding.shape) or _samples(head) != _samples(embedding):
+        raise untied(directory)
+
+
+def untied(directory: Path) -> UserError:
+    return UserError(
+        f"{directory} holds an {HEAD} that differs from {EMBEDDING}, and its config.json says tie_word_embeddings=true",
+        "write tie_word_embeddings: false into config.json if the model was trained with a head of its own",
+    )
+
+
+def _samples(tensor: StoredTensor) -> list[bytes]:
+    """Pieces from its first byte to its last, all of it where it is small; whoever loads it compares the rest."""
+    last = max(0, tensor.num_bytes - _SAMPLE)
+    with tensor.file.open("rb") as f:
+        pieces = []
+        for i in range(_SAMPLES):
+            f.seek(tensor.start + last * i // (_SAMPLES - 1))
+            pieces.append(f.read(min(_SAMPLE, tensor.num_bytes)))
+        return pieces
+
+
+def qwen3(dims: Qwen3Dims) -> Shapes:
+    """Names and shapes, [out, in], in the files of a dense Qwen3."""
+    d, ff = dims.hidden_size, dims.intermediate_size
+    queries, keys = dims.num_heads * dims.head_dim, dims.num_kv_heads * dims.head_dim
+    layer: Shapes = {
+        **dict.fromkeys(("attention_norm", "mlp_norm"), (d,)),
+        **dict.fromkeys(("q_norm", "k_norm"), (dims.head_dim,)),
+        "q": (queries, d),
+        **dict.fromkeys(("k", "v"), (keys, d)),
+        "o": (d, queries),
+        **dict.fromkeys(("gate", "up"), (ff, d)),
+        "down": (d, ff),
+    }
+    names = {f"{QWEN3_LAYER[name]}.weight": shape for name, shape in layer.items()}
+    return _stacked(names, dims.num_layers, dims.vocab_size, d, dims.tie_word_embeddings)
+
+
+def qwen2(dims: LlmDims) -> Shapes:
+    """Names and shapes, [out, in], in the files of a Qwen2: biases on queries, keys and values."""
+    d, ff = dims.hidden_size, dims.intermediate_size
+    keys = d // dims.num_attention_heads * dims.num_key_value_heads
+    layer: Shapes = {
+        **dict.fromkeys(("input_layernorm.weight", "post_attention_layernorm.weight", "self_attn.q_proj.bias"), (d,)),
+        **dict.fromkeys(("self_attn.q_proj.weight", "self_attn.o_proj.weight"), (d, d)),
+        **dict.fromkeys(("self_attn.k_proj.weight", "self_attn.v_proj.weight"), (keys, d)),
+        **dict.fromkeys(("self_attn.k_proj.bias", "self_attn.v_proj.bias"), (keys,)),
+        **dict.fromkeys(("mlp.gate_proj.weight", "mlp.up_proj.weight"), (ff, d)),
+        "mlp.down_proj.weight": (d, ff),
+    }
+    return _stacked(layer, dims.num_hidden_layers, dims.vocab_size, d, dims.tie_word_embeddings)
+
+
+def bert(config: dict[str, Any]) -> Shapes:
+    """Names and shapes, [out, in], of a BERT without what stands on top of it."""
+    d, ff = count(config, "hidden_size", 768), count(config, "intermediate_size", 3072)
+    rows = {"word": count(config, "vocab_size", 30522), "position": count(config, "max_position_embeddings", 512)}
+    rows["token_type"] = count(config, "type_vocab_size", 2)
+    shapes: Shapes = {f"embeddings.{name}_embeddings.weight": (n, d) for name, n in rows.items()}
+    linear = {f"attention.self.{name}": (d, d) for name in ("query", "key", "value")}
+    linear |= {"attention.output.dense": (d, d), "intermediate.dense": (ff, d), "output.dense": (d, ff)}
+    norms = ["embeddings.LayerNorm"]
+    for i in range(count(config, "num_hidden_layers", 12)):
+        layer = f"encoder.layer.{i}"
+        norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.output.LayerNorm"]
+        for name, shape in linear.items():
+            shapes |= {f"{layer}.{name}.weight": shape, f"{layer}.{name}.bias": shape[:1]}
+    return shapes | {f"{norm}.{part}": (d,) for norm in norms for part in ("weight", "bias")}
+
+
+def check_bert(directory: Path, wanted: Shapes, held: Shapes) -> None:
+    """UserError unless `held` has every tensor `wanted`, and no layer more. transformers drops a leading "bert." and what
+    stands on top, and calls gamma weight and beta bias."""
+    absent = set(wanted)
+    for name, shape in held.items():
+        own = name.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
+        own = own.replace("LayerNorm.beta", "LayerNorm.bias")
+        absent.discard(own)
+        if own not in wanted and own.startswith("encoder."):
+            raise UserError(f"weight {name} in {directory} has no place in the model of its config.json", _OWN)
+        if wanted.get(own, shape) != shape:
+            raise _misshapen(name, directory, shape, wanted[own])
+    if absent:
+        raise UserError(f"weight {min(absent)} is not in {directory}", _OWN)
+
+
+def _stacked(layer: Shapes, num_layers: int, vocab_size: int, hidden_size: int, tied: bool) -> Shapes:
+    ends: Shapes = {EMBEDDING: (vocab_size, hidden_size), "model.norm.weight": (hidden_size,)}
+    ends |= {} if tied else {HEAD: (vocab_size, hidden_size)}
+    return ends | {f"model.layers.{i}.{name}": shape for i in range(num_layers) for name, shape in layer.items()}

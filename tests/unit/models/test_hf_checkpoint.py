@@ -1,0 +1,267 @@
+"""A checkpoint that is not implemented is refused by plan and reader, in the same words; any other has transformers' logits."""
+
+import json
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from podwright.errors import UserError
+from podwright.models import convert, param, qwen3
+from podwright.plan.checks import inputs
+from podwright.recipe import hf_config, hf_weights
+from podwright.recipe.models import MODELS, Qwen3Dims
+from podwright.recipe.schema import GrpoModel
+from tests.unit.models import reference
+
+TOKENS = np.random.default_rng(0).integers(0, 97, (2, 12))
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
+GATE = "model.layers.1.mlp.gate_proj.weight"
+
+
+def change(path, drop=(), **values):
+    """Keys of config.json that are given another value, or none."""
+    file = path / "config.json"
+    config = {k: v for k, v in json.loads(file.read_text()).items() if k not in drop}
+    file.write_text(json.dumps(config | values))
+
+
+def change_tensors(path, changes):
+    """Tensors by name that are put in the file, or taken out (None)."""
+    tensors = load_file(path / "model.safetensors") | changes
+    tensors = {name: value.contiguous() for name, value in tensors.items() if value is not None}
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+
+
+def planned(path, name="mine"):
+    """Errors and what is inconclusive, by the control half."""
+    found = inputs.model(GrpoModel(name=name, source=str(path)), path)[0]
+    return [(f.level, f"{f.message}; {f.fix}") for f in found if f.level in ("error", "inconclusive")]
+
+
+def refusal(path):
+    """What the reader says, one line with what to type; the plan says the same."""
+    with pytest.raises(UserError) as e:
+        convert.read_config(path)
+    ((level, message),) = planned(path)
+    assert level == "error" and message.removeprefix(f"model.source={path}: ") == str(e.value)
+    assert "\n" not in message and e.value.fix
+    return message
+
+
+def same_logits(path, mesh):
+    dims = convert.read_config(path)
+    params = convert.read(path, dims, mesh)
+    ours = qwen3.hidden(dims, params, TOKENS, jnp.float32, mesh)[0] @ qwen3.head(params).T
+    theirs = transformers.Qwen3ForCausalLM.from_pretrained(path)
+    with torch.no_grad():
+        np.testing.assert_allclose(ours, theirs(torch.tensor(TOKENS)).logits.numpy(), atol=1e-4)
+    assert planned(path) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"rope_scaling": YARN}, "rope_type='yarn'"),
+        ({"rope_parameters": YARN | {"rope_theta": 1e4}}, "rope_type='yarn'"),
+        ({"rope_scaling": {"rope_type": "default", "rope_theta": 1e6}}, "rope_scaling={.* beside rope_parameters={"),
+        ({"rope_scaling": {"factor": 4.0}}, r"rope_scaling\.factor=4\.0"),
+        ({"rope_scaling": 3}, "rope_scaling=3"),
+        ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
+        ({"attention_bias": True}, "attention_bias=True"),
+        ({"attention_dropout": 0.1}, r"attention_dropout=0\.1"),
+        ({"use_sliding_window": True, "sliding_window": 8}, "use_sliding_window=True"),
+        ({"layer_types": ["sliding_attention"] * 3}, "layer_types="),
+        (
+            {"quantization_config": {"quant_method": "fp8"}},
+            r"quantization_config \(fp8\).*; give the bfloat16 checkpoint",
+        ),
+        ({"final_logit_softcapping": 30.0}, r"final_logit_softcapping=30\.0.*; delete final_logit_softcapping"),
+        ({"tie_word_embeddings": None}, "tie_word_embeddings=None"),
+        ({"rms_norm_eps": "1e-6"}, "rms_norm_eps='1e-6'"),
+        ({"rope_theta": None, "rope_parameters": None}, "rope_theta=None"),
+        ({"head_dim": None}, "head_dim=None"),
+        ({"hidden_size": 48.0}, r"hidden_size=48\.0"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads=3"),
+        ({"model_type": "qwen3_moe"}, "model_type='qwen3_moe'"),
+    ],
+)
+def test_a_value_of_config_json_that_is_not_implemented_is_refused(tmp_path, values, words):
+    reference.checkpoint(tmp_path)
+    change(tmp_path, **values)
+    message = refusal(tmp_path)
+    assert re.search(words, message), message
+
+
+def test_two_layers_of_three_are_refused(tmp_path):
+    reference.checkpoint(tmp_path)
+    change(tmp_path, num_hidden_layers=2, layer_types=["full_attention"] * 2)
+    assert "weight model.layers.2." in (message := refusal(tmp_path)) and "has no place in the model" in message
+
+
+def test_a_fourth_layer_that_the_file_lacks_is_refused(tmp_path):
+    reference.checkpoint(tmp_path)
+    change(tmp_path, num_hidden_layers=4, layer_types=["full_attention"] * 4)
+    assert "weight model.layers.3." in (message := refusal(tmp_path)) and "is not in" in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model.layers.0.self_attn.q_proj.bias": torch.ones(64)}, "q_proj.bias in .* has no place in the model"),
+        ({GATE: torch.ones(48, 80)}, r"gate_proj.weight in .* has shape \[48, 80\], transposed; .* \[80, 48\]"),
+        ({GATE: torch.ones(40, 96)}, r"has shape \[40, 96\]; its config.json asks for \[80, 48\]"),
+        ({GATE: None}, "gate_proj.weight is not in"),
+        ({GATE: torch.ones(80, 48).to(torch.float8_e4m3fn)}, "is F8_E4M3, which is not supported"),
+    ],
+)
+def test_weights_of_other_names_shapes_or_dtypes_are_refused(tmp_path, changes, words):
+    reference.checkpoint(tmp_path)
+    change_tensors(tmp_path, changes)
+    message = refusal(tmp_path)
+    assert re.search(words, message), message
+
+
+def test_a_tied_model_whose_file_has_another_head_is_refused_and_the_remedy_gives_the_logits(tmp_path, one_device):
+    reference.checkpoint(tmp_path)
+    change_tensors(tmp_path, {"lm_head.weight": torch.randn(97, 48)})
+    assert refusal(tmp_path).endswith(
+        "write tie_word_embeddings: false into config.json if the model was trained with a head of its own"
+    )
+    change(tmp_path, tie_word_embeddings=False)
+    same_logits(tmp_path, one_device)
+
+
+def test_a_tied_model_may_have_a_copy_of_its_embedding_as_its_head(tmp_path, one_device):
+    """As the published files of Qwen3-0.6B and 1.7B do."""
+    reference.checkpoint(tmp_path)
+    change_tensors(
+        tmp_path, {"lm_head.weight": load_file(tmp_path / "model.safetensors")["model.embed_tokens.weight"].clone()}
+    )
+    same_logits(tmp_path, one_device)
+
+
+def test_a_head_that_differs_between_the_samples_is_refused_by_the_reader(tmp_path, one_device, monkeypatch):
+    """The plan looks at pieces of a large one."""
+    reference.checkpoint(tmp_path)
+    head = load_file(tmp_path / "model.safetensors")["model.embed_tokens.weight"].clone()
+    head[50, 7] += 1
+    change_tensors(tmp_path, {"lm_head.weight": head})
+    assert "differs from model.embed_tokens.weight" in refusal(tmp_path)
+    monkeypatch.setattr(hf_weights, "_SAMPLE", 4)
+    dims = convert.read_config(tmp_path)
+    with pytest.raises(UserError, match=r"differs from model\.embed_tokens\.weight"):
+        convert.read(tmp_path, dims, one_device)
+
+
+def test_what_config_json_leaves_out_has_the_default_of_transformers(tmp_path, one_device):
+    """Of rope_theta 10,000, of head_dim 128, of positions 32,768."""
+    reference.checkpoint(tmp_path, head_dim=128, rope_theta=1e4)
+    change(tmp_path, drop=("rope_theta", "rope_parameters", "head_dim", "max_position_embeddings"))
+    dims = convert.read_config(tmp_path)
+    assert (dims.rope_theta, dims.head_dim, dims.max_positions) == (1e4, 128, 32768)
+    same_logits(tmp_path, one_device)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"rope_parameters": {"rope_type": "default"}, "rope_theta": 5e5},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 3e5}, "rope_theta": 5e5},
+        {"rope_parameters": None, "rope_scaling": {"type": "default", "rope_theta": 3e5}, "rope_theta": 5e5},
+    ],
+)
+def test_the_base_of_the_rotation_is_the_one_that_transformers_takes(tmp_path, one_device, values):
+    reference.checkpoint(tmp_path)
+    change(tmp_path, **values)
+    same_logits(tmp_path, one_device)
+
+
+def test_buffers_that_old_files_hold_are_passed_over(tmp_path, one_device):
+    reference.checkpoint(tmp_path)
+    change_tensors(tmp_path, {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)})
+    same_logits(tmp_path, one_device)
+
+
+def test_a_folder_with_config_json_alone_is_inconclusive_in_a_plan_and_cannot_be_run(tmp_path):
+    reference.checkpoint(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    ((level, message),) = planned(tmp_path)
+    assert (
+        level == "inconclusive" and "a config.json and no weights, which a run needs; put model.safetensors" in message
+    )
+    with pytest.raises(UserError, match=r"has no model\.safetensors; check that the download is complete"):
+        convert.read_config(tmp_path)
+
+
+def torn(file, how):
+    data = file.read_bytes()
+    damaged = {
+        "empty": b"",
+        "no safetensors": b"no weights at all, but more than eight bytes",
+        "half": data[: len(data) // 2],
+        "longer": data + b"?",
+        "header": data[:8] + b"?" + data[9:],
+        "a list": b"\x02" + bytes(7) + b"[]",
+        "deep": (8000).to_bytes(8, "little") + b"[" * 8000,
+        "of strings": (9).to_bytes(8, "little") + b'{"a":"b"}',
+    }
+    file.write_bytes(damaged[how])
+
+
+@pytest.mark.parametrize("how", ["empty", "no safetensors", "half", "longer", "header", "a list", "deep", "of strings"])
+def test_a_damaged_file_is_refused_by_its_header(tmp_path, how):
+    reference.checkpoint(tmp_path)
+    torn(tmp_path / "model.safetensors", how)
+    assert "model.safetensors cannot be read" in refusal(tmp_path)
+
+
+def test_shards_are_checked_against_their_index(tmp_path, one_device):
+    reference.checkpoint(tmp_path, max_shard_size="60KB")
+    same_logits(tmp_path, one_device)
+    index = tmp_path / "model.safetensors.index.json"
+    whole = json.loads(index.read_text())
+    shards = sorted(set(whole["weight_map"].values()))
+    for weight_map, words in (
+        (whole["weight_map"] | {"model.norm.bias": shards[0]}, "model.norm.bias is a weight that the index lists, but"),
+        (
+            {k: v for k, v in whole["weight_map"].items() if k != GATE},
+            f"{GATE} is a weight that the index does not list",
+        ),
+        (
+            whole["weight_map"] | {"x": "gone.safetensors"},
+            "has no gone.safetensors; check that the download is complete",
+        ),
+        (1, "model.safetensors.index.json cannot be read"),
+    ):
+        index.write_text(json.dumps({"weight_map": weight_map}))
+        assert words in refusal(tmp_path)
+    index.write_text(json.dumps(whole))
+    (tmp_path / shards[1]).unlink()
+    assert f"has no {shards[1]}" in refusal(tmp_path)
+
+
+def test_the_shapes_are_those_of_what_is_written(tmp_path, one_device):
+    for tied in (True, False):
+        dims = Qwen3Dims(48, 80, 2, 4, 2, 16, 97, tied)
+        out = tmp_path / str(tied)
+        convert.write(out, dims, param.initialize(qwen3.declare(dims), one_device, 0), one_device, "bfloat16", (5,), 0)
+        assert convert.read_config(out) == dims
+
+
+def test_the_config_json_that_is_published_with_qwen3_is_read():
+    """Every key of huggingface.co/Qwen/Qwen3-1.7B; an allow-list must not refuse what a shipped recipe names."""
+    published = {
+        **{"architectures": ["Qwen3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0},
+        **{"bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu"},
+        **{"hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 6144, "max_position_embeddings": 40960},
+        **{"max_window_layers": 28, "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28},
+        **{"num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 1000000},
+        **{"sliding_window": None, "tie_word_embeddings": True, "torch_dtype": "bfloat16"},
+        **{"transformers_version": "4.51.0", "use_cache": True, "use_sliding_window": False, "vocab_size": 151936},
+    }
+    assert hf_config.qwen3(published) == MODELS["qwen3-1.7b"]
