@@ -17,6 +17,7 @@ from podwright.plan.findings import Finding, Level
 from podwright.recipe import corpus
 from podwright.recipe.corpus import Shard
 from podwright.recipe.location import Location, Unreachable
+from podwright.recipe.paths import require_file_or_directory
 from podwright.recipe.sampled_files import sampled_text
 
 _SAMPLE = 4 << 20  # bytes of a text
@@ -90,6 +91,8 @@ def take(
     source: str, tokenizer: str = "", num_documents: int = 0, vocab_size: int | None = None, cwd: Path = Path()
 ) -> Stock:
     """How much there is; UserError for what can be seen to be wrong with it."""
+    if source != "arithmetic" and (local := Location.of(source, cwd).local) is not None and local.exists():
+        require_file_or_directory(f"data.source={source}", local)
     if source == "arithmetic" or source.endswith(corpus.TEXT):
         theirs = _vocabulary(source, tokenizer, cwd)
         corpus.fits(theirs, vocab_size, f"the tokenizer {tokenizer}")
