@@ -41,10 +41,10 @@ def ours(config: dict, steps: int, quiet) -> dict:
     import jax
     import numpy as np
 
-    from podwright.data.gsm8k import Example
     from podwright.models import param, qwen3
     from podwright.recipe import load
     from podwright.recipe.models import Qwen3Dims
+    from podwright.recipe.worked_examples import Example
     from podwright.train.grpo import loop, program
     from podwright.train.grpo.collect import Collector
     from podwright.train.grpo.prompts import Prompts

@@ -23,7 +23,7 @@ def find(on: str, recipe: Recipe, *, generation: bool = False) -> Destination:
 
 def of(target: ResolvedTarget, recipe: Recipe) -> Destination:
     findings = (*remarks(target, recipe.kind), *_trackers(recipe))
-    return Destination(target.name, target.slice, findings, target.gpus_per_node)
+    return Destination(target.name, target.slice, findings, target.is_local, target.gpus_per_node)
 
 
 def remarks(target: ResolvedTarget, kind: str = "") -> list[Finding]:

@@ -1,35 +1,18 @@
 """Questions with worked answers in GSM8K's format, from wherever the recipe says: which examples train and which test.
 
-A row is {"question", "answer"}, the answer ending in `#### n`. Reading files is `rows.py`; making problems up is `arithmetic.py`.
+What files hold is read by `recipe/worked_examples.py`, which a plan reads by too; the hub is `hub.py`, and making problems up `arithmetic.py`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import random
-import re
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-from podwright.data import arithmetic, rows
-from podwright.errors import UserError
+from podwright.data import arithmetic, hub
+from podwright.recipe import worked_examples
+from podwright.recipe.paths import looks_like_path, missing
 from podwright.recipe.schema import GrpoData
-
-HELD_OUT = 10
-"""One question in so many is held out of a file that has no test set of its own."""
-
-# The pattern and the stripping of commas are those of the data set's authors (openai/grade-school-math, dataset.py).
-_GOLD = re.compile(r"#### (\-?[0-9\.\,]+)")
-
-
-@dataclasses.dataclass(frozen=True)
-class Example:
-    question: str
-    answer: str
-    """the right number as text, without commas"""
-    solution: str
-    """the worked answer, its `#### n` line included"""
+from podwright.recipe.worked_examples import Example, Rows, example
 
 
 def load(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
@@ -40,30 +23,25 @@ def load(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
     if data.source == "arithmetic":
         return _generated(data, seed)
     path = Path(data.source).expanduser()
-    if path.is_file():
-        train, test = _hold_out(read(path), data, seed)
+    if path.exists():
+        files = worked_examples.files(data.source, path)
+        train = _examples(worked_examples.rows(files.train))
+        train, test = (
+            (train, _examples(worked_examples.rows(files.test))) if files.test else _hold_out(train, data, seed)
+        )
+    elif looks_like_path(data.source, Path()):
+        raise missing("data.source", data.source, Path())
     else:
-        parts = rows.directory(path) if path.is_dir() else rows.hub(data.source)
-        train, test = _examples(parts[0]), _examples(parts[1])
+        train, test = (_examples(part) for part in hub.load(data.source))
     for name, part in (("train", train), ("test", test)):
         if not part:
-            raise UserError(
-                f"data.source={data.source} has no {name} examples",
-                "give a set with at least one question in each part",
-            )
+            raise worked_examples.no_examples(data.source, name)
     return train[: data.num_train or None], test[: data.num_test or None]
 
 
 def read(path: Path) -> list[Example]:
     """Every example of one .jsonl file."""
-    return _examples(rows.jsonl(path))
-
-
-def gold(solution: str) -> str | None:
-    """The number of the first `#### n` of a worked answer, as the data set's authors read it; None if there is none."""
-    match = _GOLD.search(solution)
-    number = match.group(1).replace(",", "").rstrip(".") if match else ""
-    return number if re.fullmatch(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)", number) else None
+    return _examples(worked_examples.rows([path]))
 
 
 def _generated(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
@@ -72,39 +50,13 @@ def _generated(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]
     return train, test
 
 
-def _examples(located_rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Example]:
-    return [_example(where, row) for where, row in located_rows]
-
-
-def _example(where: str, row: Mapping[str, Any]) -> Example:
-    for key in ("question", "answer"):
-        if key not in row:
-            raise UserError(
-                f"{where} has no {key!r}",
-                f'write {{"question": ..., "answer": "... #### n"}}, found keys: {", ".join(row)}',
-            )
-        if not isinstance(row[key], str):
-            raise UserError(f"{where}: {key} is {type(row[key]).__name__}, not text", f"put {key} in quotes")
-        if not row[key].strip():
-            raise UserError(f"{where}: {key} is empty", "fill it in or remove the row")
-    number = gold(row["answer"])
-    if number is None:
-        raise UserError(
-            f"{where}: the answer has no '#### n'", "end the worked answer with a line '#### ' and the number"
-        )
-    return Example(row["question"], number, row["answer"])
+def _examples(located_rows: Rows) -> list[Example]:
+    return [example(where, row) for where, row in located_rows]
 
 
 def _hold_out(examples: list[Example], data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
     """By question, so that a question that stands twice in the file is never in both parts."""
     questions = list(dict.fromkeys(e.question for e in examples))
-    size = data.num_test or max(1, len(questions) // HELD_OUT)
-    if size >= len(questions):
-        raise UserError(
-            f"{data.source} has {len(questions)} different questions, too few to hold {size} out for the test",
-            f"type data.num_test={len(questions) - 1} or less"
-            if len(questions) > 1
-            else "give a file with at least 2 questions",
-        )
+    size = worked_examples.num_held_out(len(questions), data)
     held = set(random.Random(seed).sample(questions, size))
     return [e for e in examples if e.question not in held], [e for e in examples if e.question in held]

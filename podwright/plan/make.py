@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from podwright.errors import UserError, nearest
 from podwright.plan import kinds
+from podwright.plan.checks import this_machine
 from podwright.plan.checks.inputs import DIRECTORY
 from podwright.plan.document import MemoryEntry, Plan, SliceEntry
 from podwright.plan.estimates import memory
 from podwright.plan.findings import Finding, InconclusiveCheck, Verdict, verdict_of
 from podwright.plan.options import Destination, PlanOptions
-from podwright.recipe.kinds import Recipe
+from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.slices import Slice
 
 CHECKS = ("packages", "slice", "mesh", "batch", "model", "data", "rewards", "context", "memory", "target", "trackers")
 """the parts of a static plan, as findings and `--only` name them"""
+JaxPlan = kinds.PlanPart[JaxRecipe]
 _NEEDED = ("mesh", "batch", "model")  # without which no closed form can be worked out
 
 
@@ -44,11 +48,18 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
         entries = part.memory(recipe, where, options.cwd)
         if not compiling:
             findings += _memory(part, entries, recipe, where)
+    if destination.here:
+        findings = part.here(recipe) + findings
+        if sound and part.estimates_memory:  # of what jax trains
+            findings += this_machine.memory(cast(JaxPlan, part), cast(JaxRecipe, recipe), where, options.cwd)
     findings += destination.findings
     step = None
     if where is not None and sound and not compiling and verdict_of(findings) is not Verdict.REFUSED:
         step = part.step(recipe, where, options.cwd, options.price)
-    findings = only(options.only, findings)
+    wanted = checks_named(options.only)
+    findings = only(wanted, findings)
+    if wanted and "memory" not in wanted:
+        entries, step = [], None
     return Plan(
         recipe=recipe.name,
         target=destination.name,
@@ -86,8 +97,8 @@ def compiled(plan: Plan, recipe: Recipe, destination: Destination, options: Plan
     return plan.model_copy(update=changes)
 
 
-def only(names: str, findings: list[Finding]) -> list[Finding]:
-    """The findings of the checks in `names`, a list with commas; all of them for ""."""
+def checks_named(names: str) -> list[str]:
+    """A list with commas; UserError for what is no check."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
         if name not in CHECKS:
@@ -95,7 +106,19 @@ def only(names: str, findings: list[Finding]) -> list[Finding]:
             raise UserError(
                 f"--only {name} is no check", f"type --only {guess}" if guess else f"there are {', '.join(CHECKS)}"
             )
-    return [f for f in findings if not wanted or f.check in wanted]
+    return wanted
+
+
+def only(wanted: list[str], findings: list[Finding]) -> list[Finding]:
+    """The findings of some checks, all for none, and one of what is left out that decides the verdict: that is always the whole plan's."""
+    shown = [f for f in findings if not wanted or f.check in wanted]
+    left_out = [f for level in ("error", "inconclusive") for f in findings if f.level == level and f not in shown]
+    if not left_out:
+        return shown
+    worst, checks = left_out[0], ", ".join(dict.fromkeys(f.check for f in left_out))
+    number = f"{len(left_out)} problem{'s' if len(left_out) > 1 else ''}"
+    what = f"--only {','.join(wanted)} leaves out {number} of {checks}, such as: {worst.message}"
+    return [*shown, Finding(worst.check, worst.level, what, worst.fix)]
 
 
 def _memory(part: kinds.PlanPart[Recipe], entries: list[MemoryEntry], recipe: Recipe, where: Slice) -> list[Finding]:

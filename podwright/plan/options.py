@@ -23,6 +23,8 @@ class Destination:
     """its devices; None where only the machines themselves know them"""
     findings: tuple[Finding, ...] = ()
     """what was found out about the target, and the trackers, beforehand"""
+    here: bool = False
+    """whether it is this machine, whose packages and memory can be looked at"""
     gpus_per_node: int = 0
     """of a target whose settings say so; 0 for a slice"""
 

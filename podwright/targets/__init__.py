@@ -36,6 +36,11 @@ class ResolvedTarget:
         return Path(folder) if folder else None
 
     @property
+    def is_local(self) -> bool:
+        """Whether runs on it are processes of this machine."""
+        return self.settings is not None and self.settings.kind == "local"
+
+    @property
     def gpus_per_node(self) -> int:
         """That the target is to have; 0 where its settings do not say."""
         return self.settings.gpus_per_node if self.settings else 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe import load
+from podwright.recipe import extras, load
 from podwright.recipe.location import storage_failure
 from podwright.rundir import Ending, RunDir, recipe_of, write_json
 from podwright.storage.base import StorageFailure, failure_of
@@ -140,6 +140,9 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     """The ending that a fault is, one line about it, and what to type."""
     first = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"[:300]
     then = f"then type: podwright resume {run.typed}"
+    if isinstance(e, ModuleNotFoundError) and e.name and (extra := extras.of(e.name)):
+        what = f"the package {e.name} is not installed where the trainer runs"
+        return Ending.BAD_INPUT, what, f"{extras.install(extra)}, {then}"
     failure = e if isinstance(e, StorageFailure) else None
     if failure := failure or (failure_of(e, run.storage_url) if run.storage_url else None):
         return Ending.STORAGE_UNREACHABLE, failure.what, f"{failure.fix}, {then}"

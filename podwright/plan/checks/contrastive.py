@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -12,16 +11,15 @@ from podwright.errors import UserError
 from podwright.plan.checks import multimodal, weights
 from podwright.plan.checks.inputs import in_source
 from podwright.plan.findings import Finding
-from podwright.recipe import ethogram, hf_config, hf_weights, llm, pairs
+from podwright.recipe import hf_config, hf_weights, llm, pairs
 from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.slices import Slice
 
-_LOOKED_AT = 20_000  # lines, in a second
 _PICKLED = "pytorch_model.bin"
 
 
 def check(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
-    findings = multimodal.packages(recipe.encoders) if where is None else multimodal.place(where)
+    findings = [] if where is None else multimodal.place(where)
     findings += multimodal.encoders(recipe.encoders, cwd)
     source = recipe.text_encoder.source
     directory = cwd / Path(source).expanduser()
@@ -105,24 +103,16 @@ def _heads(recipe: ContrastiveRecipe, cwd: Path) -> Iterator[Finding]:
 
 
 def _data(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
-    source = cwd / Path(recipe.data.source).expanduser()
-    if not source.exists():
-        what = f"data.source={recipe.data.source} is not there"
-        return [
-            multimodal.error(
-                "data", what, "check the path, or type data.source=drawn data.num_train=2000 data.num_test=200"
-            )
-        ]
+    fix = "type data.source=drawn data.num_train=2000 data.num_test=200"
+    try:
+        files = multimodal.data_files("data.source", recipe.data.source, cwd, fix)
+    except UserError as e:
+        return [multimodal.error("data", e.what, e.fix)]
     findings: list[Finding] = []
     counts = {}
-    for name in ("train.jsonl", "val.jsonl") if source.is_dir() else ("",):
-        path = source / name if name else source
-        if path.is_file():
-            counts[name], file_findings = _file(path)
-            findings += file_findings
-        elif name != "val.jsonl":
-            what = f"data.source={recipe.data.source} has no train.jsonl"
-            findings.append(multimodal.error("data", what, "name a directory that does, or a file"))
+    for path in files:
+        counts[path.name], file_findings = _file(path)
+        findings += file_findings
     if not any(f.level == "error" for f in findings):
         if (left := _to_train_on(recipe, counts)) < 1:
             what = f"data.source={recipe.data.source} has {next(iter(counts.values()))} lines that make pairs, which leave none to train on"
@@ -142,23 +132,23 @@ def _file(path: Path) -> tuple[int, list[Finding]]:
     """How many of its lines make pairs; its first fault, its first absent file, how many are alone, and which pairs there are."""
     faults: list[str] = []
     absent: list[str] = []
-    useful, alone, beyond = 0, 0, 0
+    alone = 0
     has: Counter[tuple[str, ...]] = Counter()
-    with path.open("rb") as f:
-        for number, line in enumerate(f, 1):
-            if not line.strip():
-                continue
-            if number > _LOOKED_AT:
-                beyond += 1
-                continue
-            given, wrong = _given(line)
-            faults += [f"line {number}: {field} {message}" for field, message in wrong]
-            absent += multimodal.absent_of(number, given, path.parent)
-            alone += bool(given) and pairs.alone(given)
-            if given and not pairs.alone(given):
-                useful += 1
-                has[tuple(given)] += 1
-    findings = []
+    try:
+        lines, num_lines, complete = multimodal.sampled_lines(path)
+    except UserError as e:
+        return 0, [multimodal.error("data", e.what, e.fix)]
+    for where, line in lines:
+        parsed, wrong = multimodal.parsed_line(line, pairs.line_faults)
+        given = {} if wrong else pairs.given(parsed)
+        faults += [f"{where}: {field} {message}" for field, message in wrong]
+        absent += multimodal.absent_of(where, given, path.parent)
+        alone += bool(given) and pairs.alone(given)
+        if given and not pairs.alone(given):
+            has[tuple(given)] += 1
+    read = sum(has.values())
+    useful = read if complete else round(num_lines * read / max(1, len(lines)))
+    findings = [] if complete else [multimodal.partly_read(path, len(lines), num_lines)]
     if faults:
         fix = f"type podwright data check {path} --fix"
         findings.append(multimodal.error("data", f"{path} has {len(faults)} faults, such as {faults[0]}", fix))
@@ -176,18 +166,13 @@ def _file(path: Path) -> tuple[int, list[Finding]]:
     if useful:
         most = ", ".join(f"{count:,} of {' and '.join(fields)}" for fields, count in has.most_common(4))
         findings.append(
-            Finding("data", "info", f"{path.name} has {useful + beyond:,} lines that make pairs, such as {most}")
+            Finding(
+                "data",
+                "info",
+                f"{path.name} has {'' if complete else 'about '}{useful:,} lines that make pairs, such as {most}",
+            )
         )
-    return useful + beyond, findings
-
-
-def _given(line: bytes) -> tuple[dict[str, str], list[ethogram.FieldFault]]:
-    try:
-        parsed = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}, [("line", "is not JSON")]
-    wrong = list(pairs.line_faults(parsed))
-    return {} if wrong else pairs.given(parsed), wrong
+    return useful, findings
 
 
 def _batch(recipe: ContrastiveRecipe, lines: int, where: Slice | None) -> list[Finding]:

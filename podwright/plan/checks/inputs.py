@@ -1,21 +1,23 @@
-"""Whether the model and the data that a recipe names are there, as far as this machine can tell."""
+"""Whether the model that a recipe names is there and what it is, as far as this machine can tell."""
 
 from __future__ import annotations
 
-import re
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from podwright.errors import UserError, nearest
+from podwright.plan.checks import hub
 from podwright.plan.findings import Finding
 from podwright.recipe import hf_config, hf_weights
 from podwright.recipe.hf_weights import Shapes
 from podwright.recipe.models import MODELS, Qwen3Dims, check_name, find
-from podwright.recipe.schema import GrpoData, GrpoModel
+from podwright.recipe.paths import looks_like_path, missing, require_directory
+from podwright.recipe.schema import GrpoModel
 
 DIRECTORY = "give model.source as a directory with a config.json"
 """what to type where the dimensions of a model are not known here"""
 WEIGHTS = f"put {hf_weights.SINGLE} there, or shards with their index, or type model.source=random"
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
 def model(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
@@ -45,8 +47,9 @@ def _sizes(section: GrpoModel, dims: Qwen3Dims) -> list[Finding]:
 
 def _checkpoint(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
     directory = cwd / Path(section.source).expanduser()
-    if not directory.exists():
-        return [elsewhere("model", section.source, ["random"])], MODELS.get(section.name)
+    if not os.path.exists(directory):  # Path.exists raises for a name that no file can have
+        return _of_hub(section, cwd)
+    require_directory(f"model.source={section.source}", directory)
     try:
         dims = hf_config.qwen3(hf_config.read(directory))
         check_name(section.name, section.source, dims)
@@ -83,44 +86,47 @@ def to_start(source: str, cwd: Path) -> list[Finding]:
     return [_error("model", f"model.source={source} has a config.json and no weights", WEIGHTS)]
 
 
-def data(section: GrpoData, cwd: Path) -> list[Finding]:
-    if section.source == "arithmetic":
-        return []
-    path = cwd / Path(section.source).expanduser()
-    if not path.exists():
-        return [elsewhere("data", section.source, ["arithmetic"])]
-    if path.is_dir() and not any(path.glob("*.jsonl")) and not any(path.rglob("*.parquet")):
-        return [
-            _error(
-                "data",
-                f"data.source={section.source} is a directory without .jsonl files",
-                "give one that holds train.jsonl and test.jsonl",
-            )
-        ]
-    if path.is_file() and path.stat().st_size == 0:
-        return [
-            _error("data", f"data.source={section.source} is empty", "give a file of examples, one JSON object a line")
-        ]
-    return []
+def _of_hub(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
+    """By its config.json where the hub gives it, else by the id's own name where that is a row of our table."""
+    if error := missing_source("model", section.source, ["random"], cwd):
+        raise error
+    finding, config = hub.model(section.source)
+    if config is not None:
+        try:
+            dims = hf_config.qwen3(config)
+        except UserError as e:
+            raise UserError(f"model.source={section.source}: {e.what}", e.fix) from e
+        check_name(section.name, section.source, dims)
+        return [finding], dims
+    known = _by_id(section.source)
+    if known is not None:
+        check_name(section.name, section.source, known)
+    known = known or MODELS.get(section.name)
+    if known is None and finding.level != "error":
+        guess = nearest(section.name, list(MODELS))
+        fix = f"type model.name={guess} if that is its size, or {DIRECTORY}" if guess else DIRECTORY
+        what = f"the dimensions of model.name={section.name} are not known here: mesh and context were not held against them"
+        return [finding, Finding("model", "inconclusive", what, fix)], None
+    return [finding], known
 
 
-def elsewhere(check: str, source: str, words: list[str]) -> Finding:
-    """About a source that is not a path on this machine: a hub id, or a slip."""
-    guess = nearest(source, words)
-    if guess:
-        return _error(check, f"there is no {check}.source={source}", f"did you mean {check}.source={guess}?")
-    if is_hub_id(source):
-        return Finding(
-            check,
-            "inconclusive",
-            f"{check}.source={source} is taken as a Hugging Face hub id; whether it is there is seen when the run starts",
-        )
-    return _error(check, f"{check}.source={source} is not there", "check the path")
+def _by_id(source: str) -> Qwen3Dims | None:
+    """Of a row of our table that an id is named after: exactly, or as Qwen's own variants of a size are."""
+    owner, _, name = source.lower().rpartition("/")
+    rows = [row for row in MODELS if name == row or (owner == "qwen" and name.startswith(f"{row}-"))]
+    return MODELS[max(rows, key=len)] if rows else None
 
 
-def is_hub_id(source: str) -> bool:
-    """As far as its look says."""
-    return bool(_HUB_ID.fullmatch(source)) and Path(source).suffix not in (".jsonl", ".json")
+def missing_source(check: str, source: str, words: list[str], cwd: Path) -> UserError | None:
+    """Of a source with nothing on this machine: a word that is misspelt, or a path; None for what may be a hub id."""
+    if guess := nearest(source, words):
+        return UserError(f"there is no {check}.source={source}", f"did you mean {check}.source={guess}?")
+    return missing(f"{check}.source", source, cwd) if looks_like_path(source, cwd) else None
+
+
+def is_on_hub(source: str, words: Sequence[str]) -> bool:
+    """Whether a source can only be read from the hub; `words` stand for no file."""
+    return source not in words and not looks_like_path(source, Path())
 
 
 def _error(check: str, message: str, fix: str) -> Finding:

@@ -7,26 +7,28 @@ import json
 import math
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.plan.checks import weights
-from podwright.plan.checks.inputs import elsewhere, in_source
+from podwright.plan.checks import hub, weights
+from podwright.plan.checks.inputs import in_source, missing_source
 from podwright.plan.checks.inputs import weights as weights_of
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.recipe import ethogram, hf_config, hf_weights, llm
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.multimodal import Encoders, MultimodalData, MultimodalModel, MultimodalRecipe
+from podwright.recipe.paths import missing, require_directory, require_file, require_file_or_directory
+from podwright.recipe.sampled_files import sampled_text
 from podwright.slices import Slice
 
 _BYTES_PER_TOKEN = 3.5  # of JSON and English, with a vocabulary of 150,000
 _NEEDED = {"torch": "torch", "transformers": "transformers", "av": "av", "PIL": "pillow"}
-_LOOKED_AT = 20_000  # lines, in a second
 
 
 def check(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
-    findings = [*packages(recipe.encoders, "peft"), *_compiler(recipe)] if where is None else _place(recipe, where)
+    findings = [] if where is None else _place(recipe, where)
     findings += _model(recipe, cwd)
     findings += encoders(recipe.encoders, cwd)
     findings += _aligner(recipe, cwd)
@@ -52,7 +54,7 @@ def needed(section: Encoders, *more: str) -> dict[str, str]:
     return _NEEDED | dict(zip(more, more, strict=True)) | ({} if section.image == "tiny" else {"timm": "timm"})
 
 
-def _compiler(recipe: MultimodalRecipe) -> list[Finding]:
+def compiler(recipe: MultimodalRecipe) -> list[Finding]:
     if not recipe.training.compile or shutil.which("g++"):
         return []
     what = "training.compile=true writes C++, and there is no g++ here"
@@ -94,14 +96,20 @@ def _place(recipe: MultimodalRecipe, where: Slice) -> list[Finding]:
 
 def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     m, p = recipe.model, recipe.projector
-    if m.source != "random" and not (cwd / Path(m.source).expanduser()).exists():
-        return [elsewhere("model", m.source, ["random"])]
+    findings = []
     try:
+        if m.source != "random" and not os.path.exists(cwd / Path(m.source).expanduser()):
+            if fault := missing_source("model", m.source, ["random"], cwd):
+                raise fault
+            findings.append(hub.model(m.source)[0])
         dims = dimensions(m, cwd)
-        local = cwd / Path(m.source).expanduser()
-        findings = [] if m.source == "random" else weights_of(m.source, local, hf_weights.qwen2(dims))
+        directory = cwd / Path(m.source).expanduser()
+        if m.source != "random" and directory.is_dir():
+            findings += weights_of(m.source, directory, hf_weights.qwen2(dims))
+    except InconclusiveCheck:
+        return findings
     except UserError as e:
-        return [error("model", e.what, e.fix)]
+        return [*findings, error("model", e.what, e.fix)]
     projector = dims.num_projector_params(recipe.aligner.dim, p.hidden_size, p.num_soft_tokens)
     rest = f"{dims.num_lora_params(m.lora_rank, m.lora_target_modules):,} in adapters" if m.lora_rank else "all of them"
     what = f"{m.name} has {dims.num_params() / 1e6:,.1f} M parameters; trained are {projector:,} in the projector and {rest}"
@@ -109,14 +117,25 @@ def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
 
 
 def dimensions(section: MultimodalModel, cwd: Path) -> LlmDims:
-    """Of the weights where they are here, else those that model.name stands for."""
-    directory = cwd / Path(section.source).expanduser()
-    if section.source == "random" or not directory.exists():
+    """Of the weights where they or their config.json are here, else those that model.name stands for."""
+    if section.source == "random":
         return llm.find(section.name)
-    try:
-        return hf_config.qwen2(hf_config.read(directory))
-    except UserError as e:
-        raise in_source(section.source, directory, e) from e
+    directory = cwd / Path(section.source).expanduser()
+    if os.path.exists(directory):
+        require_directory(f"model.source={section.source}", directory)
+        try:
+            return hf_config.qwen2(hf_config.read(directory))
+        except UserError as e:
+            raise in_source(section.source, directory, e) from e
+    if (config := hub.model(section.source)[1]) is not None:
+        try:
+            return hf_config.qwen2(config)
+        except UserError as e:
+            raise UserError(f"model.source={section.source}: {e.what}", e.fix) from e
+    if section.name in llm.MODELS:
+        return llm.find(section.name)
+    what = f"the dimensions of model.source={section.source} are not known here"
+    raise InconclusiveCheck(what, "give model.source as a directory with a config.json")
 
 
 def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
@@ -142,48 +161,66 @@ def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     return weights.misfits(source, names, recipe.aligner.dim, widths)
 
 
+def data_files(key: str, source: str, cwd: Path, fix: str) -> list[Path]:
+    """train.jsonl and, where there is one, val.jsonl of a directory, or the file itself; UserError with `fix` where it is not there."""
+    path = cwd / Path(source).expanduser()
+    if not os.path.lexists(path):
+        fault = missing(key, source, cwd)
+        raise UserError(fault.what, f"{fault.fix}, or {fix}" if "did you mean" not in fault.fix else fault.fix)
+    require_file_or_directory(f"{key}={source}", path)
+    if not path.is_dir():
+        return [path]
+    listed = [path / name for name in ("train.jsonl", "val.jsonl")]
+    if not os.path.lexists(listed[0]):
+        raise UserError(f"{key}={source} has no train.jsonl", "name a directory that does, or a file")
+    listed = [file for file in listed if os.path.lexists(file)]
+    for file in listed:
+        require_file(str(file), file)
+    return listed
+
+
 def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
-    source = cwd / Path(recipe.data.source).expanduser()
-    if not source.exists():
-        return [
-            error("data", f"data.source={recipe.data.source} is not there", "check the path, or type data.source=drawn")
-        ]
-    findings, counts = [], {}
-    for name in ("train.jsonl", "val.jsonl") if source.is_dir() else ("",):
-        path = source / name if name else source
-        if path.is_file():
-            counts[name], file_findings = _file(path, recipe.data)
-            findings += file_findings
-        elif name != "val.jsonl":
-            findings.append(
-                error(
-                    "data",
-                    f"data.source={recipe.data.source} has no train.jsonl",
-                    "name a directory that does, or a file",
-                )
-            )
-    if not findings:
-        findings += _batch(recipe, recipe.data.num_train or max(counts.values()), where)
+    try:
+        files = data_files("data.source", recipe.data.source, cwd, "type data.source=drawn")
+    except UserError as e:
+        return [error("data", e.what, e.fix)]
+    looks = [_file(path, recipe.data) for path in files]
+    findings = [finding for _, listed in looks for finding in listed]
+    if not any(f.level == "error" for f in findings):
+        findings += _batch(recipe, recipe.data.num_train or looks[0][0], where)
     return findings
+
+
+def sampled_lines(path: Path) -> tuple[list[tuple[str, bytes]], int, bool]:
+    """Named lines of a file without its empty ones, how many it has, and whether these are all: of a large file they are those of
+    both ends and a sample, and the number is estimated."""
+    lines, num_lines, complete = sampled_text(path)
+    named = [(where.removeprefix(f"{path}").removeprefix(":").strip(), line) for where, line in lines]
+    return [(f"line {where}" if where.isdecimal() else where, line) for where, line in named], num_lines, complete
+
+
+def partly_read(path: Path, read: int, num_lines: int) -> Finding:
+    what = f"{path.name} has about {num_lines:,} lines, of which {read:,} were read, at both ends and between; "
+    return Finding("data", "info", f"{what}`podwright data check {path}` reads all")
 
 
 def _file(path: Path, data: MultimodalData) -> tuple[int, list[Finding]]:
     """How many lines it has, and its first fault, its first absent file, its longest line."""
     faults: list[str] = []
     absent: list[str] = []
-    lines, longest, at = 0, 0, 0
-    with path.open("rb") as f:
-        for number, line in enumerate(f, 1):
-            lines += bool(line.strip())
-            if number > _LOOKED_AT or not line.strip():
-                continue
-            parsed, wrong = _parsed(line)
-            faults += [f"line {number}: {field} {message}" for field, message in wrong]
-            if not wrong:
-                absent += absent_of(number, parsed, path.parent)
-                size = len((data.system_prompt + parsed["instruction"] + parsed["response"]).encode())
-                longest, at = max((longest, at), (size, number))
-    findings = []
+    longest, at = 0, ""
+    try:
+        lines, num_lines, complete = sampled_lines(path)
+    except UserError as e:
+        return 0, [error("data", e.what, e.fix)]
+    for where, line in lines:
+        parsed, wrong = parsed_line(line, ethogram.line_faults)
+        faults += [f"{where}: {field} {message}" for field, message in wrong]
+        if not wrong:
+            absent += absent_of(where, parsed, path.parent)
+            size = len((data.system_prompt + parsed["instruction"] + parsed["response"]).encode())
+            longest, at = max((longest, at), (size, where))
+    findings = [] if complete else [partly_read(path, len(lines), num_lines)]
     if faults:
         findings.append(
             error(
@@ -201,28 +238,30 @@ def _file(path: Path, data: MultimodalData) -> tuple[int, list[Finding]]:
             )
         )
     if (need := math.ceil(longest / _BYTES_PER_TOKEN)) > data.max_text_length:
-        what = f"line {at} of {path.name} needs about {need} tokens for prompt and response, data.max_text_length={data.max_text_length}"
+        what = f"{at} of {path.name} needs about {need} tokens for prompt and response, data.max_text_length={data.max_text_length}"
         findings.append(Finding("context", "warning", what, f"type data.max_text_length={need}; no line is ever cut"))
     if not lines:
         findings.append(error("data", f"{path} is empty", "give a file of lines"))
-    return lines, findings
+    return num_lines, findings
 
 
-def absent_of(number: int, line: dict[str, str], folder: Path) -> list[str]:
+def absent_of(where: str, line: dict[str, str], folder: Path) -> list[str]:
     """Files that a line names and that are not there, a name that no file can have among them."""
     return [
-        f"line {number}: {ethogram.shown(line[m])}"
+        f"{where}: {ethogram.shown(line[m])}"
         for m in ethogram.MEDIA
         if m in line and not os.path.isfile(folder / line[m])
     ]
 
 
-def _parsed(line: bytes) -> tuple[Any, list[ethogram.FieldFault]]:
+def parsed_line(
+    line: bytes, line_faults: Callable[[Any], Iterator[ethogram.FieldFault]]
+) -> tuple[Any, list[ethogram.FieldFault]]:
     try:
         parsed = json.loads(line)
     except (ValueError, RecursionError):
         return None, [("line", "is not JSON")]
-    return parsed, list(ethogram.line_faults(parsed))
+    return parsed, list(line_faults(parsed))
 
 
 def _batch(recipe: MultimodalRecipe, lines: int, where: Slice | None) -> list[Finding]:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import array
 import dataclasses
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from podwright.errors import UserError
+from podwright.plan.checks.patience import soon
 from podwright.plan.findings import Finding, Level
 from podwright.recipe import corpus
 from podwright.recipe.corpus import Shard
 from podwright.recipe.location import Location, Unreachable
+from podwright.recipe.paths import require_file_or_directory
+from podwright.recipe.sampled_files import sampled_text
 
 _SAMPLE = 4 << 20  # bytes of a text
 _LOOKED_AT = 1 << 23, 1 << 18  # tokens, of this machine's files and of a store's: a fraction of a second
@@ -89,6 +91,8 @@ def take(
     source: str, tokenizer: str = "", num_documents: int = 0, vocab_size: int | None = None, cwd: Path = Path()
 ) -> Stock:
     """How much there is; UserError for what can be seen to be wrong with it."""
+    if source != "arithmetic" and (local := Location.of(source, cwd).local) is not None and local.exists():
+        require_file_or_directory(f"data.source={source}", local)
     if source == "arithmetic" or source.endswith(corpus.TEXT):
         theirs = _vocabulary(source, tokenizer, cwd)
         corpus.fits(theirs, vocab_size, f"the tokenizer {tokenizer}")
@@ -120,24 +124,12 @@ def _soon(source: str, ask: Callable[[], Stock]) -> Stock:
     """What `ask` finds; the client of a store that does not answer tries again for minutes, which no plan waits for."""
     if "://" not in source:
         return ask()
-    outcomes: list[Stock | Exception] = []
-
-    def asking() -> None:
-        try:
-            outcomes.append(ask())
-        except Exception as e:
-            outcomes.append(e)
-
-    thread = threading.Thread(target=asking, daemon=True)
-    thread.start()
-    thread.join(_PATIENCE_S)
-    if not outcomes:
+    stock = soon(_PATIENCE_S, ask)
+    if stock is None:
         raise Unreachable(
             f"{source} has not answered within {_PATIENCE_S:.0f} s", "check the path, your credentials and the network"
         )
-    if isinstance(outcomes[0], Exception):
-        raise outcomes[0]
-    return outcomes[0]
+    return stock
 
 
 def _lasting(
@@ -197,6 +189,9 @@ def _text(place: Location, tokenizer: str) -> Stock:
             text += len(line)
         elif line.strip():
             lines, text = lines + 1, text + len(corpus.text_of(f"{place.typed}:{number}", line).encode())
+    if read < size and place.local is not None and place.suffix != ".txt":
+        for where, line in sampled_text(place.local)[0]:  # its end, and pieces between
+            corpus.text_of(where, line)
     lines = lines or int(place.suffix == ".txt")
     if not lines:
         raise UserError(f"{place.typed} has no documents", 'give a file with lines such as {"text": "..."}')

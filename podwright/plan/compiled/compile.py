@@ -26,6 +26,7 @@ from podwright.errors import UserError
 from podwright.plan.checks.meshes import axes, resolved
 from podwright.plan.compiled import calibrate, costs, dump, environment
 from podwright.plan.findings import InconclusiveCheck
+from podwright.recipe import extras
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
 from podwright.shell import Shell
@@ -297,9 +298,7 @@ def _verdict(name: str, phases: dict[str, Any], where: Slice, folder: Path, seco
         return Compiled(name, "unknown", seconds, error=cut_short)
     error = _last_words(folder / "log.txt")
     if missing := environment.missing_package(error):
-        raise InconclusiveCheck(
-            f"the compiler was not run: {missing} is not installed here", environment.install("jax")
-        )
+        raise InconclusiveCheck(f"the compiler was not run: {missing} is not installed here", extras.install("jax"))
     return Compiled(name, "failed", seconds, error=error)
 
 
@@ -346,7 +345,7 @@ def find_compiler(where: Slice, shop: CompileContext, more: str = "") -> environ
     compiler = shop.compiler(more)
     if where.libtpu and not compiler.versions.get("libtpu"):
         raise InconclusiveCheck(
-            "the TPU compiler was not run: libtpu is not installed here", environment.install("tpu-compile")
+            "the TPU compiler was not run: libtpu is not installed here", extras.install("tpu-compile")
         )
     if more and not compiler.versions.get(more):
         raise InconclusiveCheck(

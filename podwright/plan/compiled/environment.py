@@ -139,10 +139,6 @@ def missing_package(error: str) -> str:
     return named[1] if named else ""
 
 
-def install(extra: str) -> str:
-    return f"type pip install -e '.[{extra}]' in podwright's clone"
-
-
 def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)

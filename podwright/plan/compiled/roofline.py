@@ -300,7 +300,7 @@ class _Walk:
         self.cost.flops += (products + kernels) * self.times
         self.cost.kernel_flops += kernels * self.times
         self.cost.hbm_bytes += size * self.times
-        peak = self.row.bf16_flops
+        peak = self.row.bf16_flops or self.row.fp16_flops
         busy = {
             "compute": products / peak / self.efficiency.matmul + kernels / peak / self.efficiency.kernel,
             "hbm": self.hbm_seconds(size),

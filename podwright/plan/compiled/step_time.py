@@ -124,7 +124,8 @@ def compiled_pretrain(
 
 def mfu(flops_per_s: float, where: Slice) -> float | None:
     """Share of the slice's peak; None for a CPU, which has no data sheet to go by."""
-    return None if where.accelerator is CPU else flops_per_s / (where.accelerator.bf16_flops * where.num_devices)
+    peak = where.accelerator.bf16_flops or where.accelerator.fp16_flops
+    return None if where.accelerator is CPU else flops_per_s / (peak * where.num_devices)
 
 
 def num_evaluations(recipe: JaxRecipe) -> int:

@@ -12,10 +12,11 @@ from podwright.accelerators import GIB
 from podwright.errors import UserError
 from podwright.plan.checks.multimodal import dimensions
 from podwright.plan.compiled.compile import CompileContext, limit_bytes
-from podwright.plan.compiled.environment import install, missing_package
+from podwright.plan.compiled.environment import missing_package
 from podwright.plan.document import ProgramEntry
 from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.plan.kinds import CompiledPrograms
+from podwright.recipe import extras
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import Record
 from podwright.slices import Slice
@@ -64,7 +65,7 @@ def _count(recipe: MultimodalRecipe, where: Slice, limit: float | None, shop: Co
         reason = (errors.strip().splitlines() or ["the process ended without output"])[-1]
         if missing := missing_package(reason):
             what = f"the memory of an update was not counted: {missing} is not installed here"
-            raise InconclusiveCheck(what, install("torch")) from None
+            raise InconclusiveCheck(what, extras.install("torch")) from None
         raise InconclusiveCheck(f"the memory of an update was not counted: {reason}", "leave --compile out") from None
     if "error" in counts:
         raise UserError(counts["error"], counts["fix"])

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from podwright.errors import UserError
-from podwright.plan.checks.inputs import is_hub_id
 from podwright.plan.document import MemoryEntry, Plan, ProgramEntry, StepEntry
 from podwright.plan.findings import Finding
 from podwright.recipe import kinds
+from podwright.recipe.paths import looks_like_path
 from podwright.slices import Slice
 from podwright.storage import inputs
 
@@ -59,7 +59,7 @@ class PlanPart(Generic[R]):
             value
             for key, value in values.items()
             if value not in _WORDS
-            and (Path(value).exists() or key.partition(".")[0] not in self.hub_sections or not is_hub_id(value))
+            and (key.partition(".")[0] not in self.hub_sections or looks_like_path(value, Path()))
         ]
 
     def checks(self, recipe: R, where: Slice | None, cwd: Path) -> list[Finding]:
@@ -68,6 +68,10 @@ class PlanPart(Generic[R]):
 
     def to_start(self, recipe: R, cwd: Path) -> list[Finding]:
         """Errors of a run whose plan is possible without what they name."""
+        return []
+
+    def here(self, recipe: R) -> list[Finding]:
+        """What this machine lacks to run it."""
         return []
 
     def dimensions(self, recipe: R, cwd: Path) -> Any:

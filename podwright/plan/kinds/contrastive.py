@@ -17,6 +17,9 @@ class ContrastivePlan(PlanPart[ContrastiveRecipe]):
     def needed(self, recipe: ContrastiveRecipe) -> tuple[str, ...]:
         return tuple(multimodal.needed(recipe.encoders).values())
 
+    def here(self, recipe: ContrastiveRecipe) -> list[Finding]:
+        return multimodal.packages(recipe.encoders)
+
     def checks(self, recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
         return contrastive.check(recipe, where, cwd)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from podwright.plan.checks import inputs, meshes, rewards, sufficiency
+from podwright.plan.checks import examples, inputs, meshes, rewards, sufficiency, this_machine
 from podwright.plan.compiled import step_time, verdict
 from podwright.plan.document import MemoryEntry, Plan, StepEntry
 from podwright.plan.estimates import memory, memory_grpo
@@ -18,7 +18,7 @@ from podwright.slices import Slice
 
 
 class GrpoPlan(PlanPart[GrpoRecipe]):
-    packages = ("jax", "transformers")
+    packages = ("jax",)
     hub_sections = ("model", "data")
     estimates_memory = True
 
@@ -26,14 +26,18 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         findings, dims = inputs.model(recipe.model, cwd)
         if where is not None:
             findings = meshes.place(where, recipe) + findings
-        findings += inputs.data(recipe.data, cwd)
         for reward in recipe.rewards:
             findings += rewards.rewards(reward.function, cwd)
             findings += rewards.thoughts(reward.function, recipe.data)
         findings += meshes.mesh(recipe, dims, where)
         if dims is not None:
             findings += sufficiency.context(recipe.rollout, dims)
-        return findings + sufficiency.epochs(recipe, cwd)
+        return findings + examples.check(recipe, cwd)
+
+    def here(self, recipe: GrpoRecipe) -> list[Finding]:
+        modules = ("jax", "optax", "orbax", "safetensors", "tokenizers")
+        hub = inputs.is_on_hub(recipe.data.source, ("arithmetic",))
+        return [*this_machine.packages(modules, "jax"), *this_machine.packages(("datasets",) if hub else (), "hub")]
 
     def to_start(self, recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
         return inputs.to_start(recipe.model.source, cwd)
@@ -61,7 +65,8 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
 
     def step(self, recipe: GrpoRecipe, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
         dims, row = self.dimensions(recipe, cwd), where.accelerator
-        if dims is None or not (row.hbm_bandwidth and (row.bf16_flops or row.fp16_flops)):
+        emulated = recipe.model.compute_dtype == "bfloat16" and not row.bf16_flops
+        if dims is None or emulated or not (row.hbm_bandwidth and (row.bf16_flops or row.fp16_flops)):
             return None
         seconds = step_seconds(recipe, dims, meshes.resolved(recipe, where), where)
         return step_time.estimated_grpo(seconds, recipe, dims, where, price)
@@ -71,7 +76,7 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         if dims is None:
             raise verdict.unknown_dimensions(recipe.model.name)
         compiled = verdict.compile_programs(self, recipe, dims, where, options)
-        num_test = sufficiency.num_test_examples(recipe.data, options.cwd)
+        num_test = examples.num_test_examples(recipe.data, options.cwd)
         step = step_time.compiled_grpo(compiled, recipe, dims, where, num_test, options.price)
         return verdict.results(self, compiled, recipe, where, step)
 

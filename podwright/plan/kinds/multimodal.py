@@ -20,6 +20,9 @@ class MultimodalPlan(PlanPart[MultimodalRecipe]):
     def needed(self, recipe: MultimodalRecipe) -> tuple[str, ...]:
         return tuple(multimodal.needed(recipe.encoders, "peft").values())
 
+    def here(self, recipe: MultimodalRecipe) -> list[Finding]:
+        return [*multimodal.packages(recipe.encoders, "peft"), *multimodal.compiler(recipe)]
+
     def checks(self, recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
         return token_lengths.counted(recipe, multimodal.check(recipe, where, cwd))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.plan.checks import meshes, pretrain
+from podwright.plan.checks import meshes, pretrain, this_machine
 from podwright.plan.compiled import step_time, verdict
 from podwright.plan.document import MemoryEntry
 from podwright.plan.estimates import memory, memory_pretrain
@@ -23,6 +23,9 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
 
     def checks(self, recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
         return pretrain.check(recipe, where, cwd)
+
+    def here(self, recipe: PretrainRecipe) -> list[Finding]:
+        return this_machine.packages(("jax", "optax", "orbax", "grain", "tokenizers"), "jax")
 
     def dimensions(self, recipe: PretrainRecipe, cwd: Path) -> Dims | None:
         try:

@@ -6,10 +6,10 @@ import dataclasses
 
 import numpy as np
 
-from podwright.data.gsm8k import Example
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import schema
+from podwright.recipe.worked_examples import Example
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,13 +14,13 @@ from typing import Any
 
 import jax
 
-from podwright.data.gsm8k import Example
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.models import convert, param, qwen3
 from podwright.recipe import models
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
+from podwright.recipe.worked_examples import Example
 from podwright.rundir import Record, RunDir, read_jsonl
 from podwright.train import checkpoint
 from podwright.train.emit import Emitter

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from podwright.data.gsm8k import Example
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.models.qwen3 import Group
+from podwright.recipe.worked_examples import Example
 from podwright.train.emit import Emitter
 from podwright.train.grpo import program
 from podwright.train.grpo.collect import Clock

@@ -415,7 +415,8 @@ def test_a_check_can_be_run_alone(call: Any) -> None:
     assert code == 3 and {f["check"] for f in json.loads(out)["findings"]} > {"data", "mesh", "memory"} - {"mesh"}
     code, out, _ = call("plan", *wrong, "mesh.fsdp=8", "--only", "mesh, memory", "--json")
     document = json.loads(out)
-    assert code == 0 and {f["check"] for f in document["findings"]} == {"memory"} and document["memory"]
+    assert code == 3 and [f["check"] for f in document["findings"]] == ["memory", "data"] and document["memory"]
+    assert "--only mesh,memory leaves out 1 problem of data" in document["findings"][-1]["message"]
     code, _, err = call("plan", *wrong, "--only", "mesh")
     assert code == 3 and err == ""
     code, _, err = call("plan", *wrong, "--only", "memry")

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podwright.data import arithmetic, gsm8k
+from podwright.data import arithmetic
 from podwright.data.arithmetic import Problem, generate
 from podwright.errors import UserError
+from podwright.recipe import worked_examples
 
 DEMO = {"num_train": 4000, "num_test": 500, "max_operations": 2, "max_number": 20}
 
@@ -28,7 +29,7 @@ def check(problem: Problem, max_number: int) -> None:
     assert [int(b) for _, _, b, _ in steps] == told[1:]
     for a, operation, b, result in steps:
         assert eval(f"{a}{operation}{b}") == int(result)
-    assert last == f"#### {steps[-1][3]}" and problem.answer == steps[-1][3] == gsm8k.gold(problem.solution)
+    assert last == f"#### {steps[-1][3]}" and problem.answer == steps[-1][3] == worked_examples.gold(problem.solution)
     assert all(0 <= int(n) <= max_number for step in steps for n in (step[0], step[2], step[3]))
 
 

@@ -10,9 +10,10 @@ import pyarrow.parquet
 import pytest
 
 from podwright.data import gsm8k
-from podwright.data.gsm8k import Example
 from podwright.errors import UserError
+from podwright.recipe import worked_examples
 from podwright.recipe.schema import GrpoData
+from podwright.recipe.worked_examples import Example
 
 GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k"
 
@@ -126,6 +127,9 @@ def test_files_as_editors_leave_them(folder: Path, end: str, mark: bytes) -> Non
         ('{"question": "x", "answer": "#### seven"}', "train.jsonl:3: the answer has no '#### n'"),
         ('{"question": "x", "answer": "#### 1.2.3"}', "train.jsonl:3: the answer has no '#### n'"),
         ("\x00", "train.jsonl:3 is not JSON"),
+        ("[" * 100_000, "train.jsonl:3 is not JSON"),
+        ('{"question": ' + "1" * 5000, "train.jsonl:3 is not JSON"),
+        ('{"question": "\\ud800", "answer": "#### 1"}', "train.jsonl:3: question holds half a character"),
     ],
 )
 def test_bad_lines_are_named(folder: Path, bad: str, says: str) -> None:
@@ -139,8 +143,10 @@ def test_a_line_that_is_not_utf8(folder: Path) -> None:
 
 
 def test_what_is_missing(folder: Path) -> None:
-    refused(folder / "nothing.jsonl", "there is no file or directory", "check data.source")
-    refused("./nothing", "there is no file or directory ./nothing")
+    refused(folder / "nothing.jsonl", "nothing.jsonl is not there", "check the path")
+    refused("./nothing", "data.source=./nothing is not there", "check the path")
+    refused("data/gsm8k", "data.source=data/gsm8k is not there", "on the Hugging Face hub an id is OWNER/NAME")
+    refused("/dev/zero", "data.source=/dev/zero is a device, not a file", "give a file or a directory")
     (folder / "test.jsonl").unlink()
     refused(folder, "there is no", "test.jsonl", f"data.source={folder / 'train.jsonl'}")
     (folder / "train.jsonl").unlink()
@@ -155,7 +161,9 @@ def test_empty_sets(folder: Path, empty: str) -> None:
 
 def test_arithmetic_needs_sizes() -> None:
     train, test = load("arithmetic", num_train=20, num_test=5)
-    assert (len(train), len(test)) == (20, 5) and all(gsm8k.gold(e.solution) == e.answer for e in train + test)
+    assert (len(train), len(test)) == (20, 5) and all(
+        worked_examples.gold(e.solution) == e.answer for e in train + test
+    )
     refused("arithmetic", "data.num_train=0", "type data.num_train=N", num_test=5)
     refused("arithmetic", "data.num_test=0", num_train=5)
 

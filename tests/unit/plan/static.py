@@ -12,7 +12,8 @@ from podwright.slices import Slice
 
 
 def check(recipe: Recipe, where: Slice | None, cwd: Path) -> list[Finding]:
-    return kinds.of(recipe).checks(recipe, where, cwd)
+    part = kinds.of(recipe)
+    return (part.here(recipe) if where is None else []) + part.checks(recipe, where, cwd)
 
 
 def slice_entry(recipe: Recipe, where: Slice, cwd: Path) -> SliceEntry:

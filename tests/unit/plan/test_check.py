@@ -133,12 +133,6 @@ def test_a_mesh_is_checked_against_known_devices(tmp_path: Path, overrides: list
     assert fault in found
 
 
-def test_a_hub_id_is_left_alone_and_said_so(tmp_path: Path) -> None:
-    found = findings(tmp_path, "data.source=openai/gsm8k", "model.source=Qwen/Qwen3-0.6B")
-    assert faults(found) == []
-    assert said(found).count("is taken as a Hugging Face hub id") == 2
-
-
 def model_directory(folder: Path, **changes: Any) -> str:
     """With weights that fit it, where it is one that we read."""
     (folder / "m").mkdir()
@@ -250,18 +244,6 @@ def test_columns_that_a_reward_needs_are_named(tmp_path: Path) -> None:
     found = findings(tmp_path, "rewards=[{function: 'mine.py:score'}]")
     assert faults(found) == []
     assert "score needs answer: columns of the data" in said(found)
-
-
-def test_local_data_is_looked_at_and_counted(tmp_path: Path) -> None:
-    (tmp_path / "d").mkdir()
-    assert "without .jsonl files; give one that holds train.jsonl" in faults(findings(tmp_path, "data.source=d"))[0]
-    (tmp_path / "d/train.jsonl").write_text('{"question": "?"}\n\n' * 20)
-    assert "out of 20 training examples" in said(findings(tmp_path, "data.source=d", "data.num_train=0"))
-    assert "out of 18 training examples" in said(findings(tmp_path, "data.source=d", "data.num_train=18"))
-    (tmp_path / "e.jsonl").touch()
-    assert (
-        "data.source=e.jsonl is empty; give a file of examples" in faults(findings(tmp_path, "data.source=e.jsonl"))[0]
-    )
 
 
 @pytest.mark.parametrize("name", list(shipped()))

@@ -136,7 +136,8 @@ def test_a_recipe_needs_its_packages_and_its_files(tmp_path: Path, monkeypatch: 
     )
     monkeypatch.chdir(tmp_path)
     named = ["data/phase2", "checkpoints/alignment/aligner.pt", "models/Cnn14_16k_mAP=0.438.pth"]
-    assert files(cluster) == named, "what may be a hub id is taken for one"
+    on_hub = load("phase2-qwen2.5-0.5b-cluster", ["model.source=Qwen/Qwen2.5-0.5B-Instruct"])
+    assert files(on_hub) == named, "what may be a hub id is taken for one"
     (tmp_path / "models" / "Qwen2.5-0.5B-Instruct").mkdir(parents=True)
     (tmp_path / "data" / "phase2").mkdir(parents=True)
     assert files(cluster) == ["models/Qwen2.5-0.5B-Instruct", *named]

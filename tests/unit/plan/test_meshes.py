@@ -215,7 +215,7 @@ def lines(on: str, *overrides: str) -> list[str]:
         ),
         ("2x v6e-16", "info: 2x v6e-16: 32 chips (4x4 each) on 8 hosts of 4, 32 devices of 31.2 GiB"),
         ("16xH200", "info: 16xH200: 16 GPUs on 2 hosts of 8, 16 devices of 139.8 GiB"),
-        ("8xV100-16GB", "warning: V100-16GB has no bfloat16 units"),
+        ("8xV100-16GB", "inconclusive: V100-16GB has no bfloat16 units"),
     ],
 )
 def test_a_plan_says_what_a_slice_is(on: str, line: str) -> None:

@@ -16,6 +16,7 @@ GRPO = [
     "model.source=random",
     "data.source=arithmetic",
     "data.num_train=1000",
+    "data.num_test=200",
     "batch_size=32",
 ]
 NO_LIBTPU = {

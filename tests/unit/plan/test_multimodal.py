@@ -13,6 +13,7 @@ import pytest
 from podwright import slices
 from podwright.data.lines import lengths
 from podwright.errors import UserError
+from podwright.plan import kinds
 from podwright.plan.checks import token_lengths, weights
 from podwright.plan.checks.multimodal import check
 from podwright.plan.findings import Finding
@@ -36,7 +37,10 @@ CLUSTER = (
 
 def findings(folder: Path, *overrides: str, on: str = "") -> list[Finding]:
     name, *settings = CLUSTER
-    return check(load(name, [*settings, *overrides]), slices.parse(on) if on else None, folder)
+    recipe = load(name, [*settings, *overrides])
+    return (
+        check(recipe, slices.parse(on), folder) if on else kinds.of(recipe).here(recipe) + check(recipe, None, folder)
+    )
 
 
 def said(found: list[Finding], level: str) -> list[str]:

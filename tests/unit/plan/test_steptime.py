@@ -4,8 +4,8 @@ import pytest
 
 from podwright import slices
 from podwright.data import gsm8k
+from podwright.plan.checks.examples import num_test_examples
 from podwright.plan.checks.meshes import axes, resolved, spanned
-from podwright.plan.checks.sufficiency import num_test_examples
 from podwright.plan.compiled import dump, step_time
 from podwright.plan.compiled.compile import Compiled
 from podwright.plan.compiled.costs import ProgramCost, read

@@ -1,6 +1,7 @@
 """What a plan says of data to pretrain on, before anything is started."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -179,3 +180,12 @@ def test_what_the_plan_refuses_the_trainer_refuses_too(made: Path) -> None:
 def test_array_records_are_judged_by_their_size(tmp_path: Path) -> None:
     (tmp_path / "a.array_record").write_bytes(bytes(100_000))
     assert check(tmp_path)[0].message.startswith(f"{tmp_path} holds about 50,000 tokens (by the size of its files")
+
+
+def test_the_end_of_a_large_text_is_read_and_a_pipe_is_not(tmp_path: Path) -> None:
+    large = tmp_path / "large.jsonl"
+    large.write_text('{"text": "abc"}\n' * 600_000 + '{"text": "ab')
+    refused("large.jsonl at byte 9,600,000 is not JSON", "mend that line", source=large, tokenizer="bytes")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    refused("pipe.jsonl is a pipe, not a file", source=tmp_path / "pipe.jsonl", tokenizer="bytes")
+    refused("data.source=/dev/zero is a device, not a file", source="/dev/zero")

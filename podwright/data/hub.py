@@ -1,0 +1,36 @@
+"""Rows of data sets of the Hugging Face hub, each with a name for the place it stands at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.recipe import extras
+from podwright.recipe.worked_examples import Rows
+
+_CONFIGS = {"openai/gsm8k": "main"}  # hub sets of which one configuration must be chosen
+
+
+def load(name: str) -> tuple[Rows, Rows]:
+    """(train, test) of a Hugging Face data set, downloaded or from its cache; test may be called validation."""
+    try:
+        import datasets
+    except ImportError as e:
+        raise UserError("reading the hub needs the package datasets", extras.install("hub")) from e
+    try:
+        dataset = datasets.load_dataset(name, _CONFIGS.get(name))
+    except Exception as e:  # the hub's clients raise dozens of types, all of them meaning that there is no data
+        reason = (str(e).splitlines() or [""])[0][:160]
+        raise UserError(
+            f"data.source={name} is no local path and cannot be had from the Hugging Face hub ({type(e).__name__}: {reason})",
+            "download it where there is a network and type data.source=DIRECTORY with train.jsonl and test.jsonl",
+        ) from e
+    test = "test" if "test" in dataset else "validation"
+    if "train" not in dataset or test not in dataset:
+        raise UserError(f"{name} has the parts {', '.join(dataset)}", "give a set with train and test")
+    return _named(f"{name} train", dataset["train"]), _named(f"{name} {test}", dataset[test])
+
+
+def _named(name: str, table: Any) -> Rows:
+    for number, row in enumerate(table, 1):
+        yield f"{name} row {number}", row

@@ -1,0 +1,110 @@
+"""Whether the examples that GRPO trains and tests on can be read, how many they are, and how often each is seen.
+
+Local data is read by the rules of training (recipe/worked_examples.py): all of small files, both ends and a sample of large ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+from podwright.errors import UserError, nearest
+from podwright.plan.checks import hub
+from podwright.plan.findings import Finding
+from podwright.recipe import worked_examples
+from podwright.recipe.paths import looks_like_path, missing
+from podwright.recipe.schema import GrpoData, GrpoRecipe
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleCounts:
+    train: int
+    test: int
+    rows_read: int | None = None
+    """of files that were too large to read all of, so that `train` and `test` are estimates; None: all were read"""
+
+
+def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
+    """What is wrong with the data, or how long it lasts."""
+    data = recipe.data
+    try:
+        counted = counts(data, cwd)
+    except UserError as e:
+        return [Finding("data", "error", e.what, e.fix)]
+    if counted is None:
+        return [hub.dataset(data.source)]
+    if counted.train < recipe.batch_size:
+        message = f"batch_size={recipe.batch_size} is more than the {counted.train} training examples"
+        return [Finding("data", "error", message, f"type batch_size={counted.train} or less, or give more data")]
+    return [Finding("data", "info", _lasting(recipe, counted))]
+
+
+def counts(data: GrpoData, cwd: Path) -> ExampleCounts | None:
+    """None for a hub id. UserError for data that training refuses."""
+    if data.source == "arithmetic":
+        return _generated(data)
+    path = cwd / Path(data.source).expanduser()
+    if not os.path.exists(path):
+        if nearest(data.source, ["arithmetic"]):
+            raise UserError(f"there is no data.source={data.source}", "did you mean data.source=arithmetic?")
+        if looks_like_path(data.source, cwd):
+            raise missing("data.source", data.source, cwd)
+        return None
+    files = worked_examples.files(data.source, path)
+    train = worked_examples.sampled(files.train)
+    num_train, samples = train.num_rows, [train]
+    if files.test:
+        samples.append(worked_examples.sampled(files.test))
+        num_test = samples[1].num_rows
+    elif train.num_rows:
+        questions = {e.question for e in train.examples}
+        num_test = worked_examples.num_held_out(len(questions) if train.complete else num_train, data)
+        num_train -= num_test
+    else:
+        num_test = 0
+    for name, num_rows in (("train", num_train), ("test", num_test)):
+        if not num_rows:
+            raise worked_examples.no_examples(data.source, name)
+    return ExampleCounts(
+        min(num_train, data.num_train or num_train),
+        min(num_test, data.num_test or num_test),
+        None if all(s.complete for s in samples) else sum(len(s.examples) for s in samples),
+    )
+
+
+def num_test_examples(data: GrpoData, cwd: Path) -> int | None:
+    """None where they cannot be counted here."""
+    try:
+        counted = counts(data, cwd)
+    except UserError:
+        return None
+    return counted.test if counted else data.num_test or None
+
+
+def _generated(data: GrpoData) -> ExampleCounts:
+    for key, value in (("num_train", data.num_train), ("num_test", data.num_test)):
+        if value < 1:
+            part = "training" if key == "num_train" else "test"
+            what = f"data.source=arithmetic has no {part} examples"
+            raise UserError(what, f"type data.{key}={1000 if key == 'num_train' else 200}")
+    return ExampleCounts(data.num_train, data.num_test)
+
+
+def _lasting(recipe: GrpoRecipe, counted: ExampleCounts) -> str:
+    """Epochs and the steps of one; a prompt that turns out too long is left out, and makes both a little worse."""
+    num_train = counted.train
+    needed, rounds = recipe.training.max_steps * recipe.batch_size, 1 + recipe.grpo.dynamic_sampling
+    seen, steps = f"{needed / num_train:.2g}", f"{num_train // recipe.batch_size:,}"
+    if rounds > 1:  # a step draws again for groups whose rewards are all equal
+        seen, steps = (
+            f"{seen} to {rounds * needed / num_train:.2g}",
+            f"{num_train // (recipe.batch_size * rounds):,} to {steps}",
+        )
+    about = "" if counted.rows_read is None else "about "
+    message = (
+        f"{needed:,} prompts out of {about}{num_train:,} training examples: {seen} epochs; one epoch is {steps} steps"
+    )
+    if counted.rows_read is None:
+        return message
+    return f"{message}; of the files {counted.rows_read:,} rows were read, at both ends and between, and training reads all"

@@ -1,0 +1,20 @@
+"""The extras of podwright's package, by the modules that they bring: what to type where one is missing."""
+
+from __future__ import annotations
+
+_MODULES = {
+    "jax": ("jax", "jaxlib", "optax", "orbax", "safetensors", "tokenizers", "huggingface_hub", "grain", "fsspec"),
+    "hub": ("datasets", "pyarrow"),
+    "torch": ("torch", "transformers", "peft", "timm", "av", "PIL", "pillow", "numpy"),
+    "gcs": ("gcsfs",),
+}
+
+
+def of(module: str) -> str:
+    """The extra that brings a module; "" for one of nobody's."""
+    name = module.partition(".")[0]
+    return next((extra for extra, modules in _MODULES.items() if name in modules), "")
+
+
+def install(extra: str) -> str:
+    return f"type pip install -e '.[{extra}]' in podwright's clone"

@@ -1,0 +1,97 @@
+"""What a value that names weights or data stands for: a path of this machine, or an id of the Hugging Face hub. By its look alone."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import stat
+from pathlib import Path
+
+from podwright.errors import UserError, from_os
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,95})?")
+_MISSPELT, _LIKE = 0.85, 0.7  # how like a name that is here: so that it is that name misspelt, and so that it may be
+_SUFFIXES = {".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".arrow", ".npy", ".array_record", ".gz", ".zip"}
+_SUFFIXES |= {".tar", ".zst", ".bin", ".pt", ".pth", ".safetensors", ".gguf", ".yaml", ".py"}
+# What people call the folders in which weights and data lie; nobody's name on the hub.
+_FOLDERS = {"data", "dataset", "datasets", "model", "models", "checkpoint", "checkpoints", "weights", "runs", "out"}
+_FOLDERS |= {"output", "outputs", "corpus", "shared", "tmp"}
+_KINDS = {
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+    stat.S_ISFIFO: "a pipe",
+    stat.S_ISSOCK: "a socket",
+}
+
+
+def looks_like_path(source: str, cwd: Path) -> bool:
+    """Whether a value is a path even where nothing is there; what is left may be OWNER/NAME on the hub."""
+    if looks_like_file(source):
+        return True  # the pattern has one slash at most, and starts with neither ., / nor ~
+    folder, slash, _ = source.partition("/")
+    if os.path.lexists(cwd / source) or (slash and (folder.lower() in _FOLDERS or os.path.lexists(cwd / folder))):
+        return True
+    return bool(_nearest(folder, cwd, _MISSPELT))
+
+
+def looks_like_file(source: str) -> bool:
+    """Whether a value can be no id of the hub, whatever lies where it is typed."""
+    return not _HUB_ID.fullmatch(source) or Path(source).suffix.lower() in _SUFFIXES
+
+
+def missing(key: str, source: str, cwd: Path) -> UserError:
+    """Of a path with nothing there: the first part of it that is not there, and the nearest name beside that."""
+    path = cwd / Path(source).expanduser()
+    if os.path.islink(path):
+        return UserError(f"{key}={source} is a link to {os.readlink(path)}, which is not there", "mend the link")
+    parts = [*reversed(path.parents), path]
+    absent = next((n for n, p in enumerate(parts) if not os.path.exists(p)), len(parts) - 1)
+    guess = _nearest(parts[absent].name, parts[absent].parent, _LIKE)
+    below = path.relative_to(parts[absent])
+    near = parts[absent].with_name(guess) / below if guess else path
+    fix = f"check the path; on the Hugging Face hub an id is OWNER/NAME, and {source} is taken for a path"
+    if guess and os.path.exists(near):
+        typed = near.relative_to(cwd) if near.is_relative_to(cwd) and not source.startswith(("/", "~")) else near
+        fix = f"did you mean {key}={typed}?"
+    elif looks_like_file(source) or "/" not in source:
+        fix = "check the path"
+    return UserError(f"{key}={source} is not there", fix)
+
+
+def _nearest(name: str, folder: Path, cutoff: float) -> str:
+    """The most similar name in a folder, what they share as the suffix of a data file left aside; "" where none is similar."""
+    try:
+        names = {_bare(known): known for known in sorted(os.listdir(folder))}
+    except OSError:
+        return ""
+    return next((names[known] for known in difflib.get_close_matches(_bare(name), list(names), 1, cutoff)), "")
+
+
+def _bare(name: str) -> str:
+    stem, suffix = os.path.splitext(name)
+    return stem if suffix.lower() in _SUFFIXES else name
+
+
+def require_file_or_directory(key: str, path: Path) -> None:
+    """UserError for what can be neither read to its end nor listed: a device, a pipe, a socket; and for what may not be looked at."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as e:  # ValueError: a null byte
+        error = from_os(e, path) if isinstance(e, OSError) else None
+        raise UserError(f"{key}: {error.what if error else e}", error.fix if error else "check the path") from e
+    if kind := next((kind for is_kind, kind in _KINDS.items() if is_kind(mode)), ""):
+        raise UserError(f"{key} is {kind}, not a file", "give a file or a directory")
+
+
+def require_file(key: str, path: Path) -> None:
+    """As `require_file_or_directory`, and a directory is none either."""
+    require_file_or_directory(key, path)
+    if path.is_dir():
+        raise UserError(f"{key} is a directory, not a file", "name a file in it")
+
+
+def require_directory(key: str, path: Path) -> None:
+    require_file_or_directory(key, path)
+    if not path.is_dir():
+        raise UserError(f"{key} is a file, not a directory", "name the directory that it lies in")

@@ -1,0 +1,223 @@
+"""Questions with worked answers in files: which files of a source are read, what a row must hold, and how many are held out.
+
+Both halves read by it: training takes every row, a plan every row of a small file, and both ends and a sample of a large one.
+A row is {"question", "answer"}, the answer ending in `#### n`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.recipe import extras
+from podwright.recipe.paths import require_file_or_directory
+from podwright.recipe.sampled_files import all_lines, sampled_text
+from podwright.recipe.schema import GrpoData
+
+Rows = Iterator[tuple[str, Mapping[str, Any]]]
+"""("file:line" or "set row n", the row)"""
+
+HELD_OUT = 10
+"""One question in so many is held out of a file that has no test set of its own."""
+
+
+# The pattern and the stripping of commas are those of the data set's authors (openai/grade-school-math, dataset.py).
+_GOLD = re.compile(r"#### (\-?[0-9\.\,]+)")
+_SMALL_ROWS, _END_ROWS = 20_000, 2_000  # of parquet files
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    question: str
+    answer: str
+    """the right number as text, without commas"""
+    solution: str
+    """the worked answer, its `#### n` line included"""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleFiles:
+    train: tuple[Path, ...]
+    test: tuple[Path, ...]
+    """() for a single file, of which a part is held out"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """What a plan has read of the files of one part."""
+
+    examples: tuple[Example, ...]
+    num_rows: int
+    """of all files; an estimate by the length of a row unless `complete`"""
+    complete: bool
+    """whether every row was read"""
+
+
+def files(source: str, path: Path) -> ExampleFiles:
+    """Of a file, or of a directory: train.jsonl and test.jsonl, or train*.parquet and test*.parquet as the hub lays them out."""
+    require_file_or_directory(f"data.source={source}", path)
+    if path.is_file():
+        return ExampleFiles((path,), ())
+    lines = [path / "train.jsonl", path / "test.jsonl"]
+    if lines[0].is_file() and lines[1].is_file():
+        return ExampleFiles((lines[0],), (lines[1],))
+    for folder in (path, path / "main", path / "data"):
+        train, test = (tuple(sorted(folder.glob(f"{split}*.parquet"))) for split in ("train", "test"))
+        if train and test:
+            return ExampleFiles(train, test)
+    missing = lines[1] if lines[0].is_file() else lines[0]
+    if missing.exists():
+        raise UserError(f"{missing} is not a file", "replace it by a file of lines")
+    if missing == lines[1]:
+        raise UserError(
+            f"there is no {missing}", f"add it, or type data.source={lines[0]} to hold a part of that file out"
+        )
+    raise UserError(
+        f"there is no {missing}", "give a directory with train.jsonl and test.jsonl (or parquet files of these names)"
+    )
+
+
+def rows(paths: Iterable[Path]) -> Rows:
+    """Every row of some files."""
+    for path in paths:
+        if path.suffix == ".parquet":
+            yield from _parquet(path)
+        else:
+            yield from ((where, _object(where, line)) for where, line in all_lines(path))
+
+
+def sampled(paths: Iterable[Path]) -> Sample:
+    """All rows of small files, and both ends and a sample of large ones. UserError as training would have it."""
+    parts = [(_sampled_parquet if p.suffix == ".parquet" else _sampled_lines)(p) for p in paths]
+    examples = tuple(itertools.chain.from_iterable(part.examples for part in parts))
+    return Sample(examples, sum(part.num_rows for part in parts), all(part.complete for part in parts))
+
+
+def example(where: str, row: Mapping[str, Any]) -> Example:
+    """What a row holds; UserError naming the place and what is wrong with it."""
+    for key in ("question", "answer"):
+        if key not in row:
+            raise UserError(
+                f"{where} has no {key!r}",
+                f'write {{"question": ..., "answer": "... #### n"}}, found keys: {", ".join(row)}',
+            )
+        if not isinstance(row[key], str):
+            raise UserError(f"{where}: {key} is {type(row[key]).__name__}, not text", f"put {key} in quotes")
+        if not row[key].strip():
+            raise UserError(f"{where}: {key} is empty", "fill it in or remove the row")
+        if any("\ud800" <= c <= "\udfff" for c in row[key]):
+            raise UserError(f"{where}: {key} holds half a character (a lone surrogate)", "write the whole character")
+    number = gold(row["answer"])
+    if number is None:
+        raise UserError(
+            f"{where}: the answer has no '#### n'", "end the worked answer with a line '#### ' and the number"
+        )
+    return Example(row["question"], number, row["answer"])
+
+
+def gold(solution: str) -> str | None:
+    """The number of the first `#### n` of a worked answer, as the data set's authors read it; None if there is none."""
+    match = _GOLD.search(solution)
+    number = match.group(1).replace(",", "").rstrip(".") if match else ""
+    return number if re.fullmatch(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)", number) else None
+
+
+def num_held_out(num_questions: int, data: GrpoData) -> int:
+    """Of the different questions of a single file; UserError where that leaves none to train on."""
+    size = data.num_test or max(1, num_questions // HELD_OUT)
+    if size >= num_questions:
+        raise UserError(
+            f"{data.source} has {num_questions} different questions, too few to hold {size} out for the test",
+            f"type data.num_test={num_questions - 1} or less"
+            if num_questions > 1
+            else "give a file with at least 2 questions",
+        )
+    return size
+
+
+def no_examples(source: str, part: str) -> UserError:
+    return UserError(
+        f"data.source={source} has no {part} examples", "give a set with at least one question in each part"
+    )
+
+
+def _object(where: str, line: bytes) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line.decode())
+    except UnicodeDecodeError as e:
+        raise UserError(f"{where} is not UTF-8", "save the file as UTF-8") from e
+    except (ValueError, RecursionError) as e:  # ValueError: a number with more digits than Python takes, too
+        why = f"{e.msg} at column {e.colno}" if isinstance(e, json.JSONDecodeError) else str(e)
+        raise UserError(f"{where} is not JSON ({why})", "mend that line: one object a line") from e
+    if not isinstance(row, dict):
+        raise UserError(
+            f"{where} is a JSON {type(row).__name__}, not an object", 'write {"question": ..., "answer": ...}'
+        )
+    return row
+
+
+def _sampled_lines(path: Path) -> Sample:
+    lines, num_rows, complete = sampled_text(path)
+    return Sample(tuple(example(where, _object(where, line)) for where, line in lines), num_rows, complete)
+
+
+def _parquet(path: Path) -> Rows:
+    with _Parquet(path) as file:
+        yield from file.rows(range(file.num_row_groups))
+
+
+def _sampled_parquet(path: Path) -> Sample:
+    with _Parquet(path) as file:
+        groups = range(file.num_row_groups)
+        if file.num_rows <= _SMALL_ROWS:
+            listed = tuple(example(*row) for row in file.rows(groups))
+            return Sample(listed, file.num_rows, True)
+        ends = [itertools.islice(file.rows(part), _END_ROWS) for part in (groups[:1], groups[-1:])]
+        return Sample(tuple(example(*row) for row in itertools.chain(*ends)), file.num_rows, False)
+
+
+class _Parquet:
+    """A parquet file, by the package pyarrow; what is wrong with either is a UserError."""
+
+    def __init__(self, path: Path):
+        try:
+            import pyarrow.parquet
+        except ImportError as e:
+            raise UserError("reading parquet files needs the package pyarrow", extras.install("hub")) from e
+        self._path = path
+        self._faults = (OSError, pyarrow.ArrowException)
+        try:
+            self._file = pyarrow.parquet.ParquetFile(path)
+        except self._faults as e:
+            raise self._unreadable() from e
+        self.num_rows: int = self._file.metadata.num_rows
+        self.num_row_groups: int = self._file.metadata.num_row_groups
+
+    def __enter__(self) -> _Parquet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def rows(self, groups: Iterable[int]) -> Rows:
+        """Of these row groups, which are those of the whole file or one of its ends."""
+        listed = list(groups)
+        number = sum(self._file.metadata.row_group(n).num_rows for n in range(listed[0] if listed else 0))
+        try:
+            for batch in self._file.iter_batches(1024, row_groups=listed):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{self._path} row {number}", row
+        except self._faults as e:
+            raise self._unreadable() from e
+
+    def _unreadable(self) -> UserError:
+        return UserError(
+            f"{self._path} cannot be read as parquet", "fetch it again, or give train.jsonl and test.jsonl"
+        )

@@ -1,0 +1,156 @@
+"""Local data is read by a plan as training reads it: what training refuses, the plan refuses in the same words."""
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from podwright.data import gsm8k
+from podwright.errors import UserError
+from podwright.plan.checks import examples
+from podwright.plan.findings import Finding
+from podwright.recipe.load import load
+from podwright.recipe.schema import GrpoData
+
+GOOD = json.dumps({"question": "1+1?", "answer": "2\n#### 2"})
+
+
+def good(number: int) -> str:
+    return "".join(json.dumps({"question": f"{n}+1?", "answer": f"#### {n + 1}"}) + "\n" for n in range(number))
+
+
+def checked(folder: Path, source: str, *overrides: str) -> Finding:
+    sizes = ("data.num_train=0", "data.num_test=0", "batch_size=4")
+    (finding,) = examples.check(
+        load("qwen3-tiny-arithmetic-grpo", [*sizes, *overrides, f"data.source={source}"]), folder
+    )
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (json.dumps({"messages": [{"role": "user", "content": "hi"}]}), "has no 'question'"),
+        (json.dumps({"instruction": "add", "input": "", "output": "2"}), "has no 'question'"),
+        (json.dumps({"question": "1+1?", "answer": "2"}), "the answer has no '#### n'"),
+        (GOOD[:-9], "is not JSON"),
+        ("PAR1 and so on", "is a parquet file, not JSON lines"),
+        ("caf\udce9", "is not UTF-8"),
+    ],
+    ids=["chat", "alpaca", "no number", "truncated", "parquet", "latin-1"],
+)
+@pytest.mark.parametrize("at", ["first", "last"])
+def test_a_bad_line_is_refused_as_training_refuses_it(tmp_path: Path, content: str, fault: str, at: str) -> None:
+    if at == "last" and "PAR1" in content:
+        fault = "is not JSON"
+    lines = [content, good(30)] if at == "first" else [good(30), content]
+    file = tmp_path / "d.jsonl"
+    file.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
+    finding = checked(tmp_path, str(file))
+    assert finding.level == "error" and fault in finding.message and finding.fix
+    with pytest.raises(UserError) as refused:
+        gsm8k.load(GrpoData(source=str(file)), 0)
+    assert (refused.value.what, refused.value.fix) == (finding.message, finding.fix)
+
+
+@pytest.mark.parametrize("bad", ["first", "last", "middle"])
+def test_both_ends_and_a_sample_of_a_large_file_are_read_in_bounded_time(tmp_path: Path, bad: str) -> None:
+    file, wrong = tmp_path / "large.jsonl", '{"text": "x"}\n'
+    block = good(10_000).encode()
+    with file.open("wb") as f:
+        f.write(wrong.encode() if bad == "first" else b"")
+        for _ in range(200):
+            f.write(block)
+        f.write(wrong.encode() * (30_000 if bad == "middle" else 0))
+        for _ in range(200):
+            f.write(block)
+        f.write(wrong.encode() if bad == "last" else b"")
+    begin = time.process_time()
+    finding = checked(tmp_path, str(file))
+    assert time.process_time() - begin < 2
+    if bad == "middle":  # a tenth of a percent: what a sample misses is said
+        assert finding.level == "info" and "rows were read, at both ends and between" in finding.message
+        assert "out of about 3,6" in finding.message
+    else:
+        where = f"{file}:1" if bad == "first" else f"{file} at byte "
+        assert finding.level == "error" and finding.message.startswith(where) and "no 'question'" in finding.message
+
+
+def test_most_of_a_large_file_in_another_format_is_noticed(tmp_path: Path) -> None:
+    file = tmp_path / "large.jsonl"
+    with file.open("w") as f:
+        f.write(good(60_000))
+        f.writelines(['{"messages": []}\n' * 100_000] * 6)
+        f.write(good(60_000))
+    assert "has no 'question'" in checked(tmp_path, str(file)).message
+
+
+@pytest.mark.parametrize(
+    ("files", "fault"),
+    [
+        ({}, "train.jsonl; give a directory with train.jsonl and test.jsonl"),
+        ({"train.jsonl": good(9)}, "test.jsonl; add it, or type data.source="),
+        ({"train.jsonl": good(9), "test.jsonl": ""}, "has no test examples"),
+        ({"train.jsonl": "", "test.jsonl": good(9)}, "has no train examples"),
+        ({"train.jsonl": good(9), "test.jsonl": "{}"}, "test.jsonl:1 has no 'question'"),
+        ({"train.parquet": "PAR1", "test.parquet": "PAR1"}, "train.parquet cannot be read as parquet"),
+        ({"train.parquet": "", "test.parquet": ""}, "train.parquet cannot be read as parquet"),
+    ],
+)
+def test_a_directory_is_held_to_what_training_reads(tmp_path: Path, files: dict[str, str], fault: str) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    finding = checked(tmp_path, str(tmp_path))
+    assert finding.level == "error" and fault in f"{finding.message}; {finding.fix}"
+    with pytest.raises(UserError) as refused:
+        gsm8k.load(GrpoData(source=str(tmp_path)), 0)
+    assert refused.value.what == finding.message
+
+
+def test_rows_of_parquet_are_read(tmp_path: Path) -> None:
+    for name, number in (("train", 30_000), ("test", 20)):
+        rows = [{"question": f"{n}?", "answer": f"#### {n}"} for n in range(number)]
+        pyarrow.parquet.write_table(
+            pyarrow.Table.from_pylist(rows), tmp_path / f"{name}.parquet", row_group_size=10_000
+        )
+    assert "out of about 30,000 training examples" in checked(tmp_path, str(tmp_path)).message
+    rows[-1]["answer"] = "none"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "test.parquet")
+    assert "test.parquet row 20: the answer has no '#### n'" in checked(tmp_path, str(tmp_path)).message
+
+
+def test_what_is_no_file_is_refused_without_being_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "d").mkdir()
+    os.mkfifo(tmp_path / "d" / "train.jsonl")
+    (tmp_path / "d" / "test.jsonl").write_text(good(3))
+    (tmp_path / "e" / "train.jsonl").mkdir(parents=True)
+    (tmp_path / "broken").symlink_to("nowhere.jsonl")
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(str(tmp_path / "s"))
+        for source, fault in {
+            "/dev/zero": "data.source=/dev/zero is a device, not a file",
+            "pipe.jsonl": "data.source=pipe.jsonl is a pipe, not a file",
+            "s": "data.source=s is a socket, not a file",
+            "d": "train.jsonl is not a file",
+            "e": "train.jsonl is not a file",
+            "broken": "data.source=broken is a link to nowhere.jsonl, which is not there",
+        }.items():
+            finding = checked(tmp_path, source)
+            assert finding.level == "error" and fault in finding.message, source
+
+
+def test_examples_are_counted_as_training_counts_them(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text(good(40))
+    (tmp_path / "test.jsonl").write_text(good(5))
+    assert "out of 40 training examples" in checked(tmp_path, str(tmp_path)).message
+    assert "out of 18 training examples" in checked(tmp_path, str(tmp_path), "data.num_train=18").message
+    assert "out of 36 training examples" in checked(tmp_path, "train.jsonl").message, "a tenth is held out"
+    assert checked(tmp_path, "test.jsonl", "data.num_test=5").fix == "type data.num_test=4 or less"
+    finding = checked(tmp_path, "arithmetic", "data.num_train=50", "data.num_test=0")
+    assert finding.level == "error" and finding.fix == "type data.num_test=200"

@@ -1,0 +1,150 @@
+"""What a run on this machine would lack is found by its plan, whichever words it is typed with; elsewhere it does not matter."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from podwright.accelerators import GIB
+from podwright.cli.app import main
+from podwright.plan.checks import this_machine
+from podwright.plan.make import make
+from podwright.plan.options import Destination
+from podwright.recipe.load import load
+from podwright.rundir import Ending, RunDir
+from podwright.slices import parse
+from podwright.train.attempt import explain
+
+DEMO = "qwen3-tiny-arithmetic-grpo"
+LARGE = ["model.name=qwen3-8b", "rollout.total_generation_steps=64"]
+
+
+def planned(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, dict[str, Any]]:
+    capsys.readouterr()
+    code = main(["plan", *argv, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    find = this_machine.importlib.util.find_spec
+    monkeypatch.setattr(this_machine.importlib.util, "find_spec", lambda m, *a: None if m in modules else find(m, *a))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "module", "extra"),
+    [
+        (DEMO, "jax", "jax"),
+        (DEMO, "tokenizers", "jax"),
+        ("almodel-tiny", "grain", "jax"),
+        ("qwen3-tiny-gsm8k-grpo", "datasets", "hub"),
+        ("phase2-tiny", "peft", "torch"),
+        ("phase1-tiny", "av", "torch"),
+    ],
+)
+def test_a_package_that_is_missing_here_is_named_with_its_extra(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, recipe: str, module: str, extra: str
+) -> None:
+    without(monkeypatch, module)
+    for on in ("local", "cpu-1"):
+        code, plan = planned(capsys, recipe, "--on", on)
+        (finding,) = (f for f in plan["findings"] if f["check"] == "packages")
+        assert (
+            code == 3
+            and module in finding["message"]
+            and finding["fix"].startswith(f"type pip install -e '.[{extra}]'")
+        )
+    _, plan = planned(capsys, recipe, "--on", "8xH100-80GB")
+    assert not [f for f in plan["findings"] if f["check"] == "packages"]
+
+
+def test_a_run_without_a_package_is_told_to_install_it_and_not_to_resume(tmp_path: Path) -> None:
+    missing = ModuleNotFoundError("No module named 'jax'", name="jax")
+    ending, what, fix = explain(missing, RunDir(tmp_path))
+    assert ending == Ending.BAD_INPUT and "jax is not installed" in what
+    assert (
+        fix.startswith("type pip install -e '.[jax]'")
+        and "'.[torch]'" in explain(ModuleNotFoundError("No module named 'peft'", name="peft"), RunDir(tmp_path))[2]
+    )
+
+
+def test_a_model_that_this_machine_cannot_hold_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(this_machine, "has_accelerator", lambda: False)
+    monkeypatch.setattr(this_machine, "ram_bytes", lambda: 16 * GIB)
+    for on in ("local", "cpu-1", "cpu-4"):
+        code, plan = planned(capsys, DEMO, *LARGE, "mesh.fsdp=-1", "--on", on)
+        (finding,) = (f for f in plan["findings"] if f["check"] == "memory")
+        assert (
+            code == 3
+            and "weights, optimizer and reference need 122.1 GiB, and this machine has 16.0" in finding["message"]
+        )
+    code, plan = planned(capsys, DEMO)
+    assert code == 0 and not [f for f in plan["findings"] if f["check"] == "memory"]
+
+
+def test_a_step_that_may_not_fit_is_inconclusive_and_accelerators_are_left_to_themselves(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(this_machine, "has_accelerator", lambda: False)
+    monkeypatch.setattr(this_machine, "ram_bytes", lambda: 135 * GIB)
+    code, plan = planned(capsys, DEMO, *LARGE)
+    assert (code, [f["level"] for f in plan["findings"] if f["check"] == "memory"]) == (4, ["inconclusive"])
+    monkeypatch.setattr(this_machine, "has_accelerator", lambda: True)
+    assert planned(capsys, DEMO, *LARGE)[0] == 0
+
+
+def test_the_memory_of_a_container_counts(tmp_path: Path) -> None:
+    assert this_machine.ram_bytes(tmp_path) == psutil.virtual_memory().total
+    (tmp_path / "memory.max").write_text("max\n")
+    assert this_machine.ram_bytes(tmp_path) == psutil.virtual_memory().total
+    (tmp_path / "memory.max").write_text("1073741824\n")
+    assert this_machine.ram_bytes(tmp_path) == GIB
+    (tmp_path / "nvidia0").touch()
+    assert this_machine.has_accelerator(tmp_path) and not this_machine.has_accelerator(tmp_path / "none")
+
+
+@pytest.mark.parametrize("on", ["1xV100-16GB", "8xV100-32GB"])
+@pytest.mark.parametrize("recipe", [DEMO, "almodel-tiny"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_gpu_without_bfloat16_has_no_figure_for_it_and_is_no_crash(on: str, recipe: str, dtype: str) -> None:
+    plan = make(
+        load(recipe, [f"model.compute_dtype={dtype}", "mesh.fsdp=1", "mesh.data=1"]), Destination(on, parse(on))
+    )
+    if on.startswith("1x"):
+        assert plan.verdict == ("ok" if dtype == "float32" else "inconclusive")
+        assert dtype == "float32" or plan.step is None
+    assert dtype == "float32" or any(f.fix == "type model.compute_dtype=float32" for f in plan.findings)
+
+
+def test_only_chooses_what_is_shown_and_never_the_verdict(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    wrong = ["qwen3-1.7b-gsm8k-grpo", "model.source=random", "data.source=arithmetic", "data.num_train=900"]
+    wrong += ["data.num_test=90", "mesh.fsdp=7", "--on", "v6e-8", "--cache", str(tmp_path)]
+    code, plan = planned(capsys, *wrong, "--only", "data", "--compile")
+    assert code == 3 and plan["programs"] == [] and not list(tmp_path.iterdir()), "no compiler was started"
+    (left_out,) = (f for f in plan["findings"] if f["level"] == "error")
+    assert left_out["message"].startswith(
+        "--only data leaves out 1 problem of mesh, such as: mesh.data x fsdp x tensor = 7"
+    )
+    assert left_out["fix"].startswith("type mesh.fsdp=8")
+
+
+def test_memory_beyond_the_limit_is_never_shown_beside_ok(capsys: pytest.CaptureFixture[str]) -> None:
+    large = ["qwen3-1.7b-gsm8k-grpo", "model.source=random", "data.source=arithmetic", "data.num_train=900"]
+    large += ["data.num_test=90", "batch_size=256", "model.remat=none", "--on", "v6e-8"]
+    code, plan = planned(capsys, *large, "--only", "mesh")
+    assert code == 3 and plan["memory"] == [] and plan["step"] == {}
+    assert "leaves out" in plan["findings"][-1]["message"] and "memory" in plan["findings"][-1]["message"]
+    code, plan = planned(capsys, *large, "--only", "memory")
+    assert code == 3 and plan["memory"] and all(f["check"] == "memory" for f in plan["findings"])
+
+
+def test_a_name_without_dimensions_is_said_to_leave_mesh_and_context_unchecked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, plan = planned(capsys, DEMO, "model.source=someone/other", "model.name=qwen3-1.7", "--only", "model")
+    assert code == 4
+    (unknown,) = (f for f in plan["findings"] if "dimensions" in f["message"])
+    assert "model.name=qwen3-1.7" in unknown["message"] and "type model.name=qwen3-1.7b" in unknown["fix"]
