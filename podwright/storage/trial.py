@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-import shlex
 from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.storage import open_storage
 from podwright.storage.base import Conflict, Storage
+from podwright.storage.folder import require_folder
 
 _PATIENCE_S = 5.0
 _DATA = b"written by podwright to see whether it can; safe to delete"
@@ -16,10 +16,8 @@ _DATA = b"written by podwright to see whether it can; safe to delete"
 
 def require_usable(url: str) -> None:
     """Create an object at `url` if absent, read, list and delete it. UserError for whatever would end a run there."""
-    if "://" not in url and not Path(url).is_dir():
-        raise UserError(
-            f"there is no folder {url}", f"type mkdir -p {shlex.quote(url)}, or correct storage of the target"
-        )
+    if "://" not in url:
+        require_folder(Path(url))
     storage, name = open_storage(url, _PATIENCE_S), f"podwright-trial-{secrets.token_hex(8)}"
     try:
         storage.write(name, _DATA, 0)

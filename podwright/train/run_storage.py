@@ -14,6 +14,7 @@ from podwright.rundir import RunDir, write_json
 from podwright.storage import open_storage, process_files
 from podwright.storage.base import Storage
 from podwright.storage.claim import Claim
+from podwright.storage.folder import Folder
 from podwright.storage.records import Recorder
 
 LEAVE_S = 5.0
@@ -122,6 +123,8 @@ class RunStorage:
     def mark(self) -> str:
         """Leave a file that other processes look for; its name. Of the first process."""
         name = f".seen-{secrets.token_hex(8)}"
+        if isinstance(self._storage, Folder):
+            self._storage.make()
         Path(self.root).mkdir(parents=True, exist_ok=True)
         Path(self.root, name).touch()
         return name

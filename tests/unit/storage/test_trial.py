@@ -18,8 +18,6 @@ def refusal(url: str) -> UserError:
 
 
 def test_a_storage_that_works_passes_and_holds_nothing_of_the_trial(url: str) -> None:
-    if not url.startswith("gs://"):
-        Path(url).mkdir(parents=True)
     open_storage(url).write("other", b"kept")
     trial.require_usable(url)
     trial.require_usable(url)
@@ -84,6 +82,14 @@ def test_a_folder_that_is_missing_is_not_made(tmp_path: Path) -> None:
     fault = refusal(f"{tmp_path}/my runs")
     assert fault.what == f"there is no folder {tmp_path}/my runs" and not (tmp_path / "my runs").exists()
     assert fault.fix == f"type mkdir -p '{tmp_path}/my runs', or correct storage of the target"
+
+
+@pytest.mark.parametrize("below", ["", "/runs/mine"])
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").touch()
+    fault = refusal(f"{tmp_path}/file{below}")
+    assert fault.what == f"storage {tmp_path}/file{below}: {tmp_path}/file is a file, not a folder"
+    assert fault.fix == "correct storage of the target"
 
 
 def test_a_folder_that_cannot_be_written_is_one_line() -> None:
