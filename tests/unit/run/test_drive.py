@@ -22,6 +22,7 @@ from podwright.run.decide import Act
 from podwright.run.session import require_attended
 from podwright.rundir import Ending, RunDir, write_json
 from podwright.storage import inputs, open_storage
+from podwright.storage.base import StorageFailure
 from podwright.targets.base import (
     HostAddress,
     Job,
@@ -359,6 +360,27 @@ def test_a_run_does_not_create_the_folder_of_the_storage(run: RunDir, silent: Si
     state = launcher(run).submit()
     assert (state.ending, state.detail) == (Ending.STORAGE_UNREACHABLE, f"there is no folder {tmp_path}/typo/runs")
     assert not silent.jobs and not (tmp_path / "typo").exists()
+
+
+@pytest.mark.parametrize("mounted", [False, True])
+def test_a_storage_that_is_gone_is_not_created_again(
+    run: RunDir, silent: Silent, tmp_path: Path, mounted: bool
+) -> None:
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
+    one = launcher(run)
+    one.submit()
+    (tmp_path / "kept").rename(tmp_path / "away")
+    if mounted:
+        (tmp_path / "kept").mkdir()  # the mount point
+    journal.append(run, "ended", attempt=1, ending="CRASHED", detail="", fix="", step=None)
+    warning = mirror.KeptRun(run).publish()
+    gone = (
+        f"the recipe of {run.storage_url} is gone; mount or restore the folder, then type podwright resume {run.typed}"
+    )
+    assert warning == gone
+    with pytest.raises(StorageFailure, match="is gone; mount or restore the folder"):
+        mirror.keep_in(run, "", 1.0, tmp_path)
+    assert not list(tmp_path.glob("kept/*"))
 
 
 def test_a_run_stays_in_its_storage_and_a_later_attempt_may_take_it_over(
