@@ -12,7 +12,20 @@ from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.kinds import Recipe
 from podwright.slices import Slice
 
-CHECKS = ("packages", "slice", "mesh", "batch", "model", "data", "rewards", "context", "memory", "target", "trackers")
+CHECKS = (
+    "packages",
+    "slice",
+    "mesh",
+    "batch",
+    "model",
+    "data",
+    "rewards",
+    "context",
+    "memory",
+    "target",
+    "storage",
+    "trackers",
+)
 """the parts of a static plan, as findings and `--only` name them"""
 _NEEDED = ("mesh", "batch", "model")  # without which no closed form can be worked out
 

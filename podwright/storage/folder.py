@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from podwright.errors import UserError
 from podwright.storage.base import Cause, Conflict, StorageFailure, Versioned, patiently
 
 _LOCK = ".lock"
@@ -23,7 +24,7 @@ def file_on_path(path: Path) -> Path | None:
 
 
 def require_folder(path: Path) -> None:
-    """StorageFailure unless there is the folder `path`, which a user names as the storage of a target."""
+    """UserError unless there is the folder `path`, which a user names as the storage of a target."""
     if os.path.isdir(path):
         return
     what, fix = (
@@ -32,7 +33,7 @@ def require_folder(path: Path) -> None:
     )
     if file := file_on_path(path):
         what, fix = f"storage {path}: {file} is a file, not a folder", "correct storage of the target"
-    raise StorageFailure.of_parts(what, fix, Cause.SERVER)
+    raise UserError(what, fix)
 
 
 class Folder:
@@ -56,7 +57,10 @@ class Folder:
 
     def make(self) -> None:
         """StorageFailure, at once, if there is no folder to make it in."""
-        require_folder(self.path.parent)
+        try:
+            require_folder(self.path.parent)
+        except UserError as e:
+            raise StorageFailure.of_parts(e.what, e.fix, Cause.SERVER) from e
         self.path.mkdir(exist_ok=True)
 
     def write(self, name: str, data: bytes, generation: int | None = None) -> int:

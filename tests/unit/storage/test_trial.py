@@ -7,6 +7,7 @@ import pytest
 
 from podwright.errors import UserError
 from podwright.storage import open_storage, trial
+from podwright.storage.base import StorageFailure
 from tests.bucket import EmulatedBucket, Request
 
 
@@ -135,3 +136,29 @@ def test_a_storage_on_whose_answers_a_run_cannot_rely_is_refused(
             monkeypatch.setenv(name, value)
         assert refusal(made.url).what == f"storage {made.url} {does}"
         assert made.names() == []
+
+
+def test_a_look_at_a_bucket_is_one_bounded_listing_and_writes_nothing(bucket: EmulatedBucket) -> None:
+    trial.require_listable(f"{bucket.url}/runs")
+    assert {r.method for r in bucket.log} == {"GET"}
+    (listing,) = [r for r in bucket.log if r.path.endswith("/o")]
+    assert listing.query["prefix"].startswith("runs/podwright-trial-")
+    with pytest.raises(UserError, match="there is no bucket no-such-bucket"):
+        trial.require_listable("gs://no-such-bucket/runs")
+
+
+def test_a_right_that_is_missing_is_known_and_a_login_that_is_missing_is_not(bucket: EmulatedBucket) -> None:
+    for status, known in ((403, True), (401, False)):
+        bucket.faults.status = status
+        with pytest.raises(UserError, match=r"failed \(login: ") as e:
+            trial.require_listable(bucket.url)
+        assert isinstance(e.value, StorageFailure) is not known
+
+
+def test_a_look_at_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tmp_path.stat().st_mtime_ns
+    trial.require_listable(str(tmp_path))
+    assert tmp_path.stat().st_mtime_ns == before and not list(tmp_path.iterdir())
+    monkeypatch.setattr(trial.os, "access", lambda *_: False)  # of root, who has every right
+    with pytest.raises(UserError, match=f"folder {tmp_path} cannot be written"):
+        trial.require_listable(str(tmp_path))
