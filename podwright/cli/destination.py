@@ -22,7 +22,8 @@ def find(on: str, recipe: Recipe, *, generation: bool = False) -> Destination:
 
 
 def of(target: ResolvedTarget, recipe: Recipe) -> Destination:
-    findings = (*remarks(target, recipe.kind), *_trackers(recipe))
+    storage_findings = (Finding("storage", r.level, r.what, r.fix) for r in target.look_at_storage(recipe.kind))
+    findings = (*remarks(target, recipe.kind), *storage_findings, *_trackers(recipe))
     return Destination(target.name, target.slice, findings, target.is_local, target.gpus_per_node)
 
 

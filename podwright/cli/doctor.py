@@ -78,10 +78,10 @@ def doctor(
 
 
 def _planned(place: ResolvedTarget, recipe: Recipe | None) -> list[Finding]:
-    """What the plan of the recipe says, but for packages, which the machines themselves are asked for; without a recipe, what the target says."""
+    """What the plan of the recipe says, but for packages, which the machines themselves are asked for, and the storage, which is tried; without a recipe, what the target says."""
     from podwright.cli import destination
     from podwright.plan.make import make
 
     if recipe is None:
         return destination.remarks(place)
-    return [f for f in make(recipe, destination.of(place, recipe)).findings if f.check != "packages"]
+    return [f for f in make(recipe, destination.of(place, recipe)).findings if f.check not in ("packages", "storage")]

@@ -15,7 +15,20 @@ from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.slices import Slice
 
-CHECKS = ("packages", "slice", "mesh", "batch", "model", "data", "rewards", "context", "memory", "target", "trackers")
+CHECKS = (
+    "packages",
+    "slice",
+    "mesh",
+    "batch",
+    "model",
+    "data",
+    "rewards",
+    "context",
+    "memory",
+    "target",
+    "storage",
+    "trackers",
+)
 """the parts of a static plan, as findings and `--only` name them"""
 JaxPlan = kinds.PlanPart[JaxRecipe]
 _NEEDED = ("mesh", "batch", "model")  # without which no closed form can be worked out

@@ -17,6 +17,7 @@ from podwright.run import journal
 from podwright.rundir import RunDir, recipe_of, write_json
 from podwright.storage import inputs, name_of_run, open_storage, process_files, records, url_of_run
 from podwright.storage.base import Conflict, Storage, StorageFailure, Versioned
+from podwright.storage.claim import gone
 
 _GIVEN = ("recipe.json", "plan.json", "profile.json", inputs.LIST)  # the last may change, the others never do
 PATIENCE_S = 5.0  # of a launcher with a storage that fails, while an attempt runs
@@ -103,6 +104,7 @@ def keep_in(run: RunDir, base: str, created: float, cwd: Path) -> str:
     if not run.storage_url:
         write_json(run.storage, {"url": url_of_run(base, run.name, created)})
     storage = open_storage(run.storage_url)
+    _require_kept(run, storage)
     inputs.upload(run, recipe_of(run), cwd, storage)
     for name in _GIVEN:
         if (run.path / name).exists():
@@ -215,8 +217,19 @@ def _publish_journal(run: RunDir, storage: Storage) -> int:
             raise DrivenElsewhere(run)
         if there is not None and there.data == own:
             return len(own)
+        if there is None:
+            _require_kept(run, storage)
         try:
             storage.write(_JOURNAL, own, there.generation if there else 0)
             return len(own)
         except Conflict:
             continue  # by another launcher here, or by another machine: the next look says which
+
+
+def _require_kept(run: RunDir, storage: Storage) -> None:
+    """StorageFailure if attempts were submitted, each after the recipe was written there, and the storage does not have it."""
+    if journal.read(run).attempt and storage.read(f"{_FOLDER}recipe.json") is None:
+        failure = gone(storage.url, "recipe")
+        raise StorageFailure.of_parts(
+            failure.what, f"{failure.fix}, then type podwright resume {run.typed}", failure.cause
+        )

@@ -7,7 +7,7 @@ import json
 import secrets
 
 from podwright.errors import UserError
-from podwright.storage.base import Conflict, Storage
+from podwright.storage.base import Cause, Conflict, Storage, StorageFailure
 
 NAME = "claim"
 
@@ -20,6 +20,13 @@ class ClaimLost(UserError):
             f"attempt {holder} has taken over storage {url}: a write of attempt {attempt} is refused",
             "leave the run to the later attempt",
         )
+
+
+def gone(url: str, what: str = "claim") -> StorageFailure:
+    """Of a storage that no longer has what was written to it: it was removed, or is not mounted any more. Nothing may be written there
+    then: it would fill another disk, and hide what comes back."""
+    fix = "restore its objects" if "://" in url else "mount or restore the folder"
+    return StorageFailure.of_parts(f"the {what} of {url} is gone", fix, Cause.SERVER)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,9 +56,10 @@ class Claim:
                 continue  # somebody else was quicker
 
     def check(self) -> None:
-        """ClaimLost if another attempt, or another start of this one, has taken the storage."""
-        there = self.storage.read(NAME)
-        holder = json.loads(there.data) if there else {"attempt": None, "token": ""}
+        """ClaimLost if another attempt, or another start of this one, has taken the storage; StorageFailure if the claim is gone."""
+        if (there := self.storage.read(NAME)) is None:
+            raise gone(self.storage.url)
+        holder = json.loads(there.data)
         if holder["token"] != self.token:
             raise ClaimLost(self.storage.url, self.attempt, holder["attempt"])
 

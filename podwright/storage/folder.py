@@ -5,18 +5,40 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from podwright.storage.base import Conflict, Versioned, patiently
+from podwright.errors import UserError
+from podwright.storage.base import Cause, Conflict, StorageFailure, Versioned, patiently
 
 _LOCK = ".lock"
 
 
+def file_on_path(path: Path) -> Path | None:
+    """The file that stands where `path` needs a folder."""
+    exists = next((p for p in (path, *path.parents) if os.path.exists(p)), None)
+    return None if exists is None or os.path.isdir(exists) else exists
+
+
+def require_folder(path: Path) -> None:
+    """UserError unless there is the folder `path`, which a user names as the storage of a target."""
+    if os.path.isdir(path):
+        return
+    what, fix = (
+        f"there is no folder {path}",
+        f"type mkdir -p {shlex.quote(str(path))}, or correct storage of the target",
+    )
+    if file := file_on_path(path):
+        what, fix = f"storage {path}: {file} is a file, not a folder", "correct storage of the target"
+    raise UserError(what, fix)
+
+
 class Folder:
-    """Generations are modification times in ns; conditional writes hold a lock of the folder."""
+    """Generations are modification times in ns; conditional writes hold a lock of the folder. Writing makes the folder itself, never the
+    one that it is in: that one may be a file system that is not mounted, and what is written to its place fills the local disk."""
 
     def __init__(self, url: str, patience_s: float | None = None):
         self._patience_s = patience_s
@@ -33,6 +55,14 @@ class Folder:
 
         return patiently(self.url, act, self._patience_s)
 
+    def make(self) -> None:
+        """StorageFailure, at once, if there is no folder to make it in."""
+        try:
+            require_folder(self.path.parent)
+        except UserError as e:
+            raise StorageFailure.of_parts(e.what, e.fix, Cause.SERVER) from e
+        self.path.mkdir(exist_ok=True)
+
     def write(self, name: str, data: bytes, generation: int | None = None) -> int:
         def act() -> int:
             with self._locked():
@@ -41,6 +71,7 @@ class Folder:
                     raise Conflict(f"{self.url}/{name}")
                 return self._put(name, data, own)
 
+        self.make()
         return patiently(self.url, act, self._patience_s)
 
     def names(self, prefix: str = "") -> list[str]:
@@ -65,6 +96,7 @@ class Folder:
             self.delete(name)  # the folders that are empty now
 
     def upload(self, path: Path, name: str) -> None:
+        self.make()
         patiently(self.url, lambda: _copy(path, self.path / name), self._patience_s)
 
     def download(self, name: str, path: Path) -> None:
@@ -72,7 +104,6 @@ class Folder:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / _LOCK).open("a") as f:
             fcntl.flock(f, fcntl.LOCK_EX)
             yield

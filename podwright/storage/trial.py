@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import secrets
-import shlex
+from http import HTTPStatus
 from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.storage import open_storage
-from podwright.storage.base import Conflict, Storage
+from podwright.storage.base import Cause, Conflict, Storage, StorageFailure
+from podwright.storage.folder import require_folder
 
 _PATIENCE_S = 5.0
 _DATA = b"written by podwright to see whether it can; safe to delete"
@@ -16,11 +18,9 @@ _DATA = b"written by podwright to see whether it can; safe to delete"
 
 def require_usable(url: str) -> None:
     """Create an object at `url` if absent, read, list and delete it. UserError for whatever would end a run there."""
-    if "://" not in url and not Path(url).is_dir():
-        raise UserError(
-            f"there is no folder {url}", f"type mkdir -p {shlex.quote(url)}, or correct storage of the target"
-        )
-    storage, name = open_storage(url, _PATIENCE_S), f"podwright-trial-{secrets.token_hex(8)}"
+    if "://" not in url:
+        require_folder(Path(url))
+    storage, name = open_storage(url, _PATIENCE_S), _new_name()
     try:
         storage.write(name, _DATA, 0)
         try:
@@ -29,8 +29,35 @@ def require_usable(url: str) -> None:
         finally:
             storage.delete(name)
     except OSError as e:  # of a folder
-        fix = "give yourself the right to write there, or correct storage of the target"
-        raise UserError(f"folder {url} cannot be written ({e.strerror})", fix) from e
+        raise _not_writable(url, str(e.strerror)) from e
+
+
+def require_listable(url: str) -> None:
+    """Look at the storage `url` and write nothing. UserError if runs cannot be kept there, StorageFailure if that is not known."""
+    if "://" in url:
+        _require_listed(open_storage(url, _PATIENCE_S))
+        return
+    require_folder(Path(url))
+    if not os.access(url, os.R_OK | os.W_OK | os.X_OK):
+        raise _not_writable(url, "no right to read and write there, or mounted read-only")
+
+
+def _require_listed(bucket: Storage) -> None:
+    try:
+        bucket.names(_new_name())  # of no object: there may be many
+    except StorageFailure as e:
+        if e.cause is Cause.LOGIN and getattr(e.__cause__, "code", None) == HTTPStatus.FORBIDDEN:
+            raise UserError(e.what, e.fix) from e  # the login is known there, and lacks the right
+        raise
+
+
+def _new_name() -> str:
+    return f"podwright-trial-{secrets.token_hex(8)}"
+
+
+def _not_writable(url: str, why: str) -> UserError:
+    fix = "give yourself the right to write there, or correct storage of the target"
+    return UserError(f"folder {url} cannot be written ({why})", fix)
 
 
 def _require_shown(storage: Storage, name: str) -> None:

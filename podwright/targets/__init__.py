@@ -58,6 +58,25 @@ class ResolvedTarget:
             return []
         return [*_storage_unused(self.traits.storage, kind), *self.open().check()]
 
+    def look_at_storage(self, kind: str) -> list[Remark]:
+        """What stands in the way of keeping runs of a `kind` of recipe in the storage of the target, seen from this machine without
+        writing; [] where there is none, or the kind does not use it."""
+        from podwright.recipe import kinds
+        from podwright.storage import trial
+        from podwright.storage.base import StorageFailure
+        from podwright.targets.base import Remark
+
+        url = self.traits.storage if self.settings else ""
+        if not url or not kinds.find(kind).uses_storage:
+            return []
+        try:
+            trial.require_listable(url)
+        except StorageFailure as e:
+            return [Remark("inconclusive", e.what, e.fix)]
+        except UserError as e:
+            return [Remark("error", e.what, e.fix)]
+        return []
+
     def try_storage(self) -> list[Remark]:
         """Whether runs can be kept in the storage of the target, tried from this machine; [] where it has none."""
         from podwright.storage import trial

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from podwright.errors import UserError
+from podwright.storage.folder import file_on_path
 from podwright.targets import slurm_states
 from podwright.targets.base import Remark
 from podwright.targets.settings.slurm import SlurmSettings, seconds
@@ -89,7 +90,11 @@ def _places(own: SlurmSettings) -> list[Remark]:
                 "make an environment that the nodes share",
             )
         )
-    if own.runs and not Path(own.runs).is_dir():
+    if own.runs and (file := file_on_path(Path(own.runs))):
+        remarks.append(
+            Remark("error", f"runs={own.runs}: {file} is a file, not a folder", "correct runs of the target")
+        )
+    elif own.runs and not Path(own.runs).is_dir():
         remarks.append(
             Remark(
                 "error",

@@ -117,7 +117,7 @@ def _guarded(run: RunDir, start: AttemptStart, stopping: StopRequest) -> tuple[d
         return {"ending": str(ending), "step": None, "detail": detail, "fix": fix}, True, True
     except Exception as e:  # the one place where every fault becomes an ending
         traceback.print_exc()
-        ending, detail, fix = explain(e, run)
+        ending, detail, fix = explain((start.storage and start.storage.failure()) or e, run)
         elsewhere = run.fault_elsewhere(start.number)
         seen = {"ending": str(ending), "step": None, "detail": detail, "fix": fix}
         return elsewhere or seen, True, elsewhere is None and not _PEER_GONE.search(str(e))

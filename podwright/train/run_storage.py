@@ -12,8 +12,9 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.rundir import RunDir, write_json
 from podwright.storage import open_storage, process_files
-from podwright.storage.base import Storage
-from podwright.storage.claim import Claim
+from podwright.storage.base import Storage, StorageFailure
+from podwright.storage.claim import Claim, gone
+from podwright.storage.folder import Folder
 from podwright.storage.records import Recorder
 
 LEAVE_S = 5.0
@@ -49,6 +50,11 @@ class RunStorage:
             return
         self._claim = Claim.take(self._storage, attempt, allocation, takeover)
         self._recorder = Recorder(self._run, self._claim)
+
+    def failure(self) -> StorageFailure | None:
+        """Why what a trainer does in a folder fails, if the folder is gone."""
+        lost = self._storage and not self._in_bucket and not os.path.isdir(self._storage.url)
+        return gone(self.url) if lost else None
 
     def check(self) -> None:
         """ClaimLost if another attempt has the storage."""
@@ -122,6 +128,8 @@ class RunStorage:
     def mark(self) -> str:
         """Leave a file that other processes look for; its name. Of the first process."""
         name = f".seen-{secrets.token_hex(8)}"
+        if isinstance(self._storage, Folder):
+            self._storage.make()
         Path(self.root).mkdir(parents=True, exist_ok=True)
         Path(self.root, name).touch()
         return name

@@ -20,5 +20,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedBucket]:
 def url(request, tmp_path) -> str:
     """Of a storage, in a folder or in a bucket."""
     if request.param == "folder":
-        return str(tmp_path / "shared" / "runs")
+        folder = tmp_path / "shared" / "runs"
+        folder.mkdir(parents=True)
+        return str(folder)
     return f"{request.getfixturevalue('bucket').url}/some/runs"

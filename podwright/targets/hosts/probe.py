@@ -11,6 +11,7 @@ from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.rundir import Record
+from podwright.storage.folder import file_on_path
 from podwright.targets.base import Remark, facts_in
 from podwright.targets.hosts.package import pack_code
 from podwright.targets.hosts.runner import HostProfile
@@ -34,6 +35,10 @@ def check(profile: HostProfile, hosts: Sequence[Host]) -> list[Remark]:
     """What stands in the way of a run on the hosts as they are now."""
     probe = Path(profile.runs) / f".podwright-{secrets.token_hex(4)}" if profile.runs else None
     if probe is not None:
+        if file := file_on_path(probe.parent):
+            return [
+                Remark("error", f"runs={profile.runs}: {file} is a file, not a folder", "correct runs of the target")
+            ]
         if not probe.parent.is_dir():
             fix = f"type `mkdir -p {shlex.quote(profile.runs)}`, or correct runs of the target"
             return [Remark("error", f"runs={profile.runs}: there is no such folder here", fix)]

@@ -34,10 +34,11 @@ def test_this_machine(tmp_path: Path) -> None:
 
 
 def test_the_verdict_is_that_of_the_plan_of_the_recipe(tmp_path: Path) -> None:
-    code, out, _ = call(tmp_path, "qwen3-1.7b-gsm8k-grpo")
-    assert code == 4 and "inconclusive: model.source=Qwen/Qwen3-1.7B is taken as a Hugging Face hub id" in out
+    unseen = ("qwen3-tiny-arithmetic-grpo", "model.source=Qwen/Qwen3-0.6B", "model.name=qwen3-0.6b")
+    code, out, _ = call(tmp_path, *unseen)
+    assert code == 4 and "inconclusive: model.source=Qwen/Qwen3-0.6B" in out
     assert out.endswith("local: inconclusive: not everything could be checked\n")
-    code, out, _ = call(tmp_path, "qwen3-1.7b-gsm8k-grpo", "--json")
+    code, out, _ = call(tmp_path, *unseen, "--json")
     told = json.loads(out)
     assert (code, told["verdict"], told["ok"]) == (4, "inconclusive", None)
     code, out, _ = call(tmp_path, "qwen3-tiny-arithmetic-grpo", "mesh.fsdp=3", "--on", "cpu-8", "--json")

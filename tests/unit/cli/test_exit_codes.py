@@ -11,6 +11,7 @@ from podwright.cli.exit_codes import MEANINGS, ExitCode, of_run
 from podwright.recipe.load import load
 from podwright.run import create, journal, listing
 from podwright.shell import Shell
+from podwright.storage import trial
 from podwright.targets.slurm import Slurm
 
 RECIPE = "qwen3-tiny-arithmetic-grpo"
@@ -139,6 +140,28 @@ def test_a_target_whose_hosts_have_not_tried_its_storage_is_never_ok(
     assert (shown["verdict"], shown["ok"]) == ("inconclusive", None)
     assert main(["target", "check", "lost"]) == ExitCode.REFUSED
     assert f"error: there is no folder {folder}/none; type mkdir -p {folder}/none, or" in capsys.readouterr().out
+
+
+def test_a_plan_and_a_run_look_at_the_storage_and_write_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(Slurm, "check", lambda _: [])
+    monkeypatch.setattr(trial, "_PATIENCE_S", 1.0)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")  # nobody answers there
+    (folder / "kept").mkdir()
+    for name, url in (("kept", f"{folder}/kept"), ("lost", f"{folder}/none"), ("far", "gs://pod-test/runs")):
+        main(["target", "add", name, "kind=slurm", f"storage={url}"])
+    assert main(["plan", RECIPE, "--on", "kept", "--only", "storage"]) == ExitCode.OK
+    assert not list((folder / "kept").iterdir())
+    capsys.readouterr()
+    for verb in ("plan", "run"):
+        assert main([verb, RECIPE, "--on", "lost"]) == ExitCode.REFUSED
+        told = capsys.readouterr()
+        assert f"there is no folder {folder}/none; type mkdir -p {folder}/none, or" in told.out + told.err
+    assert not (folder / "none").exists() and not (folder / "runs").exists()
+    assert main(["plan", RECIPE, "--on", "far"]) == ExitCode.INCONCLUSIVE
+    assert "storage gs://pod-test/runs failed (network: " in capsys.readouterr().out
+    assert main(["plan", "phase1-tiny", "--on", "lost"]) == ExitCode.OK, "this kind does not use the storage"
 
 
 def test_a_plan_counts_the_warnings_of_its_verdict(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

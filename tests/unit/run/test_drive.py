@@ -22,6 +22,7 @@ from podwright.run.decide import Act
 from podwright.run.session import require_attended
 from podwright.rundir import Ending, RunDir, read_jsonl, write_json
 from podwright.storage import inputs, open_storage
+from podwright.storage.base import StorageFailure
 from podwright.targets.base import (
     HostAddress,
     Job,
@@ -97,6 +98,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Silent:
 def run(tmp_path: Path, clock: SimpleNamespace) -> RunDir:
     run = RunDir(tmp_path / "r")
     run.path.mkdir()
+    (tmp_path / "kept").mkdir()
     write_json(run.recipe, {"kind": "grpo", "name": "r", "training": {"max_steps": 1}})
     journal.append(run, "created", recipe="r", target="t", cwd=str(tmp_path), retries=5)
     return run
@@ -351,6 +353,34 @@ def test_the_storage_of_a_run_is_that_of_its_first_attempt(run: RunDir, silent: 
     ended(one, silent)
     assert [job.storage for job in silent.jobs] == ["", ""] and not run.storage_url
     assert any("started without a storage, and its checkpoints stay in" in warning for warning in warnings)
+
+
+def test_a_run_does_not_create_the_folder_of_the_storage(run: RunDir, silent: Silent, tmp_path: Path) -> None:
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "typo" / "runs"))
+    state = launcher(run).submit()
+    assert (state.ending, state.detail) == (Ending.STORAGE_UNREACHABLE, f"there is no folder {tmp_path}/typo/runs")
+    assert not silent.jobs and not (tmp_path / "typo").exists()
+
+
+@pytest.mark.parametrize("mounted", [False, True])
+def test_a_storage_that_is_gone_is_not_created_again(
+    run: RunDir, silent: Silent, tmp_path: Path, mounted: bool
+) -> None:
+    silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
+    one = launcher(run)
+    one.submit()
+    (tmp_path / "kept").rename(tmp_path / "away")
+    if mounted:
+        (tmp_path / "kept").mkdir()  # the mount point
+    journal.append(run, "ended", attempt=1, ending="CRASHED", detail="", fix="", step=None)
+    warning = mirror.KeptRun(run).publish()
+    gone = (
+        f"the recipe of {run.storage_url} is gone; mount or restore the folder, then type podwright resume {run.typed}"
+    )
+    assert warning == gone
+    with pytest.raises(StorageFailure, match="is gone; mount or restore the folder"):
+        mirror.keep_in(run, "", 1.0, tmp_path)
+    assert not list(tmp_path.glob("kept/*"))
 
 
 def test_a_run_stays_in_its_storage_and_a_later_attempt_may_take_it_over(

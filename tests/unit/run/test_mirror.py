@@ -220,6 +220,7 @@ def test_two_launchers_of_one_machine_publish_one_journal(here, tmp_path, url, m
 
 
 def test_an_interrupted_fetch_is_repeated(here, tmp_path, monkeypatch):
+    (tmp_path / "kept").mkdir()
     kept = mirror.keep_in(here, str(tmp_path / "kept"), 1.5, tmp_path)
     mirror.KeptRun(here).bring()
     with monkeypatch.context() as patched:

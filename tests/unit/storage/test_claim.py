@@ -4,6 +4,7 @@ import pytest
 
 from podwright.errors import UserError
 from podwright.storage import open_storage
+from podwright.storage.base import StorageFailure
 from podwright.storage.claim import Claim, ClaimLost
 
 
@@ -50,3 +51,14 @@ def test_claims_are_written_under_a_condition(bucket):
     Claim.take(storage, 2, takeover=True)
     conditions = [r.query["ifGenerationMatch"] for r in bucket.log if r.method == "POST" and r.object_name == "claim"]
     assert conditions == ["0", str(generation)]
+
+
+def test_a_claim_that_is_gone_is_a_failure_of_the_storage(url):
+    storage = open_storage(url)
+    claim = Claim.take(storage, 1)
+    storage.delete("claim")
+    fix = "restore its objects" if url.startswith("gs://") else "mount or restore the folder"
+    with pytest.raises(StorageFailure, match=f"the claim of {url} is gone; {fix}"):
+        claim.check()
+    claim.release()
+    assert storage.read("claim") is None

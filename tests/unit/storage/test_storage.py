@@ -135,3 +135,15 @@ def test_the_url_of_a_run_tells_runs_of_one_name_apart_and_names_it():
 def test_an_unknown_kind_of_storage_is_one_line(url):
     with pytest.raises(UserError, match="type gs://BUCKET/PREFIX, or the path of a folder"):
         open_storage(url)
+
+
+def test_writing_makes_the_folder_of_a_run_but_not_the_one_that_it_is_in(tmp_path):
+    (tmp_path / "file").touch()
+    lost = open_storage(str(tmp_path / "lost" / "r-00000001"), 60.0)
+    for act in (lambda: lost.write("x", b""), lambda: lost.upload(tmp_path / "file", "x")):
+        with pytest.raises(base.StorageFailure, match=f"there is no folder {tmp_path}/lost; type mkdir -p"):
+            act()
+    assert lost.read("x") is None and not (tmp_path / "lost").exists()
+    (tmp_path / "lost").mkdir()
+    lost.write("x", b"1")
+    assert lost.names() == ["x"]

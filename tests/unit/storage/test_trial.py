@@ -7,6 +7,7 @@ import pytest
 
 from podwright.errors import UserError
 from podwright.storage import open_storage, trial
+from podwright.storage.base import StorageFailure
 from tests.bucket import EmulatedBucket, Request
 
 
@@ -18,8 +19,6 @@ def refusal(url: str) -> UserError:
 
 
 def test_a_storage_that_works_passes_and_holds_nothing_of_the_trial(url: str) -> None:
-    if not url.startswith("gs://"):
-        Path(url).mkdir(parents=True)
     open_storage(url).write("other", b"kept")
     trial.require_usable(url)
     trial.require_usable(url)
@@ -86,6 +85,14 @@ def test_a_folder_that_is_missing_is_not_made(tmp_path: Path) -> None:
     assert fault.fix == f"type mkdir -p '{tmp_path}/my runs', or correct storage of the target"
 
 
+@pytest.mark.parametrize("below", ["", "/runs/mine"])
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").touch()
+    fault = refusal(f"{tmp_path}/file{below}")
+    assert fault.what == f"storage {tmp_path}/file{below}: {tmp_path}/file is a file, not a folder"
+    assert fault.fix == "correct storage of the target"
+
+
 def test_a_folder_that_cannot_be_written_is_one_line() -> None:
     fault = refusal("/sys/kernel")  # not even by root
     assert fault.what.startswith("folder /sys/kernel cannot be written (") and "right to write there" in fault.fix
@@ -129,3 +136,29 @@ def test_a_storage_on_whose_answers_a_run_cannot_rely_is_refused(
             monkeypatch.setenv(name, value)
         assert refusal(made.url).what == f"storage {made.url} {does}"
         assert made.names() == []
+
+
+def test_a_look_at_a_bucket_is_one_bounded_listing_and_writes_nothing(bucket: EmulatedBucket) -> None:
+    trial.require_listable(f"{bucket.url}/runs")
+    assert {r.method for r in bucket.log} == {"GET"}
+    (listing,) = [r for r in bucket.log if r.path.endswith("/o")]
+    assert listing.query["prefix"].startswith("runs/podwright-trial-")
+    with pytest.raises(UserError, match="there is no bucket no-such-bucket"):
+        trial.require_listable("gs://no-such-bucket/runs")
+
+
+def test_a_right_that_is_missing_is_known_and_a_login_that_is_missing_is_not(bucket: EmulatedBucket) -> None:
+    for status, known in ((403, True), (401, False)):
+        bucket.faults.status = status
+        with pytest.raises(UserError, match=r"failed \(login: ") as e:
+            trial.require_listable(bucket.url)
+        assert isinstance(e.value, StorageFailure) is not known
+
+
+def test_a_look_at_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tmp_path.stat().st_mtime_ns
+    trial.require_listable(str(tmp_path))
+    assert tmp_path.stat().st_mtime_ns == before and not list(tmp_path.iterdir())
+    monkeypatch.setattr(trial.os, "access", lambda *_: False)  # of root, who has every right
+    with pytest.raises(UserError, match=f"folder {tmp_path} cannot be written"):
+        trial.require_listable(str(tmp_path))

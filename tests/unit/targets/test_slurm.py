@@ -13,7 +13,7 @@ from podwright.recipe import kinds
 from podwright.run.attempt_job import job_of
 from podwright.rundir import Ending, RunDir
 from podwright.shell import Shell
-from podwright.targets import slurm, slurm_states
+from podwright.targets import slurm, slurm_check, slurm_states
 from podwright.targets.base import Handle, Job, Process, Stopped
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.train.emit import Emitter
@@ -256,6 +256,15 @@ def test_a_machine_that_is_not_of_the_cluster_is_one_line(folder: Path) -> None:
         polled(attempt(folder))
     (remark,) = slurm.Slurm(Answers(), "lab", TWO_NODES).check()
     assert (remark.level, remark.what) == ("error", "sinfo is not on this machine")
+
+
+def test_runs_that_name_a_file_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    settings = TWO_NODES.model_copy(update={"runs": f"{tmp_path}/file"})
+    remarks = slurm_check.check(settings, lambda *_: (1, "", "no cluster"), [])
+    (remark,) = [r for r in remarks if r.what.startswith("runs=")]
+    assert remark.what == f"runs={tmp_path}/file: {tmp_path}/file is a file, not a folder"
+    assert remark.fix == "correct runs of the target"
 
 
 def test_a_process_that_the_run_does_not_have_is_one_line(folder: Path) -> None:

@@ -190,3 +190,11 @@ def test_a_process_that_the_run_does_not_have_is_one_line(tmp_path: Path) -> Non
     handle = Ssh(Shell(), "lab", TWO).render(Job(tmp_path / "r", 1, tmp_path, 1.0)).handle
     with pytest.raises(UserError, match="--process 2: attempt 1 of r has 2 processes; type a number from 0 to 1"):
         Ssh(Shell(), "lab", TWO).logs(handle, 0, 2)
+
+
+def test_runs_that_name_a_file_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    settings = TWO.model_copy(update={"runs": f"{tmp_path}/file/runs"})
+    (remark,) = Ssh(Shell(), "boxes", settings).check()
+    assert (remark.level, remark.fix) == ("error", "correct runs of the target")
+    assert remark.what == f"runs={tmp_path}/file/runs: {tmp_path}/file is a file, not a folder"

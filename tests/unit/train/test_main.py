@@ -15,7 +15,7 @@ from podwright.rundir import Ending, RunDir, write_json
 from podwright.storage.base import Cause, StorageFailure
 from podwright.train import attempt, mesh
 from podwright.train.attempt import explain
-from podwright.train.run_storage import AttemptStart
+from podwright.train.run_storage import AttemptStart, RunStorage
 from podwright.train.verbs import VERBS
 
 # As tensorstore says it through orbax.
@@ -102,6 +102,27 @@ def test_a_store_that_refuses_the_training_data_is_no_bad_input(tmp_path, bucket
     assert "tokens.bin cannot be read" in record["detail"] and "then type: podwright resume" in record["fix"]
     monkeypatch.setattr(attempt, "_run", lambda *_: Location.of("gopher://x/tokens.bin").read())
     assert attempt._guarded(run, AttemptStart(1), lambda: False)[0]["ending"] == "BAD_INPUT"
+
+
+@pytest.mark.parametrize("fault", [None, ValueError("no such file or directory")])
+def test_a_folder_that_is_gone_while_training_is_a_storage_that_cannot_be_reached(tmp_path, monkeypatch, fault):
+    run, kept = RunDir(tmp_path / "r"), tmp_path / "kept" / "r-00000001"
+    run.path.mkdir()
+    kept.parent.mkdir()
+    start = AttemptStart(1, str(kept), storage=RunStorage(run, str(kept)))
+    start.storage.claim(1, "", False)
+
+    def train(*_: Any) -> None:
+        kept.parent.rename(tmp_path / "away")
+        if fault:
+            raise fault
+        start.storage.publish()
+
+    monkeypatch.setattr(attempt, "_run", train)
+    record, _, own = attempt._guarded(run, start, lambda: False)
+    assert (record["ending"], record["detail"], own) == ("STORAGE_UNREACHABLE", f"the claim of {kept} is gone", True)
+    assert record["fix"] == f"mount or restore the folder, then type: podwright resume {run.typed}"
+    assert not kept.parent.exists()
 
 
 def test_a_bucket_of_training_data_is_read_with_patience(tmp_path, monkeypatch):
