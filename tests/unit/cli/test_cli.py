@@ -355,6 +355,7 @@ def test_eval_and_export_are_done_by_the_compute_half(call: Any, folder: Path, c
 
 def test_eval_and_predict_bring_a_run_that_is_kept_in_a_folder_storage(call: Any, folder: Path, child: Any) -> None:
     run = create.create(folder / "launched" / "r", load("phase2-tiny"), "local", {})
+    (folder / "storage").mkdir()
     kept = mirror.keep_in(run, str(folder / "storage"), 1.5, folder)
     assert mirror.KeptRun(run).bring() == ""
     asked = child(0, '{"loss": 0.5}')
