@@ -24,9 +24,11 @@ from podwright.storage.base import Cause, StorageFailure
 from podwright.targets import base, polling
 from podwright.targets.base import AllocationState, HostAddress, Job, Polled, Process, Released, Stopped, Traits
 from podwright.watch.diagnose import AttemptOutcome
+from tests.unit.run.cloud_promises import RunPromises
 
 ZONES = ("east-a", "east-b", "west-a")
 TRAITS = Traits(poll_s=0.0, zones=ZONES, lag_s=30.0, grace_s=180.0, patience_s=6 * 3600.0)
+START_DELAY_S = 4.0  # within which a trainer appears whose launcher has died
 SAVE_S = 100.0  # a trainer saves within this after a stop
 SILENT_S = 600.0  # machines are not deleted before their hosts have been silent for as long
 NOTICE_S = 25.0  # and within this after its machines were taken
@@ -60,6 +62,11 @@ class Trainer:
     """when the first of the stops was sent that have not reached it, with none that has in between"""
     given_up: bool = False
     """whether its machines were deleted after such stops"""
+    moved: int = 0
+    """how often its handle has changed"""
+
+    def silent(self, now: float) -> bool:
+        return self.given_up or (self.unreached_since is not None and now - self.unreached_since >= SILENT_S)
 
 
 @dataclass
@@ -73,10 +80,15 @@ class World:
     events: list[dict[str, Any]] = field(default_factory=list)
     machines: dict[str, Machine] = field(default_factory=dict)
     late_creates: list[tuple[float, str, str]] = field(default_factory=list)
+    late_starts: dict[int, tuple[float, str]] = field(default_factory=dict)
+    """by attempt, when and on which machines a trainer appears whose launcher died while submitting it"""
     trainers: dict[int, Trainer] = field(default_factory=dict)
     stockouts: set[str] = field(default_factory=set)
     refuses_at_once: bool = False
+    refuses_for_good: bool = False
     answers: bool = True
+    loses_replies_only: bool = False
+    """whether a create that is not answered has arrived all the same, and takes effect late"""
     hosts_answer: bool = True
     storage_answers: bool = True
     deletes_work: bool = True
@@ -91,6 +103,9 @@ class World:
     excused: int = 0
     """calls that a death or a person may have added"""
     violations: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.promises = RunPromises(self)
 
     # time
 
@@ -107,7 +122,23 @@ class World:
             self.time = min(end, self.time + 5.0)
             self._happen()
 
+    def jump(self, seconds: float) -> None:
+        """Set the clock. What is being started has started by then: no wait by a clock holds while it is set."""
+        self._start_late(self.time + START_DELAY_S)
+        self.clock_offset += seconds
+
+    def _start_late(self, until: float) -> None:
+        for number, (when, name) in list(self.late_starts.items()):
+            if when <= until:
+                del self.late_starts[number]
+                self._start(number, name)
+
+    def _start(self, number: int, name: str) -> None:
+        if name in self.existing():
+            self.trainers[number] = Trainer(name, number)
+
     def _happen(self) -> None:
+        self._start_late(self.time)
         for when, name, zone in [c for c in self.late_creates if c[0] <= self.time]:
             self.late_creates.remove((when, name, zone))
             self._exist(name, zone)
@@ -123,6 +154,7 @@ class World:
                 trainer.over = True
 
     def _exist(self, name: str, zone: str) -> None:
+        self.promises.exists(name)
         if name not in self.machines or self.machines[name].state is AllocationState.GONE:
             before = self.machines[name].history if name in self.machines else []
             self.machines[name] = Machine(zone, [*before, (self.time, AllocationState.WAITING)])
@@ -149,6 +181,10 @@ class World:
         return [trainer for trainer in self.trainers.values() if not trainer.over]
 
     # what may go wrong
+
+    def move_trainers(self) -> None:
+        for trainer in self.running():
+            trainer.moved += 1
 
     def preempt(self) -> None:
         for name, machine in self.machines.items():
@@ -187,7 +223,8 @@ class World:
 
     def _fold(self, event: str, **fields: Any) -> None:
         self.events.append({"event": event, "time": self.wall(), **fields})
-        self.state = journal.fold_into(self.state, self.events[-1])
+        before, self.state = self.state, journal.fold_into(self.state, self.events[-1])
+        self.promises.written(before, self.state, self.events[-1])
 
     # Provisioner
 
@@ -197,7 +234,11 @@ class World:
 
     def create(self, request: base.Request) -> base.Allocation:
         if not self.call():
+            if self.loses_replies_only:
+                self.late_creates.append((self.time + 10.0, request.name, request.zone))
             return base.unknown("Timeout: no reply")
+        if self.refuses_for_good:
+            return base.refused("", "Quota: none for this kind", Ending.BAD_INPUT)
         if self.refuses_at_once and request.zone in self.stockouts:
             return base.refused(request.zone, "Stockout: no capacity")
         if self.create_delay_s:
@@ -208,6 +249,11 @@ class World:
         return base.waiting("Creating: it was just requested")
 
     def describe(self, request: base.Request) -> base.Allocation:
+        answer = self._described(request)
+        self.promises.described[request.name] = answer.state
+        return answer
+
+    def _described(self, request: base.Request) -> base.Allocation:
         if not self.answers:
             return base.unknown("Timeout: no reply")
         machine = self.machines.get(request.name)
@@ -225,11 +271,11 @@ class World:
     def delete(self, request: base.Request) -> None:
         if self.call() and (machine := self.machines.get(request.name)) and machine.state is not AllocationState.GONE:
             for trainer in self.running():
-                since = trainer.unreached_since
-                trainer.given_up |= since is not None and self.time - since >= SILENT_S
+                trainer.given_up = trainer.silent(self.time)
                 if trainer.machine == request.name and not trainer.deaf and not trainer.given_up:
                     self.violations.append(f"{request.name} was deleted under attempt {trainer.number}")
             if self.deletes_work and machine.delete_at is None:
+                self._become(request.name, AllocationState.DELETING)
                 machine.delete_at = self.time + self.delete_s
         self.operation()
 
@@ -263,8 +309,9 @@ class World:
                 self.violations.append(f"attempt {number} was started beside a living one")
             ready = [n for n, machine in self.machines.items() if machine.state is AllocationState.READY]
             if ready:
-                self.trainers[number] = Trainer(ready[0], number)
+                self.late_starts[number] = self.time + START_DELAY_S, ready[0]
         self.operation()
+        self._start_late(self.time + START_DELAY_S)
         return rendered.handle
 
     def poll(self, handle: base.Handle) -> Polled:
@@ -273,9 +320,13 @@ class World:
             return Polled(Process.ABSENT)
         if not self.hosts_answer and not trainer.over:
             return Polled(Process.RUNNING, waiting="Unreachable: no host answers")
-        return Polled(Process.ENDED if trainer.over else Process.RUNNING)
+        if trainer.over:
+            return Polled(Process.ENDED)
+        return Polled(Process.RUNNING, handle={**handle, "moved": trainer.moved} if trainer.moved else None)
 
     def stop(self, handle: base.Handle, *, force: bool = False) -> Stopped:
+        if not force:
+            self.promises.calls_hosts("stop")
         trainer = self.trainers.get(handle["attempt"])
         if not self.call() or not self.hosts_answer:
             if trainer and trainer.unreached_since is None:
@@ -294,6 +345,7 @@ class World:
         return Stopped(True)
 
     def release(self, handle: base.Handle) -> Released:
+        self.promises.calls_hosts("release")
         arrives = self.call() and self.hosts_answer
         return Released(arrives, "" if arrives else "no host answers")
 
@@ -359,8 +411,10 @@ class Simulation:
             world.dies_in = 0
         if done is Act.WAIT and not world.running() and not driver._waiting:
             world.violations.append(f"a wait without a reason: {world.state}")
-        if done is Act.DONE and (left := [*world.existing(), *world.late_creates, *world.running()]):
-            world.violations.append(f"left when done: {left}")
+        if done is Act.WAIT:
+            world.promises.waited()
+        if done is Act.DONE:
+            world.promises.done()
         return done
 
     def want_stop(self, after: int = 0) -> None:
@@ -380,7 +434,9 @@ class Simulation:
         world = self.world
         world.answers = world.hosts_answer = world.storage_answers = world.deletes_work = True
         world.stops_in = 0
-        world.stockouts, world.lag_s, world.create_delay_s, world.clock_offset = set(), 0.0, 0.0, 0.0
+        world.refuses_for_good = False
+        world.stockouts, world.lag_s, world.create_delay_s = set(), 0.0, 0.0
+        world.jump(-world.clock_offset)
         stopped = rng.random() < 0.5
         if stopped:
             self.want_stop()
@@ -419,7 +475,7 @@ def random_life(folder: Path, seed: int, operations: int = 30) -> None:
 def _operate(simulation: Simulation, rng: random.Random) -> None:
     world = simulation.world
     if rng.random() < 0.5:
-        launcher, pause = rng.randrange(2), rng.choice([2.0, 5.0, 30.0])
+        launcher, pause = rng.randrange(2), rng.choice([0.0, 2.0, 5.0, 30.0])
         for _ in range(rng.randint(1, 10)):
             simulation.step(launcher)
             world.advance(pause)
@@ -429,13 +485,16 @@ def _operate(simulation: Simulation, rng: random.Random) -> None:
         lambda: simulation.step(rng.randrange(2), rng.randint(1, 6)),
         lambda: simulation.step(rng.randrange(2), rng.randint(1, 6)),
         lambda: world.advance(rng.choice([40.0, 200.0, 4000.0, 30000.0])),
-        lambda: setattr(world, "clock_offset", world.clock_offset + rng.choice([-7200.0, -3.0, 3.0, 7200.0])),
+        lambda: world.jump(rng.choice([-7200.0, -3.0, 3.0, 7200.0])),
         lambda: world.stockouts.update(rng.sample(ZONES, rng.randint(1, 3))),
         lambda: setattr(world, "refuses_at_once", rng.random() < 0.5),
         world.stockouts.clear,
         world.preempt,
         world.preempt,
         lambda: setattr(world, "answers", rng.random() < 0.5),
+        lambda: setattr(world, "loses_replies_only", rng.random() < 0.5),
+        lambda: setattr(world, "refuses_for_good", rng.random() < 0.3),
+        world.move_trainers,
         lambda: setattr(world, "hosts_answer", rng.random() < 0.5),
         lambda: setattr(world, "storage_answers", rng.random() < 0.7),
         lambda: setattr(world, "answers", True),
