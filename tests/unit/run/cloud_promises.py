@@ -189,7 +189,9 @@ class RunPromises:
 
     def waited(self) -> None:
         state = self._world.state
-        if state.phase is Phase.READY:
+        if news := self._unwritten(state):
+            why = news
+        elif state.phase is Phase.READY:
             why = self._unstarted(state)
         elif state.phase is Phase.ENDED:
             why = self._unfinished(state)
@@ -197,6 +199,19 @@ class RunPromises:
             why = self._unattended(state)
         if why:
             self._break(f"a wait although {why}")
+
+    def _unwritten(self, state: RunState) -> str:
+        record = state.allocation
+        said = self.described.get(record.request.name) if record else None
+        if record is None or record.phase not in (AllocationPhase.REQUESTED, AllocationPhase.READY):
+            return ""
+        if said in (AllocationState.LOST, AllocationState.DELETING):
+            return "its machines were lost"
+        if record.phase is AllocationPhase.REQUESTED and said in (AllocationState.READY, AllocationState.REFUSED):
+            return f"its machines are {said}"
+        calling = self._early(state.calls, state.called) and record.number == state.attempt_allocation
+        silent = calling and state.calls >= UNANSWERED and said is AllocationState.READY
+        return "its hosts have been silent for long" if silent else ""
 
     def _unstarted(self, state: RunState) -> str:
         record = state.allocation
@@ -233,7 +248,7 @@ class RunPromises:
         if trainer is None or state.attempt == state.ended_attempt:
             starting = state.phase is not Phase.RUNNING and 0 <= world.wall() - state.submitted < START_S
             return "" if starting else "there is no attempt"
-        if trainer.over:
+        if trainer.over and not trainer.vanished:
             return "its attempt is over"
         if state.phase is Phase.SUBMITTING:
             return "its attempt is running"

@@ -62,6 +62,8 @@ class Trainer:
     """when the first of the stops was sent that have not reached it, with none that has in between"""
     given_up: bool = False
     """whether its machines were deleted after such stops"""
+    vanished: bool = False
+    """whether its machines are gone without a word, so that no host can say that it is over"""
     moved: int = 0
     """how often its handle has changed"""
 
@@ -99,6 +101,7 @@ class World:
     dies_in: int = 0
     stops_in: int = 0
     """operations of launchers until a person stops the run; 0: nobody does"""
+    descriptions: int = 0
     calls: list[float] = field(default_factory=list)
     excused: int = 0
     """calls that a death or a person may have added"""
@@ -186,6 +189,15 @@ class World:
         for trainer in self.running():
             trainer.moved += 1
 
+    def vanish(self, state: AllocationState) -> None:
+        """Machines go without a word, or somebody else deletes them."""
+        for name, machine in self.machines.items():
+            if machine.state is AllocationState.READY:
+                for trainer in self.running():
+                    trainer.over, trainer.vanished, trainer.ending = True, True, Ending.NODE_LOST
+                self._become(name, state)
+                machine.delete_at = self.time + self.delete_s if state is AllocationState.DELETING else None
+
     def preempt(self) -> None:
         for name, machine in self.machines.items():
             if machine.state is AllocationState.READY:
@@ -257,7 +269,9 @@ class World:
         if not self.answers:
             return base.unknown("Timeout: no reply")
         machine = self.machines.get(request.name)
-        seen = [s for at, s in (machine.history if machine else []) if at <= self.time - self.lag_s]
+        self.descriptions += 1  # each answer comes from another replica of the cloud
+        lag_s = self.lag_s * (self.descriptions % 3) / 2
+        seen = [s for at, s in (machine.history if machine else []) if at <= self.time - lag_s]
         state = seen[-1] if seen else AllocationState.GONE
         return {
             AllocationState.WAITING: base.waiting("Waiting: for resources"),
@@ -318,7 +332,7 @@ class World:
         trainer = self.trainers.get(handle["attempt"])
         if trainer is None:
             return Polled(Process.ABSENT)
-        if not self.hosts_answer and not trainer.over:
+        if trainer.vanished or (not self.hosts_answer and not trainer.over):
             return Polled(Process.RUNNING, waiting="Unreachable: no host answers")
         if trainer.over:
             return Polled(Process.ENDED)
@@ -328,7 +342,7 @@ class World:
         if not force:
             self.promises.calls_hosts("stop")
         trainer = self.trainers.get(handle["attempt"])
-        if not self.call() or not self.hosts_answer:
+        if not self.call() or not self.hosts_answer or (trainer and trainer.vanished):
             if trainer and trainer.unreached_since is None:
                 trainer.unreached_since = self.time
             return Stopped(False, "no host answers")
@@ -346,7 +360,8 @@ class World:
 
     def release(self, handle: base.Handle) -> Released:
         self.promises.calls_hosts("release")
-        arrives = self.call() and self.hosts_answer
+        trainer = self.trainers.get(handle["attempt"])
+        arrives = self.call() and self.hosts_answer and not (trainer and trainer.vanished)
         return Released(arrives, "" if arrives else "no host answers")
 
     # of watch.diagnose
@@ -424,6 +439,16 @@ class Simulation:
         else:
             drive.ask_to_stop(self.run)
 
+    def lose_stop(self, pause: float) -> None:
+        """A stop that does not arrive for long, at a trainer that would not hear it."""
+        for trainer in self.world.running():
+            trainer.deaf = True
+        self.world.hosts_answer = False
+        self.want_stop()
+        for _ in range(14):
+            self.step()
+            self.world.advance(pause)
+
     def resume(self) -> None:
         if self.world.state.phase is Phase.ENDED and drive.settled(self.world.state) and not self.world.running():
             self.world.append(self.run, "resumed")
@@ -464,6 +489,7 @@ def random_life(folder: Path, seed: int, operations: int = 30) -> None:
     with pytest.MonkeyPatch.context() as patch:
         simulation = Simulation(folder, patch)
         world = simulation.world
+        world.create_delay_s, world.lag_s = rng.choice([0.0, 10.0]), rng.choice([0.0, 15.0])
         for _ in range(operations):
             _operate(simulation, rng)
             simulation.check()
@@ -479,6 +505,11 @@ def _operate(simulation: Simulation, rng: random.Random) -> None:
         for _ in range(rng.randint(1, 10)):
             simulation.step(launcher)
             world.advance(pause)
+        return
+    if rng.random() < 0.2:
+        for _ in range(rng.randint(1, 10)):
+            simulation.step(rng.randrange(2), rng.randint(1, 8))
+            world.advance(rng.choice([0.0, 0.0, 1.0]))
         return
     endings = [Ending.FINISHED, Ending.CRASHED, Ending.CRASHED, Ending.NODE_LOST, Ending.BAD_INPUT]
     broken: list[Callable[[], object]] = [
@@ -506,7 +537,10 @@ def _operate(simulation: Simulation, rng: random.Random) -> None:
         lambda: setattr(world, "delete_s", rng.choice([1.0, 60.0, 600.0])),
         lambda: world.end_trainer(rng.choice(endings)),
         lambda: world.end_trainer(rng.choice(endings)),
+        lambda: world.vanish(rng.choice([AllocationState.GONE, AllocationState.DELETING])),
         lambda: [setattr(trainer, "deaf", True) for trainer in world.running()] if rng.random() < 0.3 else None,
+        lambda: simulation.lose_stop(rng.choice([2.0, 300.0])) if rng.random() < 0.3 else None,
+        lambda: simulation.want_stop(rng.randint(0, 12)) if rng.random() < 0.3 else None,
         lambda: simulation.want_stop(rng.randint(0, 4)) if rng.random() < 0.3 else None,
         simulation.resume,
         simulation.resume,

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from podwright.run.decide import Act
 from podwright.rundir import Ending
+from podwright.targets.base import AllocationState
 from tests.unit.run.cloud_simulation import ZONES, Simulation
 
 EXAMPLES = int(os.environ.get("PODWRIGHT_EXAMPLES", "20000"))
@@ -33,9 +34,9 @@ class Life(RuleBasedStateMachine):
             self.simulation.step(launcher)
             self.world.advance(pause)
 
-    @rule(launcher=st.integers(0, 1), count=st.integers(1, 12))
-    def a_launcher_works(self, launcher: int, count: int) -> None:
-        self._work(launcher, count, 5.0)
+    @rule(launcher=st.integers(0, 1), count=st.integers(1, 12), pause=st.sampled_from([0.0, 5.0]))
+    def a_launcher_works(self, launcher: int, count: int, pause: float) -> None:
+        self._work(launcher, count, pause)
 
     @rule(launcher=st.integers(0, 1), count=st.integers(2, 8))
     def a_launcher_works_for_minutes(self, launcher: int, count: int) -> None:
@@ -70,6 +71,28 @@ class Life(RuleBasedStateMachine):
     @rule()
     def machines_are_taken(self) -> None:
         self.world.preempt()
+
+    @rule(state=st.sampled_from([AllocationState.GONE, AllocationState.DELETING]))
+    def machines_vanish(self, state: AllocationState) -> None:
+        self.world.vanish(state)
+
+    @rule(launcher=st.integers(0, 1), deaths=st.lists(st.integers(1, 8), min_size=1, max_size=8))
+    def launchers_die_again_and_again(self, launcher: int, deaths: list[int]) -> None:
+        for dies_in in deaths:
+            self.simulation.step(launcher, dies_in)
+
+    @rule(often=st.integers(0, 5), pause=st.sampled_from([2.0, 300.0]))
+    def a_stop_is_lost(self, often: int, pause: float) -> None:
+        if not often:
+            self.simulation.lose_stop(pause)
+
+    @rule(for_good=st.booleans(), replies_only=st.booleans())
+    def the_cloud_refuses_for_good_or_loses_replies(self, for_good: bool, replies_only: bool) -> None:
+        self.world.refuses_for_good, self.world.loses_replies_only = for_good, replies_only
+
+    @rule()
+    def the_handle_changes(self) -> None:
+        self.world.move_trainers()
 
     @rule(answers=st.booleans(), hosts_answer=st.booleans(), count=st.integers(0, 6))
     def replies_are_lost_for_a_while(self, answers: bool, hosts_answer: bool, count: int) -> None:
