@@ -252,7 +252,7 @@ class RunPromises:
             return "its attempt is over"
         if state.phase is Phase.SUBMITTING:
             return "its attempt is running"
-        if world.hosts_answer and (state.handle or {}).get("moved", 0) != trainer.moved:
+        if world.hosts_answer and not trainer.vanished and (state.handle or {}).get("moved", 0) != trainer.moved:
             return "the handle of its attempt has changed"
         unsent = state.phase is Phase.STOPPING and not state.signalled and not self._early(state.calls, state.called)
         return "the stop has not arrived" if unsent else ""

@@ -18,7 +18,7 @@ from podwright import targets
 from podwright.run import act, drive, journal
 from podwright.run.decide import Act
 from podwright.run.journal import RunState
-from podwright.run.states import Phase
+from podwright.run.states import AllocationPhase, Phase
 from podwright.rundir import Ending, RunDir, write_json
 from podwright.storage.base import Cause, StorageFailure
 from podwright.targets import base, polling
@@ -439,11 +439,27 @@ class Simulation:
         else:
             drive.ask_to_stop(self.run)
 
-    def lose_stop(self, pause: float) -> None:
+    def submit_and_die(self, dies_in: int) -> None:
+        """A launcher that dies at its `dies_in`-th operation of submitting, if it gets there soon; the other one looks at once."""
+        for _ in range(20):
+            state = self.world.state
+            ready = (
+                state.allocation and state.allocation.phase is AllocationPhase.READY and not state.allocation.at_fault
+            )
+            if state.phase is Phase.READY and ready:
+                self.step(0, dies_in)
+                break
+            self.step(0)
+            self.world.advance(5.0)
+        for _ in range(8):
+            self.step(1)
+            self.world.advance(1.0)
+
+    def lose_stop(self, pause: float, answers: bool) -> None:
         """A stop that does not arrive for long, at a trainer that would not hear it."""
         for trainer in self.world.running():
             trainer.deaf = True
-        self.world.hosts_answer = False
+        self.world.hosts_answer, self.world.answers = False, answers
         self.want_stop()
         for _ in range(14):
             self.step()
@@ -539,7 +555,9 @@ def _operate(simulation: Simulation, rng: random.Random) -> None:
         lambda: world.end_trainer(rng.choice(endings)),
         lambda: world.vanish(rng.choice([AllocationState.GONE, AllocationState.DELETING])),
         lambda: [setattr(trainer, "deaf", True) for trainer in world.running()] if rng.random() < 0.3 else None,
-        lambda: simulation.lose_stop(rng.choice([2.0, 300.0])) if rng.random() < 0.3 else None,
+        lambda: simulation.lose_stop(rng.choice([2.0, 300.0]), rng.random() < 0.7) if rng.random() < 0.6 else None,
+        lambda: simulation.submit_and_die(rng.randint(3, 6)),
+        lambda: simulation.submit_and_die(rng.randint(3, 6)),
         lambda: simulation.want_stop(rng.randint(0, 12)) if rng.random() < 0.3 else None,
         lambda: simulation.want_stop(rng.randint(0, 4)) if rng.random() < 0.3 else None,
         simulation.resume,

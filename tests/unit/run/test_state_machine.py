@@ -81,10 +81,14 @@ class Life(RuleBasedStateMachine):
         for dies_in in deaths:
             self.simulation.step(launcher, dies_in)
 
-    @rule(often=st.integers(0, 5), pause=st.sampled_from([2.0, 300.0]))
-    def a_stop_is_lost(self, often: int, pause: float) -> None:
+    @rule(often=st.integers(0, 5), pause=st.sampled_from([2.0, 300.0]), answers=st.booleans())
+    def a_stop_is_lost(self, often: int, pause: float, answers: bool) -> None:
         if not often:
-            self.simulation.lose_stop(pause)
+            self.simulation.lose_stop(pause, answers)
+
+    @rule(dies_in=st.integers(3, 6))
+    def a_launcher_dies_while_it_submits(self, dies_in: int) -> None:
+        self.simulation.submit_and_die(dies_in)
 
     @rule(for_good=st.booleans(), replies_only=st.booleans())
     def the_cloud_refuses_for_good_or_loses_replies(self, for_good: bool, replies_only: bool) -> None:
