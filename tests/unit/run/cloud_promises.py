@@ -185,6 +185,18 @@ class RunPromises:
         if what == "release" and self._left(state) and state.attempt_allocation:
             self._break("an attempt was released that holds nothing")
 
+    def polls(self) -> None:
+        state = self._world.state
+        if state.attempt == state.ended_attempt and self._left(state):
+            self._break(f"attempt {state.attempt} was asked for although it has ended and holds nothing")
+
+    def settles(self) -> None:
+        state = self._world.state
+        open_ended = state.attempt > 0 and not self._left(state)
+        past = state.phase is Phase.READY or (state.phase is Phase.ENDED and not open_ended)
+        if (settled(state) and not past) or (state.phase is Phase.READY and not settled(state)):
+            self._break(f"the run is settled: {settled(state)}, in {state.phase}")
+
     # waits
 
     def waited(self) -> None:

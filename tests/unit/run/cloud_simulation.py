@@ -329,6 +329,7 @@ class World:
         return rendered.handle
 
     def poll(self, handle: base.Handle) -> Polled:
+        self.promises.polls()
         trainer = self.trainers.get(handle["attempt"])
         if trainer is None:
             return Polled(Process.ABSENT)
@@ -455,6 +456,21 @@ class Simulation:
             self.step(1)
             self.world.advance(1.0)
 
+    def find_no_machines(self) -> None:
+        """Refused everywhere at once, until every zone is to be left alone for a while."""
+        self.world.stockouts, self.world.refuses_at_once = set(ZONES), True
+        for _ in range(90):
+            self.step()
+            self.world.advance(10.0)
+
+    def queue_for_hours(self) -> None:
+        """Neither refused nor ready for longer than the run is patient."""
+        self.world.create_s = 1e6
+        for pause in (5.0, 5.0, 40.0, 40.0, 40.0, 22500.0, 5.0, 5.0, 5.0):
+            self.step()
+            self.world.advance(pause)
+        self.world.create_s = 60.0
+
     def lose_stop(self, pause: float, answers: bool) -> None:
         """A stop that does not arrive for long, at a trainer that would not hear it."""
         for trainer in self.world.running():
@@ -493,6 +509,7 @@ class Simulation:
 
     def check(self) -> None:
         world = self.world
+        world.promises.settles()
         if world.violations:
             raise AssertionError("; ".join(world.violations) + "\n" + "\n".join(map(str, world.events[-30:])))
         recent = [at for at in world.calls if at > world.time - 3600.0]
@@ -558,6 +575,7 @@ def _operate(simulation: Simulation, rng: random.Random) -> None:
         lambda: simulation.lose_stop(rng.choice([2.0, 300.0]), rng.random() < 0.7) if rng.random() < 0.6 else None,
         lambda: simulation.submit_and_die(rng.randint(3, 6)),
         lambda: simulation.submit_and_die(rng.randint(3, 6)),
+        simulation.find_no_machines if rng.random() < 0.5 else simulation.queue_for_hours,
         lambda: simulation.want_stop(rng.randint(0, 12)) if rng.random() < 0.3 else None,
         lambda: simulation.want_stop(rng.randint(0, 4)) if rng.random() < 0.3 else None,
         simulation.resume,

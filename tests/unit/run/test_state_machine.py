@@ -86,6 +86,11 @@ class Life(RuleBasedStateMachine):
         if not often:
             self.simulation.lose_stop(pause, answers)
 
+    @rule(queued=st.booleans(), often=st.integers(0, 2))
+    def there_are_no_machines(self, queued: bool, often: int) -> None:
+        if not often:
+            self.simulation.queue_for_hours() if queued else self.simulation.find_no_machines()
+
     @rule(dies_in=st.integers(3, 6))
     def a_launcher_dies_while_it_submits(self, dies_in: int) -> None:
         self.simulation.submit_and_die(dies_in)
