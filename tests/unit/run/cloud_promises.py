@@ -260,6 +260,9 @@ class RunPromises:
         if trainer is None or state.attempt == state.ended_attempt:
             starting = state.phase is not Phase.RUNNING and 0 <= world.wall() - state.submitted < START_S
             return "" if starting else "there is no attempt"
+        record = state.allocation
+        if record and record.phase in (AllocationPhase.DELETING, AllocationPhase.GONE):
+            return "its machines are deleted"
         if trainer.over and not trainer.vanished:
             return "its attempt is over"
         if state.phase is Phase.SUBMITTING:

@@ -456,6 +456,18 @@ class Simulation:
             self.step(1)
             self.world.advance(1.0)
 
+    def hurry(self, create_delay_s: float, crashes: bool) -> None:
+        """All within the lag of the cloud: attempts that crash at once, or a stop while machines are being requested."""
+        world = self.world
+        world.lag_s, world.create_delay_s, world.create_s = 15.0, create_delay_s, 1.0
+        for _ in range(30):
+            done = self.step()
+            if crashes:
+                world.end_trainer(Ending.CRASHED)
+            elif done in (Act.REQUEST, Act.CREATE):
+                self.want_stop()
+            world.advance(1.0 if done is Act.WAIT else 0.0)
+
     def find_no_machines(self) -> None:
         """Refused everywhere at once, until every zone is to be left alone for a while."""
         self.world.stockouts, self.world.refuses_at_once = set(ZONES), True
@@ -523,6 +535,7 @@ def random_life(folder: Path, seed: int, operations: int = 30) -> None:
         simulation = Simulation(folder, patch)
         world = simulation.world
         world.create_delay_s, world.lag_s = rng.choice([0.0, 10.0]), rng.choice([0.0, 15.0])
+        world.create_s = rng.choice([1.0, 60.0])
         for _ in range(operations):
             _operate(simulation, rng)
             simulation.check()
@@ -575,6 +588,8 @@ def _operate(simulation: Simulation, rng: random.Random) -> None:
         lambda: simulation.lose_stop(rng.choice([2.0, 300.0]), rng.random() < 0.7) if rng.random() < 0.6 else None,
         lambda: simulation.submit_and_die(rng.randint(3, 6)),
         lambda: simulation.submit_and_die(rng.randint(3, 6)),
+        lambda: simulation.hurry(rng.choice([0.0, 10.0]), rng.random() < 0.7),
+        lambda: simulation.hurry(rng.choice([0.0, 10.0]), rng.random() < 0.7),
         simulation.find_no_machines if rng.random() < 0.5 else simulation.queue_for_hours,
         lambda: simulation.want_stop(rng.randint(0, 12)) if rng.random() < 0.3 else None,
         lambda: simulation.want_stop(rng.randint(0, 4)) if rng.random() < 0.3 else None,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from podwright.run.decide import Act
 from podwright.rundir import Ending
@@ -28,6 +28,14 @@ class Life(RuleBasedStateMachine):
         self._folder = tempfile.TemporaryDirectory()
         self.simulation = Simulation(Path(self._folder.name), self._patch)
         self.world = self.simulation.world
+
+    @initialize(
+        lag_s=st.sampled_from([0.0, 15.0]),
+        create_delay_s=st.sampled_from([0.0, 10.0]),
+        create_s=st.sampled_from([1.0, 60.0]),
+    )
+    def the_cloud_is_so(self, lag_s: float, create_delay_s: float, create_s: float) -> None:
+        self.world.lag_s, self.world.create_delay_s, self.world.create_s = lag_s, create_delay_s, create_s
 
     def _work(self, launcher: int, count: int, pause: float) -> None:
         for _ in range(count):
@@ -85,6 +93,10 @@ class Life(RuleBasedStateMachine):
     def a_stop_is_lost(self, often: int, pause: float, answers: bool) -> None:
         if not often:
             self.simulation.lose_stop(pause, answers)
+
+    @rule(create_delay_s=st.sampled_from([0.0, 10.0]), crashes=st.booleans())
+    def all_happens_within_the_lag(self, create_delay_s: float, crashes: bool) -> None:
+        self.simulation.hurry(create_delay_s, crashes)
 
     @rule(queued=st.booleans(), often=st.integers(0, 2))
     def there_are_no_machines(self, queued: bool, often: int) -> None:
