@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from podwright.run.decide import Act
 from podwright.rundir import Ending
+from podwright.targets.base import AllocationState
 from tests.unit.run.cloud_simulation import ZONES, Simulation
 
 EXAMPLES = int(os.environ.get("PODWRIGHT_EXAMPLES", "20000"))
@@ -28,14 +29,22 @@ class Life(RuleBasedStateMachine):
         self.simulation = Simulation(Path(self._folder.name), self._patch)
         self.world = self.simulation.world
 
+    @initialize(
+        lag_s=st.sampled_from([0.0, 15.0]),
+        create_delay_s=st.sampled_from([0.0, 10.0]),
+        create_s=st.sampled_from([1.0, 60.0]),
+    )
+    def the_cloud_is_so(self, lag_s: float, create_delay_s: float, create_s: float) -> None:
+        self.world.lag_s, self.world.create_delay_s, self.world.create_s = lag_s, create_delay_s, create_s
+
     def _work(self, launcher: int, count: int, pause: float) -> None:
         for _ in range(count):
             self.simulation.step(launcher)
             self.world.advance(pause)
 
-    @rule(launcher=st.integers(0, 1), count=st.integers(1, 12))
-    def a_launcher_works(self, launcher: int, count: int) -> None:
-        self._work(launcher, count, 5.0)
+    @rule(launcher=st.integers(0, 1), count=st.integers(1, 12), pause=st.sampled_from([0.0, 5.0]))
+    def a_launcher_works(self, launcher: int, count: int, pause: float) -> None:
+        self._work(launcher, count, pause)
 
     @rule(launcher=st.integers(0, 1), count=st.integers(2, 8))
     def a_launcher_works_for_minutes(self, launcher: int, count: int) -> None:
@@ -50,13 +59,13 @@ class Life(RuleBasedStateMachine):
     def a_launcher_dies(self, launcher: int, dies_in: int) -> None:
         self.simulation.step(launcher, dies_in)
 
-    @rule(seconds=st.sampled_from([1.0, 10.0, 40.0, 200.0, 4000.0]))
+    @rule(seconds=st.sampled_from([1.0, 10.0, 40.0, 200.0, 4000.0, 30000.0]))
     def time_passes(self, seconds: float) -> None:
         self.world.advance(seconds)
 
     @rule(seconds=st.sampled_from([-7200.0, -3.0, 3.0, 7200.0]))
     def the_clock_jumps(self, seconds: float) -> None:
-        self.world.clock_offset += seconds
+        self.world.jump(seconds)
 
     @rule(zone=st.sampled_from(ZONES), at_once=st.booleans())
     def a_zone_runs_out(self, zone: str, at_once: bool) -> None:
@@ -70,6 +79,41 @@ class Life(RuleBasedStateMachine):
     @rule()
     def machines_are_taken(self) -> None:
         self.world.preempt()
+
+    @rule(state=st.sampled_from([AllocationState.GONE, AllocationState.DELETING]))
+    def machines_vanish(self, state: AllocationState) -> None:
+        self.world.vanish(state)
+
+    @rule(launcher=st.integers(0, 1), deaths=st.lists(st.integers(1, 8), min_size=1, max_size=8))
+    def launchers_die_again_and_again(self, launcher: int, deaths: list[int]) -> None:
+        for dies_in in deaths:
+            self.simulation.step(launcher, dies_in)
+
+    @rule(often=st.integers(0, 5), pause=st.sampled_from([2.0, 300.0]), answers=st.booleans())
+    def a_stop_is_lost(self, often: int, pause: float, answers: bool) -> None:
+        if not often:
+            self.simulation.lose_stop(pause, answers)
+
+    @rule(create_delay_s=st.sampled_from([0.0, 10.0]), crashes=st.booleans())
+    def all_happens_within_the_lag(self, create_delay_s: float, crashes: bool) -> None:
+        self.simulation.hurry(create_delay_s, crashes)
+
+    @rule(queued=st.booleans(), often=st.integers(0, 2))
+    def there_are_no_machines(self, queued: bool, often: int) -> None:
+        if not often:
+            self.simulation.queue_for_hours() if queued else self.simulation.find_no_machines()
+
+    @rule(dies_in=st.integers(3, 6))
+    def a_launcher_dies_while_it_submits(self, dies_in: int) -> None:
+        self.simulation.submit_and_die(dies_in)
+
+    @rule(for_good=st.booleans(), replies_only=st.booleans())
+    def the_cloud_refuses_for_good_or_loses_replies(self, for_good: bool, replies_only: bool) -> None:
+        self.world.refuses_for_good, self.world.loses_replies_only = for_good, replies_only
+
+    @rule()
+    def the_handle_changes(self) -> None:
+        self.world.move_trainers()
 
     @rule(answers=st.booleans(), hosts_answer=st.booleans(), count=st.integers(0, 6))
     def replies_are_lost_for_a_while(self, answers: bool, hosts_answer: bool, count: int) -> None:
