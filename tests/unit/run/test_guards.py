@@ -102,7 +102,11 @@ def unit_tests() -> Iterator[Callable[[], None]]:
                 yield test
             elif (marks := getattr(test, "pytestmark", ())) and marks[0].name == "parametrize":
                 names, rows = marks[0].args
-                yield from (partial(test, *(row if isinstance(names, tuple) else (row,))) for row in rows)
+                takes_fixtures = len(inspect.signature(test).parameters) > (
+                    len(names) if isinstance(names, tuple) else 1
+                )
+                if not takes_fixtures:
+                    yield from (partial(test, *(row if isinstance(names, tuple) else (row,))) for row in rows)
 
 
 def examples() -> None:
