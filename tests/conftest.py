@@ -8,6 +8,10 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections import Counter
+from typing import Any
+
+import pytest
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 _QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
@@ -20,3 +24,40 @@ if (
     atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+# Begun first, so that no worker is left alone with one of them at the end; files that mostly wait and files that compute take turns.
+SLOWEST = (
+    "tests/e2e/test_ssh.py",
+    "tests/unit/train/test_pretrain.py",
+    "tests/e2e/test_slurm.py",
+    "tests/e2e/test_several_processes.py",
+    "tests/unit/train/test_watchdog.py",
+    "tests/e2e/test_pretrain_run.py",
+    "tests/e2e/test_allocations.py",
+    "tests/unit/train/test_program.py",
+    "tests/e2e/test_storage.py",
+    "tests/unit/train/test_lora.py",
+    "tests/unit/train/test_bucket_checkpoint.py",
+    "tests/unit/plan/test_verdict.py",
+    "tests/e2e/test_slurm_training.py",
+    "tests/unit/plan/test_compile.py",
+    "tests/unit/train/test_muon.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The files that took longest, for `SLOWEST`."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if hasattr(report, "duration"):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    if terminalreporter.config.option.durations:
+        terminalreporter.section("slowest files, in seconds")
+        for name, total in seconds.most_common(terminalreporter.config.option.durations):
+            terminalreporter.write_line(f"{total:6.1f} {name}")

@@ -13,6 +13,7 @@ import pytest
 from podwright.plan.kinds import PlanPart
 from podwright.recipe import kinds, load
 from podwright.recipe.kinds import KINDS
+from tests.conftest import SLOWEST
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podwright"
@@ -404,3 +405,7 @@ def test_the_import_check_sees_hidden_imports() -> None:
 def test_the_state_check_sees_changes_in_place() -> None:
     body = ast.parse("A[0] = 1\nB.append(2)\ndel C[0]\nD.x = 1").body
     assert [next(filter(None, map(changed_name, ast.walk(node)))) for node in body] == ["A", "B", "C", "D"]
+
+
+def test_the_files_that_a_test_run_begins_with_are_there() -> None:
+    assert len(set(SLOWEST)) == len(SLOWEST) and all((ROOT / name).is_file() for name in SLOWEST)

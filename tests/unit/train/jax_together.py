@@ -35,7 +35,7 @@ def main() -> None:
                 begin = time.perf_counter()
                 time.sleep((0.03 if rank == 1 else 0.01) if case == "lags" else 0.1)
                 if case == "compiles" and number == 30:
-                    names["compile"](4 * SHORT.least_s)
+                    names["compile"](3 * SHORT.least_s)
                 own_s = time.perf_counter() - begin
                 mesh.anywhere(False)
                 for message in stragglers.stepped(own_s, time.perf_counter() - begin):
