@@ -77,16 +77,21 @@ def the_same(run: RunDir, other: RunDir) -> bool:
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one) and told[0] == told[1]
 
 
-def test_warned_multimodal_training_on_two_nodes_ends_with_the_weights_of_an_uninterrupted_one(
-    farm: Farm, cats: RunDir
-) -> None:
-    code, out, err = trained(farm, CATS, "--detach")
+def warned_once(farm: Farm, what: tuple[str, ...]) -> None:
+    """A run that SLURM warns after its third step, and that finishes in the same job."""
+    code, out, err = trained(farm, what, "--detach")
     assert code == 0, (out, err)
     farm.wait_for_step(3)
     farm.lab.call("scancel", "--signal=USR1", farm.job())
     farm.lab.hurry(farm.job())
     assert farm.call("watch", "r")[0] == 0
     assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
+
+
+def test_warned_multimodal_training_on_two_nodes_ends_with_the_weights_of_an_uninterrupted_one(
+    farm: Farm, cats: RunDir
+) -> None:
+    warned_once(farm, CATS)
     (seen, *_) = [e for e in farm.records("events.jsonl") if e["event"] == "environment"]
     assert (
         seen["processes"] == 2 and next(e["step"] for e in farm.records("events.jsonl") if e["event"] == "resumed") >= 3
@@ -112,13 +117,7 @@ def test_multimodal_training_that_loses_a_node_ends_with_the_weights_of_an_unint
 def test_a_warned_training_on_two_nodes_ends_with_the_weights_of_an_uninterrupted_one(
     farm: Farm, whole: RunDir
 ) -> None:
-    code, out, err = trained(farm, TRAINED, "--detach")
-    assert code == 0, (out, err)
-    farm.wait_for_step(3)
-    farm.lab.call("scancel", "--signal=USR1", farm.job())
-    farm.lab.hurry(farm.job())
-    assert farm.call("watch", "r")[0] == 0
-    assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
+    warned_once(farm, TRAINED)
     (begun,) = [e["step"] for e in farm.records("events.jsonl") if e["event"] == "resumed"]
     assert 3 <= begun < 12 and json.loads(farm.path("attempts/1/starts/1/exit.json").read_text())["step"] == begun
     run = RunDir(farm.path())

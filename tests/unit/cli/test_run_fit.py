@@ -13,15 +13,8 @@ import pytest
 from podwright.cli.app import main
 from podwright.rundir import RunDir
 from tests.sshd import stand_in
+from tests.unit.plan.static import DRAWN_GRPO
 
-GRPO = [
-    "qwen3-1.7b-gsm8k-grpo",
-    "model.source=random",
-    "data.source=arithmetic",
-    "data.num_train=1000",
-    "data.num_test=200",
-    "batch_size=32",
-]
 STANDIN = Path(__file__).parents[2] / "standin.py"
 
 
@@ -45,7 +38,7 @@ def target(home: Path, *pairs: str, python: object = sys.executable) -> None:
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     capsys.readouterr()
-    code = main(["run", *GRPO, *argv, "--on", "gpus", "--fit"])
+    code = main(["run", *DRAWN_GRPO, *argv, "--on", "gpus", "--fit"])
     return code, *capsys.readouterr()
 
 

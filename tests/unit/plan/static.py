@@ -10,6 +10,27 @@ from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.kinds import Recipe
 from podwright.slices import Slice
 
+SMALL_CONFIG = {
+    "model_type": "qwen3",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "vocab_size": 384,
+}
+"""of a config.json"""
+DRAWN_GRPO = [
+    "qwen3-1.7b-gsm8k-grpo",
+    "model.source=random",
+    "data.source=arithmetic",
+    "data.num_train=1000",
+    "data.num_test=200",
+    "batch_size=32",
+]
+"""a recipe that needs no file and no network"""
+
 
 def check(recipe: Recipe, where: Slice | None, cwd: Path) -> list[Finding]:
     part = kinds.of(recipe)

@@ -21,20 +21,10 @@ from podwright.recipe import hf_config, hf_weights
 from podwright.recipe.load import load, shipped
 from podwright.recipe.models import find
 from podwright.slices import parse
-from tests.unit.plan.static import check
+from tests.unit.plan.static import SMALL_CONFIG, check
 
 REWARD = "def score(prompts, completions, **columns):\n    return [0.0] * len(prompts)\n"
-CONFIG = {
-    "model_type": "qwen3",
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 16,
-    "vocab_size": 384,
-    "tie_word_embeddings": True,
-}
+CONFIG = SMALL_CONFIG | {"tie_word_embeddings": True}
 
 
 def findings(folder: Path, *overrides: str, devices: int | None = None) -> list[Finding]:

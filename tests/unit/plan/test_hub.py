@@ -16,7 +16,7 @@ from podwright.plan.checks import hub
 from podwright.plan.findings import Finding
 from podwright.recipe.load import load
 from podwright.recipe.paths import looks_like_path
-from tests.unit.plan.static import check
+from tests.unit.plan.static import SMALL_CONFIG, check
 
 
 @pytest.fixture(autouse=True)
@@ -27,16 +27,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     hub._look_up.cache_clear()
 
 
-CONFIG = {
-    "model_type": "qwen3",
-    "hidden_size": 64,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 16,
-    "vocab_size": 384,
-}
+CONFIG = SMALL_CONFIG | {"hidden_size": 64}
 COMMIT = "a" * 40
 
 

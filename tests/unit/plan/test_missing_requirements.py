@@ -9,16 +9,9 @@ import pytest
 
 from podwright.cli.app import main
 from podwright.plan.compiled import environment
+from tests.unit.plan.static import DRAWN_GRPO
 
-GRPO = [
-    "plan",
-    "qwen3-1.7b-gsm8k-grpo",
-    "model.source=random",
-    "data.source=arithmetic",
-    "data.num_train=1000",
-    "data.num_test=200",
-    "batch_size=32",
-]
+GRPO = ["plan", *DRAWN_GRPO]
 NO_LIBTPU = {
     "check": "compile",
     "level": "inconclusive",
