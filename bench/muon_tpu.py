@@ -28,7 +28,7 @@ sys.path.insert(0, str(HERE.parent))
 from podwright import slices  # noqa: E402
 from podwright.models.param import RULES, Param  # noqa: E402
 from podwright.plan.compiled import costs, dump  # noqa: E402
-from podwright.plan.compiled.compile import _TPU_ENV, _whole  # noqa: E402
+from podwright.plan.compiled.compile import _TPU_ENV, _is_complete  # noqa: E402
 
 ON = "tpu7x-64"
 MESHES = ((1, 64, 1), (1, 16, 4))  # the second is that of the published run
@@ -122,7 +122,7 @@ def row(name: str, mesh: tuple[int, int, int], by: str) -> dict[str, Any]:
             (Path(folder) / "log.txt").open("w") as log,
             subprocess.Popen(argv, stdout=log, stderr=log, env=env) as child,
         ):
-            while child.poll() is None and not _whole(Path(folder)):
+            while child.poll() is None and not _is_complete(Path(folder)):
                 time.sleep(0.5)
             child.kill()
         made["compile_s"] = round(time.monotonic() - begin, 1)

@@ -72,7 +72,7 @@ def as_the_original(found: Shadow) -> None:
         ones = torch.ones(inputs.shape[:2], dtype=torch.long)
         return built.llm(inputs_embeds=inputs, attention_mask=ones, labels=ones).loss * len(batch.labelled)
 
-    built.forward = forward
+    built.forward = forward  # type: ignore[method-assign]
 
 
 def main() -> int:

@@ -107,7 +107,7 @@ def main() -> int:
     if args.one:
         print(json.dumps(sides[args.one[0]](args.one[1])))
         return 0
-    rows = {}
+    rows: dict[str, dict[str, float]] = {}
     for name in CASES:
         rows[name] = {}
         for side in sides:

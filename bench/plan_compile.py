@@ -60,8 +60,13 @@ def row(on: str, overrides: list[str], depth: str, cache: Path) -> dict:
         "resident_gib",
         "compile_s",
         "largest",
+        "predicted_s",
+        "bound",
+        "flops",
+        "hbm_bytes",
+        "collectives",
+        "notes",
     )
-    keys += ("predicted_s", "bound", "flops", "hbm_bytes", "collectives", "notes")
     programs = [{k: p[k] for k in keys if k in p} for p in document["programs"]]
     line = "  ".join(f"{p['name']} {p['hbm_gib']} GiB {p['compile_s']} s -> {p.get('predicted_s')} s" for p in programs)
     print(f"{on} {' '.join(overrides)} {depth}: {first_s:.0f} s, again {again_s:.2f} s: {line}", file=sys.stderr)

@@ -130,7 +130,7 @@ def compare(name: str, row: Row, prices: calibrate.Prices, folder: Path, runner:
             known = found.setdefault(program, record)
             if (record["others"] > 0.1, record["seconds"]) < (known["others"] > 0.1, known["seconds"]):
                 known |= {"seconds": record["seconds"], "others": record["others"]}
-    results = []
+    results: list[dict] = []
     for program in row.programs:
         if program not in found:
             results.append(

@@ -257,7 +257,7 @@ def _cross_entropy(mesh: Any) -> Any:
         whole = jax.lax.all_gather(w, "fsdp", axis=0, tiled=True)
         num_tokens = targets.size * mesh.size
 
-        def one(sums: tuple, part: tuple) -> tuple:
+        def add_chunk(sums: tuple, part: tuple) -> tuple:
             loss, (dx, dw) = jax.value_and_grad(of_chunk, (0, 1))(part[0], whole, part[1])
             return (sums[0] + loss, sums[1] + dw), dx
 
@@ -265,7 +265,8 @@ def _cross_entropy(mesh: Any) -> Any:
             return jnp.moveaxis(a.reshape(a.shape[0], num_chunks, -1, *a.shape[2:]), 1, 0)
 
         start = (jnp.zeros(()), jnp.zeros(whole.shape, whole.dtype))
-        (loss, dw), dx = jax.lax.scan(one, start, (chunks(x), chunks(targets)))
+        dx: Any
+        (loss, dw), dx = jax.lax.scan(add_chunk, start, (chunks(x), chunks(targets)))
         dw = jax.lax.psum_scatter(dw, "fsdp", scatter_dimension=0, tiled=True)
         return (
             jax.lax.psum(loss, "fsdp") / num_tokens,

@@ -20,7 +20,7 @@ import compiled_plan
 import psutil
 from stamp import stamp
 
-ROWS = (
+ROWS: tuple[tuple[str, str, list[str]], ...] = (
     ("almodel-8b-tpu7x-64", "tpu7x-64", []),
     ("almodel-8b-tpu7x-64", "tpu7x-64", ["model.remat=products"]),
     ("almodel-8b-source", "tpu7x-64", []),
