@@ -286,6 +286,17 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_good_step(tmp
     assert events(run)[-1] in (f"checkpoint {outcome.step}", BEFORE[-1])
 
 
+@pytest.mark.parametrize("name", ["loss", "grad_norm"])
+def test_one_figure_that_is_not_finite_is_enough(whole, tmp_path, monkeypatch, name):
+    shutil.copytree(whole.path, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "5")
+    taken = loop.step
+    monkeypatch.setattr(loop, "step", lambda *x: (*(y := taken(*x))[:2], y[2] | {name: float("nan")}))
+    run, outcome = train(tmp_path / "run", attempt=2)
+    assert (outcome.ending, outcome.step) == (Ending.NOT_FINITE, 4) and f"{name}=nan" in outcome.detail
+    assert not (run.checkpoints / "5").exists()
+
+
 def test_prompts_that_are_too_long_are_counted_in_a_notice(tmp_path):
     run, outcome = train(tmp_path / "run", "rollout.max_prompt_length=56", stopping=lambda: True)
     assert outcome.ending == Ending.STOPPED
