@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Any
 
 
-def stamp(bench: str) -> dict[str, str]:
-    argv = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(argv, capture_output=True, text=True, cwd=Path(__file__).parent).stdout.strip()
+def stamp(bench: str) -> dict[str, Any]:
+    """`dirty`: whether files beside the results were changed since the commit, so that it is not what was measured."""
+    commit = _git("rev-parse", "--short", "HEAD")
+    dirty = bool(_git("status", "--porcelain", "--", ":/", ":(top,exclude)bench/results"))
     machine = f"{os.cpu_count()} cores, {platform.machine()}"
-    return {"bench": Path(bench).stem, "date": time.strftime("%Y-%m-%d"), "commit": commit, "machine": machine}
+    date = time.strftime("%Y-%m-%d")
+    return {"bench": Path(bench).stem, "date": date, "commit": commit, "dirty": dirty, "machine": machine}
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True, cwd=Path(__file__).parent).stdout.strip()
 
 
 def keep(found: dict[str, Any], out: Path | None) -> int:

@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -43,6 +44,29 @@ SLOWEST = (
     "tests/unit/plan/test_compile.py",
     "tests/unit/train/test_muon.py",
 )
+
+# They need SLURM, an sshd, networks of hosts or a browser. `.ci/run` sets SKIPS_FAIL where it has installed these: a skip is then a fault.
+INSTALLED_FOR = (
+    "tests/e2e/test_allocations.py",
+    "tests/e2e/test_slurm.py",
+    "tests/e2e/test_slurm_training.py",
+    "tests/e2e/test_ssh.py",
+    "tests/unit/report/test_browser.py",
+)
+SKIPS_FAIL = "PODWRIGHT_SKIPS_FAIL"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and os.environ.get(SKIPS_FAIL) and item.nodeid.partition("::")[0] in INSTALLED_FOR:
+        report.outcome = "failed"
+        report.longrepr = (
+            f"skipped where {SKIPS_FAIL} is set, which promises that nothing it needs is missing: {call.excinfo}"
+        )
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

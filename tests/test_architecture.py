@@ -13,7 +13,8 @@ import pytest
 from podwright.plan.kinds import PlanPart
 from podwright.recipe import kinds, load
 from podwright.recipe.kinds import KINDS
-from tests.conftest import SLOWEST
+from tests import mutation
+from tests.conftest import INSTALLED_FOR, SLOWEST
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podwright"
@@ -407,5 +408,22 @@ def test_the_state_check_sees_changes_in_place() -> None:
     assert [next(filter(None, map(changed_name, ast.walk(node)))) for node in body] == ["A", "B", "C", "D"]
 
 
-def test_the_files_that_a_test_run_begins_with_are_there() -> None:
-    assert len(set(SLOWEST)) == len(SLOWEST) and all((ROOT / name).is_file() for name in SLOWEST)
+@pytest.mark.parametrize("names", [SLOWEST, INSTALLED_FOR], ids=["SLOWEST", "INSTALLED_FOR"])
+def test_the_files_that_conftest_names_are_there(names: tuple[str, ...]) -> None:
+    assert len(set(names)) == len(names) and all((ROOT / name).is_file() for name in names)
+
+
+def test_every_file_that_is_skipped_without_a_cluster_or_a_browser_is_named() -> None:
+    """By what it asks before it skips: `missing()` of a lab, or the browser."""
+    asks = [".missing()", "browser() is None"]
+    skipped = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if any(line.startswith("pytestmark") and ask in line for line in path.read_text().splitlines() for ask in asks)
+    }
+    assert skipped == set(INSTALLED_FOR)
+
+
+def test_modules_that_are_mutated_and_their_tests_are_there() -> None:
+    for module, tests in mutation.MODULES.items():
+        assert mutation.count(module) >= mutation.LEAST and all((ROOT / name).is_file() for name in tests), module

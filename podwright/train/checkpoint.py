@@ -49,6 +49,9 @@ class Checkpoints:
             self.close()
 
     def latest(self) -> int | None:
+        """The newest step that can be restored; a save that was started is waited for."""
+        if self._writer:
+            self._writer.wait()
         return from_first(lambda: max(self._storage.steps(), default=None))
 
     def save(self, step: int, state: Tree, cursor: dict[str, int]) -> None:

@@ -93,6 +93,22 @@ def test_the_order_is_drawn_by_seed_and_epoch() -> None:
     assert len({tuple(order(s, e)) for s, e in itertools.product((1, 2), (0, 1))}) == 4
 
 
+def test_documents_stand_beside_others_in_every_epoch() -> None:
+    """Not only rows come in another order: the documents that they are packed from do."""
+    rows = Rows(made([5] * 60), 16, seed=3)
+
+    def neighbours(epoch: int) -> set[tuple[int, int]]:
+        pairs: set[tuple[int, int]] = set()
+        for i in range(len(rows)):
+            row = rows[epoch * len(rows) + i]
+            numbers = (row["tokens"][row["segment_ids"] > 0] // 5).tolist()
+            pairs |= {(a, b) for a, b in itertools.pairwise(numbers) if a != b}
+        return pairs
+
+    first, second = neighbours(0), neighbours(1)
+    assert min(len(first), len(second)) > 30 and len(first & second) < 10
+
+
 def test_the_order_is_the_one_that_runs_have_been_started_with() -> None:
     """A change here makes every resume of a run that began before it read other data."""
     assert tokens._drawn(8, 3, 1, 0).tolist() == [0, 6, 2, 1, 3, 7, 4, 5]

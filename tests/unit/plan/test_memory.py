@@ -115,6 +115,51 @@ def test_more_devices_split_what_is_sharded_and_data_copies_it():
     assert many["activations"] == few["activations"] / 2 == copied["activations"]
 
 
+@pytest.mark.parametrize("rank", [0, 8])
+def test_micro_batches_need_a_second_buffer_of_gradients(rank):
+    """One for the sum so far and one for the micro-batch, float32 both; activations are of one micro-batch."""
+    whole, halves, quarters = (
+        estimate(f"model.lora_rank={rank}", f"training.gradient_accumulation_steps={n}", "batch_size=32")[
+            "update"
+        ].parts
+        for n in (1, 2, 4)
+    )
+    assert halves["gradients"] == quarters["gradients"] == 2 * whole["gradients"]
+    assert whole["gradients"] == (whole["weights"] if not rank else whole["optimizer"] / 2)
+    assert whole["activations"] == 2 * halves["activations"] == 4 * quarters["activations"]
+
+
+def test_an_entry_is_in_gib_and_its_largest_parts_are_named_first():
+    parts = {"batch": 0.0, "weights": 2.0 * GIB, "layer": 5.0 * GIB, "gradients": 1.23456 * GIB, "cache": 3.0 * GIB}
+    made = memory.of_parts("update", parts)
+    assert list(made.parts) == ["weights", "gradients", "layer", "cache"] and made.total == sum(parts.values())
+    entry = memory.entry(made, 10.00004 * GIB)
+    assert (entry.name, entry.estimated_gib, entry.limit_gib) == ("update", 11.2346, 10.0)
+    assert entry.parts_gib == {"weights": 2.0, "gradients": 1.2346, "layer": 5.0, "cache": 3.0}
+    small = entry.model_copy(update={"name": "score", "estimated_gib": 2.0, "parts_gib": {"cache": 2.0}})
+    (finding,) = memory.findings([small, entry], lambda name: f"type less of {name}")
+    assert finding.level == "inconclusive" and finding.check == "memory"
+    assert finding.message == (
+        "update needs about 11.2 of 10.0 GiB per device (layer 5.0, cache 3.0, weights 2.0), too near to tell"
+    )
+    tight = [e.model_copy(update={"limit_gib": limit}) for e, limit in ((small, 1.0), (entry, 9.0))]
+    assert [(f.level, f.fix) for f in memory.findings(tight, lambda name: f"type less of {name}")] == [
+        ("error", "type less of score"),
+        ("error", "type less of update"),
+    ]
+    (finding,) = memory.findings([small, entry.model_copy(update={"limit_gib": 20.0})], str)
+    assert finding.message == "update needs most memory, about 11.2 of 20.0 GiB" and finding.level == "info"
+    assert memory.findings([], str) == []
+
+
+def test_at_the_error_itself_an_estimate_is_still_sure_or_unsure():
+    """More than 15 % above the limit is an error, more than 85 % of it inconclusive; neither at exactly that."""
+    for need, level in ((8.5, "info"), (8.51, "inconclusive"), (11.5, "inconclusive"), (11.51, "error")):
+        entry = MemoryEntry(name="update", estimated_gib=need, limit_gib=10.0, parts_gib={"layer": need})
+        (finding,) = memory.findings([entry], lambda name: "type less")
+        assert finding.level == level, need
+
+
 def test_without_the_kernel_scores_are_counted():
     tpu, gpu = estimate("batch_size=8")["score"], estimate("batch_size=8", on="8xH100-80GB")["score"]
     tokens, heads = 2048 * 8, 16

@@ -1,5 +1,6 @@
 """Plans of pretraining: what is refused before anything starts, in one line that says what to type."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from podwright.cli.app import main
 from podwright.errors import UserError
 from podwright.plan import kinds
+from podwright.plan.checks import meshes
 from podwright.plan.compiled import step_time
 from podwright.plan.compiled.compile import Compiled
 from podwright.plan.compiled.costs import ProgramCost
@@ -118,6 +120,18 @@ def test_latents_limit_fsdp_beyond_the_hidden_size():
     assert "mesh.data=2 mesh.fsdp=512" in refused.fix
 
 
+def test_queries_latents_limit_fsdp_by_themselves():
+    """Queries' latents of 24 over 16 devices, where keys' latents of 32 and the hidden size of 64 can be split; jax says so too."""
+    recipe = load.load("almodel-tiny", ["mesh.fsdp=-1", "batch_size=16"])
+    tiny = hybrid.find("almodel-tiny")
+    for rank, on, refused in ((32, "cpu-16", ""), (24, "cpu-16", "queries' latents of 24"), (24, "cpu-8", "")):
+        dims = dataclasses.replace(tiny, mla=dataclasses.replace(tiny.mla, q_lora_rank=rank))
+        said = [f.message for f in meshes.mesh(recipe, dims, parse(on)) if f.level == "error"]
+        assert said == ([f"mesh.fsdp=16 does not divide {refused}"] if refused else [])
+    none = dataclasses.replace(tiny, mla=dataclasses.replace(tiny.mla, q_lora_rank=0))
+    assert not [f for f in meshes.mesh(recipe, none, parse("cpu-16")) if f.level == "error"], "queries without latents"
+
+
 def test_micro_batches_must_divide_the_batch():
     with pytest.raises(UserError, match="gradient_accumulation_steps=3 must divide batch_size=16"):
         load.load("almodel-tiny", ["training.gradient_accumulation_steps=3"])
@@ -153,12 +167,12 @@ def test_a_step_of_pretraining_in_tokens_and_share_of_peak():
 
 def test_the_json_of_a_plan_has_meshes_of_four_axes(capsys):
     assert main(["plan", "almodel-8b-tpu7x-64", "--on", "tpu7x-64", "--json"]) == 4, "its tokens are not here"
-    meshes = json.loads(capsys.readouterr().out)["slice"]["meshes"]
-    assert {"data": 1, "fsdp": 64, "context": 1, "expert": 1, "tensor": 1} in meshes and all(
-        math.prod(m.values()) == 64 for m in meshes
+    listed = json.loads(capsys.readouterr().out)["slice"]["meshes"]
+    assert {"data": 1, "fsdp": 64, "context": 1, "expert": 1, "tensor": 1} in listed and all(
+        math.prod(m.values()) == 64 for m in listed
     )
-    assert all(m["tensor"] in (1, 2, 4) and 64 % m["expert"] == 0 for m in meshes) and {
-        m["context"] for m in meshes
+    assert all(m["tensor"] in (1, 2, 4) and 64 % m["expert"] == 0 for m in listed) and {
+        m["context"] for m in listed
     } >= {1, 2, 4, 32, 64}
 
 

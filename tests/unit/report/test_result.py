@@ -7,7 +7,7 @@ import made_runs
 import pytest
 
 from podwright.errors import UserError
-from podwright.report.result import result
+from podwright.report.result import expected, result
 from podwright.run import journal
 from podwright.rundir import append_jsonl
 
@@ -190,3 +190,62 @@ def test_a_run_that_was_resumed_and_runs_has_no_ending(tmp_path: Path) -> None:
     ):
         journal.append(run, event, **fields)
     assert result(run)["ending"] is None
+
+
+def test_tests_come_in_the_order_before_during_after_and_by_step(tmp_path: Path) -> None:
+    """Whatever the order in which they were written; one that was repeated counts once, the last time."""
+    made = made_runs.Made(tmp_path / "made").start()
+    for when, step, correct in (
+        ("after", 4, 9),
+        ("during", 12, 3),
+        ("before", 0, 1),
+        ("during", 2, 5),
+        ("during", 2, 6),
+    ):
+        made.evaluation(when, step, correct)
+    made.event("evaluation", when="during")
+    got = result(made.run)["evaluations"]
+    assert [(e["when"], e["step"]) for e in got] == [
+        ("before", 0),
+        ("during", None),
+        ("during", 2),
+        ("during", 12),
+        ("after", 4),
+    ]
+    assert got[2]["strict"]["correct"] == 6 and set(got[2]) >= {"when", "step", "num", "seconds"}
+
+
+@pytest.mark.parametrize(("difference", "verdict"), [(0.03, "within tolerance"), (0.0301, "outside tolerance")])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_tolerance_itself_is_within(difference: float, verdict: str, sign: int) -> None:
+    figures = {"a": {"b": 0.8 + sign * difference}}
+    got = expected({"metric": "a.b", "value": 0.8, "tolerance": 0.03, "evidence": "here"}, figures)
+    assert got["verdict"] == verdict and got["difference"] == pytest.approx(sign * difference)
+    assert (got["measured"], got["evidence"]) == (figures["a"]["b"], "here")
+    assert expected({"metric": "a.b", "value": 0.8}, {"a": {"b": 0.8}})["verdict"] == "within tolerance"
+    assert expected({"metric": "a.b", "value": 0.8}, {"a": {"b": 0.8001}})["verdict"] == "outside tolerance"
+    assert expected(None, {}) == expected({}, {}) and expected({}, {})["verdict"] == "not stated"
+
+
+def test_which_steps_were_traced_and_what_opens_them(tmp_path: Path) -> None:
+    made = made_runs.Made(tmp_path / "made").start()
+    for step in (1, 2, 3, 4):
+        made.metric("grpo", step, 1.0, **({"profiled": True} if step in (2, 4) else {}))
+    got = result(made.run)
+    assert got["profile"] == {"steps": [2, 4], "command": f"xprof --logdir {made.run.profile}"}
+    assert result(made_runs.finished(tmp_path / "other"))["profile"] is None
+
+
+def test_an_exit_of_an_attempt_before_the_newest_says_nothing_of_how_it_ends(tmp_path: Path) -> None:
+    """The journal knows a second attempt, of which there is no record yet."""
+    run = made_runs.stopped(tmp_path / "made")
+    for event, fields in (
+        ("created", {"recipe": "r", "target": "local", "cwd": "."}),
+        ("submitting", {"attempt": 1, "handle": {}}),
+        ("submitted", {"attempt": 1, "handle": {}}),
+    ):
+        journal.append(run, event, **fields)
+    assert result(run)["ending"] == "STOPPED", "its exit is known before the journal has it"
+    journal.append(run, "ended", attempt=1, ending="STOPPED", detail="enough", fix="type this", step=3)
+    got = result(run)
+    assert (got["ending"], got["ending_detail"], got["ending_fix"]) == ("STOPPED", "enough", "type this")

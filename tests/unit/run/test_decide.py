@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podwright.run.decide import Act, Observed, next_action
+from podwright.run.allocations import back_off
+from podwright.run.decide import MOST_UNANSWERED, Act, Observed, next_action
 from podwright.run.journal import RunState, fold
 from podwright.run.states import BUDGETS, ENDINGS, Budget, Phase
 from podwright.rundir import Ending
@@ -226,3 +227,28 @@ def test_after_several_short_attempts_the_next_one_waits() -> None:
     assert act_of(ready, Process.ENDED, 101.0) is Act.WAIT
     assert act_of(ready, Process.ENDED, 105.0) is Act.SUBMIT
     assert act_of(replace(ready, short_attempts=1), Process.ENDED, 100.0) is Act.SUBMIT
+
+
+def test_the_wait_after_short_attempts_grows_to_ten_minutes() -> None:
+    ready = RunState(phase=Phase.READY, since=100.0, attempt=30, ended_attempt=30, handle={}, short_attempts=30)
+    assert act_of(ready, Process.ENDED, 100.0 + 599.0) is Act.WAIT
+    assert act_of(ready, Process.ENDED, 100.0 + 600.0) is Act.SUBMIT
+
+
+def test_limits_of_time_are_met_at_the_second_itself() -> None:
+    """A grace is over after it, an absent attempt has its whole grace, and the cloud its whole lag."""
+    acknowledged = stopping(signalled=True)
+    assert act_of(acknowledged, Process.RUNNING, 1e6, STOP_GRACE_S) is Act.WAIT
+    begun = RunState(phase=Phase.SUBMITTING, submitted=100.0, attempt=1, handle={})
+    assert act_of(begun, Process.ABSENT, 100.0) is Act.WAIT
+    assert act_of(begun, Process.ABSENT, 100.0 + START_GRACE_S) is Act.END
+
+
+def test_a_launcher_that_has_just_begun_has_waited_for_nothing() -> None:
+    seen = Observed(Process.RUNNING)
+    assert (seen.stopping_s, seen.unchanged_s, seen.handle_changed) == (0.0, 0.0, False)
+
+
+def test_hosts_are_given_up_after_about_a_quarter_of_an_hour() -> None:
+    """The pauses between as many calls as may go unanswered, one after the other."""
+    assert 840 < sum(back_off(count, 2.0, 300.0) for count in range(1, MOST_UNANSWERED + 1)) < 1200

@@ -1,11 +1,30 @@
-"""What the loop refuses before it starts."""
+"""What the loop refuses before it starts, one step of it with written completions, and whole runs of a tiny model with every event."""
 
+import dataclasses
+import functools
+import json
+import shutil
+
+import jax
+import numpy as np
 import pytest
+import torch
+import transformers
 
 from podwright.errors import UserError
-from podwright.train import speed
+from podwright.models import lora
+from podwright.recipe import load
+from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics
+from podwright.train import checkpoint, speed
+from podwright.train.emit import Emitter
 from podwright.train.grpo import loop
-from tests.unit.train import small
+from podwright.train.grpo.collect import Collector
+from podwright.train.grpo.program import GrpoState
+from podwright.train.grpo.reward import LoadedReward
+from podwright.train.mesh import make_mesh
+from podwright.train.program import Program
+from podwright.train.run_storage import RunStorage
+from tests.unit.train import scripted, small
 
 
 def test_sizes_that_the_mesh_divides_are_taken():
@@ -35,3 +54,261 @@ def test_peak_memory_is_in_the_units_of_the_platform(monkeypatch, platform, fact
     monkeypatch.setattr(speed.sys, "platform", platform)
     peak = speed.resource.getrusage(speed.resource.RUSAGE_SELF).ru_maxrss
     assert speed.peak_memory_bytes() == pytest.approx(peak * factor, rel=0.5)
+
+
+def rates(peak, warmup, steps):
+    """The learning rate before each step, by transformers' cosine schedule with a linear warm-up."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=peak)
+    schedule = transformers.get_cosine_schedule_with_warmup(optimizer, warmup, steps)
+    values = []
+    for _ in range(steps + 1):
+        values.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    return values
+
+
+class Scripted:
+    """Programs that write down what they are given; the completions of even rollouts are all right, those of odd ones half."""
+
+    def __init__(self, *overrides):
+        self.setup = scripted.setup("grpo.num_generations=2", *overrides)
+        asked = scripted.encoded(self.setup, 40)
+        self.sampler = scripted.sampler(self.setup, asked, 2, lambda q, g, number: "1" if g or number % 2 else "no")
+        self.drew, self.scored, self.updates = [], [], []
+        programs = {"rollout": dataclasses.replace(self.sampler, step=self.rollout)}
+        programs |= {"score": Program("score", self.score, ()), "update": Program("update", self.update, ())}
+        ones = LoadedReward("one", lambda prompts, completions, **_: [float(c == "1") for c in completions], 1.0)
+        self.collector = Collector(self.setup, programs, asked, scripted.TOKENIZER, [ones])
+
+    def rollout(self, params, *arguments):
+        self.drew.append((params, int(arguments[2])))
+        return self.sampler(params, *arguments)
+
+    def score(self, params, group):
+        self.scored.append(params)
+        return jax.numpy.full(group.completions_PGT.shape, len(self.scored))
+
+    def update(self, state, batch, base):
+        self.updates.append((state, batch, base))
+        return GrpoState(state.params + 1, state.opt_state), {"loss": jax.numpy.float32(len(self.updates))}
+
+
+def test_a_step_moves_on_by_all_rollouts_that_it_took():
+    """Rollout 5 is all right, so rollout 6 takes its groups' places: two rounds of four questions."""
+    made = Scripted("grpo.dynamic_sampling=2", "grpo.beta=0", "training.max_steps=10")
+    cursor = {"step": 3, "used": 20, "rollouts": 5}
+    state, cursor, figures = loop.step(made.collector, GrpoState(7.0, None), None, cursor)
+    assert cursor == {"step": 4, "used": 28, "rollouts": 7} and [n for _, n in made.drew] == [5, 6]
+    assert figures["epoch"] == 28 / 40 and figures["reward"] == 0.5 and figures["loss"] == 1.0
+    assert state.params == 8.0 and made.scored == []
+    (_, batch, base), params = made.updates[0], [p for p, _ in made.drew]
+    assert batch.old_PGT is None and batch.reference_PGT is None and base is None and params == [7.0, 7.0]
+    r = made.setup.recipe.optimizer
+    right = rates(r.learning_rate, round(r.warmup_ratio * 10), 10)
+    assert figures["learning_rate"] == pytest.approx(right[3], rel=1e-5)
+    assert {"rollout_s", "score_s", "update_s", "step_s", "own_s"} <= figures.keys()
+
+
+def test_several_updates_share_a_batch_and_the_log_probabilities_from_before_the_first():
+    made = Scripted("grpo.num_iterations=3", "training.max_steps=10")
+    cursor = {"step": 2, "used": 0, "rollouts": 1}
+    state, cursor, figures = loop.step(made.collector, GrpoState(7.0, None), 99.0, cursor)
+    assert cursor == {"step": 3, "used": 4, "rollouts": 2}
+    assert made.scored == [7.0, 99.0], "the policy as it drew, and the reference"
+    assert [s.params for s, _, _ in made.updates] == [7.0, 8.0, 9.0] and state.params == 10.0
+    assert len({id(batch) for _, batch, _ in made.updates}) == 1 and figures["loss"] == 3.0
+    batch = made.updates[0][1]
+    assert (np.asarray(batch.old_PGT) == 1).all() and (np.asarray(batch.reference_PGT) == 2).all()
+    r = made.setup.recipe.optimizer
+    right = rates(r.learning_rate, round(r.warmup_ratio * 30), 30)
+    assert figures["learning_rate"] == pytest.approx(right[6], rel=1e-5)
+
+
+def test_a_step_of_adapters_hands_the_base_to_every_program():
+    made = Scripted("grpo.beta=0.1")
+    policy = lora.policy(7.0, "base")
+    loop.step(made.collector, GrpoState(7.0, None), "reference", {"step": 0, "used": 0, "rollouts": 1}, "base")
+    assert made.drew == [(policy, 1)] and made.scored == ["reference"] and made.updates[0][2] == "base"
+
+
+SIZES = [
+    "model.name=qwen3-micro",
+    "data.num_train=40",
+    "data.num_test=10",
+    "batch_size=4",
+    "grpo.num_generations=4",
+    "grpo.num_iterations=2",
+    "grpo.dynamic_sampling=1",
+    "rollout.max_prompt_length=80",
+    "rollout.total_generation_steps=16",
+    "warm_start.max_steps=2",
+    "warm_start.batch_size=4",
+    "evaluation.batch_size=8",
+    "evaluation.every_n_steps=2",
+    "checkpoint.every_n_steps=2",
+    "training.max_steps=5",
+    "optimizer.warmup_ratio=0.2",
+    "optimizer.learning_rate=1e-3",
+    "rewards=[{function: tests.unit.train.scripted:varied}]",
+]
+
+
+def recipe(*overrides):
+    return load.load("qwen3-tiny-arithmetic-grpo", [*SIZES, *overrides])
+
+
+def never():
+    return False
+
+
+def train(path, *overrides, attempt=1, stopping=never):
+    """On one device, in this process."""
+    run = RunDir(path)
+    run.attempt(attempt).mkdir(parents=True, exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "make_mesh", functools.partial(make_mesh, devices=jax.devices()[:1]))
+        return run, loop.train(run, recipe(*overrides), Emitter(run, attempt, True), stopping)
+
+
+def steps(run):
+    """The figures of each step that do not depend on the clock."""
+    names = ("step", "loss", "grad_norm", "reward", "kl", "entropy", "clip_ratio", "learning_rate", "epoch")
+    return [{name: r[name] for name in names} for r in read_metrics(run.metrics)["grpo"]]
+
+
+def events(run, attempt=None):
+    """What happened, in its order: phases by name, evaluations by when and step, checkpoints; no notices."""
+    named = []
+    for e in read_jsonl(run.events):
+        if attempt in (None, e["attempt"]) and e["event"] != "notice":
+            step = [str(e[name]) for name in ("phase", "when", "step") if name in e]
+            named.append(" ".join([e["event"], *step]).removeprefix("phase "))
+    return named
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    run, outcome = train(tmp_path_factory.mktemp("whole") / "run")
+    assert (outcome.ending, outcome.step) == (Ending.FINISHED, 5)
+    return run
+
+
+FROM_STEP_2 = ["checkpoint 2", "evaluation", "evaluation during 2", "grpo", "checkpoint 4"]
+FROM_STEP_4 = ["evaluation", "evaluation during 4", "grpo", "checkpoint 5", "evaluation", "evaluation after 5"]
+BEFORE = ["loading", "environment", "warm_start", "evaluation", "evaluation before 0", "grpo"]
+
+
+def test_a_run_from_first_to_last(whole):
+    assert events(whole) == [*BEFORE, *FROM_STEP_2, *FROM_STEP_4, "comparison"]
+    found = steps(whole)
+    assert [s["step"] for s in found] == [1, 2, 3, 4, 5]
+    peak = recipe().optimizer.learning_rate
+    right = rates(peak, 2, 10)  # two updates a step, a fifth of them to warm up
+    assert [s["learning_rate"] for s in found] == pytest.approx(right[0:10:2], rel=1e-5, abs=1e-12)
+    assert all(s["grad_norm"] > 0 and s["reward"] > 0 for s in found) and found[-1]["kl"] > 0
+    used = [round(s["epoch"] * 40 / 4) for s in found]
+    assert all(b - a in (1, 2) for a, b in zip([0, *used], used, strict=False)), "one or two rollouts of four questions"
+    with checkpoint.Checkpoints(RunStorage(whole), None) as kept:
+        assert kept.latest() == 5
+    before, after = (json.loads(whole.flags(when).read_text()) for when in ("before", "after"))
+    (compared,) = [e for e in read_jsonl(whole.events) if e["event"] == "comparison"]
+    assert compared["gained"] == sum(a and not b for a, b in zip(after, before, strict=True))
+    assert compared["lost"] == sum(b and not a for a, b in zip(after, before, strict=True))
+
+
+def test_a_run_that_was_stopped_and_resumed_repeats_no_step_and_no_evaluation(whole, tmp_path):
+    path = tmp_path / "run"
+    run, outcome = train(path, stopping=lambda: len(list(read_jsonl(RunDir(path).metrics))) == 2 + 3)
+    assert (outcome.ending, outcome.step, outcome.detail) == (Ending.STOPPED, 3, "stopped after step 3")
+    until_3 = [*FROM_STEP_2[:-1], "saving", "checkpoint 3"]
+    assert events(run) == [*BEFORE, *until_3]
+    run, outcome = train(path, attempt=2)
+    assert (outcome.ending, outcome.step) == (Ending.FINISHED, 5)
+    assert events(run, 2) == [
+        *("loading", "environment", "resumed 3", "grpo", "checkpoint 4"),
+        *(*FROM_STEP_4, "comparison"),
+    ]
+    assert steps(run) == steps(whole)
+    assert json.loads(run.flags("after").read_text()) == json.loads(whole.flags("after").read_text())
+
+
+def test_an_evaluation_that_is_written_down_is_not_repeated(whole, tmp_path):
+    """A resume of a run that was killed right after an evaluation, and of one that had ended."""
+    shutil.copytree(whole.path, tmp_path / "ended")
+    run, outcome = train(tmp_path / "ended", attempt=2)
+    assert (outcome.ending, outcome.step) == (Ending.FINISHED, 5)
+    assert events(run, 2) == ["loading", "environment", "resumed 5", "grpo", "comparison"]
+    shutil.copytree(whole.path, tmp_path / "killed")
+    run = RunDir(tmp_path / "killed")
+    shutil.rmtree(run.checkpoints / "5")
+    run.flags("after").unlink()
+    lines = run.events.read_text().splitlines(keepends=True)
+    (last,) = [n for n, line in enumerate(lines) if '"during"' in line and '"step": 4' in line]
+    run.events.write_text("".join(lines[: last + 1]))
+    assert train(tmp_path / "killed", attempt=2)[1].ending == Ending.FINISHED
+    assert events(run, 2) == ["loading", "environment", "resumed 4", "grpo", *FROM_STEP_4[3:], "comparison"]
+    assert steps(run) == steps(whole)
+
+
+def test_a_stop_in_the_last_evaluation_keeps_the_last_step(whole, tmp_path):
+    shutil.copytree(whole.path, tmp_path / "run")
+    run = RunDir(tmp_path / "run")
+    lines = [line for line in run.events.read_text().splitlines(keepends=True) if '"after"' not in line]
+    run.events.write_text("".join(lines))
+    _, outcome = train(run.path, attempt=2, stopping=lambda: True)
+    assert (outcome.ending, outcome.step) == (Ending.STOPPED, 5)
+    assert events(run, 2) == ["loading", "environment", "resumed 5", "grpo", "evaluation", "saving", "checkpoint 5"]
+
+
+def test_a_stop_before_the_first_step_keeps_no_checkpoint(tmp_path):
+    path = tmp_path / "run"
+    run, outcome = train(path, stopping=lambda: any("before" in e for e in events(RunDir(path))))
+    assert (outcome.ending, outcome.step, outcome.detail) == (Ending.STOPPED, 0, "stopped after step 0")
+    assert events(run) == [*BEFORE, "saving"] and not (run.checkpoints / "0").exists()
+
+
+def test_a_stop_in_the_warm_start_ends_before_any_evaluation(tmp_path):
+    run, outcome = train(tmp_path / "run", stopping=lambda: True)
+    assert (outcome.ending, outcome.step, outcome.detail) == (Ending.STOPPED, 0, "stopped during the warm start")
+    assert events(run) == BEFORE[:3]
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_good_step(tmp_path):
+    run, outcome = train(
+        tmp_path / "run", "optimizer.learning_rate=1e30", "optimizer.max_grad_norm=1e30", "checkpoint.every_n_steps=1"
+    )
+    assert outcome.ending == Ending.NOT_FINITE
+    last = read_metrics(run.metrics)["grpo"][-1]["step"]
+    assert outcome.step == last - 1 and f"step {last}: loss=" in outcome.detail
+    assert f"the weights of step {outcome.step} are kept" in outcome.detail
+    assert outcome.fix == f"type: podwright run {run.recipe} optimizer.learning_rate=3e+29"
+    assert events(run)[-1] in (f"checkpoint {outcome.step}", BEFORE[-1])
+
+
+@pytest.mark.parametrize("name", ["loss", "grad_norm"])
+def test_one_figure_that_is_not_finite_is_enough(whole, tmp_path, monkeypatch, name):
+    shutil.copytree(whole.path, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "5")
+    taken = loop.step
+    monkeypatch.setattr(loop, "step", lambda *x: (*(y := taken(*x))[:2], y[2] | {name: float("nan")}))
+    run, outcome = train(tmp_path / "run", attempt=2)
+    assert (outcome.ending, outcome.step) == (Ending.NOT_FINITE, 4) and f"{name}=nan" in outcome.detail
+    assert not (run.checkpoints / "5").exists()
+
+
+def test_prompts_that_are_too_long_are_counted_in_a_notice(tmp_path):
+    run, outcome = train(tmp_path / "run", "rollout.max_prompt_length=56", stopping=lambda: True)
+    assert outcome.ending == Ending.STOPPED
+    notices = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]
+    lengths = [n for n in notices if n.endswith("prompts are longer than 56 tokens and are left out")]
+    assert lengths and all(n.split()[1:4] in (["of", "40", "training"], ["of", "10", "test"]) for n in lengths)
+
+
+def test_adapters_are_counted_as_what_is_trained(tmp_path):
+    run, outcome = train(tmp_path / "run", "model.lora_rank=2", "training.max_steps=1", "grpo.beta=0.1")
+    assert outcome.ending == Ending.FINISHED
+    (begun,) = [e for e in read_jsonl(run.events) if e["event"] == "environment"]
+    assert 0 < begun["num_trained_params"] < begun["num_params"] / 2
+    (only,) = steps(run)
+    assert only["grad_norm"] > 0

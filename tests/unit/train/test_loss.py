@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 
 from podwright.recipe.schema import Grpo
 from podwright.train.grpo import loss
@@ -133,10 +134,102 @@ def test_advantages_of_an_even_group_are_zero_and_groups_do_not_mix():
     np.testing.assert_allclose(loss.advantages(np.array([[0.0, 0, 0, 4]]), "dr_grpo"), [[-1, -1, -1, 3]])
 
 
-def test_overlong_penalty_is_in_tokens():
-    penalty = loss.overlong_penalty(np.array([[10, 80, 90, 100]]), limit=100, buffer=20)
-    np.testing.assert_allclose(penalty, [[0, 0, -0.5, -1]])
-    np.testing.assert_array_equal(loss.overlong_penalty(np.array([[100]]), 100, 0), 0)
+def test_a_standardised_advantage_is_that_of_the_paper_and_of_torch():
+    """(r - mean) / std with the sample's standard deviation (torch.std), and 1e-4 beside it as TRL has it (`eps` of its GRPOTrainer)."""
+    rewards = np.array([[0.0, 0, 0, 4], [3, 0, 3.5, 1], [0, 0, 0, 4e-4]])
+    np.testing.assert_allclose(  # 1 on average; the squares of -1, -1, -1 and 3 over 3 are 4
+        loss.advantages(rewards[:1], "grpo"), np.array([[-1, -1, -1, 3]]) / (2 + 1e-4), rtol=1e-6
+    )
+    r = torch.tensor(rewards)
+    right = (r - r.mean(1, keepdim=True)) / (r.std(1, keepdim=True) + 1e-4)
+    for kind in ("grpo", "dapo", "gspo", "cispo"):
+        ours = loss.advantages(rewards, kind)
+        assert ours.dtype == np.float32
+        np.testing.assert_allclose(ours, right, rtol=1e-6)
+    ours = loss.advantages(rewards, "dr_grpo")
+    assert ours.dtype == np.float32
+    np.testing.assert_allclose(ours, rewards - rewards.mean(1, keepdims=True), rtol=1e-6)
+
+
+def test_overlong_penalty_is_equation_13_of_dapo():
+    """L_max = 100, L_cache = 20: 0 up to 80 tokens, ((L_max - L_cache) - |y|) / L_cache up to 100, -1 beyond."""
+    penalty = loss.overlong_penalty(np.array([[10, 80, 81, 90], [99, 100, 101, 200]]), limit=100, buffer=20)
+    assert penalty.dtype == np.float32
+    np.testing.assert_allclose(penalty, [[0, 0, -0.05, -0.5], [-0.95, -1, -1, -1]], rtol=1e-6)
+    without = loss.overlong_penalty(np.array([[100, 5]]), 100, 0)
+    assert without.dtype == np.float32
+    np.testing.assert_array_equal(without, [[0, 0]])
+
+
+def test_the_divisor_of_each_loss_written_out():
+    """Two prompts of two completions, of 1, 3, 2 and 0 counted tokens among 4 columns, where there may be 10 tokens.
+
+    GRPO: 1/G sum 1/|o| sum (DeepSeekMath, equation 3); DAPO: 1/sum |o| (equation 8); Dr. GRPO: 1/(G * most tokens) (its appendix A).
+    """
+    lengths = np.array([[1, 3], [2, 0]])
+    mask = jnp.asarray((np.arange(4) < lengths[..., None]).astype(float))
+    by_completion = np.array([[1 / 3, 1 / 9], [1 / 6, 0]])  # three completions have tokens that count
+    for kind, weight in {
+        "grpo": by_completion,
+        "gspo": by_completion,
+        "dapo": np.full((2, 2), 1 / 6),
+        "cispo": np.full((2, 2), 1 / 6),
+        "dr_grpo": np.full((2, 2), 1 / 40),
+    }.items():
+        np.testing.assert_allclose(
+            loss.token_weights(kind, mask, 10), weight[..., None] * np.asarray(mask), rtol=1e-12, err_msg=kind
+        )
+        assert not np.asarray(loss.token_weights(kind, jnp.zeros_like(mask), 10)).any()
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_what_is_clipped_is_what_the_formula_clips(kind):
+    """PPO's minimum takes the clipped side above 1 + epsilon_high at a positive advantage and below 1 - epsilon at a negative one;
+    CISPO's weight is clipped above whatever the advantage."""
+    cfg = Grpo(loss=kind, beta=0.0, epsilon=0.2, epsilon_high=0.5, importance_cap=None)
+    ratios = np.array([0.75, 0.85, 1.0, 1.45, 1.55])
+    new = np.full((1, 2, 5), -1.0)
+    old = new - np.log(ratios)
+    if kind == "gspo":  # one ratio a completion: here the same for all its tokens
+        old = np.broadcast_to(old[..., [4]], new.shape)
+        ratios = np.full(5, 1.55)
+    advantages, mask = np.array([[2.0, -2.0]]), np.ones((1, 2, 5))
+    mask[0, 0, 4] = 0
+    terms = loss.policy_terms(cfg, jnp.asarray(new - old), jnp.asarray(new), advantages[..., None], mask)
+    above, below = (ratios > 1.5).astype(float), (ratios < 0.8).astype(float)
+    clipped = np.stack([above, above if kind == "cispo" else below])[None]
+    np.testing.assert_array_equal(terms.clipped, clipped)
+    held = np.stack([np.minimum(ratios, 1.5), np.minimum(ratios, 1.5) if kind == "cispo" else np.maximum(ratios, 0.8)])
+    right = -advantages[0][:, None] * held * (new[0] if kind == "cispo" else 1)
+    np.testing.assert_allclose(terms.policy[0], right, rtol=1e-12)
+    inputs = loss.LossInputs(advantages, mask, jnp.asarray(mask), jnp.asarray(old), jnp.asarray(old), None)
+    _, sums = loss.total(cfg, jnp.asarray(new), inputs)
+    assert sums["clip_ratio"] == (clipped * mask).sum()
+
+
+def test_metrics_are_sums_over_the_tokens_that_count():
+    """KL by the estimator that the loss has, and |pi_old / pi_sampler - 1|; both without the weights of the loss."""
+    new, old, reference, sampler, advantages, mask = make(3)
+    d = reference - new
+    for kind, each in (("k1", -d), ("k2", d * d / 2), ("k3", np.exp(d) - d - 1)):
+        cfg = Grpo(kl=kind, beta=0.1)
+        inputs = loss.LossInputs(advantages, mask, jnp.asarray(mask) * 7, sampler, old, reference)
+        _, sums = loss.total(cfg, jnp.asarray(new), inputs)
+        np.testing.assert_allclose(sums["kl"], (each * mask).sum(), rtol=1e-9)
+        np.testing.assert_allclose(
+            sums["importance_mismatch"], (np.abs(np.exp(old - sampler) - 1) * mask).sum(), rtol=1e-9
+        )
+    _, sums = loss.total(cfg, jnp.asarray(new), inputs._replace(reference_PGT=None))
+    assert sums["kl"] == 0
+
+
+def test_without_a_cap_the_loss_is_not_corrected_for_the_sampler():
+    new, old, _, sampler, advantages, mask = make(4)
+    inputs = loss.LossInputs(advantages, mask, jnp.asarray(mask), sampler, old, None)
+    value, _ = loss.total(Grpo(beta=0.0, importance_cap=None), jnp.asarray(new), inputs)
+    ratio, a = np.exp(new - old), advantages[..., None]
+    right = -np.minimum(ratio * a, np.clip(ratio, 0.8, 1.2) * a)
+    np.testing.assert_allclose(value, (right * mask).sum(), rtol=1e-9)
 
 
 def test_completions_left_out_do_not_count_in_the_divisor():

@@ -139,3 +139,52 @@ def test_norms_do_not_decay():
     state, _ = made["update"](state, batch)
     np.testing.assert_array_equal(state.params["norm"], weights["norm"])
     assert (np.abs(state.params["layers"]["q"]) < np.abs(np.asarray(weights["layers"]["q"]))).all()
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "dapo"])
+def test_the_figures_of_an_update_are_those_of_its_log_probabilities(kind, parts):
+    """Loss, KL, clip ratio and mismatch written out in numpy; some completions are left out, and all are shorter than they may be."""
+    s = small.setup(
+        f"grpo.loss={kind}", "grpo.num_iterations=2", f"training.gradient_accumulation_steps={parts}", "grpo.beta=0.3"
+    )
+    made, reference, policy = program.programs(s), small.params(s, 0, 3.0), small.params(s, 1, 3.0)
+    batch = small.batch(s, made, reference, reference)
+    most = s.recipe.rollout.total_generation_steps
+    rng = np.random.default_rng(5)
+    lengths = rng.integers(1, 6, (8, 4)).astype(np.int32)
+    counted = rng.random((8, 4)) < 0.7
+    cut = batch.group._replace(completions_PGT=batch.group.completions_PGT[:, :, :6])
+    scores = [np.asarray(made["score"](w, cut), np.float64) for w in (policy, reference)]
+    old, sampler = (scores[0] + rng.normal(scale=0.3, size=scores[0].shape) for _ in range(2))
+    batch = batch._replace(
+        group=cut,
+        lengths_PG=jnp.asarray(lengths),
+        counted_PG=jnp.asarray(counted),
+        sampler_PGT=jnp.asarray(sampler, jnp.float32),
+        old_PGT=jnp.asarray(old, jnp.float32),
+        reference_PGT=jnp.asarray(scores[1], jnp.float32),
+    )
+    state = program.new_state(s, policy, program.policy_schedule(s.recipe))
+    _, figures = made["update"](state, batch)
+    mask = (np.arange(6) < lengths[..., None]) & counted[..., None]
+    advantage, ratio = np.asarray(batch.advantages_PG)[..., None], np.exp(scores[0] - old)
+    held = np.clip(ratio, 0.8, 1.2)
+    d = scores[1] - scores[0]
+    kl, mismatch = np.exp(d) - d - 1, np.exp(old - sampler)
+    each = -np.minimum(ratio * advantage, held * advantage) * np.minimum(mismatch, 2.0) + 0.3 * kl
+    if kind == "dapo":
+        value = each[mask].sum() / mask.sum()
+    elif kind == "dr_grpo":
+        value = each[mask].sum() / (8 * 4 * most)
+    else:
+        value = np.mean([each[p, g][mask[p, g]].mean() for p, g in zip(*np.nonzero(counted), strict=True)])
+    right = {
+        "loss": value,
+        "kl": kl[mask].mean(),
+        "clip_ratio": (ratio * advantage > held * advantage)[mask].mean(),
+        "importance_mismatch": np.abs(mismatch - 1)[mask].mean(),
+    }
+    assert 0.05 < right["clip_ratio"] < 0.95
+    for name, number in right.items():
+        assert float(figures[name]) == pytest.approx(number, rel=2e-4, abs=2e-5), name
