@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from podwright.recipe.multimodal import Encoders, MultimodalCheckpoint, Positive
-from podwright.recipe.schema import Count, Expect, PositiveInt, Section
+from podwright.recipe.schema import Count, Expect, PositiveInt, Section, Source
 
 
 class TextEncoder(Section):
@@ -16,7 +16,7 @@ class TextEncoder(Section):
     name: Literal["tiny", "minilm"] = Field(
         "minilm", description="'tiny', or MiniLM-L6-H384 with random weights; of a directory its config.json decides"
     )
-    source: str = Field(
+    source: Source = Field(
         "random", description="weights: 'random', or a Hugging Face directory of a text encoder and its tokenizer"
     )
     pooling: Literal["mean", "cls"] = Field(
@@ -26,7 +26,7 @@ class TextEncoder(Section):
 
 
 class Heads(Section):
-    source: str = Field("random", description="'random', or an aligner.pt to go on from")
+    source: Source = Field("random", description="'random', or an aligner.pt to go on from")
     dim: PositiveInt = Field(512, description="size of the space that all modalities share")
     learnable_scales: bool = Field(
         True, description="train the factors of the similarities, one for each modality, or keep them"
@@ -34,7 +34,7 @@ class Heads(Section):
 
 
 class Pairs(Section):
-    source: str = Field(
+    source: Source = Field(
         description="'drawn' (made here), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file"
     )
     num_train: Count = Field(0, description="use the first N training lines (0: all; drawn: how many to make)")

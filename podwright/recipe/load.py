@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from podwright.errors import UserError, from_os, nearest
+from podwright.errors import UserError, from_os, in_words, nearest, shown
 from podwright.recipe import kinds
 from podwright.recipe.kinds import Recipe
 
@@ -30,7 +30,7 @@ class _Loader(yaml.SafeLoader):
         keys: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in keys:
-                raise _Twice(f"line {key.start_mark.line + 1}: {key.value} stands there a second time")
+                raise _Twice(f"line {key.start_mark.line + 1}: has the key {key.value} twice")
             keys.add(key.value)
         return node
 
@@ -177,6 +177,10 @@ def _override(raw: dict[str, Any], text: str) -> None:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UserError(f"{text!r} is not an override", "write key.path=value, for example training.max_steps=10")
+    if key == "kind":
+        raise UserError(
+            f"{text}: the kind of a recipe cannot be changed", "name a recipe of that kind; `podwright recipes list`"
+        )
     model = kinds.find(raw.get("kind")).schema
     known = list(fields(model))
     sections = {k.rsplit(".", 1)[0] for k in known if "." in k}
@@ -185,7 +189,10 @@ def _override(raw: dict[str, Any], text: str) -> None:
     try:
         parsed = yaml.load(value, _Loader)
     except yaml.YAMLError as e:
-        raise UserError(f"{key}={value} cannot be read as a value", "quote it") from e
+        twice = isinstance(e, _Twice)
+        raise UserError(
+            f"{key}={value} {e if twice else 'cannot be read as a value'}", "leave one out" if twice else "quote it"
+        ) from e
     *path, last = key.split(".")
     here = raw
     for part in path:
@@ -220,8 +227,9 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:
         return _unknown(key, list(fields(model)))
     if first["type"] == "missing":
         return UserError(f"{key} is missing", f"set it, it is {fields(model).get(key) or 'required'}")
-    message = first["msg"].removeprefix("Value error, ")
+    message = in_words(first)
     if not key:
         return UserError(message, "change one of these values")
     meaning = fields(model).get(key, "")
-    return UserError(f"{key}={first['input']!r}: {message}", f"{key} is {meaning}" if meaning else "change this value")
+    given = f"{key}={shown(first['input'])}"
+    return UserError(f"{given}: {message}", f"{key}: {meaning}" if meaning else "change this value")

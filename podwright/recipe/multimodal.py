@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from podwright.recipe.schema import Count, Expect, Fraction, PositiveInt, Section
+from podwright.recipe.schema import Count, Expect, Fraction, PositiveInt, Section, Source
 
 Positive = Annotated[float, Field(gt=0)]
 Module = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -16,7 +16,7 @@ class MultimodalModel(Section):
     name: str = Field(
         description="dimensions of random weights: a row of podwright.recipe.llm; of a checkpoint its config.json decides"
     )
-    source: str = Field(description="weights: 'random', a Hugging Face directory, or a hub id")
+    source: Source = Field(description="weights: 'random', a Hugging Face directory, or a hub id")
     lora_rank: Count = Field(
         16, description="train adapters of this rank and freeze the weights (LoRA); 0: train all parameters"
     )
@@ -51,7 +51,7 @@ class Encoders(Section):
 
 
 class AlignerSection(Section):
-    source: str = Field(description="'random', or the aligner.pt of Phase 1")
+    source: Source = Field(description="'random', or the aligner.pt of Phase 1")
     dim: PositiveInt = Field(512, description="size of the space that all modalities share")
 
 
@@ -61,7 +61,7 @@ class ProjectorSection(Section):
 
 
 class MultimodalData(Section):
-    source: str = Field(
+    source: Source = Field(
         description="'drawn' (made here), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file"
     )
     num_train: Count = Field(0, description="use the first N training lines (0: all; drawn: how many to make)")

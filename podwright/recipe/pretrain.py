@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from podwright.recipe.hybrid import BLOCK
-from podwright.recipe.schema import Checkpoint, Count, Expect, Fraction, PositiveInt, Section
+from podwright.recipe.schema import Checkpoint, Count, Decay, Expect, Fraction, PositiveInt, Section, Source
 
 
 class PretrainModel(Section):
@@ -37,7 +37,7 @@ class PretrainModel(Section):
 
 
 class PretrainData(Section):
-    source: str = Field(
+    source: Source = Field(
         description="'arithmetic' (made here), a directory of token shards (`podwright data tokenize`), or a .jsonl file"
     )
     tokenizer: str = Field("", description="of text: 'bytes' or a Hugging Face tokenizer; token shards bring their own")
@@ -68,10 +68,10 @@ class PretrainOptimizer(Section):
     learning_rate: Annotated[float, Field(gt=0)] = Field(5e-4, description="peak learning rate")
     warmup_ratio: Fraction = Field(0.1, description="share of the steps spent warming up linearly from 0")
     final_ratio: Fraction = Field(0.1, description="learning rate at the end of the cosine, as a share of the peak")
-    momentum: Fraction = Field(0.95, description="Muon's")
+    momentum: Decay = Field(0.95, description="Muon's")
     muon_weight_decay: Annotated[float, Field(ge=0)] = Field(0.1, description="Muon's weight decay")
-    b1: Fraction = Field(0.9, description="AdamW's first decay rate")
-    b2: Fraction = Field(0.95, description="AdamW's second decay rate")
+    b1: Decay = Field(0.9, description="AdamW's first decay rate")
+    b2: Decay = Field(0.95, description="AdamW's second decay rate")
     weight_decay: Annotated[float, Field(ge=0)] = Field(
         0.1, description="AdamW's weight decay (not on norms and gates)"
     )

@@ -8,15 +8,26 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 PositiveInt = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+Source = Annotated[str, Field(min_length=1)]
 
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_number_is_true(cls, value: object, info: ValidationInfo) -> object:
+        """pydantic reads `true` as 1."""
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and annotation in (int, float):
+            raise ValueError("must be a number")
+        return value
 
 
 class Expect(Section):
@@ -34,7 +45,7 @@ class GrpoModel(Section):
     name: str = Field(
         description="dimensions of random weights: a row of podwright.recipe.models; of a checkpoint any name (its config.json decides)"
     )
-    source: str = Field(description="weights: 'random', a Hugging Face directory, or a hub id")
+    source: Source = Field(description="weights: 'random', a Hugging Face directory, or a hub id")
     compute_dtype: Literal["float32", "bfloat16"] = Field(
         "bfloat16",
         description="dtype of activations, of the rollout's weights and of frozen ones; weights that are trained are float32",
@@ -51,7 +62,7 @@ class GrpoModel(Section):
 
 
 class GrpoData(Section):
-    source: str = Field(description="'arithmetic' (generated), a .jsonl file, a directory, or a hub id")
+    source: Source = Field(description="'arithmetic' (generated), a .jsonl file, a directory, or a hub id")
     num_train: Count = Field(0, description="use the first N training examples (0: all; arithmetic: how many to make)")
     num_test: Count = Field(0, description="use the first N test examples (0: all; arithmetic: how many to make)")
     max_operations: PositiveInt = Field(2, description="arithmetic only: the largest number of steps in a problem")
@@ -117,8 +128,8 @@ class GrpoOptimizer(Section):
         3e-6, description="peak learning rate of AdamW; decays to 0 by a cosine"
     )
     warmup_ratio: Fraction = Field(0.1, description="share of the steps spent warming up linearly from 0")
-    b1: Fraction = Field(0.9, description="AdamW's first decay rate")
-    b2: Fraction = Field(0.99, description="AdamW's second decay rate")
+    b1: Decay = Field(0.9, description="AdamW's first decay rate")
+    b2: Decay = Field(0.99, description="AdamW's second decay rate")
     weight_decay: Annotated[float, Field(ge=0)] = Field(0.1, description="AdamW's weight decay (not on norms)")
     max_grad_norm: Annotated[float, Field(gt=0)] = Field(0.1, description="gradients are clipped to this global norm")
 

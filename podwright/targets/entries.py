@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from podwright import slices
-from podwright.errors import UserError, from_os, nearest
+from podwright.errors import UserError, from_os, in_words, nearest
 from podwright.shell import targets_file
 from podwright.targets import kinds
 from podwright.targets.base import Settings
@@ -126,9 +126,10 @@ def _parse(name: str, entry: Any, where: str) -> Settings:
                 f"target {name!r}: {key}={first['input']} is no list",
                 f"write {key}=[{first['input']}], commas between several",
             ) from e
-        problem = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "missing":
+            raise UserError(f"target {name!r}: {key} is missing", f"set it in {where}") from e
         given = f"{key}={first['input']} " if key and isinstance(first["input"], str) else f"{key}: " if key else ""
-        raise UserError(f"target {name!r}: {given}{problem[0].lower()}{problem[1:]}", f"mend it in {where}") from e
+        raise UserError(f"target {name!r}: {given}{in_words(first)}", f"fix it in {where}") from e
 
 
 def _known(model: type[BaseModel]) -> str:
