@@ -31,6 +31,7 @@ from podwright.cli.options import (
     Smoke,
     Svg,
 )
+from podwright.cli.progress import CompileProgress
 from podwright.errors import UserError
 from podwright.rundir import RUNS, Ending, RunDir
 
@@ -185,7 +186,7 @@ def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
 def _context(cache: Path, jax: str) -> CompileContext:
     from podwright.plan.compiled.compile import CompileContext
 
-    return CompileContext(cache.expanduser(), show.compiling, jax)
+    return CompileContext(cache.expanduser(), CompileProgress(), jax)
 
 
 def _compiles(whether: object, price: float | None, jax: str) -> None:

@@ -32,7 +32,9 @@ def compile_programs(part: PlanPart[R], recipe: R, dims: Dims, where: Slice, opt
     assert options.context is not None
     full, more = options.depth == "full", part.compiler_package(recipe)
     names = part.programs(recipe)
-    return aot.compile_all(recipe, dims, where, names, full=full, shop=options.context, more=more)
+    return aot.compile_all(
+        recipe, dims, where, names, full=full, shop=options.context, more=more, irrelevant=part.irrelevant
+    )
 
 
 def results(
@@ -73,7 +75,7 @@ def _of(program: Compiled, limit_bytes: float | None, smaller: Callable[[str], s
             )
         ]
     if program.verdict == "failed":
-        return [Finding("compile", "error", f"{program.name} does not compile: {program.error}", _mend(program.error))]
+        return [Finding("compile", "error", f"{program.name} does not compile: {program.error}", _mend(program))]
     assert program.hbm_bytes is not None
     if program.verdict == "fits":
         of = "" if limit_bytes is None else f" of {limit_bytes / GIB:.2f}"
@@ -85,12 +87,13 @@ def _of(program: Compiled, limit_bytes: float | None, smaller: Callable[[str], s
     return [Finding("compile", "error", message, smaller(program.name))]
 
 
-def _mend(error: str) -> str:
+def _mend(program: Compiled) -> str:
+    error = program.error
     if "command line flag" in error or "Illegal value" in error:
         return "correct LIBTPU_INIT_ARGS"
     if kib := aot.scoped_kib(error):
         return f"add --xla_tpu_scoped_vmem_limit_kib={1 << (kib - 1).bit_length()} to LIBTPU_INIT_ARGS"
-    return "the log is beside the verdict; `--compile=full` shows more"
+    return f"read the compiler's log, {program.log}" if program.log else "type --cache with a folder that keeps its log"
 
 
 def entry(program: Compiled, limit_bytes: float | None) -> ProgramEntry:

@@ -5,7 +5,7 @@ The functions of the other rooms of plan/ know no kinds: what they need of one t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -80,6 +80,10 @@ class PlanPart(Generic[R]):
 
     def programs(self, recipe: R) -> Sequence[str]:
         """What a run compiles, the largest first."""
+        return ()
+
+    def irrelevant(self, program: str) -> Collection[str]:
+        """Sections and keys of the recipe, `section.key`, on which a program does not depend, besides those on which none does."""
         return ()
 
     def meshes(self, recipe: R, where: Slice, cwd: Path) -> Sequence[Mapping[str, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from podwright.plan.checks import examples, inputs, meshes, rewards, sufficiency, this_machine
@@ -49,6 +50,9 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         score, warm_start = bool(recipe.grpo.num_scores), recipe.warm_start is not None
         return ["update", *["score"] * score, "rollout", "evaluate", *["warm_start"] * warm_start]
 
+    def irrelevant(self, program: str) -> Collection[str]:
+        return _IRRELEVANT[program]
+
     def meshes(self, recipe: GrpoRecipe, where: Slice, cwd: Path) -> list[dict[str, int]]:
         return meshes.named(recipe, self.dimensions(recipe, cwd), where)
 
@@ -85,5 +89,24 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
 
         return fitted(recipe, destination, options)
 
+
+_HOST = ("grpo.dynamic_sampling", "grpo.mask_truncated", "grpo.overlong_buffer", "evaluation.every_n_steps")
+_STEP = (*_HOST, "evaluation", "warm_start")  # of what has the recipe's batch
+_LOSS = tuple(f"grpo.{key}" for key in ("num_iterations", "loss", "epsilon", "epsilon_high", "kl", "importance_cap"))
+_DRAWN = tuple(f"rollout.{key}" for key in ("top_k", "top_p", "min_p"))
+_IRRELEVANT = {
+    "update": (*_STEP, *_DRAWN, "seed"),
+    "score": (*_STEP, *_DRAWN, *_LOSS, "optimizer", "training", "seed"),
+    "rollout": (*_STEP, *_LOSS, "optimizer", "training", "model.remat"),
+    "evaluate": (
+        *(*_HOST, *_DRAWN, *_LOSS, "optimizer", "training", "warm_start", "model.remat"),
+        *("batch_size", "grpo.num_generations", "rollout.temperature"),
+    ),
+    "warm_start": (
+        *(*_HOST, *_DRAWN, *_LOSS, "evaluation", "training", "seed"),
+        *("batch_size", "grpo.num_generations", "rollout.temperature", "optimizer.learning_rate"),
+    ),
+}
+"""of the recipe by program: what train/grpo/program.py builds it without"""
 
 PLAN = GrpoPlan()

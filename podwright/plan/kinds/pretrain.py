@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from podwright.errors import UserError
@@ -13,7 +14,7 @@ from podwright.plan.findings import Finding
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
 from podwright.recipe.dimensions import Dims, find
-from podwright.recipe.pretrain import PretrainRecipe
+from podwright.recipe.pretrain import PretrainOptimizer, PretrainRecipe
 from podwright.slices import Slice
 
 
@@ -35,6 +36,9 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
 
     def programs(self, recipe: PretrainRecipe) -> list[str]:
         return ["update", "evaluate"]
+
+    def irrelevant(self, program: str) -> Collection[str]:
+        return _IRRELEVANT[program]
 
     def meshes(self, recipe: PretrainRecipe, where: Slice, cwd: Path) -> list[dict[str, int]]:
         return meshes.named(recipe, self.dimensions(recipe, cwd), where)
@@ -61,5 +65,12 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
         step = step_time.compiled_pretrain(compiled, recipe, dims, where, options.price)
         return verdict.results(self, compiled, recipe, where, step)
 
+
+_HYPERPARAMETERS = tuple(f"optimizer.{key}" for key in PretrainOptimizer.model_fields if key != "name")
+_IRRELEVANT = {
+    "update": ("evaluation", "seed"),
+    "evaluate": ("evaluation", "seed", "training", *_HYPERPARAMETERS),
+}
+"""of the recipe by program: what train/pretrain/program.py builds it without"""
 
 PLAN = PretrainPlan()
