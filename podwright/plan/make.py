@@ -6,7 +6,7 @@ from typing import cast
 
 from podwright.errors import UserError, nearest
 from podwright.plan import kinds
-from podwright.plan.checks import this_machine
+from podwright.plan.checks import patience, this_machine
 from podwright.plan.checks.inputs import DIRECTORY
 from podwright.plan.document import MemoryEntry, Plan, SliceEntry
 from podwright.plan.estimates import memory
@@ -34,6 +34,7 @@ JaxPlan = kinds.PlanPart[JaxRecipe]
 _NEEDED = ("mesh", "batch", "model")  # without which no closed form can be worked out
 
 
+_OF_MODEL = ("mesh", "batch", "context", "memory")  # what depends on the dimensions of the model
 def make(recipe: Recipe, destination: Destination, options: PlanOptions | None = None) -> Plan:
     """The plan of `recipe` on `destination`: checks and closed forms, and by `options` a search for settings or compiled programs.
 
@@ -42,6 +43,14 @@ def make(recipe: Recipe, destination: Destination, options: PlanOptions | None =
     options = options or PlanOptions()
     if options.fit:
         return kinds.of(recipe).fitted(recipe, destination, options)
+    wanted = checks_named(options.only)
+    if wanted and not {*_OF_MODEL}.isdisjoint(wanted):
+        wanted.append("model")
+    with patience.only_about(wanted):
+        return _planned(recipe, destination, options)
+
+
+def _planned(recipe: Recipe, destination: Destination, options: PlanOptions) -> Plan:
     if not options.depth:
         return static(recipe, destination, options)
     if options.depth not in ("quick", "full"):

@@ -424,6 +424,36 @@ def test_a_check_can_be_run_alone(call: Any) -> None:
     assert (code, err) == (2, "error: --only memry is no check; type --only memory\n")
 
 
+@pytest.mark.parametrize(
+    ("typed", "check"),
+    [
+        (["almodel-8b-source", "--on", "v6e-64"], "data"),
+        ([RECIPE, "data.source=nobody/sums", "mesh.fsdp=8", "--on", "v6e-8"], "data"),
+    ],
+)
+def test_only_asks_no_other_machine_about_what_it_leaves_out(
+    call: Any, monkeypatch: pytest.MonkeyPatch, typed: list[str], check: str
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("podwright.plan.checks.patience.soon", lambda seconds, ask: asked.append(ask))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    code, out, _ = call("plan", *typed, "--only", "mesh,batch", "--json")
+    assert code in (3, 4) and not asked
+    assert "--only leaves it out" in json.loads(out)["findings"][-1]["message"]
+    call("plan", *typed, "--only", check, "--json")
+    assert asked
+
+
+def test_only_asks_no_cluster_about_its_mesh(call: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "targets.yaml").write_text("nodes: {kind: slurm, nodes: 2, accelerator: H100-80GB, gpus_per_node: 4}\n")
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(folder / "targets.yaml"))
+    monkeypatch.setattr("podwright.targets.slurm.Slurm.check", lambda _: pytest.fail("the cluster was asked"))
+    code, out, _ = call("plan", *GOOD, "mesh.fsdp=8", "--on", "nodes", "--only", "mesh", "--json")
+    last = json.loads(out)["findings"][-1]
+    assert code == 4 and "the target of nodes was not looked at: --only leaves it out" in last["message"]
+    assert last["fix"] == "leave --only out, or add target to it"
+
+
 def test_a_picture_of_the_memory_is_written(call: Any, folder: Path) -> None:
     code, _, _ = call("plan", *GOOD, "mesh.fsdp=8", "--on", "v6e-8", "--svg", "memory.svg")
     assert code == 0 and "update" in (folder / "memory.svg").read_text()
