@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from podwright.accelerators import GIB
@@ -13,6 +15,7 @@ from podwright.plan.document import ProgramEntry, StepEntry
 from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
+from podwright.plan.remedies import MemoryRemedy
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
 from podwright.rundir import Record
@@ -38,18 +41,24 @@ def compile_programs(part: PlanPart[R], recipe: R, dims: Dims, where: Slice, opt
 
 
 def results(
-    part: PlanPart[R], compiled: list[Compiled], recipe: R, where: Slice, step: StepEntry | None
+    part: PlanPart[R], compiled: list[Compiled], recipe: R, where: Slice, step: StepEntry | None, cwd: Path
 ) -> CompiledPrograms:
     """`step`: the time of one, which counts only when all programs fit."""
     limit = aot.limit_bytes(where)
-    listed = findings(compiled, limit, lambda name: part.smaller(name, recipe, where))
+
+    def remedy() -> str:
+        estimated = {e.name: e.estimated_gib * GIB for e in part.memory(recipe, where, cwd)}
+        scales = {p.name: p.hbm_bytes / estimated[p.name] for p in compiled if p.hbm_bytes and estimated.get(p.name)}
+        return MemoryRemedy(part, recipe, where, cwd, scales).text()
+
+    listed = findings(compiled, limit, functools.cache(remedy))
     fits = not {program.verdict for program in compiled} & {"too large", "failed"}
     return CompiledPrograms(tuple(listed), tuple(entry(program, limit) for program in compiled), step if fits else None)
 
 
-def findings(compiled: list[Compiled], limit_bytes: float | None, smaller: Callable[[str], str]) -> list[Finding]:
-    """`smaller`: what to type when the program of that name is too large."""
-    listed = [finding for program in compiled for finding in _of(program, limit_bytes, smaller)]
+def findings(compiled: list[Compiled], limit_bytes: float | None, remedy: Callable[[], str]) -> list[Finding]:
+    """`remedy`: what to type when a program is too large."""
+    listed = [finding for program in compiled for finding in _of(program, limit_bytes, remedy)]
     missing = dict.fromkeys(
         note for program in compiled if program.verdict == "fits" and program.cost is None for note in program.notes
     )
@@ -64,7 +73,7 @@ def findings(compiled: list[Compiled], limit_bytes: float | None, smaller: Calla
     return listed + [Finding("step", "info", note) for note in missing]
 
 
-def _of(program: Compiled, limit_bytes: float | None, smaller: Callable[[str], str]) -> list[Finding]:
+def _of(program: Compiled, limit_bytes: float | None, remedy: Callable[[], str]) -> list[Finding]:
     if program.verdict == "unknown":
         return [
             Finding(
@@ -84,7 +93,7 @@ def _of(program: Compiled, limit_bytes: float | None, smaller: Callable[[str], s
     largest = ", ".join(f"{a.size_bytes / GIB:.2f} GiB {a.shape} by {a.what}" for a in program.memory.largest[:_SHOWN])
     quoted = f' (the compiler: "{program.error}")' if program.error else ""
     message = f"{program.name} needs {program.hbm_bytes / GIB:.2f} of {limit_bytes / GIB:.2f} GiB per device; its largest: {largest}{quoted}"
-    return [Finding("compile", "error", message, smaller(program.name))]
+    return [Finding("compile", "error", message, remedy())]
 
 
 def _mend(program: Compiled) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from podwright.errors import UserError
@@ -37,6 +37,12 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
     def programs(self, recipe: PretrainRecipe) -> list[str]:
         return ["update", "evaluate"]
 
+    def takes(self, recipe: PretrainRecipe, mesh: Mapping[str, int | str], shards: int) -> bool:
+        return recipe.model.kda != "tokamax" or mesh["mesh.context"] == 1  # a kernel of whole sequences
+
+    def lengths(self, recipe: PretrainRecipe) -> dict[str, tuple[int, int]]:
+        return {"sequence_length": (recipe.sequence_length, 128), "batch_size": (recipe.batch_size, 1)}
+
     def irrelevant(self, program: str) -> Collection[str]:
         return _IRRELEVANT[program]
 
@@ -51,9 +57,6 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
         estimates = memory_pretrain.estimates(recipe, dims, shape, row, self.programs(recipe))
         return [memory.entry(estimate, row.hbm_bytes) for estimate in estimates]
 
-    def smaller(self, program: str, recipe: PretrainRecipe, where: Slice) -> str:
-        return pretrain.smaller(program, recipe, meshes.shards(recipe, meshes.resolved(recipe, where)))
-
     def compiler_package(self, recipe: PretrainRecipe) -> str:
         return "tokamax" if recipe.model.kda == "tokamax" else ""
 
@@ -63,7 +66,7 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
             raise verdict.unknown_dimensions(recipe.model.name)
         compiled = verdict.compile_programs(self, recipe, dims, where, options)
         step = step_time.compiled_pretrain(compiled, recipe, dims, where, options.price)
-        return verdict.results(self, compiled, recipe, where, step)
+        return verdict.results(self, compiled, recipe, where, step, options.cwd)
 
 
 _HYPERPARAMETERS = tuple(f"optimizer.{key}" for key in PretrainOptimizer.model_fields if key != "name")
