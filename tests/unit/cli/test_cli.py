@@ -410,6 +410,14 @@ def test_smoke_cuts_everything_down() -> None:
     assert smoke(load("qwen3-1.7b-gsm8k-grpo"), 10).warm_start is None
 
 
+@pytest.mark.parametrize("recipe", [RECIPE, "almodel-tiny", "phase1-tiny", "phase2-tiny"])
+@pytest.mark.parametrize("value", ["99999999999999999999", "2147483648", "-1"])
+def test_a_seed_that_no_generator_takes_is_refused_before_a_run(call: Any, recipe: str, value: str) -> None:
+    code, _, err = call("run", recipe, f"seed={value}")
+    assert code == 2 and err.startswith(f"error: seed={value}")
+    load(recipe, ["seed=2147483647"])
+
+
 def test_a_check_can_be_run_alone(call: Any) -> None:
     wrong = [RECIPE, "data.source=nowhere.jsonl", "--on", "v6e-8"]
     code, out, _ = call("plan", *wrong, "mesh.fsdp=8", "--json")
