@@ -21,10 +21,11 @@ from podwright.cli.exit_codes import MEANINGS
 from podwright.plan.compiled.roofline import PHASES
 from podwright.plan.estimates import memory
 from podwright.recipe import load
+from podwright.recipe.advice import GENERAL
 from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.recipe.schema import GrpoRecipe
+from podwright.recipe.schema import LIMIT, GrpoRecipe
 from podwright.run.states import ALLOCATION_TRANSITIONS, BUDGETS, ENDINGS, TRANSITIONS, Budget
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.targets.settings.ssh import SshSettings
@@ -138,7 +139,7 @@ def _bounds(field: dict[str, Any]) -> str:
         "maximum": "at most",
         "exclusiveMaximum": "less than",
     }
-    bounds = [f"{word} {field[name]:g}" for name, word in words.items() if name in field]
+    bounds = [f"{word} {field[name]:g}" for name, word in words.items() if name in field and field[name] != LIMIT]
     return f", {' and '.join(bounds)}" if bounds else ""
 
 
@@ -155,11 +156,11 @@ def endings() -> str:
 
 
 def _advice(text: str) -> str:
-    return text.replace("{name}", "NAME")
+    return GENERAL.filled(text.replace("{name}", "NAME"))
 
 
 def diagnosis() -> str:
-    rows = [(f"`{rule.name}`", f"`{rule.ending}`", rule.cause, rule.remedy) for rule in RULES]
+    rows = [(f"`{rule.name}`", f"`{rule.ending}`", rule.cause, GENERAL.filled(rule.remedy)) for rule in RULES]
     return _table(("failure", "ending", "why", "what to do"), rows)
 
 

@@ -133,15 +133,19 @@ class Shell:
         return {name: os.environ[name] for name in names if name in os.environ}
 
     @staticmethod
-    def sockets() -> Path:
-        """A folder of this user's alone with a path so short that a socket's fits into it; UserError where there can be none."""
+    def private_folder() -> Path:
+        """A folder of this user's alone for locks and sockets, one on a machine, with a path so short that a socket's fits into it.
+
+        UserError where there can be none.
+        """
         folder = Path(f"/tmp/podwright-{os.getuid()}")
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         about = folder.lstat()
         if about.st_uid != os.getuid() or about.st_mode & 0o077 or not folder.is_dir():
             raise UserError(
-                f"{folder} is not yours alone, and connections of ssh are kept there", f"type: rm -rf {folder}"
+                f"{folder} is not yours alone, and locks and connections of ssh are kept there",
+                f"type: rm -rf {folder}",
             )
         return folder
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from podwright.accelerators import CPU, GIB, GPUS, TPUS, Accelerator, Pod, Topology
@@ -187,6 +187,16 @@ def topologies(pod: Pod) -> list[Topology]:
         for c in range(b, pod.max_cubes // (a * b) + 1)
     ]
     return sorted([*pod.topologies, *cubes], key=lambda t: (math.prod(t), sum(t)))
+
+
+def sold(row: Accelerator) -> Iterator[Slice]:
+    """Slices of a TPU generation, or counts of a GPU, the smallest first."""
+    if row.pod:
+        for topology in topologies(row.pod):
+            yield Slice(row, topology)
+    elif row.node:
+        for n in (1, 2, 4, 8, 16, 32, 64):
+            yield parse(f"{n}x{row.name}")
 
 
 def _of_size(pod: Pod, chips: int) -> Topology | None:

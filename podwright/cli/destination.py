@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from podwright.plan.checks.patience import LEFT_OUT
 from podwright.plan.findings import Finding
 from podwright.plan.options import Destination
 from podwright.recipe.kinds import Recipe
@@ -12,19 +14,32 @@ if TYPE_CHECKING:
     from podwright.targets import ResolvedTarget
 
 
-def find(on: str, recipe: Recipe, *, generation: bool = False) -> Destination:
-    """Target or slice `on`, or a `generation` of accelerators without a size, of which --fit takes the smallest slice."""
+def find(on: str, recipe: Recipe, *, generation: bool = False, only: Sequence[str] = ()) -> Destination:
+    """Target or slice `on`, or a `generation` of accelerators without a size, of which --fit takes the smallest slice.
+
+    `only`: the checks that are wanted; all for none. No other machine is asked about the rest.
+    """
     from podwright import accelerators, targets
 
     if generation and any(row.name == on for row in (*accelerators.TPUS, *accelerators.GPUS)):
         return Destination(on, None, tuple(_trackers(recipe)))
-    return of(targets.resolve(on), recipe)
+    return of(targets.resolve(on), recipe, only)
 
 
-def of(target: ResolvedTarget, recipe: Recipe) -> Destination:
-    storage_findings = (Finding("storage", r.level, r.what, r.fix) for r in target.look_at_storage(recipe.kind))
-    findings = (*remarks(target, recipe.kind), *storage_findings, *_trackers(recipe))
-    return Destination(target.name, target.slice, findings, target.is_local, target.gpus_per_node)
+def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = ()) -> Destination:
+    questions = {
+        "target": lambda: remarks(target, recipe.kind),
+        "storage": lambda: [Finding("storage", r.level, r.what, r.fix) for r in target.look_at_storage(recipe.kind)],
+    }
+    findings: list[Finding] = []
+    for check, ask in questions.items():
+        if not only or check in only or target.settings is None or target.is_local:
+            findings += ask()
+        elif check == "target" or target.traits.storage:
+            what = f"the {check} of {target.name} was not looked at: {LEFT_OUT}"
+            findings.append(Finding(check, "inconclusive", what, f"leave --only out, or add {check} to it"))
+    findings += _trackers(recipe)
+    return Destination(target.name, target.slice, tuple(findings), target.is_local, target.gpus_per_node)
 
 
 def remarks(target: ResolvedTarget, kind: str = "") -> list[Finding]:

@@ -31,6 +31,7 @@ from podwright.cli.options import (
     Smoke,
     Svg,
 )
+from podwright.cli.progress import CompileProgress
 from podwright.errors import UserError
 from podwright.rundir import RUNS, Ending, RunDir
 
@@ -59,14 +60,15 @@ def plan(
     Exit code 3: refused; 4: inconclusive, something could not be checked.
     """
     from podwright.cli import destination
-    from podwright.plan.make import make
+    from podwright.plan.make import checks_named, make
     from podwright.plan.options import PlanOptions
 
     _compiles(compile_ or fit, price=price, jax=jax)
     resolved = _recipe(recipe, overrides, smoke)
     context = _context(cache, jax) if compile_ or fit else None
     options = PlanOptions(only=only, depth=compile_, fit=fit, price=price, context=context)
-    planned = make(resolved, destination.find(on, resolved, generation=fit), options)
+    place = destination.find(on, resolved, generation=fit, only=checks_named(only))
+    planned = make(resolved, place, options)
     if svg:
         from podwright.report.figures import memory_chart
 
@@ -185,7 +187,7 @@ def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
 def _context(cache: Path, jax: str) -> CompileContext:
     from podwright.plan.compiled.compile import CompileContext
 
-    return CompileContext(cache.expanduser(), show.compiling, jax)
+    return CompileContext(cache.expanduser(), CompileProgress(), jax)
 
 
 def _compiles(whether: object, price: float | None, jax: str) -> None:

@@ -161,13 +161,6 @@ def estimates(entries: Sequence[MemoryEntry]) -> None:
     print(" " * 11 + ", ".join(f"{letter} {part}" for part, letter in LETTERS.items() if part in used))
 
 
-def compiling(program: str, phase: str, seconds: float) -> None:
-    """A line that is written over while the compiler works; nothing where stderr is no terminal."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\033[K{program}: {phase}, {seconds:.0f} s")
-        sys.stderr.flush()
-
-
 def problems(planned: Plan) -> None:
     """What a person should know before a run starts."""
     for f in planned.findings:

@@ -6,29 +6,31 @@ The closed form (estimates/) goes through all of them, the compiler through the 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from podwright import slices
 from podwright.accelerators import GIB, GPUS, TPUS, Accelerator
 from podwright.errors import UserError
 from podwright.plan import kinds, make
 from podwright.plan.checks.inputs import DIRECTORY, model
-from podwright.plan.checks.meshes import axes, mappable
+from podwright.plan.checks.meshes import axes
 from podwright.plan.compiled import compile as aot
 from podwright.plan.document import FitEntry, FitRow, Plan
 from podwright.plan.estimates import memory, memory_grpo
 from podwright.plan.estimates.step_time_estimate import step_seconds
 from podwright.plan.findings import Finding, InconclusiveCheck, Level, Verdict
 from podwright.plan.options import Destination, PlanOptions
+from podwright.plan.remedies import MemoryRemedy
+from podwright.plan.settings import Overrides, changed, differing, every, typed
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.shell import targets_file
 from podwright.slices import Slice
 
-Overrides = dict[str, int | str]
-"""new values by dotted key"""
 COMPILED = 3  # meshes that the compiler is asked about
 LISTED = 12
 _SEARCHED = ("mesh", "batch", "memory")  # what a search mends
@@ -48,7 +50,7 @@ class Candidate:
 
     @property
     def typed(self) -> str:
-        return " ".join(f"{key}={value}" for key, value in self.overrides.items())
+        return typed(self.overrides)
 
 
 def fitted(recipe: GrpoRecipe, destination: Destination, options: PlanOptions) -> Plan:
@@ -62,7 +64,7 @@ def fitted(recipe: GrpoRecipe, destination: Destination, options: PlanOptions) -
         what = f"no settings were searched: the dimensions of {recipe.model.source} are not known here"
         return static.with_finding(Finding("fit", "inconclusive", what, DIRECTORY))
     plan: Plan | None = None
-    for where in _places(destination, recipe, dims):
+    for where in _places(destination, recipe, dims, options.cwd):
         name = destination.name if destination.where else where.name
         plan = _searched(recipe, dims, replace(destination, name=name, where=where), where, options)
         if plan.verdict is not Verdict.REFUSED:
@@ -71,7 +73,7 @@ def fitted(recipe: GrpoRecipe, destination: Destination, options: PlanOptions) -
     return plan
 
 
-def _places(destination: Destination, recipe: GrpoRecipe, dims: Qwen3Dims) -> Iterator[Slice]:
+def _places(destination: Destination, recipe: GrpoRecipe, dims: Qwen3Dims, cwd: Path) -> Iterator[Slice]:
     where = destination.where
     row = None if where else next((row for row in (*TPUS, *GPUS) if row.name == destination.name), None)
     if row is None:
@@ -90,7 +92,8 @@ def _places(destination: Destination, recipe: GrpoRecipe, dims: Qwen3Dims) -> It
     holding = holding_slices(recipe, dims, row)
     if (first := next(holding, None)) is None:
         raise UserError(
-            f"no {row.name} slice that is sold holds {recipe.name} with batch_size={recipe.batch_size}", _less(recipe)
+            f"no {row.name} slice that is sold holds {recipe.name} with batch_size={recipe.batch_size}",
+            MemoryRemedy(kinds.of(recipe), recipe, list(_divisible(recipe, dims, row))[-1], cwd, {}).less(dims),
         )
     yield first
     yield from holding
@@ -126,7 +129,7 @@ def _ranked(
     if not fits:
         limit = where.accelerator.hbm_bytes * (1 + memory.ERROR)
         possible = bool(where.libtpu) and not compiling and any(candidate.need_bytes <= limit for candidate in ranked)
-        return _nothing(static, recipe, dims, destination, where, possible=possible)
+        return _nothing(static, recipe, dims, destination, where, options.cwd, possible=possible)
     tried: dict[str, Plan] = {}
     if compiling:
         for candidate in _of_each_mesh(fits)[:COMPILED]:
@@ -137,7 +140,7 @@ def _ranked(
     entry = FitEntry(
         on=where.name,
         overrides=chosen.overrides,
-        typed=" ".join(f"{key}={value}" for key, value in _differing(chosen, recipe).items()),
+        typed=typed(differing(recipe, chosen.overrides)),
         searched=len(ranked),
         fitting=len(fits),
         settings=tuple(
@@ -156,6 +159,10 @@ def candidates(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> list[Candid
     return sorted(rated, key=lambda c: (c.need_bytes > limit, c.step_s if c.need_bytes <= limit else c.need_bytes))
 
 
+def _settings(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Iterator[Overrides]:
+    return every(recipe, dims, where, functools.partial(kinds.of(recipe).takes, recipe))
+
+
 def pareto(rated: Iterable[Candidate]) -> list[Candidate]:
     """Those that no other one beats in both memory and time, the fastest first."""
     kept: list[Candidate] = []
@@ -167,42 +174,19 @@ def pareto(rated: Iterable[Candidate]) -> list[Candidate]:
 
 def holding_slices(recipe: GrpoRecipe, dims: Qwen3Dims, row: Accelerator) -> Iterator[Slice]:
     """The slices of a generation that some settings fit by the estimate, the smallest first."""
-    for where in sold(row):
-        if where.num_devices > recipe.batch_size * dims.num_kv_heads:
-            return  # more than the batch and the heads can be split over
+    for where in _divisible(recipe, dims, row):
         if any(candidate.need_bytes <= _room(where) for candidate in candidates(recipe, dims, where)):
             yield where
+
+
+def _divisible(recipe: GrpoRecipe, dims: Qwen3Dims, row: Accelerator) -> Iterator[Slice]:
+    """Slices over which the batch and the heads can be split, the smallest first."""
+    return (where for where in slices.sold(row) if where.num_devices <= recipe.batch_size * dims.num_kv_heads)
 
 
 def _room(where: Slice) -> float:
     """Bytes per device; what nobody compiles keeps clear of the limit by as much as an estimate may be off."""
     return where.accelerator.hbm_bytes * (1 if aot.has_compiler(where) else 1 - memory.ERROR)
-
-
-def sold(row: Accelerator) -> Iterator[Slice]:
-    """Slices of a TPU generation, or counts of a GPU, the smallest first."""
-    if row.pod:
-        for topology in slices.topologies(row.pod):
-            yield Slice(row, topology)
-    elif row.node:
-        for n in (1, 2, 4, 8, 16, 32, 64):
-            yield slices.parse(f"{n}x{row.name}")
-
-
-def _settings(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Iterator[Overrides]:
-    for shape in mappable(recipe, dims, where):
-        shards = shape[0] * shape[1]
-        if recipe.warm_start and recipe.warm_start.batch_size % shards:
-            continue
-        for parts in range(1, recipe.batch_size // shards + 1):
-            if recipe.batch_size % (parts * shards):
-                continue
-            for remat in ("none", "layer"):
-                yield {
-                    **{f"mesh.{axis}": n for axis, n in zip(axes(recipe), shape, strict=True)},
-                    "training.gradient_accumulation_steps": parts,
-                    "model.remat": remat,
-                }
 
 
 def _measured(overrides: Overrides, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Candidate:
@@ -222,17 +206,6 @@ def _measured(overrides: Overrides, recipe: GrpoRecipe, dims: Qwen3Dims, where: 
         needs["evaluate"] = memory_grpo.estimates(adjusted, dims, shape, row, ["evaluate"])[0].total
     most = max(needs, key=lambda name: needs[name])
     return Candidate(overrides, adjusted, needs[most], most, sum(step_seconds(adjusted, dims, shape, where).values()))
-
-
-def changed(recipe: GrpoRecipe, overrides: Overrides) -> GrpoRecipe:
-    """The recipe with other values; `overrides` has dotted keys one section deep."""
-    sections: dict[str, Overrides] = {}
-    for key, value in overrides.items():
-        section, _, name = key.partition(".")
-        sections.setdefault(section, {})[name] = value
-    return recipe.model_copy(
-        update={name: getattr(recipe, name).model_copy(update=values) for name, values in sections.items()}
-    )
 
 
 def _of_each_mesh(fits: list[Candidate]) -> list[Candidate]:
@@ -280,26 +253,22 @@ def _row(candidate: Candidate, plan: Plan | None, chosen: bool, where: Slice) ->
     )
 
 
-def _differing(chosen: Candidate, recipe: GrpoRecipe) -> Overrides:
-    """What to type: the values that are not the recipe's."""
-    before = recipe.model_dump()
-    kept = {}
-    for key, value in chosen.overrides.items():
-        section, _, name = key.partition(".")
-        if before[section][name] != value:
-            kept[key] = value
-    return kept
-
-
 def _nothing(
-    static: Plan, recipe: GrpoRecipe, dims: Qwen3Dims, destination: Destination, where: Slice, *, possible: bool
+    static: Plan,
+    recipe: GrpoRecipe,
+    dims: Qwen3Dims,
+    destination: Destination,
+    where: Slice,
+    cwd: Path,
+    *,
+    possible: bool,
 ) -> Plan:
     """`possible`: the estimate of some settings is so near to the limit that only the compiler, which is not installed, can decide."""
     larger = next(holding_slices(recipe, dims, where.accelerator), None)
     if larger is None:
-        fix = _less(recipe)
+        fix = MemoryRemedy(kinds.of(recipe), recipe, where, cwd, {}).less(dims)
     elif destination.gpus_per_node:
-        fix = f"use {larger.num_devices} such GPUs, the fewest that hold it, or {_less(recipe)}"
+        fix = f"use {larger.num_devices} such GPUs, the fewest that hold it"
     else:
         fix = f"type --on {larger.name}, the smallest that holds it"
     message = f"no mesh, number of micro-batches or remat makes {recipe.name} with batch_size={recipe.batch_size} fit {where.name}"
@@ -311,8 +280,3 @@ def _nothing(
         )
     kept = tuple(f for f in static.findings if f.check not in _SEARCHED)
     return static.model_copy(update={"findings": kept, "step": None}).with_finding(Finding("fit", level, message, fix))
-
-
-def _less(recipe: GrpoRecipe) -> str:
-    lora = "" if recipe.model.lora_rank else ", or model.lora_rank=16"
-    return f"type a smaller rollout.total_generation_steps or grpo.num_generations{lora}"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import cast
 
 from podwright.errors import UserError, nearest
 from podwright.plan import kinds
-from podwright.plan.checks import this_machine
+from podwright.plan.checks import patience, this_machine
 from podwright.plan.checks.inputs import DIRECTORY
 from podwright.plan.document import MemoryEntry, Plan, SliceEntry
 from podwright.plan.estimates import memory
 from podwright.plan.findings import Finding, InconclusiveCheck, Verdict, verdict_of
 from podwright.plan.options import Destination, PlanOptions
+from podwright.plan.remedies import MemoryRemedy
 from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.slices import Slice
 
@@ -32,6 +34,7 @@ CHECKS = (
 """the parts of a static plan, as findings and `--only` name them"""
 JaxPlan = kinds.PlanPart[JaxRecipe]
 _NEEDED = ("mesh", "batch", "model")  # without which no closed form can be worked out
+_OF_MODEL = ("mesh", "batch", "context", "memory")  # what depends on the dimensions of the model
 
 
 def make(recipe: Recipe, destination: Destination, options: PlanOptions | None = None) -> Plan:
@@ -40,6 +43,14 @@ def make(recipe: Recipe, destination: Destination, options: PlanOptions | None =
     UserError for options that have no meaning for this recipe or these devices.
     """
     options = options or PlanOptions()
+    wanted = checks_named(options.only)
+    if wanted and not {*_OF_MODEL}.isdisjoint(wanted):
+        wanted.append("model")
+    with patience.only_about(wanted):
+        return _planned(recipe, destination, options)
+
+
+def _planned(recipe: Recipe, destination: Destination, options: PlanOptions) -> Plan:
     if options.fit:
         return kinds.of(recipe).fitted(recipe, destination, options)
     if not options.depth:
@@ -60,7 +71,7 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
     if where is not None and where.accelerator.hbm_bytes and sound:
         entries = part.memory(recipe, where, options.cwd)
         if not compiling:
-            findings += _memory(part, entries, recipe, where)
+            findings += _memory(part, entries, recipe, where, options.cwd)
     if destination.here:
         findings = part.here(recipe) + findings
         if sound and part.estimates_memory:  # of what jax trains
@@ -134,9 +145,13 @@ def only(wanted: list[str], findings: list[Finding]) -> list[Finding]:
     return [*shown, Finding(worst.check, worst.level, what, worst.fix)]
 
 
-def _memory(part: kinds.PlanPart[Recipe], entries: list[MemoryEntry], recipe: Recipe, where: Slice) -> list[Finding]:
+def _memory(
+    part: kinds.PlanPart[Recipe], entries: list[MemoryEntry], recipe: Recipe, where: Slice, cwd: Path
+) -> list[Finding]:
     if entries:
-        return memory.findings(entries, lambda name: part.smaller(name, recipe, where))
+        remedy = MemoryRemedy(cast(JaxPlan, part), cast(JaxRecipe, recipe), where, cwd, {})
+        near = "type --compile" if where.libtpu else "start it there with --smoke 3, which shows what it needs"
+        return memory.findings(entries, remedy.text, near)
     if part.estimates_memory:
         what = "the memory of its programs was not estimated: the dimensions of its model are not known here"
         return [Finding("memory", "inconclusive", what, DIRECTORY)]

@@ -80,7 +80,7 @@ class ContrastiveRecipe(Section):
     evaluation: ContrastiveEvaluation = ContrastiveEvaluation()
     checkpoint: MultimodalCheckpoint = MultimodalCheckpoint()
     trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
-    seed: int = Field(0, ge=0, description="seed of weights and data order")
+    seed: Count = Field(0, description="seed of weights and data order")
 
     @model_validator(mode="after")
     def _fits_together(self) -> ContrastiveRecipe:

@@ -124,6 +124,10 @@ def text_of(where: str, line: bytes) -> str:
     text = row["text"]
     if not isinstance(text, str):
         raise UserError(f"{where}: text is {type(text).__name__}, not text", "put it in quotes")
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        raise UserError(f"{where}: text holds half a character (a lone surrogate)", "write all of it") from e
     return text
 
 

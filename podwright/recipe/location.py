@@ -49,6 +49,7 @@ class Location:
             return cls(typed, str(cwd / Path(typed).expanduser()))
         if protocol == "file":
             return cls(typed, rest)
+        cls.require_client(typed)
         try:
             import fsspec
 
@@ -57,20 +58,28 @@ class Location:
                 logging.CRITICAL
             )  # it logs what it raises, with tracebacks
             return cls(typed.rstrip("/"), path, fs)
+        except ValueError as e:
+            raise _no_place(typed, e) from e
+        except Exception as e:  # clients look for credentials as soon as they are made, and raise dozens of types
+            raise Unreachable(
+                f"{typed} cannot be read ({type(e).__name__}: {_first(e)})", "check the URL and your credentials"
+            ) from e
+
+    @staticmethod
+    def require_client(typed: str) -> None:
+        """UserError when the URL's kind is unknown; Unreachable when it needs a package that is not installed. Asks no server."""
+        protocol = typed.partition("://")[0]
+        try:
+            import fsspec
+
+            fsspec.get_filesystem_class(protocol)
         except ImportError as e:
             raise Unreachable(
                 f"reading {typed} needs the package {_package(e)}",
                 f"type pip install {_INSTALL.get(protocol, 'fsspec')}",
             ) from e
         except ValueError as e:
-            raise UserError(
-                f"{typed} is no place that can be read ({_first(e)})",
-                "give a path, or a URL such as gs://bucket/directory",
-            ) from e
-        except Exception as e:  # clients look for credentials as soon as they are made, and raise dozens of types
-            raise Unreachable(
-                f"{typed} cannot be read ({type(e).__name__}: {_first(e)})", "check the URL and your credentials"
-            ) from e
+            raise _no_place(typed, e) from e
 
     @property
     def local(self) -> Path | None:
@@ -157,6 +166,12 @@ def ranges(wanted: Sequence[tuple[Location, int, int]]) -> list[bytes]:
             [p.path for p, _, _ in wanted], [a for _, a, _ in wanted], [b for _, _, b in wanted], on_error="raise"
         )
     return [bytes(b) for b in contents]
+
+
+def _no_place(typed: str, e: ValueError) -> UserError:
+    return UserError(
+        f"{typed} is no place that can be read ({_first(e)})", "give a path, or a URL such as gs://bucket/directory"
+    )
 
 
 def _package(e: ImportError) -> str:

@@ -133,7 +133,7 @@ class MultimodalRecipe(Section):
     evaluation: MultimodalEvaluation = MultimodalEvaluation()
     checkpoint: MultimodalCheckpoint = MultimodalCheckpoint()
     trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
-    seed: int = Field(0, ge=0, description="seed of weights, data order and dropout")
+    seed: Count = Field(0, description="seed of weights, data order and dropout")
 
     @model_validator(mode="after")
     def _fits_together(self) -> MultimodalRecipe:

@@ -105,7 +105,7 @@ class PretrainRecipe(Section):
     evaluation: PretrainEvaluation = PretrainEvaluation()
     checkpoint: Checkpoint = Checkpoint()
     trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
-    seed: int = Field(0, ge=0, description="seed of weights and data order")
+    seed: Count = Field(0, description="seed of weights and data order")
 
     @model_validator(mode="after")
     def _fits_together(self) -> PretrainRecipe:

@@ -10,8 +10,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-PositiveInt = Annotated[int, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
+LIMIT = 2**31
+"""of whole numbers: sizes, steps and seeds are of 32 bits in jax"""
+PositiveInt = Annotated[int, Field(gt=0, lt=LIMIT)]
+Count = Annotated[int, Field(ge=0, lt=LIMIT)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Source = Annotated[str, Field(min_length=1)]
@@ -177,7 +179,7 @@ class GrpoRecipe(Section):
     evaluation: GrpoEvaluation = GrpoEvaluation()
     checkpoint: Checkpoint = Checkpoint()
     trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
-    seed: int = Field(0, ge=0, description="seed of weights, data order and sampling")
+    seed: Count = Field(0, description="seed of weights, data order and sampling")
 
     @model_validator(mode="after")
     def _fits_together(self) -> GrpoRecipe:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from podwright.recipe.advice import of_kind
 from podwright.recipe.load import fingerprint
 from podwright.report import kinds, prediction, reproduce, timing
 from podwright.report import records as reading
@@ -84,7 +85,7 @@ def ending(records: Records) -> dict[str, Any]:
     return {
         "ending": name,
         "ending_detail": outcome.get("detail") or "",
-        "ending_fix": _advice(name, outcome.get("fix") or "", records.name),
+        "ending_fix": _advice(name, outcome.get("fix") or "", records),
     }
 
 
@@ -95,10 +96,10 @@ def _journal(records: Records) -> RunState:
         return RunState()
 
 
-def _advice(name: Any, fix: str, run: str) -> str:
+def _advice(name: Any, fix: str, records: Records) -> str:
     if fix or name == Ending.FINISHED or name not in list(Ending):
         return fix
-    return advice(Ending(name), fix, run)
+    return advice(Ending(name), fix, records.name, of_kind(str(records.raw.get("kind"))))
 
 
 def expected(expect: Any, figures: Result) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from podwright import targets
 from podwright.errors import UserError, nearest
+from podwright.recipe.advice import of_run
 from podwright.run import cost, journal, mirror
 from podwright.run.allocations import AllocationRecord
 from podwright.run.decide import Observed
@@ -151,7 +152,7 @@ def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
         "ending": str(ending) if ending else None,
         "status": ENDINGS[ending].status if ending else str(phase),
         "detail": detail,
-        "fix": advice(ending, fix, run.typed) if ending else "",
+        "fix": advice(ending, fix, run.typed, of_run(run.recipe)) if ending else "",
     }
 
 

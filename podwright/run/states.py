@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+from podwright.recipe.advice import GENERAL, RecipeAdvice
 from podwright.rundir import Ending
 
 
@@ -89,7 +90,8 @@ class Facts:
     status: str
     budget: Budget
     advice: str
-    """what to do, for endings that brought no advice of their own; {name} is what to type for the run"""
+    """what to do, for endings that brought no advice of their own; {name} is what to type for the run, and what recipe/advice.py has is
+    of its kind"""
 
 
 _RESUME = "`podwright resume {name}` goes on from the last checkpoint"
@@ -105,13 +107,13 @@ ENDINGS: dict[Ending, Facts] = {
     Ending.OUT_OF_MEMORY: Facts(
         "failed",
         Budget.FAILURE,
-        "start it again with a smaller batch_size or a larger training.gradient_accumulation_steps",
+        "start it again with less to hold: {device_memory}",
     ),
     Ending.OUT_OF_DATA: Facts("failed", Budget.FAILURE, "give more data or a smaller training.max_steps"),
     Ending.NOT_FINITE: Facts(
         "failed",
         Budget.FAILURE,
-        "the last checkpoint is good: start again with a smaller optimizer.learning_rate, or " + _RESUME,
+        "the last checkpoint is good: start again with {not_finite}, or " + _RESUME,
     ),
     Ending.STALLED: Facts("failed", Budget.FAILURE, _LOGS),
     Ending.BAD_INPUT: Facts("failed", Budget.NONE, "mend the input and start it again"),
@@ -121,5 +123,6 @@ ENDINGS: dict[Ending, Facts] = {
 }
 
 
-def advice(ending: Ending, fix: str, typed: str) -> str:
-    return fix or ENDINGS[ending].advice.format(name=typed)
+def advice(ending: Ending, fix: str, typed: str, keys: RecipeAdvice = GENERAL) -> str:
+    """`fix`, or what follows from the ending; `keys`: what that names of the recipe."""
+    return fix or ENDINGS[ending].advice.format(name=typed, **asdict(keys))

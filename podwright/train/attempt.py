@@ -17,6 +17,7 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe import extras, load
+from podwright.recipe.advice import of_run
 from podwright.recipe.location import storage_failure
 from podwright.rundir import Ending, RunDir, recipe_of, write_json
 from podwright.storage.base import StorageFailure, failure_of
@@ -27,6 +28,11 @@ from podwright.train.run_storage import AttemptStart
 # What is said by the collectives of a CPU and of GPUs when the process at the other end has left.
 _PEER_GONE = re.compile(r"Gloo .*(closed|reset) by peer|remote process exited")
 _NOBODY_CAME = re.compile(r"Timed out waiting \d+ms for (recv|send) operation")
+# Faults of a value, of data or of code, which do not pass with time.
+_REPEATED = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError),
+    *(NameError, SyntaxError, TypeError, ValueError),
+)
 STATUS = {Ending.FINISHED: 0, Ending.STOPPED: 3}
 
 
@@ -156,14 +162,13 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
             f"make it writable, {then}",
         )
     if "CUDA out of memory" in str(e):
-        less = "lower per_device_batch_size and raise training.gradient_accumulation_steps, or type model.gradient_checkpointing=true"
-        return Ending.OUT_OF_MEMORY, first, less
-    if "RESOURCE_EXHAUSTED" in str(e) or isinstance(e, MemoryError):
-        return (
-            Ending.OUT_OF_MEMORY,
-            first,
-            "raise training.gradient_accumulation_steps or mesh.fsdp, or lower batch_size",
-        )
+        return Ending.OUT_OF_MEMORY, first, of_run(run.recipe).device_memory
+    if "RESOURCE_EXHAUSTED" in str(e):
+        return Ending.OUT_OF_MEMORY, first, of_run(run.recipe).device_memory
+    if isinstance(e, MemoryError):
+        return Ending.OUT_OF_MEMORY, first, f"{of_run(run.recipe).host_memory}, or use a machine with more memory"
+    if isinstance(e, UnicodeError | OverflowError):  # of a value or a line of data, which another start reads again
+        return Ending.BAD_INPUT, first, f"mend what `podwright logs {run.typed}` names, then start it again"
     if _NOBODY_CAME.search(str(e)):
         return (
             Ending.STALLED,
@@ -172,4 +177,7 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
         )
     if _PEER_GONE.search(str(e)):
         return Ending.CRASHED, f"another process of the run is gone ({first})", f"read its log, {then}"
+    if isinstance(e, _REPEATED):
+        mend = f"mend what `podwright logs {run.typed}` ends with: every start comes there again"
+        return Ending.CRASHED, first, mend
     return Ending.CRASHED, first, ""

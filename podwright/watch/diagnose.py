@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from podwright.recipe.advice import of_run
 from podwright.rundir import Ending, RunDir
 from podwright.targets.base import Polled
 from podwright.watch import explain
@@ -62,7 +63,8 @@ def _dead(run: RunDir, log: str, polled: Polled, stop_wanted: bool) -> AttemptOu
     how = f"{polled.who}: {_how(returncode)}" if polled.who else _how(returncode)
     if stop_wanted and returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
         return AttemptOutcome(Ending.STOPPED, f"stopped before the trainer could save ({how})")
-    for match in explain.lines(log.splitlines(), only_causes=bool(polled.who))[:1]:
+    keys = of_run(run.recipe)
+    for match in explain.lines(log.splitlines(), bool(polled.who), keys)[:1]:
         explained = explain.typed(match, run)
         return AttemptOutcome(
             Ending(explained["ending"]), f"{explained['cause']}: {explained['evidence']} ({how})", explained["remedy"]
@@ -71,7 +73,7 @@ def _dead(run: RunDir, log: str, polled: Polled, stop_wanted: bool) -> AttemptOu
         return AttemptOutcome(
             Ending.UNKNOWN,
             f"{how}: by a person, or by the kernel when memory ran out",
-            "if `dmesg` says oom-kill, use a smaller batch_size",
+            f"if `dmesg` says oom-kill, {keys.host_memory}",
         )
     if returncode is None and "Traceback" not in log:
         return AttemptOutcome(

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from podwright.errors import UserError
+from podwright.recipe.advice import GENERAL, RecipeAdvice, of_run
 from podwright.rundir import Ending, Record, RunDir
 from podwright.watch.rules import RULES, Rule
 
@@ -15,9 +16,9 @@ _LINE = 2_000  # characters of a line that are looked at
 _SHOWN = 300
 
 
-def lines(text: Iterable[str], only_causes: bool = False) -> list[Record]:
+def lines(text: Iterable[str], only_causes: bool = False, keys: RecipeAdvice = GENERAL) -> list[Record]:
     """One match for each rule that a line meets, with the first such line as evidence: causes before what follows from them (or alone),
-    each in the order in which they were said."""
+    each in the order in which they were said. `keys`: what a remedy names of the recipe."""
     matches: dict[str, tuple[Rule, str]] = {}
     for line in text:
         rule = next((r for r in RULES if r.pattern.search(line[:_LINE])), None)
@@ -29,18 +30,18 @@ def lines(text: Iterable[str], only_causes: bool = False) -> list[Record]:
             "rule": rule.name,
             "ending": str(rule.ending),
             "cause": rule.cause,
-            "remedy": rule.remedy,
+            "remedy": keys.filled(rule.remedy),
             "evidence": evidence,
         }
         for rule, evidence in ranked
     ]
 
 
-def file(path: Path) -> list[Record]:
+def file(path: Path, keys: RecipeAdvice = GENERAL) -> list[Record]:
     """Of a log on disk, however large and whatever bytes it holds."""
     try:
         with path.open(errors="replace") as f:
-            return lines(f)
+            return lines(f, keys=keys)
     except OSError as e:
         raise UserError(f"{path} cannot be read ({e.strerror})", "give a log file, or the name of a run") from e
 
@@ -50,9 +51,9 @@ def run(run: RunDir) -> list[Record]:
     attempts = sorted(int(p.name) for p in (run.path / "attempts").glob("*") if p.name.isdigit())
     if not attempts:
         raise UserError(f"{run.name} has not started yet: there is no log", f"type podwright watch {run.typed}")
-    newest = run.attempt(attempts[-1])
+    newest, keys = run.attempt(attempts[-1]), of_run(run.recipe)
     matches = [
-        match | {"file": str(path)} for path in sorted(newest.rglob("*")) if _is_log(path) for match in file(path)
+        match | {"file": str(path)} for path in sorted(newest.rglob("*")) if _is_log(path) for match in file(path, keys)
     ]
     if not matches:
         return _last_word(run, attempts[-1])

@@ -1,6 +1,7 @@
 """Failures as data: what a line of a log says, which ending that is, why it came about, and what to type or do.
 
 Of a line the first rule that knows it counts, so that the particular stand before the general. Each has a log in tests/logs.
+A remedy may name a field of recipe/advice.py in braces, which has other keys for other kinds of recipe, and RUN.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ def _rule(name: str, pattern: str, ending: Ending, cause: str, remedy: str, foll
     return Rule(name, re.compile(pattern), ending, cause, remedy, follows)
 
 
-_LESS = "a smaller batch (per_device_batch_size, batch_size), a larger training.gradient_accumulation_steps"
 _RESUME = "then type podwright resume RUN"
 
 RULES: tuple[Rule, ...] = (
@@ -80,35 +80,35 @@ RULES: tuple[Rule, ...] = (
         r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED",
         Ending.OUT_OF_MEMORY,
         "a GPU's memory is full",
-        f"type {_LESS}, or model.gradient_checkpointing=true; podwright plan says what fits",
+        "{device_memory}",
     ),
     _rule(
         "hbm-out-of-memory",
         r"Ran out of memory (on|in memory space) hbm|CompileTimeHbmOom|RESOURCE_EXHAUSTED: (?!.*(No space left|quota))",
         Ending.OUT_OF_MEMORY,
         "a device's memory does not hold the program",
-        f"type {_LESS}, a larger mesh.fsdp, or model.remat=layer; podwright plan --compile says what fits before anything is reserved",
+        "{device_memory}",
     ),
     _rule(
         "slurm-memory",
         r"Detected \d+ oom_kill event|: Out Of Memory$|JobState=OUT_OF_MEMORY",
         Ending.OUT_OF_MEMORY,
         "the job used more of a node's memory than it asked SLURM for",
-        "ask for more (mem in the target's file), or type a smaller data.num_workers",
+        "ask for more (mem in the target's file), or {host_memory}",
     ),
     _rule(
         "shared-memory",
         r"unable to allocate shared memory|insufficient shared memory|out of shared memory",
         Ending.CRASHED,
         "/dev/shm is full, through which the workers hand rows over",
-        "make it larger (in a container: --shm-size=8g), or type a smaller data.num_workers",
+        "make it larger (in a container: --shm-size=8g)",
     ),
     _rule(
         "host-out-of-memory",
         r"can't allocate memory|std::bad_alloc|MemoryError|Cannot allocate memory|\boom-kill\b|[Oo]ut of memory",
         Ending.OUT_OF_MEMORY,
         "the machine's own memory is full",
-        f"type a smaller data.num_workers or {_LESS}, or use a machine with more memory",
+        "{host_memory}, or use a machine with more memory",
     ),
     # files
     _rule(
@@ -235,14 +235,14 @@ RULES: tuple[Rule, ...] = (
         r"DataLoader worker \(pid\S* \d+\) (is killed by signal|exited unexpectedly)",
         Ending.OUT_OF_MEMORY,
         "a worker that loads data was killed, most often for memory",
-        "type a smaller data.num_workers, or give the job more memory",
+        "{host_memory}, or give the job more memory",
     ),
     _rule(
         "worker-killed",
         r"Signal 9 \(SIGKILL\) received|exitcode *: -9|oom_reaper",
         Ending.UNKNOWN,
         "a process was killed from outside: by the kernel for memory, by the scheduler, or by a person",
-        "look at dmesg for oom-kill; if so, a smaller data.num_workers or batch",
+        "look at dmesg for oom-kill; if it is there, {host_memory}",
         follows=True,
     ),
     # the recipe and its files
@@ -265,14 +265,14 @@ RULES: tuple[Rule, ...] = (
         r"No working C\+\+ compiler found|Failed to find C compiler",
         Ending.BAD_INPUT,
         "torch.compile found no compiler where this ran",
-        "install g++ there, or type training.compile=false",
+        "{compiler}",
     ),
     _rule(
         "not-finite",
         r"^NOT_FINITE|\b(loss|grad_norm|gradients?)\b\W+(is |are |= ?|: ?)?([Nn]a[Nn]|[Ii]nf|not finite)\b",
         Ending.NOT_FINITE,
         "the loss or its gradient is no number any more",
-        "go on from the last checkpoint with a smaller optimizer.learning_rate, or bf16 in place of fp16",
+        "start again with {not_finite}",
     ),
     # SLURM
     _rule(

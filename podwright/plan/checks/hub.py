@@ -6,7 +6,7 @@ import functools
 import json
 from pathlib import Path
 
-from podwright.plan.checks.patience import soon
+from podwright.plan.checks import patience
 from podwright.plan.findings import Finding
 from podwright.rundir import Record
 
@@ -16,12 +16,18 @@ _ARTICLES = {"model": "model", "dataset": "data set"}
 
 
 def dataset(source: str) -> Finding:
-    return _look_up("data", source, "dataset")[0]
+    return _of("data", source, "dataset")[0]
 
 
 def model(source: str) -> tuple[Finding, Record | None]:
     """Also its config.json, where that is in the cache or the hub gives it."""
-    return _look_up("model", source, "model")
+    return _of("model", source, "model")
+
+
+def _of(check: str, source: str, kind: str) -> tuple[Finding, Record | None]:
+    if patience.left_out(check):
+        return _unchecked(check, f"{check}.source={source}", patience.LEFT_OUT), None
+    return _look_up(check, source, kind)
 
 
 @functools.lru_cache(maxsize=16)  # a plan needs the answer several times
@@ -37,7 +43,7 @@ def _look_up(check: str, source: str, kind: str) -> tuple[Finding, Record | None
     if constants.HF_HUB_OFFLINE:
         return _unchecked(check, key, "HF_HUB_OFFLINE is set"), None
     try:
-        answer = soon(_PATIENCE_S, lambda: _ask(source, kind))
+        answer = patience.soon(_PATIENCE_S, lambda: _ask(source, kind))
     except Exception as e:  # the hub's client raises dozens of types
         if type(e).__name__ == "RepositoryNotFoundError":
             what = f"{key} is no path here, and the Hugging Face hub has no {_ARTICLES[kind]} of that name that you may read"

@@ -91,14 +91,3 @@ def _sequence(recipe: PretrainRecipe, dims: Dims) -> list[Finding]:
         message = f"sequence_length={n} is no multiple of {CHUNK}, the tokens that KDA takes at a time"
         return [Finding("context", "error", message, f"type sequence_length={max(CHUNK, round(n / CHUNK) * CHUNK)}")]
     return []
-
-
-def smaller(name: str, recipe: PretrainRecipe, shards: int) -> str:
-    """What to type when program `name` is too large; `shards`: of a batch."""
-    if name == "update" and recipe.model.remat != "layer":
-        return "type model.remat=layer"
-    parts = recipe.training.gradient_accumulation_steps
-    larger = next((n for n in range(parts + 1, recipe.batch_size + 1) if recipe.batch_size % (n * shards) == 0), None)
-    if name == "update" and larger:
-        return f"type training.gradient_accumulation_steps={larger}, or take a larger slice"
-    return "type a smaller batch_size or sequence_length, or take a larger slice"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import array
 import dataclasses
+import functools
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.plan.checks.patience import soon
+from podwright.plan.checks import patience
 from podwright.plan.findings import Finding, Level
 from podwright.recipe import corpus
 from podwright.recipe.corpus import Shard
@@ -26,7 +26,7 @@ _CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "int32": "i", "int64": "q"
 _BYTES_PER_TOKEN = 4.0
 """of English text with a vocabulary of 50,000 or more"""
 _BYTE_VOCABULARY = 259
-_PATIENCE_S = 20.0
+_PATIENCE_S = 10.0
 _GENERATED_BYTES = 120
 """of a made-up problem, in the mean"""
 
@@ -62,7 +62,7 @@ def check(
     Documents that begin at multiples of `multiple_of` tokens are reckoned to take half of one more each.
     """
     try:
-        stock = _soon(source, lambda: take(source, tokenizer, num_documents, vocab_size, cwd))
+        stock = _stock(source, tokenizer, num_documents, vocab_size, cwd)
     except Unreachable as e:  # the machine that trains may well reach it
         return [Finding("data", "inconclusive", f"how long the data lasts is not known: {e.what}", e.fix)]
     except UserError as e:
@@ -120,16 +120,33 @@ def take(
     return Stock(files.tokens, files.documents, "", files.vocab_size)
 
 
-def _soon(source: str, ask: Callable[[], Stock]) -> Stock:
-    """What `ask` finds; the client of a store that does not answer tries again for minutes, which no plan waits for."""
+def _stock(source: str, tokenizer: str, num_documents: int, vocab_size: int | None, cwd: Path) -> Stock:
+    """`take`; of a store, which is waited for a while, once a process."""
     if "://" not in source:
-        return ask()
-    stock = soon(_PATIENCE_S, ask)
-    if stock is None:
-        raise Unreachable(
-            f"{source} has not answered within {_PATIENCE_S:.0f} s", "check the path, your credentials and the network"
-        )
-    return stock
+        return take(source, tokenizer, num_documents, vocab_size, cwd)
+    if patience.left_out("data"):
+        raise Unreachable(f"{source} was not looked at: {patience.LEFT_OUT}", "leave --only out, or add data to it")
+    answer = _of_store(source, tokenizer, num_documents, vocab_size, cwd)
+    if isinstance(answer, UserError):
+        raise answer
+    return answer
+
+
+@functools.lru_cache(maxsize=16)  # a plan needs the answer several times
+def _of_store(source: str, tokenizer: str, num_documents: int, vocab_size: int | None, cwd: Path) -> Stock | UserError:
+    """The client of a store that does not answer tries again for minutes, which no plan waits for."""
+    try:
+        Location.require_client(source)
+        if why := patience.no_connection(source):
+            return Unreachable(
+                f"{source} cannot be reached: {why}", "check the network, or copy the data to this machine"
+            )
+        stock = patience.soon(_PATIENCE_S, lambda: take(source, tokenizer, num_documents, vocab_size, cwd))
+    except UserError as e:
+        return e
+    return stock or Unreachable(
+        f"{source} has not answered within {_PATIENCE_S:.0f} s", "check the path, your credentials and the network"
+    )
 
 
 def _lasting(

@@ -19,7 +19,8 @@ from typing import Any
 
 from podwright.accelerators import CPU
 from podwright.plan.compiled import hlo, roofline
-from podwright.plan.compiled.environment import Compiler, Progress
+from podwright.plan.compiled.cache import Progress, keep, writable
+from podwright.plan.compiled.environment import Compiler
 from podwright.recipe import load
 from podwright.recipe.models import MODELS, Qwen3Dims
 from podwright.shell import Shell
@@ -93,12 +94,11 @@ def prices(
 
     `made_of`: versions, flags and sources with which they hold.
     """
-    machine = f"{processor()}, {os.cpu_count()} cores, {num_devices} device{'s' * (num_devices > 1)}, {dtype}"
-    key = hashlib.sha256(json.dumps([machine, *made_of], sort_keys=True).encode()).hexdigest()[:24]
-    kept = cache / f"cpu-{key}.json"
-    if (known := _read(kept, machine)) is not None:
+    if (known := kept(num_devices, dtype, made_of, cache)) is not None:
         return known
-    folder = cache / f"cpu-{key}"
+    machine = _machine(num_devices, dtype)
+    name = _name(machine, made_of)
+    folder = writable(cache / name)
     records = timed(
         [_job(*probe, num_devices, dtype) for probe in PROBES], folder, num_devices, compiler, runner, progress
     )
@@ -110,9 +110,24 @@ def prices(
         r["name"]: round(sum(map(float.__mul__, measured.seconds, u)) / r["seconds"], 3)
         for r, u in zip(records, units, strict=True)
     }
-    kept.write_text(json.dumps(dataclasses.asdict(measured) | {"predicted_by_measured": ratios}))
+    keep(cache / f"{name}.json", json.dumps(dataclasses.asdict(measured) | {"predicted_by_measured": ratios}))
     shutil.rmtree(folder)
     return measured
+
+
+def kept(num_devices: int, dtype: str, made_of: Sequence[Any], cache: Path) -> Prices | None:
+    """What `prices` has without measuring."""
+    machine = _machine(num_devices, dtype)
+    return _read(cache / f"{_name(machine, made_of)}.json", machine)
+
+
+def _machine(num_devices: int, dtype: str) -> str:
+    return f"{processor()}, {os.cpu_count()} cores, {num_devices} device{'s' * (num_devices > 1)}, {dtype}"
+
+
+def _name(machine: str, made_of: Sequence[Any]) -> str:
+    key = hashlib.sha256(json.dumps([machine, *made_of], sort_keys=True).encode()).hexdigest()[:24]
+    return f"cpu-{key}"
 
 
 def _read(kept: Path, machine: str) -> Prices | None:

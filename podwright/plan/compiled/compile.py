@@ -6,29 +6,28 @@ time, which tells nothing more of memory or of the schedule. Reading what was du
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import math
 import re
 import shutil
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from podwright.accelerators import CPU
 from podwright.errors import UserError
 from podwright.plan.checks.meshes import axes, resolved
-from podwright.plan.compiled import calibrate, costs, dump, environment
+from podwright.plan.compiled import cache, calibrate, costs, dump, environment
+from podwright.plan.compiled.cache import Progress
 from podwright.plan.findings import InconclusiveCheck
 from podwright.recipe import extras
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
+from podwright.rundir import Record, flat
 from podwright.shell import Shell
 from podwright.slices import Slice
 
@@ -41,7 +40,8 @@ COMPILED_IN = (
     "recipe",
     *(f"plan/compiled/{name}.py" for name in READING),
 )  # whose sources change a verdict
-IRRELEVANT = {"name", "description", "expect", "rewards", "data", "checkpoint", "trackers"}
+IRRELEVANT = ("name", "description", "expect", "rewards", "data", "checkpoint", "trackers")
+"""sections and keys of a recipe that no program depends on"""
 LIMIT_S = {"quick": 600, "full": 3600}
 _TPU_ENV = {
     "TPU_SKIP_MDS_QUERY": "1",
@@ -60,9 +60,6 @@ _SCOPED = re.compile(
 _POLL_S = 0.1
 _SETTLED_S = 10.0
 
-Progress = Callable[[str, str, float], None]
-"""program, phase, seconds since its child was started"""
-
 
 @dataclasses.dataclass(frozen=True)
 class CompileContext:
@@ -75,7 +72,10 @@ class CompileContext:
     runner: Shell = dataclasses.field(default_factory=Shell)
 
     def compiler(self, more: str = "") -> environment.Compiler:
-        with _alone(self, "compiler"):
+        ready = environment.ready(self.jax, self.cache, more)
+        if ready is not None:
+            return ready
+        with cache.exclusive("compiler", self.progress):
             return environment.find(self.jax, self.cache, self.runner, self.progress, more)
 
 
@@ -97,6 +97,8 @@ class Compiled:
     kernels: int = 0
     """how many kernels of it were compiled alone, to the end"""
     kernels_s: float = 0.0
+    log: str = ""
+    """the path of what the compiler printed, where it failed and that was kept"""
     cached: bool = False
 
     @property
@@ -118,10 +120,12 @@ def compile_all(
     full: bool,
     shop: CompileContext,
     more: str = "",
+    irrelevant: Callable[[str], Collection[str]] = lambda name: (),
 ) -> list[Compiled]:
-    """The verdict on each program in `names`, one compiler at a time; what is in `shop.cache` already takes no time.
+    """The verdict on each program in `names`, one compiler at a time; what is in `shop.cache` already takes no time and waits for nobody.
 
-    `more`: a package that the compiler's environment needs besides jax. InconclusiveCheck where a package is not installed.
+    `more`: a package that the compiler's environment needs besides jax; `irrelevant`: sections and keys of the recipe on which
+    the program of that name does not depend. InconclusiveCheck where a package is not installed.
     """
     compiler = find_compiler(where, shop, more)
     if compiler is None:
@@ -132,40 +136,76 @@ def compile_all(
         "dims": dataclasses.asdict(dims),
         "topology": where.libtpu and dict(zip(("name", "options"), where.libtpu, strict=True)),
     }
-    prices = None
-    if where.accelerator is CPU:
-        with _alone(shop, "calibration"):
-            prices = calibrate.prices(
-                where.num_devices,
-                recipe.model.compute_dtype,
-                _made_of(compiler),
-                compiler,
-                shop.cache,
-                shop.runner,
-                shop.progress,
-            )
-    folder = shop.cache / _key(spec, where, depth, prices, compiler)
-    results, mesh = [], dict(zip(axes(recipe), resolved(recipe, where), strict=True))
+    prices = _prices(recipe, where, shop, compiler) if where.accelerator is CPU else None
+    mesh = dict(zip(axes(recipe), resolved(recipe, where), strict=True))
+    results, compiling = [], False
     for name in names:
-        kept = folder / f"{name}.json"
-        if (known := _read(kept)) is not None:
-            results.append(known)
-            continue
-        with _alone(shop, name):
-            compiled = _compile(spec | {"program": name}, where, depth, folder / name, shop, compiler)
-        if compiled.memory is not None:
-            cost, notes = costs.read(folder / name, where, mesh, compiled.memory.temporaries, prices)
-            compiled = dataclasses.replace(compiled, cost=cost, notes=notes)
-        if compiled.verdict != "unknown":
-            kept.write_text(json.dumps(dataclasses.asdict(compiled)))
-        results.append(compiled)
+        key = _key(spec, where, depth, prices, compiler, irrelevant(name))
+        kept = shop.cache / key / f"{name}.json"
+        known = _read(kept)
+        if known is None:
+            with cache.exclusive(name, shop.progress):
+                known = _read(kept)  # another plan may have kept it meanwhile
+                if known is None:
+                    compiling = True
+                    known = _compiled(spec | {"program": name}, where, depth, kept, shop, compiler, mesh, prices)
+        results.append(known)
+    if compiling:
+        cache.prune(shop.cache)
     return results
 
 
+def _prices(
+    recipe: JaxRecipe, where: Slice, shop: CompileContext, compiler: environment.Compiler
+) -> calibrate.Prices | None:
+    of = (where.num_devices, recipe.model.compute_dtype, _made_of(compiler))
+    kept = calibrate.kept(*of, shop.cache)
+    if kept is not None:
+        return kept
+    with cache.exclusive("calibration", shop.progress):
+        return calibrate.prices(*of, compiler, shop.cache, shop.runner, shop.progress)
+
+
+def _compiled(
+    spec: Record,
+    where: Slice,
+    depth: str,
+    kept: Path,
+    shop: CompileContext,
+    compiler: environment.Compiler,
+    mesh: dict[str, int],
+    prices: calibrate.Prices | None,
+) -> Compiled:
+    """A verdict, kept at `kept` if the compiler came to one; what it dumped is read and deleted."""
+    folder = cache.writable(kept.with_suffix(""))
+    try:
+        compiled = _compile(spec, where, depth, folder, shop, compiler)
+        if compiled.memory is not None:
+            cost, notes = costs.read(folder, where, mesh, compiled.memory.temporaries, prices)
+            compiled = dataclasses.replace(compiled, cost=cost, notes=notes)
+        if compiled.verdict == "failed":
+            log = kept.with_suffix(".txt")
+            if cache.keep(log, (folder / "log.txt").read_text(errors="replace")):
+                compiled = dataclasses.replace(compiled, log=str(log))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if compiled.verdict != "unknown":
+        cache.keep(kept, json.dumps(dataclasses.asdict(compiled)))
+    return compiled
+
+
 def _key(
-    spec: dict[str, Any], where: Slice, depth: str, prices: calibrate.Prices | None, compiler: environment.Compiler
+    spec: Record,
+    where: Slice,
+    depth: str,
+    prices: calibrate.Prices | None,
+    compiler: environment.Compiler,
+    irrelevant: Collection[str],
 ) -> str:
-    relevant = {k: v for k, v in spec["recipe"].items() if k not in IRRELEVANT}
+    """Of all that a program's verdict depends on; `irrelevant`: sections and keys of the recipe that it does not."""
+    values = flat(spec["recipe"])
+    left_out = {*IRRELEVANT, *irrelevant}
+    relevant = {key: value for key, value in values.items() if not left_out & {key, key.partition(".")[0]}}
     parts = [
         relevant,
         spec["dims"],
@@ -193,6 +233,7 @@ def _read(path: Path) -> Compiled | None:
         value = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
+    cache.used(path)
     memory, cost = value["memory"], value["cost"]
     if memory:
         memory = dump.Memory(**memory | {"largest": tuple(dump.BufferAllocation(**a) for a in memory["largest"])})
@@ -204,32 +245,10 @@ def _read(path: Path) -> Compiled | None:
     return Compiled(**value | {"memory": memory, "cost": cost, "notes": tuple(value["notes"]), "cached": True})
 
 
-@contextlib.contextmanager
-def _alone(shop: CompileContext, what: str) -> Iterator[None]:
-    """One compiler at a time on this machine: two take twice the memory and no less time.
-
-    A plan that is told to end meanwhile (by `timeout`, say) ends its child too, which has a session of its own.
-    """
-    shop.cache.mkdir(parents=True, exist_ok=True)
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        with (shop.cache / "lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                shop.progress(what, "waiting for another plan", 0.0)
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _compile(
-    spec: dict[str, Any], where: Slice, depth: str, folder: Path, shop: CompileContext, compiler: environment.Compiler
+    spec: Record, where: Slice, depth: str, folder: Path, shop: CompileContext, compiler: environment.Compiler
 ) -> Compiled:
     name = spec["program"]
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
     (folder / "spec.json").write_text(json.dumps(spec))
     record, log = folder / "record.jsonl", folder / "log.txt"
     argv = [compiler.python, "-m", "podwright.train", "compile", str(folder / "spec.json"), str(record)]
@@ -256,7 +275,7 @@ def _environment(where: Slice, folder: Path) -> dict[str, str]:
     return _TPU_ENV | {"XLA_FLAGS": f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_step"}
 
 
-def _records(path: Path) -> list[dict[str, Any]]:
+def _records(path: Path) -> list[Record]:
     try:
         lines = path.read_text().splitlines(keepends=True)
     except FileNotFoundError:
@@ -279,7 +298,7 @@ def _cut_short(ended: int | None, seconds: float, limit_s: float) -> str:
     return f"the compiler was ended after {seconds:.0f} s" if seconds >= limit_s else ""
 
 
-def _verdict(name: str, phases: dict[str, Any], where: Slice, folder: Path, seconds: float, cut_short: str) -> Compiled:
+def _verdict(name: str, phases: Record, where: Slice, folder: Path, seconds: float, cut_short: str) -> Compiled:
     resident = phases.get("lowering", {}).get("resident", {})
     memory = _memory(phases, folder)
     if "refused" in phases:
@@ -302,7 +321,7 @@ def _verdict(name: str, phases: dict[str, Any], where: Slice, folder: Path, seco
     return Compiled(name, "failed", seconds, error=error)
 
 
-def _memory(phases: dict[str, Any], folder: Path) -> dump.Memory | None:
+def _memory(phases: Record, folder: Path) -> dump.Memory | None:
     if any(folder.glob("*after_optimizations-buffer-assignment.txt")) and ("refused" in phases or _is_complete(folder)):
         return dump.memory(folder)
     if "compiled" in phases:
@@ -312,7 +331,7 @@ def _memory(phases: dict[str, Any], folder: Path) -> dump.Memory | None:
     return None
 
 
-def _kernels(phases: dict[str, Any]) -> dict[str, Any]:
+def _kernels(phases: Record) -> Record:
     return {key: phases["compiling"][key] for key in ("kernels", "kernels_s")}
 
 

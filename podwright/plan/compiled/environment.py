@@ -13,10 +13,11 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from podwright.errors import UserError
+from podwright.plan.compiled.cache import Progress
 from podwright.plan.findings import InconclusiveCheck
 from podwright.shell import Shell
 
@@ -31,8 +32,6 @@ _SAY_VERSIONS = (
     "import json; from importlib.metadata import distributions; found = {d.name: d.version for d in distributions()}; "
     f"print(json.dumps({{n: found.get(n, '') for n in {PACKAGES!r}}}))"
 )
-
-Progress = Callable[[str, str, float], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,14 +51,29 @@ def find(jax: str, cache: Path, runner: Shell, progress: Progress, more: str = "
 
     UserError for a version that does not exist, InconclusiveCheck where its environment cannot be made here.
     """
+    if known := ready(jax, cache, more):
+        return known
+    if not re.fullmatch(r"\d+(\.\d+){1,2}", jax):
+        raise UserError(f"--jax {jax} is no version", "type one such as --jax 0.11.2")
+    folder = _folder(jax, cache, more)
+    _make(jax, folder, runner, progress, [MORE[more]] if more else [])
+    return _in(folder)
+
+
+def ready(jax: str, cache: Path, more: str = "") -> Compiler | None:
+    """The compiler that `find` has without making an environment; None where it would have to."""
     own = here()
     if jax in ("", own.versions["jax"]) and (not more or own.versions[more] or not jax):
         return own
-    if not re.fullmatch(r"\d+(\.\d+){1,2}", jax):
-        raise UserError(f"--jax {jax} is no version", "type one such as --jax 0.11.2")
-    folder = cache / "-".join(filter(None, ("jax", jax, more)))
-    if not (folder / "made.json").exists():
-        _make(jax, folder, runner, progress, [MORE[more]] if more else [])
+    folder = _folder(jax, cache, more)
+    return _in(folder) if (folder / "made.json").exists() else None
+
+
+def _folder(jax: str, cache: Path, more: str) -> Path:
+    return cache / "-".join(filter(None, ("jax", jax, more)))
+
+
+def _in(folder: Path) -> Compiler:
     versions = json.loads((folder / "made.json").read_text())
     return Compiler(str(folder / "bin" / "python"), {"PYTHONPATH": str(folder / "source")}, versions)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from podwright.accelerators import GIB
@@ -13,6 +15,7 @@ from podwright.plan.document import ProgramEntry, StepEntry
 from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
+from podwright.plan.remedies import MemoryRemedy
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
 from podwright.rundir import Record
@@ -32,22 +35,30 @@ def compile_programs(part: PlanPart[R], recipe: R, dims: Dims, where: Slice, opt
     assert options.context is not None
     full, more = options.depth == "full", part.compiler_package(recipe)
     names = part.programs(recipe)
-    return aot.compile_all(recipe, dims, where, names, full=full, shop=options.context, more=more)
+    return aot.compile_all(
+        recipe, dims, where, names, full=full, shop=options.context, more=more, irrelevant=part.irrelevant
+    )
 
 
 def results(
-    part: PlanPart[R], compiled: list[Compiled], recipe: R, where: Slice, step: StepEntry | None
+    part: PlanPart[R], compiled: list[Compiled], recipe: R, where: Slice, step: StepEntry | None, cwd: Path
 ) -> CompiledPrograms:
     """`step`: the time of one, which counts only when all programs fit."""
     limit = aot.limit_bytes(where)
-    listed = findings(compiled, limit, lambda name: part.smaller(name, recipe, where))
+
+    def remedy() -> str:
+        estimated = {e.name: e.estimated_gib * GIB for e in part.memory(recipe, where, cwd)}
+        scales = {p.name: p.hbm_bytes / estimated[p.name] for p in compiled if p.hbm_bytes and estimated.get(p.name)}
+        return MemoryRemedy(part, recipe, where, cwd, scales).text()
+
+    listed = findings(compiled, limit, functools.cache(remedy))
     fits = not {program.verdict for program in compiled} & {"too large", "failed"}
     return CompiledPrograms(tuple(listed), tuple(entry(program, limit) for program in compiled), step if fits else None)
 
 
-def findings(compiled: list[Compiled], limit_bytes: float | None, smaller: Callable[[str], str]) -> list[Finding]:
-    """`smaller`: what to type when the program of that name is too large."""
-    listed = [finding for program in compiled for finding in _of(program, limit_bytes, smaller)]
+def findings(compiled: list[Compiled], limit_bytes: float | None, remedy: Callable[[], str]) -> list[Finding]:
+    """`remedy`: what to type when a program is too large."""
+    listed = [finding for program in compiled for finding in _of(program, limit_bytes, remedy)]
     missing = dict.fromkeys(
         note for program in compiled if program.verdict == "fits" and program.cost is None for note in program.notes
     )
@@ -62,7 +73,7 @@ def findings(compiled: list[Compiled], limit_bytes: float | None, smaller: Calla
     return listed + [Finding("step", "info", note) for note in missing]
 
 
-def _of(program: Compiled, limit_bytes: float | None, smaller: Callable[[str], str]) -> list[Finding]:
+def _of(program: Compiled, limit_bytes: float | None, remedy: Callable[[], str]) -> list[Finding]:
     if program.verdict == "unknown":
         return [
             Finding(
@@ -73,7 +84,7 @@ def _of(program: Compiled, limit_bytes: float | None, smaller: Callable[[str], s
             )
         ]
     if program.verdict == "failed":
-        return [Finding("compile", "error", f"{program.name} does not compile: {program.error}", _mend(program.error))]
+        return [Finding("compile", "error", f"{program.name} does not compile: {program.error}", _mend(program))]
     assert program.hbm_bytes is not None
     if program.verdict == "fits":
         of = "" if limit_bytes is None else f" of {limit_bytes / GIB:.2f}"
@@ -82,15 +93,16 @@ def _of(program: Compiled, limit_bytes: float | None, smaller: Callable[[str], s
     largest = ", ".join(f"{a.size_bytes / GIB:.2f} GiB {a.shape} by {a.what}" for a in program.memory.largest[:_SHOWN])
     quoted = f' (the compiler: "{program.error}")' if program.error else ""
     message = f"{program.name} needs {program.hbm_bytes / GIB:.2f} of {limit_bytes / GIB:.2f} GiB per device; its largest: {largest}{quoted}"
-    return [Finding("compile", "error", message, smaller(program.name))]
+    return [Finding("compile", "error", message, remedy())]
 
 
-def _mend(error: str) -> str:
+def _mend(program: Compiled) -> str:
+    error = program.error
     if "command line flag" in error or "Illegal value" in error:
         return "correct LIBTPU_INIT_ARGS"
     if kib := aot.scoped_kib(error):
         return f"add --xla_tpu_scoped_vmem_limit_kib={1 << (kib - 1).bit_length()} to LIBTPU_INIT_ARGS"
-    return "the log is beside the verdict; `--compile=full` shows more"
+    return f"read the compiler's log, {program.log}" if program.log else "type --cache with a folder that keeps its log"
 
 
 def entry(program: Compiled, limit_bytes: float | None) -> ProgramEntry:

@@ -6,6 +6,7 @@ The estimates themselves are closed forms: no compiler, no jax, a fraction of a 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,17 +55,19 @@ def entry(estimate: Estimate, limit_bytes: float) -> MemoryEntry:
     )
 
 
-def findings(entries: Sequence[MemoryEntry], smaller: Callable[[str], str]) -> list[Finding]:
-    """What the estimates mean, and by `smaller` what to type for a program. Within their error of the limit only a compiler can tell."""
+def findings(entries: Sequence[MemoryEntry], remedy: Callable[[], str], near: str) -> list[Finding]:
+    """What the estimates mean, with the `remedy` for programs that are too large, and what to type where they are `near` to the limit: within
+    the error of an estimate only a compiler, or a run, can tell."""
     listed = []
+    fix = functools.cache(remedy)
     for e in entries:
         need, limit = e.estimated_gib, e.limit_gib
         largest = ", ".join(f"{part} {gib:.1f}" for part, gib in sorted(e.parts_gib.items(), key=lambda p: -p[1])[:3])
         what = f"{e.name} needs about {need:.1f} of {limit:.1f} GiB per device ({largest})"
         if need > limit * (1 + ERROR):
-            listed.append(Finding("memory", "error", what, smaller(e.name)))
+            listed.append(Finding("memory", "error", what, fix()))
         elif need > limit * (1 - ERROR):
-            listed.append(Finding("memory", "inconclusive", f"{what}, too near to tell", "type --compile"))
+            listed.append(Finding("memory", "inconclusive", f"{what}, too near to tell", near))
     if entries and not listed:
         most = max(entries, key=lambda e: e.estimated_gib)
         message = f"{most.name} needs most memory, about {most.estimated_gib:.1f} of {most.limit_gib:.1f} GiB"

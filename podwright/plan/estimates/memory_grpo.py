@@ -30,19 +30,6 @@ def estimates(
     return [of_parts(name, _program(at, name, row)) for name in names]
 
 
-def smaller(name: str, recipe: GrpoRecipe, shards: int) -> str:
-    """What to type when program `name` is too large; `shards`: data x fsdp."""
-    if name in ("update", "warm_start") and recipe.model.remat == "none":
-        return "type model.remat=layer"
-    parts = recipe.training.gradient_accumulation_steps
-    larger = next((n for n in range(parts + 1, recipe.batch_size + 1) if recipe.batch_size % (n * shards) == 0), None)
-    if name == "update" and larger:
-        return f"type training.gradient_accumulation_steps={larger}, or take a larger slice"
-    if name == "evaluate" and recipe.evaluation.batch_size > shards:
-        return f"type evaluation.batch_size={max(1, recipe.evaluation.batch_size // 2)}"
-    return "type a smaller batch_size or rollout.total_generation_steps, or take a larger slice"
-
-
 def _program(at: GrpoOnMesh, name: str, row: Accelerator) -> Parts:
     if name == "warm_start":
         at = _supervised(at)

@@ -5,7 +5,7 @@ The functions of the other rooms of plan/ know no kinds: what they need of one t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -44,6 +44,8 @@ class PlanPart(Generic[R]):
     """sections of the recipe whose source may be a hub id"""
     estimates_memory = False
     """whether `memory` knows a closed form"""
+    searches = False
+    """whether `fitted` searches its settings"""
     memory_fix = "start it there with --smoke 3, which shows what it needs"
     """what to type where it does not"""
 
@@ -82,6 +84,22 @@ class PlanPart(Generic[R]):
         """What a run compiles, the largest first."""
         return ()
 
+    def takes(self, recipe: R, mesh: Mapping[str, int | str], shards: int) -> bool:
+        """Whether the recipe can have a mesh, by key, that divides its model and splits its batch into so many shards."""
+        return True
+
+    def test_rows(self, recipe: R) -> int:
+        """`evaluation.batch_size`, where a test has rows of its own and fewer of them change no result; else 0."""
+        return 0
+
+    def lengths(self, recipe: R) -> Mapping[str, tuple[int, int]]:
+        """What is trained and takes memory, by key: its value, and below what no remedy goes; of a value of 0 what to set it to."""
+        return {}
+
+    def irrelevant(self, program: str) -> Collection[str]:
+        """Sections and keys of the recipe, `section.key`, on which a program does not depend, besides those on which none does."""
+        return ()
+
     def meshes(self, recipe: R, where: Slice, cwd: Path) -> Sequence[Mapping[str, int]]:
         """Every mesh over the devices of `where` that works, by axis."""
         return ()
@@ -89,10 +107,6 @@ class PlanPart(Generic[R]):
     def memory(self, recipe: R, where: Slice, cwd: Path) -> list[MemoryEntry]:
         """The closed form of each program's memory; [] where it is unknown. Mesh, batch and model are sound when this is asked."""
         return []
-
-    def smaller(self, program: str, recipe: R, where: Slice) -> str:
-        """What to type when a program is too large."""
-        return "take a larger slice"
 
     def step(self, recipe: R, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
         """The closed form of a step's time; None where it is unknown. Mesh, batch and model are sound when this is asked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from podwright.plan.checks import examples, inputs, meshes, rewards, sufficiency, this_machine
@@ -21,6 +22,7 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
     packages = ("jax",)
     hub_sections = ("model", "data")
     estimates_memory = True
+    searches = True
 
     def checks(self, recipe: GrpoRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
         findings, dims = inputs.model(recipe.model, cwd)
@@ -49,6 +51,23 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         score, warm_start = bool(recipe.grpo.num_scores), recipe.warm_start is not None
         return ["update", *["score"] * score, "rollout", "evaluate", *["warm_start"] * warm_start]
 
+    def takes(self, recipe: GrpoRecipe, mesh: Mapping[str, int | str], shards: int) -> bool:
+        return recipe.warm_start is None or recipe.warm_start.batch_size % shards == 0
+
+    def test_rows(self, recipe: GrpoRecipe) -> int:
+        return recipe.evaluation.batch_size
+
+    def lengths(self, recipe: GrpoRecipe) -> dict[str, tuple[int, int]]:
+        return {
+            "model.lora_rank": (recipe.model.lora_rank, 16),
+            "rollout.total_generation_steps": (recipe.rollout.total_generation_steps, 64),
+            "grpo.num_generations": (recipe.grpo.num_generations, 2),
+            "batch_size": (recipe.batch_size, 1),
+        }
+
+    def irrelevant(self, program: str) -> Collection[str]:
+        return _IRRELEVANT[program]
+
     def meshes(self, recipe: GrpoRecipe, where: Slice, cwd: Path) -> list[dict[str, int]]:
         return meshes.named(recipe, self.dimensions(recipe, cwd), where)
 
@@ -59,9 +78,6 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         shape, row = meshes.resolved(recipe, where), where.accelerator
         estimates = memory_grpo.estimates(recipe, dims, shape, row, self.programs(recipe))
         return [memory.entry(estimate, row.hbm_bytes) for estimate in estimates]
-
-    def smaller(self, program: str, recipe: GrpoRecipe, where: Slice) -> str:
-        return memory_grpo.smaller(program, recipe, meshes.shards(recipe, meshes.resolved(recipe, where)))
 
     def step(self, recipe: GrpoRecipe, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
         dims, row = self.dimensions(recipe, cwd), where.accelerator
@@ -78,12 +94,31 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         compiled = verdict.compile_programs(self, recipe, dims, where, options)
         num_test = examples.num_test_examples(recipe.data, options.cwd)
         step = step_time.compiled_grpo(compiled, recipe, dims, where, num_test, options.price)
-        return verdict.results(self, compiled, recipe, where, step)
+        return verdict.results(self, compiled, recipe, where, step, options.cwd)
 
     def fitted(self, recipe: GrpoRecipe, destination: Destination, options: PlanOptions) -> Plan:
         from podwright.plan.fit import fitted
 
         return fitted(recipe, destination, options)
 
+
+_HOST = ("grpo.dynamic_sampling", "grpo.mask_truncated", "grpo.overlong_buffer", "evaluation.every_n_steps")
+_STEP = (*_HOST, "evaluation", "warm_start")  # of what has the recipe's batch
+_LOSS = tuple(f"grpo.{key}" for key in ("num_iterations", "loss", "epsilon", "epsilon_high", "kl", "importance_cap"))
+_DRAWN = tuple(f"rollout.{key}" for key in ("top_k", "top_p", "min_p"))
+_IRRELEVANT = {
+    "update": (*_STEP, *_DRAWN, "seed"),
+    "score": (*_STEP, *_DRAWN, *_LOSS, "optimizer", "training", "seed"),
+    "rollout": (*_STEP, *_LOSS, "optimizer", "training", "model.remat"),
+    "evaluate": (
+        *(*_HOST, *_DRAWN, *_LOSS, "optimizer", "training", "warm_start", "model.remat"),
+        *("batch_size", "grpo.num_generations", "rollout.temperature"),
+    ),
+    "warm_start": (
+        *(*_HOST, *_DRAWN, *_LOSS, "evaluation", "training", "seed"),
+        *("batch_size", "grpo.num_generations", "rollout.temperature", "optimizer.learning_rate"),
+    ),
+}
+"""of the recipe by program: what train/grpo/program.py builds it without"""
 
 PLAN = GrpoPlan()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from podwright.errors import UserError
@@ -13,7 +14,7 @@ from podwright.plan.findings import Finding
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
 from podwright.recipe.dimensions import Dims, find
-from podwright.recipe.pretrain import PretrainRecipe
+from podwright.recipe.pretrain import PretrainOptimizer, PretrainRecipe
 from podwright.slices import Slice
 
 
@@ -36,6 +37,15 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
     def programs(self, recipe: PretrainRecipe) -> list[str]:
         return ["update", "evaluate"]
 
+    def takes(self, recipe: PretrainRecipe, mesh: Mapping[str, int | str], shards: int) -> bool:
+        return recipe.model.kda != "tokamax" or mesh["mesh.context"] == 1  # a kernel of whole sequences
+
+    def lengths(self, recipe: PretrainRecipe) -> dict[str, tuple[int, int]]:
+        return {"sequence_length": (recipe.sequence_length, 128), "batch_size": (recipe.batch_size, 1)}
+
+    def irrelevant(self, program: str) -> Collection[str]:
+        return _IRRELEVANT[program]
+
     def meshes(self, recipe: PretrainRecipe, where: Slice, cwd: Path) -> list[dict[str, int]]:
         return meshes.named(recipe, self.dimensions(recipe, cwd), where)
 
@@ -47,9 +57,6 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
         estimates = memory_pretrain.estimates(recipe, dims, shape, row, self.programs(recipe))
         return [memory.entry(estimate, row.hbm_bytes) for estimate in estimates]
 
-    def smaller(self, program: str, recipe: PretrainRecipe, where: Slice) -> str:
-        return pretrain.smaller(program, recipe, meshes.shards(recipe, meshes.resolved(recipe, where)))
-
     def compiler_package(self, recipe: PretrainRecipe) -> str:
         return "tokamax" if recipe.model.kda == "tokamax" else ""
 
@@ -59,7 +66,14 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
             raise verdict.unknown_dimensions(recipe.model.name)
         compiled = verdict.compile_programs(self, recipe, dims, where, options)
         step = step_time.compiled_pretrain(compiled, recipe, dims, where, options.price)
-        return verdict.results(self, compiled, recipe, where, step)
+        return verdict.results(self, compiled, recipe, where, step, options.cwd)
 
+
+_HYPERPARAMETERS = tuple(f"optimizer.{key}" for key in PretrainOptimizer.model_fields if key != "name")
+_IRRELEVANT = {
+    "update": ("evaluation", "seed"),
+    "evaluate": ("evaluation", "seed", "training", *_HYPERPARAMETERS),
+}
+"""of the recipe by program: what train/pretrain/program.py builds it without"""
 
 PLAN = PretrainPlan()

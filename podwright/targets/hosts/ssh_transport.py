@@ -90,7 +90,7 @@ class SshTransport:
 
     def argv(self, command: str) -> list[str]:
         # Of other options other connections: a shared one asks for no key.
-        socket = f"{Shell.sockets()}/{zlib.crc32(' '.join(self.options).encode()):08x}-%C"
+        socket = f"{Shell.private_folder()}/{zlib.crc32(' '.join(self.options).encode()):08x}-%C"
         fixed = [f"-o{key}={value}" for key, value in _OPTIONS.items()]
         port = ["-p", self.port] if self.port else []
         remote = f"sh -c {shlex.quote(command)}"

@@ -410,6 +410,14 @@ def test_smoke_cuts_everything_down() -> None:
     assert smoke(load("qwen3-1.7b-gsm8k-grpo"), 10).warm_start is None
 
 
+@pytest.mark.parametrize("recipe", [RECIPE, "almodel-tiny", "phase1-tiny", "phase2-tiny"])
+@pytest.mark.parametrize("value", ["99999999999999999999", "2147483648", "-1"])
+def test_a_seed_that_no_generator_takes_is_refused_before_a_run(call: Any, recipe: str, value: str) -> None:
+    code, _, err = call("run", recipe, f"seed={value}")
+    assert code == 2 and err.startswith(f"error: seed={value}")
+    load(recipe, ["seed=2147483647"])
+
+
 def test_a_check_can_be_run_alone(call: Any) -> None:
     wrong = [RECIPE, "data.source=nowhere.jsonl", "--on", "v6e-8"]
     code, out, _ = call("plan", *wrong, "mesh.fsdp=8", "--json")
@@ -422,6 +430,36 @@ def test_a_check_can_be_run_alone(call: Any) -> None:
     assert code == 3 and err == ""
     code, _, err = call("plan", *wrong, "--only", "memry")
     assert (code, err) == (2, "error: --only memry is no check; type --only memory\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "check"),
+    [
+        (["almodel-8b-source", "--on", "v6e-64"], "data"),
+        ([RECIPE, "data.source=nobody/sums", "mesh.fsdp=8", "--on", "v6e-8"], "data"),
+    ],
+)
+def test_only_asks_no_other_machine_about_what_it_leaves_out(
+    call: Any, monkeypatch: pytest.MonkeyPatch, typed: list[str], check: str
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("podwright.plan.checks.patience.soon", lambda seconds, ask: asked.append(ask))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    code, out, _ = call("plan", *typed, "--only", "mesh,batch", "--json")
+    assert code in (3, 4) and not asked
+    assert "--only leaves it out" in json.loads(out)["findings"][-1]["message"]
+    call("plan", *typed, "--only", check, "--json")
+    assert asked
+
+
+def test_only_asks_no_cluster_about_its_mesh(call: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "targets.yaml").write_text("nodes: {kind: slurm, nodes: 2, accelerator: H100-80GB, gpus_per_node: 4}\n")
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(folder / "targets.yaml"))
+    monkeypatch.setattr("podwright.targets.slurm.Slurm.check", lambda _: pytest.fail("the cluster was asked"))
+    code, out, _ = call("plan", *GOOD, "mesh.fsdp=8", "--on", "nodes", "--only", "mesh", "--json")
+    last = json.loads(out)["findings"][-1]
+    assert code == 4 and "the target of nodes was not looked at: --only leaves it out" in last["message"]
+    assert last["fix"] == "leave --only out, or add target to it"
 
 
 def test_a_picture_of_the_memory_is_written(call: Any, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Real compiles of small programs: by libtpu for chips that are not here, and for CPU devices."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -8,13 +9,16 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from podwright import slices
 from podwright.errors import UserError
+from podwright.plan.compiled import cache as verdicts
 from podwright.plan.compiled import calibrate, dump, environment, verdict
 from podwright.plan.compiled import compile as aot
+from podwright.plan.kinds import grpo
 from podwright.plan.kinds.pretrain import PLAN
 from podwright.recipe import dimensions, load
 from podwright.recipe.models import MODELS
@@ -45,7 +49,7 @@ def compile_all(
     told = (lambda *a: seen.append(a)) if seen is not None else (lambda *a: None)
     dims = dims or MODELS[recipe.model.name]
     shop = aot.CompileContext(cache, told, runner=runner or Shell())
-    found = aot.compile_all(recipe, dims, where, list(names), full=full, shop=shop)
+    found = aot.compile_all(recipe, dims, where, list(names), full=full, shop=shop, irrelevant=grpo.PLAN.irrelevant)
     return {one.name: one for one in found}
 
 
@@ -89,6 +93,81 @@ def test_the_second_plan_compiles_nothing(cache, three):
 
 
 @needs_libtpu
+def test_a_kept_verdict_does_not_wait_for_the_compiler_of_another_plan(cache, three):
+    seen = []
+    with verdicts.exclusive("another", lambda *a: None):
+        again = compile_all(cache, V6E_8, *SMALL, names=["update", "score"], dims=WITH_KERNEL, seen=seen)
+    assert again["update"].cached and again["score"].cached and not seen
+
+
+@needs_libtpu
+def test_what_a_program_does_not_depend_on_does_not_compile_it_again(cache, three):
+    other = [*SMALL, "evaluation.batch_size=64", "evaluation.every_n_steps=7", "grpo.dynamic_sampling=2"]
+    again = compile_all(cache, V6E_8, *other, names=["update", "score", "rollout"], dims=WITH_KERNEL)
+    assert all(one.cached for one in again.values())
+
+
+@needs_libtpu
+def test_only_verdicts_are_left_of_what_was_compiled(cache, three):
+    left = [path for path in cache.rglob("*") if path.is_file()]
+    assert {path.name for path in left} >= {"update.json", "score.json", "rollout.json"}
+    assert {path.suffix for path in left} == {".json"} and sum(path.stat().st_size for path in left) < 1e6
+
+
+@needs_libtpu
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become nobody")
+def test_a_cache_that_cannot_be_written_answers_and_a_new_verdict_is_not_kept(cache, three):
+    """As another user than the one who filled it."""
+    cache.parent.parent.chmod(0o755), cache.parent.chmod(0o755)
+    for path in (cache, *cache.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    before = {path: path.stat().st_mtime for path in cache.rglob("*.json")}
+    os.seteuid(65534)
+    try:
+        again = compile_all(cache, V6E_8, *SMALL, names=["update"], dims=WITH_KERNEL)["update"]
+        folder = verdicts.writable(cache / "new")
+        kept = verdicts.keep(cache / "new.json", "{}")
+        folder.rmdir()
+    finally:
+        os.seteuid(0)
+    assert again.cached and not kept and cache not in folder.parents
+    assert {path: path.stat().st_mtime for path in cache.rglob("*.json")} == before
+
+
+@needs_libtpu
+def test_plans_with_different_caches_compile_one_after_the_other(tmp_path):
+    other = contextlib.ExitStack()
+    other.enter_context(verdicts.exclusive("another", lambda *a: None))
+    seen = []
+
+    def told(program, phase, seconds):
+        seen.append(phase)
+        if len(seen) == 3:
+            other.close()
+
+    recipe = load.load("qwen3-tiny-gsm8k-grpo", ["mesh.fsdp=-1", *SMALL])
+    shop = aot.CompileContext(tmp_path, told)
+    (found,) = aot.compile_all(recipe, MODELS["qwen3-tiny"], V6E_8, ["score"], full=False, shop=shop)
+    assert found.verdict == "fits" and set(seen[:3]) == {"waiting for another plan"}
+
+
+def test_verdicts_of_no_use_for_longest_are_pruned_and_environments_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(verdicts, "LIMIT_BYTES", 2500)
+    now = time.time()
+    for n in range(5):
+        folder = tmp_path / f"{n:024x}"
+        (folder / "update").mkdir(parents=True)
+        (folder / "update.json").write_text("x" * 400)
+        (folder / "update" / "dump.txt").write_text("x" * 600)
+        os.utime(folder, (now - (5 - n) * verdicts.IN_USE_S,) * 2)
+    (tmp_path / "jax-0.11.2").mkdir()
+    (tmp_path / "jax-0.11.2" / "made.json").write_text("x" * 10_000)
+    verdicts.used(tmp_path / f"{1:024x}" / "update.json")
+    verdicts.prune(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {f"{1:024x}", f"{4:024x}", "jax-0.11.2"}
+
+
+@needs_libtpu
 @pytest.mark.long
 def test_what_the_short_way_finds_is_what_the_whole_compile_finds(cache, tmp_path):
     short, whole = compile_all(cache, V6E_8, *SMALL)["update"], compile_all(cache, V6E_8, *SMALL, full=True)["update"]
@@ -111,6 +190,7 @@ def test_a_flag_the_compiler_does_not_know_is_told_in_its_words(tmp_path, monkey
     monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_no_such_flag=true")
     update = compile_all(tmp_path, V6E_8, *SMALL)["update"]
     assert update.verdict == "failed" and "xla_tpu_no_such_flag" in update.error
+    assert "xla_tpu_no_such_flag" in Path(update.log).read_text()
     assert (
         not list(tmp_path.rglob("update.json"))
         or json.loads(next(tmp_path.rglob("update.json")).read_text())["verdict"] == "failed"

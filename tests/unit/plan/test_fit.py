@@ -67,7 +67,7 @@ def test_the_smallest_slice_holds_it_and_the_one_below_does_not():
     recipe = load.load(SHIPPED, ["batch_size=32", "model.name=qwen3-4b", "model.source=random"])
     dims = MODELS["qwen3-4b"]
     smallest = next(fit.holding_slices(recipe, dims, V6E))
-    below = [s for s in fit.sold(V6E) if s.num_chips < smallest.num_chips]
+    below = [s for s in slices.sold(V6E) if s.num_chips < smallest.num_chips]
     assert below and all(c.need_bytes > V6E.hbm_bytes for s in below for c in fit.candidates(recipe, dims, s))
 
 

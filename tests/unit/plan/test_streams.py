@@ -2,7 +2,9 @@
 
 import json
 import os
+import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,8 @@ def test_a_bad_line_is_named(tmp_path: Path) -> None:
     refused("a.jsonl has no documents", source=path, tokenizer="bytes")
     path.write_text('{"text": "a"}\n{"txt": "a"}\n')
     refused("a.jsonl:2 has no 'text'", "found keys: txt", source=path, tokenizer="bytes")
+    path.write_text('{"text": "a"}\n{"text": "\\ud800"}\n')
+    refused("a.jsonl:2: text holds half a character", "write all of it", source=path, tokenizer="bytes")
     path.write_text('{"text": "a"}\n{"text": \n')
     refused("a.jsonl:2 is not JSON", source=path, tokenizer="bytes")
 
@@ -162,6 +166,30 @@ def test_a_store_that_this_machine_cannot_ask_is_inconclusive(monkeypatch: pytes
     (found,) = check("gs://b/x")
     assert (found.level, found.fix) == ("inconclusive", "type pip install -e '.[gcs]' in podwright's clone")
     assert found.message == "how long the data lasts is not known: reading gs://b/x needs the package gcsfs"
+
+
+def test_a_store_behind_no_network_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_PATIENCE_S", 60.0)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{free.getsockname()[1]}")
+    begin = time.monotonic()
+    (found,) = check("gs://away/x")
+    assert time.monotonic() - begin < 5 and found.level == "inconclusive"
+    assert found.message.startswith(
+        "how long the data lasts is not known: gs://away/x cannot be reached: no connection to"
+    )
+
+
+def test_a_store_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections and says nothing
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr(streams, "_PATIENCE_S", 1.0)
+        (first,) = check("gs://silent/x")
+        begin = time.monotonic()
+        (again,) = check("gs://silent/x")
+    assert time.monotonic() - begin < 0.5 and "has not answered within 1 s" in first.message
+    assert again.level == "inconclusive" and "has not answered within 1 s" in again.message
 
 
 def test_data_that_is_too_little_by_an_estimate_only_is_a_warning() -> None:

@@ -2,15 +2,21 @@
 
 import errno
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from podwright.errors import UserError
+from podwright.recipe.kinds import KINDS
+from podwright.recipe.load import fields as load_fields
 from podwright.recipe.load import load
 from podwright.recipe.location import Location
+from podwright.run.states import advice
 from podwright.rundir import Ending, RunDir, write_json
 from podwright.storage.base import Cause, StorageFailure
 from podwright.train import attempt, mesh
@@ -42,14 +48,50 @@ def test_a_full_disk_is_no_lack_of_memory(tmp_path, error):
 
 def test_a_lack_of_memory_says_what_to_lower(tmp_path):
     error = RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 68719476736 bytes.")
+    write_json(RunDir(tmp_path).recipe, {"kind": "grpo"})
     ending, detail, fix = explain(error, RunDir(tmp_path))
-    assert ending is Ending.OUT_OF_MEMORY and "68719476736" in detail and "lower batch_size" in fix
+    assert ending is Ending.OUT_OF_MEMORY and "68719476736" in detail
+    assert "larger training.gradient_accumulation_steps" in fix and "rollout.total_generation_steps" in fix
 
 
 def test_a_gpu_without_room_says_what_to_lower(tmp_path):
     error = RuntimeError("CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 15.77 GiB")
+    write_json(RunDir(tmp_path).recipe, {"kind": "multimodal"})
     ending, detail, fix = explain(error, RunDir(tmp_path))
-    assert ending is Ending.OUT_OF_MEMORY and "2.32 GiB" in detail and "lower per_device_batch_size" in fix
+    assert ending is Ending.OUT_OF_MEMORY and "2.32 GiB" in detail
+    assert "smaller per_device_batch_size" in fix and "model.gradient_checkpointing=true" in fix
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize(
+    "error", [RuntimeError("CUDA out of memory"), RuntimeError("RESOURCE_EXHAUSTED: x"), MemoryError()]
+)
+def test_a_lack_of_memory_names_keys_that_the_recipe_has(tmp_path: Path, kind: str, error: Exception) -> None:
+    write_json(RunDir(tmp_path).recipe, {"kind": kind})
+    fix = explain(error, RunDir(tmp_path))[2]
+    named = set(re.findall(r"[a-z]+\.[a-z_]+|[a-z]+_[a-z_]+", fix))
+    assert named and named <= set(load_fields(KINDS[kind].schema))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(lambda: "\ud800".encode(), id="half a character"),
+        pytest.param(lambda: np.int64(10**20), id="a number of 20 digits"),
+        pytest.param(lambda: b"\xff".decode(), id="no UTF-8"),
+    ],
+)
+def test_a_crash_of_the_input_is_not_to_be_resumed(tmp_path: Path, value: Callable[[], object]) -> None:
+    with pytest.raises(Exception) as caught:
+        value()
+    ending, detail, fix = explain(caught.value, RunDir(tmp_path / "r"))
+    assert ending is Ending.BAD_INPUT and detail and "resume" not in advice(ending, fix, "r")
+    assert "resume" not in advice(Ending.BAD_INPUT, "", "r")
+
+
+def test_a_fault_of_code_or_data_is_to_be_mended_first(tmp_path: Path) -> None:
+    ending, _, fix = explain(KeyError("answer"), RunDir(tmp_path / "r"))
+    assert ending is Ending.CRASHED and fix.startswith("mend what `podwright logs ") and "resume" not in fix
 
 
 def test_a_process_that_nobody_came_to_has_stalled(tmp_path: Path) -> None:

@@ -11,11 +11,14 @@ import typer.main
 
 from podwright.cli import app
 from podwright.errors import UserError
-from podwright.recipe import load
+from podwright.recipe import advice, load
 from podwright.recipe.kinds import KINDS
+from podwright.run import states
 from podwright.rundir import Ending, RunDir, write_json
 from podwright.targets import kinds
+from podwright.targets.base import Polled, Process
 from podwright.watch import explain
+from podwright.watch.diagnose import outcome
 from podwright.watch.rules import RULES
 
 LOGS = Path(__file__).parents[2] / "logs"
@@ -31,7 +34,8 @@ def test_the_log_of_a_failure_is_explained_by_its_rule_first(log: Path) -> None:
 def test_every_rule_has_a_log_and_says_what_to_do() -> None:
     assert {rule.name for rule in RULES} == {path.stem for path in LOGS.glob("*.log")}
     for rule in RULES:
-        assert rule.cause and rule.remedy and rule.remedy[0].islower() and "\n" not in rule.cause + rule.remedy
+        remedy = advice.GENERAL.filled(rule.remedy)
+        assert rule.cause and remedy and remedy[0].islower() and "\n" not in rule.cause + remedy
 
 
 @pytest.mark.parametrize(
@@ -121,6 +125,29 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert said(str(run.path))[0] == 1
 
 
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_remedy_names_keys_of_the_kind_that_sees_it(kind: str, tmp_path: Path) -> None:
+    """All rules and all endings, as a run of each kind gets to read them."""
+    keys = set(load.fields(KINDS[kind].schema))
+    others = {key for other in KINDS.values() for key in load.fields(other.schema)} - keys
+    texts = {rule.name: advice.of_kind(kind).filled(rule.remedy) for rule in RULES}
+    texts |= {e: states.advice(e, "", "RUN", advice.of_kind(kind)) for e in Ending}
+    wrong = {
+        (name, key) for name, text in texts.items() for key in others if re.search(rf"(?<![\w.]){key}(?![\w.])", text)
+    }
+    assert not wrong
+    assert not any("{" in text.replace("[--exclude", "") or "}" in text for text in texts.values())
+    run = attempted(tmp_path, log="CUDA out of memory\nNo working C++ compiler found\n")
+    write_json(run.recipe, {"kind": kind})
+    assert [match["remedy"] for match in explain.run(run)] == [texts["cuda-out-of-memory"], texts["no-compiler"]]
+    explained = outcome(run, 1, Polled(Process.ENDED, 1), False)
+    assert (explained.ending, explained.fix) == (Ending.OUT_OF_MEMORY, texts["cuda-out-of-memory"])
+
+
+def test_every_kind_has_its_advice() -> None:
+    assert set(advice.ADVICE) == set(KINDS)
+
+
 FOREIGN = {"--shm-size", "--output", "--exclude", "--start"}
 
 
@@ -131,22 +158,23 @@ def test_what_a_remedy_says_can_be_typed() -> None:
     recipe_keys = {key for kind in KINDS.values() for key in load.fields(kind.schema)}
     target_keys = {key for kind in kinds.configured() for key in kinds.settings_class(kind).model_fields}
     named = collections.Counter()
-    for rule in RULES:
+    kinds_of_advice = [advice.GENERAL, *advice.ADVICE.values()]
+    for remedy in dict.fromkeys(keys.filled(rule.remedy) for rule in RULES for keys in kinds_of_advice):
         wrong = []
-        for verb, sub in re.findall(r"podwright ([a-z]+)(?: ([a-z]+)\b)?", rule.remedy):
+        for verb, sub in re.findall(r"podwright ([a-z]+)(?: ([a-z]+)\b)?", remedy):
             command = root.commands.get(verb)
             wrong += [verb] if command is None or (hasattr(command, "commands") and sub not in command.commands) else []
             named["verbs"] += 1
-        for option in re.findall(r"(?<!\S)\[?(--[a-z-]+)", rule.remedy):
+        for option in re.findall(r"(?<!\S)\[?(--[a-z-]+)", remedy):
             wrong += [] if option in options | FOREIGN else [option]
             named["options"] += 1
-        for key in re.findall(r"\b(?:[a-z]+\.[a-z_]+|[a-z]+(?:_[a-z]+)+)\b(?!\.)", rule.remedy):
+        for key in re.findall(r"\b(?:[a-z]+\.[a-z_]+|[a-z]+(?:_[a-z]+)+)\b(?!\.)", remedy):
             wrong += [] if key in recipe_keys else [key]
             named["recipe keys"] += 1
-        for key in re.findall(r"(\w+)(?:: \[\S*\])? in the target's file", rule.remedy) + re.findall(
-            r"target's file \(?(\w+):", rule.remedy
+        for key in re.findall(r"(\w+)(?:: \[\S*\])? in the target's file", remedy) + re.findall(
+            r"target's file \(?(\w+):", remedy
         ):
             wrong += [] if key in target_keys else [key]
             named["target keys"] += 1
-        assert not wrong, (rule.name, wrong)
+        assert not wrong, (remedy, wrong)
     assert len(named) == 4 and min(named.values()) > 3, named

@@ -1,0 +1,61 @@
+"""The settings of a recipe that change what it needs and how fast it is, not what it computes: mesh, micro-batches, remat, rows of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar, cast
+
+from podwright.plan.checks.meshes import axes, mappable, shards
+from podwright.recipe.dimensions import Dims
+from podwright.recipe.kinds import JaxRecipe
+from podwright.slices import Slice
+
+R = TypeVar("R", bound=JaxRecipe)
+Overrides = dict[str, int | str]
+"""new values by dotted key"""
+
+
+def every(
+    recipe: JaxRecipe, dims: Dims, where: Slice, takes: Callable[[Overrides, int], bool] = lambda mesh, shards: True
+) -> Iterator[Overrides]:
+    """All that divide the model and the batch over the devices of `where`. `takes`: whether the rest of the recipe can have a mesh that
+    splits a batch into so many shards."""
+    for shape in mappable(recipe, dims, where):
+        mesh: Overrides = {f"mesh.{axis}": n for axis, n in zip(axes(recipe), shape, strict=True)}
+        num_shards = shards(recipe, shape)
+        if not takes(mesh, num_shards):
+            continue
+        for parts in range(1, recipe.batch_size // num_shards + 1):
+            if recipe.batch_size % (parts * num_shards):
+                continue
+            for remat in dict.fromkeys(("none", "layer", recipe.model.remat)):
+                yield {**mesh, "training.gradient_accumulation_steps": parts, "model.remat": remat}
+
+
+def changed(recipe: R, overrides: Overrides) -> R:
+    """The recipe with other values; `overrides` has dotted keys of at most one section."""
+    sections: dict[str, Overrides] = {}
+    values: Overrides = {}
+    for key, value in overrides.items():
+        section, dot, name = key.partition(".")
+        if dot:
+            sections.setdefault(section, {})[name] = value
+        else:
+            values[key] = value
+    updated = {name: getattr(recipe, name).model_copy(update=values) for name, values in sections.items()}
+    return cast(R, recipe.model_copy(update={**values, **updated}))
+
+
+def differing(recipe: JaxRecipe, overrides: Overrides) -> Overrides:
+    """Those that are not the recipe's own values."""
+    before = recipe.model_dump()
+    kept = {}
+    for key, value in overrides.items():
+        section, dot, name = key.partition(".")
+        if (before[section][name] if dot else before[key]) != value:
+            kept[key] = value
+    return kept
+
+
+def typed(overrides: Overrides) -> str:
+    return " ".join(f"{key}={value}" for key, value in overrides.items())

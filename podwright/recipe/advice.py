@@ -1,0 +1,63 @@
+"""What to change in a recipe after a run of its kind has failed, with keys that the kind has. Plans, trainers and `diagnose` say the same."""
+
+from __future__ import annotations
+
+import json
+import string
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class RecipeAdvice:
+    device_memory: str
+    """when a device's memory is full"""
+    host_memory: str
+    """when the memory of the machine is full"""
+    not_finite: str = "a smaller optimizer.learning_rate"
+    compiler: str = "install g++ there"
+    """when torch.compile finds no compiler"""
+
+    def filled(self, text: str) -> str:
+        """`text` with the values of this advice in place of their names in braces."""
+        names = {name for _, name, _, _ in string.Formatter().parse(text) if name}
+        return text.format(**asdict(self)) if names else text
+
+
+_PLANNED = "; podwright plan says what fits"
+_JAX = "a larger training.gradient_accumulation_steps or mesh.fsdp, model.remat=layer, or a smaller"
+ADVICE = {
+    "grpo": RecipeAdvice(
+        f"type {_JAX} rollout.total_generation_steps or batch_size{_PLANNED}", "type a smaller batch_size"
+    ),
+    "pretrain": RecipeAdvice(f"type {_JAX} sequence_length or batch_size{_PLANNED}", "type a smaller batch_size"),
+    "multimodal": RecipeAdvice(
+        "type a smaller per_device_batch_size with a larger training.gradient_accumulation_steps, or "
+        f"model.gradient_checkpointing=true{_PLANNED}",
+        "type a smaller data.num_workers or per_device_batch_size",
+        "a smaller optimizer.learning_rate, or model.mixed_precision=bf16 in place of fp16",
+        "install g++ there, or type training.compile=false",
+    ),
+    "contrastive": RecipeAdvice(
+        "type a smaller per_device_batch_size, or take GPUs with more memory",
+        "type a smaller data.num_workers or per_device_batch_size",
+    ),
+}
+"""by kind of recipe"""
+GENERAL = RecipeAdvice(
+    f"type a smaller batch_size (of some kinds: per_device_batch_size){_PLANNED}",
+    "type a smaller batch_size (of some kinds: per_device_batch_size)",
+)
+"""where the kind is not known, as of a log that is no run's"""
+
+
+def of_kind(kind: str) -> RecipeAdvice:
+    return ADVICE.get(kind, GENERAL)
+
+
+def of_run(recipe: Path) -> RecipeAdvice:
+    """By a run's recipe.json; GENERAL where that cannot be read."""
+    try:
+        return of_kind(str(json.loads(recipe.read_text())["kind"]))
+    except (OSError, ValueError, LookupError, TypeError):
+        return GENERAL

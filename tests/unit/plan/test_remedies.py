@@ -1,0 +1,133 @@
+"""Remedies lead out: whoever types what a plan says comes to a plan that is not refused, in a few steps, each of which is better."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from podwright import slices
+from podwright.errors import UserError
+from podwright.plan.make import make
+from podwright.plan.options import Destination, PlanOptions
+from podwright.recipe import load
+
+from .static import DRAWN_GRPO
+
+PRETRAIN = ["data.source=arithmetic", "data.tokenizer=bytes", "data.num_documents=2000000", "data.num_epochs=0"]
+_STEPS = 4
+
+
+def planned(name, overrides, on):
+    recipe = load.load(name, overrides)
+    where = slices.parse(on)
+    return make(recipe, Destination(on, where), PlanOptions(cwd=Path()))
+
+
+def worst(plan):
+    """Whether there is no mesh to work memory out for, how many checks refuse, and by how much the largest program is too large."""
+    over = [e.estimated_gib / e.limit_gib for e in plan.memory]
+    refusing = {f.check for f in plan.errors}
+    return bool(refusing & {"mesh", "batch"}), len(refusing), max([1.0, *over])
+
+
+def typed(fix):
+    """The words of a fix that can be typed: the last --on, and the first pairs after `type`."""
+    command = re.split(r", or |; --fit|, which| \(", fix.rpartition("type ")[2])[0]
+    on = re.search(r"--on (\S+)", command)
+    return on and on[1], re.findall(r"[a-z_.0-9]+=\S+", command)
+
+
+def followed(name, overrides, on):
+    """The plans of a chain of remedies, the first one among them."""
+    plans = [planned(name, overrides, on)]
+    while plans[-1].errors and len(plans) <= _STEPS:
+        fix = plans[-1].errors[0].fix
+        slice_, pairs = typed(fix)
+        assert slice_ or pairs, fix
+        on = slice_ or on
+        keys = [pair.partition("=")[0] for pair in pairs]
+        overrides = [o for o in overrides if o.partition("=")[0] not in keys] + pairs
+        plans.append(planned(name, overrides, on))
+        assert worst(plans[-1]) < worst(plans[-2]), (fix, worst(plans[-2]), worst(plans[-1]))
+    return plans
+
+
+def test_a_model_whose_copies_are_too_large_is_told_another_mesh():
+    name, *overrides = DRAWN_GRPO
+    overrides += ["model.name=qwen3-14b", "mesh.fsdp=-1"]
+    plan = planned(name, overrides, "v6e-32")
+    (fix,) = {f.fix for f in plan.errors}
+    assert "mesh.tensor=" in fix and fix.endswith("; --fit searches for the fastest") and "batch_size" not in fix
+    assert not followed(name, overrides, "v6e-32")[-1].errors
+
+
+def test_the_smallest_slice_that_holds_a_recipe_is_named():
+    name, *overrides = DRAWN_GRPO
+    overrides += ["model.name=qwen3-32b", "mesh.fsdp=-1"]
+    plan = planned(name, overrides, "v6e-8")
+    fix = plan.errors[0].fix
+    found = re.search(r"fits v6e-8; the smallest slice that one fits is (\S+): type --on \1 ", fix)
+    assert found, fix
+    assert len(followed(name, overrides, "v6e-8")) == 2
+    with pytest.raises(AssertionError):  # the slice below has none
+        below = [s.name for s in slices.sold(slices.parse("v6e-8").accelerator)]
+        smaller = below[below.index(found[1]) - 1]
+        assert "the smallest slice" not in planned(name, overrides, smaller).errors[0].fix
+
+
+def test_what_no_slice_holds_is_told_what_else_to_change():
+    overrides = ["model.name=qwen3-32b", "rollout.total_generation_steps=30000", "mesh.fsdp=-1"]
+    plan = planned(DRAWN_GRPO[0], [*DRAWN_GRPO[1:], *overrides], "v5e-8")
+    fix = plan.errors[0].fix
+    assert "or a larger slice of v5e; " in fix
+    assert "which changes what is trained" in fix or fix.endswith("take a smaller model")
+
+
+def drawn(number):
+    """A recipe, its overrides and a slice, by a seed."""
+    rng = random.Random(number)
+    if rng.random() < 0.6:
+        name, *overrides = DRAWN_GRPO
+        models = ["qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b"]
+        overrides = [o for o in overrides if not o.startswith("batch_size")]
+        overrides += [f"rollout.total_generation_steps={rng.choice([512, 2048, 8192])}"]
+        overrides += [f"grpo.beta={rng.choice([0, 0.08])}", f"evaluation.batch_size={rng.choice([64, 256, 1024])}"]
+    else:
+        name, overrides, models = "qwen3-0.6b-pretrain", [*PRETRAIN], ["qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
+        overrides += [f"sequence_length={rng.choice([1024, 4096])}", "training.max_steps=10"]
+    overrides += [f"model.name={rng.choice(models)}", f"batch_size={rng.choice([32, 64, 128])}"]
+    overrides += [f"model.remat={rng.choice(['none', 'layer'])}", f"mesh.fsdp={rng.choice([-1, -1, 4, 7])}"]
+    on = rng.choice(["v6e-4", "v6e-8", "v6e-32", "v5e-16", "v5p-16", "2x v6e-8", "8xA100-40GB", "8xH100-80GB"])
+    return name, overrides, on
+
+
+@pytest.mark.parametrize("first", range(0, 120, 30))
+def test_a_chain_of_remedies_ends_in_a_plan_that_is_not_refused(first):
+    lengths = []
+    for number in range(first, first + 30):
+        name, overrides, on = drawn(number)
+        plans = followed(name, overrides, on)
+        assert not plans[-1].errors, (name, overrides, on, [f.fix for f in plans[-1].errors])
+        lengths.append(len(plans))
+    assert max(lengths) > 1
+
+
+@pytest.mark.parametrize(("on", "fix"), [("v6e-8", "type --compile"), ("8xH100-80GB", "start it there with --smoke 3")])
+def test_what_is_too_near_to_tell_is_told_what_can_tell(on, fix):
+    limit = slices.parse(on).accelerator.hbm_bytes / 1024**3
+    name, *overrides = DRAWN_GRPO
+    for steps in range(512, 20000, 256):
+        plan = planned(name, [*overrides, "mesh.fsdp=-1", f"rollout.total_generation_steps={steps}"], on)
+        if 0.9 * limit < max(e.estimated_gib for e in plan.memory) < 1.1 * limit:
+            break
+    near = [f for f in plan.findings if f.check == "memory" and f.level == "inconclusive"]
+    assert near and all(f.fix.startswith(fix) for f in near)
+
+
+def test_the_search_says_what_else_to_change_where_no_slice_holds():
+    recipe = load.load(DRAWN_GRPO[0], [*DRAWN_GRPO[1:], "model.name=qwen3-32b", "rollout.total_generation_steps=30000"])
+    with pytest.raises(UserError) as caught:
+        make(recipe, Destination("v5e"), PlanOptions(fit=True))
+    assert caught.value.what.startswith("no v5e slice that is sold holds")
+    assert "which changes what is trained" in caught.value.fix or caught.value.fix == "take a smaller model"
