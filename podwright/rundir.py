@@ -7,6 +7,7 @@ NAME/recipe.json      the resolved recipe                          launcher, onc
      attempts/N/      log.txt, log-K.txt, pid.json, alive.lock,
                       exit.json (how it ended)                     never overwritten
                       exit-K.json, devices-K.csv, stacks-K.txt     trainer's process K
+                      fault.json (which process failed first)      trainer, where it starts several itself
      latest           link to the newest attempt on a cluster      its job
      profile.json     the steps to trace, if any; profile/step-N/: jax's traces of them
      metrics.jsonl    {stage, step, time, attempt, figures ...}    trainer
@@ -137,6 +138,10 @@ class RunDir:
     def exit(self, number: int, process: int = 0) -> Path:
         """How the attempt ended; of another process than the first, which fault it had."""
         return self.attempt(number) / (f"exit-{process}.json" if process else "exit.json")
+
+    def fault(self, number: int) -> Path:
+        """Of several processes on this machine the one whose end was that of the others: `process`, `host`, `code`."""
+        return self.attempt(number) / "fault.json"
 
     def devices(self, number: int, process: int) -> Path:
         return self.attempt(number) / f"devices-{process}.csv"

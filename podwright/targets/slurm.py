@@ -297,19 +297,27 @@ def _ended(run: RunDir, number: int, job: _Job) -> Polled:
     if meaning.ending is None and (why := (record or {}).get("why")) in slurm_states.BY_RECORD:
         return slurm_states.BY_RECORD[why]
     detail = f"job {job.number}, {job.state}: {meaning.detail}" if meaning.ending else ""
-    hosts = slurm_states.failed_hosts(_text(run.log(number)))
-    return Polled(
-        Process.ENDED, _returncode(record), ending=meaning.ending, detail=detail, fix=meaning.fix, failed_hosts=hosts
-    )
+    ended = Polled(Process.ENDED, _returncode(record), ending=meaning.ending, detail=detail, fix=meaning.fix)
+    return _with_failure(run, number, ended)
+
+
+def _with_failure(run: RunDir, number: int, ended: Polled) -> Polled:
+    """With the process and the node that srun names in the log, where the job did not do its work."""
+    log = _text(run.log(number))
+    ended = replace(ended, failed_hosts=slurm_states.failed_hosts(log))
+    failure = slurm_states.first_failure(log)
+    if failure is None or ended.returncode == 0:
+        return ended
+    code = ended.returncode if failure.returncode is None else failure.returncode
+    return replace(ended, returncode=code, who=failure.who, first=failure.process)
 
 
 def _forgotten(run: RunDir, number: int, accepted: re.Match[str] | None) -> Polled:
     """SLURM knows of no such job: it never came to be, or it ended a while ago."""
     record = _record(run, number)
     if record is not None:
-        return replace(
-            slurm_states.BY_RECORD.get(record.get("why", ""), Polled(Process.ENDED)), returncode=_returncode(record)
-        )
+        ended = slurm_states.BY_RECORD.get(record.get("why", ""), Polled(Process.ENDED))
+        return _with_failure(run, number, replace(ended, returncode=_returncode(record)))
     if accepted is None:
         return Polled(Process.ABSENT)
     detail = f"job {accepted[1]} was never started, and SLURM has forgotten it: somebody may have cancelled it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass
 
 from podwright.rundir import Ending
@@ -119,9 +120,10 @@ def _failure(match: re.Match[str]) -> tuple[TaskFailure, bool]:
 
 
 def failed_hosts(log: str) -> tuple[str, ...]:
-    """The node that srun names first since the newest start of the job; () where it names none."""
-    begin = max((match.start() for match in _STARTED.finditer(log)), default=0)
-    match = _FAILED_HOST.search(log, begin)
+    """The node on which a process failed first since the newest start of the job, or that was lost; () where srun names none."""
+    if failure := first_failure(log):
+        return (failure.host,)
+    match = _FAILED_NODE.search(log, _newest_start(log))
     return (match[1],) if match else ()
 
 

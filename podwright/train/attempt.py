@@ -8,8 +8,11 @@ import errno
 import json
 import os
 import re
+import resource
 import signal
+import socket
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -25,8 +28,13 @@ from podwright.train.emit import TrainingOutcome
 from podwright.train.run_storage import AttemptStart
 
 # What is said by the collectives of a CPU and of GPUs when the process at the other end has left.
-_PEER_GONE = re.compile(r"Gloo .*(closed|reset) by peer|remote process exited")
+_PEER_GONE = re.compile(r"(?i)gloo.*((closed|reset) by peer|broken pipe)|remote process exit")
+_SOURCE_LINE = re.compile(r"\[\S*gloo/\S+\] ?")  # of PyTorch, before what it says
 _NOBODY_CAME = re.compile(r"Timed out waiting \d+ms for (recv|send) operation")
+_DISK_FULL = re.compile(r"(?i)no space left|disk quota exceeded|inline_container.*(unexpected pos|failed writing)")
+_NO_ADDRESSES = re.compile(
+    r"(?i)(can't|cannot) allocate memory|not enough memory|bad_alloc|start new thread|failed to map segment"
+)
 STATUS = {Ending.FINISHED: 0, Ending.STOPPED: 3}
 
 
@@ -62,16 +70,19 @@ def main() -> int:
     if "RANK" not in os.environ and (processes := _entry(run).num_processes(os.environ)) > 1:
         from podwright.train.multimodal.processes import launch
 
-        launch.several(processes, sys.argv[1:], os.environ)
+        if failure := launch.several(processes, sys.argv[1:], os.environ):
+            number, code = failure
+            fault = {"process": number, "host": socket.gethostname(), "code": code}
+            _write(run, run.fault(args.attempt), fault)
         return _status_of(run, args.attempt)
     number = int(os.environ.get("JAX_PROCESS_ID", os.environ.get("RANK", "0")))
+    run_directory.guard(run.recipe)
+    if limit := _address_limit():
+        _say(f"podwright: {limit}")
     record, fault, own = _guarded(run, start, StopRequest())
-    print(f"{record['ending']}: {record['detail']}; {record['fix']}".rstrip("; "), flush=True)
+    _say(f"{record['ending']}: {record['detail']}; {record['fix']}".rstrip("; "))
     if number == 0 or (fault and own):  # the first process may not live to tell the fault of another
-        try:
-            write_json(run.exit(args.attempt, number), record | {"time": time.time()})
-        except OSError as e:
-            print(f"exit.json cannot be written: {e}", flush=True)
+        _write(run, run.exit(args.attempt, number), record | {"time": time.time()})
     if record["ending"] != Ending.STORAGE_UNREACHABLE:
         _finish(start, number)
     status = STATUS.get(Ending(record["ending"]), 1)
@@ -171,5 +182,6 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
             f"compare the logs of all, {then}",
         )
     if _PEER_GONE.search(str(e)):
-        return Ending.CRASHED, f"another process of the run is gone ({first})", f"read its log, {then}"
+        seen = _SOURCE_LINE.sub("", first).partition(". This is typically caused")[0]
+        return Ending.CRASHED, f"another process of the run is gone ({seen})", f"read its log, {then}"
     return Ending.CRASHED, first, ""

@@ -45,7 +45,7 @@ def _written(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> At
     try:
         path, own = run.exit(attempt), run.exit(attempt, polled.first)
         record: dict[str, Any] = (json.loads(path.read_text()) if path.exists() else run.fault_elsewhere(attempt)) or {}
-        if polled.first and _follows(record.get("ending", Ending.CRASHED), stop_wanted):
+        if (polled.first or _killed(polled)) and _follows(record.get("ending", Ending.CRASHED), stop_wanted):
             record = json.loads(own.read_text())
             record["detail"] += f" ({polled.who})"
         return AttemptOutcome(Ending(record["ending"]), record["detail"], record.get("fix", ""), record.get("step"))
@@ -53,9 +53,14 @@ def _written(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> At
         return None
 
 
-def _dead(run: RunDir, log: str, polled: Polled, stop_wanted: bool) -> AttemptOutcome:
+def _killed(polled: Polled) -> bool:
+    """Whether a process that is known was killed by a signal, and not by itself: what is left says what it saw of that."""
+    return bool(polled.who) and (polled.returncode or 0) < 0 and polled.returncode != -signal.SIGABRT
+
+
+def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome:
     """An attempt whose trainer wrote no exit.json."""
-    returncode = polled.returncode
+    returncode, log = polled.returncode, _log_tail(run, attempt)
     last = next(
         (line.strip() for line in reversed(log.splitlines()) if line.strip() and not line.startswith(_SCHEDULER)), ""
     )

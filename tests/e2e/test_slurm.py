@@ -161,6 +161,25 @@ def test_a_trainer_that_dies_is_the_end_of_its_job(farm: Farm) -> None:
     assert farm.lab.state(farm.job()) == "FAILED" and farm.last_words(1)["why"] == "done"
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_process_is_named_with_its_node_and_its_signal(farm: Farm, rank: int) -> None:
+    waiting = farm.folder / "waiting"
+    waiting.write_text((farm.folder / "python").read_text().replace("exit 0; }", "exec sleep 600; }"))
+    waiting.chmod(0o755)
+    farm.target("waits", python=waiting, nodes=2)
+    assert farm.run(500, "--on", "waits", "--detach", STANDIN_STEP_S="0.2")[0] == 0
+    farm.wait_for_step(2)
+    wait_for(lambda: "RANK=1" in farm.path("attempts/1/log-1.txt").read_text())
+    os.kill(farm.process(rank), signal.SIGKILL)
+    farm.lab.wait(lambda: farm.lab.state(farm.job()) == "FAILED")
+    _, out, _ = farm.call("watch", "r")
+    last = [r for r in farm.records("journal.jsonl") if r["event"] == "ended"][-1]
+    assert last["ending"] == "UNKNOWN" and last["failed_hosts"] == [f"n{rank + 1}"], (last, out)
+    assert last["detail"].startswith(f"process {rank} on n{rank + 1}: killed by SIGKILL"), last
+    rules = [match["rule"] for match in json.loads(farm.call("diagnose", "r", "--json")[1])["matches"]]
+    assert "slurm-task-killed" in rules
+
+
 def test_a_lost_node_is_not_the_end(farm: Farm) -> None:
     assert farm.run(12, "--on", "lab", "--detach", STANDIN_STEP_S="0.4")[0] == 0
     farm.wait_for_step(3)

@@ -7,6 +7,7 @@ from typing import Any
 
 from podwright.rundir import Ending, Record
 from podwright.targets.base import Polled, Process
+from podwright.targets.hosts import oom
 from podwright.targets.hosts.keeper import JOIN_S, SILENCE_S
 from podwright.targets.hosts.transport import PORTS, Trouble
 
@@ -63,13 +64,17 @@ def _over(names: Sequence[str], answered: dict[int, Record], ended: Record) -> P
     if fault is None:
         return Polled(Process.ENDED, ended["codes"].get("0"))
     host = fault["host"]
+    answer = answered.get(list(names).index(host))
     if fault["kind"] == "process":
         who = f"process {fault['process']} on {host}"
-        return Polled(Process.ENDED, fault["code"], who=who, first=fault["process"], failed_hosts=(host,))
+        process = Polled(Process.ENDED, fault["code"], who=who, first=fault["process"], failed_hosts=(host,))
+        if fault.get("oom"):
+            detail = f"{who}: {fault['oom']}"
+            return replace(process, ending=Ending.OUT_OF_MEMORY, detail=detail, fix=oom.FIX)
+        return _with_full_disk(process, host, answer)
     if fault["kind"] == "lost":
-        answer = answered.get(list(names).index(host))
         if answer and not answer["alive"] and answer["record"]["phase"] != "ended":
-            return _gone(host, answer["rebooted"])
+            return _gone(host, answer)
         return Polled(
             Process.ENDED,
             ending=Ending.NODE_LOST,
