@@ -93,10 +93,10 @@ def _trial(own: SlurmSettings, ask: Ask, options: Sequence[str], waits: bool) ->
     code, out, err = ask("sbatch", "--test-only", *options, "--wrap=true")
     answer = " ".join(f"{err} {out}".replace("sbatch: error: ", "").split())
     if code and waits and _UNAVAILABLE.search(answer):
-        asked = [f"{key}={value}" for key in ("mem", "constraint", "sbatch") if (value := getattr(own, key))]
-        if not asked:
+        unchecked = [f"{key}={value}" for key in ("mem", "constraint", "sbatch") if (value := getattr(own, key))]
+        if not unchecked:
             return []
-        what = f"whether nodes have {', '.join(asked)} cannot be checked while they are out of service ({answer})"
+        what = f"whether nodes have {', '.join(unchecked)} cannot be checked while they are out of service ({answer})"
         return [Remark("inconclusive", what, "sbatch refuses the job when the run starts, if none has")]
     if code:
         return [Remark("error", f"sbatch refuses such a job: {answer}", slurm_states.remedy(answer))]

@@ -21,9 +21,9 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.recipe import extras, load
 from podwright.recipe.location import storage_failure
-from podwright.rundir import Ending, RunDir, recipe_of, write_json
+from podwright.rundir import Ending, RunDir, full_disk, recipe_of, write_json
 from podwright.storage.base import StorageFailure, failure_of
-from podwright.train import entry, patient_gcs
+from podwright.train import entry, patient_gcs, run_directory
 from podwright.train.emit import TrainingOutcome
 from podwright.train.run_storage import AttemptStart
 
@@ -93,12 +93,29 @@ def main() -> int:
     return status
 
 
+def _say(text: str) -> None:
+    """To the log, whose disk may be full."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  what is left in its buffer would be this process's exit status
+
+
+def _write(run: RunDir, path: Path, record: dict[str, Any]) -> None:
+    """Unless the run's directory was deleted, which would come back with nothing else in it."""
+    if run.path.is_dir():
+        try:
+            write_json(path, record)
+        except OSError as e:
+            _say(f"{path} cannot be written: {e}")
+
+
 def _finish(start: AttemptStart, number: int) -> None:
     """The last records go to the storage; what stands in the way changes no ending."""
     try:
         start.finish(number)
     except UserError as e:
-        print(f"the last records are not in the storage: {e}", flush=True)
+        _say(f"the last records are not in the storage: {e}")
 
 
 def _entry(run: RunDir) -> entry.TrainerEntry:
@@ -147,6 +164,20 @@ def _run(run: RunDir, start: AttemptStart, stopping: StopRequest) -> TrainingOut
     return entry.of(recipe.kind).train(run, start, stopping)
 
 
+def _address_limit() -> str:
+    """In words, what `ulimit -v` allows this process; "" where there is no limit. watch/diagnose.py reads it from the log."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return "" if limit == resource.RLIM_INFINITY else f"ulimit -v allows {limit / 2**30:.2f} GiB of addresses"
+
+
+def _full_place(e: Exception, run: RunDir) -> str:
+    """The file that could not be written; where the fault names none, what is full of the places that a trainer writes to."""
+    if isinstance(e, OSError) and e.filename:
+        return str(e.filename)
+    places = (run.path, Path(tempfile.gettempdir()), Path("/dev/shm"), Path.home())
+    return next((full for place in places if (full := full_disk(place))), str(run.path))
+
+
 def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     """The ending that a fault is, one line about it, and what to type."""
     first = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"[:300]
@@ -157,9 +188,8 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     failure = e if isinstance(e, StorageFailure) else None
     if failure := failure or (failure_of(e, run.storage_url) if run.storage_url else None):
         return Ending.STORAGE_UNREACHABLE, failure.what, f"{failure.fix}, {then}"
-    full = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or "No space left" in str(e) or "disk quota exceeded" in str(e).lower():
-        return Ending.CRASHED, f"the disk of {run.path} is full", f"free some space, {then}"
+    if (isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)) or _DISK_FULL.search(str(e)):
+        return Ending.CRASHED, f"the disk of {_full_place(e, run)} is full", f"free some space there, {then}"
     if isinstance(e, OSError) and e.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return (
             Ending.CRASHED,
@@ -169,6 +199,9 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     if "CUDA out of memory" in str(e):
         less = "lower per_device_batch_size and raise training.gradient_accumulation_steps, or type model.gradient_checkpointing=true"
         return Ending.OUT_OF_MEMORY, first, less
+    if (limit := _address_limit()) and (isinstance(e, MemoryError) or _NO_ADDRESSES.search(str(e))):
+        raised = "type ulimit -v unlimited where the run is started (a line of setup in the target)"
+        return Ending.OUT_OF_MEMORY, f"{first} ({limit})", f"{raised}, {then}"
     if "RESOURCE_EXHAUSTED" in str(e) or isinstance(e, MemoryError):
         return (
             Ending.OUT_OF_MEMORY,

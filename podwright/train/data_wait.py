@@ -12,7 +12,7 @@ class DataWait:
         """`advice`: what to change, in keys that the kind of the recipe has."""
         self._advice = advice
         self._steps: list[tuple[float, float]] = []
-        self._said = False
+        self._noticed = False
         self._count = 0
 
     def stepped(self, wait_s: float, step_s: float) -> list[str]:
@@ -22,9 +22,9 @@ class DataWait:
             return []
         self._steps = [*self._steps[-_WINDOW + 1 :], (wait_s, step_s)]
         wait, total = (sum(column) for column in zip(*self._steps, strict=True))
-        if self._said or len(self._steps) < _WINDOW or wait <= _SHARE * total:
+        if self._noticed or len(self._steps) < _WINDOW or wait <= _SHARE * total:
             return []
-        self._said = True
+        self._noticed = True
         share, each = 100 * wait / total, wait / len(self._steps)
         return [
             f"waiting for data takes {share:.0f} % of the time of the last {_WINDOW} steps ({each:.3g} s a step): {self._advice}"

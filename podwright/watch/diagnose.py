@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, RunDir, full_disk
 from podwright.targets.base import Polled
 from podwright.watch import explain
 
 _TAIL_BYTES = 16_384
+_LIMIT = re.compile(r"^podwright: (ulimit -v allows .+)$", re.MULTILINE)
 _SCHEDULER = ("srun: ", "slurmstepd")  # it only tells that it ends what is left
 
 
@@ -28,7 +30,7 @@ def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Att
     """The trainer's own last word counts, unless it only tells what the machines did to it."""
     written = _written(run, attempt, polled, stop_wanted)
     if polled.ending is None:
-        return written or _dead(run, _log_tail(run, attempt), polled, stop_wanted)
+        return written or _dead(run, attempt, polled, stop_wanted)
     if written is None:
         return AttemptOutcome(polled.ending, polled.detail, polled.fix)
     follows = _follows(written.ending, stop_wanted)
@@ -67,11 +69,20 @@ def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Attem
     how = f"{polled.who}: {_how(returncode)}" if polled.who else _how(returncode)
     if stop_wanted and returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
         return AttemptOutcome(Ending.STOPPED, f"stopped before the trainer could save ({how})")
-    for match in explain.lines(log.splitlines(), only_causes=bool(polled.who))[:1]:
+    full = full_disk(run.path)
+    for match in explain.lines(log.splitlines(), only_causes=bool(polled.who or full))[:1]:
         explained = explain.typed(match, run)
-        return AttemptOutcome(
-            Ending(explained["ending"]), f"{explained['cause']}: {explained['evidence']} ({how})", explained["remedy"]
-        )
+        detail = f"{explained['cause']}: {explained['evidence']} ({how})"
+        if full and explained["rule"] == "disk-full":
+            detail += f"; the disk of the run is full: {full}"
+        limit = _address_limit(run, attempt) if explained["rule"] == "host-out-of-memory" else ""
+        if limit:
+            fix = f"type ulimit -v unlimited where the run is started (a line of setup in the target), {_then_resume(run)}"
+            return AttemptOutcome(Ending(explained["ending"]), f"{limit}: {explained['evidence']} ({how})", fix)
+        return AttemptOutcome(Ending(explained["ending"]), detail, explained["remedy"])
+    if full and returncode != 0:
+        fix = f"free some space there (checkpoints of old runs), {_then_resume(run)}"
+        return AttemptOutcome(Ending.CRASHED, f"the disk of the run is full: {full} ({how})", fix)
     if returncode == -signal.SIGKILL:
         return AttemptOutcome(
             Ending.UNKNOWN,
@@ -84,6 +95,21 @@ def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Attem
             f"the trainer ended without a word; its log ends with: {last}" if last else "the trainer left no sign",
         )
     return AttemptOutcome(Ending.CRASHED, f"{last or 'no output'} ({how})")
+
+
+def _address_limit(run: RunDir, attempt: int) -> str:
+    """What the trainer said of `ulimit -v` when it started; "" where it said nothing."""
+    first = run.log(attempt)
+    for path in (first, *sorted(first.parent.glob("log-*.txt"))):
+        if path.exists():
+            with path.open("rb") as f:
+                if match := _LIMIT.search(f.read(_TAIL_BYTES).decode(errors="replace")):
+                    return match[1]
+    return ""
+
+
+def _then_resume(run: RunDir) -> str:
+    return f"then type podwright resume {run.typed}"
 
 
 def _how(returncode: int | None) -> str:

@@ -120,7 +120,7 @@ RULES: tuple[Rule, ...] = (
     # files
     _rule(
         "disk-full",
-        r"No space left on device|[Dd]isk quota exceeded|[Ff]ile system is full",
+        r"No space left on device|[Dd]isk quota exceeded|[Ff]ile system is full|inline_container.*unexpected pos",
         Ending.CRASHED,
         "a disk is full, or your share of it",
         f"free some space (checkpoints of old runs), {_RESUME}",

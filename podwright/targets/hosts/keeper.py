@@ -150,10 +150,8 @@ class Keeper:
             "stopped": self.stopping,
             "time": time.time(),
         }
-        write_json(
-            self.place.record_path,
-            {**me, **status, "ranks": {n: known.get(n, rank) for n, rank in ranks.items()}, "missing": self.missing()},
-        )
+        ranks = {n: known.get(n, rank) for n, rank in ranks.items()}
+        self.place.write_record({**me, **status, "ranks": ranks, "missing": self.missing()})
 
     def missing(self) -> list[str]:
         if self.number or self.phase != "joining":
