@@ -133,6 +133,7 @@ def _begin(training: Trainable, at: RunContext) -> int:
     for step in damaged:
         at.emit.event("notice", message=f"the checkpoint of step {step} is damaged and was put aside")
     if state is None:
+        at.emit.begins_again(training.recipe.kind)
         return 0
     training.load(state)
     number, lines, own = int(state["step"]), state["lines"], training.order.batch_size

@@ -119,6 +119,7 @@ def _train(job: PretrainRun, checkpoints: checkpoint.Checkpoints, watchdog: Watc
 
 def _begin(job: PretrainRun, checkpoints: checkpoint.Checkpoints) -> tuple[PretrainState, int]:
     if checkpoints.latest() is None:
+        job.emit.begins_again(STAGE)
         return program.new_state(job.setup), 0
     restored = checkpoints.restore(program.abstract_state(job.setup))
     for damaged in restored.damaged:
