@@ -31,7 +31,7 @@ from podwright.run.interrupts import Interrupts
 from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase, Phase
 from podwright.run.waiting import reason
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.storage import url_of_run
 from podwright.targets import ResolvedTarget
 from podwright.targets.base import GONE, AllocationState, HostAddress, Polled, Process, Target
@@ -237,6 +237,7 @@ def resume(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
     if look.polled.process is Process.RUNNING and not look.state.stop_wanted:
         return driver.follow(interrupts)
     if driver.settle().ending is not Ending.FINISHED:
+        kinds.find(recipe_of(driver.run)["kind"])  # a recipe of another version is no ending of the run
         journal.append(driver.run, "resumed")
     return driver.follow(interrupts)
 

@@ -150,6 +150,15 @@ def test_detached_then_watched_then_stopped(bench: Bench) -> None:
     assert bench.call("stop", "r")[0] == 0
 
 
+def test_a_recipe_of_an_unknown_kind_refuses_a_resume_and_leaves_the_journal_alone(bench: Bench) -> None:
+    assert bench.run(5, STANDIN_DO="crash")[0] == 1
+    recipe, journal = json.loads(bench.path("recipe.json").read_text()), bench.path("journal.jsonl").read_bytes()
+    bench.path("recipe.json").write_text(json.dumps(recipe | {"kind": "grop"}))
+    code, _, err = bench.call("resume", "r")
+    assert code == 2 and "kind='grop' is not a kind of recipe; did you mean grpo?" in err, err
+    assert bench.path("journal.jsonl").read_bytes() == journal
+
+
 def test_watch_starts_nothing(bench: Bench) -> None:
     bench.run(3, LAUNCH_DIES="before:submitting")
     code, out, err = bench.call("watch", "r", "--json")
