@@ -7,6 +7,7 @@ NAME/recipe.json      the resolved recipe                          launcher, onc
      attempts/N/      log.txt, log-K.txt, pid.json, alive.lock,
                       exit.json (how it ended)                     never overwritten
                       exit-K.json, devices-K.csv, stacks-K.txt     trainer's process K
+                      fault.json (which process failed first)      trainer, where it starts several itself
      latest           link to the newest attempt on a cluster      its job
      profile.json     the steps to trace, if any; profile/step-N/: jax's traces of them
      metrics.jsonl    {stage, step, time, attempt, figures ...}    trainer
@@ -46,6 +47,8 @@ DEVICE_COLUMNS = (
 """of devices-K.csv"""
 TRAIN_COMMAND = ("{python}", "-m", "podwright.train", "{run_dir}", "--attempt", "{attempt}")
 """starts our trainer on an attempt; whoever starts it fills the words in"""
+LEAST_FREE_BYTES = 1 << 20
+"""on a disk with less the records of a run cannot be relied on to be written"""
 RUNS = Path("runs")
 """where runs are kept unless --runs says otherwise"""
 
@@ -138,6 +141,10 @@ class RunDir:
         """How the attempt ended; of another process than the first, which fault it had."""
         return self.attempt(number) / (f"exit-{process}.json" if process else "exit.json")
 
+    def fault(self, number: int) -> Path:
+        """Of several processes on this machine the one whose end was that of the others: `process`, `host`, `code`."""
+        return self.attempt(number) / "fault.json"
+
     def devices(self, number: int, process: int) -> Path:
         return self.attempt(number) / f"devices-{process}.csv"
 
@@ -167,15 +174,39 @@ def recipe_of(run: RunDir) -> Record:
 
 def write_json(path: Path, value: Any) -> None:
     """Write whole or not at all: a temporary file beside `path`, then a rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with _naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            part.write_text(json.dumps(value, indent=1) + "\n")
+            part.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            raise
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """An OSError of a write names no file: those of the body get `path`."""
     try:
-        part.write_text(json.dumps(value, indent=1) + "\n")
-        part.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
+        yield
+    except OSError as e:
+        e.filename = e.filename or str(path)
         raise
+
+
+def full_disk(path: Path) -> str:
+    """`path` and the space that is left there, if it lies on a disk that takes no more files; "" if it does not, or cannot be asked."""
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return ""
+    free_bytes, inodes_left = disk.f_bavail * disk.f_frsize, disk.f_favail or not disk.f_files
+    if free_bytes >= LEAST_FREE_BYTES and inodes_left:
+        return ""
+    left = f"{free_bytes / 2**20:.1f} MiB of {disk.f_blocks * disk.f_frsize / 2**30:.1f} GiB free"
+    return f"{path} ({left if inodes_left else 'no inode left'})"
 
 
 def is_below(name: str) -> bool:
@@ -185,7 +216,7 @@ def is_below(name: str) -> bool:
 
 def append_jsonl(path: Path, record: Record) -> None:
     """One record, one write: a reader or a kill never sees two records mixed. A line cut short before is left behind."""
-    with path.open("ab+") as f:
+    with _naming(path), path.open("ab+") as f:
         end = f.seek(0, os.SEEK_END)
         if end:
             f.seek(end - 1)

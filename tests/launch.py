@@ -1,6 +1,7 @@
 """`podwright` with the stand-in for a trainer, as a process of its own.
 
 LAUNCH_DIES=before:EVENT or after:EVENT kills it with SIGKILL around writing that event to the journal.
+LAUNCH_PATIENCE_S: for how long a doctor waits for free nodes.
 LAUNCH_ENVIRONMENT={NAME: VALUE} is what the kind of recipe gives to its processes.
 """
 
@@ -16,6 +17,7 @@ from podwright.cli.app import main
 from podwright.recipe import kinds
 from podwright.run import drive, journal
 from podwright.rundir import RunDir
+from podwright.targets import slurm
 from podwright.targets.base import Hosts, Job, Rendered
 from podwright.targets.local import Local
 from podwright.targets.settings.local import LocalSettings
@@ -38,6 +40,7 @@ Local.render = with_standin
 given = json.loads(os.environ.get("LAUNCH_ENVIRONMENT", "{}"))
 kinds.KINDS |= {name: replace(kind, environment=given) for name, kind in kinds.KINDS.items()}
 
+slurm._PATIENCE_S = int(os.environ.get("LAUNCH_PATIENCE_S", slurm._PATIENCE_S))
 drive.TICK_S = 0.05
 for settings, poll_s in ((LocalSettings, 0.05), (SlurmSettings, 0.2), (SshSettings, 0.5)):
     usual = settings.traits

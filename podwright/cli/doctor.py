@@ -44,6 +44,7 @@ def doctor(
     from podwright.plan.findings import Finding, verdict_of
     from podwright.recipe import kinds as recipe_kinds
     from podwright.recipe import load
+    from podwright.targets.base import MachinesBusy
 
     chosen = load.load(recipe, overrides or []) if recipe else None
     place = targets.resolve(on)
@@ -65,6 +66,8 @@ def doctor(
         needed = kinds.of(chosen).needed(chosen) if chosen else ()
         try:
             machines = target.probe_hosts(arguments)
+        except MachinesBusy as e:
+            findings.append(Finding("machines", "inconclusive", e.what, e.fix))
         except UserError as e:  # machines that do not answer are what is wrong there, not what was typed
             findings.append(Finding("machines", "error", e.what, e.fix))
         else:

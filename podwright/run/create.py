@@ -104,6 +104,8 @@ def linked(run: RunDir, runs: Path) -> RunDir:
 
 
 def _in_use(path: Path) -> UserError:
+    if not RunDir(path).journal.exists():
+        return UserError(f"{path} exists and is no run", "type another --name, or move it away")
     return UserError(
         f"run name {path.name!r} is in use",
         f"type `podwright resume {RunDir(path).typed}` to go on with it, or another --name",

@@ -31,7 +31,7 @@ from podwright.run.interrupts import Interrupts
 from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase, Phase
 from podwright.run.waiting import reason
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.storage import url_of_run
 from podwright.targets import ResolvedTarget
 from podwright.targets.base import GONE, AllocationState, HostAddress, Polled, Process, Target
@@ -65,7 +65,7 @@ class Driver:
         self._carrier = Carrier(run, self._mirror, warn)
         self._pollers: dict[str, Poller] = {}
         self._locked_out: tuple[float, int] | None = None
-        self._stopping: tuple[int, float] | None = None
+        self._stopping: tuple[int, float, float] | None = None
         self._cloud: tuple[tuple[int, AllocationPhase] | None, AllocationState, float] | None = None
         self._waiting = ""
 
@@ -84,7 +84,7 @@ class Driver:
             polled = Polled(Process.ENDED) if away else self._poller(state.handle).poll(state.handle)
         changed = polled.handle is not None and polled.handle != state.handle
         seen = Observed(polled.process, cloud, changed, self._stopping_s(state), unchanged_s)
-        self._waiting = reason(state, seen, polled.waiting, journal.now())
+        self._waiting = reason(state, seen, polled.waiting, journal.now(), self._kill_at(state))
         return Look(state, polled, seen)
 
     def step(self) -> Act:
@@ -168,8 +168,14 @@ class Driver:
             self._stopping = None
             return 0.0
         if self._stopping is None or self._stopping[0] != state.attempt:
-            self._stopping = state.attempt, time.monotonic()
+            self._stopping = state.attempt, time.monotonic(), journal.now()
         return time.monotonic() - self._stopping[1]
+
+    def _kill_at(self, state: RunState) -> float:
+        """When an attempt that has acknowledged a stop is killed, in Unix seconds; 0 where there is none."""
+        if self._stopping is None or not state.handle:
+            return 0.0
+        return self._stopping[2] + self._poller(state.handle).target.traits.grace_s
 
     def _unchanged_s(self, state: RunState, cloud: AllocationState) -> float:
         """Since this launcher first saw the allocation in this state, by the cloud and by the journal: another launcher writes there too."""
@@ -231,6 +237,7 @@ def resume(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
     if look.polled.process is Process.RUNNING and not look.state.stop_wanted:
         return driver.follow(interrupts)
     if driver.settle().ending is not Ending.FINISHED:
+        kinds.find(recipe_of(driver.run)["kind"])  # a recipe of another version is no ending of the run
         journal.append(driver.run, "resumed")
     return driver.follow(interrupts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -75,15 +76,24 @@ def now() -> float:
 
 def append(run: RunDir, event: str, **fields: Any) -> None:
     """Write one decision down, to the disk: what it allows may cost money."""
-    append_jsonl(run.journal, {"event": event, "time": now(), **fields})
-    with run.journal.open("rb") as f:
-        os.fsync(f.fileno())
+    try:
+        append_jsonl(run.journal, {"event": event, "time": now(), **fields})
+        with run.journal.open("rb") as f:
+            os.fsync(f.fileno())
+    except OSError as e:
+        if e.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        what = f"the disk of {run.path} is full: {event!r} cannot be written to {run.journal}"
+        raise UserError(what, f"free some space there, then type podwright resume {run.typed}") from e
 
 
 def read(run: RunDir) -> RunState:
     """UserError for a journal that is damaged or of another version: by a part of it nothing may be decided."""
     state, count = RunState(), 0
     text = run.journal.read_bytes() if run.journal.exists() else b""
+    if not text and not run.path.exists():
+        fix = "type another --name, or bring the directory back; a trainer that still runs for it ends within a minute"
+        raise UserError(f"the run directory {run.path} was deleted", fix)
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         if not line.endswith(b"\n"):
             break  # it is being written, or its launcher was killed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from podwright.run.allocations import back_off
 from podwright.run.decide import Observed
 from podwright.run.journal import RunState
@@ -9,14 +11,17 @@ from podwright.run.states import AllocationPhase, Phase
 from podwright.targets.base import AllocationState, Process
 
 
-def reason(state: RunState, seen: Observed, polled: str, now: float) -> str:
-    """`Reason: what it means`; "" for an attempt at work. `polled`: the target's own reason, or ""."""
+def reason(state: RunState, seen: Observed, polled: str, now: float, kill_at: float = 0.0) -> str:
+    """`Reason: what it means`; "" for an attempt at work.
+
+    `polled`: the target's own reason, or "". `kill_at`: Unix seconds, when an attempt that has acknowledged a stop is killed; 0 before.
+    """
     if state.phase is Phase.STOPPING and state.calls and not state.signalled:
         return f"Stopping: the stop has not arrived ({state.reason}); it is sent again"
     if state.phase is Phase.ENDED and not state.released and state.calls:
         return f"Releasing: {state.reason}; it is tried again"
     if seen.process is Process.RUNNING:
-        return polled
+        return polled or _saving(state, kill_at)
     if state.phase in (Phase.READY, Phase.ENDED) and (text := _of_machines(state, seen, now)):
         return text
     if state.phase is Phase.READY and state.short_attempts > 1:
@@ -24,6 +29,15 @@ def reason(state: RunState, seen: Observed, polled: str, now: float) -> str:
     if state.phase in (Phase.SUBMITTING, Phase.STOPPING, Phase.RUNNING):
         return polled or "Starting: no process of the attempt is running yet"
     return polled
+
+
+def _saving(state: RunState, kill_at: float) -> str:
+    if state.phase is not Phase.STOPPING or not state.signalled or not kill_at:
+        return ""
+    until = time.strftime("%H:%M:%S", time.localtime(kill_at))
+    return (
+        f"Stopping: the trainer finishes its step and saves a checkpoint; if it has not ended at {until}, it is killed"
+    )
 
 
 def _of_machines(state: RunState, seen: Observed, now: float) -> str:

@@ -314,6 +314,10 @@ def identity(name: str, settings: Settings) -> Record:
     return {"target": name, "kind": settings.kind, "settings": settings.model_dump(mode="json")}
 
 
+class MachinesBusy(UserError):
+    """The machines of a target cannot be asked now, and a run would wait for them too."""
+
+
 def facts_in(out: str) -> list[Record]:
     """Of machines that print them as a line each, between whatever else is printed."""
     facts = []
@@ -363,5 +367,6 @@ class Target(Protocol):
         ...
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
-        """What `podwright.train facts ARGUMENTS` tells on each machine, which are asked together; UserError when they cannot be."""
+        """What `podwright.train facts ARGUMENTS` tells on each machine, which are asked together; UserError when they cannot be,
+        MachinesBusy when a run would wait for them."""
         ...

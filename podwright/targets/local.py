@@ -12,12 +12,13 @@ import os
 import shlex
 import signal
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
 
 from podwright.errors import UserError
-from podwright.rundir import Record
+from podwright.rundir import Ending, Record, RunDir, write_json
 from podwright.shell import Shell, joined
 from podwright.targets import alive
 from podwright.targets.base import (
@@ -35,6 +36,7 @@ from podwright.targets.base import (
     identity,
 )
 from podwright.targets.handles import attempt_of
+from podwright.targets.hosts import oom
 from podwright.targets.settings.local import LocalSettings
 
 TRAINER: tuple[str, ...] = (sys.executable, "-m", "podwright.train")
@@ -63,6 +65,7 @@ class Local:
     def submit(self, rendered: Rendered) -> Handle:
         run, number = attempt_of(rendered.handle)
         run.attempt(number).mkdir(parents=True)
+        write_json(_oom_counter(run, number), asdict(oom.of_this_process()))
         # -P: the folder of detached.py is not a place to import from.
         argv = [sys.executable, "-P", str(_DETACHED), str(run.pid(number)), *rendered.argv]
         with alive.held(run.alive(number)) as lock:
@@ -74,7 +77,7 @@ class Local:
         if record is None:
             return Polled(Process.RUNNING if _is_starting(handle) else Process.ABSENT)
         returncode = self._shell.returncode(record[0])  # reaps our own child, which would else stay a zombie
-        return Polled(Process.RUNNING) if _process(record) else Polled(Process.ENDED, returncode)
+        return Polled(Process.RUNNING) if _process(record) else _ended(handle, returncode)
 
     def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
         run, number = attempt_of(handle)
@@ -114,6 +117,34 @@ class Local:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
         return Released(True)
+
+
+def _ended(handle: Handle, returncode: int | None) -> Polled:
+    """With the process that failed first, where the trainer is several of them and the one that started them has said so."""
+    run, number = attempt_of(handle)
+    try:
+        fault = json.loads(run.fault(number).read_text())
+    except (OSError, ValueError):
+        return _with_oom(run, number, Polled(Process.ENDED, returncode))
+    who = f"process {fault['process']} on {fault['host']}"
+    return _with_oom(run, number, Polled(Process.ENDED, fault["code"], who=who, first=fault["process"]))
+
+
+def _oom_counter(run: RunDir, number: int) -> Path:
+    return run.attempt(number) / "oom.json"
+
+
+def _with_oom(run: RunDir, number: int, ended: Polled) -> Polled:
+    """A process that was killed, or whose end nobody has seen, was killed for memory if the kernel has counted such a kill since its
+    start."""
+    try:
+        killed = oom.OomCounter(**json.loads(_oom_counter(run, number).read_text())).killed()
+    except (OSError, ValueError, TypeError):
+        return ended
+    if not killed or ended.returncode not in (None, -signal.SIGKILL):
+        return ended
+    detail = f"{ended.who or 'the trainer'}: {killed}"
+    return replace(ended, ending=Ending.OUT_OF_MEMORY, detail=detail, fix=oom.FIX)
 
 
 def _is_starting(handle: Handle) -> bool:

@@ -23,6 +23,7 @@ from podwright.targets.base import (
     Handle,
     Hosts,
     Job,
+    MachinesBusy,
     Polled,
     Process,
     Provisioner,
@@ -38,6 +39,7 @@ from podwright.targets.settings.slurm import SlurmSettings
 
 _CHOOSING = ("--partition=", "--account=", "--qos=", "--constraint=", "--nodes=", "--gpus-per-node=")
 _PATIENCE_S = 600  # for free nodes
+_QUEUES = "a run is queued until they are free; type podwright doctor again then"
 _ACCEPTED = re.compile(r"^(\d+)(?:;\S+)?$", re.MULTILINE)  # what --parsable prints
 _OF_ANOTHER_JOB = "SLURM_(?!CONF$).*"  # of a session of salloc that this is typed in: srun would take them for its own
 
@@ -141,6 +143,8 @@ class Slurm:
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         own = self._settings
+        if waits := slurm_check.waiting(own, self._ask):
+            raise MachinesBusy(f"the machines of {self._name} were not asked: {waits}", _QUEUES)
         tell = shlex.join([own.python or sys.executable, "-m", "podwright.train", "facts", *arguments])
         peers = 'peers=$(scontrol show hostnames "$SLURM_JOB_NODELIST")'
         meet = '--rank "$SLURM_PROCID" --meet "$(echo "$peers" | head -n 1):$((12000 + SLURM_JOB_ID % 20000))"'
@@ -162,6 +166,9 @@ class Slurm:
         ]
         code, out, err = self._ask(*argv, "bash", "-c", script, seconds=_PATIENCE_S + 300)
         facts = facts_in(out)
+        if len(facts) < own.nodes and slurm_states.is_busy(err):
+            what = f"the machines of {self._name} were not asked: {own.nodes} of them were not free within {_PATIENCE_S:.0f} s"
+            raise MachinesBusy(what, _QUEUES)
         if len(facts) < own.nodes:
             reason = " ".join(err.split())[-300:] or f"srun ended with exit code {code}"
             raise UserError(
@@ -290,19 +297,27 @@ def _ended(run: RunDir, number: int, job: _Job) -> Polled:
     if meaning.ending is None and (why := (record or {}).get("why")) in slurm_states.BY_RECORD:
         return slurm_states.BY_RECORD[why]
     detail = f"job {job.number}, {job.state}: {meaning.detail}" if meaning.ending else ""
-    hosts = slurm_states.failed_hosts(_text(run.log(number)))
-    return Polled(
-        Process.ENDED, _returncode(record), ending=meaning.ending, detail=detail, fix=meaning.fix, failed_hosts=hosts
-    )
+    ended = Polled(Process.ENDED, _returncode(record), ending=meaning.ending, detail=detail, fix=meaning.fix)
+    return _with_failure(run, number, ended)
+
+
+def _with_failure(run: RunDir, number: int, ended: Polled) -> Polled:
+    """With the process and the node that srun names in the log, where the job did not do its work."""
+    log = _text(run.log(number))
+    ended = replace(ended, failed_hosts=slurm_states.failed_hosts(log))
+    failure = slurm_states.first_failure(log)
+    if failure is None or ended.returncode == 0:
+        return ended
+    code = ended.returncode if failure.returncode is None else failure.returncode
+    return replace(ended, returncode=code, who=failure.who, first=failure.process)
 
 
 def _forgotten(run: RunDir, number: int, accepted: re.Match[str] | None) -> Polled:
     """SLURM knows of no such job: it never came to be, or it ended a while ago."""
     record = _record(run, number)
     if record is not None:
-        return replace(
-            slurm_states.BY_RECORD.get(record.get("why", ""), Polled(Process.ENDED)), returncode=_returncode(record)
-        )
+        ended = slurm_states.BY_RECORD.get(record.get("why", ""), Polled(Process.ENDED))
+        return _with_failure(run, number, replace(ended, returncode=_returncode(record)))
     if accepted is None:
         return Polled(Process.ABSENT)
     detail = f"job {accepted[1]} was never started, and SLURM has forgotten it: somebody may have cancelled it"

@@ -14,6 +14,7 @@ from podwright.targets.base import Remark
 from podwright.targets.settings.slurm import SlurmSettings, seconds
 
 _GPUS = re.compile(r"\bgpu:(?:[^:,()]+:)?(\d+)")
+_UNAVAILABLE = re.compile(r"node configuration is not available|node not available")
 Ask = Callable[..., tuple[int, str, str]]
 """runs a command of SLURM: exit code, stdout, stderr"""
 
@@ -21,15 +22,22 @@ Ask = Callable[..., tuple[int, str, str]]
 def check(own: SlurmSettings, ask: Ask, options: Sequence[str]) -> list[Remark]:
     """`options`: of sbatch, as a job would have them."""
     try:
-        return [*_partition(own, ask), *_trial(ask, options), *_places(own)]
+        remarks, waits = _partition(own, ask)
+        return [*remarks, *_trial(own, ask, options, bool(waits)), *_places(own)]
     except UserError as e:
         return [Remark("error", e.what, e.fix)]
 
 
-def _partition(own: SlurmSettings, ask: Ask) -> list[Remark]:
+def waiting(own: SlurmSettings, ask: Ask) -> str:
+    """Why a job that is submitted now would wait until its partition or more nodes are in service; "" when it would not."""
+    return _partition(own, ask)[1]
+
+
+def _partition(own: SlurmSettings, ask: Ask) -> tuple[list[Remark], str]:
+    """The remarks, and why a job would wait for what is out of service."""
     code, out, err = ask("sinfo", "--noheader", "--all", "--exact", "--format=%P|%a|%l|%D|%c|%G|%t")
     if code:
-        return [Remark("error", f"the cluster does not answer: {' '.join(err.split())}", "try again later")]
+        return [Remark("error", f"the cluster does not answer: {' '.join(err.split())}", "try again later")], ""
     rows = [line.split("|") for line in out.splitlines()]
     default = next((row[0].rstrip("*") for row in rows if row[0].endswith("*")), "")
     wanted = own.partition or default
@@ -37,10 +45,13 @@ def _partition(own: SlurmSettings, ask: Ask) -> list[Remark]:
     if not mine:
         known = sorted({row[0].rstrip("*") for row in rows})
         what = f"partition={wanted}: there is no such partition" if wanted else "the cluster has no default partition"
-        return [Remark("error", what, f"set partition to one of {', '.join(known)}")]
-    remarks = []
+        return [Remark("error", what, f"set partition to one of {', '.join(known)}")], ""
+    remarks, waits = [], ""
     _, up, limit, *_ = mine[0]
-    if up != "up":
+    if up == "down":  # which takes jobs, and starts none
+        waits = f"partition {wanted} starts no jobs now (it is down)"
+        remarks.append(Remark("warning", waits, "a job waits until it does; to start now, take another partition"))
+    elif up != "up":
         remarks.append(
             Remark("error", f"partition {wanted} takes no jobs now (it is {up})", "take another partition, or wait")
         )
@@ -64,17 +75,29 @@ def _partition(own: SlurmSettings, ask: Ask) -> list[Remark]:
     if there < own.nodes:
         what = f"nodes={own.nodes}: partition {wanted} has {there} node(s) with {each}, and {sum(int(row[3]) for row in mine)} in all"
         remarks.append(Remark("error", what, "lower nodes, gpus_per_node, tasks_per_node or cpus_per_task"))
-    elif own.nodes > (
-        left := sum(int(row[3]) for row in able if not row[6].startswith(("down", "drain", "drng", "fail", "boot")))
-    ):
-        what = f"nodes={own.nodes}: only {left} of the {there} node(s) with {each} in partition {wanted} are in service"
-        remarks.append(Remark("warning", what, "a job waits until more are; `sinfo -R` says why they are not"))
-    return remarks
+    elif own.nodes > (left := sum(int(row[3]) for row in able if _in_service(row[6]))):
+        waits = (
+            f"nodes={own.nodes}: only {left} of the {there} node(s) with {each} in partition {wanted} are in service"
+        )
+        remarks.append(Remark("warning", waits, "a job waits until more are; `sinfo -R` says why they are not"))
+    return remarks, waits
 
 
-def _trial(ask: Ask, options: Sequence[str]) -> list[Remark]:
+def _in_service(state: str) -> bool:
+    """By sinfo's short word for the state of a node; `*` stands for one that does not answer."""
+    return not state.startswith(("down", "drain", "drng", "fail", "boot", "maint", "resv", "unk")) and "*" not in state
+
+
+def _trial(own: SlurmSettings, ask: Ask, options: Sequence[str], waits: bool) -> list[Remark]:
+    """`waits`: for what is out of service, of which sbatch itself makes a job that is queued, and its trial a refusal."""
     code, out, err = ask("sbatch", "--test-only", *options, "--wrap=true")
     answer = " ".join(f"{err} {out}".replace("sbatch: error: ", "").split())
+    if code and waits and _UNAVAILABLE.search(answer):
+        unchecked = [f"{key}={value}" for key in ("mem", "constraint", "sbatch") if (value := getattr(own, key))]
+        if not unchecked:
+            return []
+        what = f"whether nodes have {', '.join(unchecked)} cannot be checked while they are out of service ({answer})"
+        return [Remark("inconclusive", what, "sbatch refuses the job when the run starts, if none has")]
     if code:
         return [Remark("error", f"sbatch refuses such a job: {answer}", slurm_states.remedy(answer))]
     return [Remark("info", answer.removeprefix("sbatch: "))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass
 
 from podwright.rundir import Ending
@@ -76,15 +77,63 @@ WAITING: dict[str, str] = {
 }
 
 
+_UNAVAILABLE = "Nodes required for job are DOWN"  # as the reason of some versions begins
+_BUSY = re.compile(
+    r"Requested nodes are busy|Immediate execution impossible|not available \(down, drained or reserved\)"
+)
 _STARTED = re.compile(r"^podwright: job \d+, start \d+", re.MULTILINE)
-_FAILED_HOST = re.compile(r"^srun: error: (?:Node failure on )?([\w.-]+)(?:: tasks? [\d,-]+: |$)", re.MULTILINE)
+_FAILED_TASK = re.compile(r"^srun: error: ([\w.-]+): tasks? ((\d+)[\d,-]*): (.+)$", re.MULTILINE)
+_FAILED_NODE = re.compile(r"^srun: error: Node failure on ([\w.-]+)$", re.MULTILINE)
+_EXITED = re.compile(r"Exited with exit code (\d+)")
+_SIGNALS = {signal.strsignal(number): number for number in signal.valid_signals()}
+
+
+@dataclass(frozen=True)
+class TaskFailure:
+    """What srun says of a process of the job that failed."""
+
+    host: str
+    process: int
+    who: str
+    returncode: int | None
+    """negative for a signal; None where srun says neither code nor signal"""
+
+
+def first_failure(log: str) -> TaskFailure | None:
+    """The process whose end was that of the others: of all that srun names since the newest start of the job, one that was killed by
+    a signal while its shell (task.sh) lived, else the first. srun itself kills shell and process together.
+    """
+    failures = [_failure(match) for match in _FAILED_TASK.finditer(log, _newest_start(log))]
+    killed = (failure for failure, by_shell in failures if by_shell and (failure.returncode or 0) < 0)
+    return next(killed, failures[0][0] if failures else None)
+
+
+def _failure(match: re.Match[str]) -> tuple[TaskFailure, bool]:
+    """And whether the shell around it has told its exit code, in which 128 and a signal's number stand for the signal."""
+    host, tasks, first, how = match.groups()
+    who = f"process{'' if tasks == first else 'es'} {tasks} on {host}"
+    if exited := _EXITED.fullmatch(how):
+        code = int(exited[1])
+        return TaskFailure(host, int(first), who, 128 - code if code > 128 else code), True
+    number = _SIGNALS.get(how.removesuffix(" (core dumped)"))
+    return TaskFailure(host, int(first), who, number and -number), False
 
 
 def failed_hosts(log: str) -> tuple[str, ...]:
-    """The node that srun names first since the newest start of the job; () where it names none."""
-    begin = max((match.start() for match in _STARTED.finditer(log)), default=0)
-    match = _FAILED_HOST.search(log, begin)
+    """The node on which a process failed first since the newest start of the job, or that was lost; () where srun names none."""
+    if failure := first_failure(log):
+        return (failure.host,)
+    match = _FAILED_NODE.search(log, _newest_start(log))
     return (match[1],) if match else ()
+
+
+def _newest_start(log: str) -> int:
+    return max((match.start() for match in _STARTED.finditer(log)), default=0)
+
+
+def is_busy(message: str) -> bool:
+    """Whether srun gave up for want of free nodes: a job of sbatch waits for them."""
+    return bool(_BUSY.search(message))
 
 
 def waiting(state: str, reason: str) -> str:
@@ -92,7 +141,7 @@ def waiting(state: str, reason: str) -> str:
     if state in ("RUNNING", "COMPLETING", "STAGE_OUT"):
         return ""
     if state == "PENDING":
-        code = reason.partition(",")[0].strip().replace("None", "Queued")
+        code = reason.partition(",")[0].strip().replace("None", "Queued").replace(_UNAVAILABLE, "ReqNodeNotAvail")
         return f"{code}: {WAITING.get(code, 'see JOB REASON CODES in `man squeue`')}"
     return f"{state.capitalize()}: SLURM holds the job in that state"
 

@@ -8,8 +8,11 @@ import errno
 import json
 import os
 import re
+import resource
 import signal
+import socket
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -19,19 +22,24 @@ from podwright.errors import UserError
 from podwright.recipe import extras, load
 from podwright.recipe.advice import of_run
 from podwright.recipe.location import storage_failure
-from podwright.rundir import Ending, RunDir, recipe_of, write_json
+from podwright.rundir import Ending, RunDir, full_disk, recipe_of, write_json
 from podwright.storage.base import StorageFailure, failure_of
-from podwright.train import entry, patient_gcs
+from podwright.train import entry, patient_gcs, run_directory
 from podwright.train.emit import TrainingOutcome
 from podwright.train.run_storage import AttemptStart
 
 # What is said by the collectives of a CPU and of GPUs when the process at the other end has left.
-_PEER_GONE = re.compile(r"Gloo .*(closed|reset) by peer|remote process exited")
+_PEER_GONE = re.compile(r"(?i)gloo.*((closed|reset) by peer|broken pipe)|remote process exit")
+_SOURCE_LINE = re.compile(r"\[\S*gloo/\S+\] ?")  # of PyTorch, before what it says
 _NOBODY_CAME = re.compile(r"Timed out waiting \d+ms for (recv|send) operation")
 # Faults of a value, of data or of code, which do not pass with time.
 _REPEATED = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),
     *(NameError, SyntaxError, TypeError, ValueError),
+)
+_DISK_FULL = re.compile(r"(?i)no space left|disk quota exceeded|inline_container.*(unexpected pos|failed writing)")
+_NO_ADDRESSES = re.compile(
+    r"(?i)(can't|cannot) allocate memory|not enough memory|bad_alloc|start new thread|failed to map segment"
 )
 STATUS = {Ending.FINISHED: 0, Ending.STOPPED: 3}
 
@@ -68,16 +76,19 @@ def main() -> int:
     if "RANK" not in os.environ and (processes := _entry(run).num_processes(os.environ)) > 1:
         from podwright.train.multimodal.processes import launch
 
-        launch.several(processes, sys.argv[1:], os.environ)
+        if failure := launch.several(processes, sys.argv[1:], os.environ):
+            number, code = failure
+            fault = {"process": number, "host": socket.gethostname(), "code": code}
+            _write(run, run.fault(args.attempt), fault)
         return _status_of(run, args.attempt)
     number = int(os.environ.get("JAX_PROCESS_ID", os.environ.get("RANK", "0")))
+    run_directory.guard(run.recipe)
+    if limit := _address_limit():
+        _say(f"podwright: {limit}")
     record, fault, own = _guarded(run, start, StopRequest())
-    print(f"{record['ending']}: {record['detail']}; {record['fix']}".rstrip("; "), flush=True)
+    _say(f"{record['ending']}: {record['detail']}; {record['fix']}".rstrip("; "))
     if number == 0 or (fault and own):  # the first process may not live to tell the fault of another
-        try:
-            write_json(run.exit(args.attempt, number), record | {"time": time.time()})
-        except OSError as e:
-            print(f"exit.json cannot be written: {e}", flush=True)
+        _write(run, run.exit(args.attempt, number), record | {"time": time.time()})
     if record["ending"] != Ending.STORAGE_UNREACHABLE:
         _finish(start, number)
     status = STATUS.get(Ending(record["ending"]), 1)
@@ -88,12 +99,29 @@ def main() -> int:
     return status
 
 
+def _say(text: str) -> None:
+    """To the log, whose disk may be full."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  what is left in its buffer would be this process's exit status
+
+
+def _write(run: RunDir, path: Path, record: dict[str, Any]) -> None:
+    """Unless the run's directory was deleted, which would come back with nothing else in it."""
+    if run.path.is_dir():
+        try:
+            write_json(path, record)
+        except OSError as e:
+            _say(f"{path} cannot be written: {e}")
+
+
 def _finish(start: AttemptStart, number: int) -> None:
     """The last records go to the storage; what stands in the way changes no ending."""
     try:
         start.finish(number)
     except UserError as e:
-        print(f"the last records are not in the storage: {e}", flush=True)
+        _say(f"the last records are not in the storage: {e}")
 
 
 def _entry(run: RunDir) -> entry.TrainerEntry:
@@ -142,6 +170,20 @@ def _run(run: RunDir, start: AttemptStart, stopping: StopRequest) -> TrainingOut
     return entry.of(recipe.kind).train(run, start, stopping)
 
 
+def _address_limit() -> str:
+    """In words, what `ulimit -v` allows this process; "" where there is no limit. watch/diagnose.py reads it from the log."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return "" if limit == resource.RLIM_INFINITY else f"ulimit -v allows {limit / 2**30:.2f} GiB of addresses"
+
+
+def _full_place(e: Exception, run: RunDir) -> str:
+    """The file that could not be written; where the fault names none, what is full of the places that a trainer writes to."""
+    if isinstance(e, OSError) and e.filename:
+        return str(e.filename)
+    places = (run.path, Path(tempfile.gettempdir()), Path("/dev/shm"), Path.home())
+    return next((full for place in places if (full := full_disk(place))), str(run.path))
+
+
 def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     """The ending that a fault is, one line about it, and what to type."""
     first = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"[:300]
@@ -152,9 +194,8 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     failure = e if isinstance(e, StorageFailure) else None
     if failure := failure or (failure_of(e, run.storage_url) if run.storage_url else None):
         return Ending.STORAGE_UNREACHABLE, failure.what, f"{failure.fix}, {then}"
-    full = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or "No space left" in str(e) or "disk quota exceeded" in str(e).lower():
-        return Ending.CRASHED, f"the disk of {run.path} is full", f"free some space, {then}"
+    if (isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)) or _DISK_FULL.search(str(e)):
+        return Ending.CRASHED, f"the disk of {_full_place(e, run)} is full", f"free some space there, {then}"
     if isinstance(e, OSError) and e.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return (
             Ending.CRASHED,
@@ -163,12 +204,15 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
         )
     if "CUDA out of memory" in str(e):
         return Ending.OUT_OF_MEMORY, first, of_run(run.recipe).device_memory
+    if (limit := _address_limit()) and (isinstance(e, MemoryError) or _NO_ADDRESSES.search(str(e))):
+        raised = "type ulimit -v unlimited where the run is started (a line of setup in the target)"
+        return Ending.OUT_OF_MEMORY, f"{first} ({limit})", f"{raised}, {then}"
     if "RESOURCE_EXHAUSTED" in str(e):
         return Ending.OUT_OF_MEMORY, first, of_run(run.recipe).device_memory
     if isinstance(e, MemoryError):
         return Ending.OUT_OF_MEMORY, first, f"{of_run(run.recipe).host_memory}, or use a machine with more memory"
     if isinstance(e, UnicodeError | OverflowError):  # of a value or a line of data, which another start reads again
-        return Ending.BAD_INPUT, first, f"mend what `podwright logs {run.typed}` names, then start it again"
+        return Ending.BAD_INPUT, first, f"fix what `podwright logs {run.typed}` names, then start it again"
     if _NOBODY_CAME.search(str(e)):
         return (
             Ending.STALLED,
@@ -176,8 +220,9 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
             f"compare the logs of all, {then}",
         )
     if _PEER_GONE.search(str(e)):
-        return Ending.CRASHED, f"another process of the run is gone ({first})", f"read its log, {then}"
+        seen = _SOURCE_LINE.sub("", first).partition(". This is typically caused")[0]
+        return Ending.CRASHED, f"another process of the run is gone ({seen})", f"read its log, {then}"
     if isinstance(e, _REPEATED):
-        mend = f"mend what `podwright logs {run.typed}` ends with: every start comes there again"
-        return Ending.CRASHED, first, mend
+        fix = f"fix what `podwright logs {run.typed}` ends with: every start comes there again"
+        return Ending.CRASHED, first, fix
     return Ending.CRASHED, first, ""

@@ -45,6 +45,16 @@ class Emitter:
             for record in records:
                 append_jsonl(self._run.samples, record)
 
+    def begins_again(self, stage: str) -> None:
+        """A notice where steps of `stage` were trained, and saved, by an earlier attempt, and no checkpoint of them is left."""
+        if not self.mine:
+            return
+        saved = [e["step"] for e in read_jsonl(self._run.events) if e["event"] == "checkpoint"]
+        last = max((r["step"] for r in read_jsonl(self._run.metrics) if r["stage"] == stage), default=0)
+        if saved and last:
+            gone = f"no checkpoint is left in {self.storage.root}/checkpoints, where that of step {max(saved)} was"
+            self.event("notice", message=f"{gone}: training begins again at step 0, after {last} steps")
+
 
 def evaluations(run: RunDir) -> set[tuple[str, int]]:
     """(when, step) of every evaluation that is written down: a resume comes to the same figures and repeats none."""

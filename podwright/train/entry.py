@@ -82,11 +82,13 @@ def of(kind: object) -> TrainerEntry:
 @contextlib.contextmanager
 def in_jax(run: RunDir, schema: type[R], start: AttemptStart, stopping: Stopping) -> Iterator[tuple[R, Emitter]]:
     """Joins the other processes of the attempt; yields the recipe and the emitter, with the run locked by the first process."""
-    from podwright.train.mesh import start_processes, together
+    from podwright.train.mesh import require_gpus, start_processes, together
 
     start_processes()
     stopping.listen()  # jax.distributed takes SIGTERM for itself
     import jax
+
+    require_gpus()
 
     first = jax.process_index() == 0
     with together():

@@ -11,6 +11,7 @@ import functools
 import json
 import math
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -46,6 +47,17 @@ def start_processes() -> None:
             int(os.environ["JAX_NUM_PROCESSES"]),
             int(os.environ["JAX_PROCESS_ID"]),
             heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
+        )
+
+
+def require_gpus() -> None:
+    """UserError where the target has GPUs and jax sees none: JAX_PLATFORMS=cuda,cpu falls back to CPUs without a word."""
+    target = int(os.environ.get("PODWRIGHT_GPUS_PER_NODE", "0"))
+    if target and all(device.platform == "cpu" for device in jax.local_devices()):
+        raise UserError(
+            f"host {socket.gethostname()} has {target} GPU(s), and jax {jax.__version__} sees none",
+            "install jax for CUDA there (pip install 'jax[cuda12]') and look at nvidia-smi; to train on CPUs, set gpus_per_node of the "
+            "target to 0",
         )
 
 

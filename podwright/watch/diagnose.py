@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from podwright.recipe.advice import of_run
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, RunDir, full_disk
 from podwright.targets.base import Polled
 from podwright.watch import explain
 
 _TAIL_BYTES = 16_384
+_LIMIT = re.compile(r"^podwright: (ulimit -v allows .+)$", re.MULTILINE)
 _SCHEDULER = ("srun: ", "slurmstepd")  # it only tells that it ends what is left
 
 
@@ -29,7 +31,7 @@ def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Att
     """The trainer's own last word counts, unless it only tells what the machines did to it."""
     written = _written(run, attempt, polled, stop_wanted)
     if polled.ending is None:
-        return written or _dead(run, _log_tail(run, attempt), polled, stop_wanted)
+        return written or _dead(run, attempt, polled, stop_wanted)
     if written is None:
         return AttemptOutcome(polled.ending, polled.detail, polled.fix)
     follows = _follows(written.ending, stop_wanted)
@@ -46,7 +48,7 @@ def _written(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> At
     try:
         path, own = run.exit(attempt), run.exit(attempt, polled.first)
         record: dict[str, Any] = (json.loads(path.read_text()) if path.exists() else run.fault_elsewhere(attempt)) or {}
-        if polled.first and _follows(record.get("ending", Ending.CRASHED), stop_wanted):
+        if (polled.first or _killed(polled)) and _follows(record.get("ending", Ending.CRASHED), stop_wanted):
             record = json.loads(own.read_text())
             record["detail"] += f" ({polled.who})"
         return AttemptOutcome(Ending(record["ending"]), record["detail"], record.get("fix", ""), record.get("step"))
@@ -54,21 +56,34 @@ def _written(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> At
         return None
 
 
-def _dead(run: RunDir, log: str, polled: Polled, stop_wanted: bool) -> AttemptOutcome:
+def _killed(polled: Polled) -> bool:
+    """Whether a process that is known was killed by a signal, and not by itself: what is left says what it saw of that."""
+    return bool(polled.who) and (polled.returncode or 0) < 0 and polled.returncode != -signal.SIGABRT
+
+
+def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome:
     """An attempt whose trainer wrote no exit.json."""
-    returncode = polled.returncode
+    returncode, log = polled.returncode, _log_tail(run, attempt)
     last = next(
         (line.strip() for line in reversed(log.splitlines()) if line.strip() and not line.startswith(_SCHEDULER)), ""
     )
     how = f"{polled.who}: {_how(returncode)}" if polled.who else _how(returncode)
     if stop_wanted and returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
         return AttemptOutcome(Ending.STOPPED, f"stopped before the trainer could save ({how})")
-    keys = of_run(run.recipe)
-    for match in explain.lines(log.splitlines(), bool(polled.who), keys)[:1]:
+    keys, full = of_run(run.recipe), full_disk(run.path)
+    for match in explain.lines(log.splitlines(), bool(polled.who or full), keys)[:1]:
         explained = explain.typed(match, run)
-        return AttemptOutcome(
-            Ending(explained["ending"]), f"{explained['cause']}: {explained['evidence']} ({how})", explained["remedy"]
-        )
+        detail = f"{explained['cause']}: {explained['evidence']} ({how})"
+        if full and explained["rule"] == "disk-full":
+            detail += f"; the disk of the run is full: {full}"
+        limit = _address_limit(run, attempt) if explained["rule"] == "host-out-of-memory" else ""
+        if limit:
+            fix = f"type ulimit -v unlimited where the run is started (a line of setup in the target), {_then_resume(run)}"
+            return AttemptOutcome(Ending(explained["ending"]), f"{limit}: {explained['evidence']} ({how})", fix)
+        return AttemptOutcome(Ending(explained["ending"]), detail, explained["remedy"])
+    if full and returncode != 0:
+        fix = f"free some space there (checkpoints of old runs), {_then_resume(run)}"
+        return AttemptOutcome(Ending.CRASHED, f"the disk of the run is full: {full} ({how})", fix)
     if returncode == -signal.SIGKILL:
         return AttemptOutcome(
             Ending.UNKNOWN,
@@ -81,6 +96,21 @@ def _dead(run: RunDir, log: str, polled: Polled, stop_wanted: bool) -> AttemptOu
             f"the trainer ended without a word; its log ends with: {last}" if last else "the trainer left no sign",
         )
     return AttemptOutcome(Ending.CRASHED, f"{last or 'no output'} ({how})")
+
+
+def _address_limit(run: RunDir, attempt: int) -> str:
+    """What the trainer said of `ulimit -v` when it started; "" where it said nothing."""
+    first = run.log(attempt)
+    for path in (first, *sorted(first.parent.glob("log-*.txt"))):
+        if path.exists():
+            with path.open("rb") as f:
+                if match := _LIMIT.search(f.read(_TAIL_BYTES).decode(errors="replace")):
+                    return match[1]
+    return ""
+
+
+def _then_resume(run: RunDir) -> str:
+    return f"then type podwright resume {run.typed}"
 
 
 def _how(returncode: int | None) -> str:

@@ -97,6 +97,13 @@ RULES: tuple[Rule, ...] = (
         "ask for more (mem in the target's file), or {host_memory}",
     ),
     _rule(
+        "cgroup-out-of-memory",
+        r"the kernel killed it for memory|Memory cgroup out of memory",
+        Ending.OUT_OF_MEMORY,
+        "the kernel killed a process of the run, since its cgroup (container, service or job) or the machine had no memory left",
+        "raise that limit, ask for more (mem in the target's file), or use a machine with more memory",
+    ),
+    _rule(
         "shared-memory",
         r"unable to allocate shared memory|insufficient shared memory|out of shared memory",
         Ending.CRASHED,
@@ -113,7 +120,7 @@ RULES: tuple[Rule, ...] = (
     # files
     _rule(
         "disk-full",
-        r"No space left on device|[Dd]isk quota exceeded|[Ff]ile system is full",
+        r"No space left on device|[Dd]isk quota exceeded|[Ff]ile system is full|inline_container.*unexpected pos",
         Ending.CRASHED,
         "a disk is full, or your share of it",
         f"free some space (checkpoints of old runs), {_RESUME}",
@@ -330,6 +337,15 @@ RULES: tuple[Rule, ...] = (
         Ending.NO_CAPACITY,
         "the job waits for nodes that others use",
         "nothing: it starts by itself; squeue --start says when SLURM thinks so",
+        follows=True,
+    ),
+    _rule(
+        "slurm-task-killed",
+        r"srun: error: \S+: tasks? [\d,-]+: (Exited with exit code 1(29|[3-5]\d|6[0-4])|Killed)",
+        Ending.UNKNOWN,
+        "a signal ended a process of the job on the node that the line names: exit code 137 is 128 + 9 (SIGKILL), sent by the kernel for "
+        "memory, by the scheduler, or by a person",
+        "type dmesg on that node; if it says oom-kill, ask for more memory (mem in the target's file), else type podwright resume RUN",
         follows=True,
     ),
     _rule(

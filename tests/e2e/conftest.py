@@ -108,6 +108,18 @@ class Farm(Bench):
         wait_for(lambda: path.exists() and path.read_text().strip().isdigit())
         return path.read_text().strip()
 
+    def process(self, rank: int) -> int:
+        """The trainer of that rank, as numbered on this machine: not the shell around it."""
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                environment, command = (path / "environ").read_bytes(), (path / "cmdline").read_bytes()
+            except OSError:
+                continue
+            ours = f"\0RANK={rank}\0".encode() in b"\0" + environment and str(self.folder).encode() in environment
+            if ours and not command.startswith((b"bash", b"/bin/bash")):
+                return int(path.name)
+        raise AssertionError(f"no process has rank {rank}")
+
     def submitted(self) -> int:
         """How many jobs there have been in the folder of the runs."""
         return self.lab.call("squeue", "-h", "-t", "all", "-o", "%Z").splitlines().count(str(self.folder))

@@ -1,8 +1,11 @@
 """Real launchers over a stand-in trainer: followed, stopped, left, killed, resumed."""
 
+import datetime
 import json
 import os
+import re
 import signal
+import time
 
 import psutil
 import pytest
@@ -111,12 +114,32 @@ def test_the_second_ctrl_c_leaves_the_trainer_alive(bench: Bench) -> None:
     trainer.kill()
 
 
+def test_a_stop_says_what_it_waits_for_and_until_when(bench: Bench) -> None:
+    assert bench.run(500, "--detach", STANDIN_STEP_S="0.05", STANDIN_DO="deaf")[0] == 0
+    wait_for(lambda: len(bench.steps()) > 1)
+    begin = time.time()
+    stopping = bench.start("stop", "r")
+    assert stopping.stdout
+    line = next(line for line in stopping.stdout if "waiting (" in line)
+    said = re.search(
+        r"Stopping: the trainer finishes its step and saves a checkpoint; if it has not ended at (\S+), it is killed",
+        line,
+    )
+    assert said and time.time() - begin < 10, line
+    until = datetime.datetime.combine(datetime.date.today(), datetime.time.fromisoformat(said[1])).timestamp()
+    assert 179 <= (until - begin) % 86_400 <= 190
+    os.kill(json.loads(bench.path("attempts/1/pid.json").read_text())["pid"], signal.SIGKILL)
+    out, _ = stopping.communicate(timeout=60)
+    assert bench.standing()["ending"] == "STOPPED" and "waiting (Stopping" not in out, "said once"
+
+
 def test_detached_then_watched_then_stopped(bench: Bench) -> None:
     code, out, err = bench.run(2000, "--detach", "--json", STANDIN_STEP_S="0.05")
     assert code == 0, err
     assert json.loads(out)["state"] == "running"
     watcher = bench.start("watch", "r")
-    assert watcher.stdout and watcher.stdout.readline()  # it is at work, and so are its handlers
+    assert watcher.stdout  # a step may be shown before; once the phase is, its handlers are there
+    assert any("attempt 1" in line for line in watcher.stdout)
     watcher.send_signal(signal.SIGINT)
     watcher.communicate(timeout=30)
     assert watcher.returncode == 130
@@ -125,6 +148,15 @@ def test_detached_then_watched_then_stopped(bench: Bench) -> None:
     assert code == 0, err
     assert json.loads(out)["ending"] == "STOPPED"
     assert bench.call("stop", "r")[0] == 0
+
+
+def test_a_recipe_of_an_unknown_kind_refuses_a_resume_and_leaves_the_journal_alone(bench: Bench) -> None:
+    assert bench.run(5, STANDIN_DO="crash")[0] == 1
+    recipe, journal = json.loads(bench.path("recipe.json").read_text()), bench.path("journal.jsonl").read_bytes()
+    bench.path("recipe.json").write_text(json.dumps(recipe | {"kind": "grop"}))
+    code, _, err = bench.call("resume", "r")
+    assert code == 2 and "kind='grop' is not a kind of recipe; did you mean grpo?" in err, err
+    assert bench.path("journal.jsonl").read_bytes() == journal
 
 
 def test_watch_starts_nothing(bench: Bench) -> None:

@@ -71,6 +71,32 @@ def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before(killed, run):
     assert figures(run) == figures(killed)
 
 
+def test_a_resume_without_any_checkpoint_says_that_it_begins_again(killed, run):
+    shutil.rmtree(run.checkpoints)
+    assert finish(run, start(run, attempt=3), attempt=3)["ending"] == "FINISHED"
+    (notice,) = events(run, "notice")[len(events(killed, "notice")) :]
+    assert notice["message"] == (
+        f"no checkpoint is left in {run.checkpoints.resolve()}, where that of step 4 was: "
+        "training begins again at step 0, after 4 steps"
+    )
+    assert [e["step"] for e in events(run, "resumed")] == [2] and figures(run) == figures(killed)
+
+
+@pytest.mark.long
+def test_a_trainer_whose_run_directory_is_deleted_in_the_middle_of_a_step_ends_and_creates_nothing(tmp_path):
+    (tmp_path / "slow.py").write_text(
+        "import pathlib, time\n\ndef fn(prompts, completions, **columns):\n"
+        "    pathlib.Path(__file__).with_name('called').touch()\n    time.sleep(600)\n"
+    )
+    run = prepare(tmp_path / "run", "warm_start=null", f"rewards=[{{function: '{tmp_path / 'slow.py'}:fn'}}]")
+    process, deadline = start(run), time.time() + 120
+    while not (tmp_path / "called").exists():
+        assert process.poll() is None and time.time() < deadline
+        time.sleep(0.05)
+    shutil.rmtree(run.path)
+    assert process.wait(60) == 1 and not run.path.exists()
+
+
 def test_changed_data_is_refused_before_anything_is_recorded(killed, run):
     recipe = json.loads(run.recipe.read_text())
     changed = run.path.parent / "data.jsonl"

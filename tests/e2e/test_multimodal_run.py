@@ -222,16 +222,21 @@ def test_a_target_of_two_devices_gets_two_processes_that_stop_together(tmp_path)
     assert seen["processes"] == 2
 
 
-@pytest.mark.long
-def test_a_process_that_is_killed_takes_the_others_along(tmp_path):
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.long), 1])
+def test_a_process_that_is_killed_takes_the_others_along_and_is_named(tmp_path, rank):
     process, run = begun(tmp_path, "r")
     launcher = psutil.Process(json.loads(run.pid(1).read_text())["pid"])
-    ranks = [p for p in launcher.children(recursive=True) if "podwright.train" in p.cmdline()]
-    assert len(ranks) == 2
-    ranks[1].kill()
+    ranks = {
+        int(p.environ()["RANK"]): p
+        for p in launcher.children(recursive=True)
+        if "podwright.train" in p.cmdline() and "RANK" in p.environ()
+    }
+    assert sorted(ranks) == [0, 1]
+    ranks[rank].kill()
     began = time.monotonic()
-    _, alive = psutil.wait_procs([launcher, *ranks], timeout=30)
+    _, alive = psutil.wait_procs([launcher, *ranks.values()], timeout=30)
     assert not alive and time.monotonic() - began < 30
     process.wait(60)
     (ended,) = [e for e in read_jsonl(run.journal) if e["event"] == "ended"]
-    assert ended["ending"] in ("CRASHED", "UNKNOWN"), ended
+    assert ended["ending"] == "UNKNOWN", ended
+    assert ended["detail"].startswith(f"process {rank} on {socket.gethostname()}: killed by SIGKILL"), ended

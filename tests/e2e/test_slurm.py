@@ -11,7 +11,7 @@ import signal
 import pytest
 
 from tests import cluster
-from tests.e2e.conftest import Farm, wait_for
+from tests.e2e.conftest import RECIPE, Farm, wait_for
 
 pytestmark = pytest.mark.skipif(bool(cluster.missing()), reason=cluster.missing() or "there is one")
 
@@ -161,6 +161,25 @@ def test_a_trainer_that_dies_is_the_end_of_its_job(farm: Farm) -> None:
     assert farm.lab.state(farm.job()) == "FAILED" and farm.last_words(1)["why"] == "done"
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_process_is_named_with_its_node_and_its_signal(farm: Farm, rank: int) -> None:
+    waiting = farm.folder / "waiting"
+    waiting.write_text((farm.folder / "python").read_text().replace("exit 0; }", "exec sleep 600; }"))
+    waiting.chmod(0o755)
+    farm.target("waits", python=waiting, nodes=2)
+    assert farm.run(500, "--on", "waits", "--detach", STANDIN_STEP_S="0.2")[0] == 0
+    farm.wait_for_step(2)
+    wait_for(lambda: "RANK=1" in farm.path("attempts/1/log-1.txt").read_text())
+    os.kill(farm.process(rank), signal.SIGKILL)
+    farm.lab.wait(lambda: farm.lab.state(farm.job()) == "FAILED")
+    _, out, _ = farm.call("watch", "r")
+    last = [r for r in farm.records("journal.jsonl") if r["event"] == "ended"][-1]
+    assert last["ending"] == "UNKNOWN" and last["failed_hosts"] == [f"n{rank + 1}"], (last, out)
+    assert last["detail"].startswith(f"process {rank} on n{rank + 1}: killed by SIGKILL"), last
+    rules = [match["rule"] for match in json.loads(farm.call("diagnose", "r", "--json")[1])["matches"]]
+    assert "slurm-task-killed" in rules
+
+
 def test_a_lost_node_is_not_the_end(farm: Farm) -> None:
     assert farm.run(12, "--on", "lab", "--detach", STANDIN_STEP_S="0.4")[0] == 0
     farm.wait_for_step(3)
@@ -181,7 +200,6 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
             "partition=nope: there is no such partition",
             "set partition to one of gpu, high, one, shut",
         ),
-        "shut": ({"partition": "shut"}, "partition shut takes no jobs now (it is down)", "another partition"),
         "long": ({"time": "4:00:00"}, "time=4:00:00: partition gpu allows 2:00:00", "set time=2:00:00"),
         "many": ({"nodes": 5}, "nodes=5: partition gpu has 2 node(s) with 1 CPUs, and 2 in all", "lower nodes"),
         "gpus": (
@@ -216,6 +234,53 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
     code, out, _ = farm.call("target", "check", "kept")
     assert code == 4 and f"info: this machine can write, read, list and delete in storage={farm.folder}\n" in out
     assert "inconclusive: the hosts of kept were not asked" in out and "; type podwright doctor --on kept" in out
+
+
+@pytest.mark.parametrize(
+    ("out_of_service", "settings", "says"),
+    [
+        (("NodeName=n2", "State=DRAIN", "Reason=test"), {"nodes": 2}, "nodes=2: only 1 of the 2 node(s) with 1 CPUs"),
+        (("NodeName=n[1-2]", "State=DOWN", "Reason=test"), {"nodes": 1}, "nodes=1: only 0 of the 2 node(s)"),
+        ((), {"partition": "shut"}, "partition shut starts no jobs now (it is down)"),
+    ],
+)
+def test_a_run_is_queued_for_what_is_out_of_service_and_says_so(
+    farm: Farm, out_of_service: tuple[str, ...], settings: dict[str, object], says: str
+) -> None:
+    farm.target("waits", python=farm.folder / "python", **settings)
+    if out_of_service:
+        farm.lab.call("scontrol", "update", *out_of_service)
+    try:
+        code, out, _ = farm.call("target", "check", "waits", "--json")
+        (remark,) = [f for f in json.loads(out)["findings"] if f["level"] != "info"]
+        assert code == 0 and remark["level"] == "warning" and remark["message"].startswith(says), out
+        code, out, _ = farm.call("doctor", "--on", "waits", "--json")
+        (asked,) = [f for f in json.loads(out)["findings"] if f["check"] == "machines"]
+        assert code == 4 and asked["level"] == "inconclusive" and says in asked["message"], out
+        mesh = f"mesh.fsdp={settings.get('nodes', 1)}"
+        begun = (*RECIPE, mesh, "training.max_steps=2", "--name", "r", "--on", "waits", "--detach")
+        code, out, err = farm.call("run", *begun)
+        assert code == 0 and says in out + err, (out, err)
+        farm.lab.wait(lambda: farm.standing()["state"] == "waiting" and "Queued" not in farm.standing()["detail"])
+        detail = farm.standing()["detail"]
+        assert detail.startswith(("ReqNodeNotAvail: nodes that it needs are down", "PartitionDown: ")), detail
+    finally:
+        if out_of_service:
+            farm.lab.call("scontrol", "update", out_of_service[0], "State=RESUME", check=False)
+    if out_of_service:
+        assert farm.call("watch", "r")[0] == 0 and farm.ended() == ["FINISHED"]
+    farm.target("picky", nodes=2, mem="9999G")
+    assert farm.call("target", "check", "picky")[0] == 3
+
+
+def test_a_doctor_of_a_busy_cluster_says_that_a_run_would_wait(farm: Farm) -> None:
+    other = farm.lab.call("sbatch", "--parsable", "-N", "2", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 600")
+    try:
+        farm.lab.wait(lambda: farm.lab.state(other) == "RUNNING")
+        code, out, _ = farm.call("doctor", "--on", "lab", LAUNCH_PATIENCE_S="2")
+    finally:
+        farm.lab.call("scancel", other)
+    assert code == 4 and "2 of them were not free within 2 s; a run is queued until they are free" in out, out
 
 
 def test_a_doctor_looks_at_every_node(farm: Farm) -> None:

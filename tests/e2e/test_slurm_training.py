@@ -99,6 +99,18 @@ def test_warned_multimodal_training_on_two_nodes_ends_with_the_weights_of_an_uni
     assert the_same(RunDir(farm.path()), cats)
 
 
+@pytest.mark.parametrize(
+    ("what", "says"), [(CATS, "has 1 GPU(s), and PyTorch "), (TRAINED, "has 1 GPU(s), and jax ")], ids=["torch", "jax"]
+)
+def test_gpus_of_the_target_that_nobody_sees_are_refused(farm: Farm, what: tuple[str, ...], says: str) -> None:
+    farm.target("gpus", python=sys.executable, gpus_per_node=1)
+    code, out, _ = farm.call(
+        "run", *what, "mesh.fsdp=1" if what is TRAINED else "seed=1", "--name", "r", "--on", "gpus"
+    )
+    assert code == 1 and farm.ended() == ["BAD_INPUT"] and says in out, out
+    assert "to train on CPUs, set gpus_per_node of the target to 0" in out and not farm.records("metrics.jsonl")
+
+
 @pytest.mark.long
 def test_multimodal_training_that_loses_a_node_ends_with_the_weights_of_an_uninterrupted_one(
     farm: Farm, cats: RunDir

@@ -226,7 +226,7 @@ class Holder:
             preexec_fn=_end_with_parent,
         )
         _wait(lambda: os.readlink(f"/proc/{child.pid}/ns/net") != os.readlink("/proc/self/ns/net"), 10)
-        outer = f"pwl{address.split('.', 2)[2].replace('.', '-')}"
+        outer = f"pwl{secrets.token_hex(5)}"  # that of a host of a killed lab goes when the kernel gets to it
         _ip(f"link add {outer} type veth peer name eth0 netns {child.pid}")
         _ip(f"link set {outer} master {bridge(self.lab['number'])} up")
         return child

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from podwright.rundir import Record
+from podwright.rundir import Record, write_json
 
 GROWING = ("metrics.jsonl", "events.jsonl", "samples.jsonl")
 _OF_THE_LAUNCHER = {
@@ -54,6 +54,17 @@ class HostAttempt:
     def record(self) -> Record:
         """What the keeper wrote last; empty before it did."""
         return read(self.record_path)
+
+    def write_record(self, record: Record) -> None:
+        """On a full disk over the old one, whose blocks it has already; nowhere once the run directory was deleted."""
+        if not self.attempt.is_dir():
+            return
+        try:
+            write_json(self.record_path, record)
+        except OSError:
+            with contextlib.suppress(OSError), self.record_path.open("r+") as f:
+                f.write(json.dumps(record) + "\n")
+                f.truncate()
 
     def name(self, path: Path) -> str:
         return path.relative_to(self.run).as_posix()

@@ -14,8 +14,8 @@ import socket
 import subprocess
 import time
 
-from podwright.rundir import Record, write_json
-from podwright.targets.hosts import host_attempt
+from podwright.rundir import Record
+from podwright.targets.hosts import host_attempt, oom
 from podwright.targets.hosts.host_attempt import HostAttempt
 
 TICK_S = 0.1
@@ -91,6 +91,7 @@ class Keeper:
         self.killed = False
         self.last_beat = 0.0
         self.server: socket.socket | None = None
+        self.oom = oom.of_this_process()
 
     def keep(self) -> None:
         signal.signal(signal.SIGTERM, lambda *_: self.stop())
@@ -149,10 +150,8 @@ class Keeper:
             "stopped": self.stopping,
             "time": time.time(),
         }
-        write_json(
-            self.place.record_path,
-            {**me, **status, "ranks": {n: known.get(n, rank) for n, rank in ranks.items()}, "missing": self.missing()},
-        )
+        ranks = {n: known.get(n, rank) for n, rank in ranks.items()}
+        self.place.write_record({**me, **status, "ranks": ranks, "missing": self.missing()})
 
     def missing(self) -> list[str]:
         if self.number or self.phase != "joining":
@@ -249,7 +248,8 @@ class Keeper:
             if code in GOOD or self.killed or self.ending_since is not None:
                 self.write()
             else:
-                self.fail({"kind": "process", "host": self.name, "process": number, "code": code})
+                killed = self.oom.killed() if code == -signal.SIGKILL else ""
+                self.fail({"kind": "process", "host": self.name, "process": number, "code": code, "oom": killed})
 
     def obey(self) -> None:
         if (self.place.attempt / "stop").exists():

@@ -14,7 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
-from podwright.rundir import Record, write_json
+from podwright.rundir import Record, full_disk, write_json
 from podwright.targets.hosts.host_attempt import HostAttempt, boot_id, is_alive, read, started, sweep
 from podwright.targets.hosts.keeper import Keeper
 
@@ -27,6 +27,7 @@ def status(place: HostAttempt, query: Record) -> Record:
     if not record:
         return {"record": None}
     answer: Record = {"record": record, "alive": is_alive(record), "rebooted": record["boot"] != boot_id()}
+    answer["full_disk"] = full_disk(place.attempt)
     if query["from"] is not None:
         offsets = {name: query["from"].get(name, 0) for name in place.growing_files()}
         tails = {name: tail for name, offset in offsets.items() if (tail := _tail(place.run / name, offset))}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from podwright.rundir import Ending, Record
 from podwright.targets.base import Polled, Process
+from podwright.targets.hosts import oom
 from podwright.targets.hosts.keeper import JOIN_S, SILENCE_S
 from podwright.targets.hosts.transport import PORTS, Trouble
 
@@ -26,7 +28,7 @@ def combined(names: Sequence[str], answers: Sequence[Record | Trouble]) -> Polle
     if first and first["record"]["phase"] == "ended":
         return _over(names, answered, first["record"])
     if first and not first["alive"]:
-        return _gone(names[0], first["rebooted"])
+        return _gone(names[0], first)
     others = [answer["record"] for n, answer in answered.items() if n]
     fault = next((record for record in others if record["fault"]), None)
     if first is None and fault and all(record["phase"] == "ended" for record in others):
@@ -63,13 +65,17 @@ def _over(names: Sequence[str], answered: dict[int, Record], ended: Record) -> P
     if fault is None:
         return Polled(Process.ENDED, ended["codes"].get("0"))
     host = fault["host"]
+    answer = answered.get(list(names).index(host))
     if fault["kind"] == "process":
         who = f"process {fault['process']} on {host}"
-        return Polled(Process.ENDED, fault["code"], who=who, first=fault["process"], failed_hosts=(host,))
+        process = Polled(Process.ENDED, fault["code"], who=who, first=fault["process"], failed_hosts=(host,))
+        if fault.get("oom"):
+            detail = f"{who}: {fault['oom']}"
+            return replace(process, ending=Ending.OUT_OF_MEMORY, detail=detail, fix=oom.FIX)
+        return _with_full_disk(process, host, answer)
     if fault["kind"] == "lost":
-        answer = answered.get(list(names).index(host))
         if answer and not answer["alive"] and answer["record"]["phase"] != "ended":
-            return _gone(host, answer["rebooted"])
+            return _gone(host, answer)
         return Polled(
             Process.ENDED,
             ending=Ending.NODE_LOST,
@@ -94,9 +100,19 @@ def _over(names: Sequence[str], answered: dict[int, Record], ended: Record) -> P
     return Polled(Process.ENDED, ending=Ending.CRASHED, detail=detail, fix=fix, bootstrap=True)
 
 
-def _gone(host: str, rebooted: bool) -> Polled:
-    if rebooted:
+def _gone(host: str, answer: Record) -> Polled:
+    if answer["rebooted"]:
         detail = f"host {host} was rebooted during the attempt"
         return Polled(Process.ENDED, ending=Ending.NODE_LOST, detail=detail, failed_hosts=(host,))
     detail = f"the keeper of the attempt was killed on host {host}, and the processes that it had started with it"
-    return Polled(Process.ENDED, ending=Ending.UNKNOWN, detail=detail)
+    return _with_full_disk(Polled(Process.ENDED, ending=Ending.UNKNOWN, detail=detail), host, answer)
+
+
+def _with_full_disk(ended: Polled, host: str, answer: Record | None) -> Polled:
+    """What failed on a host whose disk is full failed by that."""
+    full = (answer or {}).get("full_disk")
+    if not full:
+        return ended
+    detail = f"the disk of host {host} is full: {full}" + (f" ({ended.who} failed)" if ended.who else "")
+    fix = "free some space there, or set folder of the target to a folder on another disk, then resume the run"
+    return replace(ended, ending=Ending.CRASHED, detail=detail, fix=fix)

@@ -162,6 +162,7 @@ def _begin(
             )
         job.emit.event("resumed", step=restored.step)
         return restored.state, start.base(job.emit.storage, job.source, job.setup), restored.cursor
+    job.emit.begins_again("grpo")
     programs, examples = job.collector.programs, job.examples
     weights = start.weights(job.source, job.setup, programs, examples, job.tokenizer, job.emit, job.stopping, watchdog)
     if weights is None:

@@ -33,11 +33,15 @@ def latest(folder: Path) -> tuple[dict[str, Any] | None, list[int]]:
 
 def write(path: Path, value: Any) -> None:
     part = path.with_name(f"{path.name}.unfinished")
-    with part.open("wb") as f:
-        torch.save(value, f)
-        f.flush()
-        os.fsync(f.fileno())
-    part.replace(path)
+    try:
+        with part.open("wb") as f:
+            torch.save(value, f)
+            f.flush()
+            os.fsync(f.fileno())
+        part.replace(path)
+    except BaseException:  # on a full disk what is left of it would keep the ending from being written down
+        part.unlink(missing_ok=True)
+        raise
 
 
 def _stored(folder: Path) -> Iterator[tuple[int, Path]]:

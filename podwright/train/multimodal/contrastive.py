@@ -170,7 +170,7 @@ def _add_up(trained: list[nn.Parameter], world: World) -> None:
 
 def prepare(run: RunDir, recipe: ContrastiveRecipe, emit: Emitter, world: World) -> ContrastiveRun:
     emit.event("phase", phase="loading")
-    data = paired.load(run, recipe, world)
+    data = paired.load(run, recipe, world, lambda message: emit.event("notice", message=message))
     order = Order([0] * len(data.training), recipe.per_device_batch_size, 1, world.rank, world.size, recipe.seed)
     _sizes(order.batch_size, len(data.training), world)
     max_steps = recipe.training.max_steps or recipe.training.num_epochs * order.steps_per_epoch

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from podwright.recipe.kinds import TorchRecipe
 from podwright.rundir import Ending, RunDir
 from podwright.train import devices
+from podwright.train.data_wait import DataWait
 from podwright.train.emit import Emitter, TrainingOutcome, evaluations
 from podwright.train.multimodal import checkpoints
 from podwright.train.multimodal.data.batches import Order
@@ -23,6 +24,10 @@ from podwright.train.watchdog import Patience, Watchdog
 
 Figures = dict[str, Any]
 PATIENCE = Patience()
+DATA_WAIT = (
+    "features are in memory by then, so the cores of the host are busy or it swaps: end what else runs there, or give each process more "
+    "cores"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +54,10 @@ class Trainable(Protocol):
     def order(self) -> Order: ...
 
     def step(self, number: int) -> Figures:
-        """One optimizer step, waited for, after `number` others. `own_s`, which is not kept: seconds before it met other processes."""
+        """One optimizer step, waited for, after `number` others.
+
+        `data_wait_s`: seconds without a batch. `own_s`, which is not kept: seconds before it met other processes.
+        """
 
     def test(self) -> tuple[Figures, list[Figures]]:
         """Figures of what is held out, and a few samples."""
@@ -80,7 +88,7 @@ def follow(training: Trainable, at: RunContext, patience: Patience = PATIENCE) -
 
 def _follow(training: Trainable, at: RunContext, watchdog: Watchdog) -> TrainingOutcome:
     recipe, emit = training.recipe, at.emit
-    stragglers = Stragglers(at.world.size, at.world.gathered)
+    stragglers, waits = Stragglers(at.world.size, at.world.gathered), DataWait(DATA_WAIT)
     with watchdog.resting():
         number = _begin(training, at)
     tested = at.world.from_first(lambda: evaluations(at.run))
@@ -99,7 +107,8 @@ def _follow(training: Trainable, at: RunContext, watchdog: Watchdog) -> Training
                 return _stop(training, at, number)
         figures = training.step(number)
         number += 1
-        for notice in stragglers.stepped(figures.pop("own_s"), figures["step_s"]):
+        slow = stragglers.stepped(figures.pop("own_s"), figures["step_s"])
+        for notice in slow + waits.stepped(figures["data_wait_s"], figures["step_s"]):
             emit.event("notice", message=notice)
         emit.metrics(recipe.kind, number, figures)
         watchdog.stepped(number)
@@ -124,6 +133,7 @@ def _begin(training: Trainable, at: RunContext) -> int:
     for step in damaged:
         at.emit.event("notice", message=f"the checkpoint of step {step} is damaged and was put aside")
     if state is None:
+        at.emit.begins_again(training.recipe.kind)
         return 0
     training.load(state)
     number, lines, own = int(state["step"]), state["lines"], training.order.batch_size

@@ -15,6 +15,7 @@ from podwright.recipe import dimensions
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.rundir import Ending, RunDir
 from podwright.train import checkpoint, observe, profile, speed
+from podwright.train.data_wait import DataWait
 from podwright.train.emit import Emitter, TrainingOutcome, evaluated
 from podwright.train.mesh import agreed, make_mesh, num_batch_shards, together
 from podwright.train.pretrain import feed, program
@@ -23,6 +24,7 @@ from podwright.train.program import Program
 from podwright.train.watchdog import Watchdog
 
 STAGE = "pretrain"
+DATA_WAIT = "copy data.source to a local disk of each host, or give each process more cores"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +82,7 @@ def _train(job: PretrainRun, checkpoints: checkpoint.Checkpoints, watchdog: Watc
         evaluate(job, state, "before", 0)
     emit.event("phase", phase=STAGE)
     batches, traced, stragglers = job.feed.batches(number), profile.of(job.run), observe.stragglers()
+    waits = DataWait(DATA_WAIT)
     with watchdog.pacing(number):
         while number < recipe.training.max_steps:
             every = recipe.evaluation.every_n_steps
@@ -99,7 +102,8 @@ def _train(job: PretrainRun, checkpoints: checkpoint.Checkpoints, watchdog: Watc
                 state, figures = step(job, state, batch, number)
             number += 1
             figures |= marks | {"data_wait_s": batches.waited_s, "step_s": time.perf_counter() - begin}
-            for message in stragglers.stepped(figures.pop("own_s") + batches.waited_s, figures["step_s"]):
+            slow = stragglers.stepped(figures.pop("own_s") + batches.waited_s, figures["step_s"])
+            for message in slow + waits.stepped(batches.waited_s, figures["step_s"]):
                 emit.event("notice", message=message)
             emit.metrics(STAGE, number, figures)
             watchdog.stepped(number)
@@ -115,6 +119,7 @@ def _train(job: PretrainRun, checkpoints: checkpoint.Checkpoints, watchdog: Watc
 
 def _begin(job: PretrainRun, checkpoints: checkpoint.Checkpoints) -> tuple[PretrainState, int]:
     if checkpoints.latest() is None:
+        job.emit.begins_again(STAGE)
         return program.new_state(job.setup), 0
     restored = checkpoints.restore(program.abstract_state(job.setup))
     for damaged in restored.damaged:

@@ -8,9 +8,17 @@ export RANK=$rank WORLD_SIZE=$size LOCAL_RANK=$local LOCAL_WORLD_SIZE=1
 export JAX_PLATFORMS=cpu XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=1"
 export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # PyTorch else takes every core of the node
 
+# Processes that the kernel has killed for memory in this one's cgroup (v2, v1).
+oom_kills() {
+  local v2 v1
+  v2=$(sed -n 's/^0:://p' /proc/self/cgroup) v1=$(sed -n 's/^[0-9]*:\([^:]*,\)\?memory\(,[^:]*\)\?://p' /proc/self/cgroup)
+  cat "/sys/fs/cgroup$v2/memory.events" "/sys/fs/cgroup/memory$v1/memory.oom_control" 2> /dev/null | sed -n 's/^oom_kill //p'
+}
+before=$(oom_kills)
 trap : USR1 TERM # for the trainer to act on
 /usr/bin/python3 -m podwright.train '/my runs/50%/r' --attempt 1
 code=$?
+[ "$code" != 137 ] || [ "$(oom_kills)" = "$before" ] || echo "podwright: process $rank on $(hostname): the kernel killed it for memory (oom_kill of its cgroup)"
 case $code in
   # Saved and left, or left (by USR1, by TERM) before there was anything to save: no fault, for which srun would end the other processes.
   3 | 138 | 143) exit 0 ;;

@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -25,6 +25,7 @@ from podwright.targets.hosts.runner import HostProfile, HostRunner
 from podwright.targets.hosts.transport import Host, Trouble, of_each
 from podwright.watch import logs
 from podwright.watch.diagnose import outcome
+from tests import scarce
 from tests.unit.targets.home_transport import HomeTransport, connect
 
 
@@ -284,6 +285,8 @@ def _knock(port: int) -> None:
 SCRIPT = """echo "$RANK of $WORLD_SIZE says $GREETING"
 echo "$1" > "$2/artifact-$RANK"
 trap 'echo saved > "$2/saved-$RANK"; exit 3' TERM
+[ "$3" != fills ] || { head -c 200M /dev/zero > "$2/large-$RANK" || exit 1; }
+[ "$3" != hungry ] || [ "$RANK" = 0 ] || { python3 -c "bytearray(1 << 30)"; exit $?; }
 [ "$3" = at-once ] || while :; do sleep 0.05; done
 """
 
@@ -297,11 +300,11 @@ class HomeTarget(HostRunner):
 class TwoHomes:
     """A run of a command that is not ours, on two hosts of the second transport."""
 
-    def __init__(self, folder: Path, mode: str, absent: str = ""):
+    def __init__(self, folder: Path, mode: str, absent: str = "", setup: Sequence[str] = ()):
         self.homes = [folder / name for name in NAMES]
         for home in self.homes:
             if home.name != absent:
-                home.mkdir()
+                home.mkdir(exist_ok=True)
         self.run = RunDir(folder / "runs" / "r")
         self.run.path.mkdir(parents=True)
         (self.run.path / "recipe.json").write_text('{"kind": "grpo", "training": {"max_steps": 1}}')
@@ -310,7 +313,7 @@ class TwoHomes:
         job = Job(
             self.run.path, 1, folder, 1.0, command=command, environment={"GREETING": "a 'quoted' word", "RANK": "7"}
         )
-        self.runner = HomeTarget(Shell(), HostProfile(python=sys.executable), connect)
+        self.runner = HomeTarget(Shell(), HostProfile(python=sys.executable, setup=setup), connect)
         transports = [HomeTransport(home.name, str(home)) for home in self.homes]
         rendered = self.runner.render_on(transports, job, {"target": "homes"})
         self.handle = self.runner.submit(rendered)
@@ -332,8 +335,8 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     started = []
 
-    def start(mode: str, absent: str = "") -> TwoHomes:
-        started.append(TwoHomes(tmp_path, mode, absent))
+    def start(mode: str, absent: str = "", setup: Sequence[str] = ()) -> TwoHomes:
+        started.append(TwoHomes(tmp_path, mode, absent, setup))
         return started[-1]
 
     yield start
@@ -348,6 +351,29 @@ def test_a_command_that_is_not_ours_runs_over_another_transport(homes: Callable[
     assert "1 of 2 says a 'quoted' word" in ours.text("attempts/1/log-1.txt")
     assert ours.text("artifact-0") == "it's 1\n" and not ours.text("artifact-1"), "files come from the first host"
     assert ours.runner.release(ours.handle).done and not [p for h in ours.homes for p in (h / ".podwright").iterdir()]
+
+
+@pytest.mark.skipif(bool(scarce.missing()), reason=scarce.missing() or "there are some")
+def test_a_host_whose_disk_fills_is_named_with_the_place(homes: Callable[..., TwoHomes], tmp_path: Path) -> None:
+    (tmp_path / "h1").mkdir()
+    with scarce.small(tmp_path / "h1", "24m"):
+        ours = homes("fills")
+        ended = ours.until(Process.ENDED)
+        (place,) = (tmp_path / "h1" / ".podwright").glob("r-*/work/runs/r/attempts/1")
+        assert ended.ending is Ending.CRASHED and f"the disk of host h1 is full: {place} (0.0 MiB of" in ended.detail
+        assert "process 0 on h1 failed" in ended.detail and "free some space there" in ended.fix
+        assert ours.runner.release(ours.handle).done
+
+
+@pytest.mark.skipif(bool(scarce.missing_cgroups()), reason=scarce.missing_cgroups() or "there are some")
+def test_a_process_that_the_kernel_kills_for_memory_is_named(homes: Callable[..., TwoHomes]) -> None:
+    with scarce.memory_cgroup(256 << 20) as cgroup:
+        ended = homes("hungry", setup=(f"echo $$ > {cgroup}/cgroup.procs",)).until(Process.ENDED)
+    assert ended.ending is Ending.OUT_OF_MEMORY and ended.failed_hosts == ("h2",), ended
+    assert (
+        ended.detail
+        == f"process 1 on h2: the kernel killed it for memory: cgroup {cgroup} was at its limit of 0.25 GiB"
+    )
 
 
 def test_logs_bring_what_is_new_from_hosts_without_a_shared_folder(homes: Callable[..., TwoHomes]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,8 +16,10 @@ from podwright.rundir import RunDir
 from podwright.shell import Shell
 from podwright.targets import alive
 from podwright.targets.base import Handle, Job, Polled, Process, Released, Stopped
+from podwright.targets.hosts import oom
 from podwright.targets.local import Local
 from podwright.targets.settings.local import LocalSettings
+from tests import scarce
 from tests.e2e.conftest import wait_for
 
 SLEEPER = "import sys, time; print('up', flush=True); time.sleep(60)"
@@ -50,6 +53,58 @@ def test_render_is_pure_and_says_everything(tmp_path: Path) -> None:
     assert json.loads(json.dumps(rendered.handle)) == rendered.handle
     assert Local(Shell()).render(Job(tmp_path, 1, tmp_path)).env == {}
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(bool(scarce.missing_cgroups()), reason=scarce.missing_cgroups() or "there are some")
+def test_a_trainer_that_the_kernel_kills_for_memory_is_told_from_one_that_a_person_kills(tmp_path: Path) -> None:
+    """Submitted from within the cgroup, as a launcher in a container is; polled by that launcher and by a later one."""
+    tell = (
+        "import json, sys, time; from pathlib import Path; from podwright.shell import Shell\n"
+        "from podwright.targets.base import Job, Process; from podwright.targets.local import Local\n"
+        "target = Local(Shell()); job = Job(Path(sys.argv[1]), 1, Path('/'), command=('{python}', '-c', sys.argv[2]))\n"
+        "handle = target.submit(target.render(job))\n"
+        "while (ended := target.poll(handle)).process is not Process.ENDED: time.sleep(0.05)\n"
+        "later = Local(Shell()).poll(handle)\n"
+        "print(json.dumps([[p.ending, p.detail] for p in (ended, later)]))"
+    )
+    told = {}
+    with scarce.memory_cgroup(256 << 20) as cgroup:
+        for name, code in (("hungry", "x = bytearray(1 << 30)"), ("killed", "import os; os.kill(os.getpid(), 9)")):
+            script = f'echo $$ > {cgroup}/cgroup.procs; exec "$@"'
+            argv = ["sh", "-c", script, "sh", sys.executable, "-c", tell, str(tmp_path / name), code]
+            told[name] = json.loads(subprocess.check_output(argv, text=True).splitlines()[-1])
+    why = f"the trainer: the kernel killed it for memory: cgroup {cgroup} was at its limit of 0.25 GiB"
+    assert told == {"hungry": [["OUT_OF_MEMORY", why]] * 2, "killed": [[None, ""]] * 2}
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "files", "file"),
+    [
+        ("0::/user/x\n", {"user/x/memory.events": "oom 3\noom_kill 2\n"}, "user/x/memory.events"),
+        ("0::/of-the-host\n", {"memory.events": "oom_kill 2\n"}, "memory.events"),
+        (
+            "4:cpu,memory:/y\n0::/\n",
+            {"memory/y/memory.oom_control": "under_oom 0\noom_kill 2\n"},
+            "memory/y/memory.oom_control",
+        ),
+        ("4:memory:/y\n0::/\n", {"memory/y/memory.oom_control": "under_oom 0\n"}, ""),
+        ("1:name=systemd:/\n0::/\n", {}, ""),
+        ("", {}, ""),
+    ],
+)
+def test_the_counter_of_kills_for_memory_is_that_of_the_cgroup(
+    tmp_path: Path, cgroups: str, files: dict[str, str], file: str
+) -> None:
+    for name, text in files.items():
+        (tmp_path / "cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cgroup" / name).write_text(text)
+    (tmp_path / "proc").write_text(cgroups)
+    counter = oom.of_this_process(tmp_path / "proc", tmp_path / "cgroup")
+    assert counter == (oom.OomCounter(f"{tmp_path}/cgroup/{file}", 2) if file else oom.OomCounter())
+    assert counter.killed() == ""
+    if file:
+        Path(counter.file).write_text("oom_kill 3\n")
+        assert "without a limit of its own: the machine's memory was full" in counter.killed()
 
 
 def test_flags_go_after_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

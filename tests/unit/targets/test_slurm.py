@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,11 @@ from podwright.run.attempt_job import job_of
 from podwright.rundir import Ending, RunDir
 from podwright.shell import Shell
 from podwright.targets import slurm, slurm_check, slurm_states
-from podwright.targets.base import Handle, Job, Process, Stopped
+from podwright.targets.base import Handle, Job, Polled, Process, Stopped
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.train.emit import Emitter
 from podwright.watch.diagnose import outcome
+from tests import scarce
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "slurm"
 TWO_NODES = SlurmSettings(
@@ -246,6 +248,64 @@ def test_the_node_that_failed_first_is_what_srun_says_since_the_newest_start(
     assert polled(handle, squeue=(0, "12|FAILED|x\n", "")).failed_hosts == hosts
 
 
+@pytest.mark.parametrize(
+    ("srun", "who", "code"),
+    [
+        ("n2: task 1: Exited with exit code 137\nsrun: error: n1: task 0: Terminated", "process 1 on n2", -9),
+        (
+            "n1: task 0: Exited with exit code 1\nsrun: error: n2: task 1: Exited with exit code 139",
+            "process 1 on n2",
+            -11,
+        ),
+        ("n2: task 1: Exited with exit code 1\nsrun: error: n1: task 0: Killed", "process 1 on n2", 1),
+        ("gpu-7.lab: tasks 8-15: Killed", "processes 8-15 on gpu-7.lab", -9),
+        ("n2: task 1: Segmentation fault (core dumped)", "process 1 on n2", -11),
+        ("n2: task 1: Something new", "process 1 on n2", -9),
+    ],
+)
+@pytest.mark.parametrize("word", ["STOPPED", "CRASHED", None])
+def test_the_process_that_srun_names_is_named_whatever_the_first_one_saw_of_its_end(
+    folder: Path, srun: str, who: str, code: int, word: str | None
+) -> None:
+    handle = attempt(folder, starts=1, code=137, why="done")
+    run = RunDir(folder)
+    run.log(1).write_text(f"podwright: job 12, start 1, on n[1-2]\nsrun: error: {srun}\n")
+    if word:
+        run.exit(1).write_text(json.dumps({"ending": word, "detail": "stopped after step 3", "step": 3}))
+    ended = polled(handle, squeue=(0, "12|FAILED|NonZeroExitCode\n", ""))
+    assert (ended.who, ended.returncode) == (who, code)
+    told = outcome(run, 1, ended, False)
+    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    assert f"{who}: {how}" in told.detail and told.ending is (Ending.UNKNOWN if code == -9 else Ending.CRASHED)
+
+
+@pytest.mark.skipif(bool(scarce.missing_cgroups()), reason=scarce.missing_cgroups() or "there are some")
+def test_a_process_that_the_kernel_kills_for_memory_says_so_in_its_log(tmp_path: Path) -> None:
+    (tmp_path / "attempts" / "1").mkdir(parents=True)
+    there = {
+        "SLURM_PROCID": "0",
+        "SLURM_NTASKS": "1",
+        "SLURM_LOCALID": "0",
+        "SLURM_JOB_ID": "12",
+        "PATH": os.environ["PATH"],
+    }
+    endings = []
+    for code in ("x = bytearray(1 << 30)", "import os; os.kill(os.getpid(), 9)"):
+        job = Job(tmp_path, 1, tmp_path, command=("{python}", "-c", code))
+        files = target(SlurmSettings(kind="slurm", python=sys.executable)).render(job).files
+        task = next(text for path, text in files.items() if path.name == "task.sh")
+        with scarce.memory_cgroup(256 << 20) as cgroup:
+            argv = ["sh", "-c", f"echo $$ > {cgroup}/cgroup.procs; exec bash"]
+            done = subprocess.run(argv, input=task, text=True, env=there, capture_output=True, check=False)
+        assert done.returncode == 137, done
+        RunDir(tmp_path).log(1).write_text(done.stdout + "srun: error: n1: task 0: Exited with exit code 137\n")
+        failure = slurm_states.first_failure(RunDir(tmp_path).log(1).read_text())
+        assert failure
+        ended = Polled(Process.ENDED, failure.returncode, who=failure.who)
+        endings.append((outcome(RunDir(tmp_path), 1, ended, False).ending, "killed it for memory" in done.stdout))
+    assert endings == [(Ending.OUT_OF_MEMORY, True), (Ending.UNKNOWN, False)]
+
+
 def test_hosts_are_left_out_by_name() -> None:
     rendered = target().render(Job(Path("/runs/r"), 1, Path("/"), 1.0, exclude=("n1", "n2")))
     assert any("#SBATCH --exclude=n1,n2\n" in text for text in rendered.files.values())
@@ -256,6 +316,22 @@ def test_a_machine_that_is_not_of_the_cluster_is_one_line(folder: Path) -> None:
         polled(attempt(folder))
     (remark,) = slurm.Slurm(Answers(), "lab", TWO_NODES).check()
     assert (remark.level, remark.what) == ("error", "sinfo is not on this machine")
+
+
+@pytest.mark.parametrize("state", ["idle*", "drain", "maint", "resv", "down~"])
+@pytest.mark.parametrize(("mem", "levels"), [("", ["warning"]), ("64G", ["warning", "inconclusive"])])
+def test_a_trial_that_nodes_out_of_service_refuse_is_no_refusal(state: str, mem: str, levels: list[str]) -> None:
+    settings = SlurmSettings(kind="slurm", nodes=2, mem=mem)
+    rows = f"gpu*|up|2:00:00|1|4|(null)|idle\ngpu*|up|2:00:00|1|4|(null)|{state}\n"
+    refused = (1, "", "allocation failure: Requested node configuration is not available")
+    remarks = slurm.Slurm(Answers(sinfo=(0, rows, ""), sbatch=refused), "lab", settings).check()
+    assert [remark.level for remark in remarks] == levels, remarks
+    assert remarks[0].what == "nodes=2: only 1 of the 2 node(s) with 1 CPUs in partition gpu are in service"
+    if mem:
+        assert remarks[1].what.startswith("whether nodes have mem=64G cannot be checked while they are out of service")
+    all_idle = rows.replace(state, "idle")
+    remarks = slurm.Slurm(Answers(sinfo=(0, all_idle, ""), sbatch=refused), "lab", settings).check()
+    assert [remark.level for remark in remarks] == ["error"]
 
 
 def test_runs_that_name_a_file_are_one_line(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import errno
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,12 +40,14 @@ DISK_FULL = (
         OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
         OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), "/r/metrics.jsonl"),
         RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"),
+        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598"),
     ],
 )
 def test_a_full_disk_is_no_lack_of_memory(tmp_path, error):
     ending, detail, fix = explain(error, RunDir(tmp_path / "r"))
-    assert ending is Ending.CRASHED and detail == f"the disk of {tmp_path / 'r'} is full"
-    assert "free some space, then type: podwright resume " in fix
+    place = getattr(error, "filename", None) or tmp_path / "r"
+    assert ending is Ending.CRASHED and detail == f"the disk of {place} is full"
+    assert "free some space there, then type: podwright resume " in fix
 
 
 def test_a_lack_of_memory_says_what_to_lower(tmp_path):
@@ -91,7 +95,7 @@ def test_a_crash_of_the_input_is_not_to_be_resumed(tmp_path: Path, value: Callab
 
 def test_a_fault_of_code_or_data_is_to_be_mended_first(tmp_path: Path) -> None:
     ending, _, fix = explain(KeyError("answer"), RunDir(tmp_path / "r"))
-    assert ending is Ending.CRASHED and fix.startswith("mend what `podwright logs ") and "resume" not in fix
+    assert ending is Ending.CRASHED and fix.startswith("fix what `podwright logs ") and "resume" not in fix
 
 
 def test_a_process_that_nobody_came_to_has_stalled(tmp_path: Path) -> None:
@@ -99,6 +103,39 @@ def test_a_process_that_nobody_came_to_has_stalled(tmp_path: Path) -> None:
     ending, detail, fix = explain(RuntimeError(said.partition("RuntimeError: ")[2]), RunDir(tmp_path / "r"))
     assert ending == Ending.STALLED and "did not come to a collective (RuntimeError: [/__w/" in detail
     assert fix == f"compare the logs of all, then type: podwright resume {tmp_path / 'r'}"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *[
+            line.partition("RuntimeError: ")[2]
+            for line in (Path(__file__).parents[2] / "logs" / "peer-gone.log").read_text().splitlines()
+            if "RuntimeError: " in line
+        ],
+        "UNKNOWN: Gloo all-reduce failed: [external/gloo/gloo/transport/tcp/pair.cc:547] Connection reset by peer [10.0.0.4]:1",
+        "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:510] writev [10.0.0.4]:1: Broken pipe",
+        "NCCL error: remote process exited or there was a network error",
+    ],
+)
+def test_the_end_of_another_process_is_no_fault_of_this_one(tmp_path: Path, said: str) -> None:
+    assert attempt._PEER_GONE.search(said)
+    ending, detail, _ = explain(RuntimeError(said), RunDir(tmp_path))
+    assert ending is Ending.CRASHED and detail.startswith("another process of the run is gone (RuntimeError: ")
+    assert "gloo/transport" not in detail and "GLHF" not in detail
+
+
+def test_too_few_addresses_name_the_limit_and_what_raises_it(tmp_path: Path) -> None:
+    tell = (
+        "import resource, sys; from pathlib import Path; from podwright.rundir import RunDir; from podwright.train.attempt import explain\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))\n"
+        "try: bytes(8 << 30)\n"
+        "except MemoryError as e: print(*explain(e, RunDir(Path(sys.argv[1]))), sep='|')"
+    )
+    said = subprocess.check_output([sys.executable, "-c", tell, str(tmp_path / "r")], text=True)
+    ending, detail, fix = said.strip().split("|")
+    assert ending == "OUT_OF_MEMORY" and detail == "MemoryError:  (ulimit -v allows 4.00 GiB of addresses)"
+    assert fix.startswith("type ulimit -v unlimited where the run is started") and "podwright resume" in fix
 
 
 def _drawn(folder: Path, *more: str, train: int = 2, test: int = 1) -> dict[str, Any]:

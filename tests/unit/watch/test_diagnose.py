@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from podwright.errors import UserError
+from podwright.run import journal
 from podwright.rundir import Ending, RunDir
 from podwright.targets.base import Polled, Process
 from podwright.watch.diagnose import outcome
+from tests import scarce
 
 # As tensorstore says it through orbax.
 DISK_FULL = (
@@ -106,6 +109,35 @@ def test_the_fault_of_another_process_counts_when_the_first_left_no_word(tmp_pat
     assert outcome(run, 1, Polled(Process.ENDED, -6), False).ending is Ending.CRASHED
     run.exit(1).write_text(json.dumps({"ending": "FINISHED", "detail": ""}))
     assert outcome(run, 1, Polled(Process.ENDED, 0), False).ending is Ending.FINISHED
+
+
+@pytest.mark.skipif(bool(scarce.missing()), reason=scarce.missing() or "there are some")
+def test_a_run_on_a_full_disk_says_so_where_nothing_could_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    with scarce.small(folder, "4m"):
+        run = attempt(folder / "r", "step 1\nConnection closed by peer [127.0.0.1]\n")
+        assert "the disk" not in outcome(run, 1, Polled(Process.ENDED, 1), False).detail
+        with pytest.raises(OSError, match="No space left"):
+            (folder / "rest").write_bytes(bytes(8 << 20))
+        for polled in (Polled(Process.ENDED, 1), Polled(Process.ENDED, -9), Polled(Process.ENDED, None)):
+            ended = outcome(run, 1, polled, False)
+            assert ended.ending is Ending.CRASHED
+            assert ended.detail.startswith(f"the disk of the run is full: {run.path} (0.0 MiB of 0.0 GiB free)")
+            assert (
+                f"free some space there (checkpoints of old runs), then type podwright resume {run.typed}" == ended.fix
+            )
+        with pytest.raises(
+            UserError, match=rf"the disk of {run.path} is full: 'ended' cannot be written to .*journal.jsonl"
+        ):
+            journal.append(run, "ended", detail="x" * 10_000)
+
+
+def test_an_abort_for_want_of_addresses_names_ulimit(tmp_path: Path) -> None:
+    log = "podwright: ulimit -v allows 8.00 GiB of addresses\nstep 1\nterminate called after throwing: std::bad_alloc\n"
+    ended = outcome(attempt(tmp_path, log), 1, Polled(Process.ENDED, -6), False)
+    assert ended.ending is Ending.OUT_OF_MEMORY and ended.detail.startswith("ulimit -v allows 8.00 GiB of addresses: ")
+    assert ended.fix.startswith("type ulimit -v unlimited where the run is started (a line of setup in the target)")
 
 
 def test_no_log_at_all(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +27,36 @@ from podwright.train.multimodal.processes.world import World
 
 _PART = 1024  # files whose features are written at a time
 _BATCH = 32  # files that an encoder sees at a time
+_SLOW_S = 30.0  # of waiting for decoded files, which is worth a word
+FEATURES = ".features"
+"""the folder beside the runs"""
 
 Contents = Mapping[str, Path | str]
 """field -> its file; of a text, the text itself"""
 _Source = tuple[str, Path | str]
 """the field that a modality comes from, and what is in it"""
+
+
+class DecodeTime:
+    """How long encoders waited for decoded files; says so once, where more threads would help."""
+
+    def __init__(self, say: Callable[[str], None]):
+        self._say: Callable[[str], None] | None = say
+        self._begin = time.perf_counter()
+        self._waited_s = 0.0
+
+    def waited(self, seconds: float, num_workers: int, cores: int) -> None:
+        """`seconds` since the last file; `cores`: that this process may use."""
+        self._waited_s += seconds
+        total = time.perf_counter() - self._begin
+        if self._say is None or self._waited_s < max(_SLOW_S, total / 2):
+            return
+        more = f"type data.num_workers={cores}" if num_workers < cores else "give each process more cores"
+        self._say(
+            f"decoding files takes {self._waited_s:.0f} of {total:.0f} s of loading, with data.num_workers={num_workers} on {cores} "
+            f"cores: {more}; what is decoded once is kept in {FEATURES} beside the run"
+        )
+        self._say = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +68,7 @@ class Sight:
     aligner: aligner.Aligner | None
     """None: features are what the encoders give"""
     fingerprint: str
+    decoding: DecodeTime
 
     @property
     def dims(self) -> dict[str, int]:
@@ -59,13 +87,18 @@ class Sight:
         return aligned.float().cpu()
 
 
-def sight(recipe: MultimodalRecipe) -> Sight:
+def silent(message: str) -> None:
+    """For who has nobody to tell."""
+
+
+def sight(recipe: MultimodalRecipe, say: Callable[[str], None] = silent) -> Sight:
+    """`say`: takes a notice for the user."""
     built = {"image": encoders.image_encoder(recipe.encoders), "audio": encoders.audio_encoder(recipe.encoders)}
     dims = {"text": llm.TEXT_DIM} | {k: v.dim for k, v in built.items()}
     heads = aligner.load(recipe.aligner.source, dims, recipe.aligner.dim, needed=MODALITIES)
     heads.requires_grad_(False)
     mark = encoders.fingerprint(*built.values(), heads, about=recipe.encoders.model_dump_json())
-    return Sight(built, heads, mark)
+    return Sight(built, heads, mark, DecodeTime(say))
 
 
 def of_files(
@@ -96,7 +129,7 @@ def of_lines(
         wrong: dict[str, str] = {}
         for start in range(0, len(missing), _PART):
             own = missing[start : start + _PART][near.index(world.rank) :: len(near)]
-            wrong |= _compute({key: keys[key] for key in own}, sight, store, world, pool)
+            wrong |= _compute({key: keys[key] for key in own}, sight, store, world, pool, num_workers)
     for other in world.gathered(wrong):
         wrong |= other
     known = _read(store) if missing else known
@@ -156,7 +189,12 @@ def _prepared(modality: str, source: _Source, sight: Sight) -> Tensor:
 
 
 def _compute(
-    keys: dict[str, tuple[str, _Source]], sight: Sight, store: Path, world: World, pool: concurrent.futures.Executor
+    keys: dict[str, tuple[str, _Source]],
+    sight: Sight,
+    store: Path,
+    world: World,
+    pool: concurrent.futures.Executor,
+    num_workers: int,
 ) -> dict[str, str]:
     """Writes the features of these files, a part for each modality; what is wrong with those that have none."""
 
@@ -169,7 +207,18 @@ def _compute(
 
     wrong: dict[str, str] = {}
     done: dict[str, dict[str, np.ndarray]] = {modality: {} for modality in sight.encoders}
-    for batch in _groups(pool.map(prepared, keys.items()), _BATCH):
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = max(1, (len(affinity(0)) if affinity else os.cpu_count() or 1) // len(world.neighbours))
+
+    def decoded() -> Iterator[tuple[str, str, Tensor | str]]:
+        files = pool.map(prepared, keys.items())
+        for _ in keys:
+            begin = time.perf_counter()
+            file = next(files)
+            sight.decoding.waited(time.perf_counter() - begin, num_workers, cores)
+            yield file
+
+    for batch in _groups(decoded(), _BATCH):
         for modality, known in done.items():
             good = {key: x for key, kind, x in batch if kind == modality and isinstance(x, Tensor)}
             if good:

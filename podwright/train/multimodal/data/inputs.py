@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 from podwright.data import annotated, synthetic_images
@@ -19,8 +20,6 @@ from podwright.train.multimodal.data.features import Sight
 from podwright.train.multimodal.processes.world import World
 
 SKIPPED = "skipped.json"
-FEATURES = ".features"
-"""beside the runs"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,16 +33,19 @@ class MultimodalInputs:
     """lines whose files cannot be decoded"""
 
 
-def load(run: RunDir, recipe: MultimodalRecipe, world: World) -> MultimodalInputs:
+def load(
+    run: RunDir, recipe: MultimodalRecipe, world: World, say: Callable[[str], None] = features.silent
+) -> MultimodalInputs:
+    """`say`: takes a notice for the user."""
     source = world.on_each_disk(lambda: source_of(recipe, run.path / "data"))
     training, held_out = split(source, recipe.data, annotated.read)
     same_everywhere(source, world)
     directory = world.on_each_disk(lambda: weights(recipe.model.source))
     tokenizer = tokenizer_of(run, recipe, directory, training, world)
-    sight, skipped = features.sight(recipe), []
+    sight, skipped = features.sight(recipe, say), []
     parts = []
     for examples in (training, held_out):
-        lines, wrong = seen(examples, source, tokenizer, sight, recipe, world, run.path.parent / FEATURES)
+        lines, wrong = seen(examples, source, tokenizer, sight, recipe, world, run.path.parent / features.FEATURES)
         skipped += wrong
         parts.append(lines)
     if world.rank == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -65,7 +65,10 @@ class PairedInputs:
     """lines left out because they have one modality"""
 
 
-def load(run: RunDir, recipe: ContrastiveRecipe, world: World) -> PairedInputs:
+def load(
+    run: RunDir, recipe: ContrastiveRecipe, world: World, say: Callable[[str], None] = features.silent
+) -> PairedInputs:
+    """`say`: takes a notice for the user."""
     if recipe.data.source == "drawn":
         source = run.path / "data"
         world.on_each_disk(
@@ -77,12 +80,12 @@ def load(run: RunDir, recipe: ContrastiveRecipe, world: World) -> PairedInputs:
     inputs.same_everywhere(source, world)
     parts = [[line for line in part if not alone(line.contents)] for part in all_parts]
     num_alone = sum(map(len, all_parts)) - sum(map(len, parts))
-    seen = sight(recipe, named([line for part in parts for line in part]))
+    seen = sight(recipe, named([line for part in parts for line in part]), say)
     skipped: list[Record] = []
     built = []
     for lines in parts:
         values, present, faults = features.of_lines(
-            [line.contents for line in lines], seen, recipe.data.num_workers, world, run.path.parent / inputs.FEATURES
+            [line.contents for line in lines], seen, recipe.data.num_workers, world, run.path.parent / features.FEATURES
         )
         skipped += [{"line": lines[i].line, "field": None, "message": message} for i, message in sorted(faults.items())]
         several = torch.stack([*present.values(), torch.zeros(len(lines), dtype=torch.bool)]).sum(0) > 1
@@ -106,7 +109,7 @@ def load(run: RunDir, recipe: ContrastiveRecipe, world: World) -> PairedInputs:
     return PairedInputs(built[0].of(list(dims)), built[1].of(list(dims)), dims, skipped, num_alone)
 
 
-def sight(recipe: ContrastiveRecipe, modalities: Sequence[str]) -> Sight:
+def sight(recipe: ContrastiveRecipe, modalities: Sequence[str], say: Callable[[str], None] = features.silent) -> Sight:
     """The encoders of these modalities."""
     make = {
         "text": lambda: text_encoder(recipe.text_encoder),
@@ -115,7 +118,7 @@ def sight(recipe: ContrastiveRecipe, modalities: Sequence[str]) -> Sight:
     }
     built = {modality: make[modality]() for modality in modalities}
     about = recipe.encoders.model_dump_json() + recipe.text_encoder.model_dump_json()
-    return Sight(built, None, encoders.fingerprint(*built.values(), about=about))
+    return Sight(built, None, encoders.fingerprint(*built.values(), about=about), features.DecodeTime(say))
 
 
 def named(lines: Sequence[Pair]) -> list[str]:

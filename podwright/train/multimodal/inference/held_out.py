@@ -39,7 +39,7 @@ def examine(path: Path, source: str, limit: int, overrides: Sequence[str]) -> di
         lines_at = inputs.source_of(recipe, kept / "data")
         training, selected = _selected(lines_at, opened.source, recipe.data)
         sight = features.sight(recipe)
-        folder = (kept if opened.exported else path.parent) / inputs.FEATURES
+        folder = (kept if opened.exported else path.parent) / features.FEATURES
         lines, skipped = inputs.seen(selected[: limit or None], lines_at, tokenizer, sight, recipe, world, folder)
     print(f"{len(lines)} lines, {recipe.evaluation.batch_size} at a time", file=sys.stderr)
     loss = evaluate.loss(opened.model, lines, recipe, world, tokenizer.pad_id)

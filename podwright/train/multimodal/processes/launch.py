@@ -16,8 +16,11 @@ def wanted(environment: Mapping[str, str]) -> int:
     return int(environment.get("NPROC_PER_NODE", "0")) or torch.cuda.device_count() or 1
 
 
-def several(number: int, arguments: list[str], environment: MutableMapping[str, str]) -> None:
-    """`python -m podwright.train ARGUMENTS`, `number` times; returns when all have ended, however they did."""
+def several(number: int, arguments: list[str], environment: MutableMapping[str, str]) -> tuple[int, int] | None:
+    """`python -m podwright.train ARGUMENTS`, `number` times; returns when all have ended, however they did.
+
+    The process whose end was that of the others and its exit code (negative for a signal); None where none failed.
+    """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
@@ -25,5 +28,10 @@ def several(number: int, arguments: list[str], environment: MutableMapping[str, 
     environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_TO_SAVE_S))
     try:
         torchrun(["--standalone", f"--nproc-per-node={number}", "-m", "podwright.train", *arguments])
-    except (ChildFailedError, SignalException) as e:
+    except ChildFailedError as e:
+        first = min(e.failures.values(), key=lambda failure: (failure.exitcode >= 0, failure.timestamp))
+        print(f"process {first.local_rank} of {number} failed first (exit code {first.exitcode})", flush=True)
+        return first.local_rank, first.exitcode
+    except SignalException as e:
         print(type(e).__name__, flush=True)
+    return None

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import secrets
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,8 +15,11 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from podwright.errors import UserError
+
 T = TypeVar("T")
 _TIMEOUT = datetime.timedelta(minutes=10)  # after which a silent process is given up
+_GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that the driver knows
 _TO_ANSWER = datetime.timedelta(seconds=30)  # that the store of words may take
 
 
@@ -112,9 +116,43 @@ class World:
         return bool(self.summed(torch.tensor(float(flag), device=self.device)))
 
 
+def require_gpus(environment: Mapping[str, str], num_here: int) -> None:
+    """UserError where the target has GPUs of which PyTorch sees none for this process: on CPUs it would take days instead of hours.
+
+    `num_here`: NVIDIA GPUs of this machine, which count where no target says how many there are and nobody has hidden them.
+    """
+    target = int(environment.get("PODWRIGHT_GPUS_PER_NODE", "0"))
+    hidden = environment.get("CUDA_VISIBLE_DEVICES")
+    if not target and (environment.get("JAX_PLATFORMS") == "cpu" or hidden is not None):
+        return
+    there, seen, local = target or num_here, torch.cuda.device_count(), int(environment.get("LOCAL_RANK", "0"))
+    if not there or seen > local:
+        return
+    on_cpu = "set gpus_per_node of the target to 0" if target else "type --on cpu-1"
+    what = f"host {socket.gethostname()} has {there} GPU(s), and PyTorch {torch.__version__} sees {seen}"
+    if seen:
+        raise UserError(f"{what}, too few for process {local} of this host", "lower tasks_per_node of the target")
+    why, fix = _why_none(hidden)
+    raise UserError(f"{what}: {why}", f"{fix}; to train on CPUs, {on_cpu}")
+
+
+def _why_none(hidden: str | None) -> tuple[str, str]:
+    """Why PyTorch sees no GPU, and what to do; `hidden`: CUDA_VISIBLE_DEVICES, None where it is not set."""
+    if torch.version.cuda is None:
+        return "it is built for CPUs alone", "install a build for CUDA there (pip install --force-reinstall torch)"
+    if hidden is not None:
+        return f"CUDA_VISIBLE_DEVICES={hidden!r}", "unset it there"
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as e:
+        return str(e).splitlines()[0], "look at nvidia-smi there"
+    return "the driver shows none", "look at nvidia-smi there"
+
+
 def join(environment: Mapping[str, str]) -> World:
     """The world that torchrun's variables describe; a world of one without them."""
     local, size = int(environment.get("LOCAL_RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
+    require_gpus(environment, len(list(_GPUS.glob("*"))))
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", local) if on_gpu else torch.device("cpu")
     if on_gpu:

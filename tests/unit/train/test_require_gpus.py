@@ -1,0 +1,54 @@
+"""A target with GPUs of which PyTorch sees none is refused, with the reason and what to type."""
+
+import pytest
+import torch
+
+from podwright.errors import UserError
+from podwright.train.multimodal.processes import world
+
+CPU_BUILD = torch.version.cuda is None
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="PyTorch sees a GPU here")
+
+
+@pytest.mark.parametrize(
+    ("environment", "num_here", "to_cpus"),
+    [
+        ({"PODWRIGHT_GPUS_PER_NODE": "2"}, 0, "set gpus_per_node of the target to 0"),
+        ({"PODWRIGHT_GPUS_PER_NODE": "2", "JAX_PLATFORMS": "cuda,cpu"}, 8, "set gpus_per_node of the target to 0"),
+        ({}, 2, "type --on cpu-1"),
+    ],
+)
+def test_gpus_that_are_there_and_not_seen_are_refused(environment: dict[str, str], num_here: int, to_cpus: str) -> None:
+    with pytest.raises(UserError) as refused:
+        world.require_gpus(environment, num_here)
+    assert f" has 2 GPU(s), and PyTorch {torch.__version__} sees 0: " in refused.value.what
+    assert refused.value.fix.endswith(f"; to train on CPUs, {to_cpus}")
+    if CPU_BUILD:
+        assert refused.value.what.endswith("it is built for CPUs alone") and "pip install" in refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("environment", "num_here"),
+    [
+        ({}, 0),
+        ({"JAX_PLATFORMS": "cpu"}, 8),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 8),
+        ({"PODWRIGHT_GPUS_PER_NODE": "0"}, 0),
+    ],
+)
+def test_cpus_that_are_asked_for_are_taken(environment: dict[str, str], num_here: int) -> None:
+    world.require_gpus(environment, num_here)
+    assert world.join(environment).device == torch.device("cpu")
+
+
+def test_hidden_gpus_name_the_variable_that_hides_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    with pytest.raises(UserError, match=r"CUDA_VISIBLE_DEVICES=''; unset it there"):
+        world.require_gpus({"PODWRIGHT_GPUS_PER_NODE": "2", "CUDA_VISIBLE_DEVICES": ""}, 0)
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    world.require_gpus({"PODWRIGHT_GPUS_PER_NODE": "2", "LOCAL_RANK": "0"}, 0)
+    with pytest.raises(UserError, match=r"sees 1, too few for process 1 of this host; lower tasks_per_node"):
+        world.require_gpus({"PODWRIGHT_GPUS_PER_NODE": "2", "LOCAL_RANK": "1"}, 0)
