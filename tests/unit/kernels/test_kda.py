@@ -159,13 +159,15 @@ def test_packed_documents_are_as_if_each_was_alone():
 
 @pytest.mark.parametrize("regime", ["bounded", "none"])
 def test_parts_of_rows_on_four_devices_are_the_whole(regime):
-    """Documents end inside a part and at the edge between two; ids come again, and one row goes on over all parts."""
+    """Documents end inside a part and at the edge between two; ids come again; one row goes on over all parts, and in one a document
+    that begins with a part goes on over those after it.
+    """
     values, mesh = (
-        inputs(regime, b=2),
+        inputs(regime, b=3),
         jax.make_mesh((4,), ("parts",), axis_types=(AxisType.Auto,), devices=jax.devices()[:4]),
     )
-    begins = (50, 100, 130, 133)
-    ids = jnp.asarray([np.searchsorted(begins, np.arange(N), "right") % 2, np.zeros(N)], jnp.int32)
+    rows = (50, 100, 130, 133), (), (50,)
+    ids = jnp.asarray([np.searchsorted(begins, np.arange(N), "right") % 2 for begins in rows], jnp.int32)
     spec = PartitionSpec(None, "parts")
     across = jax.shard_map(
         functools.partial(kda.across, bounded=True, axis="parts"),
@@ -177,8 +179,8 @@ def test_parts_of_rows_on_four_devices_are_the_whole(regime):
     o, back = jax.vjp(jax.jit(lambda *x: across(*x, ids)), *values)
     ours = dict(zip(NAMES, (o, *back(jnp.asarray(weights(values)))), strict=True))
     weight = weights(values)
-    for row, ends in enumerate((begins, ())):
-        right = exact(*(x[row : row + 1] for x in (*values, weight)), ends)
+    for row, begins in enumerate(rows):
+        right = exact(*(x[row : row + 1] for x in (*values, weight)), begins)
         for name in NAMES:
             assert error(np.asarray(ours[name][row : row + 1], np.float64), right[name]) < 1e-5, (row, name)
     assert error(o, run(values, True)["o"]) > 1e-3, "documents make no difference here"
