@@ -242,8 +242,8 @@ def prepare() -> None:
             importlib.import_module(name)
 
 
-def run(chosen: list[Mutant], out: Path, again: bool) -> None:
-    """Each mutant that has no outcome in `out` yet; with `again` those that survived, once more."""
+def run(chosen: list[Mutant], out: Path, again: bool, most: int) -> None:
+    """Each mutant that has no outcome in `out` yet, `most` of a module; with `again` those that survived, once more."""
     before = latest(out)
     wanted = [m for m in chosen if (before[m.key]["outcome"] == "survived" if m.key in before else not again)]
     prepare()
@@ -251,6 +251,7 @@ def run(chosen: list[Mutant], out: Path, again: bool) -> None:
         listed = [m for m in wanted if m.module == module]
         if not listed:
             continue
+        listed = random.Random(module).sample(listed, min(most, len(listed)))
         state, seconds = outcome(None, tests, 1000)
         print(f"{module}: {len(listed)} mutants; without one its tests take {seconds:.0f} s", flush=True)
         if state != "survived":
@@ -290,13 +291,14 @@ def main() -> None:
     parser.add_argument("--total", type=int, default=300)
     parser.add_argument("--out", type=Path, default=Path("mutants.jsonl"))
     parser.add_argument("--only", default="", help="modules whose name has this in it")
+    parser.add_argument("--most", type=int, default=sys.maxsize, help="run so many of each module")
     parser.add_argument("--again", action="store_true", help="only those that survived so far")
     parser.add_argument("--summary", action="store_true", help="run nothing, print what is known")
     options = parser.parse_args()
     chosen = [m for m in sample(options.seed, options.total) if options.only in m.module]
     out = options.out.resolve()
     if not options.summary:
-        run(chosen, out, options.again)
+        run(chosen, out, options.again, options.most)
     print(summary(chosen, out))
 
 

@@ -109,6 +109,12 @@ def test_documents_stand_beside_others_in_every_epoch() -> None:
     assert min(len(first), len(second)) > 30 and len(first & second) < 10
 
 
+def test_rows_of_one_document_come_in_another_order_in_every_epoch() -> None:
+    rows = Rows(made([4000]), 10, seed=3)
+    epochs = [[int(rows[epoch * len(rows) + i]["tokens"][0]) for i in range(len(rows))] for epoch in (0, 1)]
+    assert epochs[0] != epochs[1] and sorted(epochs[0]) == sorted(epochs[1])
+
+
 def test_the_order_is_the_one_that_runs_have_been_started_with() -> None:
     """A change here makes every resume of a run that began before it read other data."""
     assert tokens._drawn(8, 3, 1, 0).tolist() == [0, 6, 2, 1, 3, 7, 4, 5]

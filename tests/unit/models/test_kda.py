@@ -14,6 +14,7 @@ from transformers import BailingHybridConfig, BailingHybridForCausalLM, KimiLine
 
 from podwright.models import kda, param
 from podwright.recipe import hybrid, schema
+from podwright.train import muon
 from podwright.train.mesh import make_mesh
 
 TINY = hybrid.MODELS["almodel-tiny"]
@@ -106,6 +107,24 @@ def test_the_declaration_has_the_parameters_that_are_counted(dims):
     assert {name for name, p in declared.items() if not p.decays} == {"a_log", "dt_bias", "norm"}
 
 
+@BOTH
+def test_the_declaration_says_what_is_a_matrix_and_how_weights_start(dims):
+    """Inputs x outputs of each product, which Muon takes; convolutions start as PyTorch's do, uniform within 1 / sqrt(taps)."""
+    e, h, d, r = dims.hidden_size, dims.kda.num_heads, dims.kda.head_dim, dims.kda.gate_rank
+    for stacked in ((), (3, 2)):
+        declared = kda.declare(dims, stacked)
+        sizes = {name: muon.sizes(p) for name, p in declared.items() if p.matrix}
+        right = dict.fromkeys("qkv", (e, h * d)) | {"beta": (e, h), "o": (h * d, e)}
+        for gate in ("decay", "gate"):
+            right |= {f"{gate}_down": (e, r), f"{gate}_up": (r, h * d)} if r else {gate: (e, h * d)}
+        assert sizes == right
+        scales = {name: p.scale for name, p in declared.items() if p.init == "normal"}
+        assert scales.pop("o") == pytest.approx(0.02 / np.sqrt(2 * dims.num_layers))
+        taps = [scales.pop(f"{x}_conv") for x in "qkv"]
+        assert taps == pytest.approx([1 / np.sqrt(dims.kda.conv_size) / np.sqrt(3)] * 3)
+        assert set(scales.values()) == {0.02}
+
+
 def test_rates_and_steps_start_in_their_ranges(one_device):
     start = param.initialize(kda.declare(SOFTPLUS, (50,)), one_device, 0)
     rates, steps = np.exp(start["a_log"]), np.logaddexp(0, start["dt_bias"])
@@ -121,10 +140,14 @@ def made(dims, n, b=1):
 
 @BOTH
 def test_documents_do_not_see_each_other(dims):
-    """Neither through the state nor through the convolution, whose taps reach three tokens back; ids come again."""
-    weights, x = made(dims, 90)
-    edges = (0, 30, 31, 90)
-    ids = np.repeat(np.arange(3) % 2, np.diff(edges))[None]
+    """Neither through the state nor through the convolution, whose taps reach three tokens back; ids come again.
+
+    Decays are so weak that a state lasts, and documents end in a chunk of 64 tokens as well as with one.
+    """
+    weights, x = made(dims, 150)
+    weights |= {"a_log": jnp.zeros_like(weights["a_log"]), "dt_bias": jnp.full_like(weights["dt_bias"], -8.0)}
+    edges = (0, 30, 31, 64, 128, 150)
+    ids = np.repeat(np.arange(5) % 2, np.diff(edges))[None]
     apply = jax.jit(functools.partial(kda.apply, dims))
     packed = apply(weights, x, jnp.asarray(ids))
     for a, b in itertools.pairwise(edges):

@@ -17,6 +17,7 @@ from transformers.models.kimi_linear import modeling_kimi_linear as kimi
 from podwright.kernels import splash
 from podwright.models import attention, mla, param
 from podwright.recipe.hybrid import MODELS, HybridDims, Mla, Yarn
+from podwright.train import muon
 
 B, N, E = 2, 40, 48
 NONE = MODELS["almodel-tiny"].moe
@@ -160,6 +161,24 @@ def random_weights(d, mesh=ONE, scale=10.0):
         for name, p in declared.items()
     }
     return jax.device_put(values, param.shardings(declared, mesh))
+
+
+def test_the_declaration_says_what_is_a_matrix_and_how_weights_start():
+    """Inputs x outputs of each product, which Muon takes; the output starts smaller by sqrt(2 layers), as GPT-2's does."""
+    declared = mla.declare(dims(dataclasses.replace(DEEPSEEK, head_gate=True)), (3,))
+    sizes = {name: muon.sizes(p) for name, p in declared.items() if p.matrix}
+    heads = 4 * (16 + 8), 4 * (16 + 12)
+    assert sizes == {
+        "q_a": (E, 32),
+        "q_b": (32, heads[0]),
+        "kv_a": (E, 24 + 8),
+        "kv_b": (24, heads[1]),
+        "o": (4 * 12, E),
+    }
+    assert muon.sizes(mla.declare(dims(KIMI))["q"]) == (E, heads[0])
+    scales = {name: p.scale for name, p in declared.items() if p.init == "normal"}
+    assert scales.pop("o") == pytest.approx(0.02 / np.sqrt(2 * 4)) and set(scales.values()) == {0.02}
+    assert {name for name, p in declared.items() if p.init == "ones"} == {"q_a_norm", "kv_a_norm"}
 
 
 @pytest.mark.parametrize("queries", [512, 16])

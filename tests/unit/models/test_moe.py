@@ -15,6 +15,7 @@ from transformers.models.deepseek_v3 import modeling_deepseek_v3 as deepseek
 from podwright.kernels import grouped
 from podwright.models import moe, param
 from podwright.recipe.hybrid import MODELS, HybridDims, Moe
+from podwright.train import muon
 
 B, N, E = 8, 6, 32
 PLAIN = Moe(16, 3, 24, 1, 2.827)
@@ -158,6 +159,22 @@ def test_the_router_is_that_of_transformers(m, bias):
     )
     right = np.take_along_axis(shares.detach().numpy(), order.numpy(), 1)
     np.testing.assert_allclose(np.take_along_axis(np.asarray(ours_shares), ours_order, 1), right, rtol=1e-5)
+
+
+def test_the_declaration_says_what_is_a_matrix_and_how_weights_start():
+    """Inputs x outputs of each expert's products, which Muon takes; what goes back starts smaller by sqrt(2 layers)."""
+    declared = moe.declare(dims(GROUPS), (3,))
+    sizes = {name: muon.sizes(p) for name, p in declared.items() if p.matrix}
+    shared = 2 * 24
+    wide = {"gate": (E, 24), "up": (E, 24), "shared_gate": (E, shared), "shared_up": (E, shared)}
+    assert sizes == wide | {"down": (24, E), "shared_down": (shared, E)}
+    scales = {name: p.scale for name, p in declared.items()}
+    small = {scales.pop("down"), scales.pop("shared_down")}
+    assert small == {0.02 / (2 * 4) ** 0.5} and set(scales.values()) == {0.02}
+
+
+def test_a_cpu_multiplies_in_blocks_and_what_has_no_kernel_without():
+    assert moe._product(ONE, E, 24) == moe.Product(grouped.matmul_of_blocks, grouped.BLOCK)
 
 
 MESHES = [

@@ -35,12 +35,15 @@ def encoded(s: program.GrpoSetup, num: int) -> prompts.Prompts:
 
 
 def sampler(s: program.GrpoSetup, asked: prompts.Prompts, generations: int, text: Text, rows: int = 0) -> Program:
-    """Its log-probabilities are 1000 x rollout + 10 x question + completion + token / 100, so that a test sees where each is from."""
+    """Its log-probabilities are 1000 x rollout + 10 x question + completion + token / 100, so that a test sees where each is from.
+
+    After the end of a completion come letters, which nothing may read.
+    """
 
     def step(params: object, tokens: jax.Array, lengths: jax.Array, number: np.int32) -> Completions:
         places = [_place(asked, row, n) for row, n in zip(gather(tokens, s.mesh), gather(lengths, s.mesh), strict=True)]
         shape = (len(places), generations)
-        made = np.full((*shape, LONGEST), TOKENIZER.pad_id, np.int32)
+        made = np.full((*shape, LONGEST), ord("x"), np.int32)
         logps, lengths_PG, stopped = np.zeros(made.shape, np.float32), np.zeros(shape, np.int32), np.ones(shape, bool)
         for p, place in enumerate(places):
             for g in range(generations):

@@ -266,6 +266,8 @@ def test_a_stop_before_the_first_step_keeps_no_checkpoint(tmp_path):
     run, outcome = train(path, stopping=lambda: any("before" in e for e in events(RunDir(path))))
     assert (outcome.ending, outcome.step, outcome.detail) == (Ending.STOPPED, 0, "stopped after step 0")
     assert events(run) == [*BEFORE, "saving"] and not (run.checkpoints / "0").exists()
+    train(path, attempt=2, stopping=lambda: True)
+    assert events(run, 2) == ["loading", "environment", "grpo", "saving"], "neither warm start nor evaluation again"
 
 
 def test_a_stop_in_the_warm_start_ends_before_any_evaluation(tmp_path):

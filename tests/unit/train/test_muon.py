@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 from optax.contrib import MuonDimensionNumbers
+from optax.contrib._muon import orthogonalize_via_newton_schulz
 
 from podwright.models import kda, param, qwen3
 from podwright.models.param import RULES, Param
@@ -132,6 +133,13 @@ def test_singular_values_of_an_update_are_near_one():
     found = np.linalg.svd(muon.newton_schulz(x), compute_uv=False)
     assert found.min() > 0.6 and found.max() < 1.3
     assert not np.asarray(muon.newton_schulz(jnp.zeros((4, 8)))).any()
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-8, 1e-10])
+def test_a_matrix_is_scaled_as_optax_does_however_small(size):
+    x = size * jax.random.normal(jax.random.key(1), (6, 4)) / 5
+    right = orthogonalize_via_newton_schulz(x, jnp.array(muon.COEFFICIENTS), 5, "frobenius", 1e-8)
+    np.testing.assert_allclose(muon.newton_schulz(x), right, rtol=1e-4, atol=1e-7)
 
 
 def test_an_update_is_as_large_as_one_of_adamw(unsharded):
