@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from podwright.errors import UserError, from_os, nearest
-from podwright.recipe import kinds
+from podwright.recipe import kinds, multimodal
 from podwright.recipe.kinds import Recipe
 
 R = TypeVar("R", bound=BaseModel)
@@ -122,6 +122,11 @@ def parse(raw: dict[str, Any]) -> Recipe:
         return schema.model_validate(raw)
     except ValidationError as e:
         raise _explain(e, schema) from e
+
+
+def stored(raw: dict[str, Any]) -> Recipe:
+    """A recipe as a run or an export keeps it; keys that it is too old for have the value that they stand for there."""
+    return parse(multimodal.completed(raw))
 
 
 def require(recipe: Recipe, schema: type[R]) -> R:

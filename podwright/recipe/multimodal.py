@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -44,15 +44,30 @@ class Encoders(Section):
 
     image: str = Field("mobilenetv4_conv_small", description="'tiny', or a model of timm")
     image_weights: str = Field("random", description="'random', 'pretrained' (timm fetches them), or a file")
-    image_size: PositiveInt = Field(224, description="pixels of each side that a picture is scaled to")
+    image_size: PositiveInt = Field(224, description="pixels of each side of the square that a picture becomes")
+    image_preprocessing: Literal["stretch", "purrsight"] = Field(
+        "stretch",
+        description="'stretch': the picture scaled to the square; 'purrsight': its shorter side to 8/7 of that, and the middle cut out",
+    )
     audio: Literal["tiny", "cnn14"] = Field("cnn14", description="'tiny', or PANNs' CNN14 on log-mel")
     audio_weights: str = Field("random", description="'random', or a file such as Cnn14_16k_mAP=0.438.pth")
     audio_seconds: Positive = Field(10.24, description="a sound is cut or padded to this length")
+    audio_preprocessing: Literal["start", "purrsight"] = Field(
+        "start",
+        description="'start': power of the first audio_seconds; 'purrsight': magnitudes of the middle, silence at both ends cut off",
+    )
+    audio_pooling: Literal["panns", "purrsight"] = Field(
+        "panns", description="end of CNN14: maximum plus mean and a ReLU, as published, or the mean alone (PurrSight)"
+    )
 
 
 class AlignerSection(Section):
     source: str = Field(description="'random', or the aligner.pt of Phase 1")
     dim: PositiveInt = Field(512, description="size of the space that all modalities share")
+    features: Literal["unit", "scaled"] = Field(
+        "unit",
+        description="what the projector gets: vectors of length 1, or of length exp(logit_scale), as in runs that lack this key",
+    )
 
 
 class ProjectorSection(Section):
@@ -115,6 +130,14 @@ class MultimodalEvaluation(Section):
 
 class MultimodalCheckpoint(Section):
     every_n_steps: Count = Field(0, description="save a checkpoint every N steps; 0: at the end of every epoch")
+
+
+def completed(raw: dict[str, Any]) -> dict[str, Any]:
+    """A stored recipe with the value that a key had before it existed: features were scaled before aligner.features."""
+    section = raw.get("aligner")
+    if raw.get("kind") != "multimodal" or not isinstance(section, dict) or "features" in section:
+        return raw
+    return raw | {"aligner": section | {"features": "scaled"}}
 
 
 class MultimodalRecipe(Section):

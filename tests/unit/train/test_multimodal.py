@@ -301,7 +301,9 @@ def test_the_aligner_reads_what_it_writes_and_says_what_does_not_fit(tmp_path: P
     again = aligner.load(str(path), dims, 32)
     x = torch.randn(3, 96)
     assert torch.equal(again("image", x), one("image", x))
-    assert torch.allclose(one("image", x).norm(dim=-1), torch.full((3,), 2.66).exp())
+    assert torch.allclose(one("image", x).norm(dim=-1), torch.ones(3))
+    scaled = aligner.load(str(path), dims, 32, scaled=True)
+    assert torch.allclose(scaled("image", x), one("image", x) * torch.tensor(2.66).exp())
     torch.save({"state_dict": one.state_dict()}, path)
     assert torch.equal(aligner.load(str(path), dims, 32)("audio", torch.ones(1, 64)), one("audio", torch.ones(1, 64)))
     with pytest.raises(UserError, match=r"image_head.*\[96\] and not \[97\]"):

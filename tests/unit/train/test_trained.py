@@ -16,7 +16,7 @@ from torch import nn
 from podwright.data import annotated, synthetic_images
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import ethogram
+from podwright.recipe import ethogram, load
 from podwright.rundir import RunDir, append_jsonl, read_jsonl, write_json
 from podwright.train import __main__ as entry
 from podwright.train import confidence
@@ -135,6 +135,37 @@ def test_onnxruntime_computes_what_torch_computes(out: Path, run: trained.Traine
         x, present = torch.randn(7, 2, 512), torch.rand(7, 2) > 0.5
         got = ran("projector", features=x.numpy(), present=present.numpy())
         assert torch.allclose(got, run.model.projector(x, present), atol=1e-4) and got.shape == (7, 8, 128)
+
+
+def test_a_run_from_before_the_key_keeps_the_features_that_it_was_trained_on(
+    folder: Path, out: Path, tmp_path: Path
+) -> None:
+    """aligner.features=scaled where a stored recipe lacks the key: in model.pt, in recipe.json, and in an export."""
+    import onnxruntime
+
+    old = RunDir(tmp_path / "old")
+    shutil.copytree(folder / "runs" / "r", old.path)
+    stored = torch.load(old.weights, weights_only=True)
+    assert stored["config"]["aligner"].pop("features") == "unit"
+    torch.save(stored, old.weights)
+    write_json(old.recipe, stored["config"])
+    assert trained.open_(old.path).recipe.aligner.features == "scaled"
+    assert load.stored(json.loads(old.recipe.read_text())).aligner.features == "scaled"  # type: ignore[union-attr]
+    export.export(old.path, tmp_path / "exported", onnx=True)
+    x, norms = np.random.default_rng(0).normal(size=(3, 512)).astype(np.float32), []
+    for place in (out, tmp_path / "exported"):
+        session = onnxruntime.InferenceSession(
+            place / export.ONNX / "aligner-image.onnx", providers=["CPUExecutionProvider"]
+        )
+        norms.append(np.linalg.norm(session.run(None, {"features": x})[0], axis=1))
+    assert np.allclose(norms[0], 1) and np.allclose(norms[1], np.exp(2.66))
+    without = json.loads((tmp_path / "exported" / "recipe.json").read_text())
+    assert without["aligner"].pop("features") == "scaled"
+    write_json(tmp_path / "exported" / "recipe.json", without)
+    assert trained.open_(tmp_path / "exported").recipe.aligner.features == "scaled"
+    results = [held_out.examine(path, "", 0, []) for path in (old.path, tmp_path / "exported", folder / "runs" / "r")]
+    assert results[0]["loss"] == pytest.approx(results[1]["loss"], rel=1e-4)
+    assert abs(results[0]["loss"] - results[2]["loss"]) > 1e-3
 
 
 def test_a_graph_that_computes_something_else_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
