@@ -6,9 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from podwright.errors import UserError
+from podwright.recipe import answers
+from podwright.recipe.answers import AnswerSchema
+from podwright.recipe.paths import check_options
 from podwright.recipe.schema import Count, Expect, Fraction, PositiveInt, Section
 
 Positive = Annotated[float, Field(gt=0)]
+ROOT = "folder that paths in lines are relative to; empty: that of their file"
 Module = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
@@ -89,6 +94,28 @@ class MultimodalData(Section):
         512, description="tokens of prompt and response; a line that needs more is refused, never cut"
     )
     num_workers: PositiveInt = Field(4, description="threads that decode files")
+    root: str = Field("", description=ROOT)
+    answers: str | dict[str, Any] = Field(
+        answers.DEFAULT,
+        description="schema of answers: 'ethogram', or a YAML file, whose content is kept with the run",
+    )
+
+    @field_validator("answers")
+    @classmethod
+    def _known_schema(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:
+        try:
+            answers.of(value)
+        except UserError as e:
+            raise ValueError(f"{e.what}; {e.fix}") from e
+        return value
+
+    @property
+    def schema_of_answers(self) -> AnswerSchema:
+        return answers.of(self.answers)
+
+    @property
+    def check_options(self) -> str:
+        return check_options(self.root, self.schema_of_answers.file)
 
 
 class MultimodalOptimizer(Section):

@@ -8,12 +8,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from podwright.data.media import SAMPLE_RATE, Array
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PictureFile
 
 BINS = 64
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as timm's models want it
@@ -78,7 +82,7 @@ PICTURES: Mapping[str, Callable[..., Tensor]] = {"stretch": stretched, "purrsigh
 SOUNDS: Mapping[str, Callable[..., Tensor]] = {"start": from_start, "purrsight": trimmed_centre}
 
 
-def _normalised(picture: Array) -> Tensor:
+def _normalised(picture: PictureFile) -> Tensor:
     values = np.asarray(picture, np.float32) / 255
     return torch.from_numpy(
         ((values - np.array(_MEAN, np.float32)) / np.array(_STD, np.float32)).transpose(2, 0, 1).copy()
