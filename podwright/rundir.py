@@ -17,7 +17,7 @@ NAME/recipe.json      the resolved recipe                          launcher, onc
      tokenizer/       the tokenizer as a Hugging Face directory    trainer
      start/           weights at step 0, the KL's reference        trainer
      checkpoints/     whole training states                        trainer
-     model.pt         what a multimodal run trained (a contrastive run: aligner.pt); skipped.json: lines left out, results/: predictions
+     model.pt         what a multimodal run trained (a contrastive run: aligner.pt); results/: predictions
      report/          report.md, report.html, result.json          launcher
 """
 

@@ -66,11 +66,21 @@ def check(
         bool,
         typer.Option("--fix", help="of annotated lines: write the good ones of NAME.jsonl to a new NAME.good.jsonl"),
     ] = False,
+    answers: Annotated[
+        str, typer.Option("--answers", metavar="FILE", help="of annotated lines: their schema of answers, a YAML file")
+    ] = "",
+    root: Annotated[
+        str,
+        typer.Option(
+            "--root", metavar="DIR", help="that paths in lines are relative to; default: the folder of the file"
+        ),
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Find everything that is wrong with a source. Exit code 1: something is."""
     size = ["--vocab-size", str(vocab_size)] if vocab_size else []
-    options = [*(["--recipe", recipe] if recipe else []), *(["--fix"] if fix else [])]
+    given = (("--recipe", recipe), ("--answers", answers), ("--root", root))
+    options = [word for option, value in given if value for word in (option, value)] + (["--fix"] if fix else [])
     code, document = answer(["data", "check", source, *size, *options])
     if document:
         show.document(document) if as_json else show.faults(document)

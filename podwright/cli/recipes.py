@@ -48,17 +48,28 @@ def group() -> None:
 
 @imports.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="PurrSight's phase2_cluster.yaml, as it is")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="phase2_cluster.yaml, phase2_example.yaml or train_config.yaml of PurrSight, as it is"
+        ),
+    ],
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="write the recipe there; default: beside it, by its name"),
+    ] = None,
+    phase: Annotated[
+        int | None,
+        typer.Option(
+            "--phase", metavar="N", min=1, max=2, help="of a file with both: 1 (the aligner) or 2; default: 2"
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Write a recipe that does what a file of PurrSight's says, and tell what became of each key."""
     from podwright.recipe import load, purrsight
 
-    imported = purrsight.imported(file)
+    imported = purrsight.imported(file, phase)
     place = out or file.with_name(f"{imported.recipe['name']}.recipe.yaml")
     if place.exists():
         raise UserError(f"{place} is there already", "name another with --out")

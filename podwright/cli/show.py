@@ -246,6 +246,9 @@ def explained(matches: Sequence[Row]) -> None:
 def faults(result: Row) -> None:
     for fault in result["faults"]:
         print(f"error: {fault['message']}")
+    for part in (result, *result.get("files", {}).values()):
+        for warning in part.get("warnings", []):
+            print(f"warning: {warning}")
     values(result)
 
 

@@ -1,6 +1,6 @@
 """Annotated lines, each an instruction, its answer and what it is about: read, checked, mended.
 
-What an answer may hold is decided in recipe/ethogram.py, what a file holds in media.py.
+What an answer may hold is decided in recipe/answers.py, what a file holds in media.py.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,9 +17,11 @@ from typing import Any
 from podwright.data import media
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import ethogram
+from podwright.recipe import answers
+from podwright.recipe.answers import AnswerSchema
 from podwright.recipe.load import load, require
 from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.recipe.paths import media_folder, project_root
 
 Record = dict[str, Any]
 LISTED = 100
@@ -47,31 +50,37 @@ def is_annotated(path: Path) -> bool:
         return False
     for _, parsed, _ in numbered(path):
         if isinstance(parsed, dict):
-            return "text" not in parsed and bool({"instruction", "response", *ethogram.MEDIA} & parsed.keys())
+            return "text" not in parsed and bool({"instruction", "response", *answers.MEDIA} & parsed.keys())
     return False
 
 
-def read(path: Path) -> tuple[list[AnnotatedExample], list[Record]]:
-    """The valid lines of a file and the faults of the others; media are not opened."""
-    good, faults = [], []
+def read(path: Path, schema: AnswerSchema, root: str = "") -> tuple[list[AnnotatedExample], list[Record]]:
+    """The valid lines of a file and the faults of the others, lines that repeat or contradict an earlier one among them; media are
+    not opened.
+    """
+    good, faults, repeats = [], [], answers.Repeats()
+    folder = media_folder(path, root)
     for number, parsed, wrong in numbered(path):
-        problems = [(None, wrong)] if wrong else list(ethogram.line_faults(parsed))
+        problems = [(None, wrong)] if wrong else list(schema.line_faults(parsed))
+        if not problems and (repeated := repeats.fault(f"line {number}", parsed)):
+            problems = [("line", repeated)]
         if problems:
             faults += [fault(number, field, message) for field, message in problems]
         else:
-            good.append(_example(path.parent, number, parsed))
+            good.append(_example(folder, number, parsed, schema))
     return good, faults
 
 
-def check(path: Path, budget: Budget | None = None, max_text_length: int = 0) -> tuple[Record, list[int]]:
-    """{lines, valid, num_faults, faults, classes}, and the numbers of the good lines."""
+def check(
+    path: Path, rules: LineRules, budget: Budget | None = None, max_text_length: int = 0
+) -> tuple[Record, list[int]]:
+    """{lines, valid, num_faults, faults, classes, warnings}, and the numbers of the good lines."""
     if not path.is_file():
         raise UserError(f"there is no {path}", "check the path")
-    good, faults = read(path)
+    good, faults = read(path, rules.schema, rules.root)
     valid: list[AnnotatedExample] = []
-    seen: dict[tuple[str, ...], AnnotatedExample] = {}
     for example in good:
-        problems = [*_media(example), *_repeated(example, seen)]
+        problems = list(_media(example))
         if budget is not None and sum(lengths := budget(example)) > max_text_length:
             too_long = f"prompt and response need {lengths[0]} + {lengths[1]} tokens, max_text_length={max_text_length}"
             problems.append(("response", too_long))
@@ -80,7 +89,7 @@ def check(path: Path, budget: Budget | None = None, max_text_length: int = 0) ->
             valid.append(example)
     faults.sort(key=lambda f: f["line"])
     lines = len({f["line"] for f in faults} | {example.line for example in good})
-    balance = {field: _counts(example.answer[field] for example in valid) for field in ethogram.FIELDS}
+    balance = {field: _counts(example.answer[field] for example in valid) for field in rules.schema.fields}
     if not lines:
         faults.append(fault(0, None, f"{path} holds no lines"))
     found_record = {
@@ -90,26 +99,60 @@ def check(path: Path, budget: Budget | None = None, max_text_length: int = 0) ->
         "num_faults": len(faults),
         "faults": faults[:LISTED],
     }
-    return found_record | {"classes": balance, "warnings": list(_one_sided(balance, len(valid)))}, [
-        example.line for example in valid
+    named = [str(p) for example in good for p in example.paths.values()]
+    warnings = [*other_root(path, rules.root, named), *_one_sided(balance, len(valid))]
+    return found_record | {"classes": balance, "warnings": warnings}, [example.line for example in valid]
+
+
+def other_root(path: Path, root: str, named: Sequence[str]) -> list[str]:
+    """What to type where none of the files that lines name is there, but all are below another folder."""
+    folder = media_folder(path, root)
+    names = [os.path.relpath(name, folder) for name in named[:LISTED]]
+    if not names or any(os.path.isfile(name) for name in named[:LISTED]):
+        return []
+    below = project_root(names, path, Path.cwd())
+    if not below:
+        return []
+    return [
+        f"the files that lines name are not below {folder}, but below {Path(below).resolve()}: type --root {shlex.quote(below)}"
     ]
 
 
-def checked(path: Path, recipe: str | None, mend: bool) -> Record:
-    """What `podwright data check` says; with a `recipe`, lengths are held against its budget, where its tokenizer is at hand."""
+@dataclasses.dataclass(frozen=True)
+class LineRules:
+    """What lines are judged by, besides their files."""
+
+    schema: AnswerSchema
+    root: str = ""
+    """that their paths are relative to; "": the folder of their file"""
+
+
+def checked(path: Path, recipe: str | None, mend: bool, schema: str | None = None, root: str | None = None) -> Record:
+    """What `podwright data check` says. With a `recipe`, lengths are held against its budget, where its tokenizer is at hand; answers
+    and paths against its schema and root, where none are given.
+    """
     if mend:
         mended(path)  # said before every file has been looked at
-    record, good = check(path, *(_of_recipe(recipe) if recipe else ()))
+    loaded = require(load(recipe), MultimodalRecipe) if recipe else None
+    data = loaded.data if loaded else None
+    known = (
+        answers.of(answers.content(schema))
+        if schema
+        else data.schema_of_answers
+        if data
+        else answers.of(answers.DEFAULT)
+    )
+    rules = LineRules(known, root if root is not None else data.root if data else "")
+    record, good = check(path, rules, *(_of_recipe(loaded, known) if loaded else ()))
     return record | ({"fixed": str(fix(path, good))} if mend else {})
 
 
-def _of_recipe(name: str) -> tuple[Budget, int]:
-    recipe = require(load(name), MultimodalRecipe)
+def _of_recipe(recipe: MultimodalRecipe, schema: AnswerSchema) -> tuple[Budget, int]:
     source = Path(recipe.model.source).expanduser()
     if not source.is_dir():
         what = f"the tokenizer of model.source={recipe.model.source} is not on this machine, so that nobody can count tokens"
         raise UserError(what, "leave --recipe out, or name a recipe whose model.source is a directory")
-    return budget(Tokenizer.load(source), recipe.data.system_prompt), recipe.data.max_text_length
+    return budget(Tokenizer.load(source), recipe.data.system_prompt, schema), recipe.data.max_text_length
 
 
 def fix(path: Path, good: Sequence[int]) -> Path:
@@ -136,10 +179,10 @@ def mended(path: Path) -> Path:
     return out
 
 
-def budget(tokenizer: Tokenizer, system_prompt: str) -> Budget:
+def budget(tokenizer: Tokenizer, system_prompt: str, schema: AnswerSchema) -> Budget:
     return lambda example: (
         len(prompt_ids(tokenizer, system_prompt, example.instruction)),
-        len(response_ids(tokenizer, example.answer)),
+        len(response_ids(tokenizer, example.answer, schema)),
     )
 
 
@@ -150,9 +193,9 @@ def prompt_ids(tokenizer: Tokenizer, system_prompt: str, instruction: str) -> li
     return tokenizer.encode(tokenizer.render(messages, add_generation_prompt=True, enable_thinking=True))
 
 
-def response_ids(tokenizer: Tokenizer, answer: dict[str, Any]) -> list[int]:
+def response_ids(tokenizer: Tokenizer, answer: dict[str, Any], schema: AnswerSchema) -> list[int]:
     """In the pieces in which decoding writes it, so that a value is the same tokens wherever it is written; then the end of the turn."""
-    ids = [i for _, text in ethogram.pieces(answer) for i in tokenizer.encode(text)]
+    ids = [i for _, text in schema.pieces(answer) for i in tokenizer.encode(text)]
     return [*ids, tokenizer.stop_ids[0]]
 
 
@@ -165,37 +208,24 @@ def numbered(path: Path) -> Iterator[tuple[int, Any, str]]:
             try:
                 yield number, json.loads(line), ""
             except UnicodeDecodeError:
-                yield number, None, f"{ethogram.shown(line[:40])} is not UTF-8"
+                yield number, None, f"{answers.shown(line[:40])} is not UTF-8"
             except (ValueError, RecursionError) as e:
-                yield number, None, f"{ethogram.shown(line[:40].decode(errors='replace'))} is not JSON ({str(e)[:60]})"
+                yield number, None, f"{answers.shown(line[:40].decode(errors='replace'))} is not JSON ({str(e)[:60]})"
 
 
-def _example(folder: Path, number: int, line: Record) -> AnnotatedExample:
-    paths = {name: folder / line[name] for name in ethogram.MEDIA if name in line}
-    return AnnotatedExample(number, line["instruction"], ethogram.flattened(json.loads(line["response"])), paths)
+def _example(folder: Path, number: int, line: Record, schema: AnswerSchema) -> AnnotatedExample:
+    paths = {name: folder / line[name] for name in answers.MEDIA if name in line}
+    return AnnotatedExample(number, line["instruction"], schema.flattened(json.loads(line["response"])), paths)
 
 
-def _media(example: AnnotatedExample) -> Iterator[ethogram.FieldFault]:
+def _media(example: AnnotatedExample) -> Iterator[answers.FieldFault]:
     for field, path in example.paths.items():
         try:
             wrong = media.check(field, path)
         except ImportError as e:
             raise UserError(NO_MEDIA, "type pip install -e '.[torch]' in podwright's clone") from e
         if wrong:
-            yield field, f"{ethogram.shown(str(path))}: {wrong}"
-
-
-def _repeated(
-    example: AnnotatedExample, seen: dict[tuple[str, ...], AnnotatedExample]
-) -> Iterator[ethogram.FieldFault]:
-    key = (example.instruction, *(f"{name} {path}" for name, path in example.paths.items()))
-    before = seen.setdefault(key, example)
-    if before is not example:
-        same = before.answer == example.answer
-        yield (
-            "line",
-            f"repeats line {before.line}" if same else f"asks what line {before.line} asks, and has another response",
-        )
+            yield field, f"{answers.shown(str(path))}: {wrong}"
 
 
 def _counts(values: Iterator[Any]) -> dict[str, int]:

@@ -6,6 +6,7 @@ Nothing is ever cut: a budget that cannot hold a prompt with its response is ref
 from __future__ import annotations
 
 import dataclasses
+import functools
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from podwright.data import annotated, synthetic_images
 from podwright.data.annotated import AnnotatedExample, Record, prompt_ids, response_ids
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import ethogram, hf_weights, llm, pairs
+from podwright.recipe import hf_weights, llm, pairs
 from podwright.recipe.contrastive import Pairs
 from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
 
@@ -46,7 +47,7 @@ def lengths(recipe: MultimodalRecipe) -> Lengths:
             synthetic_images.write(source, recipe.data.num_train, recipe.data.num_test, recipe.seed, files=False)
         if not source.exists() or not (directory is None or _has_tokenizer(directory)):
             return Lengths(recipe.data.max_text_length, recipe.data.max_text_length, known=False)
-        training, held_out = split(source, recipe.data, annotated.read)
+        training, held_out = split(source, recipe.data, annotated_lines(recipe.data))
     tokenizer = learned(training, recipe) if directory is None else Tokenizer.load(directory)
     training_ids, _ = (_longest(part, tokenizer, recipe.data) for part in (training, held_out))
     return Lengths(
@@ -76,7 +77,8 @@ def tokenized(
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Prompts and responses; UserError when the budget cannot hold one with its response, because nothing is ever cut."""
     prompts = [prompt_ids(tokenizer, data.system_prompt, e.instruction) for e in examples]
-    responses = [response_ids(tokenizer, e.answer) for e in examples]
+    schema = data.schema_of_answers
+    responses = [response_ids(tokenizer, e.answer, schema) for e in examples]
     over = [i for i in range(len(examples)) if len(prompts[i]) + len(responses[i]) > data.max_text_length]
     if over:
         worst = max(over, key=lambda i: len(prompts[i]) + len(responses[i]))
@@ -89,12 +91,17 @@ def tokenized(
     return prompts, responses
 
 
+def annotated_lines(data: MultimodalData) -> Reader[AnnotatedExample]:
+    return functools.partial(annotated.read, schema=data.schema_of_answers, root=data.root)
+
+
 def split(source: Path, data: MultimodalData | Pairs, read: Reader[T]) -> tuple[list[T], list[T]]:
     """(training, held out): of a directory its train.jsonl and val.jsonl; without that, the last lines are held out."""
     if not source.exists():
         raise UserError(f"data.source={source} is not there", "check the path, or type data.source=drawn")
-    training = read_all(source / "train.jsonl" if source.is_dir() else source, read)
-    held_out = read_all(source / "val.jsonl", read) if source.is_dir() and (source / "val.jsonl").exists() else []
+    training = read_all(source / "train.jsonl" if source.is_dir() else source, read, data.check_options)
+    has_val = source.is_dir() and (source / "val.jsonl").exists()
+    held_out = read_all(source / "val.jsonl", read, data.check_options) if has_val else []
     if not held_out:
         count = pairs.num_held_out(len(training), data.num_test)
         if len(training) < 2 or count >= len(training):
@@ -108,13 +115,14 @@ def split(source: Path, data: MultimodalData | Pairs, read: Reader[T]) -> tuple[
 
 def learned(training: list[AnnotatedExample], recipe: MultimodalRecipe) -> Tokenizer:
     """That of random weights."""
-    texts = ["".join(text for _, text in ethogram.pieces(e.answer)) for e in training]
+    schema = recipe.data.schema_of_answers
+    texts = ["".join(text for _, text in schema.pieces(e.answer)) for e in training]
     size = min(llm.find(recipe.model.name).vocab_size, 4096)
     return Tokenizer.train([recipe.data.system_prompt, *(e.instruction for e in training), *texts], size)
 
 
-def read_all(path: Path, read: Reader[T]) -> list[T]:
-    """Every line; UserError when one is bad."""
+def read_all(path: Path, read: Reader[T], options: str = "") -> list[T]:
+    """Every line; UserError when one is bad. `options` of the verb that lists all that is wrong."""
     if not path.is_file():
         raise UserError(f"there is no {path}", "a directory of data holds train.jsonl and perhaps val.jsonl")
     good, faults = read(path)
@@ -122,6 +130,6 @@ def read_all(path: Path, read: Reader[T]) -> list[T]:
         lines = len({f["line"] for f in faults})
         raise UserError(
             f"{path} has {lines} bad line{'s' if lines > 1 else ''}, such as {faults[0]['message']}",
-            f"type podwright data check {path} --fix",
+            f"type podwright data check {path} --fix{options}",
         )
     return good

@@ -23,11 +23,12 @@ class Unreadable(ValueError):
 
 
 def picture(path: Path) -> Array:
-    """[height, width, 3] of bytes."""
+    """[height, width, 3] of bytes, red, green and blue; [height, width, 4] with the opacity, of a file that is RGBA."""
     from PIL import Image, ImageOps
 
     with _explained(path), Image.open(path) as opened:
-        pixels = np.asarray(ImageOps.exif_transpose(opened).convert("RGB"))
+        upright = ImageOps.exif_transpose(opened)
+        pixels = np.asarray(upright if upright.mode == "RGBA" else upright.convert("RGB"))
         return pixels
 
 

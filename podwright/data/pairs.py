@@ -8,10 +8,11 @@ import functools
 from pathlib import Path
 
 from podwright.data import media
-from podwright.data.annotated import LISTED, NO_MEDIA, Record, fault, fix, is_annotated, mended, numbered
+from podwright.data.annotated import LISTED, NO_MEDIA, Record, fault, fix, is_annotated, mended, numbered, other_root
 from podwright.data.annotated import checked as check_annotated
 from podwright.errors import UserError
-from podwright.recipe import ethogram, pairs
+from podwright.recipe import answers, pairs
+from podwright.recipe.paths import media_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,13 +34,16 @@ def is_pairs(path: Path) -> bool:
     return False
 
 
-def check_lines(path: Path, recipe: str | None, mend: bool) -> Record | None:
+def check_lines(
+    path: Path, recipe: str | None, mend: bool, schema: str | None = None, root: str | None = None
+) -> Record | None:
     """What `podwright data check` says of a file of pairs or annotated lines, or of a directory with such; None for another source."""
     parts = [part for name in ("train.jsonl", "val.jsonl") if (part := path / name).is_file()]
     paired, annotated = (any(map(of, parts or [path])) for of in (is_pairs, is_annotated))
-    if not annotated and (recipe or not paired):
+    if not annotated and (recipe or schema or not paired):
         return None
-    check = functools.partial(check_annotated, recipe=recipe) if annotated else checked
+    judge = functools.partial(check_annotated, recipe=recipe, schema=schema) if annotated else checked
+    check = functools.partial(judge, root=root)
     if not parts:
         return check(path, mend=mend)
     for part in parts if mend else ():
@@ -54,24 +58,27 @@ def check_lines(path: Path, recipe: str | None, mend: bool) -> Record | None:
     return {"source": str(path), **sums, "faults": listed, "files": by_part}
 
 
-def read(path: Path) -> tuple[list[Pair], list[Record]]:
+def read(path: Path, root: str = "") -> tuple[list[Pair], list[Record]]:
     """The valid lines of a file and the faults of the others; media are not opened."""
     good, faults = [], []
+    folder = media_folder(path, root)
     for number, parsed, wrong in numbered(path):
         problems = [(None, wrong)] if wrong else list(pairs.line_faults(parsed))
         if problems:
             faults += [fault(number, field, message) for field, message in problems]
         else:
             given = pairs.given(parsed)
-            good.append(Pair(number, {f: v if f == "text" else path.parent / v for f, v in given.items()}))
+            good.append(Pair(number, {f: v if f == "text" else folder / v for f, v in given.items()}))
     return good, faults
 
 
-def checked(path: Path, mend: bool) -> Record:
-    """What `podwright data check` says: {lines, valid, alone, fields, num_faults, faults}; `alone` have nothing to be paired with."""
+def checked(path: Path, mend: bool, root: str | None = None) -> Record:
+    """What `podwright data check` says: {lines, valid, alone, fields, num_faults, faults, warnings}; `alone` have nothing to be
+    paired with.
+    """
     if mend:
         mended(path)  # said before every file has been looked at
-    good, faults = read(path)
+    good, faults = read(path, root or "")
     valid = []
     for example in good:
         problems = [
@@ -87,7 +94,9 @@ def checked(path: Path, mend: bool) -> Record:
     fields = dict(collections.Counter(f for example in valid for f in example.contents))
     lone = sum(pairs.alone(example.contents) for example in valid)
     found_record = {"source": str(path), "lines": lines, "valid": len(valid), "alone": lone, "fields": fields}
-    found_record |= {"num_faults": len(faults), "faults": faults[:LISTED]}
+    named = [str(x) for example in good for x in example.contents.values() if isinstance(x, Path)]
+    warnings = other_root(path, root or "", named)
+    found_record |= {"num_faults": len(faults), "faults": faults[:LISTED], "warnings": warnings}
     return found_record | ({"fixed": str(fix(path, [example.line for example in valid]))} if mend else {})
 
 
@@ -96,4 +105,4 @@ def _wrong(field: str, path: Path) -> str:
         message = media.check(field, path)
     except ImportError as e:
         raise UserError(NO_MEDIA, "type pip install -e '.[torch]' in podwright's clone") from e
-    return f"{ethogram.shown(str(path))}: {message}" if message else ""
+    return f"{answers.shown(str(path))}: {message}" if message else ""

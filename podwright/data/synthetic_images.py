@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from podwright.data.media import SAMPLE_RATE
-from podwright.recipe import ethogram
+from podwright.recipe import answers
 from podwright.recipe.ethogram import CHOICES, CLASSIFICATION, MARKERS, RISK
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _line(folder: Path, part: str, number: int, rng: random.Random, files: bool)
         line["audio"] = f"{part}/{number:05}.wav"
         if files:
             save_sound(voice(markers[f"{MARKERS}.vocalization"], rng), folder / line["audio"])
-    return line | {"response": json.dumps(ethogram.nested(answer(markers)), ensure_ascii=False)}
+    return line | {"response": json.dumps(answers.nested(answer(markers)), ensure_ascii=False)}
 
 
 def draw(markers: dict[str, str], rng: random.Random, path: Path) -> None:

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from podwright.recipe.multimodal import Encoders, MultimodalCheckpoint, Positive
+from podwright.recipe.multimodal import ROOT, Encoders, MultimodalCheckpoint, Positive
+from podwright.recipe.paths import check_options
 from podwright.recipe.schema import Count, Expect, PositiveInt, Section, Source
 
 
@@ -43,6 +44,11 @@ class Pairs(Section):
         description="held-out lines, the last ones where there is no val.jsonl (0: all of it, or a tenth; drawn: how many)",
     )
     num_workers: PositiveInt = Field(4, description="threads that decode files")
+    root: str = Field("", description=ROOT)
+
+    @property
+    def check_options(self) -> str:
+        return check_options(self.root)
 
 
 class ContrastiveOptimizer(Section):

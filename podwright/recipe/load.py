@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -12,38 +11,12 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from podwright.errors import UserError, from_os, in_words, nearest, shown
-from podwright.recipe import kinds
+from podwright.errors import UserError, in_words, nearest, shown
+from podwright.recipe import answers, kinds, multimodal
 from podwright.recipe.kinds import Recipe
+from podwright.recipe.yaml_file import SHIPPED, Loader, RepeatedKey, read
 
 R = TypeVar("R", bound=BaseModel)
-
-_PACKAGE = Path(__file__).resolve().parents[1]
-SHIPPED = next(d for d in (_PACKAGE / "recipes", _PACKAGE.parent / "recipes") if d.is_dir())  # a wheel, a checkout
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads 3e-6 as text; here it is a number, as everywhere else in the field. Of a key that stands twice, PyYAML loses one."""
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node = super().compose_mapping_node(anchor)
-        keys: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in keys:
-                raise _Twice(f"line {key.start_mark.line + 1}: has the key {key.value} twice")
-            keys.add(key.value)
-        return node
-
-
-class _Twice(yaml.YAMLError):
-    pass
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d[\d_]*)?\.?\d+[eE][-+]?\d+$"),
-    list("-+0123456789."),
-)
 
 
 def shipped() -> dict[str, Path]:
@@ -53,27 +26,6 @@ def shipped() -> dict[str, Path]:
 def load(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe `name_or_path` (a shipped name or a YAML file) with `key.path=value` overrides applied."""
     return _parse_with(read(_find(name_or_path)), overrides)
-
-
-def read(path: Path, start: str = "start it with 'kind: grpo'") -> dict[str, Any]:
-    """What a YAML file holds; `start` says how one begins."""
-    try:
-        raw = yaml.load(path.read_text(), _Loader)
-    except FileNotFoundError as e:
-        raise UserError(f"there is no file {path}", "check the path") from e
-    except _Twice as e:
-        raise UserError(f"{path} {e}", "leave one of them out") from e
-    except yaml.YAMLError as e:
-        mark = getattr(e, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line} is not YAML: {getattr(e, 'problem', None) or e}", "mend that line") from e
-    except UnicodeDecodeError as e:
-        raise UserError(f"{path} is not text", "give a YAML file") from e
-    except OSError as e:
-        raise from_os(e, path) or UserError(f"{path} cannot be read: {e}", "give a file that can be read") from e
-    if not isinstance(raw, dict):
-        raise UserError(f"{path} holds no mapping of keys", start)
-    return raw
 
 
 def settled(raw: dict[str, Any]) -> dict[str, Any]:
@@ -94,6 +46,9 @@ def override(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
 def _parse_with(raw: dict[str, Any], overrides: Sequence[str]) -> Recipe:
     for text in overrides:
         _override(raw, text)
+    section = raw.get("data")
+    if raw.get("kind") == "multimodal" and isinstance(section, dict) and "answers" in section:
+        raw["data"] = section | {"answers": answers.content(section["answers"])}
     return parse(raw)
 
 
@@ -122,6 +77,11 @@ def parse(raw: dict[str, Any]) -> Recipe:
         return schema.model_validate(raw)
     except ValidationError as e:
         raise _explain(e, schema) from e
+
+
+def stored(raw: dict[str, Any]) -> Recipe:
+    """A recipe as a run or an export keeps it; keys that it is too old for have the value that they stand for there."""
+    return parse(multimodal.completed(raw))
 
 
 def require(recipe: Recipe, schema: type[R]) -> R:
@@ -187,9 +147,9 @@ def _override(raw: dict[str, Any], text: str) -> None:
     if key not in known and key not in sections:
         raise _unknown(key, known)
     try:
-        parsed = yaml.load(value, _Loader)
+        parsed = yaml.load(value, Loader)
     except yaml.YAMLError as e:
-        twice = isinstance(e, _Twice)
+        twice = isinstance(e, RepeatedKey)
         raise UserError(
             f"{key}={value} {e if twice else 'cannot be read as a value'}", "leave one out" if twice else "quote it"
         ) from e

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from podwright.errors import UserError
+from podwright.recipe import answers
+from podwright.recipe.answers import AnswerSchema
+from podwright.recipe.paths import check_options
 from podwright.recipe.schema import Count, Expect, Fraction, PositiveInt, Section, Source
 
 Positive = Annotated[float, Field(gt=0)]
+ROOT = "folder that paths in lines are relative to; empty: that of their file"
 Module = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
@@ -44,15 +49,30 @@ class Encoders(Section):
 
     image: str = Field("mobilenetv4_conv_small", description="'tiny', or a model of timm")
     image_weights: str = Field("random", description="'random', 'pretrained' (timm fetches them), or a file")
-    image_size: PositiveInt = Field(224, description="pixels of each side that a picture is scaled to")
+    image_size: PositiveInt = Field(224, description="pixels of each side of the square that a picture becomes")
+    image_preprocessing: Literal["stretch", "purrsight"] = Field(
+        "stretch",
+        description="'stretch': the picture scaled to the square; 'purrsight': its shorter side to 8/7 of that, and the middle cut out",
+    )
     audio: Literal["tiny", "cnn14"] = Field("cnn14", description="'tiny', or PANNs' CNN14 on log-mel")
     audio_weights: str = Field("random", description="'random', or a file such as Cnn14_16k_mAP=0.438.pth")
     audio_seconds: Positive = Field(10.24, description="a sound is cut or padded to this length")
+    audio_preprocessing: Literal["start", "purrsight"] = Field(
+        "start",
+        description="'start': power of the first audio_seconds; 'purrsight': magnitudes of the middle, silence at both ends cut off",
+    )
+    audio_pooling: Literal["panns", "purrsight"] = Field(
+        "panns", description="end of CNN14: maximum plus mean and a ReLU, as published, or the mean alone (PurrSight)"
+    )
 
 
 class AlignerSection(Section):
     source: Source = Field(description="'random', or the aligner.pt of Phase 1")
     dim: PositiveInt = Field(512, description="size of the space that all modalities share")
+    features: Literal["unit", "scaled"] = Field(
+        "unit",
+        description="what the projector gets: vectors of length 1, or of length exp(logit_scale), as in runs that lack this key",
+    )
 
 
 class ProjectorSection(Section):
@@ -74,6 +94,28 @@ class MultimodalData(Section):
         512, description="tokens of prompt and response; a line that needs more is refused, never cut"
     )
     num_workers: PositiveInt = Field(4, description="threads that decode files")
+    root: str = Field("", description=ROOT)
+    answers: str | dict[str, Any] = Field(
+        answers.DEFAULT,
+        description="schema of answers: 'ethogram', or a YAML file, whose content is kept with the run",
+    )
+
+    @field_validator("answers")
+    @classmethod
+    def _known_schema(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:
+        try:
+            answers.of(value)
+        except UserError as e:
+            raise ValueError(f"{e.what}; {e.fix}") from e
+        return value
+
+    @property
+    def schema_of_answers(self) -> AnswerSchema:
+        return answers.of(self.answers)
+
+    @property
+    def check_options(self) -> str:
+        return check_options(self.root, self.schema_of_answers.file)
 
 
 class MultimodalOptimizer(Section):
@@ -115,6 +157,14 @@ class MultimodalEvaluation(Section):
 
 class MultimodalCheckpoint(Section):
     every_n_steps: Count = Field(0, description="save a checkpoint every N steps; 0: at the end of every epoch")
+
+
+def completed(raw: dict[str, Any]) -> dict[str, Any]:
+    """A stored recipe with the value that a key had before it existed: features were scaled before aligner.features."""
+    section = raw.get("aligner")
+    if raw.get("kind") != "multimodal" or not isinstance(section, dict) or "features" in section:
+        return raw
+    return raw | {"aligner": section | {"features": "scaled"}}
 
 
 class MultimodalRecipe(Section):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from podwright.recipe.ethogram import MEDIA, FieldFault, shown
+from podwright.recipe.answers import MEDIA, FieldFault, shown
 
 FIELDS = ("text", *MEDIA)
 _MOST_HELD_OUT = 200

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from podwright.errors import UserError, from_os
@@ -57,6 +59,30 @@ def missing(key: str, source: str, cwd: Path) -> UserError:
     elif looks_like_file(source) or "/" not in source:
         fix = "check the path"
     return UserError(f"{key}={source} is not there", fix)
+
+
+def media_folder(lines: Path, root: str, cwd: Path | None = None) -> Path:
+    """What paths in the lines of a file are relative to."""
+    if not root:
+        return lines.parent
+    return (cwd or Path()) / Path(root).expanduser()
+
+
+def check_options(root: str, answers: str = "") -> str:
+    """Of `podwright data check`, so that it judges lines as a run does with this data.root and a schema of answers in this file."""
+    given = (("--answers", answers), ("--root", root))
+    return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value)
+
+
+def project_root(names: Sequence[str], lines: Path, cwd: Path) -> str:
+    """The nearest folder above a file of lines, or the working directory, below which all files of these names are; "" where there is
+    none. As it is typed: the working directory is ".".
+    """
+    relative = [name for name in names if not os.path.isabs(name)]
+    for folder in (cwd, *(cwd / lines).resolve().parent.parents) if relative else ():
+        if all(os.path.isfile(folder / name) for name in relative):
+            return "." if folder == cwd else str(folder)
+    return ""
 
 
 def _nearest(name: str, folder: Path, cutoff: float) -> str:

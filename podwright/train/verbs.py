@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from podwright.errors import UserError, from_os
-from podwright.recipe import ethogram, load
+from podwright.recipe import answers, load
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import RunDir, recipe_of
 from podwright.train import entry
@@ -71,10 +71,10 @@ def _predict(argv: list[str]) -> Document:
     parser.add_argument("run", type=Path)
     parser.add_argument("--text", default="")
     parser.add_argument("--out", type=Path)
-    for name in ethogram.MEDIA:
+    for name in answers.MEDIA:
         parser.add_argument(f"--{name}", type=Path)
     args = parser.parse_args(argv)
-    files = {name: path for name in ethogram.MEDIA if (path := getattr(args, name)) is not None}
+    files = {name: path for name in answers.MEDIA if (path := getattr(args, name)) is not None}
     return _entry(args.run, "multimodal").predict(args.run, files, args.text, args.out)
 
 
@@ -131,13 +131,15 @@ def _check_annotated(argv: list[str]) -> Document | None:
     parser = argparse.ArgumentParser(prog="podwright data check")
     parser.add_argument("source", type=Path)
     parser.add_argument("--fix", action="store_true")
-    parser.add_argument("--recipe")
+    for name in ("--recipe", "--answers", "--root"):
+        parser.add_argument(name)
     args, _ = parser.parse_known_args(argv)
     from podwright.data import pairs
 
-    record = pairs.check_lines(args.source, args.recipe, args.fix)
+    record = pairs.check_lines(args.source, args.recipe, args.fix, args.answers, args.root)
     if record is None:
-        for option, given in (("--fix", args.fix), ("--recipe", args.recipe)):
+        given_options = {"--fix": args.fix, "--recipe": args.recipe, "--answers": args.answers, "--root": args.root}
+        for option, given in given_options.items():
             if given:
                 raise UserError(f"{option} is for annotated lines, and {args.source} has none", f"leave {option} out")
     return record

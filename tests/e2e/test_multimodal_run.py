@@ -60,7 +60,7 @@ def test_a_typed_run_leaves_every_record_and_a_report(whole):
     assert steps[-1]["samples"] == 48 and 0 <= steps[0]["padding_share"] < 0.2
     found = result(run)
     assert found["kind"] == "multimodal" and found["json_valid"] == 1.0 and found["num_tested"] == 4
-    assert {r["field"] for r in found["fields"]} == {f.rpartition(".")[2] for f in ethogram.FIELDS}
+    assert {r["field"] for r in found["fields"]} == {f.rpartition(".")[2] for f in ethogram.SCHEMA.fields}
     assert None not in (
         found["accuracy_after"],
         found["accuracy_without_image"],
@@ -103,7 +103,7 @@ def test_a_prediction_parses_and_is_written_down(whole):
     assert found["metadata"] == {"model_version": "whole", "phase": "phase2", "schema_version": "V3"}
     analysis = found["analysis"]
     assert json.loads(analysis.pop("raw_model_output")) == {k: v for k, v in analysis.items() if k != "parsing_note"}
-    assert analysis.pop("parsing_note") == "" and list(ethogram.answer_faults(analysis)) == []
+    assert analysis.pop("parsing_note") == "" and list(ethogram.SCHEMA.answer_faults(analysis)) == []
     done = podwright(folder, "predict", "whole", "--image", str(made / "00000.wav"), "--json")
     assert done.returncode == 2 and "cannot be read" in json.loads(done.stdout)["error"]
     done = podwright(folder, "predict", "whole", "--json")

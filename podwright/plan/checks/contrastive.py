@@ -12,7 +12,8 @@ from podwright.plan.checks import multimodal, weights
 from podwright.plan.checks.inputs import in_source
 from podwright.plan.findings import Finding
 from podwright.recipe import hf_config, hf_weights, llm, pairs
-from podwright.recipe.contrastive import ContrastiveRecipe
+from podwright.recipe.contrastive import ContrastiveRecipe, Pairs
+from podwright.recipe.paths import media_folder
 from podwright.slices import Slice
 
 _PICKLED = "pytorch_model.bin"
@@ -111,7 +112,7 @@ def _data(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Fin
     findings: list[Finding] = []
     counts = {}
     for path in files:
-        counts[path.name], file_findings = _file(path)
+        counts[path.name], file_findings = _file(path, recipe.data, cwd)
         findings += file_findings
     if not any(f.level == "error" for f in findings):
         if (left := _to_train_on(recipe, counts)) < 1:
@@ -128,11 +129,12 @@ def _to_train_on(recipe: ContrastiveRecipe, counts: dict[str, int]) -> int:
     return min(recipe.data.num_train or left, left)
 
 
-def _file(path: Path) -> tuple[int, list[Finding]]:
+def _file(path: Path, data: Pairs, cwd: Path) -> tuple[int, list[Finding]]:
     """How many of its lines make pairs; its first fault, its first absent file, how many are alone, and which pairs there are."""
     faults: list[str] = []
     absent: list[str] = []
-    alone = 0
+    named: list[str] = []
+    alone, folder = 0, media_folder(path, data.root, cwd)
     has: Counter[tuple[str, ...]] = Counter()
     try:
         lines, num_lines, complete = multimodal.sampled_lines(path)
@@ -142,7 +144,8 @@ def _file(path: Path) -> tuple[int, list[Finding]]:
         parsed, wrong = multimodal.parsed_line(line, pairs.line_faults)
         given = {} if wrong else pairs.given(parsed)
         faults += [f"{where}: {field} {message}" for field, message in wrong]
-        absent += multimodal.absent_of(where, given, path.parent)
+        absent += multimodal.absent_of(where, given, folder)
+        named += multimodal.named_by(given)
         alone += bool(given) and pairs.alone(given)
         if given and not pairs.alone(given):
             has[tuple(given)] += 1
@@ -150,11 +153,9 @@ def _file(path: Path) -> tuple[int, list[Finding]]:
     useful = read if complete else round(num_lines * read / max(1, len(lines)))
     findings = [] if complete else [multimodal.partly_read(path, len(lines), num_lines)]
     if faults:
-        fix = f"type podwright data check {path} --fix"
+        fix = f"type podwright data check {path} --fix{data.check_options}"
         findings.append(multimodal.error("data", f"{path} has {len(faults)} faults, such as {faults[0]}", fix))
-    if absent:
-        what = f"{len(absent)} files that {path.name} names are not there, such as {absent[0]}"
-        findings.append(multimodal.error("data", what, "check the paths"))
+    findings += multimodal.missing_files(path, absent, named, folder, cwd)
     if not useful and not faults:
         what = f"no line of {path} has two of {', '.join(pairs.FIELDS)}, so that there is nothing to tell apart"
         findings.append(

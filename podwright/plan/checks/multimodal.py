@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,13 +17,22 @@ from podwright.plan.checks import hub, weights
 from podwright.plan.checks.inputs import in_source, missing_source
 from podwright.plan.checks.inputs import weights as weights_of
 from podwright.plan.findings import Finding, InconclusiveCheck
-from podwright.recipe import ethogram, hf_config, hf_weights, llm
+from podwright.recipe import answers, hf_config, hf_weights, llm
+from podwright.recipe.answers import FieldFault
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.multimodal import Encoders, MultimodalData, MultimodalModel, MultimodalRecipe
-from podwright.recipe.paths import missing, require_directory, require_file, require_file_or_directory
+from podwright.recipe.paths import (
+    media_folder,
+    missing,
+    project_root,
+    require_directory,
+    require_file,
+    require_file_or_directory,
+)
 from podwright.recipe.sampled_files import sampled_text
 from podwright.slices import Slice
 
+_NAMED = 1000  # files that are looked for below another folder
 _BYTES_PER_TOKEN = 3.5  # of JSON and English, with a vocabulary of 150,000
 _NEEDED = {"torch": "torch", "transformers": "transformers", "av": "av", "PIL": "pillow"}
 
@@ -158,7 +168,23 @@ def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     if absent:
         return [error("model", f"aligner.source={source} has no {absent[0]}", "give an aligner of these modalities")]
     widths = {"image": llm.IMAGE_DIMS.get(recipe.encoders.image), "audio": llm.AUDIO_DIMS[recipe.encoders.audio]}
-    return weights.misfits(source, names, recipe.aligner.dim, widths)
+    return [*weights.misfits(source, names, recipe.aligner.dim, widths), *_other_features(recipe, path)]
+
+
+def _other_features(recipe: MultimodalRecipe, path: Path) -> list[Finding]:
+    """A warning where the run whose aligner.pt this is saw files through other encoders, or prepared otherwise."""
+    try:
+        trained = Encoders.model_validate(json.loads((path.parent / "recipe.json").read_text())["encoders"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    before, now = trained.model_dump(), recipe.encoders.model_dump()
+    changed = [key for key in now if now[key] != before[key]]
+    if not changed:
+        return []
+    what = f"aligner.source={recipe.aligner.source} was trained on other features: " + ", ".join(
+        f"encoders.{key}={before[key]}, and here {now[key]}" for key in changed
+    )
+    return [Finding("model", "warning", what, "type " + " ".join(f"encoders.{key}={before[key]}" for key in changed))]
 
 
 def data_files(key: str, source: str, cwd: Path, fix: str) -> list[Path]:
@@ -184,7 +210,7 @@ def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Find
         files = data_files("data.source", recipe.data.source, cwd, "type data.source=drawn")
     except UserError as e:
         return [error("data", e.what, e.fix)]
-    looks = [_file(path, recipe.data) for path in files]
+    looks = [_file(path, recipe.data, cwd) for path in files]
     findings = [finding for _, listed in looks for finding in listed]
     if not any(f.level == "error" for f in findings):
         findings += _batch(recipe, recipe.data.num_train or looks[0][0], where)
@@ -204,20 +230,25 @@ def partly_read(path: Path, read: int, num_lines: int) -> Finding:
     return Finding("data", "info", f"{what}`podwright data check {path}` reads all")
 
 
-def _file(path: Path, data: MultimodalData) -> tuple[int, list[Finding]]:
+def _file(path: Path, data: MultimodalData, cwd: Path) -> tuple[int, list[Finding]]:
     """How many lines it has, and its first fault, its first absent file, its longest line."""
     faults: list[str] = []
     absent: list[str] = []
+    named: list[str] = []
     longest, at = 0, ""
+    schema, repeats, folder = data.schema_of_answers, answers.Repeats(), media_folder(path, data.root, cwd)
     try:
         lines, num_lines, complete = sampled_lines(path)
     except UserError as e:
         return 0, [error("data", e.what, e.fix)]
     for where, line in lines:
-        parsed, wrong = parsed_line(line, ethogram.line_faults)
+        parsed, wrong = parsed_line(line, schema.line_faults)
+        if not wrong and (repeated := repeats.fault(where, parsed)):
+            wrong = [("line", repeated)]
         faults += [f"{where}: {field} {message}" for field, message in wrong]
         if not wrong:
-            absent += absent_of(where, parsed, path.parent)
+            absent += absent_of(where, parsed, folder)
+            named += named_by(parsed)
             size = len((data.system_prompt + parsed["instruction"] + parsed["response"]).encode())
             longest, at = max((longest, at), (size, where))
     findings = [] if complete else [partly_read(path, len(lines), num_lines)]
@@ -226,17 +257,10 @@ def _file(path: Path, data: MultimodalData) -> tuple[int, list[Finding]]:
             error(
                 "data",
                 f"{path} has {len(faults)} faults, such as {faults[0]}",
-                f"type podwright data check {path} --fix",
+                f"type podwright data check {path} --fix{data.check_options}",
             )
         )
-    if absent:
-        findings.append(
-            error(
-                "data",
-                f"{len(absent)} files that {path.name} names are not there, such as {absent[0]}",
-                "check the paths",
-            )
-        )
+    findings += missing_files(path, absent, named, folder, cwd)
     if (need := math.ceil(longest / _BYTES_PER_TOKEN)) > data.max_text_length:
         what = f"{at} of {path.name} needs about {need} tokens for prompt and response, data.max_text_length={data.max_text_length}"
         findings.append(Finding("context", "warning", what, f"type data.max_text_length={need}; no line is ever cut"))
@@ -248,15 +272,28 @@ def _file(path: Path, data: MultimodalData) -> tuple[int, list[Finding]]:
 def absent_of(where: str, line: dict[str, str], folder: Path) -> list[str]:
     """Files that a line names and that are not there, a name that no file can have among them."""
     return [
-        f"{where}: {ethogram.shown(line[m])}"
-        for m in ethogram.MEDIA
+        f"{where}: {answers.shown(line[m])}"
+        for m in answers.MEDIA
         if m in line and not os.path.isfile(folder / line[m])
     ]
 
 
-def parsed_line(
-    line: bytes, line_faults: Callable[[Any], Iterator[ethogram.FieldFault]]
-) -> tuple[Any, list[ethogram.FieldFault]]:
+def named_by(line: dict[str, str]) -> list[str]:
+    return [line[m] for m in answers.MEDIA if m in line]
+
+
+def missing_files(path: Path, absent: list[str], named: list[str], folder: Path, cwd: Path) -> list[Finding]:
+    """An error for files that are not there; where all are below another folder, with the data.root to type."""
+    if not absent:
+        return []
+    what = f"{len(absent)} files that {path.name} names are not there, such as {absent[0]}"
+    root = project_root(named[:_NAMED], path, cwd)
+    if not root:
+        return [error("data", what, "check the paths")]
+    return [error("data", f"{what}; below {root} they are", f"type data.root={shlex.quote(root)}")]
+
+
+def parsed_line(line: bytes, line_faults: Callable[[Any], Iterator[FieldFault]]) -> tuple[Any, list[FieldFault]]:
     try:
         parsed = json.loads(line)
     except (ValueError, RecursionError):

@@ -177,8 +177,6 @@ def prepare(run: RunDir, recipe: ContrastiveRecipe, emit: Emitter, world: World)
     model, started = _model(recipe, data.dims)
     model.to(world.device)
     groups = _groups(model, recipe, list(data.dims))
-    for record in data.skipped:
-        emit.event("notice", message=f"line {record['line']} was left out: {record['message']}")
     if data.num_alone:
         emit.event("notice", message=f"{data.num_alone} lines were left out, which have a single modality")
     for modality in started:
@@ -240,6 +238,6 @@ def _groups(model: Aligner, recipe: ContrastiveRecipe, modalities: list[str]) ->
 
 
 def _about(recipe: ContrastiveRecipe, data: PairedInputs) -> dict[str, Any]:
-    sizes = {"lines": len(data.training), "held_out_lines": len(data.held_out), "skipped_lines": len(data.skipped)}
+    sizes = {"lines": len(data.training), "held_out_lines": len(data.held_out)}
     has = {m: int(x.sum()) for m, x in data.training.present.items()}
     return {"source": recipe.data.source, **sizes, "lines_alone": data.num_alone, "lines_with": has}

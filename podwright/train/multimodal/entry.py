@@ -37,7 +37,7 @@ def _in_torch(run: RunDir, schema: type[R], start: AttemptStart) -> Iterator[tup
     from podwright.train.multimodal.processes import world
 
     joined = world.join(os.environ).around(run.path)
-    recipe = load.require(load.parse(recipe_of(run)), schema)
+    recipe = load.require(load.stored(recipe_of(run)), schema)
     with contextlib.ExitStack() as held:
         locks: list[TextIO] = []
         joined.from_first(lambda: locks.append(locked(run)))

@@ -107,11 +107,9 @@ def prepare(run: RunDir, recipe: MultimodalRecipe, emit: Emitter, world: World) 
     max_steps = recipe.training.max_steps or recipe.training.num_epochs * order.steps_per_epoch
     built = model.build(recipe, data.directory)
     learner = updates.learner(built, recipe, world, max_steps)
-    for record in data.skipped:
-        emit.event("notice", message=f"line {record['line']} was left out: {record['message']}")
     counts = (sum(p.numel() for p in built.parameters()), sum(p.numel() for p in built.trained().values()))
     emit.event("environment", **machine.environment(world, *counts), max_steps=max_steps, data=_about(recipe, data))
-    grammar = Grammar(data.tokenizer, recipe.evaluation.max_new_tokens)
+    grammar = Grammar(data.tokenizer, recipe.data.schema_of_answers, recipe.evaluation.max_new_tokens)
     return MultimodalRun(run, recipe, world, data, grammar, order, learner, max_steps)
 
 
@@ -123,5 +121,5 @@ def train(
 
 
 def _about(recipe: MultimodalRecipe, data: MultimodalInputs) -> dict[str, Any]:
-    sizes = {"lines": len(data.training), "held_out_lines": len(data.held_out), "skipped_lines": len(data.skipped)}
+    sizes = {"lines": len(data.training), "held_out_lines": len(data.held_out)}
     return {"source": recipe.data.source, "vocab_size": data.tokenizer.vocab_size, **sizes}

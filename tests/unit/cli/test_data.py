@@ -78,3 +78,18 @@ def test_lines_are_drawn_checked_and_mended(tmp_path: Path) -> None:
     assert code == 1 and "error: cats/val.jsonl: line 0: cats/val.jsonl holds no lines\n" in out, err
     code, _, err = call(tmp_path, "check", "a.txt", "--fix")
     assert code == 2 and "--fix is for annotated lines" in err
+
+
+def test_a_root_that_all_files_are_below_is_proposed(tmp_path: Path) -> None:
+    """Of annotated lines and of pairs, whose paths are relative to another folder than their own."""
+    assert call(tmp_path, "draw", "cats", "--num-train", "4", "--num-test", "1")[0] == 0
+    (tmp_path / "cats" / "lists").mkdir()
+    (tmp_path / "cats" / "train.jsonl").rename(tmp_path / "cats" / "lists" / "annotated.jsonl")
+    pairs = [{"text": f"cat {n}", "image": "val/00000.png"} for n in range(2)]
+    (tmp_path / "cats" / "lists" / "pairs.jsonl").write_text("".join(json.dumps(x) + "\n" for x in pairs))
+    for name in ("annotated", "pairs"):
+        code, out, err = call(tmp_path, "check", f"cats/lists/{name}.jsonl")
+        (warning,) = [line for line in out.splitlines() if line.startswith("warning: ")]
+        assert code == 1 and warning.endswith(f"type --root {(tmp_path / 'cats').resolve()}"), err
+        code, out, err = call(tmp_path, "check", f"cats/lists/{name}.jsonl", "--root", "cats")
+        assert code == 0 and "num_faults = 0" in out and "warning" not in out, err

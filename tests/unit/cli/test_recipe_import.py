@@ -56,11 +56,20 @@ def test_every_key_becomes_something(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     assert got["data"] | {"source": "data/p2", "max_text_length": 600, "num_workers": 3} == got["data"]
     assert got["training"] | {"num_epochs": 3, "gradient_accumulation_steps": 2, "compile": True} == got["training"]
-    assert got["projector"]["hidden_size"] == 1024 and got["aligner"] == {"source": "ckpt/aligner.pt", "dim": 512}
+    assert got["projector"]["hidden_size"] == 1024 and got["aligner"] == {
+        "source": "ckpt/aligner.pt",
+        "dim": 512,
+        "features": "unit",
+    }
     for key, value in GIVEN.items():
         if key in purrsight._SAME:
             assert functools.reduce(operator.getitem, purrsight._SAME[key].split("."), got) == value, key
     told = found["notes"]
+    assert "import the file where it lies in a checkout of PurrSight, or type data.system_prompt=" in told.pop(
+        "system prompt"
+    )
+    ways = ("image_preprocessing", "audio_preprocessing", "audio_pooling")
+    assert {got["encoders"][way] for way in ways} == {"purrsight"} and got["encoders"]["audio_seconds"] == 2.56
     keys = {*GIVEN, *(f"cluster.{key}" for key in GIVEN["cluster"])} - {"cluster"}
     assert keys == set(told) | (set(purrsight._SAME) & set(GIVEN)) and not set(told) & set(purrsight._SAME)
     assert [key for key, note in told.items() if not note.startswith("nothing to do: ") and "type " not in note] == []
@@ -191,7 +200,7 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
             "a.yaml holds no mapping of keys; give PurrSight's phase2_cluster.yaml" in said and "kind: grpo" not in said
         )
     path.write_text("seed: 1\nllm_model_name: x\ncluster:\n  slurm_nodes: 1\n  slurm_nodes: 2\n")
-    assert "a.yaml line 5: slurm_nodes stands there a second time; leave one of them out" in call(capsys, str(path))[2]
+    assert "a.yaml line 5: has the key slurm_nodes twice; leave one of them out" in call(capsys, str(path))[2]
     path.write_text("? [seed, seed]\n: 1\n")
     assert "a.yaml line 1 is not YAML: found unhashable key" in call(capsys, str(path))[2]
     assert "there is no file" in call(capsys, str(tmp_path / "b.yaml"))[2]
@@ -205,3 +214,180 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
             2,
             f"error: {tmp_path / place}: {said}\n",
         )
+
+
+CHECKOUT = {
+    "purrsight/LLM/prompts.py": 'import absent\nSYSTEM_PROMPT_V3 = """### Role\nA cat \'expert\'.\n"""\n',
+    "models/panns/cnn14_light_16k.pth": "",
+    "models/mobilenetv4/pytorch_model.bin": "",
+}
+# the layout of PurrSight's train_config.yaml and phase2_example.yaml
+COMMON = {"seed": 7, "project_name": "P", "output_dir": "o", "device": "mps", "log_every": 50, "save_every": 1}
+PHASE_1 = {
+    "experiment_name": "a", "data_path": "data/a.jsonl", "batch_size": 12, "epochs": 20, "learning_rate": 1e-3, "weight_decay": 0.02,
+    "warmup_steps": 100, "num_workers": 0, "val_split": 0.2, "use_preprocessed": True, "preprocessed_dir": "p", "input_dim": 512,
+    "output_dim": 256, "use_temperature_scaling": True,
+}  # fmt: skip
+PHASE_2 = {
+    "experiment_name": "b", "llm_model_path": "models/Qwen2.5-0.5B-Instruct", "adapter_path": "c/aligner.pt", "data_path": "data/p2",
+    "batch_size": 2, "gradient_accumulation_steps": 4, "epochs": 3, "learning_rate": 5e-5, "projector_lr": 2e-4, "lora_lr": 2.5e-5,
+    "weight_decay": 0.01, "warmup_ratio": 0.03, "gradient_clip_val": 0.5, "num_workers": 0, "max_length": 2048,
+    "projector": {"hidden_dim": 1024, "num_tokens": 6},
+    "lora": {
+        "enabled": True, "r": 8, "lora_alpha": 16, "lora_dropout": 0.05, "bias": "none", "task_type": "CAUSAL_LM",
+        "target_modules": ["q_proj", "up_proj"],
+    },
+    "freeze_encoders": True, "freeze_projector": False, "freeze_llm": False,
+}  # fmt: skip
+
+
+def leaves(given: dict[str, Any], prefix: str = "") -> set[str]:
+    names: set[str] = set()
+    for key, value in given.items():
+        names |= leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}"}
+    return names
+
+
+def test_a_file_with_sections_is_imported_phase_by_phase(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "train_config.yaml"
+    given = {"common": COMMON, "phase1": PHASE_1, "phase2": PHASE_2}
+    path.write_text(yaml.safe_dump(given))
+    found = {
+        n: json.loads(call(capsys, "train_config.yaml", *words, "--json")[1])
+        for n, words in ((2, []), (1, ["--phase", "1"]))
+    }
+    assert "type podwright recipe import train_config.yaml --phase 1" in found[2]["notes"].pop("phase1")
+    assert found[1]["notes"].pop("phase2").endswith("--phase 2") and "SYSTEM_PROMPT_V3" in found[2]["notes"].pop(
+        "system prompt"
+    )
+    got = found[2]["recipe"]
+    assert load(found[2]["out"]).model_dump(mode="json") == got and got["name"] == "train-config-phase2"
+    assert got["model"] | {"lora_rank": 8, "lora_alpha": 16.0, "lora_dropout": 0.05} == got["model"]
+    assert got["model"]["lora_target_modules"] == ["q_proj", "up_proj"] and got["projector"]["num_soft_tokens"] == 6
+    assert (
+        got["optimizer"] | {"learning_rate": 5e-5, "projector_factor": 4.0, "lora_factor": 0.5, "max_grad_norm": 0.5}
+        == got["optimizer"]
+    )
+    assert got["data"] | {"source": "data/p2", "max_text_length": 2048, "num_workers": 1, "root": ""} == got["data"]
+    assert (
+        got["training"]["gradient_accumulation_steps"] == 4 and got["per_device_batch_size"] == 2 and got["seed"] == 7
+    )
+    one = found[1]["recipe"]
+    assert load(found[1]["out"]).model_dump(mode="json") == one and one["kind"] == "contrastive"
+    assert (
+        one["data"] | {"source": "data/a.jsonl", "root": ".", "num_workers": 1} == one["data"]
+        and one["aligner"]["dim"] == 256
+    )
+    assert one["optimizer"] | {"learning_rate": 1e-3, "weight_decay": 0.02, "warmup_steps": 100} == one["optimizer"]
+    assert (one["per_device_batch_size"], one["training"]["num_epochs"], one["seed"]) == (12, 20, 7)
+    assert one["encoders"]["audio_pooling"] == got["encoders"]["audio_pooling"] == "purrsight"
+    for n, section in ((1, PHASE_1), (2, PHASE_2)):
+        settings = purrsight.purrsight_files.settings(path, given, n)
+        notes, keys = found[n]["notes"], leaves(COMMON, "common.") | leaves(section, f"phase{n}.")
+        kept = {settings.keys[flat] for flat in settings.values if flat in purrsight._SAME}
+        assert keys == set(settings.keys.values()) == set(notes) | kept
+        assert set(notes) & kept == {f"phase{n}.num_workers"} and "is 1" in notes[f"phase{n}.num_workers"]
+        assert [k for k, note in notes.items() if not note.startswith("nothing to do: ") and "type " not in note] == []
+
+
+def test_what_a_file_with_sections_leaves_open_is_counted_or_said(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text("{}\n" * 100)
+    path = tmp_path / "a.yaml"
+
+    def imported(phase: int, **changes: Any) -> purrsight.Imported:
+        base = {1: PHASE_1, 2: PHASE_2}[phase]
+        path.write_text(yaml.safe_dump({"common": {}, f"phase{phase}": base | {"data_path": str(tmp_path)} | changes}))
+        return purrsight.imported(path)
+
+    # 2 lines, 4 times a step: 13 steps an epoch, 39 in all
+    assert imported(2, warmup_ratio=0.1).recipe["optimizer"]["warmup_steps"] == 4
+    elsewhere = imported(2, data_path="nowhere", warmup_ratio=0.03)
+    assert elsewhere.recipe["optimizer"]["warmup_steps"] == 500
+    assert "optimizer.warmup_steps is 500, for the lines are not here" in elsewhere.notes["phase2.warmup_ratio"]
+    without = imported(2, adapter_path=None)
+    assert (
+        without.recipe["aligner"]["source"] == "random"
+        and "aligner.source=FILE" in without.notes["phase2.adapter_path"]
+    )
+    assert imported(2, lora={"enabled": False}).recipe["model"]["lora_rank"] == 0
+    assert "data.num_test=20" in imported(1, data_path=str(tmp_path / "train.jsonl")).notes["phase1.val_split"]
+    assert "its .pt files are not read" in imported(1).notes["phase1.use_preprocessed"]
+
+
+def test_the_system_prompt_comes_from_the_checkout_in_which_the_file_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in CHECKOUT.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "config").mkdir()
+    path = tmp_path / "config" / "phase2_cluster.yaml"
+    path.write_text(yaml.safe_dump(GIVEN))
+    found = purrsight.imported(path)
+    assert found.recipe["data"]["system_prompt"] == "### Role\nA cat 'expert'.\n"
+    assert (
+        "data.system_prompt is that of" in found.notes["system prompt"]
+        and f"type cd {tmp_path}" in found.notes["paths"]
+    )
+    encoders = {
+        "image_weights": "models/mobilenetv4/pytorch_model.bin",
+        "audio_weights": "models/panns/cnn14_light_16k.pth",
+    }
+    assert found.recipe["encoders"] | encoders == found.recipe["encoders"]
+    monkeypatch.chdir(tmp_path)
+    assert "paths" not in purrsight.imported(path).notes
+    for text in ("SYSTEM_PROMPT_V3 = make()", "x = 1", "(", "\0"):
+        (tmp_path / "purrsight/LLM/prompts.py").write_text(text)
+        assert "is not in this file" in purrsight.imported(path).notes["system prompt"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words", "message"),
+    [
+        ({"phase2": PHASE_2 | {"top_p": 1}}, (), "phase2.top_p is no key of PurrSight's files"),
+        ({"phase2": PHASE_2 | {"lora": {"rank": 1}}}, (), "phase2.lora.rank is no key"),
+        ({"phase2": PHASE_2 | {"lora": 8}}, (), "phase2.lora=8: phase2.lora is a section"),
+        ({"phase2": 3}, (), "phase2=3: phase2 is a section"),
+        ({"phase2": PHASE_2, "phase3": {}}, (), "phase3 is no section"),
+        ({"phase2": PHASE_2}, ("--phase", "1"), "has no section phase1; type --phase 2"),
+        (GIVEN, ("--phase", "1"), "has no settings of phase 1; leave --phase 1 out"),
+        (
+            {"phase2": PHASE_2 | {"freeze_encoders": False}},
+            (),
+            "phase2.freeze_encoders=False is not implemented; set it to true",
+        ),
+        ({"phase2": PHASE_2 | {"freeze_projector": True}}, (), "phase2.freeze_projector=True is not implemented"),
+        (
+            {"phase2": PHASE_2 | {"lora": {"enabled": False}, "freeze_llm": True}},
+            (),
+            "the projector alone is not trained",
+        ),
+        ({"phase2": PHASE_2 | {"projector_lr": 0}}, (), "phase2.projector_lr=0 beside learning_rate=5e-05"),
+        ({"phase2": PHASE_2 | {"warmup_ratio": "much"}}, (), "phase2.warmup_ratio='much' is no share of the steps"),
+        ({"phase2": PHASE_2 | {"num_workers": -1}}, (), "data.num_workers=-1"),
+        ({"common": {"save_every": 0}, "phase2": PHASE_2}, (), "common.save_every=0 is no number of epochs"),
+        (
+            {"phase1": PHASE_1 | {"use_temperature_scaling": False}},
+            (),
+            "phase1.use_temperature_scaling=False is not implemented",
+        ),
+        ({"phase1": PHASE_1 | {"val_split": 2}}, (), "val_split=2 is no share of the lines"),
+    ],
+)
+def test_what_a_file_with_sections_cannot_have_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: dict, words: tuple[str, ...], message: str
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(yaml.safe_dump(given))
+    code, _, err = call(capsys, str(path), *words)
+    assert code == 2 and message in err and not list(tmp_path.glob("*.recipe.yaml"))
+
+
+def test_no_workers_of_the_flat_file_is_one_thread(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(yaml.safe_dump(GIVEN | {"num_workers": 0}))
+    found = purrsight.imported(path)
+    assert found.recipe["data"]["num_workers"] == 1 and "data.num_workers is 1" in found.notes["num_workers"]

@@ -27,6 +27,7 @@ GOOD = {
     "human_actionable_insight": "可以抚摸。",
 }
 MARKERS, CLASSES = ethogram.MARKERS, ethogram.CLASSIFICATION
+RULES = annotated.LineRules(ethogram.SCHEMA)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +107,7 @@ FAULTS = [
 def test_every_fault_has_its_line_field_and_value(folder: Path, bad: Any, field: str | None, message: str) -> None:
     path = folder / "lines.jsonl"
     path.write_text("\n".join([json.dumps(line()), "", bad if isinstance(bad, str) else json.dumps(bad)]) + "\n")
-    found, good = annotated.check(path)
+    found, good = annotated.check(path, RULES)
     assert (found["lines"], found["valid"], good) == (2, 1, [1])
     mine = [f for f in found["faults"] if f["field"] == field and message in f["message"]]
     assert mine and all(f["line"] == 3 and f["message"].startswith("line 3: ") for f in found["faults"]), found[
@@ -119,7 +120,7 @@ def test_a_good_file_a_repeated_line_and_a_contradiction(folder: Path) -> None:
     path = folder / "twice.jsonl"
     lines = [line(), line(image="train/00000.png"), line(), line(response=answer(risk=2))]
     path.write_bytes("\n".join(map(json.dumps, lines)).encode())
-    found, good = annotated.check(path)
+    found, good = annotated.check(path, RULES)
     assert [(f["line"], f["message"]) for f in found["faults"]] == [
         (3, "line 3: line repeats line 1"),
         (4, "line 4: line asks what line 1 asks, and has another response"),
@@ -130,23 +131,26 @@ def test_a_good_file_a_repeated_line_and_a_contradiction(folder: Path) -> None:
         fixed.name == "twice.good.jsonl"
         and fixed.read_bytes() == b"\n".join(path.read_bytes().split(b"\n")[:2]) + b"\n"
     )
-    assert annotated.check(fixed)[0]["num_faults"] == 0
+    assert annotated.check(fixed, RULES)[0]["num_faults"] == 0
 
 
 def test_a_file_of_one_class_is_said_to_be(folder: Path) -> None:
     path = folder / "same.jsonl"
     path.write_text("".join(json.dumps(line(instruction=f"{n}?")) + "\n" for n in range(20)))
-    assert "diagnostic.physical_markers.ears is forward in 20 of 20 lines" in annotated.check(path)[0]["warnings"][0]
+    assert (
+        "diagnostic.physical_markers.ears is forward in 20 of 20 lines"
+        in annotated.check(path, RULES)[0]["warnings"][0]
+    )
     path.write_text("")
-    assert annotated.check(path)[0]["faults"][0]["message"].endswith("holds no lines")
+    assert annotated.check(path, RULES)[0]["faults"][0]["message"].endswith("holds no lines")
 
 
 def test_lengths_are_held_against_the_budget(folder: Path) -> None:
-    found, _ = annotated.check(folder / "val.jsonl", lambda one: (90, 40), 129)
+    found, _ = annotated.check(folder / "val.jsonl", RULES, lambda one: (90, 40), 129)
     assert (
         found["faults"][0]["message"] == "line 1: response prompt and response need 90 + 40 tokens, max_text_length=129"
     )
-    assert annotated.check(folder / "val.jsonl", lambda one: (90, 40), 130)[0]["valid"] == 1
+    assert annotated.check(folder / "val.jsonl", RULES, lambda one: (90, 40), 130)[0]["valid"] == 1
     with pytest.raises(UserError, match="leave --recipe out"):
         annotated.checked(folder / "val.jsonl", "phase2-tiny", False)
 
@@ -186,7 +190,7 @@ def test_nothing_that_a_line_holds_breaks_the_search(lines: list[bytes]) -> None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "any.jsonl"
         path.write_bytes(b"\n".join(lines))
-        found, good = annotated.check(path)
+        found, good = annotated.check(path, RULES)
         json.dumps(found, allow_nan=False).encode()
         assert found["valid"] == len(good) <= found["lines"]
         assert all(set(f) == {"line", "field", "message"} for f in found["faults"])
@@ -203,4 +207,4 @@ def test_nothing_that_a_line_holds_breaks_the_search(lines: list[bytes]) -> None
 )
 def test_what_is_written_in_pieces_is_the_answer(values: dict[str, Any], risk: int, text: str) -> None:
     whole = {**values, ethogram.RISK: risk, "behavioral_summary": text, "human_actionable_insight": text}
-    assert ethogram.flattened(json.loads("".join(piece for _, piece in ethogram.pieces(whole)))) == whole
+    assert ethogram.SCHEMA.flattened(json.loads("".join(piece for _, piece in ethogram.SCHEMA.pieces(whole)))) == whole

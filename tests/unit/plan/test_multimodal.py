@@ -14,7 +14,7 @@ from podwright import slices
 from podwright.data.lines import lengths
 from podwright.errors import UserError
 from podwright.plan import kinds
-from podwright.plan.checks import token_lengths, weights
+from podwright.plan.checks import contrastive, multimodal, token_lengths, weights
 from podwright.plan.checks.multimodal import check
 from podwright.plan.findings import Finding
 from podwright.plan.make import make
@@ -56,7 +56,8 @@ def lines(folder: Path, *values: object) -> Path:
 
 
 def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
-    found = findings(tmp_path, f"data.source={lines(tmp_path, *[line()] * 100)}", on="4xA100-40GB")
+    path = lines(tmp_path, *[line(instruction=f"What {n}?") for n in range(100)])
+    found = findings(tmp_path, f"data.source={path}", on="4xA100-40GB")
     assert said(found, "error") == []
     told = " ".join(said(found, "info"))
     assert "494.0 M parameters; trained are 8,397,824 in the projector and 2,162,688 in adapters" in told
@@ -120,10 +121,45 @@ def test_lines_are_judged_before_a_run(tmp_path: Path) -> None:
     assert "has no train.jsonl" in said(findings(tmp_path, "data.source=folder"), "error")[0]
 
 
+@pytest.mark.parametrize("kind", ["multimodal", "contrastive"])
+def test_paths_that_fit_below_the_project_are_told_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As the lines of PurrSight's Phase 1 have them: relative to the folder in which it is started."""
+    folder = tmp_path / "project" / "data" / "online"
+    folder.mkdir(parents=True)
+    given = line(image="val/00000.png") if kind == "multimodal" else {"text": "a cat", "image": "val/00000.png"}
+    other = given | ({"instruction": "Who?"} if kind == "multimodal" else {"text": "a dog"})
+    path = lines(folder, given, other)
+    (tmp_path / "project" / "val").mkdir()
+    (folder / "val" / "00000.png").rename(tmp_path / "project" / "val" / "00000.png")
+    name = {"multimodal": "phase2-tiny", "contrastive": "phase1-tiny"}[kind]
+    asked = [f"data.source={path}", "data.num_train=0", "data.num_test=1", "per_device_batch_size=2"]
+
+    def errors(cwd: Path, *more: str) -> list[str]:
+        recipe = load(name, [*asked, *more])
+        check = {"multimodal": multimodal.check, "contrastive": contrastive.check}[kind]
+        return said([f for f in check(recipe, None, cwd) if f.check == "data"], "error")  # type: ignore[operator]
+
+    for cwd, root in ((tmp_path, str(tmp_path / "project")), (tmp_path / "project", ".")):
+        (only,) = errors(cwd)
+        assert "2 files that a.jsonl names are not there" in only and only.endswith(f"; type data.root={root}")
+        monkeypatch.chdir(cwd)
+        assert errors(cwd, f"data.root={root}") == []
+    (tmp_path / "project" / "val" / "00000.png").unlink()
+    assert errors(tmp_path)[0].endswith("; check the paths")
+
+
+def test_lines_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    path = lines(tmp_path, line(), line(response=answer(ears="alert")))
+    (error,) = said(findings(tmp_path, f"data.source={path}"), "error")
+    assert "has 1 faults, such as line 2: line asks what line 1 asks, and has another response" in error
+
+
 def test_a_plan_refuses_the_budget_that_training_would_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the same words, and with the number to type; a guess is left where nobody here can count."""
     monkeypatch.chdir(tmp_path)
-    path = lines(tmp_path, line(), line(instruction="Why? " * 40), line())
+    path = lines(tmp_path, line(), line(instruction="Why? " * 40), line(instruction="Who?"))
     for source in ("data.source=drawn", f"data.source={path}"):
         asked = (source, "data.num_train=2", "data.num_test=1")
         small = load("phase2-tiny", [*asked, "data.max_text_length=64"])
@@ -144,7 +180,10 @@ def test_a_plan_refuses_the_budget_that_training_would_refuse(tmp_path: Path, mo
 
 def test_of_many_lines_the_longest_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = lines(
-        tmp_path, *[line(instruction=f"What {n}?") for n in range(20)], line(instruction="Why? " * 40), *[line()] * 4
+        tmp_path,
+        *[line(instruction=f"What {n}?") for n in range(20)],
+        line(instruction="Why? " * 40),
+        *[line(instruction=f"How {n}?") for n in range(4)],
     )
     asked = load(
         "phase2-tiny", [f"data.source={path}", "data.num_test=1", "data.num_train=0", "data.max_text_length=5000"]
@@ -169,6 +208,21 @@ def test_the_names_in_an_aligner_are_read_without_running_it(tmp_path: Path) -> 
 
     write("projection_heads.image_head.fc.weight", "projection_heads.audio_head.fc.weight")
     source = (f"data.source={lines(tmp_path, line())}", "aligner.source=aligner.pt")
+    assert said(findings(tmp_path, *source), "error") == []
+    encoders = load(CLUSTER[0], CLUSTER[1:]).model_dump(mode="json")["encoders"]
+    for stored, warnings in (
+        (encoders, []),
+        (
+            {k: v for k, v in encoders.items() if k != "audio_pooling"},
+            [
+                "aligner.source=aligner.pt was trained on other features: encoders.audio_pooling=panns, and here purrsight; "
+                "type encoders.audio_pooling=panns"
+            ],
+        ),
+    ):
+        (tmp_path / "recipe.json").write_text(json.dumps({"encoders": stored}))
+        assert [w for w in said(findings(tmp_path, *source), "warning") if "features" in w] == warnings
+    (tmp_path / "recipe.json").write_text("[]")
     assert said(findings(tmp_path, *source), "error") == []
     write("projection_heads.image_head.fc.weight")
     assert "aligner.pt has no projection_heads.audio_head.fc.weight" in said(findings(tmp_path, *source), "error")[0]

@@ -292,7 +292,7 @@ def test_it_goes_on_from_an_aligner_and_carries_along_what_the_data_lacks(lines:
     assert features.sight(load("phase2-tiny", [f"aligner.source={lines / 'no-text.pt'}"]))  # type: ignore[arg-type]
 
 
-def test_what_cannot_be_used_is_left_out_and_counted(lines: Path) -> None:
+def test_lines_that_make_no_pair_are_counted_and_files_that_do_not_decode_stop_it(lines: Path) -> None:
     (lines / "broken.png").write_bytes(b"no picture")
     path = lines / "mixed.jsonl"
     good = [
@@ -304,11 +304,16 @@ def test_what_cannot_be_used_is_left_out_and_counted(lines: Path) -> None:
         {"text": "broken", "image": "broken.png"},
     ]
     path.write_text("".join(json.dumps(x) + "\n" for x in [*bad, *good]))
+    with pytest.raises(
+        UserError, match=r"mixed.jsonl has 1 line with files .* such as line 3: broken.png: it cannot be"
+    ) as e:
+        paired.load(RunDir(lines.parent), recipe(f"data.source={path}", "data.num_train=0", "data.num_test=4"), World())
+    assert e.value.fix == f"type podwright data check {path} --fix"
+    path.write_text("".join(json.dumps(x) + "\n" for x in [*bad[:2], *good]))
     found = paired.load(
         RunDir(lines.parent), recipe(f"data.source={path}", "data.num_train=0", "data.num_test=4"), World()
     )
     assert len(found.training) == len(good) - 4 and len(found.held_out) == 4 and found.num_alone == 2
-    assert [s["line"] for s in found.skipped] == [3] and "broken.png: it cannot be read" in found.skipped[0]["message"]
     assert list(found.dims) == ["text", "image"]
     (folder := lines / "held-out").mkdir()
     (folder / "train.jsonl").write_text("".join(json.dumps(x | {"image": f"../{x['image']}"}) + "\n" for x in good))
@@ -341,7 +346,7 @@ def test_a_video_pairs_with_itself_if_it_has_sound(lines: Path) -> None:
         "image": [True, True, True],
         "audio": [True, False, True],
     }
-    assert found.num_alone == 2 and found.skipped == []
+    assert found.num_alone == 2
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from podwright.rundir import RunDir
 from podwright.train.emit import Emitter
 from podwright.train.multimodal import checkpoints, loop, updates
 from podwright.train.multimodal.data import batches, features, inputs
-from podwright.train.multimodal.inference.decode import Grammar, answers
+from podwright.train.multimodal.inference.decode import Grammar, answered
 from podwright.train.multimodal.networks import aligner, encoders, model
 from podwright.train.multimodal.processes.world import World
 
@@ -206,6 +206,55 @@ def test_a_bad_file_is_left_out_and_named(made: Any, tmp_path: Path) -> None:
     assert present[0].any() and not present[1:].any()
 
 
+def test_a_run_stops_on_what_a_check_calls_a_fault(made: Any, tmp_path: Path) -> None:
+    """Contradictory answers, repeated lines, files that are not there or do not decode; with the verb that lists all of them."""
+    synthetic_images.write(tmp_path / "cats", 12, 2, 0)
+    good = (tmp_path / "cats" / "train.jsonl").read_text().splitlines()
+    first, second = map(json.loads, good[:2])
+    (tmp_path / "cats" / "broken.png").write_bytes(b"no picture")
+    bad = {
+        "line 13: line repeats line 1": first,
+        "line 13: line asks what line 1 asks, and has another response": first | {"response": second["response"]},
+        "line 13: broken.png: it cannot be read": first | {"image": "broken.png"},
+        "line 13: absent.wav: there is no such file": first | {"audio": "absent.wav"},
+    }
+    path = tmp_path / "cats" / "more.jsonl"
+    asked = recipe(f"data.source={path}", "data.num_train=0", "data.num_test=2")
+    run = RunDir(tmp_path / "runs" / "r")
+    run.path.mkdir(parents=True)
+    for message, line in bad.items():
+        path.write_text("\n".join([*good, json.dumps(line)]) + "\n")
+        found = annotated.check(path, annotated.LineRules(ethogram.SCHEMA))[0]
+        assert found["num_faults"] == 1 and found["faults"][0]["line"] == 13
+        with pytest.raises(UserError) as e:
+            inputs.load(run, asked, ONE)
+        assert message in e.value.what and e.value.fix == f"type podwright data check {path} --fix", e.value
+    path.write_text("\n".join(good) + "\n")
+    assert len(inputs.load(run, asked, ONE).training) == 10
+
+
+def test_paths_may_be_relative_to_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synthetic_images.write(tmp_path / "cats", 6, 2, 0)
+    (tmp_path / "lists").mkdir()
+    for part in ("train", "val"):
+        (tmp_path / "cats" / f"{part}.jsonl").rename(tmp_path / "lists" / f"{part}.jsonl")
+    rules = annotated.LineRules(ethogram.SCHEMA)
+    monkeypatch.chdir(tmp_path / "cats")
+    elsewhere = annotated.check(tmp_path / "lists" / "train.jsonl", rules)[0]
+    assert elsewhere["valid"] == 0 and elsewhere["warnings"][0].endswith(
+        f"but below {tmp_path / 'cats'}: type --root ."
+    )
+    assert (
+        annotated.check(tmp_path / "lists" / "train.jsonl", dataclasses.replace(rules, root="."))[0]["num_faults"] == 0
+    )
+    run = RunDir(tmp_path / "runs" / "r")
+    run.path.mkdir(parents=True)
+    asked = ("data.num_train=0", "data.num_test=0", f"data.source={tmp_path / 'lists'}")
+    with pytest.raises(UserError, match=r"no line of .* has a file that can be decoded"):
+        inputs.load(run, recipe(*asked), ONE)
+    assert len(inputs.load(run, recipe(*asked, "data.root=."), ONE).training) == 6
+
+
 def filmed(path: Path, sound: bool = True) -> Path:
     """25 pictures from dark to light, and a tone of two seconds."""
     import av
@@ -244,16 +293,16 @@ def test_answers_parse_whatever_the_weights(made: Any, seed: int) -> None:
     asked = recipe(f"seed={seed}", "evaluation.max_new_tokens=9")
     one = model.build(asked, None)
     nn.init.normal_(one.llm.lm_head.weight, std=2.0)
-    grammar = Grammar(found.tokenizer, 9)
+    grammar = Grammar(found.tokenizer, ethogram.SCHEMA, 9)
     rows = list(range(8))
     prompts = [found.training.prompts[i] + found.training.prompts[0][: i % 3] for i in rows]
-    texts = answers(
+    texts = answered(
         one, grammar, asked, prompts, found.training.features[rows], found.training.present[rows], texts=True
     )
     for text in texts:
-        assert list(ethogram.answer_faults(json.loads(text))) == [], text
+        assert list(ethogram.SCHEMA.answer_faults(json.loads(text))) == [], text
     assert one.training
-    alone = answers(
+    alone = answered(
         one, grammar, asked, prompts[2:3], found.training.features[2:3], found.training.present[2:3], texts=True
     )
     assert alone == texts[2:3], "a row's answer does not depend on who else is asked"
@@ -261,7 +310,7 @@ def test_answers_parse_whatever_the_weights(made: Any, seed: int) -> None:
 
 def test_a_value_that_begins_another_can_be_chosen(made: Any) -> None:
     """Values of equal beginnings, and one that is the beginning of another: each can come out, by what the logits say."""
-    grammar = copy.copy(Grammar(made[1].tokenizer, 4))
+    grammar = copy.copy(Grammar(made[1].tokenizer, ethogram.SCHEMA, 4))
     field = f"{ethogram.MARKERS}.ears"
     grammar.values = {**grammar.values, field: {"a": [1, 2], "ab": [1, 2, 3], "c": [1, 4], "d": [5]}}
 
@@ -285,7 +334,7 @@ def test_a_value_that_begins_another_can_be_chosen(made: Any) -> None:
 
 
 def test_an_alarming_answer_gets_a_high_risk(made: Any) -> None:
-    grammar = Grammar(made[1].tokenizer, 4)
+    grammar = Grammar(made[1].tokenizer, ethogram.SCHEMA, 4)
     calm, alarming = {}, {f"{ethogram.CLASSIFICATION}.ethogram_group": "agonistic"}
     options = [next(grammar._value(ethogram.RISK, chosen, 0)) for chosen in (calm, alarming)]
     assert [len(o) for o in options if isinstance(o, list)] == [5, 2]
@@ -301,7 +350,9 @@ def test_the_aligner_reads_what_it_writes_and_says_what_does_not_fit(tmp_path: P
     again = aligner.load(str(path), dims, 32)
     x = torch.randn(3, 96)
     assert torch.equal(again("image", x), one("image", x))
-    assert torch.allclose(one("image", x).norm(dim=-1), torch.full((3,), 2.66).exp())
+    assert torch.allclose(one("image", x).norm(dim=-1), torch.ones(3))
+    scaled = aligner.load(str(path), dims, 32, scaled=True)
+    assert torch.allclose(scaled("image", x), one("image", x) * torch.tensor(2.66).exp())
     torch.save({"state_dict": one.state_dict()}, path)
     assert torch.equal(aligner.load(str(path), dims, 32)("audio", torch.ones(1, 64)), one("audio", torch.ones(1, 64)))
     with pytest.raises(UserError, match=r"image_head.*\[96\] and not \[97\]"):
@@ -425,9 +476,11 @@ def test_what_is_drawn_is_told_by_its_seed(tmp_path: Path) -> None:
     same, other = ([(tmp_path / x / n).read_bytes() == (tmp_path / "a" / n).read_bytes() for n in names] for x in "bc")
     assert all(same) and not any(other[1:])
     tokenizer = Tokenizer.bytes()
-    examples, faults = annotated.read(tmp_path / "a" / "train.jsonl")
+    examples, faults = annotated.read(tmp_path / "a" / "train.jsonl", ethogram.SCHEMA)
     assert len(examples) == 6 and faults == []
-    assert json.loads(tokenizer.decode(annotated.response_ids(tokenizer, examples[0].answer)[:-1]))["diagnostic"]
+    assert json.loads(tokenizer.decode(annotated.response_ids(tokenizer, examples[0].answer, ethogram.SCHEMA)[:-1]))[
+        "diagnostic"
+    ]
 
 
 def test_an_answer_needs_picture_and_sound() -> None:

@@ -16,7 +16,9 @@ from torch import nn
 from podwright.data import annotated, synthetic_images
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import ethogram
+from podwright.recipe import ethogram, load
+from podwright.recipe.answers import MEDIA
+from podwright.report.result import result
 from podwright.rundir import RunDir, append_jsonl, read_jsonl, write_json
 from podwright.train import __main__ as entry
 from podwright.train import confidence
@@ -45,8 +47,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(1)
     built = model.build(recipe(), None)
     built.llm.save_pretrained(place / "base")
-    examples, _ = annotated.read(place / "cats" / "train.jsonl")
-    texts = ["".join(text for _, text in ethogram.pieces(e.answer)) for e in examples]
+    examples, _ = annotated.read(place / "cats" / "train.jsonl", ethogram.SCHEMA)
+    texts = ["".join(text for _, text in ethogram.SCHEMA.pieces(e.answer)) for e in examples]
     Tokenizer.train(texts, 512).save(place / "base")
     run = RunDir(place / "runs" / "r")
     asked = recipe(*LORA, *SMALL, f"model.source={place / 'base'}", f"data.source={place / 'cats'}")
@@ -135,6 +137,92 @@ def test_onnxruntime_computes_what_torch_computes(out: Path, run: trained.Traine
         x, present = torch.randn(7, 2, 512), torch.rand(7, 2) > 0.5
         got = ran("projector", features=x.numpy(), present=present.numpy())
         assert torch.allclose(got, run.model.projector(x, present), atol=1e-4) and got.shape == (7, 8, 128)
+
+
+@pytest.fixture(scope="module")
+def pumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on lines of another schema of answers, whose file is gone since."""
+    place = tmp_path_factory.mktemp("pumps")
+    synthetic_images.write(place / "p", 12, 4, 0)
+    for part in ("train", "val"):
+        path = place / "p" / f"{part}.jsonl"
+        rows = []
+        for n, row in enumerate(read_jsonl(path)):
+            state, urgency = (("normal", n % 11), ("leaking", 7 + n % 4), ('cavitating "hard"', 10))[n % 3]
+            plan = {"urgency": urgency, "order": ("none", "seal", "seal kit")[n % 3]}
+            sound = {"pitch": ("low", "high")[n % 2], "heard": "A hum."}
+            answer = {"state": state, "plan": plan, "sound": sound, "advice": f"Wait {n}."}
+            rows.append(row | {"instruction": "How is it?", "response": json.dumps(answer)})
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    schema = place / "pumps.yaml"
+    shutil.copy(Path(__file__).parents[1] / "data" / "pumps.yaml", schema)
+    run = RunDir(place / "runs" / "pump")
+    asked = recipe(
+        *SMALL[:4], "data.num_train=0", "data.num_test=0", f"data.source={place / 'p'}", f"data.answers={schema}"
+    )
+    schema.unlink()
+    write_json(run.recipe, asked.model_dump(mode="json"))
+    loop.train(run, asked, Emitter(run, 1, True), lambda: False, World())
+    return place
+
+
+def test_answers_of_another_schema_are_trained_graded_and_reported(pumps: Path) -> None:
+    path = pumps / "runs" / "pump"
+    tests = [e for e in read_jsonl(path / "events.jsonl") if e["event"] == "evaluation"]
+    names = ["state", "urgency", "order", "pitch"]
+    for test in tests:
+        assert test["json_valid"] == 1.0 and list(test["fields"]) == list(test["majority_fields"]) == names
+        assert list(test["without_image"]["fields"]) == names and test["num"] == 4
+    graded = held_out.examine(path, "", 0, [])
+    assert {name: row["accuracy"] for name, row in graded["fields"].items()} == tests[-1]["fields"]
+    schema = trained.open_(path).recipe.data.schema_of_answers
+    for sample in graded["samples"]:
+        assert list(schema.answer_faults(json.loads(sample["completion"]))) == []
+        assert list(schema.answer_faults(json.loads(sample["answer"]))) == []
+    reported = result(RunDir(path))
+    assert [row["field"] for row in reported["fields"]] == names and reported["json_valid"] == 1.0
+
+
+def test_a_model_of_another_schema_answers_in_it_wherever_it_is_taken(pumps: Path, tmp_path: Path) -> None:
+    export.export(pumps / "runs" / "pump", tmp_path / "out", onnx=False)
+    files = {"image": pumps / "p" / "val" / "00000.png"}
+    for place in (pumps / "runs" / "pump", tmp_path / "out"):
+        document = predict.predict(place, files, "", tmp_path / "answer.json")
+        analysis, schema = document["analysis"], trained.open_(place).recipe.data.schema_of_answers
+        assert document["metadata"]["schema_version"] == "pump-2" and analysis.pop("parsing_note") == ""
+        assert json.loads(analysis.pop("raw_model_output")) == analysis and list(schema.answer_faults(analysis)) == []
+        assert predict._instruction(RunDir(place), schema) == "How is this pump?"
+
+
+def test_a_run_from_before_the_key_keeps_the_features_that_it_was_trained_on(
+    folder: Path, out: Path, tmp_path: Path
+) -> None:
+    """aligner.features=scaled where a stored recipe lacks the key: in model.pt, in recipe.json, and in an export."""
+    import onnxruntime
+
+    old = RunDir(tmp_path / "old")
+    shutil.copytree(folder / "runs" / "r", old.path)
+    stored = torch.load(old.weights, weights_only=True)
+    assert stored["config"]["aligner"].pop("features") == "unit"
+    torch.save(stored, old.weights)
+    write_json(old.recipe, stored["config"])
+    assert trained.open_(old.path).recipe.aligner.features == "scaled"
+    assert load.stored(json.loads(old.recipe.read_text())).aligner.features == "scaled"  # type: ignore[union-attr]
+    export.export(old.path, tmp_path / "exported", onnx=True)
+    x, norms = np.random.default_rng(0).normal(size=(3, 512)).astype(np.float32), []
+    for place in (out, tmp_path / "exported"):
+        session = onnxruntime.InferenceSession(
+            place / export.ONNX / "aligner-image.onnx", providers=["CPUExecutionProvider"]
+        )
+        norms.append(np.linalg.norm(session.run(None, {"features": x})[0], axis=1))
+    assert np.allclose(norms[0], 1) and np.allclose(norms[1], np.exp(2.66))
+    without = json.loads((tmp_path / "exported" / "recipe.json").read_text())
+    assert without["aligner"].pop("features") == "scaled"
+    write_json(tmp_path / "exported" / "recipe.json", without)
+    assert trained.open_(tmp_path / "exported").recipe.aligner.features == "scaled"
+    results = [held_out.examine(path, "", 0, []) for path in (old.path, tmp_path / "exported", folder / "runs" / "r")]
+    assert results[0]["loss"] == pytest.approx(results[1]["loss"], rel=1e-4)
+    assert abs(results[0]["loss"] - results[2]["loss"]) > 1e-3
 
 
 def test_a_graph_that_computes_something_else_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +398,7 @@ def test_options_that_are_for_another_kind_of_run(
 def test_lines_without_files_are_left_out(folder: Path, tmp_path: Path) -> None:
     """As in training: counted, and nothing else."""
     line = json.loads((folder / "cats" / "val.jsonl").read_text().splitlines()[0])
-    whole = {m: str(folder / "cats" / line[m]) for m in ethogram.MEDIA if m in line}
+    whole = {m: str(folder / "cats" / line[m]) for m in MEDIA if m in line}
     (tmp_path / "broken.png").write_bytes(b"?")
     for media in (whole, {"image": "broken.png"}):
         append_jsonl(tmp_path / "a.jsonl", {"instruction": "?", "response": line["response"], **media})

@@ -95,9 +95,11 @@ def sight(recipe: MultimodalRecipe, say: Callable[[str], None] = silent) -> Sigh
     """`say`: takes a notice for the user."""
     built = {"image": encoders.image_encoder(recipe.encoders), "audio": encoders.audio_encoder(recipe.encoders)}
     dims = {"text": llm.TEXT_DIM} | {k: v.dim for k, v in built.items()}
-    heads = aligner.load(recipe.aligner.source, dims, recipe.aligner.dim, needed=MODALITIES)
+    scaled = recipe.aligner.features == "scaled"
+    heads = aligner.load(recipe.aligner.source, dims, recipe.aligner.dim, needed=MODALITIES, scaled=scaled)
     heads.requires_grad_(False)
-    mark = encoders.fingerprint(*built.values(), heads, about=recipe.encoders.model_dump_json())
+    about = recipe.encoders.model_dump_json() + recipe.aligner.features
+    mark = encoders.fingerprint(*built.values(), heads, about=about)
     return Sight(built, heads, mark, DecodeTime(say))
 
 

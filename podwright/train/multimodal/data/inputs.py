@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from podwright.data import annotated, synthetic_images
+from podwright.data import synthetic_images
 from podwright.data.annotated import AnnotatedExample, Record
-from podwright.data.lines import learned, split, tokenized
+from podwright.data.lines import annotated_lines, learned, split, tokenized
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.rundir import RunDir, write_json
+from podwright.recipe.contrastive import Pairs
+from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
+from podwright.rundir import RunDir
 from podwright.train.multimodal.data import features
 from podwright.train.multimodal.data.batches import LineBatches
 from podwright.train.multimodal.data.features import Sight
 from podwright.train.multimodal.processes.world import World
-
-SKIPPED = "skipped.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +29,6 @@ class MultimodalInputs:
     tokenizer: Tokenizer
     directory: Path | None
     """of the language model's weights"""
-    skipped: list[Record]
-    """lines whose files cannot be decoded"""
 
 
 def load(
@@ -38,19 +36,26 @@ def load(
 ) -> MultimodalInputs:
     """`say`: takes a notice for the user."""
     source = world.on_each_disk(lambda: source_of(recipe, run.path / "data"))
-    training, held_out = split(source, recipe.data, annotated.read)
+    training, held_out = split(source, recipe.data, annotated_lines(recipe.data))
     same_everywhere(source, world)
     directory = world.on_each_disk(lambda: weights(recipe.model.source))
     tokenizer = tokenizer_of(run, recipe, directory, training, world)
-    sight, skipped = features.sight(recipe, say), []
-    parts = []
+    sight = features.sight(recipe, say)
+    parts, faults = [], []
     for examples in (training, held_out):
         lines, wrong = seen(examples, source, tokenizer, sight, recipe, world, run.path.parent / features.FEATURES)
-        skipped += wrong
+        faults += wrong
         parts.append(lines)
-    if world.rank == 0:
-        write_json(run.path / SKIPPED, skipped)
-    return MultimodalInputs(parts[0], parts[1], tokenizer, directory, skipped)
+    require_decoded(faults, source, recipe.data)
+    return MultimodalInputs(parts[0], parts[1], tokenizer, directory)
+
+
+def require_decoded(faults: list[Record], source: Path, data: MultimodalData | Pairs) -> None:
+    """UserError where files of lines cannot be decoded, which `podwright data check` calls faults."""
+    if faults:
+        lines = f"{len(faults)} line{'s' if len(faults) > 1 else ''}"
+        what = f"{source} has {lines} with files that cannot be used, such as line {faults[0]['line']}: {faults[0]['message']}"
+        raise UserError(what, f"type podwright data check {shlex.quote(str(source))} --fix{data.check_options}")
 
 
 def same_everywhere(source: Path, world: World) -> None:
@@ -85,7 +90,8 @@ def seen(
     values, present, faults = features.of_files(examples, by, recipe, world, folder)
     keep = [i for i in range(len(examples)) if i not in faults]
     if not keep:
-        raise UserError(f"no line of {source} has a file that can be decoded", f"type podwright data check {source}")
+        what = f"no line of {source} has a file that can be decoded"
+        raise UserError(what, f"type podwright data check {shlex.quote(str(source))}{recipe.data.check_options}")
     lines = LineBatches(
         [examples[i] for i in keep],
         [prompts[i] for i in keep],

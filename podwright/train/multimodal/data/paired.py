@@ -1,8 +1,9 @@
-"""What Phase 1 starts from: the features of its lines by modality. What cannot be paired or decoded is left out and counted."""
+"""What Phase 1 starts from: the features of its lines by modality. What cannot be paired is left out and counted."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from podwright.data.pairs import Pair
 from podwright.errors import UserError
 from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.pairs import alone
-from podwright.rundir import RunDir, write_json
+from podwright.rundir import RunDir
 from podwright.train.multimodal.data import features, inputs
 from podwright.train.multimodal.data.features import Sight
 from podwright.train.multimodal.networks import encoders
@@ -59,8 +60,6 @@ class PairedInputs:
     held_out: PairedLines
     dims: dict[str, int]
     """features of each modality that two training lines or more pair with another"""
-    skipped: list[Record]
-    """lines whose files cannot be decoded"""
     num_alone: int
     """lines left out because they have one modality"""
 
@@ -76,23 +75,22 @@ def load(
         )
     else:
         source = Path(recipe.data.source).expanduser()
-    all_parts = split(source, recipe.data, pairs.read)
+    all_parts = split(source, recipe.data, functools.partial(pairs.read, root=recipe.data.root))
     inputs.same_everywhere(source, world)
     parts = [[line for line in part if not alone(line.contents)] for part in all_parts]
     num_alone = sum(map(len, all_parts)) - sum(map(len, parts))
     seen = sight(recipe, named([line for part in parts for line in part]), say)
-    skipped: list[Record] = []
+    wrong: list[Record] = []
     built = []
     for lines in parts:
         values, present, faults = features.of_lines(
             [line.contents for line in lines], seen, recipe.data.num_workers, world, run.path.parent / features.FEATURES
         )
-        skipped += [{"line": lines[i].line, "field": None, "message": message} for i, message in sorted(faults.items())]
+        wrong += [{"line": lines[i].line, "field": None, "message": message} for i, message in sorted(faults.items())]
         several = torch.stack([*present.values(), torch.zeros(len(lines), dtype=torch.bool)]).sum(0) > 1
-        bad = torch.zeros(len(lines), dtype=torch.bool)
-        bad[list(faults)] = True
-        num_alone += int((~several & ~bad).sum())
-        built.append(PairedLines(values, present).at((several & ~bad).nonzero()[:, 0]))
+        num_alone += int((~several).sum())
+        built.append(PairedLines(values, present).at(several.nonzero()[:, 0]))
+    inputs.require_decoded(wrong, source, recipe.data)
     dims = {m: dim for m, dim in seen.dims.items() if _paired(built[0], m) > 1}
     if not dims:
         raise UserError(
@@ -104,9 +102,7 @@ def load(
             f"data.source={recipe.data.source} holds no line out that has two modalities",
             "give val.jsonl some, or leave it away",
         )
-    if world.rank == 0:
-        write_json(run.path / inputs.SKIPPED, skipped)
-    return PairedInputs(built[0].of(list(dims)), built[1].of(list(dims)), dims, skipped, num_alone)
+    return PairedInputs(built[0].of(list(dims)), built[1].of(list(dims)), dims, num_alone)
 
 
 def sight(recipe: ContrastiveRecipe, modalities: Sequence[str], say: Callable[[str], None] = features.silent) -> Sight:

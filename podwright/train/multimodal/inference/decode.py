@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from podwright.data.tokenizer import Tokenizer
-from podwright.recipe import ethogram
+from podwright.recipe import answers
+from podwright.recipe.answers import AnswerSchema
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.train.multimodal import updates
 from podwright.train.multimodal.networks.model import Phase2
@@ -27,13 +28,12 @@ Writing = Generator[int | Choice, int, None]
 class Grammar:
     """What may stand where, in the tokens of one tokenizer."""
 
-    def __init__(self, tokenizer: Tokenizer, max_new_tokens: int):
-        self.tokenizer, self.max_new_tokens = tokenizer, max_new_tokens
-        empty = ethogram.pieces(dict.fromkeys((*ethogram.FIELDS, *ethogram.TEXTS), ""))
+    def __init__(self, tokenizer: Tokenizer, schema: AnswerSchema, max_new_tokens: int):
+        self.tokenizer, self.schema, self.max_new_tokens = tokenizer, schema, max_new_tokens
+        empty = schema.pieces(dict.fromkeys((*schema.fields, *schema.texts), ""))
         self.fixed = [tokenizer.encode(text) for field, text in empty if not field]
         """what stands before each field, and after the last"""
-        options: dict[str, Sequence[Any]] = {**ethogram.CHOICES, ethogram.RISK: ethogram.RISKS}
-        self.values = {f: {v: tokenizer.encode(ethogram.written(v)) for v in options[f]} for f in ethogram.FIELDS}
+        self.values = {f: {v: tokenizer.encode(answers.written(v)) for v in vs} for f, vs in schema.options.items()}
         alone = [tokenizer.decode([i], skip_special_tokens=False) for i in range(tokenizer.vocab_size)]
         self.free = torch.tensor([bool(text) and not any(c in '"\\' or c < " " for c in text) for text in alone])
         self.free[[*tokenizer.stop_ids, tokenizer.pad_id, tokenizer.end_id]] = False
@@ -42,12 +42,12 @@ class Grammar:
     def writing(self, texts: bool) -> Writing:
         """One answer; without `texts` it ends after the fields."""
         chosen: dict[str, Any] = {}
-        for n, field in enumerate(ethogram.FIELDS):
+        for n, field in enumerate(self.schema.fields):
             yield from self.fixed[n]
             chosen[field] = yield from self._value(field, chosen, self.fixed[n + 1][0])
         if not texts:
             return
-        for n, _ in enumerate(ethogram.TEXTS, len(ethogram.FIELDS)):
+        for n, _ in enumerate(self.schema.texts, len(self.schema.fields)):
             yield from self.fixed[n]
             yield from self._text(self.fixed[n + 1][0])
         yield from self.fixed[-1]
@@ -55,8 +55,8 @@ class Grammar:
     def _value(self, field: str, chosen: dict[str, Any], after: int) -> Generator[int | Choice, int, Any]:
         """`after` is what follows a value; choosing it ends one that is the beginning of another."""
         left = self.values[field]
-        if field == ethogram.RISK:
-            left = {value: left[value] for value in ethogram.risks(chosen)}
+        if self.schema.is_rating(field):
+            left = {value: left[value] for value in self.schema.allowed(field, chosen)}
         depth = 0
         while len(left) > 1:
             complete = [value for value, ids in left.items() if len(ids) == depth]
@@ -112,7 +112,7 @@ class _Row:
 
 
 @torch.no_grad()
-def answers(
+def answered(
     model: Phase2,
     grammar: Grammar,
     recipe: MultimodalRecipe,

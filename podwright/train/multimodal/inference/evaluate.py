@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from podwright.data.annotated import AnnotatedExample
-from podwright.recipe import ethogram
+from podwright.recipe import answers
+from podwright.recipe.answers import AnswerSchema
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.train.multimodal import updates
 from podwright.train.multimodal.data import batches
 from podwright.train.multimodal.data.batches import LineBatches
-from podwright.train.multimodal.inference.decode import Grammar, answers
+from podwright.train.multimodal.inference.decode import Grammar, answered
 from podwright.train.multimodal.networks.model import MODALITIES, Phase2
 from podwright.train.multimodal.processes.world import World
 
@@ -51,25 +52,27 @@ def grade(
 ) -> tuple[Record, list[Record]]:
     """Figures of an evaluation, and a few answers. Every process answers its share; without `training` there is no answer to beat."""
     texts = _answered(model, lines, grammar, recipe, world, texts=True)
-    given = [_parsed(text) for text in texts]
+    schema = grammar.schema
+    given = [_parsed(text, schema) for text in texts]
     valid = [answer is not None for answer in given]
-    fields = _right(given, lines)
+    fields = _right(given, lines, schema)
     figures = {
         "json_valid": sum(valid) / len(valid),
         "accuracy": _mean(fields),
-        "fields": {f.rpartition(".")[2]: fields[f] for f in ethogram.FIELDS},
+        "fields": {f.rpartition(".")[2]: fields[f] for f in schema.fields},
     }
     if training:
-        most = {f: collections.Counter(e.answer[f] for e in training).most_common(1)[0][0] for f in ethogram.FIELDS}
-        majority = {f: sum(e.answer[f] == most[f] for e in lines.examples) / len(lines) for f in ethogram.FIELDS}
+        most = {f: collections.Counter(e.answer[f] for e in training).most_common(1)[0][0] for f in schema.fields}
+        majority = {f: sum(e.answer[f] == most[f] for e in lines.examples) / len(lines) for f in schema.fields}
         figures["majority"] = _mean(majority)
-        figures["majority_fields"] = {f.rpartition(".")[2]: majority[f] for f in ethogram.FIELDS}
+        figures["majority_fields"] = {f.rpartition(".")[2]: majority[f] for f in schema.fields}
     for n, modality in enumerate(MODALITIES):
         rows = [i for i in range(len(lines)) if bool(lines.present[i].all())]
         if rows:
             figures[f"without_{modality}"] = _without(n, model, _part(lines, rows), grammar, recipe, world)
     return figures, [
-        _sample(e, text, answer) for e, text, answer in list(zip(lines.examples, texts, given, strict=True))[:_SAMPLES]
+        _sample(e, text, answer, schema)
+        for e, text, answer in list(zip(lines.examples, texts, given, strict=True))[:_SAMPLES]
     ]
 
 
@@ -80,8 +83,10 @@ def _without(
     present = lines.present.clone()
     present[:, n] = False
     blind = LineBatches(lines.examples, lines.prompts, lines.responses, lines.features * present[..., None], present)
-    accuracies = _right([_fields(text) for text in _answered(model, blind, grammar, recipe, world, texts=False)], lines)
-    return {"accuracy": _mean(accuracies), "fields": {f.rpartition(".")[2]: accuracies[f] for f in ethogram.FIELDS}}
+    schema = grammar.schema
+    given = [_fields(text, schema) for text in _answered(model, blind, grammar, recipe, world, texts=False)]
+    accuracies = _right(given, lines, schema)
+    return {"accuracy": _mean(accuracies), "fields": {f.rpartition(".")[2]: accuracies[f] for f in schema.fields}}
 
 
 def _answered(
@@ -93,30 +98,30 @@ def _answered(
         part = rows[start : start + recipe.evaluation.batch_size]
         prompts = [lines.prompts[i] for i in part]
         features, present = lines.features[part].to(world.device), lines.present[part].to(world.device)
-        own += zip(part, answers(model, grammar, recipe, prompts, features, present, texts=texts), strict=True)
+        own += zip(part, answered(model, grammar, recipe, prompts, features, present, texts=texts), strict=True)
     return [text for _, text in sorted(answer for process in world.gathered(own) for answer in process)]
 
 
-def _parsed(text: str) -> Record | None:
+def _parsed(text: str, schema: AnswerSchema) -> Record | None:
     """The fields of a valid answer."""
     try:
         answer = json.loads(text)
     except ValueError:
         return None
-    return None if list(ethogram.answer_faults(answer)) else ethogram.flattened(answer)
+    return None if list(schema.answer_faults(answer)) else schema.flattened(answer)
 
 
-def _fields(text: str) -> Record | None:
-    """Those of an answer that ends right after its last field, which is a number."""
+def _fields(text: str, schema: AnswerSchema) -> Record | None:
+    """Those of an answer that ends right after its last field."""
     try:
-        return ethogram.flattened(json.loads(text + "}}}") | dict.fromkeys(ethogram.TEXTS, ""))
+        return schema.flattened(json.loads(text + schema.closing), texts=False)
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _right(given: Sequence[Record | None], lines: LineBatches) -> dict[str, float]:
+def _right(given: Sequence[Record | None], lines: LineBatches, schema: AnswerSchema) -> dict[str, float]:
     pairs = list(zip(given, lines.examples, strict=True))
-    return {f: sum(g is not None and g[f] == e.answer[f] for g, e in pairs) / len(pairs) for f in ethogram.FIELDS}
+    return {f: sum(g is not None and g[f] == e.answer[f] for g, e in pairs) / len(pairs) for f in schema.fields}
 
 
 def _part(lines: LineBatches, rows: list[int]) -> LineBatches:
@@ -131,10 +136,10 @@ def _mean(accuracies: dict[str, float]) -> float:
     return sum(accuracies.values()) / len(accuracies)
 
 
-def _sample(example: Any, text: str, answer: Record | None) -> Record:
+def _sample(example: Any, text: str, answer: Record | None, schema: AnswerSchema) -> Record:
     named = ", ".join(f"{name}: {path.parent.name}/{path.name}" for name, path in example.paths.items())
-    right = answer is not None and all(answer[f] == example.answer[f] for f in ethogram.FIELDS)
-    wanted = json.dumps(ethogram.nested(example.answer), ensure_ascii=False)
+    right = answer is not None and all(answer[f] == example.answer[f] for f in schema.fields)
+    wanted = json.dumps(answers.nested(example.answer), ensure_ascii=False)
     return {
         "question": f"{example.instruction} ({named})",
         "answer": wanted,

@@ -69,4 +69,5 @@ def _heads(recipe: MultimodalRecipe) -> aligner.Aligner:
         heads = features.sight(recipe).aligner
         assert heads is not None
         return heads.eval()
-    return aligner.load(recipe.aligner.source, aligner.sizes(recipe.aligner.source), recipe.aligner.dim).eval()
+    sizes, scaled = aligner.sizes(recipe.aligner.source), recipe.aligner.features == "scaled"
+    return aligner.load(recipe.aligner.source, sizes, recipe.aligner.dim, scaled=scaled).eval()

@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from podwright.data import annotated
 from podwright.data.annotated import AnnotatedExample
-from podwright.data.lines import read_all, split
+from podwright.data.lines import annotated_lines, read_all, split
 from podwright.errors import UserError
 from podwright.recipe.multimodal import MultimodalData
 from podwright.train import confidence
@@ -43,7 +42,7 @@ def examine(path: Path, source: str, limit: int, overrides: Sequence[str]) -> di
         lines, skipped = inputs.seen(selected[: limit or None], lines_at, tokenizer, sight, recipe, world, folder)
     print(f"{len(lines)} lines, {recipe.evaluation.batch_size} at a time", file=sys.stderr)
     loss = evaluate.loss(opened.model, lines, recipe, world, tokenizer.pad_id)
-    grammar = Grammar(tokenizer, recipe.evaluation.max_new_tokens)
+    grammar = Grammar(tokenizer, recipe.data.schema_of_answers, recipe.evaluation.max_new_tokens)
     figures, samples = evaluate.grade(opened.model, lines, training, grammar, recipe, world)
     num, right = len(lines), figures["accuracy"]
     low, high = confidence.wilson(right * num, num)
@@ -68,8 +67,8 @@ def _share(share: float, num: int) -> dict[str, Any]:
 def _selected(place: Path, own: str, data: MultimodalData) -> tuple[list[AnnotatedExample], list[AnnotatedExample]]:
     """Training lines, where they are the model's own, and those to ask: of a foreign file all."""
     if data.source == own or Path(data.source).expanduser().resolve() == Path(own).expanduser().resolve():
-        return split(place, data, annotated.read)
+        return split(place, data, annotated_lines(data))
     if not place.exists():
         raise UserError(f"data.source={data.source} is not there", "check the path")
     held_out = [place / name for name in ("val.jsonl", "train.jsonl") if (place / name).is_file()]
-    return [], read_all(held_out[0] if held_out else place, annotated.read)
+    return [], read_all(held_out[0] if held_out else place, annotated_lines(data), data.check_options)

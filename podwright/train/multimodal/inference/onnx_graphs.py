@@ -17,7 +17,7 @@ from podwright.train.multimodal.networks.aligner import Aligner
 from podwright.train.multimodal.networks.model import MODALITIES, Projector
 
 _NEEDED = ("onnx", "onnxscript", "onnxruntime")
-_TOLERANCE = 1e-3  # of values of about 10, in float32
+_TOLERANCE = 1e-3  # of the largest value, in float32
 
 
 class _OnnxHead(nn.Module):

@@ -97,7 +97,7 @@ def _load_projector(built: Phase2, state: dict[str, Tensor], place: Path) -> Non
 def _recipe(config: object, place: Path) -> MultimodalRecipe:
     if not isinstance(config, dict):
         raise UserError(f"{place} holds no recipe", "train again, or copy it again")
-    return load.require(load.parse(config), MultimodalRecipe)
+    return load.require(load.stored(config), MultimodalRecipe)
 
 
 def _damaged(place: Path, e: Exception) -> UserError:

@@ -36,24 +36,26 @@ class _Scale(nn.Module):
 
 
 class Aligner(nn.Module):
-    def __init__(self, dims: Mapping[str, int], dim: int):
-        """`dims`: features of each modality that it has a head for."""
+    def __init__(self, dims: Mapping[str, int], dim: int, scaled: bool = False):
+        """`dims`: features of each modality that it has a head for. `scaled`: what `forward` gives has length exp(logit_scale)."""
         super().__init__()
-        self.dims, self.dim = dict(dims), dim
+        self.dims, self.dim, self.scaled = dict(dims), dim, scaled
         self.projection_heads = nn.ModuleDict(
             {f"{name}_head": _ProjectionHead(inner, dim) for name, inner in dims.items()}
         )
         self.postprocessors = nn.ModuleDict({f"{name}_scaling": _Scale(_LOG_SCALE[name]) for name in dims})
 
     def forward(self, modality: str, features: Tensor) -> Tensor:
-        """[batch, dim] of length exp(logit_scale)."""
-        return self.unit(modality, features) * self.scale(modality)
+        """What Phase 2's projector gets: [batch, dim] of length 1; of length exp(logit_scale) where it is `scaled`."""
+        unit = self.unit(modality, features)
+        return unit * self.scale(modality) if self.scaled else unit
 
     def unit(self, modality: str, features: Tensor) -> Tensor:
         """[batch, dim] of length 1."""
         return F.normalize(self.projection_heads[f"{modality}_head"](features), dim=-1)
 
     def scale(self, modality: str) -> Tensor:
+        """The factor exp(logit_scale) of similarities in Phase 1's loss."""
         value: Tensor = self.postprocessors[f"{modality}_scaling"].logit_scale.exp()  # type: ignore[operator]
         return value
 
@@ -90,7 +92,12 @@ def info_nce(
 
 
 def load(
-    source: str, dims: Mapping[str, int], dim: int, needed: Collection[str] = MODALITIES, seed: int = 0
+    source: str,
+    dims: Mapping[str, int],
+    dim: int,
+    needed: Collection[str] = MODALITIES,
+    seed: int = 0,
+    scaled: bool = False,
 ) -> Aligner:
     """An aligner with a head for each modality of `dims`; those that are not `needed` may be missing in the file, and are random then.
 
@@ -98,7 +105,7 @@ def load(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        built = Aligner(dims, dim)
+        built = Aligner(dims, dim, scaled)
     if source == "random":
         return built
     stored = _read(source)

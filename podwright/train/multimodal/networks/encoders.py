@@ -9,21 +9,18 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from podwright.data.media import SAMPLE_RATE, Array
 from podwright.errors import UserError
 from podwright.recipe.multimodal import Encoders
+from podwright.train.multimodal.networks import preprocessing
+from podwright.train.multimodal.networks.preprocessing import BINS
 
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as timm's models want it
-_BINS, _WINDOW, _HOP, _LOW, _HIGH = 64, 512, 160, 50, 8000  # PANNs' log-mel at 16 kHz
 SEED = 0  # of random encoders: two runs with the same recipe see the same features, whatever their own seed
 
 
@@ -42,7 +39,7 @@ class Encoder(nn.Module):
 def image_encoder(recipe: Encoders) -> Encoder:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        prepare = functools.partial(_picture, size=recipe.image_size)
+        prepare = functools.partial(preprocessing.PICTURES[recipe.image_preprocessing], size=recipe.image_size)
         if recipe.image == "tiny":
             return frozen(Encoder(_Grid(3), prepare, _Grid.DIM))
         body = _timm(recipe.image, recipe.image_weights)
@@ -52,10 +49,10 @@ def image_encoder(recipe: Encoders) -> Encoder:
 def audio_encoder(recipe: Encoders) -> Encoder:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        prepare = functools.partial(_log_mel, seconds=recipe.audio_seconds)
+        prepare = functools.partial(preprocessing.SOUNDS[recipe.audio_preprocessing], seconds=recipe.audio_seconds)
         if recipe.audio == "tiny":
             return frozen(Encoder(_Grid(1), prepare, _Grid.DIM))
-        body = Cnn14()
+        body = Cnn14(recipe.audio_pooling)
     if recipe.audio_weights != "random":
         _load(body, Path(recipe.audio_weights), "encoders.audio_weights")
     return frozen(Encoder(body, prepare, Cnn14.DIM))
@@ -100,13 +97,18 @@ class _Grid(nn.Module):
 
 
 class Cnn14(nn.Module):
-    """[batch, 1, frames, bins] of log-mel to [batch, 2048]."""
+    """[batch, 1, frames, bins] of log-mel to [batch, 2048].
+
+    `pooling` of the last map x over frames, after the mean over bins: 'panns' is relu(fc1(max(x) + mean(x))), as published;
+    'purrsight' is fc1(mean(x)).
+    """
 
     DIM = 2048
 
-    def __init__(self) -> None:
+    def __init__(self, pooling: str = "panns") -> None:
         super().__init__()
-        self.bn0 = nn.BatchNorm2d(_BINS)
+        self.pooling = pooling
+        self.bn0 = nn.BatchNorm2d(BINS)
         sizes = (1, 64, 128, 256, 512, 1024, 2048)
         for number, (inner, outer) in enumerate(itertools.pairwise(sizes), 1):
             setattr(self, f"conv_block{number}", _Block(inner, outer))
@@ -118,8 +120,10 @@ class Cnn14(nn.Module):
             x = getattr(self, f"conv_block{number}")(x)
             x = F.avg_pool2d(x, 2) if number < 6 else x
         x = x.mean(3)
-        features: Tensor = F.relu(self.fc1(x.amax(2) + x.mean(2)))
-        return features
+        if self.pooling == "purrsight":
+            features: Tensor = self.fc1(x.mean(2))
+            return features
+        return F.relu(self.fc1(x.amax(2) + x.mean(2)))
 
 
 class _Block(nn.Module):
@@ -182,37 +186,3 @@ def _load(module: nn.Module, path: Path, key: str) -> None:
             f"{key}={path} has no {missing[0]} and lacks {len(missing)} weights in all",
             "give the weights of this encoder",
         )
-
-
-def _picture(image: Array, size: int) -> Tensor:
-    """[3, size, size]."""
-    from PIL import Image
-
-    scaled = np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC), np.float32) / 255
-    return torch.from_numpy(
-        ((scaled - np.array(_MEAN, np.float32)) / np.array(_STD, np.float32)).transpose(2, 0, 1).copy()
-    )
-
-
-def _log_mel(samples: Array, seconds: float) -> Tensor:
-    """[1, frames, bins] in dB."""
-    wanted = math.ceil(seconds * SAMPLE_RATE)
-    padded = np.pad(samples[:wanted], (0, max(0, wanted - len(samples))))
-    framed = torch.stft(
-        torch.from_numpy(padded),
-        _WINDOW,
-        _HOP,
-        window=torch.hann_window(_WINDOW),
-        pad_mode="reflect",
-        return_complex=True,
-    )
-    mel = framed.abs().square().T @ _filters()
-    return 10 * mel.clamp(min=1e-10).log10()[None]
-
-
-@functools.cache
-def _filters() -> Tensor:
-    from transformers.audio_utils import mel_filter_bank
-
-    bank = mel_filter_bank(_WINDOW // 2 + 1, _BINS, _LOW, _HIGH, SAMPLE_RATE, norm="slaney", mel_scale="slaney")
-    return torch.from_numpy(bank).float()
