@@ -6,8 +6,7 @@ NAME/recipe.json      the resolved recipe                          launcher, onc
      journal.jsonl    decisions: one event a line                  launcher
      attempts/N/      log.txt, log-K.txt, pid.json, alive.lock,
                       exit.json (how it ended)                     never overwritten
-                      exit-K.json, devices-K.csv, stacks-K.txt     trainer's process K
-                      fault.json (which process failed first)      trainer, where it starts several itself
+                      exit-K.json, devices-K.csv, stacks-K.txt     trainer's process K; fault.json: which of several failed first
      latest           link to the newest attempt on a cluster      its job
      profile.json     the steps to trace, if any; profile/step-N/: jax's traces of them
      metrics.jsonl    {stage, step, time, attempt, figures ...}    trainer

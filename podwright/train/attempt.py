@@ -77,9 +77,8 @@ def main() -> int:
         from podwright.train.multimodal.processes import launch
 
         if failure := launch.several(processes, sys.argv[1:], os.environ):
-            number, code = failure
-            fault = {"process": number, "host": socket.gethostname(), "code": code}
-            _write(run, run.fault(args.attempt), fault)
+            names = {"process": failure[0], "host": socket.gethostname(), "code": failure[1]}
+            _write(run, run.fault(args.attempt), names)
         return _status_of(run, args.attempt)
     number = int(os.environ.get("JAX_PROCESS_ID", os.environ.get("RANK", "0")))
     run_directory.guard(run.recipe)

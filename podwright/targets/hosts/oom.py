@@ -45,14 +45,14 @@ def of_this_process(cgroups: Path = Path("/proc/self/cgroup"), root: Path = _ROO
         return OomCounter()
     for number, controllers, path in (line for line in lines if len(line) == 3):
         if "memory" in controllers.split(","):
-            names = [root / "memory", "memory.oom_control"]
+            mounted, name = root / "memory", "memory.oom_control"
         elif number == "0" and not controllers:
-            names = [root, "memory.events"]
+            mounted, name = root, "memory.events"
         else:
             continue
         # in a container the path may be the host's, and the container's own cgroup is what is mounted
-        for folder in (Path(names[0], path.lstrip("/")), Path(names[0])):
-            if _kills(file := folder / names[1]) >= 0:
+        for folder in (mounted / path.lstrip("/"), mounted):
+            if _kills(file := folder / name) >= 0:
                 return OomCounter(str(file), _kills(file))
     return OomCounter()
 

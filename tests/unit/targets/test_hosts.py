@@ -359,7 +359,7 @@ def test_a_host_whose_disk_fills_is_named_with_the_place(homes: Callable[..., Tw
     with scarce.small(tmp_path / "h1", "24m"):
         ours = homes("fills")
         ended = ours.until(Process.ENDED)
-        (place,) = (tmp_path / "h1" / ".podwright").glob("r-*/work/runs/r/attempts/1")
+        (place,) = (tmp_path / "h1" / ".podwright").glob("r-*/*/runs/r/attempts/1")
         assert ended.ending is Ending.CRASHED and f"the disk of host h1 is full: {place} (0.0 MiB of" in ended.detail
         assert "process 0 on h1 failed" in ended.detail and "free some space there" in ended.fix
         assert ours.runner.release(ours.handle).done
