@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -36,14 +38,36 @@ _OS_ERRORS = {
 }
 
 
+_ROOM = 1 << 20  # bytes, with less of which a disk counts as full
+
+
 def from_os(error: OSError, at: object = "") -> UserError | None:
     """A fault of the user's disk as a UserError; None for one that a user cannot mend. `at`: the place, where the error does not say."""
     if error.errno not in _OS_ERRORS:
         return None
     what, fix = _OS_ERRORS[error.errno]
     place = str(error.filename2 or error.filename or at)
+    if not place and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place = _full()
+        fix = fix if place else "type df -h, which shows the one, and free space there"
     place = place if len(place) <= 255 else f"{place[:60]}..."
     return UserError(f"{place}: {what}" if place else what, fix)
+
+
+def _full() -> str:
+    """Of the places that every verb may write to, one whose disk has no room; "" where all have some."""
+    import shutil
+
+    for place in (Path("runs"), Path(), Path("~/.cache").expanduser(), Path("/tmp")):
+        with contextlib.suppress(OSError):
+            if shutil.disk_usage(place).free < _ROOM:
+                return str(place.absolute())
+    return ""
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 line`, `2,000 lines`: a noun whose plural ends with s."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def nearest(name: str, known: list[str]) -> str:

@@ -168,7 +168,7 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     if isinstance(e, MemoryError):
         return Ending.OUT_OF_MEMORY, first, f"{of_run(run.recipe).host_memory}, or use a machine with more memory"
     if isinstance(e, UnicodeError | OverflowError):  # of a value or a line of data, which another start reads again
-        return Ending.BAD_INPUT, first, f"mend what `podwright logs {run.typed}` names, then start it again"
+        return Ending.BAD_INPUT, first, f"fix what `podwright logs {run.typed}` names, then start it again"
     if _NOBODY_CAME.search(str(e)):
         return (
             Ending.STALLED,
@@ -178,6 +178,6 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     if _PEER_GONE.search(str(e)):
         return Ending.CRASHED, f"another process of the run is gone ({first})", f"read its log, {then}"
     if isinstance(e, _REPEATED):
-        mend = f"mend what `podwright logs {run.typed}` ends with: every start comes there again"
+        mend = f"fix what `podwright logs {run.typed}` ends with: every start comes there again"
         return Ending.CRASHED, first, mend
     return Ending.CRASHED, first, ""

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from podwright.accelerators import GIB
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.plan.checks.multimodal import dimensions
 from podwright.plan.compiled.compile import CompileContext, limit_bytes
 from podwright.plan.compiled.environment import missing_package
@@ -82,7 +82,7 @@ def _finding(counts: Record, verdict: str, limit: float | None, recipe: Multimod
     of = "" if limit is None else f" of {limit / GIB:.2f}"
     kept = f"weights {_gib(counts['weights_bytes']):.2f}, optimizer {_gib(counts['optimizer_bytes']):.2f}"
     longest = "the longest have" if counts["known"] else "data.max_text_length allows"
-    lines = f"{recipe.per_device_batch_size} lines, of which {longest} {counts['tokens']} tokens"
+    lines = f"{counted(recipe.per_device_batch_size, 'line')}, of which {longest} {counts['tokens']} tokens"
     what = f"an update needs {counts['peak_bytes'] / GIB:.2f}{of} GiB per device ({kept}) with {lines}"
     most = counts["largest_batch_size"]
     if verdict == "fits":

@@ -42,9 +42,9 @@ def the_finding(one, limit=LIMIT):
 
 
 def test_what_fits_is_said_with_its_limit():
-    found = the_finding(compiled())
-    assert (found.level, found.message) == ("info", "update needs 11.00 of 31.25 GiB per device")
-    assert the_finding(compiled(), limit=None).message == "update needs 11.00 GiB per device"
+    entry = verdict.entry(compiled(), LIMIT)
+    assert (entry.hbm_gib, entry.limit_gib, entry.verdict) == (11.0, 31.25, "fits")
+    assert verdict.findings([compiled()], LIMIT, str) == [], "what a program needs is said once"
 
 
 def test_what_is_too_large_names_its_largest_and_what_to_type():
