@@ -15,6 +15,8 @@ from pydantic import BaseModel, ValidationError
 from podwright.errors import UserError, from_os, nearest
 from podwright.recipe import kinds
 from podwright.recipe.kinds import Recipe
+from podwright.recipe.wrong_values import problem
+from podwright.recipe.yaml_keys import RepeatedKey, once
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -26,17 +28,7 @@ class _Loader(yaml.SafeLoader):
     """YAML 1.1 reads 3e-6 as text; here it is a number, as everywhere else in the field. Of a key that stands twice, PyYAML loses one."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node = super().compose_mapping_node(anchor)
-        keys: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in keys:
-                raise _Twice(f"line {key.start_mark.line + 1}: {key.value} stands there a second time")
-            keys.add(key.value)
-        return node
-
-
-class _Twice(yaml.YAMLError):
-    pass
+        return once(super().compose_mapping_node(anchor))
 
 
 _Loader.add_implicit_resolver(
@@ -61,7 +53,7 @@ def read(path: Path, start: str = "start it with 'kind: grpo'") -> dict[str, Any
         raw = yaml.load(path.read_text(), _Loader)
     except FileNotFoundError as e:
         raise UserError(f"there is no file {path}", "check the path") from e
-    except _Twice as e:
+    except RepeatedKey as e:
         raise UserError(f"{path} {e}", "leave one of them out") from e
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
@@ -220,8 +212,11 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:
         return _unknown(key, list(fields(model)))
     if first["type"] == "missing":
         return UserError(f"{key} is missing", f"set it, it is {fields(model).get(key) or 'required'}")
-    message = first["msg"].removeprefix("Value error, ")
+    message = problem(first)
     if not key:
         return UserError(message, "change one of these values")
     meaning = fields(model).get(key, "")
-    return UserError(f"{key}={first['input']!r}: {message}", f"{key} is {meaning}" if meaning else "change this value")
+    colon = ":" if first["type"] == "value_error" else ""
+    return UserError(
+        f"{key}={first['input']!r}{colon} {message}", f"{key} is {meaning}" if meaning else "change this value"
+    )

@@ -11,6 +11,7 @@ from pathlib import Path
 from podwright.accelerators import GIB
 from podwright.errors import UserError, counted
 from podwright.plan.checks.multimodal import dimensions
+from podwright.plan.checks.patience import soon
 from podwright.plan.compiled.compile import CompileContext, limit_bytes
 from podwright.plan.compiled.environment import missing_package
 from podwright.plan.document import ProgramEntry
@@ -29,7 +30,6 @@ def compiled(recipe: MultimodalRecipe, where: Slice, shop: CompileContext) -> Co
     """One program, the update, and a finding with what to type."""
     limit = limit_bytes(where)
     begin = time.monotonic()
-    shop.progress("update", "counting what its tensors need", 0.0)
     counts = _count(recipe, where, limit and SAFE * limit, shop)
     seconds = time.monotonic() - begin
     verdict = _verdict(counts["peak_bytes"], limit)
@@ -56,9 +56,14 @@ def _count(recipe: MultimodalRecipe, where: Slice, limit: float | None, shop: Co
         "devices": where.num_devices,
         "limit_bytes": limit,
     }
-    _, out, errors = shop.runner.ask(
-        [sys.executable, "-m", "podwright.train", "memory", json.dumps(spec)], seconds=LIMIT_S
+    argv = [sys.executable, "-m", "podwright.train", "memory", json.dumps(spec)]
+    answer = soon(
+        2 * LIMIT_S,
+        lambda: shop.runner.ask(argv, seconds=LIMIT_S),
+        lambda seconds: shop.progress("update", "counting what its tensors need", seconds),
     )
+    assert answer is not None, "the process itself has a limit"
+    _, out, errors = answer
     try:
         counts: Record = json.loads(out)
     except ValueError:

@@ -83,8 +83,11 @@ def test_a_run_that_the_plan_refuses_is_not_started(call: Any, folder: Path) -> 
     assert not list(folder.glob("runs/*/journal.jsonl"))
 
 
-def test_what_a_run_cannot_compile_or_search_is_refused(call: Any, folder: Path) -> None:
+def test_what_a_run_cannot_compile_or_search_is_refused(
+    call: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache = ["--cache", str(folder / "cache")]
+    monkeypatch.setattr("podwright.plan.checks.this_machine.has_accelerator", lambda: True)
     code, _, err = call("run", *GOOD, "--on", "local", "--compile", "--dry-run", *cache)
     assert (code, err) == (
         2,
@@ -96,7 +99,10 @@ def test_what_a_run_cannot_compile_or_search_is_refused(call: Any, folder: Path)
 
 def test_a_limit_is_no_number_below_zero(call: Any) -> None:
     code, _, err = call("eval", "x", "--limit", "-1")
-    assert code == 2 and "'--limit': Input should be greater" in err
+    assert code == 2 and "'--limit': is less than 0" in err
+    for value, words in (("-1", "is less than 0"), ("two", "is not a whole number")):
+        code, _, err = call("run", RECIPE, "--retries", value)
+        assert code == 2 and f"'--retries': {words}" in err and "Input" not in err
 
 
 def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
@@ -149,12 +155,12 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
         (["plan", RECIPE, "batch_size"], "'batch_size' is not an override", "write key.path=value"),
         (
             ["plan", RECIPE, "model.lora_rank=-1"],
-            "model.lora_rank=-1: Input should be greater than or equal to 0",
+            "model.lora_rank=-1 is less than 0",
             "model.lora_rank is train",
         ),
         (
             ["plan", RECIPE, "batch_size=four"],
-            "batch_size='four': Input should be a valid integer",
+            "batch_size='four' is not a whole number",
             "batch_size is prompts per step",
         ),
         (["plan", RECIPE, "--on", "gpu"], "there is no target and no slice 'gpu'", "type --on local"),
@@ -292,6 +298,9 @@ def test_a_damaged_run_does_not_hide_the_others(call: Any, folder: Path) -> None
     (folder / "runs/c/journal.jsonl").touch()
     rows = json.loads(call("list", "--json")[1])
     assert [(r["name"], r["state"]) for r in rows] == [("a", "unreadable"), ("c", "unreadable"), ("b", "ready")]
+    err = call("list")[2]
+    assert [line.partition(": ")[0] for line in err.splitlines()] == ["a is unreadable", "c is unreadable"]
+    assert all(row["detail"] in err for row in rows[:2])
     assert rows[0].keys() == rows[2].keys()
     assert len(call("list")[1].splitlines()) == 4
 
