@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import json
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -41,14 +38,36 @@ _OS_ERRORS = {
 }
 
 
+_ROOM = 1 << 20  # bytes, with less of which a disk counts as full
+
+
 def from_os(error: OSError, at: object = "") -> UserError | None:
     """A fault of the user's disk as a UserError; None for one that a user cannot mend. `at`: the place, where the error does not say."""
     if error.errno not in _OS_ERRORS:
         return None
     what, fix = _OS_ERRORS[error.errno]
     place = str(error.filename2 or error.filename or at)
+    if not place and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place = _full()
+        fix = fix if place else "type df -h, which shows the one, and free space there"
     place = place if len(place) <= 255 else f"{place[:60]}..."
     return UserError(f"{place}: {what}" if place else what, fix)
+
+
+def _full() -> str:
+    """Of the places that every verb may write to, one whose disk has no room; "" where all have some."""
+    import shutil
+
+    for place in (Path("runs"), Path(), Path("~/.cache").expanduser(), Path("/tmp")):
+        with contextlib.suppress(OSError):
+            if shutil.disk_usage(place).free < _ROOM:
+                return str(place.absolute())
+    return ""
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 line`, `2,000 lines`: a noun whose plural ends with s."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def nearest(name: str, known: list[str]) -> str:
@@ -57,44 +76,3 @@ def nearest(name: str, known: list[str]) -> str:
 
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return matches[0] if matches else ""
-
-
-_WORDS = {
-    "greater_than": "must be greater than {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than": "must be less than {lt}",
-    "less_than_equal": "must be at most {le}",
-    "finite_number": "must be a finite number",
-    "literal_error": "must be {expected}",
-    "too_short": "must have at least {min_length}",
-    "too_long": "must have at most {max_length}",
-    "string_too_short": "must not be empty",
-    "string_pattern_mismatch": "must match the pattern {pattern}",
-}
-_TYPES = {
-    "int": "must be a whole number",
-    "float": "must be a number",
-    "bool": "must be true or false",
-    "string": "must be text",
-    "tuple": "must be a list, written [first, second]",
-    "list": "must be a list, written [first, second]",
-    "dict": "must be keys with values, written {{key: value}}",
-    "model": "must be keys with values, written {{key: value}}",
-}
-
-
-def in_words(error: ErrorDetails) -> str:
-    """One of pydantic's `ValidationError.errors()` as the end of a sentence that begins with the value."""
-    kind = error["type"]
-    words = _WORDS.get(kind) or _TYPES.get(kind.partition("_")[0]) or error["msg"].removeprefix("Value error, ")
-    return words.format(**error.get("ctx", {})) if kind in _WORDS or words in _TYPES.values() else words
-
-
-def shown(value: Any) -> str:
-    """A value as it would be typed in YAML; text without quotes unless it is empty."""
-    if isinstance(value, str) and value:
-        return value
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except TypeError:
-        return str(value)

@@ -276,7 +276,15 @@ def _shown(pod: Pod, chips: Topology | None) -> str:
     return "x".join(map(str, chips if pod.max_cubes else chips[:2]))
 
 
+_OLDER = re.compile(r"(?:\d+\s*x\s*)?(?:tpu-?)?v([234])(?:-.*)?", re.IGNORECASE)
+
+
 def _unknown(text: str) -> UserError:
+    if older := _OLDER.fullmatch(text.strip()):
+        what = f"--on {text}: TPU v{older[1]} is not supported"
+        return UserError(
+            what, f"type --on with another TPU ({', '.join(row.name for row in TPUS)}) or a GPU, such as {EXAMPLES}"
+        )
     what = f"there is no target and no slice {text!r}"
     times, body = re.fullmatch(r"(\s*\d+\s*x\s*)?(.*)", text, re.DOTALL).groups("")  # type: ignore[union-attr]
     kind, _, size = body.partition("-")

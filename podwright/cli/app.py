@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from podwright.cli import data as data_verbs
 from podwright.cli import doctor, show, targets
@@ -18,7 +19,20 @@ from podwright.cli.options import Json, Overrides, RunName, Runs
 from podwright.errors import UserError, from_os
 from podwright.rundir import RUNS, RunDir
 
+
+class _Verbs(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as e:
+            from podwright.recipe.wrong_values import of_option
+
+            e.message = of_option(e.message)
+            raise
+
+
 app = typer.Typer(
+    cls=_Verbs,
     help="Train LLMs from recipes on the accelerators you have, and write an evaluated report.",
     add_completion=False,
     no_args_is_help=True,
@@ -43,6 +57,8 @@ def list_runs(runs: Runs = RUNS, as_json: Json = False) -> None:
 
     rows = listing.rows(runs)
     show.document(rows) if as_json else show.runs(rows)
+    for unreadable in (row for row in rows if row["state"] == "unreadable" and not as_json):
+        print(f"{unreadable['name']} is unreadable: {unreadable['detail']}", file=sys.stderr)
 
 
 @app.command()

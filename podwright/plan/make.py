@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -57,6 +58,8 @@ def _planned(recipe: Recipe, destination: Destination, options: PlanOptions) -> 
         return static(recipe, destination, options)
     if options.depth not in ("quick", "full"):
         raise UserError(f"--compile={options.depth} is no depth", "type --compile or --compile=full")
+    if destination.here and destination.where is None:
+        destination = replace(destination, where=this_machine.devices())
     return compiled(static(recipe, destination, options), recipe, destination, options)
 
 

@@ -11,10 +11,12 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from podwright.errors import UserError, in_words, nearest, shown
+from podwright.errors import UserError, nearest
 from podwright.recipe import answers, kinds, multimodal
 from podwright.recipe.kinds import Recipe
-from podwright.recipe.yaml_file import SHIPPED, Loader, RepeatedKey, read
+from podwright.recipe.wrong_values import in_words, shown
+from podwright.recipe.yaml_file import SHIPPED, Loader, read
+from podwright.recipe.yaml_keys import RepeatedKey
 
 R = TypeVar("R", bound=BaseModel)
 

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from podwright.errors import UserError, from_os
+from podwright.recipe.yaml_keys import RepeatedKey, once
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = next(d for d in (_PACKAGE / "recipes", _PACKAGE.parent / "recipes") if d.is_dir())  # a wheel, a checkout
@@ -18,17 +19,7 @@ class Loader(yaml.SafeLoader):
     """YAML 1.1 reads 3e-6 as text; here it is a number, as everywhere else in the field. Of a key that stands twice, PyYAML loses one."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node = super().compose_mapping_node(anchor)
-        keys: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in keys:
-                raise RepeatedKey(f"line {key.start_mark.line + 1} has the key {key.value} twice")
-            keys.add(key.value)
-        return node
-
-
-class RepeatedKey(yaml.YAMLError):
-    pass
+        return once(super().compose_mapping_node(anchor))
 
 
 Loader.add_implicit_resolver(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,12 +118,13 @@ def _storage_unused(storage: str, kind: str) -> list[Remark]:
 
 def resolve(name: str) -> ResolvedTarget:
     """What `name` stands for; UserError for neither a target nor a slice."""
+    from podwright.targets import entries
     from podwright.targets.settings.local import LocalSettings
 
     if name == "local":
+        with contextlib.suppress(entries.FileFault):  # whoever stays on this machine needs no such file
+            entries.find(name)
         return ResolvedTarget(name, None, LocalSettings())
-    from podwright.targets import entries
-
     if own := entries.find(name):
         return ResolvedTarget(name, own.devices(), own)
     try:

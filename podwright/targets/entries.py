@@ -10,7 +10,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from podwright import slices
-from podwright.errors import UserError, from_os, in_words, nearest
+from podwright.errors import UserError, from_os, nearest
+from podwright.recipe.wrong_values import in_words
+from podwright.recipe.yaml_keys import RepeatedKey, once
 from podwright.shell import targets_file
 from podwright.targets import kinds
 from podwright.targets.base import Settings
@@ -18,13 +20,25 @@ from podwright.targets.base import Settings
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
+class FileFault(UserError):
+    """The file as such cannot be read, whichever entry is wanted."""
+
+
+class _TextLoader(yaml.BaseLoader):
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        return once(super().compose_mapping_node(anchor))
+
+
 def names() -> list[str]:
     return list(_entries())
 
 
 def find(name: str) -> Settings | None:
-    """The target called `name`; None when there is none. UserError when its entry is wrong."""
+    """The target called `name`; None when there is none. UserError when its entry is wrong, or has the name of something else."""
     entries = _entries()
+    if name in entries and is_reserved(name):
+        what = f"{targets_file()} has a target {name!r}, which is the name of {'this machine' if name == 'local' else 'a slice'}"
+        raise UserError(what, "give it another name there")
     return _parse(name, entries[name], str(targets_file())) if name in entries else None
 
 
@@ -43,7 +57,7 @@ def require(name: str) -> Settings:
 def add(name: str, pairs: Sequence[str]) -> Settings:
     """Write a new entry at the end of the file; what stands there stays as it is."""
     path = targets_file()
-    if not _NAME.fullmatch(name) or name == "local" or _is_slice(name):
+    if not _NAME.fullmatch(name) or is_reserved(name):
         raise UserError(
             f"{name!r} cannot be the name of a target", "use letters, digits, '.', '_' and '-', and no name of a slice"
         )
@@ -70,7 +84,10 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
     return settings
 
 
-def _is_slice(name: str) -> bool:
+def is_reserved(name: str) -> bool:
+    """Whether --on takes the name for this machine or a slice."""
+    if name == "local":
+        return True
     try:
         slices.parse(name)
     except UserError:
@@ -82,25 +99,27 @@ def _entries() -> dict[str, Any]:
     """Every entry as it stands, all values as text: YAML takes 24:00:00 for a number."""
     path = targets_file()
     try:
-        entries = yaml.load(path.read_text(), yaml.BaseLoader)
+        entries = yaml.load(path.read_text(), _TextLoader)
     except FileNotFoundError:
         return {}
+    except RepeatedKey as e:
+        raise FileFault(f"{path} {e}", "leave one of them out") from e
     except UnicodeDecodeError as e:
-        raise UserError(f"{path} is not text", "name another file in PODWRIGHT_TARGETS, or mend it") from e
+        raise FileFault(f"{path} is not text", "name another file in PODWRIGHT_TARGETS, or mend it") from e
     except OSError as e:
-        raise from_os(e, path) or UserError(
-            f"{path} cannot be read: {e}", "name another file in PODWRIGHT_TARGETS"
-        ) from e
+        known = from_os(e, path)
+        what = known.what if known else f"{path} cannot be read: {e}"
+        raise FileFault(what, known.fix if known else "name another file in PODWRIGHT_TARGETS") from e
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
-        raise UserError(
+        raise FileFault(
             f"{path}{f' line {mark.line + 1}' if mark else ''} is not YAML: {getattr(e, 'problem', e)}",
             "mend that line",
         ) from e
     if entries in (None, ""):
         return {}
     if not isinstance(entries, dict):
-        raise UserError(f"{path} holds no mapping of names", "write NAME:, and indented below it kind: slurm")
+        raise FileFault(f"{path} holds no mapping of names", "write NAME:, and indented below it kind: slurm")
     return entries
 
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.storage.folder import file_on_path
 from podwright.targets import slurm_states
 from podwright.targets.base import Remark
@@ -70,7 +70,7 @@ def _partition(own: SlurmSettings, ask: Ask) -> tuple[list[Remark], str]:
     ]
     there = sum(int(row[3]) for row in able)
     each = f"{own.cpus_per_task * own.tasks_per_node} CPUs" + (
-        f" and {own.gpus_per_node} GPUs" if own.gpus_per_node else ""
+        f" and {counted(own.gpus_per_node, 'GPU')}" if own.gpus_per_node else ""
     )
     if there < own.nodes:
         what = f"nodes={own.nodes}: partition {wanted} has {there} node(s) with {each}, and {sum(int(row[3]) for row in mine)} in all"

@@ -143,6 +143,14 @@ def test_a_name_of_nothing_says_what_to_type(text: str, message: str) -> None:
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["v4-8", "v3-8", "v2-32", "v4", "2x v4-16", "tpu-v4-8", "V4-2x2x2"])
+def test_a_generation_without_figures_is_named_as_unsupported(name: str) -> None:
+    with pytest.raises(
+        UserError, match=rf"^--on {name}: TPU v[234] is not supported; type --on with another TPU \(v5e,"
+    ):
+        parse(name)
+
+
 def test_what_is_sold_is_in_order_and_a_number_means_the_most_cubic() -> None:
     for row in TPUS:
         assert row.pod

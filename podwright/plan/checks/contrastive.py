@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.plan.checks import multimodal, weights
 from podwright.plan.checks.inputs import in_source
 from podwright.plan.findings import Finding
@@ -116,7 +116,7 @@ def _data(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Fin
         findings += file_findings
     if not any(f.level == "error" for f in findings):
         if (left := _to_train_on(recipe, counts)) < 1:
-            what = f"data.source={recipe.data.source} has {next(iter(counts.values()))} lines that make pairs, which leave none to train on"
+            what = f"data.source={recipe.data.source} has {counted(next(iter(counts.values())), 'pair')}, which leaves none to train on"
             return [*findings, multimodal.error("data", what, "give more, or a smaller data.num_test")]
         findings += _batch(recipe, left, where)
     return findings
@@ -153,8 +153,8 @@ def _file(path: Path, data: Pairs, cwd: Path) -> tuple[int, list[Finding]]:
     useful = read if complete else round(num_lines * read / max(1, len(lines)))
     findings = [] if complete else [multimodal.partly_read(path, len(lines), num_lines)]
     if faults:
-        fix = f"type podwright data check {path} --fix{data.check_options}"
-        findings.append(multimodal.error("data", f"{path} has {len(faults)} faults, such as {faults[0]}", fix))
+        what = f"{path} has {counted(len(faults), 'fault')}, such as {faults[0]}"
+        findings.append(multimodal.error("data", what, f"type podwright data check {path} --fix{data.check_options}"))
     findings += multimodal.missing_files(path, absent, named, folder, cwd)
     if not useful and not faults:
         what = f"no line of {path} has two of {', '.join(pairs.FIELDS)}, so that there is nothing to tell apart"
@@ -162,7 +162,7 @@ def _file(path: Path, data: Pairs, cwd: Path) -> tuple[int, list[Finding]]:
             multimodal.error("data", what, 'give lines such as {"text": "a cat purrs", "audio": "purr.wav"}')
         )
     elif alone:
-        what = f"{alone} lines of {path.name} have a single modality and are left out"
+        what = f"{path.name} has {counted(alone, 'line')} with a single modality, and training leaves those out"
         findings.append(Finding("data", "warning", what, "give each a text, a picture or a sound besides"))
     if useful:
         most = ", ".join(f"{count:,} of {' and '.join(fields)}" for fields, count in has.most_common(4))
@@ -170,7 +170,7 @@ def _file(path: Path, data: Pairs, cwd: Path) -> tuple[int, list[Finding]]:
             Finding(
                 "data",
                 "info",
-                f"{path.name} has {'' if complete else 'about '}{useful:,} lines that make pairs, such as {most}",
+                f"{path.name} has {'' if complete else 'about '}{counted(useful, 'pair')}, such as {most}",
             )
         )
     return useful, findings
@@ -186,4 +186,6 @@ def _batch(recipe: ContrastiveRecipe, lines: int, where: Slice | None) -> list[F
         what = f"a step takes {size} lines and there are {lines} to train on; a sample cannot be its own negative"
         return [multimodal.error("batch", what, f"type per_device_batch_size={max(1, lines // devices)}")]
     steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
-    return [Finding("batch", "info", f"{steps:,} steps; each tells {size} lines apart, on all devices together")]
+    return [
+        Finding("batch", "info", f"{counted(steps, 'step')}; each tells {size} lines apart, on all devices together")
+    ]

@@ -103,7 +103,8 @@ def _lasting(recipe: GrpoRecipe, counted: ExampleCounts) -> str:
         )
     about = "" if counted.rows_read is None else "about "
     message = (
-        f"{needed:,} prompts out of {about}{num_train:,} training examples: {seen} epochs; one epoch is {steps} steps"
+        f"{needed:,} prompt{'s' * (needed > 1)} out of {about}{num_train:,} training examples: {seen} epoch{'s' * (seen != '1')}; "
+        f"one epoch is {steps} step{'s' * (steps != '1')}"
     )
     if counted.rows_read is None:
         return message

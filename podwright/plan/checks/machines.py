@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from podwright.accelerators import GIB
+from podwright.errors import counted
 from podwright.plan.findings import Finding
 from podwright.rundir import Record
 
@@ -80,7 +81,7 @@ def _gpus(node: Facts, wanted: int) -> list[Finding]:
             Finding("gpus", "warning", f"{node['host']}: its GPUs cannot be looked at ({node['gpus_fault']})", fix)
         )
     elif there < wanted:
-        message = f"{node['host']} has {there} GPUs, and {wanted} are wanted"
+        message = f"{node['host']} has {counted(there, 'GPU')}, and {wanted} are wanted"
         results.append(
             Finding(
                 "gpus",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from podwright.accelerators import GIB
+from podwright.errors import counted
 from podwright.plan.checks.topology import factorisations, refusal
 from podwright.plan.findings import Finding
 from podwright.recipe.dimensions import Dims
@@ -23,7 +24,7 @@ BATCH_AXES = ("data", "fsdp", "expert")
 Shape = tuple[int, ...]
 """sizes of a mesh's axes, in the recipe's order: what needs the fastest links stands last"""
 
-_LISTED = 8
+_LISTED = 5
 
 
 def place(where: Slice, recipe: JaxRecipe) -> list[Finding]:
@@ -34,8 +35,8 @@ def place(where: Slice, recipe: JaxRecipe) -> list[Finding]:
     shape = f" ({where.topology}{' each' if where.num_slices > 1 else ''})" if row.pod else ""
     hosts = f"{where.num_hosts} hosts of {where.chips_per_host}" if where.num_hosts > 1 else "1 host"
     each = f" ({row.devices_per_chip} a chip)" if row.devices_per_chip > 1 else ""
-    message = f"{where.name}: {where.num_chips} {'chips' if row.pod else 'GPUs'}{shape} on {hosts}"
-    message += f", {where.num_devices} devices{each} of {row.hbm_bytes / GIB:.1f} GiB"
+    message = f"{where.name}: {counted(where.num_chips, 'chip' if row.pod else 'GPU')}{shape} on {hosts}"
+    message += f", {counted(where.num_devices, 'device')}{each} of {row.hbm_bytes / GIB:.1f} GiB"
     if row.pod and row.pod.counts != "chips":
         message += f"; the N of {row.name}-N counts {row.pod.counts}, 2 a chip"
     findings = [Finding("slice", "info", message)]
@@ -80,7 +81,7 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
         product = f"{' x '.join(f'mesh.{axis}' for axis in others)} = {fixed} does not divide"
         if fsdp != -1:
             product = f"mesh.{' x '.join(axes(recipe))} = {math.prod(shape)}, but there are"
-        message = f"{product} {where.num_devices} devices"
+        message = f"{product} {counted(where.num_devices, 'device')}"
         apart = (1, 1, *_requested(recipe)[2:])
         return [
             Finding("mesh", "error", message, _instead(recipe, dims, where, shape)),
@@ -262,7 +263,7 @@ def _instead(recipe: JaxRecipe, dims: Dims | None, where: Slice, wanted: Shape) 
     if not good:
         larger = _larger(recipe, shards(recipe, shapes[0]))
         return f"type {typed(shapes[0], recipe)} {' '.join(f'{key}={size}' for key, (_, size) in larger.items())}"
-    more = f", or {len(good) - _LISTED} more (--json has them)" if len(good) > _LISTED else ""
+    more = "; slice.meshes of --json lists every mesh" if len(good) > _LISTED else ""
     copies = good[0][0] // max(wanted[0], 1)
     price = f" ({_price(copies)})" if copies > 1 else ""
     return f"type {typed(good[0], recipe)}{price}{''.join(f', or {typed(s, recipe)}' for s in good[1:_LISTED])}{more}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.plan.checks import hub, weights
 from podwright.plan.checks.inputs import in_source, missing_source
 from podwright.plan.checks.inputs import weights as weights_of
@@ -256,7 +256,7 @@ def _file(path: Path, data: MultimodalData, cwd: Path) -> tuple[int, list[Findin
         findings.append(
             error(
                 "data",
-                f"{path} has {len(faults)} faults, such as {faults[0]}",
+                f"{path} has {counted(len(faults), 'fault')}, such as {faults[0]}",
                 f"type podwright data check {path} --fix{data.check_options}",
             )
         )
@@ -286,7 +286,7 @@ def missing_files(path: Path, absent: list[str], named: list[str], folder: Path,
     """An error for files that are not there; where all are below another folder, with the data.root to type."""
     if not absent:
         return []
-    what = f"{len(absent)} files that {path.name} names are not there, such as {absent[0]}"
+    what = f"{path.name} names {counted(len(absent), 'missing file')}, such as {absent[0]}"
     root = project_root(named[:_NAMED], path, cwd)
     if not root:
         return [error("data", what, "check the paths")]
@@ -305,11 +305,11 @@ def _batch(recipe: MultimodalRecipe, lines: int, where: Slice | None) -> list[Fi
     devices = where.num_devices if where else 1
     size = recipe.per_device_batch_size * devices * recipe.training.gradient_accumulation_steps
     if lines < size:
-        what = f"a step takes {size} lines and there are {lines} to train on, so that some are in it more than once"
+        what = f"a step takes {counted(size, 'line')} and there are {lines} to train on, so that some are in it more than once"
         return [Finding("batch", "warning", what, "type a smaller per_device_batch_size")]
     steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
     factor = devices if recipe.optimizer.scale_with_devices else 1
-    what = f"{steps:,} steps of {size} lines; the learning rate is {recipe.optimizer.learning_rate * factor:g}"
+    what = f"{counted(steps, 'step')} of {counted(size, 'line')}; the learning rate is {recipe.optimizer.learning_rate * factor:g}"
     return [
         Finding(
             "batch",

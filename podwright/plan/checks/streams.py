@@ -11,7 +11,7 @@ import functools
 import json
 from pathlib import Path
 
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.plan.checks import patience
 from podwright.plan.findings import Finding, Level
 from podwright.recipe import corpus
@@ -77,12 +77,14 @@ def check(
         wrong = f"sequence_length={sequence_length:,} is more than all {about} of {source}"
         return [Finding("data", level, wrong, f"type sequence_length={most} or less, or give more data")]
     if 2 * held > stock.tokens:
-        wrong = f"{num_held} rows of {sequence_length:,} tokens held out of {source} are most of its {about}"
+        wrong = f"{counted(num_held, 'row')} of {sequence_length:,} tokens held out of {source} are most of its {about}"
         return [
             Finding("data", level, wrong, "type evaluation.num_batches=1, or a smaller batch_size, or give more data")
         ]
     if rows < batch_size:
-        wrong = f"batch_size={batch_size} is more than the {rows:,} rows of {sequence_length:,} tokens in {source}"
+        wrong = (
+            f"batch_size={batch_size} is more than the {counted(rows, 'row')} of {sequence_length:,} tokens in {source}"
+        )
         return [Finding("data", level, wrong, f"type batch_size={max(1, rows)} or less, or give more data")]
     return _lasting(stock, about, source, rows, batch_size, sequence_length, max_steps, num_epochs)
 
@@ -159,12 +161,12 @@ def _lasting(
     max_steps: int,
     num_epochs: int,
 ) -> list[Finding]:
-    documents = f" in {stock.documents:,} documents" if stock.documents else ""
-    counted = f" ({stock.how_counted})" if stock.how_counted else ""
+    documents = f" in {counted(stock.documents, 'document')}" if stock.documents else ""
+    how = f" ({stock.how_counted})" if stock.how_counted else ""
     steps, seen = rows // batch_size, max_steps * batch_size / rows
     message = (
-        f"{source} holds {about}{documents}{counted}: one epoch is {steps:,} steps of {batch_size * sequence_length:,} tokens, "
-        f"{max_steps:,} steps are {seen:.2g} epochs"
+        f"{source} holds {about}{documents}{how}: one epoch is {counted(steps, 'step')} of {batch_size * sequence_length:,} tokens; "
+        f"training.max_steps={max_steps:,} is {seen:.2g} epoch{'s' * (f'{seen:.2g}' != '1')}"
     )
     if stock.looked_at is not None:
         message += (
@@ -173,8 +175,8 @@ def _lasting(
     findings = [Finding("data", "info", message)]
     lasts = num_epochs * rows // batch_size
     if num_epochs and lasts < max_steps:
-        epochs = f"{num_epochs} epoch{'s' * (num_epochs > 1)}"
-        wrong = f"{source} is used up after {'about ' if stock.how_counted else ''}{lasts:,} of {max_steps:,} steps, {epochs}"
+        epochs = counted(num_epochs, "epoch")
+        wrong = f"{source} is used up after {'about ' if stock.how_counted else ''}{lasts:,} of {counted(max_steps, 'step')}, {epochs}"
         need = -(-max_steps * batch_size // rows)
         findings.append(
             Finding(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -12,9 +13,12 @@ import psutil
 
 from podwright import slices
 from podwright.accelerators import GIB
+from podwright.plan.checks import meshes
 from podwright.plan.findings import Finding
+from podwright.plan.settings import Overrides, changed, typed
 from podwright.recipe import extras
 from podwright.recipe.kinds import JaxRecipe
+from podwright.shell import Shell
 from podwright.slices import Slice
 
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ R = TypeVar("R", bound=JaxRecipe)
 
 _ACCELERATORS = ("nvidia[0-9]*", "accel[0-9]*", "vfio/[0-9]*", "kfd")  # below /dev: GPUs of NVIDIA, TPUs, GPUs of AMD
 _LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of a container, by version of cgroups
+_NUM_DEVICES = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 _STATE = ("weights", "optimizer", "reference")
 
 
@@ -56,9 +61,37 @@ def memory(part: PlanPart[R], recipe: R, where: Slice | None, cwd: Path) -> list
         return [Finding("memory", "error", what, fix)]
     if need > total:
         what = f"{largest.name} needs about {need:.1f} GiB, and this machine has {total:.1f} GiB of memory"
-        fix = "type a smaller batch_size, or --on with accelerators; the estimate is made for these"
-        return [Finding("memory", "inconclusive", what, fix)]
+        fix = _smaller(part, recipe, where, cwd, total)
+        return [
+            Finding(
+                "memory", "inconclusive", what, f"{fix}, or type --on with accelerators; the estimate is made for these"
+            )
+        ]
     return []
+
+
+def _smaller(part: PlanPart[R], recipe: R, where: Slice, cwd: Path, total_gib: float) -> str:
+    """The batches with which it fits by the same estimate: that of the program that needs most is halved until it does."""
+    smaller: Overrides = {}
+    shards = meshes.shards(recipe, meshes.resolved(recipe, where)) * recipe.training.gradient_accumulation_steps
+    while True:
+        adjusted = changed(recipe, smaller)
+        largest = max(part.memory(adjusted, where, cwd), key=lambda e: e.estimated_gib)
+        if where.num_devices * largest.estimated_gib <= total_gib:
+            return f"type {typed(smaller)}"
+        rows = part.test_rows(adjusted) if largest.name == "evaluate" else 0
+        key, size, least = ("evaluation.batch_size", rows, 1) if rows else ("batch_size", adjusted.batch_size, shards)
+        if size % 2 or size // 2 % least or size == least:
+            return "take a smaller model"
+        smaller[key] = size // 2
+
+
+def devices() -> Slice | None:
+    """What jax sees on this machine: its CPU, as one device or as many as XLA_FLAGS says; None where there may be an accelerator."""
+    if has_accelerator():
+        return None
+    number = _NUM_DEVICES.findall(Shell.flags().get("XLA_FLAGS", ""))
+    return slices.parse(f"cpu-{number[-1] if number else 1}")
 
 
 def has_accelerator(dev: Path = Path("/dev")) -> bool:

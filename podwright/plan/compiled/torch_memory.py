@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 from podwright.accelerators import GIB
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.plan.checks.multimodal import dimensions
+from podwright.plan.checks.patience import soon
 from podwright.plan.compiled.compile import CompileContext, limit_bytes
 from podwright.plan.compiled.environment import missing_package
 from podwright.plan.document import ProgramEntry
@@ -29,7 +30,6 @@ def compiled(recipe: MultimodalRecipe, where: Slice, shop: CompileContext) -> Co
     """One program, the update, and a finding with what to type."""
     limit = limit_bytes(where)
     begin = time.monotonic()
-    shop.progress("update", "counting what its tensors need", 0.0)
     counts = _count(recipe, where, limit and SAFE * limit, shop)
     seconds = time.monotonic() - begin
     verdict = _verdict(counts["peak_bytes"], limit)
@@ -56,9 +56,14 @@ def _count(recipe: MultimodalRecipe, where: Slice, limit: float | None, shop: Co
         "devices": where.num_devices,
         "limit_bytes": limit,
     }
-    _, out, errors = shop.runner.ask(
-        [sys.executable, "-m", "podwright.train", "memory", json.dumps(spec)], seconds=LIMIT_S
+    argv = [sys.executable, "-m", "podwright.train", "memory", json.dumps(spec)]
+    answer = soon(
+        2 * LIMIT_S,
+        lambda: shop.runner.ask(argv, seconds=LIMIT_S),
+        lambda seconds: shop.progress("update", "counting what its tensors need", seconds),
     )
+    assert answer is not None, "the process itself has a limit"
+    _, out, errors = answer
     try:
         counts: Record = json.loads(out)
     except ValueError:
@@ -82,7 +87,7 @@ def _finding(counts: Record, verdict: str, limit: float | None, recipe: Multimod
     of = "" if limit is None else f" of {limit / GIB:.2f}"
     kept = f"weights {_gib(counts['weights_bytes']):.2f}, optimizer {_gib(counts['optimizer_bytes']):.2f}"
     longest = "the longest have" if counts["known"] else "data.max_text_length allows"
-    lines = f"{recipe.per_device_batch_size} lines, of which {longest} {counts['tokens']} tokens"
+    lines = f"{counted(recipe.per_device_batch_size, 'line')}, of which {longest} {counts['tokens']} tokens"
     what = f"an update needs {counts['peak_bytes'] / GIB:.2f}{of} GiB per device ({kept}) with {lines}"
     most = counts["largest_batch_size"]
     if verdict == "fits":

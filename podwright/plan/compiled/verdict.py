@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from podwright.accelerators import GIB
+from podwright.errors import counted
 from podwright.plan.checks.inputs import DIRECTORY
 from podwright.plan.compiled import compile as aot
 from podwright.plan.compiled.compile import Compiled
@@ -67,7 +68,7 @@ def findings(compiled: list[Compiled], limit_bytes: float | None, remedy: Callab
             Finding(
                 "compile",
                 "info",
-                f"{kernels} kernels compile alone, to the end: {sum(program.kernels_s for program in compiled):.1f} s",
+                f"{counted(kernels, 'kernel')} compiled alone, to the end: {sum(program.kernels_s for program in compiled):.1f} s",
             )
         )
     return listed + [Finding("step", "info", note) for note in missing]
@@ -87,8 +88,7 @@ def _of(program: Compiled, limit_bytes: float | None, remedy: Callable[[], str])
         return [Finding("compile", "error", f"{program.name} does not compile: {program.error}", _mend(program))]
     assert program.hbm_bytes is not None
     if program.verdict == "fits":
-        of = "" if limit_bytes is None else f" of {limit_bytes / GIB:.2f}"
-        return [Finding("compile", "info", f"{program.name} needs {program.hbm_bytes / GIB:.2f}{of} GiB per device")]
+        return []  # its entry of `programs` says what it needs
     assert limit_bytes is not None and program.memory is not None
     largest = ", ".join(f"{a.size_bytes / GIB:.2f} GiB {a.shape} by {a.what}" for a in program.memory.largest[:_SHOWN])
     quoted = f' (the compiler: "{program.error}")' if program.error else ""

@@ -151,7 +151,7 @@ def test_a_plan_and_a_run_look_at_the_storage_and_write_nothing(
     (folder / "kept").mkdir()
     for name, url in (("kept", f"{folder}/kept"), ("lost", f"{folder}/none"), ("far", "gs://pod-test/runs")):
         main(["target", "add", name, "kind=slurm", f"storage={url}"])
-    assert main(["plan", RECIPE, "--on", "kept", "--only", "storage"]) == ExitCode.OK
+    assert main(["plan", RECIPE, "--on", "kept", "--only", "storage,target"]) == ExitCode.OK
     assert not list((folder / "kept").iterdir())
     capsys.readouterr()
     for verb in ("plan", "run"):

@@ -214,7 +214,7 @@ def test_kernels_are_compiled_to_the_end_before_anything_else(three):
     assert {name: one.kernels for name, one in found.items()} == {"update": 6, "score": 2, "rollout": 1}
     assert all(one.kernels_s > 0 for one in found.values())
     (told,) = [f for f in verdict.findings(list(found.values()), 1e12, str) if "alone" in f.message]
-    assert told.level == "info" and told.message.startswith("9 kernels compile alone, to the end: ")
+    assert told.level == "info" and told.message.startswith("9 kernels compiled alone, to the end: ")
     assert ("score", "kernels") in {call[:2] for call in seen}
 
 

@@ -43,10 +43,7 @@ def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
     assert told(tmp_path, "error", source) == "" and told(tmp_path, "warning", source) == ""
     info = told(tmp_path, "info", source)
     assert "1,743,488 parameters are trained in heads for text, picture and sound;" in info
-    assert (
-        "a.jsonl has 301 lines that make pairs, such as 200 of text and image, 100 of video, 1 of text and audio"
-        in info
-    )
+    assert "a.jsonl has 301 pairs, such as 200 of text and image, 100 of video, 1 of text and audio" in info
     assert "60 steps; each tells 128 lines apart, on all devices together" in info
     assert "and 3 scales" in told(tmp_path, "info", source, "aligner.learnable_scales=true")
     assert slice_entry(load("phase1-tiny"), slices.parse("4xA100-40GB"), tmp_path).meshes == ()
@@ -90,9 +87,11 @@ def test_lines_are_judged_before_a_run(tmp_path: Path) -> None:
         "a.jsonl has 4 faults, such as line 2: text 3 is not a text; type podwright data check" in errors
         and "--fix" in errors
     )
-    assert "1 files that a.jsonl names are not there, such as line 4: 'none.png'" in errors
+    assert "a.jsonl names 1 missing file, such as line 4: 'none.png'" in errors
     alone = lines(tmp_path, *[BOTH] * 128, {"text": "alone"}, {"image": "a.png"})
-    assert "2 lines of a.jsonl have a single modality and are left out" in told(tmp_path, "warning", alone)
+    assert "a.jsonl has 2 lines with a single modality, and training leaves those out" in told(
+        tmp_path, "warning", alone
+    )
     nothing = told(tmp_path, "error", lines(tmp_path, *[{"text": "alone"}] * 200))
     assert "no line of" in nothing and "has two of text, image, audio, video" in nothing
     (tmp_path / "folder").mkdir()
@@ -108,7 +107,7 @@ def test_a_batch_is_of_lines_that_training_has(tmp_path: Path) -> None:
         tmp_path, "error", source, "per_device_batch_size=40", "data.num_test=10", on=on
     )
     assert "there are 36" in told(tmp_path, "error", source, "per_device_batch_size=40", "data.num_train=100", on=on)
-    assert "leave none to train on" in told(tmp_path, "error", source, "data.num_test=40", on=on)
+    assert "leaves none to train on" in told(tmp_path, "error", source, "data.num_test=40", on=on)
     (tmp_path / "both").mkdir()
     lines(tmp_path / "both", *[BOTH] * 20, name="train.jsonl")
     lines(tmp_path / "both", *[BOTH] * 80, name="val.jsonl")

@@ -105,12 +105,12 @@ def test_lines_are_judged_before_a_run(tmp_path: Path) -> None:
     path = lines(tmp_path, line(), line(response=answer(risk=9)), line(image="none.png"))
     errors = said(findings(tmp_path, f"data.source={path}"), "error")
     assert (
-        "has 1 faults, such as line 2: diagnostic.classification.risk_rating 9 is not a whole number" in errors[0]
+        "has 1 fault, such as line 2: diagnostic.classification.risk_rating 9 is not a whole number" in errors[0]
         and "--fix" in errors[0]
     )
-    assert "1 files that a.jsonl names are not there, such as line 3: 'none.png'" in errors[1]
+    assert "a.jsonl names 1 missing file, such as line 3: 'none.png'" in errors[1]
     errors = said(findings(tmp_path, f"data.source={lines(tmp_path, line(image='a' * 5000))}"), "error")
-    assert "1 files that a.jsonl names are not there, such as line 1: 'aaa" in errors[0] and len(errors[0]) < 250
+    assert "a.jsonl names 1 missing file, such as line 1: 'aaa" in errors[0] and len(errors[0]) < 250
     short = findings(tmp_path, f"data.source={lines(tmp_path, line())}", "data.max_text_length=64")
     (warning,) = [w for w in said(short, "warning") if "tokens" in w]
     assert "line 1 of a.jsonl needs about" in warning and "no line is ever cut" in warning

@@ -125,6 +125,14 @@ def test_what_is_too_near_to_tell_is_told_what_can_tell(on, fix):
     assert near and all(f.fix.startswith(fix) for f in near)
 
 
+def test_one_device_is_singular_and_a_long_list_of_meshes_is_cut():
+    name, *overrides = DRAWN_GRPO
+    messages = [f.message for f in planned(name, [*overrides, "mesh.fsdp=1"], "1xA100-80GB").findings]
+    assert messages[0] == "1xA100-80GB: 1 GPU on 1 host, 1 device of 79.1 GiB"
+    fix = planned(name, [*overrides, "mesh.fsdp=7"], "v6e-32").errors[0].fix
+    assert fix.count(", or ") < 5 and fix.endswith("; slice.meshes of --json lists every mesh")
+
+
 def test_the_search_says_what_else_to_change_where_no_slice_holds():
     recipe = load.load(DRAWN_GRPO[0], [*DRAWN_GRPO[1:], "model.name=qwen3-32b", "rollout.total_generation_steps=30000"])
     with pytest.raises(UserError) as caught:

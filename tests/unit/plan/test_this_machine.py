@@ -96,6 +96,23 @@ def test_a_step_that_may_not_fit_is_inconclusive_and_accelerators_are_left_to_th
     assert planned(capsys, DEMO, *LARGE)[0] == 0
 
 
+@pytest.mark.parametrize("typed", [[], ["evaluation.batch_size=1024"], ["batch_size=512", "grpo.beta=0"]])
+def test_batches_that_are_named_are_small_enough(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, typed: list[str]
+) -> None:
+    monkeypatch.setattr(this_machine, "has_accelerator", lambda: False)
+    monkeypatch.setattr(this_machine, "ram_bytes", lambda: 100 * GIB)
+    large = ["qwen3-1.7b-gsm8k-grpo", "model.source=random", "data.source=arithmetic", "data.num_train=900"]
+    large += ["data.num_test=90", "mesh.fsdp=-1", "--on", "cpu-1", *typed]
+    code, plan = planned(capsys, *large)
+    (finding,) = (f for f in plan["findings"] if f["check"] == "memory")
+    assert code == 4 and finding["fix"].startswith("type ")
+    pairs = finding["fix"].partition(",")[0].removeprefix("type ").split()
+    keys = {pair.partition("=")[0] for pair in pairs}
+    code, plan = planned(capsys, *(word for word in large if word.partition("=")[0] not in keys), *pairs)
+    assert code == 0 and not [f for f in plan["findings"] if f["check"] == "memory"]
+
+
 def test_the_memory_of_a_container_counts(tmp_path: Path) -> None:
     assert this_machine.ram_bytes(tmp_path) == psutil.virtual_memory().total
     (tmp_path / "memory.max").write_text("max\n")

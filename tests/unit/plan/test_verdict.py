@@ -11,6 +11,7 @@ from podwright import slices
 from podwright.accelerators import GIB
 from podwright.cli.app import main
 from podwright.plan import kinds
+from podwright.plan.checks import this_machine
 from podwright.plan.compiled import calibrate, costs, dump, verdict
 from podwright.plan.compiled.compile import Compiled
 from podwright.recipe import load
@@ -42,9 +43,9 @@ def the_finding(one, limit=LIMIT):
 
 
 def test_what_fits_is_said_with_its_limit():
-    found = the_finding(compiled())
-    assert (found.level, found.message) == ("info", "update needs 11.00 of 31.25 GiB per device")
-    assert the_finding(compiled(), limit=None).message == "update needs 11.00 GiB per device"
+    entry = verdict.entry(compiled(), LIMIT)
+    assert (entry.hbm_gib, entry.limit_gib, entry.verdict) == (11.0, 31.25, "fits")
+    assert verdict.findings([compiled()], LIMIT, str) == [], "what a program needs is said once"
 
 
 def test_what_is_too_large_names_its_largest_and_what_to_type():
@@ -144,6 +145,21 @@ def test_a_plan_shows_seconds_and_money(capsys, tmp_path, monkeypatch):
     found[0] = dataclasses.replace(found[0], verdict="too large")
     assert main([*argv, "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["step"] == {}, "what will not run takes no time"
+
+
+@pytest.mark.parametrize(("flags", "devices"), [("", 1), ("--xla_force_host_platform_device_count=4", 4)])
+def test_a_plan_for_this_machine_predicts_for_its_cpu(capsys, tmp_path, monkeypatch, flags, devices):
+    """What the compiler would say is given."""
+    monkeypatch.setattr(this_machine, "has_accelerator", lambda: False)
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    wheres = []
+    monkeypatch.setattr(verdict.aot, "compile_all", lambda r, d, where, *a, **k: wheres.append(where) or [compiled()])
+    argv = ["plan", "qwen3-tiny-arithmetic-grpo", "mesh.fsdp=-1", "--compile", "--cache", str(tmp_path), "--json"]
+    main(argv)
+    document = json.loads(capsys.readouterr().out)
+    assert document["slice"]["name"] == f"cpu-{devices}" == wheres[0].name and document["programs"]
+    monkeypatch.setattr(this_machine, "has_accelerator", lambda: True)
+    assert main(argv) == 2 and "what `local` has is known only when a run starts" in capsys.readouterr().err
 
 
 def test_a_run_compiles_first_and_keeps_what_was_predicted(capsys, tmp_path, monkeypatch):

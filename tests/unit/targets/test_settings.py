@@ -1,10 +1,12 @@
 """The user's file of targets: what is read, what is refused in one line, what is added."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from podwright import targets
+from podwright.cli.app import main
 from podwright.errors import UserError
 from podwright.targets import entries
 from podwright.targets.settings.slurm import seconds as slurm_seconds
@@ -77,6 +79,8 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
         ("a: {kind: pbs}", "has kind='pbs'", "known: kind=slurm"),
         ("a: 3", "has no kind", "known: kind=slurm"),
         ("a: {kind: slurm, partion: x}", "target 'a' has no key 'partion'", "did you mean partition"),
+        ("a: {kind: slurm, nodes: 1, nodes: 2}", "line 1 has the key nodes twice", "leave one of them out"),
+        ("a: {kind: slurm}\na: {kind: ssh}", "line 2 has the key a twice", "leave one of them out"),
         ("a: {kind: slurm, zzzzzz: x}", "has no key 'zzzzzz'", "known: kind, partition"),
         ("a: {kind: slurm, nodes: 0}", "nodes=0 must be at least 1", "fix it in"),
         ("a: {kind: slurm, nodes: two}", "nodes=two must be a whole number", "fix it in"),
@@ -128,6 +132,17 @@ def test_what_is_wrong_with_an_entry_is_one_line(file: Path, text: str, what: st
     with pytest.raises(UserError, match=what) as found:
         entries.require("a")
     assert fix in found.value.fix and "\n" not in str(found.value), found.value
+
+
+@pytest.mark.parametrize("name", ["local", "cpu-8", "v6e-8", "8xH100-80GB"])
+def test_an_entry_named_like_something_that_is_there_is_refused(file: Path, name: str, capsys: Any) -> None:
+    write(file, f"{name}: {{kind: slurm}}")
+    verbs = [["target", "show", name], ["target", "check", name]]
+    verbs.append(["plan", "almodel-tiny", "--on", name])
+    for argv in verbs:
+        assert main(argv) == 2
+        assert f"has a target {name!r}, which is the name of " in capsys.readouterr().err
+    assert main(["target", "list"]) == 0 and f"has a target {name!r}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("storage", ["gs://my-bucket", "gs://my-bucket/runs", "/shared/runs", ""])

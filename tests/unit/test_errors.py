@@ -1,0 +1,43 @@
+"""What a fault of a disk is called."""
+
+import errno
+import os
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from podwright.errors import counted, from_os
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def full() -> OSError:
+    """As the system says it of a write, without a name."""
+    with pytest.raises(OSError) as caught, Path("/dev/full").open("wb", buffering=0) as f:
+        f.write(b"x")
+    assert caught.value.errno == errno.ENOSPC and caught.value.filename is None
+    return caught.value
+
+
+def test_a_full_disk_has_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    room = {"runs": 4096, ".": 1 << 40}
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: Usage(1 << 40, 0, room.get(str(place), 1 << 40)))
+    error = from_os(full())
+    assert error and (error.what, error.fix) == (
+        f"{tmp_path / 'runs'}: the disk is full",
+        "free space there, or give another place",
+    )
+    room["runs"] = 1 << 40
+    error = from_os(full())
+    assert error and error.fix == "type df -h, which shows the one, and free space there"
+    named = from_os(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/x"))
+    assert named and str(named) == "/data/x: the disk is full; free space there, or give another place"
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 GPUs"), (1, "1 GPU"), (2000, "2,000 GPUs")])
+def test_one_is_singular(number: int, text: str) -> None:
+    assert counted(number, "GPU") == text
