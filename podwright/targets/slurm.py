@@ -309,7 +309,8 @@ def _with_failure(run: RunDir, number: int, ended: Polled) -> Polled:
     if failure is None or ended.returncode == 0:
         return ended
     code = ended.returncode if failure.returncode is None else failure.returncode
-    return replace(ended, returncode=code, who=failure.who, first=failure.process)
+    detail = f"{ended.detail} ({failure.who})" if ended.ending is Ending.OUT_OF_MEMORY else ended.detail
+    return replace(ended, returncode=code, who=failure.who, first=failure.process, detail=detail)
 
 
 def _forgotten(run: RunDir, number: int, accepted: re.Match[str] | None) -> Polled:

@@ -6,6 +6,7 @@ python=/nfs/python
 echo "podwright: process $rank of $size on $(hostname)"
 export RANK=$rank WORLD_SIZE=$size LOCAL_RANK=$local LOCAL_WORLD_SIZE=8
 export JAX_COORDINATOR_ADDRESS=$MASTER_ADDR:$MASTER_PORT JAX_NUM_PROCESSES=$size JAX_PROCESS_ID=$rank
+export PODWRIGHT_GPUS_PER_NODE=8 # a trainer that sees none of them refuses
 # Without it jax takes the number of the process on its node for the one GPU that it is to use.
 export JAX_LOCAL_DEVICE_IDS=$local
 export JAX_PLATFORMS=${JAX_PLATFORMS:-cuda,cpu}

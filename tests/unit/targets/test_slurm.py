@@ -279,6 +279,16 @@ def test_the_process_that_srun_names_is_named_whatever_the_first_one_saw_of_its_
     assert f"{who}: {how}" in told.detail and told.ending is (Ending.UNKNOWN if code == -9 else Ending.CRASHED)
 
 
+def test_the_process_that_slurm_killed_for_memory_is_named(folder: Path) -> None:
+    handle = attempt(folder, starts=1, code=137, why="done")
+    RunDir(folder).log(1).write_text("srun: error: n2: task 1: Out Of Memory\nsrun: error: n1: task 0: Killed\n")
+    ended = polled(handle, squeue=(0, "12|OUT_OF_MEMORY|OutOfMemory\n", ""))
+    told = outcome(RunDir(folder), 1, ended, False)
+    assert told.ending is Ending.OUT_OF_MEMORY and told.detail.endswith(
+        "more memory than it may have (process 1 on n2)"
+    )
+
+
 @pytest.mark.skipif(bool(scarce.missing_cgroups()), reason=scarce.missing_cgroups() or "there are some")
 def test_a_process_that_the_kernel_kills_for_memory_says_so_in_its_log(tmp_path: Path) -> None:
     (tmp_path / "attempts" / "1").mkdir(parents=True)
