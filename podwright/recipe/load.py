@@ -19,6 +19,7 @@ from podwright.recipe.yaml_file import SHIPPED, Loader, read
 from podwright.recipe.yaml_keys import RepeatedKey
 
 R = TypeVar("R", bound=BaseModel)
+_STORED = "recipe.json"  # of a run, with every key that there was when it began
 
 
 def shipped() -> dict[str, Path]:
@@ -26,8 +27,10 @@ def shipped() -> dict[str, Path]:
 
 
 def load(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe `name_or_path` (a shipped name or a YAML file) with `key.path=value` overrides applied."""
-    return _parse_with(read(_find(name_or_path)), overrides)
+    """The recipe `name_or_path` (a shipped name, a YAML file or the recipe.json of a run) with `key.path=value` overrides applied."""
+    path = _find(name_or_path)
+    raw = read(path)
+    return _parse_with(multimodal.completed(raw) if path.name == _STORED else raw, overrides)
 
 
 def settled(raw: dict[str, Any]) -> dict[str, Any]:

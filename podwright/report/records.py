@@ -14,7 +14,7 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe.kinds import Recipe
-from podwright.recipe.load import parse
+from podwright.recipe.load import stored
 from podwright.rundir import DEVICE_COLUMNS, Record, RunDir, main_stage, read_jsonl
 
 Result = dict[str, Any]
@@ -111,7 +111,7 @@ def known(records: list[Record], figure: str) -> list[float]:
 
 def _typed(raw: dict[str, Any]) -> Recipe | None:
     try:
-        return parse(raw)
+        return stored(raw)
     except UserError:
         return None
 

@@ -49,6 +49,8 @@ def test_a_recipe_keeps_the_schema_and_needs_the_file_no_more(tmp_path: Path, mo
     again = stored(json.loads(recipe.model_dump_json()))
     assert again == recipe and again.data.schema_of_answers.fields == SCHEMA.fields  # type: ignore[union-attr]
     assert again.data.check_options == " --answers p.yaml"  # type: ignore[union-attr]
+    typed = json.dumps(recipe.model_dump(mode="json")["data"]["answers"])  # as a report says how to run it again
+    assert load("phase2-tiny", [f"data.answers={typed}"]) == recipe
     with pytest.raises(UserError, match=r"data.answers=p.yaml is not there; give a YAML file, or ethogram"):
         load("phase2-tiny", ["data.answers=p.yaml"])
     with pytest.raises(UserError, match=r"data.answers=ethograms is not there; did you mean ethogram"):

@@ -156,6 +156,15 @@ def test_lines_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     assert "has 1 faults, such as line 2: line asks what line 1 asks, and has another response" in error
 
 
+def test_a_line_in_two_pieces_of_a_large_file_is_no_repeated_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podwright.recipe.sampled_files._SMALL_BYTES", 2000)
+    monkeypatch.setattr("podwright.recipe.sampled_files._END_BYTES", 8000)
+    path = lines(tmp_path, *[line(instruction=f"What {n}?") for n in range(40)])
+    assert said(findings(tmp_path, f"data.source={path}"), "error") == []
+
+
 def test_a_plan_refuses_the_budget_that_training_would_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the same words, and with the number to type; a guess is left where nobody here can count."""
     monkeypatch.chdir(tmp_path)

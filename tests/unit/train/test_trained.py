@@ -18,6 +18,7 @@ from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import ethogram, load
 from podwright.recipe.answers import MEDIA
+from podwright.report import records, reproduce
 from podwright.report.result import result
 from podwright.rundir import RunDir, append_jsonl, read_jsonl, write_json
 from podwright.train import __main__ as entry
@@ -208,6 +209,8 @@ def test_a_run_from_before_the_key_keeps_the_features_that_it_was_trained_on(
     write_json(old.recipe, stored["config"])
     assert trained.open_(old.path).recipe.aligner.features == "scaled"
     assert load.stored(json.loads(old.recipe.read_text())).aligner.features == "scaled"  # type: ignore[union-attr]
+    assert load.load(str(old.recipe)).aligner.features == "scaled"  # type: ignore[union-attr]
+    assert "aligner.features=scaled" in reproduce.command(old, records.read(old))
     export.export(old.path, tmp_path / "exported", onnx=True)
     x, norms = np.random.default_rng(0).normal(size=(3, 512)).astype(np.float32), []
     for place in (out, tmp_path / "exported"):
