@@ -12,7 +12,7 @@ import pytest
 
 from podwright.models import qwen3
 from podwright.models.param import is_param
-from podwright.plan.checks.meshes import divides, legal, mesh, typed
+from podwright.plan.checks.meshes import divides, legal, mesh, spanned, typed
 from podwright.plan.checks.topology import factorisations
 from podwright.plan.findings import Finding
 from podwright.recipe.kinds import Recipe
@@ -72,7 +72,7 @@ def test_what_a_plan_offers_it_accepts(on: str) -> None:
         (
             "v6e-16",
             ["mesh.data=3"],
-            "error: mesh.data x mesh.tensor = 3 does not divide 16 devices; type mesh.data=4 mesh.fsdp=4",
+            "error: mesh.data x mesh.tensor = 3 does not divide 16 devices; type mesh.data=4 mesh.fsdp=4, or",
         ),
         (
             "v6e-16",
@@ -127,6 +127,36 @@ def test_what_a_plan_offers_it_accepts(on: str) -> None:
 def test_a_fault_says_what_is_wrong_and_what_to_type(on: str, overrides: list[str], fault: str) -> None:
     (said,) = found(on, *overrides)
     assert fault in said
+
+
+def test_where_only_the_machine_knows_its_devices_what_does_not_depend_on_them_is_checked() -> None:
+    """A batch is, where no axis takes what remains; and what each axis divides."""
+
+    def said(*overrides: str) -> list[str]:
+        return [f.message for f in mesh(recipe(*overrides), DIMS, None)]
+
+    assert said() == said("mesh.fsdp=16") == said("mesh.fsdp=1") == said("mesh.data=3") == []
+    over = "cannot be split over {} batch shards (data x fsdp) x 1 micro-batches"
+    assert said("mesh.fsdp=32") == [f"batch_size=16 {over.format(32)}"]
+    assert said("mesh.fsdp=1", "mesh.data=3") == [f"batch_size=16 {over.format(3)}"]
+    assert said("mesh.tensor=3")[0].startswith("mesh.tensor=3 does not divide 16 attention heads, 8 key/value heads")
+
+
+@pytest.mark.parametrize(
+    ("devices", "axes"),
+    [
+        ([5], ""),
+        ([0, 1], "tensor"),
+        ([0, 2, 4, 6], "fsdp"),
+        ([1, 9], "data"),
+        ([0, 3], "fsdp x tensor"),
+        ([0, 10], "data x fsdp"),
+        (list(range(16)), "data x fsdp x tensor"),
+    ],
+)
+def test_the_axes_along_which_devices_differ(devices: list[int], axes: str) -> None:
+    """Numbers of a mesh count along its last axis first."""
+    assert spanned({"data": 2, "fsdp": 4, "tensor": 2}, devices) == axes
 
 
 @pytest.mark.parametrize("on", ["v6e-16", "8xH100-80GB", "2x v6e-16"])

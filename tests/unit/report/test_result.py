@@ -194,7 +194,7 @@ def test_a_run_that_was_resumed_and_runs_has_no_ending(tmp_path: Path) -> None:
 
 def test_tests_come_in_the_order_before_during_after_and_by_step(tmp_path: Path) -> None:
     """Whatever the order in which they were written; one that was repeated counts once, the last time."""
-    made = made_runs.Made(tmp_path / "made").start()
+    made = made_runs.Made(tmp_path / "made").start().event("evaluation", when="during")
     for when, step, correct in (
         ("after", 4, 9),
         ("during", 12, 3),
@@ -203,7 +203,6 @@ def test_tests_come_in_the_order_before_during_after_and_by_step(tmp_path: Path)
         ("during", 2, 6),
     ):
         made.evaluation(when, step, correct)
-    made.event("evaluation", when="during")
     got = result(made.run)["evaluations"]
     assert [(e["when"], e["step"]) for e in got] == [
         ("before", 0),

@@ -48,9 +48,22 @@ def test_each_question_counts_once_however_many_rows_a_batch_has(rows, mesh):
 
 @pytest.mark.parametrize("rows", [3, 12])
 def test_the_first_eight_answers_are_kept(rows):
-    _, strict, samples = evaluator(11, rows, lambda question, g, number: f"#### {question[0]}").run(None)
+    numbers = set()
+    asked = evaluator(11, rows, lambda question, g, number: numbers.add(number) or f"#### {question[0]}")
+    _, strict, samples = asked.run(None)
+    assert numbers == {0}, "the same noise every time"
     assert len(strict) == 11 and [s["question"] for s in samples] == [f"{n}+1?" for n in range(evaluate.NUM_SAMPLES)]
     assert evaluate.NUM_SAMPLES == 8
+
+
+def test_grades_of_another_process_are_zero_until_they_are_added_up(monkeypatch):
+    """Here rows 0 and 2 are this process's own; the other one has graded rows 1 and 3."""
+    own_texts, of_others = evaluate.own_texts, np.array([[0] * 4, [1, 1, 1, 9], [0] * 4, [0, 1, 0, 9]], np.int32)
+    monkeypatch.setattr(evaluate, "own_texts", lambda *x: {p: t for p, t in own_texts(*x).items() if p % 2 == 0})
+    monkeypatch.setattr(evaluate, "combined", lambda own: own + of_others)
+    figures, strict, _ = evaluator(4, 4).run(None)
+    assert strict == [True, True, False, False] and figures["flexible"]["correct"] == 3
+    assert figures["truncated"] == 1 / 4 and figures["mean_tokens"] == (7 + 9 + 7 + 9) / 4
 
 
 def test_an_evaluation_that_is_stopped_on_the_way_says_nothing(tmp_path):
