@@ -66,7 +66,7 @@ def read(path: Path, start: str = "start it with 'kind: grpo'") -> dict[str, Any
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line} is not YAML: {getattr(e, 'problem', None) or e}", "mend that line") from e
+        raise UserError(f"{path}{line} is not YAML: {getattr(e, 'problem', None) or e}", "fix that line") from e
     except UnicodeDecodeError as e:
         raise UserError(f"{path} is not text", "give a YAML file") from e
     except OSError as e:

@@ -106,5 +106,5 @@ def linked(run: RunDir, runs: Path) -> RunDir:
 def _in_use(path: Path) -> UserError:
     return UserError(
         f"run name {path.name!r} is in use",
-        f"type `podwright resume {RunDir(path).typed}` to go on with it, or another --name",
+        f"type `podwright resume {RunDir(path).typed}` to resume it, or another --name",
     )

@@ -92,11 +92,11 @@ class Facts:
     """what to do, for endings that brought no advice of their own; {name} is what to type for the run"""
 
 
-_RESUME = "`podwright resume {name}` goes on from the last checkpoint"
-_LOGS = "`podwright logs {name}` shows what it said last; " + _RESUME
+_RESUME = "`podwright resume {name}` resumes from the last checkpoint"
+_LOGS = "`podwright logs {name}` shows the log; " + _RESUME
 
 ENDINGS: dict[Ending, Facts] = {
-    Ending.FINISHED: Facts("finished", Budget.NONE, "`podwright report {name}` shows what it measured"),
+    Ending.FINISHED: Facts("finished", Budget.NONE, "`podwright report {name}` prints the results"),
     Ending.STOPPED: Facts("stopped", Budget.NONE, _RESUME),
     Ending.PREEMPTED: Facts("interrupted", Budget.PREEMPTION, _RESUME),
     Ending.NODE_LOST: Facts("interrupted", Budget.PREEMPTION, _RESUME),
@@ -114,7 +114,7 @@ ENDINGS: dict[Ending, Facts] = {
         "the last checkpoint is good: start again with a smaller optimizer.learning_rate, or " + _RESUME,
     ),
     Ending.STALLED: Facts("failed", Budget.FAILURE, _LOGS),
-    Ending.BAD_INPUT: Facts("failed", Budget.NONE, "mend the input and start it again"),
+    Ending.BAD_INPUT: Facts("failed", Budget.NONE, "fix the input and start it again"),
     Ending.STORAGE_UNREACHABLE: Facts("interrupted", Budget.FAILURE, _RESUME),
     Ending.CRASHED: Facts("failed", Budget.FAILURE, _LOGS),
     Ending.UNKNOWN: Facts("failed", Budget.FAILURE, _LOGS),

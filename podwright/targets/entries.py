@@ -86,7 +86,7 @@ def _entries() -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except UnicodeDecodeError as e:
-        raise UserError(f"{path} is not text", "name another file in PODWRIGHT_TARGETS, or mend it") from e
+        raise UserError(f"{path} is not text", "name another file in PODWRIGHT_TARGETS, or fix it") from e
     except OSError as e:
         raise from_os(e, path) or UserError(
             f"{path} cannot be read: {e}", "name another file in PODWRIGHT_TARGETS"
@@ -95,7 +95,7 @@ def _entries() -> dict[str, Any]:
         mark = getattr(e, "problem_mark", None)
         raise UserError(
             f"{path}{f' line {mark.line + 1}' if mark else ''} is not YAML: {getattr(e, 'problem', e)}",
-            "mend that line",
+            "fix that line",
         ) from e
     if entries in (None, ""):
         return {}
@@ -128,7 +128,7 @@ def _parse(name: str, entry: Any, where: str) -> Settings:
             ) from e
         problem = first["msg"].removeprefix("Value error, ")
         given = f"{key}={first['input']} " if key and isinstance(first["input"], str) else f"{key}: " if key else ""
-        raise UserError(f"target {name!r}: {given}{problem[0].lower()}{problem[1:]}", f"mend it in {where}") from e
+        raise UserError(f"target {name!r}: {given}{problem[0].lower()}{problem[1:]}", f"fix it in {where}") from e
 
 
 def _known(model: type[BaseModel]) -> str:

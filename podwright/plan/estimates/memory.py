@@ -64,7 +64,9 @@ def findings(entries: Sequence[MemoryEntry], smaller: Callable[[str], str]) -> l
         if need > limit * (1 + ERROR):
             listed.append(Finding("memory", "error", what, smaller(e.name)))
         elif need > limit * (1 - ERROR):
-            listed.append(Finding("memory", "inconclusive", f"{what}, too near to tell", "type --compile"))
+            listed.append(
+                Finding("memory", "inconclusive", f"{what}, too close to the limit for this estimate", "type --compile")
+            )
     if entries and not listed:
         most = max(entries, key=lambda e: e.estimated_gib)
         message = f"{most.name} needs most memory, about {most.estimated_gib:.1f} of {most.limit_gib:.1f} GiB"
