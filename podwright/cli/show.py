@@ -211,7 +211,7 @@ def runs(rows: Sequence[Row]) -> None:
         print("no runs yet; `podwright run RECIPE` starts one, --runs DIR lists another directory")
         return
     table = [("NAME", "TARGET", "STATUS", "STEP")]
-    table += [(r["name"], r["target"] or "", r["ending"] or _state(r), _step(r)) for r in rows]
+    table += [(r["name"], r["target"] or "", _status(r), _step(r)) for r in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
@@ -283,9 +283,11 @@ def parsed(out: str) -> Row:
     return {}
 
 
-def _state(r: Row) -> str:
-    """With why it waits, in a word."""
-    return f"waiting ({r['detail'].partition(':')[0]})" if r["state"] == "waiting" else str(r["state"])
+def _status(r: Row) -> str:
+    """How the run ended, or what it is doing; for a waiting run with the reason, in a word."""
+    if r["state"] == "waiting":
+        return f"waiting ({r['detail'].partition(':')[0]})"
+    return str(r["ending"] if r["state"] == "ended" and r["ending"] else r["state"])
 
 
 def _step(r: Row) -> str:

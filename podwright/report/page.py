@@ -71,7 +71,7 @@ def summary(result: Result) -> list[str]:
     if result["notices"]:
         number = len(result["notices"])
         lines += [f"{number} notice{'' if number == 1 else 's'} of the trainer in the report."]
-    return [wording.visible(line) for line in lines if line]
+    return [wording.visible(" ".join(line.split())) for line in lines if line]
 
 
 def _context(read: records.Records, result: Result, drawn: list[plots.Plot]) -> dict[str, Any]:

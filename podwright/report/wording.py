@@ -121,7 +121,7 @@ def headline(result: Result) -> str:
     last = tests[-1]
     when = "before GRPO" if last["when"] == "before" else f"at step {last['step']}"
     share = percent(last["strict"].get("accuracy"))
-    return f"{far} The last test, {when}, has {share} of {_questions(last['num'])} answered correctly."
+    return f"{far} In the last test, {when}, {share} of {_questions(last['num'])} were answered correctly."
 
 
 def training_loss(result: Result, unit: str, more: str = "") -> str:

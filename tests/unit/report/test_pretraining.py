@@ -66,7 +66,7 @@ def test_steady_state_leaves_out_what_compiles_and_waits_count(tmp_path: Path) -
 
 def test_the_loss_stands_beside_what_it_is_without_context(tmp_path: Path) -> None:
     with_it, without = draw(made_runs.pretrained(tmp_path / "made")), draw(made_runs.out_of_data(tmp_path / "untested"))
-    assert "unigram entropy" in with_it[0].svg and "below the dashed line" in with_it[0].caption
+    assert "unigram entropy" in with_it[0].svg and "the dashed line is the unigram entropy" in with_it[0].caption
     assert "unigram entropy" not in without[0].svg and "dashed" not in without[0].caption
 
 

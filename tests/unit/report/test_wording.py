@@ -66,7 +66,7 @@ def test_stopped_runs_say_how_far_they_came(tmp_path: Path) -> None:
     assert of(made_runs.empty) == "The run has not reached its first GRPO step. No training step was completed."
     assert of(made_runs.warm_only) == "The run has not reached its first GRPO step. Its accuracy was not tested."
     assert of(made_runs.not_finite).startswith(
-        "The run reached a value that is not finite (NaN or infinity) after 21 of 80 GRPO steps. The last test, before GRPO,"
+        "The run reached a value that is not finite (NaN or infinity) after 21 of 80 GRPO steps. In the last test, before GRPO,"
     )
 
 

@@ -15,6 +15,7 @@ from podwright.rundir import Ending, RunDir, write_json
 from podwright.storage.base import Cause, StorageFailure
 from podwright.train import attempt, mesh
 from podwright.train.attempt import explain
+from podwright.train.grpo.entry import GrpoEntry
 from podwright.train.run_storage import AttemptStart, RunStorage
 from podwright.train.verbs import VERBS
 
@@ -57,6 +58,11 @@ def test_a_process_that_nobody_came_to_has_stalled(tmp_path: Path) -> None:
     ending, detail, fix = explain(RuntimeError(said.partition("RuntimeError: ")[2]), RunDir(tmp_path / "r"))
     assert ending == Ending.STALLED and "did not come to a collective (RuntimeError: [/__w/" in detail
     assert fix == f"compare the logs of all, then type: podwright resume {tmp_path / 'r'}"
+
+
+def test_an_evaluation_without_questions_says_what_to_type(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="^eval needs questions; add --data SRC"):
+        GrpoEntry().evaluate(tmp_path, "", 0, [])
 
 
 def _drawn(folder: Path, *more: str, train: int = 2, test: int = 1) -> dict[str, Any]:
