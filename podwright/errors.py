@@ -31,10 +31,10 @@ _OS_ERRORS = {
     errno.EEXIST: ("there is something of that name already", "give another place"),
     errno.ENOTEMPTY: ("that directory is not empty", "give another place"),
     errno.ENAMETOOLONG: ("no file can have a name as long as that", "give a shorter one"),
-    errno.ELOOP: ("its links lead in a circle", "mend them, or give another place"),
+    errno.ELOOP: ("its links lead in a circle", "fix them, or give another place"),
     errno.EINVAL: ("nothing can be read or written there", "give another place"),
     errno.ENXIO: ("nothing can be read or written there", "give another place"),
-    errno.EIO: ("reading or writing it fails", "look after that disk, or give another place"),
+    errno.EIO: ("reading or writing it fails", "check that disk, or give another place"),
 }
 
 

@@ -19,11 +19,11 @@ from tests.conftest import INSTALLED_FOR, SLOWEST
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podwright"
 
-FLOOR = {"recipe", "accelerators", "slices", "rundir", "storage", "errors"}
+SHARED = {"recipe", "accelerators", "slices", "rundir", "storage", "errors"}
 CONTROL = {"cli", "shell", "plan", "targets", "run", "watch", "report", "track", "__main__", "__init__"}
 COMPUTE = {"train", "models", "kernels", "data"}
 
-# part -> the parts it may import, besides itself and the floor; what is not listed imports the floor only
+# part -> the parts it may import, besides itself and the shared modules; what is not listed imports the shared modules only
 MAY_IMPORT = {
     "__main__": {"cli"},
     "cli": {"shell", "plan", "targets", "run", "watch", "report", "track"},
@@ -135,7 +135,7 @@ def where(path: Path, node: ast.AST) -> str:
 
 
 def test_every_part_belongs_to_a_half_or_to_the_floor() -> None:
-    assert {part_of(path) for path in FILES} <= FLOOR | CONTROL | COMPUTE, (
+    assert {part_of(path) for path in FILES} <= SHARED | CONTROL | COMPUTE, (
         "say in tests/test_architecture.py which half it belongs to"
     )
 
@@ -143,7 +143,7 @@ def test_every_part_belongs_to_a_half_or_to_the_floor() -> None:
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_imports_only_what_its_part_may(path: Path) -> None:
     part = part_of(path)
-    allowed = MAY_IMPORT.get(part, set()) | FLOOR | {part}
+    allowed = MAY_IMPORT.get(part, set()) | SHARED | {part}
     wrong = {found for found in parts_imported(path) - allowed if (name_of(path), found) not in EXCEPTIONS}
     assert not wrong, (
         f"{name_of(path)} imports {', '.join(sorted(wrong))}; {part} may import {', '.join(sorted(allowed))}"
@@ -158,7 +158,7 @@ def test_no_half_may_import_the_other() -> None:
 
 def test_the_floor_imports_none_of_the_halves_and_has_an_order() -> None:
     for path in FILES:
-        if (part := part_of(path)) in FLOOR:
+        if (part := part_of(path)) in SHARED:
             below = set(FLOOR_ORDER[: FLOOR_ORDER.index(part) + 1])
             assert parts_imported(path) <= below, f"{name_of(path)} may import only {', '.join(sorted(below))}"
 

@@ -1,9 +1,14 @@
 """The documentation against the code: pages made from it are current, commands parse, links lead somewhere, the tree is true."""
 
+import ast
 import importlib.util
+import json
 import re
 import shlex
+import statistics
 import subprocess
+import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +25,15 @@ from podwright.run.states import ENDINGS
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
+FIRST_PAGES = [ENGLISH, ROOT / "docs" / "install.md"]
+NAMES = ("tunix", "ALModel", "KDA", "MLA", "PurrSight", "Phase 1", "Phase 2", "the source")
+PHRASES = re.compile(
+    r"\bmend(?:s|ed)?\b|\bgo(?:es)? on from\b|\bgo on with\b|\bnobody (?:said|knows|tells|can tell)\b|\bwhat comes of\b"
+    r"|\bwhat (?:it|they) came to\b|\bhow (?:it|they) stands?\b|\bcommonest\b|\bits own death\b|\bfigures? of ours\b"
+    r"|\bliving trainer\b|\bstands against\b|\bwithout contents\b|\btold from\b|\bleads? nowhere\b|\bany more\b|\bheld against nothing\b"
+    r"|\bnot plausibly chance\b|\bmade here\b",
+    re.IGNORECASE,
+)
 REMAKE = "type `.venv/bin/python docs/help.py --all`"
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -157,7 +171,7 @@ def test_files_that_are_named_exist(page: Path) -> None:
 
 
 def tree(page: Path) -> list[str]:
-    """Paths that the README's tree names; two blanks of indentation are one level."""
+    """Paths that the tree of a page names; two blanks of indentation are one level."""
     block = next(body for body in blocks(page, "text") if body.startswith("podwright/\n"))
     found: list[str] = []
     above: list[str] = []
@@ -169,10 +183,10 @@ def tree(page: Path) -> list[str]:
 
 
 def test_the_tree_is_true() -> None:
-    named = tree(ENGLISH)
+    named = tree(ROOT / "CONTRIBUTING.md")
     assert not [name for name in named if not (ROOT / name).exists() or name.endswith("/") != (ROOT / name).is_dir()]
     folders = [f"podwright/{d.name}/" for d in (ROOT / "podwright").iterdir() if d.is_dir() and any(d.glob("*.py"))]
-    assert not set(folders) - set(named), "a part of podwright/ is not in the README's tree"
+    assert not set(folders) - set(named), "a part of podwright/ is not in the tree of CONTRIBUTING.md"
 
 
 def test_every_verb_is_in_the_readme() -> None:
@@ -193,10 +207,106 @@ def test_the_chinese_readme_keeps_step() -> None:
     one, other = ([len(marks) for marks, _ in HEADING.findall(prose(page))] for page in (ENGLISH, CHINESE))
     assert one == other
     assert blocks(ENGLISH, "sh") == blocks(CHINESE, "sh")
-    assert tree(ENGLISH) == tree(CHINESE)
     assert re.findall(r"<!-- .+? -->", ENGLISH.read_text()) == re.findall(r"<!-- .+? -->", CHINESE.read_text())
     links = [[link.partition("#")[0] for link in LINK.findall(page.read_text())] for page in (ENGLISH, CHINESE)]
     assert links[0] == links[1]
+    assert sorted(re.findall(r"`[^`]+`", prose(ENGLISH))) == sorted(re.findall(r"`[^`]+`", prose(CHINESE)))
+
+
+def rows(page: Path) -> list[str]:
+    return [line for line in prose(page).splitlines() if line.startswith("|")]
+
+
+def test_the_chinese_readme_has_the_same_tables_and_figures() -> None:
+    """Each row has the same number of cells, the same figures and the same code."""
+    assert len(rows(ENGLISH)) == len(rows(CHINESE))
+    for row, translated in zip(rows(ENGLISH), rows(CHINESE), strict=True):
+        assert row.count("|") == translated.count("|"), translated
+        for part in (r"\d[\d.,]*\d|\d", r"`[^`]+`"):
+            assert sorted(re.findall(part, row)) == sorted(re.findall(part, translated)), translated
+
+
+def sentences(page: Path) -> list[str]:
+    """Of paragraphs, list items and table cells; code and links count as one word each."""
+    text = re.sub(r"<!--.*?-->|!\[.*?\]\(.*?\)", "", prose(page))
+    text = re.sub(r"`[^`]+`", "code", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text))
+    text = re.sub(r"\n(?=[-|#]|\d+\. )|\|", "\n\n", text)
+    parts = [part for block in text.split("\n\n") for part in re.split(r"(?<=[.:;?])\s+", " ".join(block.split()))]
+    return [part for part in parts if len(part.split()) > 2]
+
+
+@pytest.mark.parametrize("page", FIRST_PAGES, ids=lambda p: p.name)
+def test_sentences_of_the_first_pages_are_short(page: Path) -> None:
+    lengths = sorted((len(sentence.split()), sentence) for sentence in sentences(page))
+    assert len(lengths) > 20
+    assert not [sentence for words, sentence in lengths if words > 35]
+    assert statistics.median(words for words, _ in lengths) < 15
+
+
+@pytest.mark.parametrize("page", [ENGLISH, CHINESE], ids=lambda p: p.name)
+def test_names_are_introduced_before_they_are_used(page: Path) -> None:
+    """The first line with a name is the row that says what it is."""
+    lines = page.read_text().splitlines()
+    for name in NAMES:
+        name = "来源" if page == CHINESE and name == "the source" else name
+        first = next(line for line in lines if name in line)
+        assert name in first.split("|")[1], first
+    method = next(line for line in lines if "GRPO" in line)
+    assert re.search(r"GRPO\W+\(|GRPO\*\*（", method), method
+
+
+def test_the_readme_says_which_published_runs_calibrated_the_step_time() -> None:
+    newest = sorted((ROOT / "bench" / "results").glob("plan_roofline-*.json"))[-1]
+    published = json.loads(newest.read_text())["rows"]
+    used = Counter(row["use"] for row in published)
+    text = " ".join(ENGLISH.read_text().split())
+    said = re.search(
+        r"Of the (\d+) published runs, (\d+) calibrated .*? Another (\d+) were compared .*? other (\d+)", text
+    )
+    assert said
+    assert [int(number) for number in said.groups()] == [
+        len(published), used["calibration"], used["checked"], used["unseen"],
+    ]  # fmt: skip
+    assert all(abs(row["ratio"] - 1) < 0.0255 for row in published)
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    sources = [*PAGES, *(ROOT / "podwright").rglob("*.py")]
+    named = {
+        (path.name, extra)
+        for path in sources
+        for group in re.findall(r"-e ['\"]\.\[([\w,-]+)\]", path.read_text())
+        for extra in group.split(",")
+    }
+    assert len(named) > 10
+    assert not [pair for pair in named if pair[1] not in extras]
+    table = (ROOT / "docs" / "install.md").read_text()
+    assert not [extra for extra in extras if f"`{extra}`" not in table]
+
+
+def messages(path: Path) -> Iterator[str]:
+    """Texts of a module that are no docstrings."""
+    tree = ast.parse(path.read_text())
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+def test_pages_and_messages_use_the_words_of_the_field() -> None:
+    texts = [(page, page.read_text()) for page in PAGES if page.name not in ("CHANGELOG.md", "log.md")]
+    texts += [(path, path.read_text()) for path in (ROOT / "podwright" / "report" / "templates").iterdir()]
+    texts += [(path, text) for path in (ROOT / "podwright").rglob("*.py") for text in messages(path)]
+    texts += [(path, path.read_text()) for path in (ROOT / "recipes").glob("*.yaml")]
+    assert len(texts) > 3000
+    assert not [f"{path.name}: {phrase[0]}" for path, text in texts if (phrase := PHRASES.search(text))]
 
 
 def test_every_test_that_is_named_is_there() -> None:

@@ -52,7 +52,7 @@ EXPORTED = "projector.safetensors"  # what only an export has
 
 @app.command("list")
 def list_runs(runs: Runs = RUNS, as_json: Json = False) -> None:
-    """All runs and their status, oldest first."""
+    """List all runs with their status, oldest first."""
     from podwright.run import listing
 
     rows = listing.rows(runs)
@@ -63,19 +63,21 @@ def list_runs(runs: Runs = RUNS, as_json: Json = False) -> None:
 
 @app.command()
 def watch(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
-    """Follow a run until it has ended. Ctrl-C only leaves."""
+    """Follow a run until it ends. Ctrl-C closes the view, not the run."""
     run_verbs.drive(_find(runs, name), "watch", as_json)
 
 
 @app.command()
 def logs(
     name: RunName,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until the attempt has ended")] = False,
-    process: Annotated[int, typer.Option("--process", metavar="K", min=0, help="of a run in several processes")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="follow until the attempt ends")] = False,
+    process: Annotated[
+        int, typer.Option("--process", metavar="K", min=0, help="rank, for a run in several processes")
+    ] = 0,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """What the newest attempt of a run has printed."""
+    """Show the log of the newest attempt of a run."""
     from podwright.run.listing import log
 
     pieces = log(_find(runs, name), follow, process)
@@ -88,11 +90,11 @@ def logs(
 
 @app.command()
 def diagnose(
-    source: Annotated[str, typer.Argument(metavar="LOG|RUN", help="a log file, - for what is piped in, or a run")],
+    source: Annotated[str, typer.Argument(metavar="LOG|RUN", help="a log file, a run, or - for standard input")],
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Say which known failures a log tells of, why they come about, and what to do. Exit code 1: none is known."""
+    """Find known failures in a log, with cause and fix. Exit code 1: no known failure."""
     from podwright.watch import explain
 
     if source == "-":
@@ -113,7 +115,10 @@ def stop(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
 
 @app.command()
 def resume(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
-    """Resume a run from its last checkpoint, or reattach if it is still training."""
+    """Resume a run, or reattach if it is still training.
+
+    It resumes from the last checkpoint.
+    """
     run_verbs.drive(_find(runs, name), "resume", as_json)
 
 
@@ -124,33 +129,41 @@ def report(
         Path | None, typer.Option("--readme", metavar="FILE", help="add the results to this README")
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="set several runs side by side, and say what is not comparable")
+        bool, typer.Option("--compare", help="compare several runs; lists what is not comparable")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="write the comparison there, with curves")
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="also write the comparison to this directory, with curves"),
     ] = None,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Write the results of a run as Markdown, HTML and JSON; with --compare, compare runs."""
+    """Write the report of a run, or compare runs.
+
+    The report is Markdown, HTML and JSON in the directory of the run.
+    """
     if compare:
         from podwright.report.comparison import side_by_side
 
         if readme:
-            raise UserError("--readme takes the results of one run", "leave --compare or --readme out")
+            raise UserError("--readme works only without --compare", "leave one of them out")
         comparison = side_by_side.write([_find(runs, name) for name in names], out)
         show.document(comparison) if as_json else show.text(side_by_side.text(comparison))
         return
     from podwright.report import page
 
     if len(names) > 1:
-        raise UserError(f"{len(names)} runs are no one report", f"type podwright report --compare {' '.join(names)}")
+        raise UserError(f"report takes one run, not {len(names)}", f"type podwright report --compare {' '.join(names)}")
     if out:
         raise UserError(
-            f"--out {out} is for a comparison; the report of a run lies in its directory", "leave --out out"
+            f"--out {out} works only with --compare; the report of a run is written to its directory", "leave --out out"
         )
-    result = page.write(_find(runs, names[0]), readme)
-    show.document(result) if as_json else show.values(result)
+    run = _find(runs, names[0])
+    result = page.write(run, readme)
+    if as_json:
+        show.document(result)
+        return
+    show.report(page.summary(result), run.report, readme)
 
 
 @app.command("eval")
@@ -162,7 +175,9 @@ def evaluate(
     data: Annotated[
         str,
         typer.Option(
-            "--data", metavar="SRC", help="a .jsonl file, a directory, or a hub id; a multimodal run knows its own"
+            "--data",
+            metavar="SRC",
+            help="a .jsonl file, a directory, or a hub id; default for a multimodal run: its own",
         ),
     ] = "",
     limit: Annotated[int, typer.Option("--limit", min=0, metavar="N", help="only the first N questions; 0: all")] = 0,
@@ -182,22 +197,27 @@ def evaluate(
 
 @app.command()
 def predict(
-    name: Annotated[str, typer.Argument(metavar="RUN|DIR", help="a run, or what export made of it")],
+    name: Annotated[str, typer.Argument(metavar="RUN|DIR", help="a run, or its export")],
     image: Annotated[Path | None, typer.Option("--image", metavar="FILE")] = None,
     audio: Annotated[Path | None, typer.Option("--audio", metavar="FILE")] = None,
     video: Annotated[
-        Path | None, typer.Option("--video", metavar="FILE", help="its pictures, and its sound if it has one")
+        Path | None, typer.Option("--video", metavar="FILE", help="its frames, and its audio track if it has one")
     ] = None,
-    text: Annotated[str, typer.Option("--text", metavar="TEXT", help="what to ask; default: what training asks")] = "",
+    text: Annotated[
+        str, typer.Option("--text", metavar="TEXT", help="the prompt; default: the prompt of training")
+    ] = "",
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="default: results/ in the run")] = None,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Answer one picture, sound or video with the model of a multimodal run, as JSON that keeps to the schema."""
+    """Answer a picture, sound or video with a multimodal run.
+
+    The answer is JSON in the schema of the run.
+    """
     if not (image or audio or video or text):
-        raise UserError("there is nothing to look at", "give --image, --audio, --video or --text")
+        raise UserError("predict needs an input", "give --image, --audio, --video or --text")
     if out and out.exists():
-        raise UserError(f"--out {out} is there already", "name a file that is not")
+        raise UserError(f"--out {out} exists already", "name a new file")
     given = {"--image": image, "--audio": audio, "--video": video, "--out": out, "--text": text or None}
     options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
     place = Path(name) if (Path(name) / EXPORTED).is_file() else _find(runs, name).path
@@ -209,7 +229,7 @@ def export(
     name: RunName,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="a new directory")],
     onnx: Annotated[
-        bool, typer.Option("--onnx", help="of a multimodal run: its aligner and projector as ONNX too")
+        bool, typer.Option("--onnx", help="also write aligner and projector of a multimodal run as ONNX")
     ] = False,
     runs: Runs = RUNS,
     as_json: Json = False,
@@ -224,7 +244,7 @@ def ui(
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Open the tracker's page on the runs, until Ctrl-C. With --json, say the command that does."""
+    """Open MLflow's page of the runs until Ctrl-C. With --json, print its command."""
     from podwright import track
     from podwright.shell import become
 

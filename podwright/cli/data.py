@@ -12,7 +12,9 @@ from podwright.cli.ask import answer, ask
 from podwright.cli.exit_codes import of_check
 from podwright.cli.options import Json
 
-verbs = typer.Typer(help="Tokenize, count and check data to pretrain on.", no_args_is_help=True, rich_markup_mode=None)
+verbs = typer.Typer(
+    help="Tokenize, count, check and generate training data.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Source = Annotated[
     str,
@@ -36,7 +38,7 @@ def tokenize(
     ] = 100_000_000,
     as_json: Json = False,
 ) -> None:
-    """Write text as token shards, which start at once and are read from any place."""
+    """Tokenize text into token shards."""
     ask(
         ["data", "tokenize", *files, "--tokenizer", tokenizer, "--out", str(out), "--shard-tokens", str(shard_tokens)],
         as_json,
@@ -57,14 +59,19 @@ def count(
 def check(
     source: Source,
     vocab_size: Annotated[
-        int, typer.Option("--vocab-size", metavar="V", help="of the model; default: what the shards say")
+        int, typer.Option("--vocab-size", metavar="V", help="of the model; default: that of the shards")
     ] = 0,
     recipe: Annotated[
-        str, typer.Option("--recipe", metavar="R", help="of annotated lines: hold their lengths against its budget")
+        str,
+        typer.Option(
+            "--recipe",
+            metavar="R",
+            help="for annotated lines: check their lengths against the token budget of this recipe",
+        ),
     ] = "",
     fix: Annotated[
         bool,
-        typer.Option("--fix", help="of annotated lines: write the good ones of NAME.jsonl to a new NAME.good.jsonl"),
+        typer.Option("--fix", help="for annotated lines: write the valid ones of NAME.jsonl to a new NAME.good.jsonl"),
     ] = False,
     answers: Annotated[
         str, typer.Option("--answers", metavar="FILE", help="of annotated lines: their schema of answers, a YAML file")
@@ -77,7 +84,7 @@ def check(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Find everything that is wrong with a source. Exit code 1: something is."""
+    """Check a source for faults. Exit code 1: there are faults."""
     size = ["--vocab-size", str(vocab_size)] if vocab_size else []
     given = (("--recipe", recipe), ("--answers", answers), ("--root", root))
     options = [word for option, value in given if value for word in (option, value)] + (["--fix"] if fix else [])
@@ -94,10 +101,10 @@ def draw(
     num_test: Annotated[int, typer.Option("--num-test", metavar="N", help="lines to hold out")] = 100,
     seed: Annotated[int, typer.Option("--seed", metavar="S")] = 0,
     pairs: Annotated[
-        bool, typer.Option("--pairs", help="with sentences instead of answers: lines for Phase 1")
+        bool, typer.Option("--pairs", help="texts instead of questions and answers: lines for Phase 1")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Draw and voice made-up cats with true answers, to try multimodal training on."""
+    """Generate synthetic pictures and sounds of cats with labels, to try multimodal training."""
     sizes = ["--num-train", str(num_train), "--num-test", str(num_test), "--seed", str(seed)]
     ask(["data", "draw", str(folder), *sizes, *(["--pairs"] if pairs else [])], as_json)

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from podwright.targets import ResolvedTarget
 
 RecipeName = Annotated[
-    str, typer.Argument(metavar="[RECIPE]", help="what is to run there: its packages and files are looked for too")
+    str,
+    typer.Argument(metavar="[RECIPE]", help="the recipe that will run there: its packages and files are checked too"),
 ]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="such as data.source=corpus")]
-On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, or a target of yours")]
-Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_RUNS", help="where runs will be kept")]
+On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, or one of your targets")]
+Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_RUNS", help="directory of the runs")]
 
 
 def doctor(
@@ -33,7 +34,9 @@ def doctor(
     runs: Runs = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """Look at every machine of a target: versions, GPUs, memory, disk, clocks, names, files, storage.
+    """Check every machine of a target.
+
+    Checked are versions, GPUs, memory, disk, clocks, host names, files and storage.
 
     Exit code 3: a run would fail there; 4: inconclusive, something could not be checked.
     """

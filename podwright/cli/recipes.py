@@ -23,7 +23,7 @@ def recipes_default(context: typer.Context, as_json: Json = False) -> None:
 
 @shipped.command("list")
 def recipes_list(as_json: Json = False) -> None:
-    """The shipped recipes, each with the hardware and time its author names."""
+    """List the shipped recipes with their hardware and run time."""
     from podwright.recipe import load
 
     loaded = [load.load(name) for name in load.shipped()]
@@ -33,7 +33,7 @@ def recipes_list(as_json: Json = False) -> None:
 
 @shipped.command("show")
 def recipes_show(recipe: RecipeName, overrides: Overrides = None, as_json: Json = False) -> None:
-    """Every value of a recipe, resolved, with its meaning."""
+    """Show every value of a recipe with its meaning."""
     from podwright.recipe import load
 
     resolved = load.load(recipe, overrides or [])
@@ -66,13 +66,13 @@ def import_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a recipe that does what a file of PurrSight's says, and tell what became of each key."""
+    """Convert a configuration file of PurrSight to a recipe, and print what became of each key."""
     from podwright.recipe import load, purrsight
 
     imported = purrsight.imported(file, phase)
     place = out or file.with_name(f"{imported.recipe['name']}.recipe.yaml")
     if place.exists():
-        raise UserError(f"{place} is there already", "name another with --out")
+        raise UserError(f"{place} exists already", "name another file with --out")
     place.write_text(load.written(imported.recipe))
     argv = ["podwright", "run", str(place)]
     if as_json:

@@ -55,7 +55,7 @@ def plan(
     smoke: Smoke = 0,
     as_json: Json = False,
 ) -> None:
-    """Say whether a recipe will run on a target or a slice, before anything is started.
+    """Check whether a recipe will run on a target or a slice. Starts nothing.
 
     Exit code 3: refused; 4: inconclusive, something could not be checked.
     """
@@ -85,7 +85,7 @@ def run(
     smoke: Smoke = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be started, create nothing")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="start it and return; `podwright watch` follows it")] = False,
-    force: Annotated[bool, typer.Option("--force", help="start even if the plan found an error")] = False,
+    force: Annotated[bool, typer.Option("--force", help="start even if the plan refuses it")] = False,
     compile_: Compile = "",
     fit: Fit = False,
     cache: Cache = CACHE,
@@ -107,7 +107,7 @@ def run(
     if seeds is not None and (
         seed_overrides := [override for override in overrides or [] if override.startswith("seed=")]
     ):
-        raise UserError(f"{seed_overrides[0]} and --seeds {seeds} both say which seed", "leave one of them out")
+        raise UserError(f"{seed_overrides[0]} and --seeds {seeds} both set the seed", "leave one of them out")
     target = targets.resolve(on)
     traits = target.traits
     shared = target.runs if runs == RUNS else None
@@ -192,11 +192,11 @@ def _context(cache: Path, jax: str) -> CompileContext:
 
 def _compiles(whether: object, price: float | None, jax: str) -> None:
     if price is not None and not whether:
-        raise UserError(f"--price {price:g} needs the time of a run, which only --compile predicts", "add --compile")
+        raise UserError(f"--price {price:g} needs --compile", "add --compile")
     if price is not None and not 0 < price < float("inf"):
-        raise UserError(f"--price {price:g} is no price of a chip-hour", "type one such as --price 2.70")
+        raise UserError(f"--price {price:g} is not a valid price per chip-hour", "type a price such as --price 2.70")
     if jax and not whether:
-        raise UserError(f"--jax {jax} has nothing to compile", "add --compile")
+        raise UserError(f"--jax {jax} needs --compile", "add --compile")
 
 
 def _refused(plan: Plan, as_json: bool) -> NoReturn:

@@ -55,7 +55,7 @@ def error(e: UserError, as_json: bool) -> None:
 
 def recipes(rows: Sequence[Row]) -> None:
     for r in rows:
-        print(f"{r['name']}\n    {r['description']}\n    {r['hardware']}: {r['time']}")
+        print(f"{r['name']}\n    {r['description']}\n    hardware: {r['hardware']}; time: {r['time']}")
 
 
 def settings(values: Row, meanings: dict[str, str]) -> None:
@@ -67,7 +67,8 @@ def settings(values: Row, meanings: dict[str, str]) -> None:
 
 def plan(planned: Plan) -> None:
     for f in planned.findings:
-        print(_finding(f))
+        if f.level == "info":
+            print(_finding(f))
     for p in planned.programs:
         print(_program(p))
         if p.parts:
@@ -78,6 +79,10 @@ def plan(planned: Plan) -> None:
         estimates(planned.memory)
     if planned.fit:
         _fit(planned.fit, planned.target)
+    for level in ("warning", "inconclusive", "error"):  # beside the verdict, the worst last
+        for f in planned.findings:
+            if f.level == level:
+                print(_finding(f))
     print(f"{planned.recipe} on {planned.target}: {_verdict(planned.verdict, planned.findings)}")
 
 
@@ -141,7 +146,7 @@ def _fit(fit: FitEntry, target: str) -> None:
         seconds = "" if r.step_s is None else _short(r.step_s)
         mark = "*" if r.chosen else " "
         print(f"{mark} {seconds:>6} s  {r.need_gib:6.1f} GiB  {how:<9}  {r.typed}{verdict}")
-    print(f"type: {fit.typed or 'nothing more'} --on {target}")
+    print(f"type: {fit.typed} --on {target}" if fit.typed else "the settings of the recipe are the fastest that fit")
 
 
 def _short(x: float) -> str:
@@ -182,7 +187,7 @@ def preview(planned: Plan, shown: Row) -> None:
 
 def targets(rows: Sequence[Row]) -> None:
     if not rows:
-        print("no targets of yours; `podwright target add NAME kind=slurm` (or kind=ssh) writes one")
+        print("no targets yet; `podwright target add NAME kind=slurm` (or kind=ssh) adds one")
     for r in rows:
         pairs = "  ".join(f"{key}={value}" for key, value in r.items() if key not in ("name", "fault"))
         print(f"{r['name']}  {pairs}{r['fault']}")
@@ -196,10 +201,10 @@ def checked(target: str, findings: Sequence[Finding], verdict: str) -> None:
 
 def runs(rows: Sequence[Row]) -> None:
     if not rows:
-        print("no runs here; `podwright run RECIPE` starts one, --runs DIR looks elsewhere")
+        print("no runs yet; `podwright run RECIPE` starts one, --runs DIR lists another directory")
         return
-    table = [("NAME", "TARGET", "STATE", "ENDING", "STEP")]
-    table += [(r["name"], r["target"] or "", _state(r), r["ending"] or "", _step(r)) for r in rows]
+    table = [("NAME", "TARGET", "STATUS", "STEP")]
+    table += [(r["name"], r["target"] or "", _status(r), _step(r)) for r in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
@@ -224,7 +229,7 @@ def standing(r: Row) -> None:
 
 
 def _usage(used: Row) -> str:
-    cost = "price not known" if used["cost"] is None else f"about {_short(used['cost'])} USD at list prices"
+    cost = "cost not known" if used["cost"] is None else f"about {_short(used['cost'])} USD at list prices"
     return f"machines: {_short(used['chip_hours'])} chip-hours, {cost}{', still allocated' if used['open'] else ''}"
 
 
@@ -235,12 +240,22 @@ def values(result: Row) -> None:
             print(f"{key} = {value}")
 
 
+def report(summary: Sequence[str], folder: Path, readme: Path | None) -> None:
+    """The results in a few lines, and where the pages are; every figure is in --json."""
+    for line in summary:
+        print(line)
+    if readme is not None:
+        print(f"added to {readme}")
+    print(f"report: {folder / 'report.html'}")
+    print(f"all figures: {folder / 'result.json'}")
+
+
 def explained(matches: Sequence[Row]) -> None:
     if not matches:
-        text("nothing that is known: read the end of the log; docs/diagnosis.md lists what is known\n")
+        text("no known failure in this log; read its end, and docs/diagnosis.md for the failures that are known\n")
     for match in matches:
         where = f" ({match['file']})" if "file" in match else ""
-        text(f"{match['rule']}: {match['cause']}{where}\n  said: {match['evidence']}\n  do:   {match['remedy']}\n")
+        text(f"{match['rule']}: {match['cause']}{where}\n  log: {match['evidence']}\n  fix: {match['remedy']}\n")
 
 
 def faults(result: Row) -> None:
@@ -264,9 +279,11 @@ def parsed(out: str) -> Row:
     return {}
 
 
-def _state(r: Row) -> str:
-    """With why it waits, in a word."""
-    return f"waiting ({r['detail'].partition(':')[0]})" if r["state"] == "waiting" else str(r["state"])
+def _status(r: Row) -> str:
+    """How the run ended, or what it is doing; for a waiting run with the reason, in a word."""
+    if r["state"] == "waiting":
+        return f"waiting ({r['detail'].partition(':')[0]})"
+    return str(r["ending"] if r["state"] == "ended" and r["ending"] else r["state"])
 
 
 def _step(r: Row) -> str:

@@ -11,7 +11,7 @@ from podwright.cli import show
 from podwright.cli.exit_codes import of_verdict
 from podwright.cli.options import Json
 
-verbs = typer.Typer(help="Name the clusters you use, and check them.", no_args_is_help=True, rich_markup_mode=None)
+verbs = typer.Typer(help="Define your clusters and hosts, and check them.", no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="what --on takes")]
 
@@ -25,20 +25,20 @@ def add(
     ],
     as_json: Json = False,
 ) -> None:
-    """Write a target into your own file of them."""
+    """Add a target to your targets file."""
     from podwright.shell import targets_file
     from podwright.targets import entries
 
     values = entries.add(name, pairs).model_dump(mode="json", exclude_unset=True)
     written = {"name": name, "file": str(targets_file()), **values}
     show.document(written) if as_json else show.text(
-        f"wrote {name} to {targets_file()}; `podwright target check {name}` tries it\n"
+        f"wrote {name} to {targets_file()}; `podwright target check {name}` checks it\n"
     )
 
 
 @verbs.command("list")
 def list_targets(as_json: Json = False) -> None:
-    """Every target of yours."""
+    """List your targets."""
     from podwright.errors import UserError
     from podwright.targets import entries
 
@@ -55,7 +55,7 @@ def list_targets(as_json: Json = False) -> None:
 
 @verbs.command("show")
 def show_target(name: Name, as_json: Json = False) -> None:
-    """Every setting of a target, with its meaning."""
+    """Show every setting of a target with its meaning."""
     from podwright.targets import entries, kinds
 
     own = entries.require(name)
@@ -66,7 +66,7 @@ def show_target(name: Name, as_json: Json = False) -> None:
 
 @verbs.command()
 def check(name: Name, as_json: Json = False) -> None:
-    """Ask a target whether it would take a run, and try its storage from this machine.
+    """Check whether a target accepts runs, and access its storage from this machine.
 
     Exit code 3: a run would fail; 4: inconclusive, something could not be checked.
     """
@@ -79,8 +79,10 @@ def check(name: Name, as_json: Json = False) -> None:
     place = targets.resolve(name)
     remarks = [*destination.remarks(place), *destination.storage(place)]
     if url := place.traits.storage:
-        what = f"the hosts of {name} were not asked whether they can use storage={url}"
-        remarks.append(Finding("storage", "inconclusive", what, f"type podwright doctor --on {name}, which asks them"))
+        what = f"the hosts of {name} were not checked for access to storage={url}"
+        remarks.append(
+            Finding("storage", "inconclusive", what, f"type podwright doctor --on {name}, which checks them")
+        )
     verdict = verdict_of(remarks)
     document = {"target": name, "verdict": verdict, "ok": verdict.ok, "findings": [asdict(f) for f in remarks]}
     show.document(document) if as_json else show.checked(name, remarks, verdict)

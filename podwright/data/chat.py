@@ -34,7 +34,7 @@ TEMPLATE = """\
 {%- endif %}
 {%- endif %}
 """
-_FIX = "mend chat_template.jinja, or remove it to use Qwen3's format"
+_FIX = "fix chat_template.jinja, or remove it to use Qwen3's format"
 
 
 class _Generation(Extension):

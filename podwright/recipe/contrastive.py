@@ -27,7 +27,7 @@ class TextEncoder(Section):
 
 
 class Heads(Section):
-    source: Source = Field("random", description="'random', or an aligner.pt to go on from")
+    source: Source = Field("random", description="'random', or an aligner.pt to start from")
     dim: PositiveInt = Field(512, description="size of the space that all modalities share")
     learnable_scales: bool = Field(
         True, description="train the factors of the similarities, one for each modality, or keep them"
@@ -36,7 +36,7 @@ class Heads(Section):
 
 class Pairs(Section):
     source: Source = Field(
-        description="'drawn' (made here), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file"
+        description="'drawn' (generated), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file"
     )
     num_train: Count = Field(0, description="use the first N training lines (0: all; drawn: how many to make)")
     num_test: Count = Field(

@@ -117,7 +117,7 @@ def text_of(where: str, line: bytes) -> str:
     except UnicodeDecodeError as e:
         raise UserError(f"{where} is not UTF-8", "save the file as UTF-8") from e
     except ValueError as e:
-        raise UserError(f"{where} is not JSON ({str(e).partition(':')[0]})", "mend that line: one object a line") from e
+        raise UserError(f"{where} is not JSON ({str(e).partition(':')[0]})", "fix that line: one object a line") from e
     if not isinstance(row, dict) or "text" not in row:
         has = f"found keys: {', '.join(row)}" if isinstance(row, dict) else f"found a JSON {type(row).__name__}"
         raise UserError(f"{where} has no 'text'", f'write {{"text": ...}}, {has}')

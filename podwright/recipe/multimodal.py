@@ -82,7 +82,7 @@ class ProjectorSection(Section):
 
 class MultimodalData(Section):
     source: Source = Field(
-        description="'drawn' (made here), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file"
+        description="'drawn' (generated), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file"
     )
     num_train: Count = Field(0, description="use the first N training lines (0: all; drawn: how many to make)")
     num_test: Count = Field(

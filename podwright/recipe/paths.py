@@ -46,7 +46,7 @@ def missing(key: str, source: str, cwd: Path) -> UserError:
     """Of a path with nothing there: the first part of it that is not there, and the nearest name beside that."""
     path = cwd / Path(source).expanduser()
     if os.path.islink(path):
-        return UserError(f"{key}={source} is a link to {os.readlink(path)}, which is not there", "mend the link")
+        return UserError(f"{key}={source} is a link to {os.readlink(path)}, which is not there", "fix the link")
     parts = [*reversed(path.parents), path]
     absent = next((n for n, p in enumerate(parts) if not os.path.exists(p)), len(parts) - 1)
     guess = _nearest(parts[absent].name, parts[absent].parent, _LIKE)

@@ -38,7 +38,7 @@ class PretrainModel(Section):
 
 class PretrainData(Section):
     source: Source = Field(
-        description="'arithmetic' (made here), a directory of token shards (`podwright data tokenize`), or a .jsonl file"
+        description="'arithmetic' (generated), a directory of token shards (`podwright data tokenize`), or a .jsonl file"
     )
     tokenizer: str = Field("", description="of text: 'bytes' or a Hugging Face tokenizer; token shards bring their own")
     eos_id: Count | None = Field(

@@ -172,7 +172,7 @@ def _name_model(given: dict[str, Any], raw: dict[str, Any]) -> None:
     name = Path(str(given.get("llm_model_name", raw["model"]["source"]))).name.lower().removesuffix("-instruct")
     if name in llm.MODELS and hidden not in (None, llm.MODELS[name].hidden_size):
         raise UserError(
-            f"llm_hidden_dim={hidden}: {name} has {llm.MODELS[name].hidden_size}", "mend it, or leave it out"
+            f"llm_hidden_dim={hidden}: {name} has {llm.MODELS[name].hidden_size}", "fix it, or leave it out"
         )
     raw["model"]["name"] = name if name in llm.MODELS else raw["model"]["name"]
     if given.get("lora_enabled") is False:

@@ -154,7 +154,7 @@ def _object(where: str, line: bytes) -> Mapping[str, Any]:
         raise UserError(f"{where} is not UTF-8", "save the file as UTF-8") from e
     except (ValueError, RecursionError) as e:  # ValueError: a number with more digits than Python takes, too
         why = f"{e.msg} at column {e.colno}" if isinstance(e, json.JSONDecodeError) else str(e)
-        raise UserError(f"{where} is not JSON ({why})", "mend that line: one object a line") from e
+        raise UserError(f"{where} is not JSON ({why})", "fix that line: one object a line") from e
     if not isinstance(row, dict):
         raise UserError(
             f"{where} is a JSON {type(row).__name__}, not an object", 'write {"question": ..., "answer": ...}'

@@ -19,14 +19,14 @@ UNITS = {
     "device_use": "means over the samples during steps: percent, MiB, W, degrees Celsius; of memory and temperature also the most"
 }
 _SHOWN = (
-    ("utilization_percent", "busy, %", "blue"),
+    ("utilization_percent", "utilization, %", "blue"),
     ("memory_mib", "memory in use, GiB", "teal"),
     ("power_w", "power, W", "orange"),
 )
 _MEANS = {
     "gpu": "Mean of the GPUs",
-    "tpu": "Mean of the TPU devices: the memory that the run uses of each",
-    "cpu": "Mean of the processes: the share that each uses of its CPU cores, and its memory",
+    "tpu": "Mean of the TPU devices: memory used by the run",
+    "cpu": "Mean of the processes: utilization of their CPU cores, and memory",
 }
 
 
@@ -61,7 +61,7 @@ def warnings(records: Records) -> list[str]:
     if waited is not None and waited > MUCH_WAITING:
         split = ", with training.gradient_accumulation_steps as much smaller" if _parts(records) > 1 else ""
         fix = f"give each process more CPU cores, or type a larger per_device_batch_size{split}"
-        sentences.append(f"The devices waited for data {percent(waited)} of the steps' time: {fix}.")
+        sentences.append(f"The devices waited for data for {percent(waited)} of the step time: {fix}.")
     gpus = [s for s in _during_steps(records) if s["device"].startswith("gpu")]
     busy = known(gpus, "utilization_percent")
     if busy and (mean := statistics.fmean(busy)) < LITTLE_USE:
@@ -72,16 +72,16 @@ def warnings(records: Records) -> list[str]:
             else "training.fsdp=true, and then a larger per_device_batch_size"
         )
         sentences.append(
-            f"The GPUs were busy {mean:.0f} % of the time during steps, and {percent(room)} of their memory was never used: type {more}."
+            f"GPU utilization during steps was {mean:.0f} %, and {percent(room)} of GPU memory was never used: type {more}."
         )
     return sentences
 
 
 def throughput(records: Records, result: Result) -> Plot | None:
     steps = timing.warm_steps(records) or records.steps()
-    caption = "Lines trained a second over all devices."
+    caption = "Training samples per second over all devices."
     return one_line(
-        steps, "samples_per_s", "Lines per second", "samples/s", "teal", caption, 0.0, name="samples-per-s", x="step"
+        steps, "samples_per_s", "Samples per second", "samples/s", "teal", caption, 0.0, name="samples-per-s", x="step"
     )
 
 
@@ -99,8 +99,8 @@ def plot(records: Records, result: Result) -> Plot | None:
         raw_and_smooth(ax, _course(samples, name, 1 / 1024 if name == "memory_mib" else 1.0), color)
         ax.set_ylim(bottom=0)
     kind = samples[0]["device"].rstrip("0123456789")
-    caption = f"{_MEANS.get(kind, 'Mean of the devices')}, during the last attempt. `attempts/{last}/devices-*.csv` has the samples."
-    return Plot("devices", "Use of the devices", caption, style.to_svg(fig, "Use of the devices over time"))
+    caption = f"{_MEANS.get(kind, 'Mean of the devices')}, during the last attempt. The samples are in `attempts/{last}/devices-*.csv`."
+    return Plot("devices", "Device utilization", caption, style.to_svg(fig, "Device utilization over time"))
 
 
 def _course(samples: list[Record], name: str, factor: float) -> Line:

@@ -39,8 +39,8 @@ def _fast(losses: list[tuple[int, float]]) -> str:
         return ""
     step, last = early[-1]
     return (
-        f"The training loss fell from {first:.2f} to {last:.2f} nats in {step - begin + 1} steps. No model learns language that fast: "
-        "it has memorised the data (too little of it, or the same rows again), or the targets leak into the input."
+        f"The training loss fell from {first:.2f} to {last:.2f} nats in {step - begin + 1} steps. No model learns that fast: "
+        "the data is memorized (too little of it, or repeated rows), or the targets leak into the input."
     )
 
 
@@ -50,8 +50,8 @@ def _by_heart(losses: list[tuple[int, float]], tests: list[Record], epochs: floa
     if _later(tests) or epochs is None or epochs <= AS_GOOD_AS_NEW or losses[0][1] < LARGE or last >= KNOWN_BY_HEART:
         return ""
     return (
-        f"The training loss is {last:.2f} nats after {epochs:.1f} epochs, and no held-out loss says that more than "
-        "the data itself was learned: it has probably been memorised."
+        f"The training loss is {last:.2f} nats after {epochs:.1f} epochs, and there is no held-out loss. "
+        "The data has probably been memorized."
     )
 
 
@@ -68,14 +68,14 @@ def _apart(steps: list[Record], tests: list[Record], epochs: float | None) -> st
     if held_out - trained > GAP:
         return (
             f"The training loss ({trained:.2f} nats) is far below the held-out loss ({held_out:.2f}){passes}: "
-            "the model repeats its data more than it has learned from it."
+            "the model memorizes its training data."
         )
     best_step, best = min(later, key=lambda point: point[1])
     then = _around(steps, best_step)
     if then is not None and held_out - best > RISE and then - trained > RISE:
         return (
             f"The held-out loss rises (from {best:.2f} nats at step {best_step} to {held_out:.2f}) while the training loss still falls"
-            f"{passes}: from there on the model memorises. More data or fewer steps would do better."
+            f"{passes}: the model overfits from there on. Use more data or fewer steps."
         )
     return ""
 

@@ -53,6 +53,27 @@ def write(run: RunDir, readme_file: Path | None = None) -> Result:
     return result
 
 
+def summary(result: Result) -> list[str]:
+    """The first screen of the report as lines of text: results, warnings, how the run ended, speed, expected and measured."""
+    kind, steady, total = kinds.of(result), result["steady_state"], result["wall_time"]["total_s"]
+    lines = [kind.say(result), wording.capitalize_first(kind.also(result))]
+    lines += [f"warning: {warning}" for warning in result.get("warnings", [])]
+    lines += [wording.how_it_ended(result)]
+    lines += [f"To do: {result['ending_fix']}"] if result["ending_fix"] else []
+    speed = [
+        f"{wording.figure(steady[name])} {text}"
+        for name, text in (("step_s", "s per step (median)"), ("peak_memory_gib", "GiB peak memory per device"))
+        if steady.get(name) is not None
+    ]
+    speed += [f"{wording.duration(total)} in total"] if total is not None else []
+    lines += [f"{', '.join(speed)}."] if speed else []
+    lines += [wording.verdict(result)]
+    if result["notices"]:
+        number = len(result["notices"])
+        lines += [f"{number} notice{'' if number == 1 else 's'} of the trainer in the report."]
+    return [wording.visible(" ".join(line.split())) for line in lines if line]
+
+
 def _context(read: records.Records, result: Result, drawn: list[plots.Plot]) -> dict[str, Any]:
     settings, kind = reproduce.settings(read.recipe), kinds.of(result)
     breakdown = result["wall_time"][f"inside_{read.main}_s"]

@@ -14,24 +14,24 @@ from podwright.report.comparison.comparable import inner
 from podwright.report.records import Records, Result, known, number
 from podwright.rundir import Ending, RunDir
 
-NOTHING = "Nothing was predicted: a plan predicts memory and time for a slice whose devices are known."
+NOTHING = "No prediction: a plan predicts memory and time only for a slice whose devices are known."
 NOTE = (
-    "Error: measured / predicted − 1. Devices count one peak of memory for all programs. Predicted hours are those of steps, tests and "
-    "warm start; measured ones include loading, compiling and checkpoints. Chip-hours of machines that were created for the run are all "
-    "those for which they were allocated. Sampled completions are predicted at their maximum length."
+    "Error: measured / predicted − 1. Measured peak memory is the maximum over all programs. Predicted hours cover steps, evaluations and "
+    "warm start; measured hours also include loading, compilation and checkpoints. If machines were created for the run, chip-hours cover "
+    "the whole allocation. Completions are predicted at their maximum length."
 )
 NOT_MEASURED = "not measured"
 
 # what, unit, the field of the plan's step, where result.json has it
 _RATES = (
-    ("time of a step", "s", "step_s", "steady_state.step_s"),
-    ("completions", "completions/s", "completions_per_s", "steady_state.sequences_per_s"),
-    ("tokens per device", "tokens/s", "tokens_per_s_per_device", "steady_state.tokens_per_s_per_device"),
-    ("model FLOPs per device", "TFLOP/s", "tflops_per_device", "steady_state.tflops_per_device"),
-    ("model FLOPs utilisation", "fraction of peak", "mfu", "steady_state.mfu"),
+    ("step time", "s", "step_s", "steady_state.step_s"),
+    ("throughput", "completions/s", "completions_per_s", "steady_state.sequences_per_s"),
+    ("throughput per device", "tokens/s", "tokens_per_s_per_device", "steady_state.tokens_per_s_per_device"),
+    ("model FLOP/s per device", "TFLOP/s", "tflops_per_device", "steady_state.tflops_per_device"),
+    ("model FLOPs utilization (MFU)", "fraction of peak", "mfu", "steady_state.mfu"),
 )
 _TOTALS = (
-    ("time of the run", "h", "hours"),
+    ("run time", "h", "hours"),
     ("chip-hours", "h", "chip_hours"),
     ("cost", "at the plan's price", "cost"),
 )

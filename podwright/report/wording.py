@@ -17,14 +17,14 @@ ENDINGS = {
     "FINISHED": "finished",
     "STOPPED": "was stopped",
     "PREEMPTED": "was preempted",
-    "NODE_LOST": "lost a machine",
-    "NO_CAPACITY": "got no machine",
+    "NODE_LOST": "lost a host",
+    "NO_CAPACITY": "got no machine (no capacity)",
     "TIMED_OUT": "ran out of time",
     "OUT_OF_MEMORY": "ran out of memory",
     "OUT_OF_DATA": "ran out of data",
-    "NOT_FINITE": "met a figure that is not finite",
+    "NOT_FINITE": "reached a value that is not finite (NaN or infinity)",
     "STALLED": "stalled",
-    "BAD_INPUT": "met bad input",
+    "BAD_INPUT": "failed on invalid input",
     "CRASHED": "crashed",
 }
 
@@ -121,7 +121,7 @@ def headline(result: Result) -> str:
     last = tests[-1]
     when = "before GRPO" if last["when"] == "before" else f"at step {last['step']}"
     share = percent(last["strict"].get("accuracy"))
-    return f"{far} The last test, {when}, found {share} of {_questions(last['num'])} answered correctly."
+    return f"{far} In the last test, {when}, {share} of {_questions(last['num'])} were answered correctly."
 
 
 def training_loss(result: Result, unit: str, more: str = "") -> str:
@@ -138,16 +138,16 @@ def paired(result: Result) -> str:
     if not test or number(test["p_value"]) is None:
         return ""
     if (test["gained"], test["lost"]) == (0, 0):
-        return "Every question was answered as well, or as badly, as before."
-    reading = "is not plausibly chance" if test["p_value"] < SIGNIFICANT else "could be chance"
-    counts = f"{test['gained']} questions gained, {test['lost']} lost"
-    return f"{counts}: the difference {reading} ({test['test']} test, {chance(test['p_value'])})."
+        return "No answer changed between correct and incorrect."
+    reading = "is significant" if test["p_value"] < SIGNIFICANT else "is not significant"
+    counts = f"{test['gained']} answers became correct, {test['lost']} became incorrect"
+    return f"{counts}: the difference {reading} at 5 % ({test['test']} test, {chance(test['p_value'])})."
 
 
 def how_it_ended(result: Result) -> str:
     ending = result["ending"]
     if ending is None:
-        return "There is no record of how the last attempt ended: it still runs, or it was killed."
+        return "There is no record that the last attempt ended: it is still running, or it was killed."
     detail = visible(result["ending_detail"]).rstrip(".")
     return f"{_ended(ending)}: {detail}." if detail else f"{_ended(ending)}."
 
@@ -157,7 +157,7 @@ def parameters(result: Result) -> str:
     environment = result["environment"]
     total, trained = environment["num_params"], number(environment["num_trained_params"])
     if (active := result.get("num_active_params")) is not None:
-        return f"{figure(total)}, {figure(active)} of them active for a token"
+        return f"{figure(total)}, {figure(active)} active per token"
     return (
         figure(total)
         if trained is None or trained == total
@@ -203,7 +203,11 @@ def how_far(result: Result, step: str) -> str:
     planned = f" of {result['steps_planned']}" if result["steps_planned"] else ""
     where = f" after {result['steps']}{planned} {step}s" if result["steps"] else f" before the first {step}"
     if result["ending"] is None:
-        return f"The run stands{where}." if result["steps"] else f"The run has not reached its first {step}."
+        return (
+            f"The run is at {step} {result['steps']}{planned}."
+            if result["steps"]
+            else f"The run has not reached its first {step}."
+        )
     return f"{_ended(result['ending'])}{where}."
 
 

@@ -75,7 +75,7 @@ class Carrier:
     def lost(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
         assert state.allocation
         ending = cloud.ending or Ending.NODE_LOST
-        reason = cloud.reason or "Lost: the machines do not exist any more"
+        reason = cloud.reason or "Lost: the machines no longer exist"
         self._allocation("lost", state.allocation.number, ending=ending, reason=reason, since=cloud.since)
 
     def delete(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
@@ -219,7 +219,7 @@ class Carrier:
 
 def _provisioner(target: Target) -> Provisioner:
     if target.provisioner is None:
-        raise UserError("the target of this run creates no machines any more", "give its entry the kind it had")
+        raise UserError("the target of this run no longer creates machines", "give its entry the kind it had")
     return target.provisioner
 
 

@@ -108,5 +108,5 @@ def _in_use(path: Path) -> UserError:
         return UserError(f"{path} exists and is no run", "type another --name, or move it away")
     return UserError(
         f"run name {path.name!r} is in use",
-        f"type `podwright resume {RunDir(path).typed}` to go on with it, or another --name",
+        f"type `podwright resume {RunDir(path).typed}` to resume it, or another --name",
     )

@@ -94,11 +94,11 @@ class Facts:
     of its kind"""
 
 
-_RESUME = "`podwright resume {name}` goes on from the last checkpoint"
-_LOGS = "`podwright logs {name}` shows what it said last; " + _RESUME
+_RESUME = "`podwright resume {name}` resumes from the last checkpoint"
+_LOGS = "`podwright logs {name}` shows the log; " + _RESUME
 
 ENDINGS: dict[Ending, Facts] = {
-    Ending.FINISHED: Facts("finished", Budget.NONE, "`podwright report {name}` shows what it measured"),
+    Ending.FINISHED: Facts("finished", Budget.NONE, "`podwright report {name}` prints the results"),
     Ending.STOPPED: Facts("stopped", Budget.NONE, _RESUME),
     Ending.PREEMPTED: Facts("interrupted", Budget.PREEMPTION, _RESUME),
     Ending.NODE_LOST: Facts("interrupted", Budget.PREEMPTION, _RESUME),
@@ -116,7 +116,7 @@ ENDINGS: dict[Ending, Facts] = {
         "the last checkpoint is good: start again with {not_finite}, or " + _RESUME,
     ),
     Ending.STALLED: Facts("failed", Budget.FAILURE, _LOGS),
-    Ending.BAD_INPUT: Facts("failed", Budget.NONE, "mend the input and start it again"),
+    Ending.BAD_INPUT: Facts("failed", Budget.NONE, "fix the input and start it again"),
     Ending.STORAGE_UNREACHABLE: Facts("interrupted", Budget.FAILURE, _RESUME),
     Ending.CRASHED: Facts("failed", Budget.FAILURE, _LOGS),
     Ending.UNKNOWN: Facts("failed", Budget.FAILURE, _LOGS),

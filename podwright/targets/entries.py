@@ -105,7 +105,7 @@ def _entries() -> dict[str, Any]:
     except RepeatedKey as e:
         raise FileFault(f"{path} {e}", "leave one of them out") from e
     except UnicodeDecodeError as e:
-        raise FileFault(f"{path} is not text", "name another file in PODWRIGHT_TARGETS, or mend it") from e
+        raise FileFault(f"{path} is not text", "name another file in PODWRIGHT_TARGETS, or fix it") from e
     except OSError as e:
         known = from_os(e, path)
         what = known.what if known else f"{path} cannot be read: {e}"
@@ -114,7 +114,7 @@ def _entries() -> dict[str, Any]:
         mark = getattr(e, "problem_mark", None)
         raise FileFault(
             f"{path}{f' line {mark.line + 1}' if mark else ''} is not YAML: {getattr(e, 'problem', e)}",
-            "mend that line",
+            "fix that line",
         ) from e
     if entries in (None, ""):
         return {}

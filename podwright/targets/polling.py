@@ -24,7 +24,7 @@ class Poller:
     def describe(self, request: Request) -> Allocation:
         """The same of an allocation."""
         if self.target.provisioner is None:
-            return Allocation(AllocationState.UNKNOWN, "the target creates no machines any more")
+            return Allocation(AllocationState.UNKNOWN, "the target no longer creates machines")
         describe = self.target.provisioner.describe
         answer: Allocation = self._recent("allocation", request, lambda: describe(request))
         return answer

@@ -261,7 +261,7 @@ def _failed(line: str) -> str:
     """Detail and fix, as words of shell, for when a line of setup fails."""
     texts = (
         f"a line of the target's setup failed on the cluster: {line}",
-        "mend setup of the target, then resume the run",
+        "fix setup of the target, then resume the run",
     )
     return shlex.join(json.dumps(text)[1:-1] for text in texts)
 

@@ -122,7 +122,7 @@ def _places(own: SlurmSettings) -> list[Remark]:
             Remark(
                 "error",
                 f"runs={own.runs}: there is no such folder",
-                f"type `mkdir -p {shlex.quote(own.runs)}`, or mend runs",
+                f"type `mkdir -p {shlex.quote(own.runs)}`, or fix runs",
             )
         )
     return remarks

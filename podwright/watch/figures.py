@@ -26,12 +26,14 @@ def of_test(event: Record) -> str:
     """What an evaluation found: answers where they are tested, else the loss."""
     graded, loss = event.get("strict"), event.get("loss")
     if "json_valid" in event:
-        return f"answers {event['when']}: {percent(event['json_valid'])} parse, {percent(event['accuracy'])} of their fields are right"
+        return (
+            f"field accuracy {event['when']}: {percent(event['accuracy'])}, {percent(event['json_valid'])} valid JSON"
+        )
     if "directions" in event:
         recall, chance = (
             percent(event[name]) if event[name] is not None else "-" for name in ("recall_at_1", "chance_at_1")
         )
-        return f"retrieval {event['when']}: {recall} of the nearest are right, {chance} by chance"
+        return f"recall@1 {event['when']}: {recall}, chance {chance}"
     if graded:
         return f"accuracy {event['when']}: {percent(graded['accuracy'])} of {event['num']}"
     return f"held-out loss {event['when']}: " + ("not known" if loss is None else f"{loss:.4f}")

@@ -58,7 +58,7 @@ class PlainView:
         elif event["event"] == "evaluation":
             self._line(of_test(event))
         elif event["event"] == "resumed":
-            self._line(f"goes on from step {event['step']}")
+            self._line(f"resumes from step {event['step']}")
 
     def _line(self, text: str) -> None:
         print(f"{self._name}: {text}", file=self._out, flush=True)

@@ -49,8 +49,8 @@ RULES: tuple[Rule, ...] = (
         "ssh-name",
         r"ssh: Could not resolve hostname",
         Ending.BAD_INPUT,
-        "the name of a host leads nowhere from this machine",
-        "mend hosts in the target's file, or give the name an entry in ~/.ssh/config",
+        "this machine cannot resolve the name of a host",
+        "fix hosts in the target's file, or give the name an entry in ~/.ssh/config",
     ),
     _rule(
         "ssh-key",
@@ -173,8 +173,8 @@ RULES: tuple[Rule, ...] = (
         "name-resolution",
         r"Name or service not known|Temporary failure in name resolution|nodename nor servname|gai error",
         Ending.CRASHED,
-        "the name of another node leads nowhere from this one",
-        "give its address instead of its name, or mend DNS or /etc/hosts",
+        "this node cannot resolve the name of another node",
+        "give its address instead of its name, or fix DNS or /etc/hosts",
     ),
     _rule(
         "address-in-use",
@@ -278,7 +278,7 @@ RULES: tuple[Rule, ...] = (
         "not-finite",
         r"^NOT_FINITE|\b(loss|grad_norm|gradients?)\b\W+(is |are |= ?|: ?)?([Nn]a[Nn]|[Ii]nf|not finite)\b",
         Ending.NOT_FINITE,
-        "the loss or its gradient is no number any more",
+        "the loss or its gradient is NaN or infinite",
         "start again with {not_finite}",
     ),
     # SLURM
@@ -287,7 +287,7 @@ RULES: tuple[Rule, ...] = (
         r"DUE TO TIME LIMIT|JobState=TIMEOUT",
         Ending.TIMED_OUT,
         "the job reached its time limit",
-        "type podwright resume RUN, which goes on from the last checkpoint, or ask for more time in the target's file",
+        "type podwright resume RUN, which resumes from the last checkpoint, or ask for more time in the target's file",
     ),
     _rule(
         "slurm-preempted",

@@ -34,7 +34,7 @@ def test_a_typed_run_leaves_a_report_and_an_aligner_for_phase_2(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     row = json.loads(done.stdout)
     assert (row["ending"], row["step"], row["max_steps"]) == ("FINISHED", 5, 5)
-    assert "retrieval after: " in done.stderr and "of the nearest are right" in done.stderr
+    assert "recall@1 after: " in done.stderr and "chance " in done.stderr
     run = RunDir(tmp_path / "runs" / "one")
     steps = read_metrics(run.metrics)["contrastive"]
     promised = "loss grad_norm learning_rate epoch samples samples_per_s data_wait_s step_s peak_memory_gib"
@@ -44,7 +44,7 @@ def test_a_typed_run_leaves_a_report_and_an_aligner_for_phase_2(tmp_path: Path) 
     assert [t["step"] for t in found["evaluations"]] == [0, 2, 4, 5] and len(found["directions"]) == 6
     assert found["data"]["lines_with"]["text"] + found["data"]["lines_with"]["image"] > 80 and found["notices"] == []
     page = (run.report / "report.md").read_text()
-    assert "| text | image | 10 |" in page and "of the nearest answers among 10 held-out lines are right" in page
+    assert "| text | image | 10 |" in page and "recall@1 on 10 held-out lines is" in page
     drawn = {"retrieval.svg", "directions.svg", "loss.svg", "learning-rate.svg", "samples-per-s.svg", "devices.svg"}
     assert {p.name for p in run.report.glob("*.svg")} == drawn and "<th>from</th>" in (
         run.report / "report.html"

@@ -66,7 +66,7 @@ def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before(killed, run):
     end = finish(run, start(run, attempt=3), attempt=3)
     assert end["ending"] == "FINISHED", end
     (notice,) = events(run, "notice")[len(events(killed, "notice")) :]
-    assert notice["message"] == "the checkpoint of step 4 is damaged and was put aside; this goes on from step 2"
+    assert notice["message"] == "the checkpoint of step 4 is damaged and was put aside; this resumes from step 2"
     assert [e["step"] for e in events(run, "resumed")] == [2, 2]
     assert figures(run) == figures(killed)
 

@@ -70,7 +70,7 @@ def test_a_typed_run_leaves_every_record_and_a_report(whole):
     assert found["device_use"]["utilization_percent"] > 10 and found["device_use"]["memory_mib"] > 100
     assert found["data"]["lines"] == 40 and found["environment"]["num_trained_params"] > 900_000
     page = (run.report / "report.md").read_text()
-    assert "| ears |" in page and "of 4 held-out answers are right" in page
+    assert "| ears |" in page and "field accuracy on 4 held-out answers is" in page
     assert {p.name for p in run.report.glob("*.svg")} == {
         "accuracy.svg",
         "fields.svg",

@@ -112,7 +112,7 @@ def test_a_warned_run_saves_and_comes_back_by_itself_with_nobody_at_it(farm: Far
     watching = farm.start("watch", "r")
     farm.lab.hurry(farm.job())
     out, _ = watching.communicate(timeout=60)
-    assert watching.returncode == 0 and "waiting (BeginTime: " in out and "goes on from step" in out
+    assert watching.returncode == 0 and "waiting (BeginTime: " in out and "resumes from step" in out
     assert farm.steps() == list(range(1, 13)) and farm.ended() == ["FINISHED"] and farm.submitted() == 1
     assert json.loads(farm.path("attempts/1/starts/1/exit.json").read_text())["ending"] == "STOPPED"
     assert [farm.last_words(n)["why"] for n in (1, 2)] == ["requeued", "done"]
@@ -331,7 +331,7 @@ def test_setup_that_fails_is_said(farm: Farm) -> None:
     farm.target("bad", setup=["module load 'no such'"], python=farm.folder / "python")
     code, out, _ = farm.run(2, "--on", "bad")
     assert code == 1 and farm.ended() == ["BAD_INPUT"]
-    assert "a line of the target's setup failed on the cluster: module load 'no such'" in out and "mend setup" in out, (
+    assert "a line of the target's setup failed on the cluster: module load 'no such'" in out and "fix setup" in out, (
         out
     )
 

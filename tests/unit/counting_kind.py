@@ -56,7 +56,7 @@ class CountingPlan(PlanPart[CountingRecipe]):
         return [Finding("data", "info", f"counts to {recipe.by * recipe.training.max_steps}")]
 
 
-STEADY: timing.Steady = {"step_s": ("whole step", "s")}
+STEADY: timing.Steady = {"step_s": ("step", "s")}
 
 
 class CountingReport:

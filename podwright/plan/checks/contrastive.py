@@ -80,9 +80,7 @@ def _heads(recipe: ContrastiveRecipe, cwd: Path) -> Iterator[Finding]:
     if all(widths.values()):
         trained = sum(2 * width + width * dim for width in widths.values() if width)
         scales = ", and 3 scales" if recipe.aligner.learnable_scales else ""
-        yield Finding(
-            "model", "info", f"{trained:,} parameters are trained in heads for text, picture and sound{scales}"
-        )
+        yield Finding("model", "info", f"{trained:,} trainable parameters in heads for text, picture and sound{scales}")
     source = recipe.aligner.source
     if source == "random":
         return
@@ -186,6 +184,4 @@ def _batch(recipe: ContrastiveRecipe, lines: int, where: Slice | None) -> list[F
         what = f"a step takes {size} lines and there are {lines} to train on; a sample cannot be its own negative"
         return [multimodal.error("batch", what, f"type per_device_batch_size={max(1, lines // devices)}")]
     steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
-    return [
-        Finding("batch", "info", f"{counted(steps, 'step')}; each tells {size} lines apart, on all devices together")
-    ]
+    return [Finding("batch", "info", f"{counted(steps, 'step')}; contrastive batch of {size} lines over all devices")]

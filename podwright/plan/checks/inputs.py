@@ -38,11 +38,7 @@ def _sizes(section: GrpoModel, dims: Qwen3Dims) -> list[Finding]:
     if rank > dims.hidden_size:
         wrong = f"model.lora_rank={rank} is more than the hidden size of {section.name}, {dims.hidden_size}"
         return [_error("model", wrong, "type model.lora_rank=16, or 0 to train all parameters")]
-    return [
-        Finding(
-            "model", "info", f"{what}; {dims.num_lora_params(rank) / 1e6:,.1f} M in adapters are trained beside them"
-        )
-    ]
+    return [Finding("model", "info", f"{what}; {dims.num_lora_params(rank) / 1e6:,.1f} M trainable in adapters")]
 
 
 def _checkpoint(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
@@ -105,7 +101,7 @@ def _of_hub(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | N
     if known is None and finding.level != "error":
         guess = nearest(section.name, list(MODELS))
         fix = f"type model.name={guess} if that is its size, or {DIRECTORY}" if guess else DIRECTORY
-        what = f"the dimensions of model.name={section.name} are not known here: mesh and context were not held against them"
+        what = f"the dimensions of model.name={section.name} are not known here: mesh and context were not checked against them"
         return [finding, Finding("model", "inconclusive", what, fix)], None
     return [finding], known
 

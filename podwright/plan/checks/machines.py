@@ -132,7 +132,7 @@ def _room(node: Facts) -> list[Finding]:
 
 def _names(node: Facts) -> list[Finding]:
     lost = [peer for peer, address in node["peers"].items() if address is None]
-    fix = "mend DNS or /etc/hosts there, or give addresses instead of names"
+    fix = "fix DNS or /etc/hosts there, or give addresses instead of names"
     return [Finding("names", "error", f"{node['host']} finds no address of {', '.join(lost)}", fix)] if lost else []
 
 

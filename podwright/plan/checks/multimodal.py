@@ -121,8 +121,12 @@ def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     except UserError as e:
         return [*findings, error("model", e.what, e.fix)]
     projector = dims.num_projector_params(recipe.aligner.dim, p.hidden_size, p.num_soft_tokens)
-    rest = f"{dims.num_lora_params(m.lora_rank, m.lora_target_modules):,} in adapters" if m.lora_rank else "all of them"
-    what = f"{m.name} has {dims.num_params() / 1e6:,.1f} M parameters; trained are {projector:,} in the projector and {rest}"
+    rest = (
+        f"{dims.num_lora_params(m.lora_rank, m.lora_target_modules):,} in adapters"
+        if m.lora_rank
+        else "all of the language model"
+    )
+    what = f"{m.name} has {dims.num_params() / 1e6:,.1f} M parameters; trainable: {projector:,} in the projector and {rest}"
     return [*findings, Finding("model", "info", what)]
 
 

@@ -27,7 +27,7 @@ def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Findin
         total, active = dims.num_params(), dims.num_active_params()
         what = f"{recipe.model.name} has {total / 1e6:,.1f} M parameters"
         if isinstance(dims, HybridDims):
-            what += f", {active / 1e6:,.1f} M of them active for a token"
+            what += f", {active / 1e6:,.1f} M active per token"
         findings.append(Finding("model", "info", what))
         findings += _sequence(recipe, dims)
     if recipe.model.kda == "tokamax" and where and where.accelerator.name not in TOKAMAX_ON:

@@ -68,7 +68,7 @@ def _function(path: Path, name: str) -> list[Finding]:
         body = ast.parse(path.read_text(), str(path)).body
     except (SyntaxError, UnicodeDecodeError, OSError) as e:
         line = f" line {e.lineno}" if isinstance(e, SyntaxError) else ""
-        return [_error(f"{path}{line} is not Python: {getattr(e, 'msg', e)}", "mend that line")]
+        return [_error(f"{path}{line} is not Python: {getattr(e, 'msg', e)}", "fix that line")]
     functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
     if name in functions:
         return _signature(path, functions[name])

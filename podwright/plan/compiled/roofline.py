@@ -60,7 +60,7 @@ def _shares(matmul: float, unit: int, calibration: str) -> Efficiency:
 
 _V6E = "one number fitted to three published runs of Llama-3.1-8B: v6e-8, v6e-16, v6e-256 (docs/plan.md)"
 _HELD_AGAINST = "taken from v6e; two published runs of Llama-3.1-70B agree"
-_OF_V6E = "taken from v6e; held against nothing"
+_OF_V6E = "taken from v6e; not validated"
 EFFICIENCIES = {
     "v5e": _shares(0.72, 128, _OF_V6E),
     "v5p": _shares(0.72, 128, _OF_V6E),

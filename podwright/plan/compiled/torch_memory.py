@@ -95,7 +95,9 @@ def _finding(counts: Record, verdict: str, limit: float | None, recipe: Multimod
             "memory", "info", what + ("" if most is None else f"; the largest per_device_batch_size is {most}")
         )
     if verdict == "unknown":
-        return Finding("memory", "inconclusive", f"{what}, too near to tell", _smaller(recipe, most))
+        return Finding(
+            "memory", "inconclusive", f"{what}, too close to the limit for this estimate", _smaller(recipe, most)
+        )
     return Finding("memory", "error", what, _smaller(recipe, most))
 
 

@@ -67,5 +67,9 @@ def findings(entries: Sequence[MemoryEntry], remedy: Callable[[], str], near: st
         if need > limit * (1 + ERROR):
             listed.append(Finding("memory", "error", what, fix()))
         elif need > limit * (1 - ERROR):
-            listed.append(Finding("memory", "inconclusive", f"{what}, too near to tell", near))
+            listed.append(Finding("memory", "inconclusive", f"{what}, too close to the limit for this estimate", near))
+    if entries and not listed:
+        most = max(entries, key=lambda e: e.estimated_gib)
+        message = f"{most.name} needs most memory, about {most.estimated_gib:.1f} of {most.limit_gib:.1f} GiB"
+        listed.append(Finding("memory", "info", message))
     return listed

@@ -91,23 +91,25 @@ def _training(_: Result, result: Result) -> Any:
 
 CONDITIONS = {
     "kind": Condition("kind of run", "they measure different things", lambda recipe, result: result["kind"]),
-    "model": Condition("model", "another model does other work for each token, in other memory", _model),
-    "vocabulary": Condition("vocabulary", "a token of one stands for more text than a token of the other", _vocabulary),
-    "data": Condition("data", "a figure on other data says nothing about which run is better", _data),
-    "length": Condition(
-        "sequence length", "a longer sequence gives a token more context and costs more attention", _length
+    "model": Condition("model", "a different model needs different compute and memory per token", _model),
+    "vocabulary": Condition(
+        "vocabulary", "tokens of different vocabularies cover different amounts of text", _vocabulary
     ),
-    "work": Condition("work of a step", "a step of one holds more than a step of the other", _work),
+    "data": Condition("data", "results on different data do not show which run is better", _data),
+    "length": Condition("sequence length", "longer sequences give more context and cost more attention", _length),
+    "work": Condition("work of a step", "the steps process different amounts of data", _work),
     "training": Condition(
-        "amount of training", "the one that trained longer is further; compare the curves", _training
+        "amount of training", "the runs trained for different lengths; compare the curves", _training
     ),
     "hardware": Condition(
         "hardware",
-        "it would compare machines, not settings",
+        "the difference would be that of the hardware, not of the settings",
         lambda _, result: inner(result, "environment.device_kind"),
     ),
     "devices": Condition(
-        "number of devices", "more devices share the work", lambda _, result: inner(result, "environment.devices")
+        "number of devices",
+        "the work is divided over different numbers of devices",
+        lambda _, result: inner(result, "environment.devices"),
     ),
-    "rewards": Condition("rewards", "each is a sum of its own", lambda recipe, _: recipe.get("rewards")),
+    "rewards": Condition("rewards", "different rewards have different scales", lambda recipe, _: recipe.get("rewards")),
 }

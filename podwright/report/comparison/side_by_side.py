@@ -78,7 +78,9 @@ def tables(document: dict[str, Any]) -> list[Table]:
     ]
     figures = [(_named(f), [_cell(f, i) for i in range(len(runs))]) for f in document["figures"]]
     marked = any(OTHER in cell for _, cells in figures for cell in cells)
-    note = "In brackets: against the first run." + (f" {OTHER}: not comparable with it, see below." if marked else "")
+    note = "In brackets: relative to the first run." + (
+        f" {OTHER}: not comparable with it, see below." if marked else ""
+    )
     listed = [Table("Runs", heads), Table("Settings that differ", settings), Table("Results", figures, note)]
     return [*(table for table in listed if table.rows), _predicted(document)]
 
@@ -151,9 +153,7 @@ def _cell(row: dict[str, Any], run: int) -> str:
 def _sentence(condition: dict[str, Any], labels: list[str]) -> str:
     values = "; ".join(f"{label}: {_as_text(value)}" for label, value in zip(labels, condition["values"], strict=True))
     figures = (
-        f" Not compared: {', '.join(condition['figures'])}."
-        if condition["figures"]
-        else " Nothing of them is compared."
+        f" Not compared: {', '.join(condition['figures'])}." if condition["figures"] else " No results are compared."
     )
     return f"{condition['what']} ({values}): {condition['why']}.{figures}"
 

@@ -80,7 +80,7 @@ def rate(records: Records, result: Result) -> Plot | None:
     ax.set_ylim(bottom=0)
     raw_and_smooth(below, norm, "teal")
     below.set_ylim(bottom=0)
-    caption = "The schedule (of the first group of weights, where there are several), and the global norm of the gradient before it is clipped."
+    caption = "Learning rate (of the first parameter group) and global gradient norm before clipping."
     return Plot(
         "learning-rate",
         "Learning rate and gradient",

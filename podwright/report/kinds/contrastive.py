@@ -14,9 +14,9 @@ from podwright.rundir import Record
 
 STEP = "step"
 STEADY: timing.Steady = {
-    "step_s": ("whole step", "s"),
-    "data_wait_s": ("waiting for data", "s"),
-    "samples_per_s": ("lines", "samples/s"),
+    "step_s": ("step", "s"),
+    "data_wait_s": ("data wait", "s"),
+    "samples_per_s": ("throughput", "samples/s"),
     "peak_memory_gib": ("peak memory per device", "GiB"),
 }
 TESTED: tuple[str, ...] = ("loss", "recall_at_1", "recall_at_5", "chance_at_1", "chance_at_5", "directions")
@@ -65,13 +65,13 @@ def say(result: Result) -> str:
     after, chance = result["recall_at_1_after"], result["chance_at_1"]
     if after is None:
         return f"{how_far(result, STEP)} {training_loss(result, 'nats')}".strip()
-    text = f"After {result['steps']} steps {percent(after)} of the nearest answers among {result['num_tested']} held-out lines are right"
-    return text + ("." if chance is None else f"; {percent(chance)} would be by chance.")
+    text = f"After {result['steps']} steps recall@1 on {result['num_tested']} held-out lines is {percent(after)}"
+    return text + ("." if chance is None else f"; chance is {percent(chance)}.")
 
 
 def also(result: Result) -> str:
     five = result["recall_at_5_after"]
-    return "" if five is None else f"Among the nearest five a right one is found {percent(five)} of the time."
+    return "" if five is None else f"Recall@5 is {percent(five)}."
 
 
 def _directions(before: Record, after: Record) -> list[dict[str, Any]]:
@@ -106,7 +106,7 @@ def retrieval(records: Records, result: Result) -> Plot | None:
     tests = [t for t in result["evaluations"] if t["directions"]]
     if not tests:
         return None
-    fig, (ax,) = style.figure("the nearest is right", x="step")
+    fig, (ax,) = style.figure("recall@1", x="step")
     seen: dict[frozenset[str], str] = {}
     for query, target in dict.fromkeys((d["query"], d["target"]) for t in tests for d in t["directions"]):
         points = [
@@ -133,7 +133,7 @@ def retrieval(records: Records, result: Result) -> Plot | None:
     ax.set_ylim(0, 1.03)
     in_percent(ax)
     style.legend(fig, ax)
-    caption = "Of held-out lines: how often the nearest of all answers of the other modality is a right one."
+    caption = "Recall@1 on held-out lines, for each direction between two modalities."
     return Plot("retrieval", "Retrieval", caption, style.to_svg(fig, "Retrieval over steps"))
 
 
@@ -142,20 +142,18 @@ def by_direction(records: Records, result: Result) -> Plot | None:
     if not rows:
         return None
     series = (
-        ("recall_at_1_after", "nearest", "blue"),
-        ("recall_at_5_after", "among five", "teal"),
-        ("chance_at_1", "by chance", "grey"),
-        ("chance_at_5", "five by chance", "orange"),
+        ("recall_at_1_after", "recall@1", "blue"),
+        ("recall_at_5_after", "recall@5", "teal"),
+        ("chance_at_1", "recall@1 by chance", "grey"),
+        ("chance_at_5", "recall@5 by chance", "orange"),
     )
-    caption = (
-        "After training. Equal texts count as one answer; where several answers fit a query, any of them is right."
-    )
-    svg = bars("found", [f"{r['query']}\nto {r['target']}" for r in rows], rows, series, "Retrieval in each direction")
+    caption = "After training. Equal texts count as one answer; if several answers match a query, each of them counts."
+    svg = bars("recall", [f"{r['query']}\nto {r['target']}" for r in rows], rows, series, "Retrieval in each direction")
     return Plot("directions", "By direction", caption, svg)
 
 
 def loss(records: Records, result: Result) -> Plot | None:
-    caption = "Of telling each line from the others of its batch (faint), and its smoothed course."
+    caption = "Contrastive loss of each step's batch (faint) and smoothed."
     return losses(records, result, "nats per line", caption)
 
 
@@ -163,17 +161,17 @@ PLOTS: tuple[Draw, ...] = (retrieval, by_direction, loss, rate, device_utilizati
 
 _LEARNED = ("data", "training")
 COMPARED: tuple[Figure, ...] = (
-    Figure("recall_at_1_before", "nearest right before", "fraction", ("data",), "difference"),
-    Figure("recall_at_1_after", "nearest right after", "fraction", _LEARNED, "difference"),
-    Figure("recall_at_5_after", "right among five after", "fraction", _LEARNED, "difference"),
+    Figure("recall_at_1_before", "recall@1 before", "fraction", ("data",), "difference"),
+    Figure("recall_at_1_after", "recall@1 after", "fraction", _LEARNED, "difference"),
+    Figure("recall_at_5_after", "recall@5 after", "fraction", _LEARNED, "difference"),
     Figure("loss_after", "held-out loss after", "nats/line", (*_LEARNED, "work", "devices"), "difference"),
-    Figure("steady_state.step_s", "time of a step", "s", ("hardware", "work", "devices")),
-    Figure("steady_state.samples_per_s", "lines", "samples/s", ("hardware", "devices")),
+    Figure("steady_state.step_s", "step time", "s", ("hardware", "work", "devices")),
+    Figure("steady_state.samples_per_s", "throughput", "samples/s", ("hardware", "devices")),
     Figure("steady_state.peak_memory_gib", "peak memory per device", "GiB", ("hardware",)),
-    Figure("wall_time.total_s", "time of the run", "s", ("hardware", "work", "devices", "training")),
+    Figure("wall_time.total_s", "run time", "s", ("hardware", "work", "devices", "training")),
 )
 CURVES: tuple[Curve, ...] = (
     Curve("loss", "Loss", "nats per line", ("data", "work", "devices"), tested="loss"),
-    Curve("", "The nearest is right", "of held-out queries", ("data",), tested="recall_at_1"),
-    Curve("samples_per_s", "Lines per second", "samples/s", ("hardware", "devices"), warm=True),
+    Curve("", "Recall@1", "of held-out queries", ("data",), tested="recall_at_1"),
+    Curve("samples_per_s", "Samples per second", "samples/s", ("hardware", "devices"), warm=True),
 )

@@ -17,14 +17,14 @@ from podwright.rundir import Record
 
 STEP = "GRPO step"
 STEADY: timing.Steady = {
-    "step_s": ("whole step", "s"),
+    "step_s": ("step", "s"),
     "rollout_s": ("rollout: sampling", "s"),
     "score_s": ("score: log-probabilities", "s"),
     "update_s": ("update: gradients", "s"),
-    "sequences_per_s": ("sequences", "sequences/s"),
-    "tokens_per_s": ("tokens", "tokens/s"),
-    "tokens_per_s_per_device": ("tokens per device", "tokens/s"),
-    "mfu": ("model FLOPs utilisation", "fraction of peak"),
+    "sequences_per_s": ("throughput", "sequences/s"),
+    "tokens_per_s": ("throughput", "tokens/s"),
+    "tokens_per_s_per_device": ("throughput per device", "tokens/s"),
+    "mfu": ("model FLOPs utilization (MFU)", "fraction of peak"),
     "peak_memory_gib": ("peak memory per device", "GiB"),
 }
 TESTED: tuple[str, ...] = ("strict", "flexible", "truncated", "mean_tokens")
@@ -141,22 +141,22 @@ def reward(records: Records, result: Result) -> Plot | None:
         color = style.color(style.SERIES[1 + n % 5])
         ax.plot(part.steps, smooth(part).values, color=color, linewidth=1.4, label=name.removeprefix("reward/"))
     style.legend(fig, ax)
-    caption = "Mean over the completions of each step (faint) and its smoothed course." + note(total)
+    caption = "Mean over the completions of each step (faint) and smoothed." + note(total)
     return Plot("reward", "Reward", caption, style.to_svg(fig, "Reward over GRPO steps"))
 
 
 def kl(records: Records, result: Result) -> Plot | None:
-    caption = "How far the policy has moved from the weights that GRPO started from."
+    caption = "KL divergence of the policy from the weights at the start of GRPO."
     return _course(records, "kl", "KL to the reference", "nats per token", "purple", caption, floor=0.0)
 
 
 def entropy(records: Records, result: Result) -> Plot | None:
-    caption = "Of the policy's next-token distribution; near zero it no longer explores."
+    caption = "Entropy of the policy's next-token distribution. Near zero, sampling no longer explores."
     return _course(records, "entropy", "Entropy", "nats per token", "teal", caption, floor=0.0)
 
 
 def loss(records: Records, result: Result) -> Plot | None:
-    caption = "The policy loss; it hovers around zero by construction and is no measure of success."
+    caption = "Policy loss. It stays near zero by construction and does not measure progress."
     return _course(records, "loss", "GRPO loss", "policy loss", "blue", caption)
 
 
@@ -182,7 +182,7 @@ def completion_length(records: Records, result: Result) -> Plot | None:
     below.set_ylim(0, max(0.05, 1.15 * max(known(steps, "completion_clipped"), default=0.0)))
     in_percent(below)
     style.legend(fig, ax)
-    caption = "Length of the sampled completions, and the share that ran out of tokens before it ended." + note(mean)
+    caption = "Length of the sampled completions, and the fraction cut off at the token limit." + note(mean)
     return Plot(
         "completion-length", "Completion length", caption, style.to_svg(fig, "Completion length over GRPO steps")
     )
@@ -213,8 +213,8 @@ def step_time(records: Records, result: Result) -> Plot | None:
 def _time_caption(steps: list[dict[str, float]], cold: set[int], left_out: bool) -> str:
     slow = [s["rollout_s"] + s["score_s"] + s["update_s"] for s in steps if s["step"] in cold]
     if not slow or not left_out:
-        return "Where the time of each step goes."
-    return f"Where the time of each step goes. Not drawn: {len(slow)} first steps of a process, which compile (up to {max(slow):.1f} s)."
+        return "Time of each step by part."
+    return f"Time of each step by part. Not drawn: the first steps of each process ({len(slow)}), which compile (up to {max(slow):.1f} s)."
 
 
 def _course(
@@ -248,15 +248,15 @@ _PACE = ("model", "length", "hardware")
 COMPARED: tuple[Figure, ...] = (
     Figure("accuracy_before", "accuracy before", "fraction of the questions", ("data",), "difference"),
     Figure("accuracy_after", "accuracy after", "fraction of the questions", ("data", "training"), "difference"),
-    Figure("accuracy_gain", "gain", "fraction of the questions", ("data", "training"), "difference"),
-    Figure("reward.last", "reward at the end", "weighted sum", ("data", "rewards", "training"), "difference"),
+    Figure("accuracy_gain", "accuracy gain", "fraction of the questions", ("data", "training"), "difference"),
+    Figure("reward.last", "final reward", "weighted sum", ("data", "rewards", "training"), "difference"),
     Figure("kl_last", "KL to the reference", "nats/token", ("model", "data", "training"), "difference"),
-    Figure("steady_state.step_s", "time of a step", "s", (*_PACE, "work", "devices")),
-    Figure("steady_state.sequences_per_s", "sequences", "sequences/s", (*_PACE, "devices")),
-    Figure("steady_state.tokens_per_s_per_device", "tokens per device", "tokens/s", _PACE),
-    Figure("steady_state.mfu", "model FLOPs utilisation", "fraction of peak", (), "difference"),
+    Figure("steady_state.step_s", "step time", "s", (*_PACE, "work", "devices")),
+    Figure("steady_state.sequences_per_s", "throughput", "sequences/s", (*_PACE, "devices")),
+    Figure("steady_state.tokens_per_s_per_device", "throughput per device", "tokens/s", _PACE),
+    Figure("steady_state.mfu", "model FLOPs utilization (MFU)", "fraction of peak", (), "difference"),
     Figure("steady_state.peak_memory_gib", "peak memory per device", "GiB", ("model", "hardware")),
-    Figure("wall_time.total_s", "time of the run", "s", (*_PACE, "work", "devices", "training")),
+    Figure("wall_time.total_s", "run time", "s", (*_PACE, "work", "devices", "training")),
 )
 CURVES: tuple[Curve, ...] = (
     Curve("", "Accuracy", "correct answers in the test", ("data",), tested="strict.accuracy"),

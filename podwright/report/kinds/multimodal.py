@@ -14,13 +14,13 @@ from podwright.rundir import Record
 
 STEP = "step"
 STEADY: timing.Steady = {
-    "step_s": ("whole step", "s"),
-    "data_wait_s": ("waiting for data", "s"),
-    "samples_per_s": ("lines", "samples/s"),
-    "tokens_per_s_per_device": ("text tokens per device", "tokens/s"),
+    "step_s": ("step", "s"),
+    "data_wait_s": ("data wait", "s"),
+    "samples_per_s": ("throughput", "samples/s"),
+    "tokens_per_s_per_device": ("throughput per device", "text tokens/s"),
     "padding_share": ("padding", "share of the tokens"),
-    "tflops_per_device": ("model FLOPs per device", "TFLOP/s"),
-    "mfu": ("model FLOPs utilisation", "fraction of peak"),
+    "tflops_per_device": ("model FLOP/s per device", "TFLOP/s"),
+    "mfu": ("model FLOPs utilization (MFU)", "fraction of peak"),
     "peak_memory_gib": ("peak memory per device", "GiB"),
 }
 TESTED: tuple[str, ...] = (
@@ -78,15 +78,17 @@ def say(result: Result) -> str:
     """The results of the run, in a sentence or two."""
     after, majority = result["accuracy_after"], result["majority"]
     if after is None:
-        return f"{how_far(result, STEP)} {training_loss(result, 'nats a token')}".strip()
-    text = f"After {result['steps']} steps {percent(after)} of the fields of {result['num_tested']} held-out answers are right"
+        return f"{how_far(result, STEP)} {training_loss(result, 'nats per token')}".strip()
+    text = (
+        f"After {result['steps']} steps field accuracy on {result['num_tested']} held-out answers is {percent(after)}"
+    )
     return text + ("." if majority is None else f"; the majority-class baseline is {percent(majority)}.")
 
 
 def also(result: Result) -> str:
     image, audio = result["accuracy_without_image"], result["accuracy_without_audio"]
     both = image is not None and audio is not None
-    return f"Without the picture it is {percent(image)}, without the sound {percent(audio)}." if both else ""
+    return f"Ablations: {percent(image)} without images, {percent(audio)} without audio." if both else ""
 
 
 def _fields(test: Record) -> list[dict[str, Any]]:
@@ -111,7 +113,7 @@ def accuracy(records: Records, result: Result) -> Plot | None:
     tests = [t for t in result["evaluations"] if number(t["accuracy"]) is not None]
     if not tests:
         return None
-    fig, (ax,) = style.figure("fields that are right", x="step")
+    fig, (ax,) = style.figure("field accuracy", x="step")
     steps = [t["step"] or 0 for t in tests]
     ax.plot(
         steps,
@@ -119,11 +121,11 @@ def accuracy(records: Records, result: Result) -> Plot | None:
         color=style.color("blue"),
         marker="o",
         markersize=4.5,
-        label="picture and sound",
+        label="image and audio",
     )
     for name, label, color in (
-        ("without_image", "without picture", "orange"),
-        ("without_audio", "without sound", "teal"),
+        ("without_image", "without images", "orange"),
+        ("without_audio", "without audio", "teal"),
     ):
         points = [(t["step"] or 0, v) for t in tests if (v := number((t[name] or {}).get("accuracy"))) is not None]
         if points:
@@ -140,8 +142,8 @@ def accuracy(records: Records, result: Result) -> Plot | None:
     ax.set_ylim(0, 1.03)
     in_percent(ax)
     style.legend(fig, ax)
-    caption = "Of the fields of held-out answers; below, the same lines with one of the two taken away."
-    return Plot("accuracy", "Fields that are right", caption, style.to_svg(fig, "Accuracy over steps"))
+    caption = "Field accuracy on held-out answers, and the ablations: the same lines without images or without audio."
+    return Plot("accuracy", "Field accuracy", caption, style.to_svg(fig, "Accuracy over steps"))
 
 
 def by_field(records: Records, result: Result) -> Plot | None:
@@ -149,18 +151,18 @@ def by_field(records: Records, result: Result) -> Plot | None:
     if not rows:
         return None
     series = (
-        ("accuracy", "picture and sound", "blue"),
-        ("without_image", "without picture", "orange"),
-        ("without_audio", "without sound", "teal"),
+        ("accuracy", "image and audio", "blue"),
+        ("without_image", "without images", "orange"),
+        ("without_audio", "without audio", "teal"),
         ("majority", "majority-class baseline", "grey"),
     )
-    caption = "What each field needs: a field of the picture falls without it, one of the sound without that, the rest with either."
-    svg = bars("right", [r["field"].replace("_", "\n") for r in rows], rows, series, "Accuracy of each field")
+    caption = "Accuracy of each field, with both modalities and in the ablations."
+    svg = bars("accuracy", [r["field"].replace("_", "\n") for r in rows], rows, series, "Accuracy of each field")
     return Plot("fields", "By field", caption, svg)
 
 
 def loss(records: Records, result: Result) -> Plot | None:
-    caption = "Cross-entropy of the responses of each step's lines (faint), and its smoothed course."
+    caption = "Cross-entropy of the response tokens of each step (faint) and smoothed."
     return losses(records, result, "nats per response token", caption)
 
 
@@ -168,21 +170,21 @@ PLOTS: tuple[Draw, ...] = (accuracy, by_field, loss, rate, device_utilization.th
 
 _PACE = ("model", "hardware")
 COMPARED: tuple[Figure, ...] = (
-    Figure("accuracy_before", "fields right before", "fraction", ("data",), "difference"),
-    Figure("accuracy_after", "fields right after", "fraction", ("data", "training"), "difference"),
-    Figure("accuracy_without_image", "without the picture", "fraction", ("data", "training"), "difference"),
-    Figure("accuracy_without_audio", "without the sound", "fraction", ("data", "training"), "difference"),
-    Figure("json_valid", "answers that parse", "fraction", ("data",), "difference"),
+    Figure("accuracy_before", "field accuracy before", "fraction", ("data",), "difference"),
+    Figure("accuracy_after", "field accuracy after", "fraction", ("data", "training"), "difference"),
+    Figure("accuracy_without_image", "accuracy without images", "fraction", ("data", "training"), "difference"),
+    Figure("accuracy_without_audio", "accuracy without audio", "fraction", ("data", "training"), "difference"),
+    Figure("json_valid", "valid JSON answers", "fraction", ("data",), "difference"),
     Figure("loss_after", "held-out loss after", "nats/token", ("data", "vocabulary", "training"), "difference"),
-    Figure("steady_state.step_s", "time of a step", "s", (*_PACE, "work", "devices")),
-    Figure("steady_state.samples_per_s", "lines", "samples/s", (*_PACE, "devices")),
-    Figure("steady_state.mfu", "model FLOPs utilisation", "fraction of peak", (), "difference"),
-    Figure("data_wait_share", "waiting for data", "fraction of the time", (), "difference"),
+    Figure("steady_state.step_s", "step time", "s", (*_PACE, "work", "devices")),
+    Figure("steady_state.samples_per_s", "throughput", "samples/s", (*_PACE, "devices")),
+    Figure("steady_state.mfu", "model FLOPs utilization (MFU)", "fraction of peak", (), "difference"),
+    Figure("data_wait_share", "data wait", "fraction of step time", (), "difference"),
     Figure("steady_state.peak_memory_gib", "peak memory per device", "GiB", ("model", "hardware")),
-    Figure("wall_time.total_s", "time of the run", "s", (*_PACE, "work", "devices", "training")),
+    Figure("wall_time.total_s", "run time", "s", (*_PACE, "work", "devices", "training")),
 )
 CURVES: tuple[Curve, ...] = (
     Curve("loss", "Loss", "nats per response token", ("data", "vocabulary"), tested="loss"),
-    Curve("", "Fields that are right", "of held-out answers", ("data",), tested="accuracy"),
-    Curve("samples_per_s", "Lines per second", "samples/s", (*_PACE, "devices"), warm=True),
+    Curve("", "Field accuracy", "of held-out answers", ("data",), tested="accuracy"),
+    Curve("samples_per_s", "Samples per second", "samples/s", (*_PACE, "devices"), warm=True),
 )

@@ -19,11 +19,11 @@ from podwright.rundir import Record
 
 STEP = "step"
 STEADY: timing.Steady = {
-    "step_s": ("whole step", "s"),
-    "data_wait_s": ("waiting for data", "s"),
-    "tokens_per_s_per_device": ("tokens per device", "tokens/s"),
-    "tflops_per_device": ("model FLOPs per device", "TFLOP/s"),
-    "mfu": ("model FLOPs utilisation", "fraction of peak"),
+    "step_s": ("step", "s"),
+    "data_wait_s": ("data wait", "s"),
+    "tokens_per_s_per_device": ("throughput per device", "tokens/s"),
+    "tflops_per_device": ("model FLOP/s per device", "TFLOP/s"),
+    "mfu": ("model FLOPs utilization (MFU)", "fraction of peak"),
     "peak_memory_gib": ("peak memory per device", "GiB"),
 }
 TESTED: tuple[str, ...] = ("loss", "unigram_entropy")
@@ -100,23 +100,21 @@ def say(result: Result) -> str:
     before, after = result["loss_before"], result["loss_after"]
     seen = "" if result["tokens"] is None else f" and {figure(result['tokens'])} tokens"
     if after is not None:
-        text = f"After {result['steps']} steps{seen} the loss on held-out documents is {figure(after)} nats a token"
+        text = f"After {result['steps']} steps{seen} the held-out loss is {figure(after)} nats per token"
         return f"{text}; it was not measured before." if before is None else f"{text}; before it was {figure(before)}."
     tests = [t for t in result["evaluations"] if t["when"] == "during" and t["loss"] is not None]
-    held_out = (
-        f"; on held-out documents it was {figure(tests[-1]['loss'])} at step {tests[-1]['step']}" if tests else ""
-    )
-    return f"{far} {training_loss(result, 'nats a token', held_out) or 'Its loss is not known.'}"
+    held_out = f"; the held-out loss was {figure(tests[-1]['loss'])} at step {tests[-1]['step']}" if tests else ""
+    return f"{far} {training_loss(result, 'nats per token', held_out) or 'Its loss is not known.'}"
 
 
 def also(result: Result) -> str:
     share, dead = result["data_wait_share"], result["dead_experts"]
     waited = (
-        f"The devices waited for data {percent(share)} of the time."
+        f"The devices waited for data for {percent(share)} of the time."
         if share is not None and share > MUCH_WAITING
         else ""
     )
-    unused = f"In the last step {dead} expert{'' if dead == 1 else 's'} got no token." if dead else ""
+    unused = f"In the last step {dead} expert{'' if dead == 1 else 's'} received no token." if dead else ""
     return f"{waited} {unused}".strip()
 
 
@@ -148,9 +146,9 @@ def _at_most(recipe: dict[str, Any]) -> float | None:
 def loss(records: Records, result: Result) -> Plot | None:
     unigram = result["unigram_entropy"]
     tested = any(number(t["loss"]) is not None for t in result["evaluations"])
-    seen = "; the points are the loss on documents that training never sees" if tested else ""
-    seen += "" if unigram is None else ", and below the dashed line it has learned more than how frequent each token is"
-    caption = f"Cross-entropy of each step's batch (faint) and its smoothed course{seen}."
+    seen = "; the points are the held-out loss" if tested else ""
+    seen += "" if unigram is None else "; the dashed line is the unigram entropy, the lowest loss without context"
+    caption = f"Cross-entropy of each step's batch (faint) and smoothed{seen}."
     return losses(records, result, "nats per token", caption, unigram)
 
 
@@ -159,24 +157,20 @@ def experts(records: Records, result: Result) -> Plot | None:
     load, dead = line(steps, "expert_load_max"), line(steps, "dead_experts")
     if not load:
         return None
-    fig, (ax, *below) = style.figure(
-        "fullest expert's load, in mean loads", *(["dead experts"] if dead else []), x="step"
-    )
+    fig, (ax, *below) = style.figure("largest expert load / mean", *(["dead experts"] if dead else []), x="step")
     raw_and_smooth(ax, load, "orange")
     ax.set_ylim(bottom=0)
     for low in below:
         low.plot(dead.steps, dead.values, color=style.color("red"), linewidth=1.4)
         low.set_ylim(0, max(1.0, 1.15 * max(known(steps, "dead_experts"))))
-    caption = "1 is an even load; an expert is dead in a step when no token of it goes there, over all layers." + note(
-        load
-    )
-    return Plot("experts", "Load of the experts", caption, style.to_svg(fig, "Load of the experts over steps"))
+    caption = "1 is an even load. A dead expert received no token in that step; all layers are counted." + note(load)
+    return Plot("experts", "Expert load", caption, style.to_svg(fig, "Expert load over steps"))
 
 
 def throughput(records: Records, result: Result) -> Plot | None:
     steps = timing.warm_steps(records) or records.steps()
-    caption = "Tokens trained a second, without the first steps of a process, which compile."
-    title = "Tokens per second and device"
+    caption = "Training tokens per second, without the first steps of each process, which compile."
+    title = "Tokens per second per device"
     return one_line(
         steps, "tokens_per_s_per_device", title, "tokens/s", "teal", caption, 0.0, name="tokens-per-s", x="step"
     )
@@ -191,15 +185,15 @@ def waiting(records: Records, result: Result) -> Plot | None:
     raw = line(steps, "share")
     if not raw:
         return None
-    fig, (ax,) = style.figure("share of a step spent waiting for data", x="step")
+    fig, (ax,) = style.figure("data wait / step time", x="step")
     raw_and_smooth(ax, raw, "red")
     ax.set_ylim(0, max(0.02, 1.1 * max(known(steps, "share"))))
     in_percent(ax)
     return Plot(
         "data-wait",
-        "Waiting for data",
-        "Near zero, the data keeps up with the devices." + note(raw),
-        style.to_svg(fig, "Share of time waiting for data"),
+        "Data wait",
+        "Fraction of the step time spent waiting for data; near zero, the input pipeline keeps up." + note(raw),
+        style.to_svg(fig, "Data wait over steps"),
     )
 
 
@@ -210,22 +204,22 @@ _PACE = ("model", "length", "hardware")
 COMPARED: tuple[Figure, ...] = (
     Figure("loss_before", "held-out loss before", "nats/token", _TEXT, "difference"),
     Figure("loss_after", "held-out loss after", "nats/token", (*_TEXT, "training"), "difference"),
-    Figure("loss_drop", "drop of the held-out loss", "nats/token", (*_TEXT, "training"), "difference"),
-    Figure("loss.last", "training loss at the end", "nats/token", (*_TEXT, "training"), "difference"),
+    Figure("loss_drop", "decrease of the held-out loss", "nats/token", (*_TEXT, "training"), "difference"),
+    Figure("loss.last", "final training loss", "nats/token", (*_TEXT, "training"), "difference"),
     Figure("tokens", "tokens seen", "tokens", ("vocabulary",)),
-    Figure("steady_state.step_s", "time of a step", "s", (*_PACE, "work", "devices")),
-    Figure("steady_state.tokens_per_s_per_device", "tokens per device", "tokens/s", _PACE),
-    Figure("steady_state.tflops_per_device", "model FLOPs per device", "TFLOP/s", ("hardware",)),
-    Figure("steady_state.mfu", "model FLOPs utilisation", "fraction of peak", (), "difference"),
-    Figure("data_wait_share", "waiting for data", "fraction of the time", (), "difference"),
+    Figure("steady_state.step_s", "step time", "s", (*_PACE, "work", "devices")),
+    Figure("steady_state.tokens_per_s_per_device", "throughput per device", "tokens/s", _PACE),
+    Figure("steady_state.tflops_per_device", "model FLOP/s per device", "TFLOP/s", ("hardware",)),
+    Figure("steady_state.mfu", "model FLOPs utilization (MFU)", "fraction of peak", (), "difference"),
+    Figure("data_wait_share", "data wait", "fraction of step time", (), "difference"),
     Figure("steady_state.peak_memory_gib", "peak memory per device", "GiB", ("model", "hardware")),
-    Figure("expert_load_max.last", "load of the fullest expert", "mean loads", ("model", "data"), "difference"),
+    Figure("expert_load_max.last", "largest expert load", "x mean", ("model", "data"), "difference"),
     Figure("dead_experts", "dead experts in the last step", "experts", ("model", "work"), "difference"),
-    Figure("wall_time.total_s", "time of the run", "s", (*_PACE, "work", "devices", "training")),
+    Figure("wall_time.total_s", "run time", "s", (*_PACE, "work", "devices", "training")),
 )
 CURVES: tuple[Curve, ...] = (
     Curve("loss", "Loss", "nats per token", _TEXT, tested="loss"),
-    Curve("tokens_per_s_per_device", "Tokens per second and device", "tokens/s", _PACE, warm=True),
-    Curve("expert_load_max", "Load of the fullest expert", "mean loads", ("model", "data")),
+    Curve("tokens_per_s_per_device", "Tokens per second per device", "tokens/s", _PACE, warm=True),
+    Curve("expert_load_max", "Largest expert load", "x mean", ("model", "data")),
     Curve("grad_norm", "Gradient norm", "before clipping", ("model", "data", "vocabulary")),
 )

@@ -33,7 +33,7 @@ class GrpoEntry(TrainerEntry):
 
     def evaluate(self, path: Path, source: str, limit: int, overrides: Sequence[str]) -> Record:
         if not source:
-            raise UserError("nobody said what to ask", "add --data: a .jsonl file, a directory, or a hub id")
+            raise UserError("eval needs questions", "add --data SRC: a .jsonl file, a directory, or a hub id")
         from podwright.train.grpo import standalone
 
         return standalone.evaluate(path, source, limit, overrides)

@@ -158,7 +158,7 @@ def _begin(
         for step in restored.damaged:
             job.emit.event(
                 "notice",
-                message=f"the checkpoint of step {step} is damaged and was put aside; this goes on from step {restored.step}",
+                message=f"the checkpoint of step {step} is damaged and was put aside; this resumes from step {restored.step}",
             )
         job.emit.event("resumed", step=restored.step)
         return restored.state, start.base(job.emit.storage, job.source, job.setup), restored.cursor

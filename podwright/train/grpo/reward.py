@@ -125,7 +125,7 @@ def _from_file(place: str) -> ModuleType:
     except (Exception, SystemExit) as e:
         raise UserError(
             f"the reward file {place} cannot be imported ({_described(e)})",
-            f"mend it; `python {place}` shows the fault",
+            f"fix it; `python {place}` shows the fault",
         ) from e
     finally:
         sys.path.remove(str(path.parent))
@@ -173,7 +173,7 @@ def _scored(
     except (Exception, SystemExit) as e:  # a sys.exit() in it is a fault like any other
         where = _failing_sample(reward, prompts, completions, columns)
         raise UserError(
-            f"the reward {reward.name} failed: {_described(e)}, {where}", "mend the function, then resume the run"
+            f"the reward {reward.name} failed: {_described(e)}, {where}", "fix the function, then resume the run"
         ) from e
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
         raise UserError(f"the reward {reward.name} gave {type(given).__name__}, not a list", f"write it as {SIGNATURE}")

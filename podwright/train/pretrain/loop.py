@@ -124,7 +124,7 @@ def _begin(job: PretrainRun, checkpoints: checkpoint.Checkpoints) -> tuple[Pretr
     restored = checkpoints.restore(program.abstract_state(job.setup))
     for damaged in restored.damaged:
         message = (
-            f"the checkpoint of step {damaged} is damaged and was put aside; this goes on from step {restored.step}"
+            f"the checkpoint of step {damaged} is damaged and was put aside; this resumes from step {restored.step}"
         )
         job.emit.event("notice", message=message)
     job.emit.event("resumed", step=restored.step, stage=STAGE)

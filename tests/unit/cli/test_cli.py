@@ -125,7 +125,7 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
         (["run", *GOOD, "--seeds", "0-999999999"], "--seeds 0-999999999 are 1000000000 runs", "at most 64"),
         (
             ["run", *GOOD, "seed=7", "--seeds", "1,2"],
-            "seed=7 and --seeds 1,2 both say which seed",
+            "seed=7 and --seeds 1,2 both set the seed",
             "leave one of them out",
         ),
         (["run", *GOOD, "--seeds", "a"], "--seeds 'a' names no seeds", "type --seeds 0,1,2"),
@@ -184,12 +184,12 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
             "podwright report --compare RUN RUN",
         ),
         (["report", "taken", "zzz", "--compare"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
-        (["report", "taken", "other"], "2 runs are no one report", "type podwright report --compare taken other"),
-        (["report", "taken", "--out", "x"], "--out x is for a comparison", "leave --out out"),
+        (["report", "taken", "other"], "report takes one run, not 2", "type podwright report --compare taken other"),
+        (["report", "taken", "--out", "x"], "--out x works only with --compare", "leave --out out"),
         (
             ["report", "taken", "b", "--compare", "--readme", "R.md"],
-            "--readme takes the results of one run",
-            "leave --compare or --readme",
+            "--readme works only without --compare",
+            "leave one of them out",
         ),
         (["export", "zzz", "out"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
     ],
@@ -220,6 +220,24 @@ def test_runs_side_by_side(call: Any, folder: Path) -> None:
     assert not (folder / "runs" / "a" / "report").exists(), "a comparison changes no run"
 
 
+def test_problems_of_a_plan_stand_beside_its_verdict(call: Any) -> None:
+    code, out, _ = call("plan", RECIPE, "batch_size=10", "mesh.fsdp=4", "--on", "cpu-4")
+    assert code == 3
+    levels = [line.partition(":")[0] for line in out.splitlines()]
+    assert levels == ["info", "info", "error", f"{RECIPE} on cpu-4"]
+
+
+def test_the_list_shows_how_a_run_ended_as_its_status(call: Any, folder: Path) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    assert call("list")[1].splitlines()[0].split() == ["NAME", "TARGET", "STATUS", "STEP"]
+    assert "ready" in call("list")[1]
+    journal.append(run, "submitting", attempt=1, handle={})
+    journal.append(run, "ended", attempt=1, ending="CRASHED", detail="", fix="", step=2)
+    for event in ("released", "reported"):
+        journal.append(run, event, attempt=1)
+    assert "CRASHED" in call("list")[1] and "ended" not in call("list")[1]
+
+
 def test_the_list_knows_the_steps_of_every_kind(call: Any, folder: Path) -> None:
     run = create.create(folder / "runs" / "a", load("almodel-tiny"), "local", {})
     append_jsonl(run.metrics, {"stage": "pretrain", "step": 7, "time": 1.0, "attempt": 1, "loss": 3.0})
@@ -237,7 +255,7 @@ def test_the_list_knows_the_steps_of_every_kind(call: Any, folder: Path) -> None
         (errno.ENOENT, "runs/x/recipe.json: there is no such file or directory; check the path"),
         (errno.EISDIR, "runs/x/recipe.json: that is a directory; name a file"),
         (errno.ENAMETOOLONG, "no file can have a name as long as that; give a shorter one"),
-        (errno.EIO, "reading or writing it fails; look after that disk"),
+        (errno.EIO, "reading or writing it fails; check that disk"),
     ],
 )
 def test_a_fault_of_the_disk_is_one_line(call: Any, monkeypatch: pytest.MonkeyPatch, code: int, says: str) -> None:
@@ -270,7 +288,7 @@ def test_runs_are_listed_oldest_first_from_where_the_user_says(
     for name in ("b", "a"):
         create.create(folder / "else" / name, load(RECIPE), "local", {})
     assert json.loads(call("list", "--json")[1]) == []
-    assert "no runs here" in call("list")[1]
+    assert "no runs yet" in call("list")[1]
     rows = json.loads(call("list", "--json", "--runs", "else")[1])
     assert [(r["name"], r["state"], r["ending"], r["max_steps"]) for r in rows] == [
         ("b", "ready", None, 80),
@@ -285,8 +303,8 @@ def test_what_is_printed_can_be_pasted_wherever_the_runs_are(call: Any, folder: 
     journal.append(run, "submitting", attempt=1, handle={})
     journal.append(run, "ended", attempt=1, ending="STOPPED", detail="stopped after step 2", fix="", step=2)
     row = json.loads(call("list", "--json", "--runs", "else")[1])[0]
-    assert row["fix"] == "`podwright resume else/r` goes on from the last checkpoint"
-    assert "type `podwright resume else/r` to go on" in call("run", *GOOD, "--runs", "else", "--name", "r")[2]
+    assert row["fix"] == "`podwright resume else/r` resumes from the last checkpoint"
+    assert "type `podwright resume else/r` to resume it" in call("run", *GOOD, "--runs", "else", "--name", "r")[2]
     assert "`podwright resume else/r` starts it" in call("logs", "r", "--runs", "else")[2]
 
 
@@ -383,7 +401,7 @@ def test_a_multimodal_run_knows_what_to_ask_and_its_export_is_asked_too(call: An
     assert call("predict", "out", "--text", "?")[0] == 0 and asked[-1][3:] == ["predict", "out", "--text", "?"]
     for there in ("out", "reward.py"):
         assert call("predict", "out", "--text", "?", "--out", there)[::2] == (
-            2, f"error: --out {there} is there already; name a file that is not\n"
+            2, f"error: --out {there} exists already; name a new file\n"
         )  # fmt: skip
     assert len(asked) == 2
 

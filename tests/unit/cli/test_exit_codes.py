@@ -131,8 +131,8 @@ def test_a_target_whose_hosts_have_not_tried_its_storage_is_never_ok(
     assert main(["target", "check", "kept"]) == ExitCode.INCONCLUSIVE
     assert capsys.readouterr().out.splitlines() == [
         f"info: this machine can write, read, list and delete in storage={folder}",
-        f"inconclusive: the hosts of kept were not asked whether they can use storage={folder}; "
-        "type podwright doctor --on kept, which asks them",
+        f"inconclusive: the hosts of kept were not checked for access to storage={folder}; "
+        "type podwright doctor --on kept, which checks them",
         "kept: inconclusive: not everything could be checked",
     ]
     assert main(["target", "check", "kept", "--json"]) == ExitCode.INCONCLUSIVE

@@ -207,7 +207,7 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert call(capsys, str(tmp_path))[::2] == (2, f"error: {tmp_path}: that is a directory; name a file\n")
     path.write_text(yaml.safe_dump(GIVEN))
     (tmp_path / "out.yaml").touch()
-    assert "is there already" in call(capsys, str(path), "--out", str(tmp_path / "out.yaml"))[2]
+    assert "exists already" in call(capsys, str(path), "--out", str(tmp_path / "out.yaml"))[2]
     absent = ("none/x.yaml", "there is no such file or directory; check the path")
     for place, said in (absent, ("a.yaml/x.yaml", "part of that path is a file; give another place")):
         assert call(capsys, str(path), "--out", str(tmp_path / place))[::2] == (

@@ -195,7 +195,7 @@ def test_without_a_template_the_format_is_qwen3s(folder: Path, tmp_path: Path, o
     "template", ["{% for %}", "{{ messages.append(1) }}", "{{ ''.__class__.__mro__ }}", "{{ messages[9].role.x }}"]
 )
 def test_templates_that_are_refused(folder: Path, tmp_path: Path, template: str) -> None:
-    with pytest.raises(UserError, match="mend chat_template"):
+    with pytest.raises(UserError, match="fix chat_template"):
         with_config(folder, tmp_path, chat_template=template).chat("q", "", True)
 
 

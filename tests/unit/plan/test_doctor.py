@@ -110,7 +110,7 @@ def test_good_machines_are_only_introduced() -> None:
         ({"open_files": 1024}, "warning limits: n2: a process may open 1024 files; type `ulimit -n 65536`"),
         (
             {"peers": {"n1": None, "n3": "10.0.0.3"}},
-            "error names: n2 finds no address of n1; mend DNS or /etc/hosts there",
+            "error names: n2 finds no address of n1; fix DNS or /etc/hosts there",
         ),
         (
             {"files": {"/shared/data/train.jsonl": False}},

@@ -52,7 +52,7 @@ def test_what_is_no_version_is_refused(version, tmp_path):
 
 def test_a_version_without_a_compile_is_refused(capsys):
     assert main([*RECIPE, "--jax", "0.11.2"]) == 2
-    assert "--jax 0.11.2 has nothing to compile; add --compile" in capsys.readouterr().err
+    assert "--jax 0.11.2 needs --compile; add --compile" in capsys.readouterr().err
 
 
 def test_an_environment_is_made_once_and_one_that_was_cut_short_again(tmp_path, monkeypatch):

@@ -31,7 +31,9 @@ def test_the_shipped_recipes_stand(name, on):
     assert not findings(name, on)
     (said,) = [f.message for f in findings(name, on, level="info") if f.check == "model"]
     assert said.startswith(
-        "almodel-tiny has 0.4 M" if "tiny" in name else "almodel-8b has 19,058.2 M parameters, 3,243.5 M of them active"
+        "almodel-tiny has 0.4 M"
+        if "tiny" in name
+        else "almodel-8b has 19,058.2 M parameters, 3,243.5 M active per token"
     )
 
 

@@ -213,7 +213,7 @@ def test_array_records_are_judged_by_their_size(tmp_path: Path) -> None:
 def test_the_end_of_a_large_text_is_read_and_a_pipe_is_not(tmp_path: Path) -> None:
     large = tmp_path / "large.jsonl"
     large.write_text('{"text": "abc"}\n' * 600_000 + '{"text": "ab')
-    refused("large.jsonl at byte 9,600,000 is not JSON", "mend that line", source=large, tokenizer="bytes")
+    refused("large.jsonl at byte 9,600,000 is not JSON", "fix that line", source=large, tokenizer="bytes")
     os.mkfifo(tmp_path / "pipe.jsonl")
     refused("pipe.jsonl is a pipe, not a file", source=tmp_path / "pipe.jsonl", tokenizer="bytes")
     refused("data.source=/dev/zero is a device, not a file", source="/dev/zero")

@@ -176,11 +176,11 @@ def test_a_run_compiles_first_and_keeps_what_was_predicted(capsys, tmp_path, mon
 @pytest.mark.parametrize(
     ("price", "arguments", "said"),
     [
-        ("2.7", [], "--price 2.7 needs the time of a run, which only --compile predicts; add --compile"),
-        ("0", ["--compile"], "--price 0 is no price of a chip-hour; type one such as --price 2.70"),
-        ("-1", ["--compile"], "--price -1 is no price of a chip-hour"),
-        ("nan", ["--compile"], "--price nan is no price of a chip-hour"),
-        ("inf", ["--compile"], "--price inf is no price of a chip-hour"),
+        ("2.7", [], "--price 2.7 needs --compile; add --compile"),
+        ("0", ["--compile"], "--price 0 is not a valid price per chip-hour; type a price such as --price 2.70"),
+        ("-1", ["--compile"], "--price -1 is not a valid price per chip-hour"),
+        ("nan", ["--compile"], "--price nan is not a valid price per chip-hour"),
+        ("inf", ["--compile"], "--price inf is not a valid price per chip-hour"),
     ],
 )
 def test_a_price_that_prices_nothing_is_one_line(price, arguments, said, capsys):

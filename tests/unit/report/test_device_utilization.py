@@ -39,7 +39,7 @@ def made(
 @pytest.mark.parametrize(
     ("recipe", "device", "caption"),
     [
-        ("qwen3-tiny-arithmetic-grpo", "tpu0", "Mean of the TPU devices: the memory that the run uses of each"),
+        ("qwen3-tiny-arithmetic-grpo", "tpu0", "Mean of the TPU devices: memory used by the run"),
         ("almodel-tiny", "cpu", "Mean of the processes"),
         ("almodel-tiny", "gpu0", "Mean of the GPUs"),
     ],
@@ -70,17 +70,17 @@ def test_the_means_are_of_the_steps(tmp_path: Path) -> None:
     assert found["warnings"] == [] and len(read(run).devices) == 58, "a row that is cut short counts for nothing"
     page.write(run)
     drawn = (run.report / "devices.svg").read_text()
-    assert "busy, %" in drawn and "power, W" in drawn and "memory in use, GiB" in drawn
+    assert "utilization, %" in drawn and "power, W" in drawn and "memory in use, GiB" in drawn
     assert "(devices.svg)" in (run.report / "report.md").read_text()
 
 
 @pytest.mark.parametrize(
     ("busy", "wait_s", "used_mib", "device", "recipe", "said"),
     [
-        (30, 0.0, 20_000, "gpu0", "phase2-tiny", ["busy 35 % of the time during steps, and 75.6 % of their memory was never used: type"]),
+        (30, 0.0, 20_000, "gpu0", "phase2-tiny", ["utilization during steps was 35 %, and 75.6 % of GPU memory was never used: type"]),
         (30, 0.0, 80_000, "gpu0", "phase2-tiny", ["type training.fsdp=true, and then a larger per_device_batch_size."]),
         (30, 0.0, 20_000, "cpu", "phase2-tiny", []),
-        (80, 0.1, 20_000, "gpu0", "phase2-tiny", ["waited for data 10.0 % of the steps' time: give each process more CPU cores"]),
+        (80, 0.1, 20_000, "gpu0", "phase2-tiny", ["waited for data for 10.0 % of the step time: give each process more CPU cores"]),
         (80, 0.1, 20_000, "gpu0", "phase1-tiny", ["or type a larger per_device_batch_size."]),
     ],
 )  # fmt: skip

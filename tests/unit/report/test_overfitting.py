@@ -45,7 +45,7 @@ def falling(
 def test_the_curves_of_the_source_are_called_what_they_are(losses: tuple[float, ...], epochs: float | None) -> None:
     (said,) = suspicions(steps(*losses), [], epochs)
     assert f"fell from {losses[0]:.2f} to {losses[-1]:.2f} nats in {len(losses)} steps" in said
-    assert "memorised the data" in said and "leak" in said
+    assert "the data is memorized" in said and "leak" in said
 
 
 def test_a_fast_fall_is_seen_when_the_run_goes_on_and_when_held_out_documents_leak_too() -> None:
@@ -94,7 +94,7 @@ def test_held_out_loss_that_rises_while_training_goes_on() -> None:
 def test_many_passes_without_held_out_documents() -> None:
     curve = falling(12.0, 0.5, 400, 9.0)
     (said,) = suspicions(curve, [], 40.0)
-    assert "after 40.0 epochs, and no held-out loss" in said
+    assert "after 40.0 epochs, and there is no held-out loss" in said
     assert suspicions(curve, _tested((400, 0.52)), 40.0) == [], "held-out documents say that it learned"
     assert suspicions(curve, [], 3.9) == []
 

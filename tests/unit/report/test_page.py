@@ -11,6 +11,7 @@ from pathlib import Path
 import made_runs
 import pytest
 
+from podwright.cli.app import main
 from podwright.errors import UserError
 from podwright.report import markdown, page
 from podwright.rundir import RunDir
@@ -53,6 +54,28 @@ class Page(html.parser.HTMLParser):
 
 def html_of(run: RunDir) -> str:
     return (run.report / "report.html").read_text()
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_the_terminal_gets_a_short_summary_and_the_paths(
+    tmp_path: Path, make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make(tmp_path / "made")
+    run.journal.touch()
+    assert main(["report", str(run.path), "--readme", str(tmp_path / "R.md")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert 5 <= len(lines) <= 14 and all(line.isprintable() for line in lines)
+    assert not [line for line in lines if re.match(r"[a-z_.]+ = ", line)]
+    shown = dict(line.split(": ", 1) for line in lines if line.startswith(("report: ", "all figures: ")))
+    assert Path(shown["report"]) == run.report / "report.html" and Path(shown["all figures"]).is_file()
+    assert f"added to {tmp_path / 'R.md'}" in lines
+
+
+def test_the_summary_has_results_speed_and_expectation(tmp_path: Path) -> None:
+    got = page.summary(page.write(made_runs.finished(tmp_path / "made", steps=40)))
+    assert got[0].startswith("After 40 GRPO steps the model answers 78.2 % of 500 test questions correctly")
+    assert "1.00 s per step (median), 0.710 GiB peak memory per device, 2 min 18 s in total." in got
+    assert [line for line in got if line.startswith("The recipe ")]
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -141,7 +164,7 @@ def test_how_it_ended_with_advice(tmp_path: Path) -> None:
     page.write(run)
     assert "<strong>What to do:</strong> type <code>podwright resume made</code>" in html_of(run)
     text = (run.report / "report.md").read_text()
-    assert "The run was stopped after 73 of 80 GRPO steps. The last test, before GRPO, found 33.4 %" in text
+    assert "The run was stopped after 73 of 80 GRPO steps. In the last test, before GRPO, 33.4 %" in text
     assert "The run was stopped: Ctrl-C. What to do: type \\`podwright resume made\\`" in text
 
 

@@ -43,17 +43,17 @@ def test_a_compiled_plan_is_compared_in_memory_time_and_cost(tmp_path: Path) -> 
     assert (rows["peak memory per device"]["predicted"], rows["peak memory per device"]["measured"]) == (0.66, 0.71)
     assert rows["peak memory per device"]["error"] == pytest.approx(0.71 / 0.66 - 1)
     assert (rows["memory of rollout"]["predicted"], rows["memory of rollout"]["measured"]) == (0.52, None)
-    for what, measured in (("time of a step", "step_s"), ("time of a step: rollout", "rollout_s")):
+    for what, measured in (("step time", "step_s"), ("step time: rollout", "rollout_s")):
         assert rows[what]["measured"] == steady[measured]
         assert rows[what]["error"] == pytest.approx(steady[measured] / rows[what]["predicted"] - 1)
-    assert rows["time of a step: update"]["measured"] == steady["update_s"]
-    assert rows["completions"]["measured"] == steady["sequences_per_s"]
-    assert rows["tokens per device"]["measured"] == steady["tokens_per_s_per_device"]
+    assert rows["step time: update"]["measured"] == steady["update_s"]
+    assert rows["throughput"]["measured"] == steady["sequences_per_s"]
+    assert rows["throughput per device"]["measured"] == steady["tokens_per_s_per_device"]
     hours = got["wall_time"]["total_s"] / 3600
-    assert rows["time of the run"]["measured"] == pytest.approx(hours)
+    assert rows["run time"]["measured"] == pytest.approx(hours)
     assert rows["chip-hours"]["measured"] == pytest.approx(2 * hours)
     assert rows["cost"]["measured"] == pytest.approx(4 * hours), "two chips at a price of 2"
-    assert "model FLOPs utilisation" not in rows, "what was not predicted has no row"
+    assert "model FLOPs utilization (MFU)" not in rows, "what was not predicted has no row"
 
 
 def test_chip_hours_and_cost_of_created_machines_are_those_of_their_usage(tmp_path: Path) -> None:
@@ -65,13 +65,13 @@ def test_chip_hours_and_cost_of_created_machines_are_those_of_their_usage(tmp_pa
     got, rows = result(run), predicted(run)
     assert rows["chip-hours"]["measured"] == got["usage"]["chip_hours"] == 4.0
     assert rows["cost"]["measured"] == 8.0, "at the plan's price of 2"
-    assert rows["time of the run"]["measured"] == pytest.approx(got["wall_time"]["total_s"] / 3600)
+    assert rows["run time"]["measured"] == pytest.approx(got["wall_time"]["total_s"] / 3600)
 
 
 def test_hours_and_cost_of_a_run_that_has_not_finished_are_not_measured(tmp_path: Path) -> None:
     rows = predicted(with_plan(made_runs.stopped(tmp_path / "made"), made_runs.compiled_plan().document(), **TPU))
-    assert [rows[what]["measured"] for what in ("time of the run", "chip-hours", "cost")] == [None] * 3
-    assert rows["time of a step"]["error"] is not None
+    assert [rows[what]["measured"] for what in ("run time", "chip-hours", "cost")] == [None] * 3
+    assert rows["step time"]["error"] is not None
 
 
 def test_the_memory_of_a_cpu_is_not_measured(tmp_path: Path) -> None:
@@ -103,10 +103,10 @@ def test_every_kind_of_recipe_has_the_table(tmp_path: Path, recipe: str) -> None
         made.metric(made.model.kind, step, 2.5, peak_memory_gib=1.0)
     made.end(step=5)
     rows = predicted(made.run)
-    for what in ("peak memory per device", "time of a step"):
+    for what in ("peak memory per device", "step time"):
         assert (rows[what]["error"], rows[what]["source"]) == (pytest.approx(0.25), "estimated")
     page.write(made.run)
-    assert "| time of a step | 2.00 | 2.50 | +25.0 % | s | estimated |" in (made.run.report / "report.md").read_text()
+    assert "| step time | 2.00 | 2.50 | +25.0 % | s | estimated |" in (made.run.report / "report.md").read_text()
     assert '<td class="num">+25.0 %</td>' in (made.run.report / "report.html").read_text()
 
 
@@ -162,7 +162,7 @@ def test_what_the_command_line_plans_is_read_back(tmp_path: Path, capsys: pytest
     need = {entry["name"]: entry["estimated_gib"] for entry in plan["memory"]}
     assert need and rows["peak memory per device"]["predicted"] == max(need.values())
     assert {f"memory of {name}" for name in need} < set(rows)
-    assert rows["time of a step"]["predicted"] == plan["step"]["step_s"]
+    assert rows["step time"]["predicted"] == plan["step"]["step_s"]
     assert {row["source"] for row in rows.values()} == {"estimated"}
 
 
@@ -170,7 +170,7 @@ def test_a_comparison_has_the_predictions_of_each_run(tmp_path: Path) -> None:
     planned = with_plan(made_runs.finished(tmp_path / "a", 40), made_runs.compiled_plan().document(), **TPU)
     unplanned = with_plan(made_runs.finished(tmp_path / "b", 40, seed=1), made_runs.EMPTY_PLAN, **TPU)
     document = side_by_side.write([planned, unplanned], tmp_path / "out")
-    (row,) = [row for row in document["predicted"] if row["what"] == "time of a step"]
+    (row,) = [row for row in document["predicted"] if row["what"] == "step time"]
     assert row["runs"][0]["predicted"] == 0.9 and row["runs"][1] is None
     shown = side_by_side.text(document)
     assert "Predicted and measured" in shown and "0.660 → 0.710 (+7.6 %)" in shown

@@ -60,13 +60,13 @@ def test_steady_state_leaves_out_what_compiles_and_waits_count(tmp_path: Path) -
     assert steady["tokens_per_s_per_device"] == pytest.approx((16 * 256 / 2 / 2 + 16 * 256 / 2 / 3) / 2)
     assert steady["units"]["tflops_per_device"] == "TFLOP/s"
     assert got["data_wait_share"] == pytest.approx(2.5 / 15)
-    assert "waited for data 16.7 % of the time" in pretrain.also(got)
+    assert "waited for data for 16.7 % of the time" in pretrain.also(got)
     assert got["wall_time"]["inside_pretrain_s"] == {"waiting for data": 124.51, "computing": pytest.approx(870.49)}
 
 
 def test_the_loss_stands_beside_what_it_is_without_context(tmp_path: Path) -> None:
     with_it, without = draw(made_runs.pretrained(tmp_path / "made")), draw(made_runs.out_of_data(tmp_path / "untested"))
-    assert "unigram entropy" in with_it[0].svg and "below the dashed line" in with_it[0].caption
+    assert "unigram entropy" in with_it[0].svg and "the dashed line is the unigram entropy" in with_it[0].caption
     assert "unigram entropy" not in without[0].svg and "dashed" not in without[0].caption
 
 
@@ -193,4 +193,4 @@ def test_a_report_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
 
 def test_how_many_parameters_are_active(tmp_path: Path) -> None:
     got = result(made_runs.pretrained(tmp_path / "made", steps=8))
-    assert wording.parameters(got) == "853,248, 402,816 of them active for a token"
+    assert wording.parameters(got) == "853,248, 402,816 active per token"

@@ -37,10 +37,10 @@ def test_points(gain: float | None, text: str) -> None:
     ("after", "test", "headline", "paired"),
     [
         (180, (20, 7, 0.019), "36.0 % of 500 test questions correctly, 2.6 points more than before.",
-         "is not plausibly chance (exact McNemar test, p"),
-        (170, (20, 17, 0.74), "34.0 % of 500 test questions correctly, 0.6 points more than before.", "could be chance"),
+         "is significant at 5 % (exact McNemar test, p"),
+        (170, (20, 17, 0.74), "34.0 % of 500 test questions correctly, 0.6 points more than before.", "is not significant at 5 %"),
         (137, (0, 30, 1e-9), "27.4 % of 500 test questions correctly, 6.0 points less than before.", "p < 0.0001"),
-        (167, (0, 0, 1.0), "33.4 % of 500 test questions correctly, as many as before.", "as well, or as badly"),
+        (167, (0, 0, 1.0), "33.4 % of 500 test questions correctly, as many as before.", "No answer changed"),
     ],
 )  # fmt: skip
 def test_what_a_run_came_to(
@@ -66,7 +66,7 @@ def test_stopped_runs_say_how_far_they_came(tmp_path: Path) -> None:
     assert of(made_runs.empty) == "The run has not reached its first GRPO step. No training step was completed."
     assert of(made_runs.warm_only) == "The run has not reached its first GRPO step. Its accuracy was not tested."
     assert of(made_runs.not_finite).startswith(
-        "The run met a figure that is not finite after 21 of 80 GRPO steps. The last test, before GRPO,"
+        "The run reached a value that is not finite (NaN or infinity) after 21 of 80 GRPO steps. In the last test, before GRPO,"
     )
 
 

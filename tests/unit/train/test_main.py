@@ -23,6 +23,7 @@ from podwright.rundir import Ending, RunDir, write_json
 from podwright.storage.base import Cause, StorageFailure
 from podwright.train import attempt, mesh
 from podwright.train.attempt import explain
+from podwright.train.grpo.entry import GrpoEntry
 from podwright.train.run_storage import AttemptStart, RunStorage
 from podwright.train.verbs import VERBS
 
@@ -136,6 +137,11 @@ def test_too_few_addresses_name_the_limit_and_what_raises_it(tmp_path: Path) -> 
     ending, detail, fix = said.strip().split("|")
     assert ending == "OUT_OF_MEMORY" and detail == "MemoryError:  (ulimit -v allows 4.00 GiB of addresses)"
     assert fix.startswith("type ulimit -v unlimited where the run is started") and "podwright resume" in fix
+
+
+def test_an_evaluation_without_questions_says_what_to_type(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^eval needs questions; add --data SRC"):
+        GrpoEntry().evaluate(tmp_path, "", 0, [])
 
 
 def _drawn(folder: Path, *more: str, train: int = 2, test: int = 1) -> dict[str, Any]:

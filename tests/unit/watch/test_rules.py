@@ -103,7 +103,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert code == 0 and "missing-keys" in text and match["cause"] in text and match["remedy"] in text
     (tmp_path / "fine.log").write_text("step 1\nstep 2\n")
     code, text = said(str(tmp_path / "fine.log"))
-    assert code == 1 and "nothing that is known" in text
+    assert code == 1 and "no known failure" in text
     monkeypatch.setattr(
         "sys.stdin", io.StringIO("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-21 DUE TO TIME LIMIT ***\n")
     )
@@ -120,7 +120,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert json.loads(said(str(run.path), "--json")[1])["matches"][0]["rule"] == "cuda-out-of-memory"
     run.log(1).write_text("step 1\n")
     code, text = said(str(run.path))
-    assert code == 0 and "data.source=x has no lines" in text and "do:   give another" in text and "exit.json" in text
+    assert code == 0 and "data.source=x has no lines" in text and "fix: give another" in text and "exit.json" in text
     write_json(run.exit(1), {"ending": "FINISHED", "step": 3, "detail": "", "fix": ""})
     assert said(str(run.path))[0] == 1
 
