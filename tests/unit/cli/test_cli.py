@@ -448,11 +448,11 @@ def test_a_seed_that_no_generator_takes_is_refused_before_a_run(call: Any, recip
 def test_a_check_can_be_run_alone(call: Any) -> None:
     wrong = [RECIPE, "data.source=nowhere.jsonl", "--on", "v6e-8"]
     code, out, _ = call("plan", *wrong, "mesh.fsdp=8", "--json")
-    assert code == 3 and {f["check"] for f in json.loads(out)["findings"]} == {"slice", "model", "data"}
+    assert code == 3 and {f["check"] for f in json.loads(out)["findings"]} == {"slice", "model", "memory", "data"}
     assert json.loads(out)["memory"]
     code, out, _ = call("plan", *wrong, "mesh.fsdp=8", "--only", "mesh, memory", "--json")
     document = json.loads(out)
-    assert code == 3 and [f["check"] for f in document["findings"]] == ["data"] and document["memory"]
+    assert code == 3 and [f["check"] for f in document["findings"]] == ["memory", "data"] and document["memory"]
     assert "--only mesh,memory leaves out 1 problem of data" in document["findings"][-1]["message"]
     code, _, err = call("plan", *wrong, "--only", "mesh")
     assert code == 3 and err == ""

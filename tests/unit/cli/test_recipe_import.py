@@ -200,7 +200,7 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
             "a.yaml holds no mapping of keys; give PurrSight's phase2_cluster.yaml" in said and "kind: grpo" not in said
         )
     path.write_text("seed: 1\nllm_model_name: x\ncluster:\n  slurm_nodes: 1\n  slurm_nodes: 2\n")
-    assert "a.yaml line 5: has the key slurm_nodes twice; leave one of them out" in call(capsys, str(path))[2]
+    assert "a.yaml line 5 has the key slurm_nodes twice; leave one of them out" in call(capsys, str(path))[2]
     path.write_text("? [seed, seed]\n: 1\n")
     assert "a.yaml line 1 is not YAML: found unhashable key" in call(capsys, str(path))[2]
     assert "there is no file" in call(capsys, str(tmp_path / "b.yaml"))[2]

@@ -153,7 +153,7 @@ def test_paths_that_fit_below_the_project_are_told_by_name(
 def test_lines_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     path = lines(tmp_path, line(), line(response=answer(ears="alert")))
     (error,) = said(findings(tmp_path, f"data.source={path}"), "error")
-    assert "has 1 faults, such as line 2: line asks what line 1 asks, and has another response" in error
+    assert "has 1 fault, such as line 2: line asks what line 1 asks, and has another response" in error
 
 
 def test_a_line_in_two_pieces_of_a_large_file_is_no_repeated_line(
