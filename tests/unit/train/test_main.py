@@ -61,7 +61,7 @@ def test_a_process_that_nobody_came_to_has_stalled(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_without_questions_says_what_to_type(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="^eval needs questions; add --data SRC"):
+    with pytest.raises(UserError, match=r"^eval needs questions; add --data SRC"):
         GrpoEntry().evaluate(tmp_path, "", 0, [])
 
 
