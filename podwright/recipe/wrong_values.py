@@ -27,7 +27,8 @@ _WORDS = {
     "dict_type": "is not a section of keys",
     "model_type": "is not a section of keys",
     "model_attributes_type": "is not a section of keys",
-    "too_short": "has fewer than {min_length} entries",
+    "too_short": "has too few entries, at least {min_length} is needed",
+    "missing": "is missing",
     "string_pattern_mismatch": "does not match the pattern {pattern}",
 }
 """by the type of an error; names in braces are of its context"""

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from podwright import slices
 from podwright.errors import UserError, from_os, nearest
+from podwright.recipe.wrong_values import problem
 from podwright.recipe.yaml_keys import RepeatedKey, once
 from podwright.shell import targets_file
 from podwright.targets import kinds
@@ -124,10 +125,8 @@ def _entries() -> dict[str, Any]:
 
 def _parse(name: str, entry: Any, where: str) -> Settings:
     if not isinstance(entry, dict) or entry.get("kind") not in kinds.configured():
-        problem = f"kind={entry['kind']!r}" if isinstance(entry, dict) and "kind" in entry else "no kind"
-        raise UserError(
-            f"target {name!r} in {where} has {problem}", f"known: kind={', kind='.join(kinds.configured())}"
-        )
+        given = f"kind={entry['kind']!r}" if isinstance(entry, dict) and "kind" in entry else "no kind"
+        raise UserError(f"target {name!r} in {where} has {given}", f"known: kind={', kind='.join(kinds.configured())}")
     model = kinds.settings_class(entry["kind"])
     try:
         return cast(Settings, model.model_validate(entry))
@@ -145,7 +144,10 @@ def _parse(name: str, entry: Any, where: str) -> Settings:
                 f"write {key}=[{first['input']}], commas between several",
             ) from e
         wrong = problem(first)
-        given = f"{key}={first['input']} " if key and isinstance(first["input"], str) else f"{key}: " if key else ""
+        colon = ":" if first["type"] == "value_error" else ""
+        given = (
+            f"{key}={first['input']} " if key and isinstance(first["input"], str) else f"{key}{colon} " if key else ""
+        )
         raise UserError(f"target {name!r}: {given}{wrong[:1].lower()}{wrong[1:]}", f"mend it in {where}") from e
 
 
