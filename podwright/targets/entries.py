@@ -125,10 +125,8 @@ def _entries() -> dict[str, Any]:
 
 def _parse(name: str, entry: Any, where: str) -> Settings:
     if not isinstance(entry, dict) or entry.get("kind") not in kinds.configured():
-        problem = f"kind={entry['kind']!r}" if isinstance(entry, dict) and "kind" in entry else "no kind"
-        raise UserError(
-            f"target {name!r} in {where} has {problem}", f"known: kind={', kind='.join(kinds.configured())}"
-        )
+        given = f"kind={entry['kind']!r}" if isinstance(entry, dict) and "kind" in entry else "no kind"
+        raise UserError(f"target {name!r} in {where} has {given}", f"known: kind={', kind='.join(kinds.configured())}")
     model = kinds.settings_class(entry["kind"])
     try:
         return cast(Settings, model.model_validate(entry))
