@@ -195,6 +195,20 @@ def test_features_from_the_cache_are_those_of_the_files(made: Any, tmp_path: Pat
     assert with_other_aligner.fingerprint != seen.fingerprint
 
 
+def test_the_demo_keeps_scaled_features_and_others_have_unit_vectors(made: Any) -> None:
+    assert recipe().aligner.features == "scaled"
+    cluster = load("phase2-qwen2.5-0.5b-cluster")
+    assert isinstance(cluster, MultimodalRecipe) and cluster.aligner.features == "unit"
+    example = made[1].training.examples[1]
+    marks = set()
+    for kind, length in {"scaled": float(torch.tensor(2.66).exp()), "unit": 1.0}.items():
+        sight = features.sight(recipe(f"aligner.features={kind}"))
+        values, present = features.one_line(example, sight, torch.device("cpu"))
+        assert torch.allclose(values[present].norm(dim=-1), torch.tensor(length))
+        marks.add(sight.fingerprint)
+    assert len(marks) == 2, "kept features of one length are not read as those of the other"
+
+
 def test_a_bad_file_is_left_out_and_named(made: Any, tmp_path: Path) -> None:
     examples = list(made[1].training.examples[:3])
     (tmp_path / "broken.png").write_bytes(b"no picture")

@@ -37,6 +37,7 @@ SMALL = (
     "evaluation.max_new_tokens=4",
     "optimizer.learning_rate=0.02",
     "data.num_test=5",
+    "aligner.features=unit",
 )
 
 
@@ -210,7 +211,9 @@ def test_a_run_from_before_the_key_keeps_the_features_that_it_was_trained_on(
     assert trained.open_(old.path).recipe.aligner.features == "scaled"
     assert load.stored(json.loads(old.recipe.read_text())).aligner.features == "scaled"  # type: ignore[union-attr]
     assert load.load(str(old.recipe)).aligner.features == "scaled"  # type: ignore[union-attr]
-    assert "aligner.features=scaled" in reproduce.command(old, records.read(old))
+    assert records.read(old).recipe.aligner.features == "scaled"  # type: ignore[union-attr]
+    new = RunDir(folder / "runs" / "r")
+    assert "aligner.features=unit" in reproduce.command(new, records.read(new)), "the shipped recipe has scaled"
     export.export(old.path, tmp_path / "exported", onnx=True)
     x, norms = np.random.default_rng(0).normal(size=(3, 512)).astype(np.float32), []
     for place in (out, tmp_path / "exported"):
