@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import BailingHybridConfig, BailingHybridForCausalLM, KimiLinearConfig, KimiLinearForCausalLM
 
+from podwright.errors import UserError
 from podwright.models import kda, param
 from podwright.recipe import hybrid, schema
 from podwright.train import muon
@@ -136,6 +137,12 @@ def made(dims, n, b=1):
     mesh = make_mesh(schema.GrpoMesh(), jax.devices()[:1])
     weights = param.initialize(kda.declare(dims), mesh, 0)
     return weights, jnp.asarray(np.random.default_rng(1).standard_normal((b, n, dims.hidden_size)), jnp.float32)
+
+
+def test_a_kernel_for_tpus_is_refused_on_a_cpu(one_device):
+    kda.check(BOUNDED.kda, one_device)
+    with pytest.raises(UserError, match=r"model\.kda=tokamax is a kernel for TPUs, and these devices are of cpu"):
+        kda.check(dataclasses.replace(BOUNDED.kda, kernel="tokamax"), one_device)
 
 
 @BOTH
