@@ -197,7 +197,8 @@ def test_a_price_that_prices_nothing_is_one_line(price, arguments, said, capsys)
         (["--on", "v6e-16", "--compile=half"], "--compile=half is no depth"),
     ],
 )
-def test_what_cannot_be_compiled_is_one_line(arguments, said, capsys, tmp_path):
+def test_what_cannot_be_compiled_is_one_line(arguments, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(this_machine, "has_accelerator", lambda: True)
     assert (
         main(
             [
