@@ -91,17 +91,17 @@ def test_every_run_gets_a_whole_page(tmp_path: Path, make) -> None:
     [
         (
             made_runs.pretrained,
-            "After 200 steps and 819,200 tokens the loss on held-out documents is 1.18 nats a token; before it was 5.58.",
+            "After 200 steps and 819,200 tokens the held-out loss is 1.18 nats per token; before it was 5.58.",
         ),
         (
             made_runs.pretrain_stopped,
-            "The run was stopped after 73 of 200 steps. The training loss went from 5.06 to 1.64 nats a token; "
-            "on held-out documents it was 2.40 at step 50.",
+            "The run was stopped after 73 of 200 steps. The training loss went from 5.06 to 1.64 nats per token; "
+            "the held-out loss was 2.40 at step 50.",
         ),
         (made_runs.pretrain_empty, "The run has not reached its first step. No training step was completed."),
         (
             made_runs.out_of_data,
-            "The run ran out of data after 7 of 10 steps. The training loss went from 12.2 to 0.213 nats a token.",
+            "The run ran out of data after 7 of 10 steps. The training loss went from 12.2 to 0.213 nats per token.",
         ),
     ],
 )
