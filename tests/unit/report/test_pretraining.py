@@ -113,7 +113,7 @@ def test_the_run_of_the_source_is_flagged_on_every_page(tmp_path: Path) -> None:
     run = made_runs.out_of_data(tmp_path / "made")
     got = page.write(run, tmp_path / "README.md")
     (warning,) = got["warnings"]
-    assert "fell from 12.15 to 0.21 nats in 7 steps" in warning and "memorised the data" in warning
+    assert "fell from 12.15 to 0.21 nats in 7 steps" in warning and "the data is memorized" in warning
     assert got["steady_state"]["step_s"] == 7.5
     assert f'<p class="warning">{warning}</p>' in html_of(run)
     for text in ((run.report / "report.md").read_text(), (tmp_path / "README.md").read_text()):
