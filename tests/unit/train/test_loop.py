@@ -211,6 +211,8 @@ def test_a_run_from_first_to_last(whole):
     assert all(b - a in (1, 2) for a, b in zip([0, *used], used, strict=False)), "one or two rollouts of four questions"
     with checkpoint.Checkpoints(RunStorage(whole), None) as kept:
         assert kept.latest() == 5
+    cursor = json.loads((whole.checkpoints / "5" / "cursor" / "metadata").read_text())
+    assert cursor == {"step": 5, "used": 4 * used[-1], "rollouts": used[-1]}
     before, after = (json.loads(whole.flags(when).read_text()) for when in ("before", "after"))
     (compared,) = [e for e in read_jsonl(whole.events) if e["event"] == "comparison"]
     assert compared["gained"] == sum(a and not b for a, b in zip(after, before, strict=True))
