@@ -66,12 +66,12 @@ def compared(recipe: str, on: str, cache: Path) -> list[dict]:
 
 
 def verdicts(recipe: str, on: str, depth: str, cache: Path) -> dict[str, tuple[dict, dict]]:
-    """The kept verdict on every program, and what its executable says of its memory (whole compiles only)."""
+    """The kept verdict on every program, and what its executable says of its memory (compiles to the end only)."""
     found: dict[str, tuple[dict, dict]] = {}
     for name in (p["name"] for p in compiled_plan.document(recipe, on, [], cache, depth)["programs"]):
         (kept,) = cache.glob(f"*/{name}.json")
-        phases = map(json.loads, (kept.parent / name / "record.jsonl").read_text().splitlines())
-        found[name] = json.loads(kept.read_text()), next((p["memory"] for p in phases if p["phase"] == "compiled"), {})
+        verdict = json.loads(kept.read_text())
+        found[name] = verdict, verdict["executable"]
     return found
 
 

@@ -99,6 +99,8 @@ class Compiled:
     kernels_s: float = 0.0
     log: str = ""
     """the path of what the compiler printed, where it failed and that was kept"""
+    executable: dict[str, int] = dataclasses.field(default_factory=dict)
+    """bytes by JAX's `memory_analysis` of the finished executable (compiles to the end only); its temporaries count more than `memory`'s"""
     cached: bool = False
 
     @property
@@ -307,7 +309,8 @@ def _verdict(name: str, phases: Record, where: Slice, folder: Path, seconds: flo
         message = f"kernel {kernel}, compiled alone: {_words(error)}" if kernel else _words(error)
         return Compiled(name, "too large" if large else "failed", seconds, memory, resident, message)
     if memory is not None:
-        compiled = Compiled(name, "fits", seconds, memory, resident, **_kernels(phases))
+        executable = phases.get("compiled", {}).get("memory", {})
+        compiled = Compiled(name, "fits", seconds, memory, resident, executable=executable, **_kernels(phases))
         assert compiled.hbm_bytes is not None
         limit = limit_bytes(where)
         if limit is not None and compiled.hbm_bytes > limit:

@@ -174,6 +174,7 @@ def test_what_the_short_way_finds_is_what_the_whole_compile_finds(cache, tmp_pat
     assert short.memory.need == whole.memory.need
     assert short.cost == whole.cost
     assert whole.seconds > short.seconds
+    assert not short.executable and whole.executable["argument_size"] == whole.memory.arguments
 
 
 @needs_libtpu
@@ -238,7 +239,7 @@ def test_a_kernel_that_wants_too_much_on_chip_memory_is_found_without_generating
 def test_cpu_devices_compile_too(cache, monkeypatch):
     monkeypatch.setattr(calibrate, "PROBES", ((MODELS["qwen3-micro"], 2, 2),))
     found = compile_all(cache, CPU_4, *SMALL, names=["score"])["score"]
-    assert found.verdict == "fits" and found.memory.arguments > 0
+    assert found.verdict == "fits" and found.memory.arguments == found.executable["argument_size"] > 0
     assert found.cost.predicted_s > 0 and found.cost.bound in calibrate.RESOURCES and found.cost.flops > 1e9
     assert {t.axis for t in found.cost.collectives} >= {"fsdp", "tensor"}
     assert "calibrated on this machine (" in found.notes[-1] and "4 devices, float32" in found.notes[-1]
