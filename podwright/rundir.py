@@ -164,7 +164,8 @@ def recipe_of(run: RunDir) -> Record:
     """recipe.json, the parts that every verb reads among it; UserError where it is damaged."""
     try:
         recipe = json.loads(run.recipe.read_text())
-        recipe["training"]["max_steps"], recipe["kind"]
+        if not isinstance(recipe["training"]["max_steps"], int) or not isinstance(recipe["kind"], str):
+            raise TypeError
     except (OSError, ValueError, KeyError, TypeError) as e:
         what = f"{run.recipe} cannot be read ({type(e).__name__})"
         raise UserError(what, "bring it back from a copy, or start the run again under another name") from e
@@ -224,10 +225,10 @@ def append_jsonl(path: Path, record: Record) -> None:
 
 
 def read_jsonl(path: Path) -> Iterator[Record]:
-    """The whole records of `path`; a last line cut short by a kill is passed over."""
+    """The whole records of `path`; a last line cut short by a kill is passed over, and so is one that is not JSON."""
     if not path.exists():
         return
-    with path.open() as f:
+    with path.open(errors="replace") as f:
         for line in f:
             if line.endswith("\n"):
                 try:

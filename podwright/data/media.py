@@ -92,7 +92,8 @@ class _explained:
         self._path = path
 
     def __enter__(self) -> None:
-        return None
+        if self._path.exists() and not self._path.is_file():  # a pipe would be waited for
+            raise Unreadable("it cannot be read (no regular file)")
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
         if error is None or isinstance(error, Unreadable) or not isinstance(error, Exception):

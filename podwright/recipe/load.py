@@ -152,7 +152,7 @@ def _override(raw: dict[str, Any], text: str) -> None:
     if key not in known and key not in sections:
         raise _unknown(key, known)
     try:
-        parsed = yaml.load(value, Loader)
+        parsed = value if _is_text(model, key) and not value.startswith(("'", '"')) else yaml.load(value, Loader)
     except yaml.YAMLError as e:
         twice = isinstance(e, RepeatedKey)
         raise UserError(

@@ -66,5 +66,5 @@ def shown(value: Any) -> str:
         return value
     try:
         return json.dumps(value, ensure_ascii=False)
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: a list that holds itself, by an anchor of YAML
         return str(value)

@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from podwright import slices
+from podwright.accelerators import ACCELERATORS
 from podwright.errors import UserError, from_os, nearest
 from podwright.recipe.wrong_values import in_words
 from podwright.recipe.yaml_keys import RepeatedKey, once
@@ -79,14 +80,25 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
     before = path.read_text() if path.exists() else ""
     gap = "" if not before or before.endswith("\n") else "\n"
     part = path.with_name(f"{path.name}.part")
-    part.write_text(before + gap + yaml.safe_dump({name: entry}, sort_keys=False, allow_unicode=True))
+    after = before + gap + yaml.safe_dump({name: entry}, sort_keys=False, allow_unicode=True)
+    if not _holds(after, name):
+        what = f"nothing can be added at the end of {path}"
+        raise UserError(what, "write each entry as NAME: in a line of its own, with its keys indented below it")
+    part.write_text(after)
     part.replace(path)
     return settings
 
 
+def _holds(text: str, name: str) -> bool:
+    try:
+        return name in yaml.load(text, _TextLoader)
+    except yaml.YAMLError:
+        return False
+
+
 def is_reserved(name: str) -> bool:
-    """Whether --on takes the name for this machine or a slice."""
-    if name == "local":
+    """Whether --on takes the name for this machine or a slice, or it is that of an accelerator."""
+    if name == "local" or name in {accelerator.name for accelerator in ACCELERATORS}:
         return True
     try:
         slices.parse(name)

@@ -59,7 +59,8 @@ class Progress:
 
     def update(self) -> tuple[list[Record], list[Record]]:
         """New metrics and new events."""
-        metrics, events = self._metrics.new(), self._events.new()
+        metrics = [r for r in self._metrics.new() if {"time", "stage", "step"} <= r.keys()]
+        events = [r for r in self._events.new() if {"time", "event"} <= r.keys()]
         for record in sorted(metrics + events, key=lambda r: r["time"]):
             if "event" in record:
                 self._take(record)

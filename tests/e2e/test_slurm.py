@@ -233,7 +233,7 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
     farm.target("kept", storage=farm.folder)
     code, out, _ = farm.call("target", "check", "kept")
     assert code == 4 and f"info: this machine can write, read, list and delete in storage={farm.folder}\n" in out
-    assert "inconclusive: the hosts of kept were not asked" in out and "; type podwright doctor --on kept" in out
+    assert "inconclusive: the hosts of kept were not checked" in out and "; type podwright doctor --on kept" in out
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ _BYTES_PER_TOKEN = 4.0
 _BYTE_VOCABULARY = 259
 _PATIENCE_S = 10.0
 _GENERATED_BYTES = 120
+_ESTIMATE_WITHIN = 2  # times what is there: an estimate is not wrong by more
 """of a made-up problem, in the mean"""
 
 
@@ -71,21 +72,25 @@ def check(
     room = stock.tokens + (stock.documents or 0) * (multiple_of - 1) // 2
     rows = -(-(room - held) // sequence_length)
     about = f"{'about ' if stock.how_counted else ''}{stock.tokens:,} tokens"
-    level: Level = "warning" if stock.how_counted else "error"
+
+    def level(wanted: int, there: int) -> Level:
+        return "warning" if stock.how_counted and wanted <= _ESTIMATE_WITHIN * there else "error"
+
     if stock.tokens <= sequence_length:
         most = max(1, stock.tokens // 10)
         wrong = f"sequence_length={sequence_length:,} is more than all {about} of {source}"
-        return [Finding("data", level, wrong, f"type sequence_length={most} or less, or give more data")]
+        fix = f"type sequence_length={most} or less, or give more data"
+        return [Finding("data", level(sequence_length, stock.tokens), wrong, fix)]
     if 2 * held > stock.tokens:
         wrong = f"{counted(num_held, 'row')} of {sequence_length:,} tokens held out of {source} are most of its {about}"
-        return [
-            Finding("data", level, wrong, "type evaluation.num_batches=1, or a smaller batch_size, or give more data")
-        ]
+        fewer = "evaluation.num_batches=1, or a smaller batch_size" if num_held > batch_size else "a smaller batch_size"
+        return [Finding("data", level(2 * held, stock.tokens), wrong, f"type {fewer}, or give more data")]
     if rows < batch_size:
         wrong = (
             f"batch_size={batch_size} is more than the {counted(rows, 'row')} of {sequence_length:,} tokens in {source}"
         )
-        return [Finding("data", level, wrong, f"type batch_size={max(1, rows)} or less, or give more data")]
+        fix = f"type batch_size={max(1, rows)} or less, or give more data"
+        return [Finding("data", level(batch_size, rows), wrong, fix)]
     return _lasting(stock, about, source, rows, batch_size, sequence_length, max_steps, num_epochs)
 
 

@@ -9,8 +9,10 @@ import re
 from fractions import Fraction
 
 _GROUP = "[,\u00a0\u202f\u2009]"  # a comma, or a space that does not break: an ordinary space parts two numbers
-_DIGITS = rf"(?:[0-9]{{1,3}}(?:{_GROUP}[0-9]{{3}})+(?![0-9])|[0-9]+)"
-_DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]+)?|(?<![\w.])\.[0-9]+)(?:[eE][+-]?[0-9]{{1,2}}(?![0-9]))?"
+_DIGITS = rf"(?>[0-9]{{1,3}}(?:{_GROUP}[0-9]{{3}})+(?![0-9])|[0-9]+)"
+_EXPONENT = r"[eE][+-]?[0-9]"
+# An exponent of three digits makes no number, and what stands before it is none either.
+_DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]++)?+|(?<![\w.])\.[0-9]++)(?:{_EXPONENT}[0-9]?(?![0-9]))?(?!{_EXPONENT})"
 _FRACTION = r"(?:[0-9]+ )?[0-9]+/[1-9][0-9]*(?![0-9/])"
 _SIGN = "[-+\u2212\u2013]"
 # A dash after a digit, a letter or a bracket parts or subtracts: 5-6 holds 5 and 6, not -6.

@@ -137,26 +137,26 @@ def test_an_entry_is_in_gib_and_its_largest_parts_are_named_first():
     assert (entry.name, entry.estimated_gib, entry.limit_gib) == ("update", 11.2346, 10.0)
     assert entry.parts_gib == {"weights": 2.0, "gradients": 1.2346, "layer": 5.0, "cache": 3.0}
     small = entry.model_copy(update={"name": "score", "estimated_gib": 2.0, "parts_gib": {"cache": 2.0}})
-    (finding,) = memory.findings([small, entry], lambda name: f"type less of {name}")
+    (finding,) = memory.findings([small, entry], lambda: "type less", "type --compile")
     assert finding.level == "inconclusive" and finding.check == "memory"
     assert finding.message == (
-        "update needs about 11.2 of 10.0 GiB per device (layer 5.0, cache 3.0, weights 2.0), too near to tell"
+        "update needs about 11.2 of 10.0 GiB per device (layer 5.0, cache 3.0, weights 2.0), too close to the limit for this estimate"
     )
     tight = [e.model_copy(update={"limit_gib": limit}) for e, limit in ((small, 1.0), (entry, 9.0))]
-    assert [(f.level, f.fix) for f in memory.findings(tight, lambda name: f"type less of {name}")] == [
-        ("error", "type less of score"),
-        ("error", "type less of update"),
+    assert [(f.level, f.message.split()[0], f.fix) for f in memory.findings(tight, lambda: "type less", "")] == [
+        ("error", "score", "type less"),
+        ("error", "update", "type less"),
     ]
-    (finding,) = memory.findings([small, entry.model_copy(update={"limit_gib": 20.0})], str)
+    (finding,) = memory.findings([small, entry.model_copy(update={"limit_gib": 20.0})], str, "")
     assert finding.message == "update needs most memory, about 11.2 of 20.0 GiB" and finding.level == "info"
-    assert memory.findings([], str) == []
+    assert memory.findings([], str, "") == []
 
 
 def test_at_the_error_itself_an_estimate_is_still_sure_or_unsure():
     """More than 15 % above the limit is an error, more than 85 % of it inconclusive; neither at exactly that."""
     for need, level in ((8.5, "info"), (8.51, "inconclusive"), (11.5, "inconclusive"), (11.51, "error")):
         entry = MemoryEntry(name="update", estimated_gib=need, limit_gib=10.0, parts_gib={"layer": need})
-        (finding,) = memory.findings([entry], lambda name: "type less")
+        (finding,) = memory.findings([entry], lambda: "type less", "")
         assert finding.level == level, need
 
 
@@ -172,7 +172,7 @@ def test_the_findings_are_sure_only_beyond_the_error():
         found = memory.findings([entry], lambda: "type this", "type that")
         return found and (found[0].level, found[0].fix)
 
-    assert level(8.4) == []
+    assert level(8.4) == ("info", "")
     assert level(8.6) == level(11.4) == ("inconclusive", "type that")
     assert level(11.6) == ("error", "type this")
 

@@ -115,7 +115,7 @@ def test_what_cannot_run_is_refused(on, overrides, said, fix):
 
 def test_latents_limit_fsdp_beyond_the_hidden_size():
     """671 B on 512 devices: 512 keys' latents can be split, 1536 and 7168 too; 1024 devices cannot."""
-    overrides = ["model.name=deepseek-v3", "sequence_length=4096", "mesh.fsdp=-1"]
+    overrides = ["model.name=deepseek-v3", "sequence_length=4096", "mesh.fsdp=-1", "data.num_documents=1000000"]
     assert not findings("almodel-tiny", "tpu7x-512", *overrides, "batch_size=512")
     (refused,) = [f for f in findings("almodel-tiny", "tpu7x-1024", *overrides, "batch_size=1024") if f.check == "mesh"]
     assert refused.message.startswith("mesh.fsdp=1024 does not divide") and "keys' latents of 512" in refused.message

@@ -193,8 +193,11 @@ def test_a_store_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.Mon
 
 
 def test_data_that_is_too_little_by_an_estimate_only_is_a_warning() -> None:
-    (found,) = check("arithmetic", "bytes", sequence_length=8_000_000)
-    assert found.level == "warning" and "more than all about" in found.message
+    near, far = (
+        check("arithmetic", "bytes", num_documents=1000, sequence_length=length)[0] for length in (200_000, 300_000)
+    )
+    assert near.level == "warning" and "more than all about 122,000" in near.message
+    assert far.level == "error", "no estimate is wrong by a factor of two"
 
 
 def test_what_the_plan_refuses_the_trainer_refuses_too(made: Path) -> None:

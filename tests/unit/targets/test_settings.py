@@ -244,3 +244,16 @@ def test_the_place_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 )
 def test_times_of_slurm(text: str, seconds: float) -> None:
     assert slurm_seconds(text) == seconds
+
+
+def test_nothing_is_added_to_a_file_that_would_not_be_readable_afterwards(file: Path) -> None:
+    write(file, "{x: {kind: slurm}}\n")
+    with pytest.raises(UserError, match=r"nothing can be added at the end of .*; write each entry as NAME:"):
+        entries.add("z", ["kind=slurm"])
+    assert file.read_text() == "{x: {kind: slurm}}\n"
+
+
+@pytest.mark.parametrize("name", ["v6e", "tpu7x", "H100-80GB"])
+def test_the_name_of_an_accelerator_is_no_name_of_a_target(file: Path, name: str) -> None:
+    with pytest.raises(UserError, match="cannot be the name of a target"):
+        entries.add(name, ["kind=slurm"])

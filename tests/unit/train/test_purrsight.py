@@ -158,7 +158,12 @@ def sight() -> features.Sight:
     for head in heads.projection_heads.values():
         nn.init.uniform_(head.ln.weight, 0.5, 1.5)  # type: ignore[union-attr, arg-type]
         nn.init.normal_(head.ln.bias, std=0.1)  # type: ignore[union-attr, arg-type]
-    return features.Sight({"image": encoders.frozen(eye), "audio": encoders.frozen(ear)}, heads.eval(), "test")
+    return features.Sight(
+        {"image": encoders.frozen(eye), "audio": encoders.frozen(ear)},
+        heads.eval(),
+        "test",
+        features.DecodeTime(features.silent),
+    )
 
 
 @pytest.fixture(scope="module")

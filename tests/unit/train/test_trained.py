@@ -394,7 +394,7 @@ def test_options_that_are_for_another_kind_of_run(
 ) -> None:
     for argv, said in (
         (["export", str(tmp_path), "out", "--onnx"], "--onnx is for multimodal"),
-        (["eval", str(tmp_path)], "what to ask"),
+        (["eval", str(tmp_path)], "eval needs questions"),
     ):
         monkeypatch.setattr(sys, "argv", ["podwright.train", *argv])
         assert entry.main() == 2

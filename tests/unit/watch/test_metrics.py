@@ -94,3 +94,12 @@ def test_accuracy_before_and_latest(tmp_path: Path) -> None:
     progress.update()
     assert (progress.accuracy(first=True), progress.accuracy(first=False)) == (0.25, 0.75)
     assert progress.notices == ["3 prompts left out"]
+
+
+def test_records_without_what_progress_needs_are_passed_over(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    write(run.metrics, {"step": 1}, step(2, 1.0), {"stage": "grpo", "step": 3})
+    write(run.events, {"event": "evaluation"}, {"time": 3.0})
+    progress = Progress(run, RECIPE)
+    progress.update()
+    assert progress.step == 2 and not progress.evaluations
