@@ -11,6 +11,10 @@ from typing import Any
 from podwright.report.wording import visible
 
 
+_RANK = r"(?<=\w@)\d+(?:\.?(?:\s|$)|[,;:)])"
+"""what follows the @ of recall@1, which starts neither an address nor a mention"""
+
+
 class Safe(str):
     """Markdown that needs no escaping."""
 
@@ -22,7 +26,7 @@ def escape(value: Any) -> str:
     if isinstance(value, Safe):
         return value
     text = " ".join(visible(value).split())
-    text = re.sub(r"([\\`*_\[\]<>|~&$@])", r"\\\1", text)
+    text = re.sub(rf"([\\`*_\[\]<>|~&$]|@(?!{_RANK}))", r"\\\1", text)
     return re.sub(
         r"^(?:[#+=-](?!\d)|\d+(?=[.)](?:\s|$)))|(?<=\w):(?=//)|(?<=www)(?=\.)", lambda m: _backslash(m.group()), text
     )

@@ -47,7 +47,7 @@ def whole(tmp_path_factory) -> tuple[RunDir, Path]:
     assert done.returncode == 0, done.stderr
     row = json.loads(done.stdout)
     assert (row["ending"], row["step"], row["max_steps"]) == ("FINISHED", 6, 6)
-    assert "Traceback" not in done.stderr and "100 % valid json" in done.stderr
+    assert "Traceback" not in done.stderr and "100.0 % valid JSON" in done.stderr
     return RunDir(folder / "runs" / "whole"), folder
 
 
