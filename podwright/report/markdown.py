@@ -10,7 +10,6 @@ from typing import Any
 
 from podwright.report.wording import visible
 
-
 _RANK = r"(?<=\w@)\d+(?:\.?(?:\s|$)|[,;:)])"
 """what follows the @ of recall@1, which starts neither an address nor a mention"""
 
