@@ -125,6 +125,7 @@ def look(run: RunDir) -> str:
 def fetch(url: str, runs: Path) -> RunDir:
     """The run that is kept at `url`, in `runs` under its name; brought up to date if it is there already."""
     url = url.rstrip("/")
+    url = url if "://" in url else os.path.abspath(url)  # other verbs and processes have other working directories
     run, storage = RunDir(runs / name_of_run(url)), open_storage(url)
     if run.path.exists():
         if run.storage_url != url:

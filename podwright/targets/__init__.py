@@ -39,7 +39,7 @@ class ResolvedTarget:
     @property
     def is_local(self) -> bool:
         """Whether runs on it are processes of this machine."""
-        return self.settings is not None and self.settings.kind == "local"
+        return self.settings is not None and self.traits.this_machine
 
     @property
     def gpus_per_node(self) -> int:

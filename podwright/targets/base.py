@@ -30,6 +30,8 @@ _PLACEHOLDER = re.compile(r"\{(python|run_dir|attempt|storage)\}")
 class Traits:
     """What a target is, as data to decide by."""
 
+    this_machine: bool = False
+    """whether runs on it are processes of this machine"""
     queues: bool = False
     """whether it keeps runs out of each other's way"""
     ships_files: bool = False

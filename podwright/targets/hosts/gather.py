@@ -118,8 +118,11 @@ def _move(source: Path, path: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             source.replace(path)
             return
-        except FileNotFoundError:  # the thread of another host has removed the folder, which was empty
-            if not source.exists():
+        except (
+            FileNotFoundError,
+            FileExistsError,
+        ):  # the thread of another host has removed the folder, which was empty
+            if not source.exists() or path.parent.is_file():
                 raise
 
 

@@ -24,4 +24,4 @@ class LocalSettings(BaseModel):
         return slices.parse(f"cpu-{self.cpu_devices}") if self.cpu_devices else None
 
     def traits(self) -> Traits:
-        return Traits()
+        return Traits(this_machine=True)

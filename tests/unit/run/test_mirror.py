@@ -268,3 +268,13 @@ def test_a_launcher_waits_for_no_storage_that_hangs(here, tmp_path, bucket):
     bucket.faults.latency_s = 15.0
     begin = time.monotonic()
     assert "failed (network: " in mirror.KeptRun(here, 1.0).bring() and time.monotonic() - begin < 12
+
+
+def test_the_relative_path_of_a_storage_holds_in_every_working_directory(here, tmp_path, monkeypatch):
+    (tmp_path / "kept").mkdir()
+    kept = mirror.keep_in(here, str(tmp_path / "kept"), 1.5, tmp_path)
+    mirror.KeptRun(here).bring()
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    run = mirror.fetch(f"../kept/{kept.rpartition('/')[2]}", tmp_path / "elsewhere")
+    assert run.storage_url == kept

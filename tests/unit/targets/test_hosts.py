@@ -421,3 +421,22 @@ def test_a_host_that_was_never_reached_does_not_keep_a_release_waiting(homes: Ca
     polled = ours.until(Process.ENDED)
     assert polled.ending is Ending.NO_CAPACITY and polled.bootstrap and polled.detail == "host h2 is off"
     assert ours.runner.release(ours.handle).done and not list((ours.homes[0] / ".podwright").iterdir())
+
+
+@pytest.mark.parametrize("fault", [FileNotFoundError, FileExistsError])
+def test_a_folder_that_another_host_removes_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: type[OSError]
+) -> None:
+    """mkdir raises FileExistsError where the folder vanishes before it has looked whether that is one."""
+    (tmp_path / "staged").write_text("a")
+    faults = iter([fault()])
+    mkdir = Path.mkdir
+
+    def vanishing(path: Path, *args: bool, **options: bool) -> None:
+        for error in faults:
+            raise error
+        mkdir(path, *args, **options)
+
+    monkeypatch.setattr(Path, "mkdir", vanishing)
+    gather._move(tmp_path / "staged", tmp_path / "run" / "file")
+    assert (tmp_path / "run" / "file").read_text() == "a"
