@@ -1,8 +1,12 @@
 """The multimodal trainer: counts at the real sizes, and that what is done quickly comes to the same as what is done plainly."""
 
+import concurrent.futures
 import copy
 import dataclasses
 import json
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +222,49 @@ def test_a_bad_file_is_left_out_and_named(made: Any, tmp_path: Path) -> None:
     assert set(faults) == {1, 2}
     assert faults[1].startswith("broken.png: it cannot be read") and faults[2] == "absent.wav: there is no such file"
     assert present[0].any() and not present[1:].any()
+
+
+@dataclasses.dataclass(frozen=True)
+class Threads(World):
+    """Processes that see one disk, as threads."""
+
+    meeting: threading.Barrier = dataclasses.field(default_factory=lambda: threading.Barrier(2))
+    values: dict[int, Any] = dataclasses.field(default_factory=dict)
+
+    def gathered(self, value: Any) -> list[Any]:
+        self.values[self.rank] = value
+        self.meeting.wait(60)
+        values = [self.values[rank] for rank in range(self.size)]
+        self.meeting.wait(60)
+        return values
+
+
+class Late(list):
+    """Lines that are read when another process has written its features, or never will."""
+
+    store = Path()
+
+    def __iter__(self) -> Iterator[Any]:
+        limit = time.monotonic() + 3
+        while time.monotonic() < limit and not list(self.store.glob("*/*.npz")):
+            time.sleep(0.01)
+        return super().__iter__()
+
+
+def test_a_process_that_reads_its_lines_late_computes_its_share_of_the_features(made: Any, tmp_path: Path) -> None:
+    lines, sight = [example.paths for example in made[1].training.examples[:16]], features.sight(recipe())
+    late, first = Late(lines), Threads(size=2)
+    late.store = tmp_path
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        parts = [
+            pool.submit(features.of_lines, x, sight, 2, dataclasses.replace(first, rank=n), tmp_path)
+            for n, x in enumerate((lines, late))
+        ]
+        values, present, faults = parts[0].result()
+        assert not faults and not parts[1].result()[2]
+    assert torch.equal(torch.stack([present[m] for m in model.MODALITIES], 1), made[1].training.present[:16])
+    wanted = made[1].training.features[:16]
+    assert torch.allclose(torch.stack([values[m] for m in model.MODALITIES], 1), wanted, atol=1e-5)
 
 
 def test_a_run_stops_on_what_a_check_calls_a_fault(made: Any, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -126,15 +126,14 @@ def of_lines(
                 faults[number], sources = sources, {}
             wanted.append({modality: key for modality, (key, _) in sources.items()})
             keys |= {key: (modality, source) for modality, (key, source) in sources.items()}
-        known = _read(store)
-        missing = [key for key in keys if key not in known]
+        missing = world.on_each_disk(lambda: _missing(store, keys))  # once, before any process adds to it
         wrong: dict[str, str] = {}
         for start in range(0, len(missing), _PART):
             own = missing[start : start + _PART][near.index(world.rank) :: len(near)]
             wrong |= _compute({key: keys[key] for key in own}, sight, store, world, pool, num_workers)
     for other in world.gathered(wrong):
         wrong |= other
-    known = _read(store) if missing else known
+    known = _read(store)
     for number, line in enumerate(wanted):
         for key in line.values():
             if key not in known:
@@ -245,6 +244,14 @@ def _groups(items: Iterator, size: int) -> Iterator[list]:
             group = []
     if group:
         yield group
+
+
+def _missing(store: Path, keys: Iterable[str]) -> list[str]:
+    known: set[str] = set()
+    for part in store.glob("*.npz"):
+        with np.load(part) as archive:
+            known |= set(map(str, archive["keys"]))
+    return [key for key in keys if key not in known]
 
 
 def _read(store: Path) -> dict[str, np.ndarray]:
