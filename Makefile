@@ -23,7 +23,7 @@ check: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy --allow-untyped-defs --check-untyped-defs --disable-error-code union-attr --disable-error-code arg-type bench
+	$(BIN)/mypy --allow-untyped-defs --check-untyped-defs bench
 	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_docs.py
 
 help-pages: .venv/.test

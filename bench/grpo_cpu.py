@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from stamp import stamp
 
@@ -44,6 +45,7 @@ def ours(config: dict, steps: int, quiet) -> dict:
     from podwright.models import param, qwen3
     from podwright.recipe import load
     from podwright.recipe.models import Qwen3Dims
+    from podwright.recipe.schema import GrpoRecipe
     from podwright.recipe.worked_examples import Example
     from podwright.train.grpo import loop, program
     from podwright.train.grpo.collect import Collector
@@ -52,7 +54,7 @@ def ours(config: dict, steps: int, quiet) -> dict:
     from podwright.train.mesh import make_mesh
 
     c = config
-    recipe = load.load(
+    resolved = load.load(
         "qwen3-tiny-arithmetic-grpo",
         [
             f"batch_size={c['prompts']}",
@@ -70,6 +72,7 @@ def ours(config: dict, steps: int, quiet) -> dict:
             f"rewards=[{{function: '{HERE / 'grpo_cpu.py'}:reward'}}]",
         ],
     )
+    recipe = load.require(resolved, GrpoRecipe)
     dims = Qwen3Dims(
         c["embed_dim"],
         c["hidden_dim"],
@@ -87,7 +90,8 @@ def ours(config: dict, steps: int, quiet) -> dict:
     tokens = np.random.default_rng(c["seed"]).integers(3, c["vocab"], (n, c["prompt_len"])).astype(np.int32)
     example = Example("q", "1", "#### 1")
     prompts = Prompts((example,) * n, ("q",) * n, tokens, np.full(n, c["prompt_len"], np.int32), 0)
-    collector = Collector(setup, program.programs(setup), prompts, NumberTokenizer(), load_rewards(recipe.rewards))
+    tokenizer: Any = NumberTokenizer()
+    collector = Collector(setup, program.programs(setup), prompts, tokenizer, load_rewards(recipe.rewards))
     reference = param.initialize(qwen3.declare(dims), setup.mesh, c["seed"])
     state = program.new_state(setup, reference, program.policy_schedule(recipe))
     cursor, spans, figures = {"step": 0, "used": 0, "rollouts": 0}, [], []

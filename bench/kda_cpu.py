@@ -63,7 +63,7 @@ def of_transformers(values):
         (
             chunk_kimi_delta_attention(q * DIM**0.5, k, v, g, beta)[0] ** 2
         ).sum().backward()  # it divides q by that itself
-        return [x.grad.numpy() for x in (q, k, v, g, beta)]
+        return [x.grad.numpy() for x in (q, k, v, g, beta) if x.grad is not None]
 
     return run
 

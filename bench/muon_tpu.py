@@ -112,7 +112,8 @@ def main() -> None:
 
 
 def row(name: str, mesh: tuple[int, int, int], by: str) -> dict[str, Any]:
-    made: dict[str, Any] = {"leaves": name, "mesh": dict(zip(("data", "fsdp", "tensor"), mesh, strict=True)), "by": by}
+    axes = dict(zip(("data", "fsdp", "tensor"), mesh, strict=True))
+    made: dict[str, Any] = {"leaves": name, "mesh": axes, "by": by}
     with tempfile.TemporaryDirectory() as folder:
         flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_step"
         env = os.environ | _TPU_ENV | {"XLA_FLAGS": flags}
@@ -130,7 +131,7 @@ def row(name: str, mesh: tuple[int, int, int], by: str) -> dict[str, Any]:
             told = (Path(folder) / "log.txt").read_text().splitlines()
             return made | {"error": next((at for at in told if "Error" in at), told[-1])[:300]}
         memory = dump.memory(Path(folder))
-        cost, notes = costs.read(Path(folder), slices.parse(ON), mesh)
+        cost, notes = costs.read(Path(folder), slices.parse(ON), axes)
     made |= {"arguments_gib": gib(memory.arguments), "temporaries_gib": gib(memory.temporaries), "notes": notes}
     if cost:
         traffic = [dataclasses.asdict(t) for t in cost.collectives if t.sent_bytes > 1024]

@@ -20,6 +20,7 @@ from podwright.accelerators import GIB, GPUS
 from podwright.data.lines import Lengths
 from podwright.plan.compiled.torch_memory import SAFE
 from podwright.recipe import llm, load
+from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.train.multimodal import memory
 from podwright.train.multimodal.memory import Shadow
 from podwright.train.multimodal.networks import model
@@ -49,7 +50,8 @@ def shadow(whose: str, checkpointing: str, precision: str) -> Shadow:
         f"model.gradient_checkpointing={checkpointing}",
         f"model.mixed_precision={precision}",
     )
-    found = Shadow(load.load("phase2-qwen2.5-0.5b-cluster", settings), llm.find("qwen2.5-0.5b"), 1)
+    recipe = load.require(load.load("phase2-qwen2.5-0.5b-cluster", settings), MultimodalRecipe)
+    found = Shadow(recipe, llm.find("qwen2.5-0.5b"), 1)
     if whose == "original":
         as_the_original(found)
     return found

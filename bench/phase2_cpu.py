@@ -42,14 +42,16 @@ def made(folder: Path):
     import torch
 
     from podwright.recipe import llm, load
+    from podwright.recipe.multimodal import MultimodalRecipe
     from podwright.rundir import RunDir
     from podwright.train.multimodal.data import inputs
     from podwright.train.multimodal.networks import model
     from podwright.train.multimodal.processes import world
 
     torch.set_num_threads(os.cpu_count() or 1)
-    prompt = load.load("phase2-qwen2.5-0.5b-cluster").data.system_prompt
-    recipe = load.load("phase2-tiny", (*SETTINGS, f"data.system_prompt={prompt!r}"))
+    cluster = load.require(load.load("phase2-qwen2.5-0.5b-cluster"), MultimodalRecipe)
+    settings = (*SETTINGS, f"data.system_prompt={cluster.data.system_prompt!r}")
+    recipe = load.require(load.load("phase2-tiny", settings), MultimodalRecipe)
     found = inputs.load(RunDir(folder), recipe, world.World())
     llm.MODELS["bench"] = llm.LlmDims(896, 4864, 2, 14, 2, 151936)
     built = model.build(recipe.model_copy(update={"model": recipe.model.model_copy(update={"name": "bench"})}), None)

@@ -131,17 +131,15 @@ def row(recipe: str, on: str, overrides: str, cache: Path) -> dict:
         if p["hbm_gib"]
     ]
     told = [f["message"] for f in document["findings"] if f["level"] == "error"]
-    made = {"recipe": recipe, "on": on, "overrides": overrides, "programs": found, "errors": told}
+    made: dict = {"recipe": recipe, "on": on, "overrides": overrides, "programs": found, "errors": told}
     if found:
         most = max(found, key=lambda p: p["compiled_gib"])["compiled_gib"]
         made["peak_error"] = round(max(p["estimated_gib"] for p in found) / most - 1, 4)
     resolved, where = load.load(recipe, overrides.split()), slices.parse(on)
     if document["step"] and resolved.kind == "grpo":
-        estimated_s = sum(
-            step_time_estimate.step_seconds(
-                resolved, find(resolved.model.name), meshes.resolved(resolved, where), where
-            ).values()
-        )
+        shape = meshes.resolved(resolved, where)
+        seconds = step_time_estimate.step_seconds(resolved, find(resolved.model.name), shape, where)
+        estimated_s = sum(seconds.values())
         made |= {"estimated_step_s": round(estimated_s, 4), "compiled_step_s": round(document["step"]["step_s"], 4)}
         made["step_error"] = round(estimated_s / document["step"]["step_s"] - 1, 4)
     return made

@@ -24,6 +24,7 @@ from podwright.accelerators import GIB, TPUS  # noqa: E402
 from podwright.plan import fit  # noqa: E402
 from podwright.recipe import load  # noqa: E402
 from podwright.recipe.models import find  # noqa: E402
+from podwright.recipe.schema import GrpoRecipe  # noqa: E402
 
 RECIPE = "qwen3-1.7b-gsm8k-grpo"
 MODELS = ("qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b")
@@ -53,7 +54,7 @@ def overrides(model: str) -> list[str]:
 
 
 def estimated(generation: str, model: str) -> dict:
-    recipe, dims = load.load(RECIPE, overrides(model)), find(model)
+    recipe, dims = load.require(load.load(RECIPE, overrides(model)), GrpoRecipe), find(model)
     row = next(row for row in TPUS if row.name == generation)
     where = next(fit.holding_slices(recipe, dims, row), None)
     if where is None:

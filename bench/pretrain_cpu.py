@@ -135,7 +135,9 @@ def theirs(steps: int) -> dict:
         moe_intermediate_size=x.moe_intermediate_size,
         routed_scaling_factor=x.routed_scaling_factor,
         rms_norm_eps=dims.norm_eps,
-        **{f"{name}_token_id": None for name in ("pad", "bos", "eos")},
+        pad_token_id=None,
+        bos_token_id=None,
+        eos_token_id=None,
     )
     torch.manual_seed(0)
     model = transformers.KimiLinearForCausalLM(config).train()
