@@ -60,7 +60,7 @@ def run(spec: dict[str, Any], record: Path) -> None:
     if spec["topology"] is None:  # a TPU's compiler dumps its schedule by itself
         (record.parent / "cpu_after_optimizations.txt").write_text(compiled.as_text() or "")
     memory = compiled.memory_analysis()
-    sizes = ("argument_size", "output_size", "alias_size", "temp_size", "host_temp_size")
+    sizes = ("argument_size", "output_size", "alias_size", "temp_size", "host_temp_size", "peak_memory")
     tell("compiled", memory={name: getattr(memory, f"{name}_in_bytes") for name in sizes})
 
 

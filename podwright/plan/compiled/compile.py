@@ -100,7 +100,8 @@ class Compiled:
     log: str = ""
     """the path of what the compiler printed, where it failed and that was kept"""
     executable: dict[str, int] = dataclasses.field(default_factory=dict)
-    """bytes by JAX's `memory_analysis` of the finished executable (compiles to the end only); its temporaries count more than `memory`'s"""
+    """bytes by JAX's `memory_analysis` of the finished executable (compiles to the end only). Its peak_memory is what `memory` is held against: it
+    counts generated code too; its temp_size is no need, it can be half as much again"""
     cached: bool = False
 
     @property
