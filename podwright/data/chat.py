@@ -69,8 +69,9 @@ def render(template: jinja2.Template, **variables: Any) -> str:
     """`template` with `variables` filled in; UserError when it fails or refuses the conversation."""
     try:
         return template.render(**variables)
-    except jinja2.TemplateError as e:
-        raise UserError(f"the chat template cannot be rendered ({e})", _FIX) from e
+    except Exception as e:  # its expressions raise what Python raises for them, such as ZeroDivisionError
+        reason = str(e) if isinstance(e, jinja2.TemplateError) else f"{type(e).__name__}: {e}"
+        raise UserError(f"the chat template cannot be rendered ({reason})", _FIX) from e
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
