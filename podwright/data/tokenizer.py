@@ -140,6 +140,14 @@ class Tokenizer:
             [{"role": "user", "content": content}], add_generation_prompt=True, enable_thinking=enable_thinking
         )
 
+    def chats(self, questions: Sequence[str], instruction: str, enable_thinking: bool) -> list[str]:
+        """`chat` of each question; UserError where the template gives different questions the same prompt."""
+        texts = [self.chat(question, instruction, enable_thinking) for question in questions]
+        if len(set(texts)) == 1 < len(set(questions)):
+            what = f"{self._place}the chat template leaves the question out: every prompt is the same text"
+            raise UserError(what, chat.FIX)
+        return texts
+
     def render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool, enable_thinking: bool) -> str:
         """A conversation of {"role", "content"} turns as text, by the tokenizer's own chat template or Qwen3's format."""
         try:
