@@ -34,7 +34,7 @@ TEMPLATE = """\
 {%- endif %}
 {%- endif %}
 """
-_FIX = "fix chat_template.jinja, or remove it to use Qwen3's format"
+FIX = "fix chat_template.jinja, or remove it to use Qwen3's format"
 
 
 class _Generation(Extension):
@@ -62,15 +62,16 @@ def compiled(template: str) -> jinja2.Template:
     try:
         return _environment().from_string(template)
     except jinja2.TemplateError as e:
-        raise UserError(f"the chat template is wrong ({e})", _FIX) from e
+        raise UserError(f"the chat template is wrong ({e})", FIX) from e
 
 
 def render(template: jinja2.Template, **variables: Any) -> str:
     """`template` with `variables` filled in; UserError when it fails or refuses the conversation."""
     try:
         return template.render(**variables)
-    except jinja2.TemplateError as e:
-        raise UserError(f"the chat template cannot be rendered ({e})", _FIX) from e
+    except Exception as e:  # its expressions raise what Python raises for them, such as ZeroDivisionError
+        reason = str(e) if isinstance(e, jinja2.TemplateError) else f"{type(e).__name__}: {e}"
+        raise UserError(f"the chat template cannot be rendered ({reason})", FIX) from e
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

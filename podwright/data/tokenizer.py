@@ -39,13 +39,14 @@ class Tokenizer:
 
     def __init__(self, files: Mapping[str, bytes], ids_are_bytes: bool = False):
         self._files = dict(files)
+        self._place = ""
         self._ids_are_bytes = (
             ids_are_bytes  # which Python reads off a text a hundred times as fast as the library finds them
         )
         self._inner = tokenizers.Tokenizer.from_str(self._files["tokenizer.json"].decode())
         self._inner.no_truncation()
         self._inner.no_padding()
-        config = json.loads(self._files.get("tokenizer_config.json", b"{}"))
+        config = self._settings("tokenizer_config.json")
         self._names = _special_names(config)
         self._template = chat.compiled(chat.find_template(config, self._files.get("chat_template.jinja")))
         self.vocab_size = max(self._inner.get_vocab(with_added_tokens=True).values()) + 1
@@ -67,9 +68,11 @@ class Tokenizer:
                 f"{path} has no tokenizer.json", "give a Hugging Face directory that was saved with a fast tokenizer"
             )
         try:
-            return cls({name: (path / name).read_bytes() for name in _FILES if (path / name).is_file()})
-        except UserError:
-            raise
+            loaded = cls({name: (path / name).read_bytes() for name in _FILES if (path / name).is_file()})
+            loaded._place = f"{path}: "
+            return loaded
+        except UserError as e:
+            raise UserError(f"{path}: {e.what}", e.fix) from e
         except Exception as e:  # the library raises bare Exception for a tokenizer.json it cannot use
             reason = (str(e).splitlines() or [""])[0]
             raise UserError(f"the tokenizer in {path} cannot be read ({reason})", "fetch the directory again") from e
@@ -137,19 +140,36 @@ class Tokenizer:
             [{"role": "user", "content": content}], add_generation_prompt=True, enable_thinking=enable_thinking
         )
 
+    def chats(self, questions: Sequence[str], instruction: str, enable_thinking: bool) -> list[str]:
+        """`chat` of each question; UserError where the template gives different questions the same prompt."""
+        texts = [self.chat(question, instruction, enable_thinking) for question in questions]
+        if len(set(texts)) == 1 < len(set(questions)):
+            what = f"{self._place}the chat template leaves the question out: every prompt is the same text"
+            raise UserError(what, chat.FIX)
+        return texts
+
     def render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool, enable_thinking: bool) -> str:
         """A conversation of {"role", "content"} turns as text, by the tokenizer's own chat template or Qwen3's format."""
-        return chat.render(
-            self._template,
-            messages=messages,
-            add_generation_prompt=add_generation_prompt,
-            enable_thinking=enable_thinking,
-            **self._names,
-        )
+        try:
+            return chat.render(
+                self._template,
+                messages=messages,
+                add_generation_prompt=add_generation_prompt,
+                enable_thinking=enable_thinking,
+                **self._names,
+            )
+        except UserError as e:
+            raise UserError(f"{self._place}{e.what}", e.fix) from e
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`; special tokens written in it become their ids, and nothing is added."""
-        return self._inner.encode(text, add_special_tokens=False).ids
+        """Ids of `text`; special tokens written in it become their ids, and nothing is added.
+
+        UserError where the vocabulary has no ids for it.
+        """
+        try:
+            return self._inner.encode(text, add_special_tokens=False).ids
+        except Exception as e:  # the library raises bare Exception
+            raise self._not_encoded(e) from e
 
     def documents(self, texts: Sequence[str]) -> list[list[int]]:
         """Each text as one document: the begin that the tokenizer puts before every text, if any, its ids, the end.
@@ -163,6 +183,8 @@ class Tokenizer:
         self._inner.encode_special_tokens = True
         try:
             encodings = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
+        except Exception as e:  # the library raises bare Exception
+            raise self._not_encoded(e) from e
         finally:
             self._inner.encode_special_tokens = False
         return [[*begin, *e.ids, self.end_id] for e in encodings]
@@ -171,12 +193,31 @@ class Tokenizer:
         """Text of `ids`; bytes that are no whole character come out as U+FFFD, ids without a token as nothing."""
         return self._inner.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
+    def _not_encoded(self, error: Exception) -> UserError:
+        reason = (str(error).splitlines() or [""])[0]
+        fix = "give a tokenizer whose vocabulary has all bytes, or a token for what is unknown"
+        return UserError(f"{self._place}the tokenizer cannot encode a text of the data ({reason})", fix)
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        """The JSON object in the file `name`; {} where there is no such file."""
+        try:
+            settings = json.loads(self._files.get(name, b"{}"))
+        except ValueError as e:
+            raise UserError(f"{name} is not JSON ({e})", "fetch the directory again") from e
+        if not isinstance(settings, dict):
+            raise UserError(f"{name} is no JSON object", "fetch the directory again")
+        return settings
+
     def _find_stop_ids(self) -> tuple[int, ...]:
         """<|im_end|>, <|endoftext|>, the configured end of sequence and those of generation_config.json, each once."""
         names = [END_OF_TURN, END_OF_TEXT, self._names.get("eos_token", "")]
         ids = [i for name in names if (i := self._inner.token_to_id(name)) is not None]
-        listed = json.loads(self._files.get("generation_config.json", b"{}")).get("eos_token_id")
-        ids += [] if listed is None else [listed] if isinstance(listed, int) else listed
+        listed = self._settings("generation_config.json").get("eos_token_id")
+        listed = [] if listed is None else listed if isinstance(listed, list) else [listed]
+        if not all(isinstance(i, int) for i in listed):
+            what = f"eos_token_id in generation_config.json is {json.dumps(listed)}"
+            raise UserError(what, "write the id of a token, or a list of ids")
+        ids += listed
         if not ids:
             raise UserError(
                 "the tokenizer has no token that ends a text", "name eos_token in its tokenizer_config.json"

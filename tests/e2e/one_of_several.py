@@ -39,7 +39,8 @@ def sampled(mesh):
         return values
 
     training, testing = (
-        prompts.encode(part, tokenizer, recipe.data, recipe.rollout.max_prompt_length) for part in (train, test)
+        prompts.tokenized(part, tokenizer, recipe.data).fitting(recipe.rollout.max_prompt_length, tokenizer.pad_id)
+        for part in (train, test)
     )
     collector = Collector(setup, made, training, tokenizer, [LoadedReward("mine", reward, 1.0)])
     found = collector.sample(params, 0, 0)

@@ -21,6 +21,7 @@ from podwright.train.grpo import collect, evaluate, grading, program, prompts, r
 from podwright.train.grpo.collect import Clock, Collector
 from podwright.train.grpo.evaluate import Evaluator
 from podwright.train.grpo.program import GrpoSetup, GrpoState
+from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
 from podwright.train.mesh import agreed, from_first, make_mesh, num_batch_shards, together
 from podwright.train.watchdog import Watchdog
 
@@ -62,8 +63,8 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
         mesh = make_mesh(recipe.mesh)
         _divides(recipe, num_batch_shards(mesh))
         setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
-        limit = recipe.rollout.max_prompt_length
-        training, testing = (prompts.encode(examples, tokenizer, recipe.data, limit) for examples in (train, test))
+        training, testing = _prompts(recipe, dims.max_positions, tokenizer, train, test)
+    limit = recipe.rollout.max_prompt_length
     for name, encoded, of in (("training", training, train), ("test", testing, test)):
         if encoded.left_out:
             message = f"{encoded.left_out} of {len(of)} {name} prompts are longer than {limit} tokens and are left out"
@@ -75,6 +76,20 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
     collector = Collector(setup, programs, training, tokenizer, rewards)
     evaluator = Evaluator(setup, programs["evaluate"], testing, tokenizer, stopping)
     return GrpoRun(run, recipe, emit, source, setup, tokenizer, collector, evaluator, train, stopping)
+
+
+def _prompts(
+    recipe: GrpoRecipe, max_positions: int, tokenizer: Tokenizer, train: list[gsm8k.Example], test: list[gsm8k.Example]
+) -> tuple[prompts.Prompts, prompts.Prompts]:
+    """(training, test): those that fit; UserError for lengths for which the run would have nothing to do."""
+    encoded = [prompts.tokenized(examples, tokenizer, recipe.data) for examples in (train, test)]
+    names = ("training", "test")
+    parts = [PromptTokens(n, len(rows.rows), rows.lengths()) for n, rows in zip(names, encoded, strict=True)]
+    worked = prompts.worked_answers(train, tokenizer) if recipe.warm_start else []
+    lessons = list(zip(parts[0].spread, map(len, worked), strict=False))
+    TokenLimits(recipe.rollout, max_positions, parts, lessons).require()
+    training, testing = (rows.fitting(recipe.rollout.max_prompt_length, tokenizer.pad_id) for rows in encoded)
+    return training, testing
 
 
 def _divides(recipe: GrpoRecipe, shards: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import schema
 from podwright.recipe.worked_examples import Example
+from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,24 +45,67 @@ class Prompts:
         return np.array([orders[int(e)][n % len(self)] for e, n in zip(epochs, counts, strict=True)])
 
 
-def encode(examples: list[Example], tokenizer: Tokenizer, data: schema.GrpoData, max_length: int) -> Prompts:
-    """Chat-formatted questions that fit `max_length` tokens; the others are counted, never cut."""
-    texts = [tokenizer.chat(e.question, data.instruction, data.enable_thinking) for e in examples]
-    rows = [tokenizer.encode(text) for text in texts]
-    kept = [i for i, row in enumerate(rows) if len(row) <= max_length]
-    if not kept:
-        shortest = min((len(row) for row in rows), default=0)
-        raise UserError(
-            f"none of the {len(rows)} prompts fits rollout.max_prompt_length={max_length}",
-            f"type rollout.max_prompt_length={shortest} or more" if rows else "give data with at least one question",
+@dataclasses.dataclass(frozen=True)
+class PromptRows:
+    """Every question of a part as a chat prompt, however long."""
+
+    examples: Sequence[Example]
+    texts: Sequence[str]
+    rows: Sequence[list[int]]
+
+    def lengths(self) -> list[int]:
+        """In tokens."""
+        return [len(row) for row in self.rows]
+
+    def fitting(self, max_length: int, pad_id: int) -> Prompts:
+        """Those of at most `max_length` tokens; the others are counted, never cut."""
+        kept = [i for i, row in enumerate(self.rows) if len(row) <= max_length]
+        return Prompts(
+            tuple(self.examples[i] for i in kept),
+            tuple(self.texts[i] for i in kept),
+            pad([self.rows[i] for i in kept], max_length, pad_id),
+            np.array([len(self.rows[i]) for i in kept], np.int32),
+            len(self.rows) - len(kept),
         )
-    return Prompts(
-        tuple(examples[i] for i in kept),
-        tuple(texts[i] for i in kept),
-        pad([rows[i] for i in kept], max_length, tokenizer.pad_id),
-        np.array([len(rows[i]) for i in kept], np.int32),
-        len(rows) - len(kept),
-    )
+
+
+def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
+    """The tokenizer in `path`; UserError where it cannot be read or has ids that a model of `vocab_size` has no row for."""
+    loaded = Tokenizer.load(path)
+    if loaded.vocab_size > vocab_size:
+        raise UserError(
+            f"the tokenizer of {path} has {loaded.vocab_size} tokens, the model {vocab_size}",
+            "give a checkpoint whose embeddings were resized with its tokenizer",
+        )
+    return loaded
+
+
+def learned_tokenizer(train: Sequence[Example], vocab_size: int) -> Tokenizer:
+    """That of random weights: the same for the same training examples."""
+    return Tokenizer.train([f"{e.question}\n{e.solution}" for e in train], vocab_size)
+
+
+def tokenized(examples: Sequence[Example], tokenizer: Tokenizer, data: schema.GrpoData) -> PromptRows:
+    """UserError for a tokenizer or a chat template that makes no prompts of these questions."""
+    texts = tokenizer.chats([e.question for e in examples], data.instruction, data.enable_thinking)
+    rows = [tokenizer.encode(text) for text in texts]
+    if not all(rows):
+        raise UserError("the tokenizer makes a prompt without a token", "give another tokenizer or chat template")
+    return PromptRows(examples, texts, rows)
+
+
+def worked_answers(examples: Sequence[Example], tokenizer: Tokenizer) -> list[list[int]]:
+    """Each with the stop token at its end."""
+    return [[*tokenizer.encode(e.solution), tokenizer.stop_ids[0]] for e in examples]
+
+
+def encode(
+    examples: Sequence[Example], tokenizer: Tokenizer, data: schema.GrpoData, rollout: schema.Rollout, positions: int
+) -> Prompts:
+    """The questions of a test that fit; UserError where none does. `positions`: of the model."""
+    encoded = tokenized(examples, tokenizer, data)
+    TokenLimits(rollout, positions, [PromptTokens("test", len(examples), encoded.lengths())]).require()
+    return encoded.fitting(rollout.max_prompt_length, tokenizer.pad_id)
 
 
 def pad(rows: list[list[int]], length: int, pad_id: int) -> np.ndarray:

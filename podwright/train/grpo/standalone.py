@@ -11,7 +11,7 @@ from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.models import convert, lora, param, qwen3
-from podwright.recipe import load, schema
+from podwright.recipe import load, positions, schema
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import RunDir, read_jsonl, read_metrics, recipe_of
 from podwright.storage import inputs
@@ -33,7 +33,7 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
     test = _questions(recipe, source, original)[: limit or None]
     setup, tokenizer, params, step = _open(path, recipe)
     _check_room(setup)
-    encoded = prompts.encode(test, tokenizer, recipe.data, recipe.rollout.max_prompt_length)
+    encoded = prompts.encode(test, tokenizer, recipe.data, recipe.rollout, setup.dims.max_positions)
     evaluate_program = program.programs(setup, len(encoded))["evaluate"]
     print(f"{len(encoded)} questions, {evaluate_program.arguments[1].shape[0]} at a time", file=sys.stderr)
     outcome = evaluation.Evaluator(setup, evaluate_program, encoded, tokenizer).run(params)
@@ -50,13 +50,8 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
 
 
 def _check_room(setup: program.GrpoSetup) -> None:
-    limits, positions = setup.recipe.rollout, setup.dims.max_positions
-    if limits.max_prompt_length + limits.total_generation_steps > positions:
-        raise UserError(
-            f"rollout.max_prompt_length={limits.max_prompt_length} + total_generation_steps={limits.total_generation_steps} "
-            f"is more than the model's {positions} positions",
-            f"type rollout.total_generation_steps={max(1, positions - limits.max_prompt_length)} or less",
-        )
+    if refused := positions.exceeded(setup.recipe.rollout, setup.dims.max_positions):
+        raise refused
 
 
 def _original_source(path: Path) -> str:
@@ -122,12 +117,13 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
     run = RunDir(path)
     mesh = make_mesh(recipe.mesh)
     if not run.recipe.exists():
-        dims, tokenizer = convert.read_config(path), Tokenizer.load(path)
+        dims = convert.read_config(path)
+        tokenizer = prompts.load_tokenizer(path, dims.vocab_size)
         setup = program.GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
         return setup, tokenizer, convert.read(path, dims, mesh), None
     source = start.find_source(recipe, start.begun_with(run).get("model_revision"))
     dims = start.dimensions(recipe, source)
-    tokenizer = Tokenizer.load(source.path or run.tokenizer)
+    tokenizer = prompts.load_tokenizer(source.path or run.tokenizer, dims.vocab_size)
     setup = program.GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
     storage = RunStorage.of(run)
     checkpoints = checkpoint.Checkpoints(storage, None)

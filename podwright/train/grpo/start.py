@@ -24,7 +24,7 @@ from podwright.recipe.worked_examples import Example
 from podwright.rundir import Record, RunDir, read_jsonl
 from podwright.train import checkpoint
 from podwright.train.emit import Emitter
-from podwright.train.grpo import program, warm_start
+from podwright.train.grpo import program, prompts, warm_start
 from podwright.train.grpo.program import GrpoSetup
 from podwright.train.mesh import from_first
 from podwright.train.program import Program
@@ -105,19 +105,13 @@ def tokenizer(run: RunDir, source: Source, dims: Qwen3Dims, train: list[Example]
     """
     path = source.path
     if path is None and not (jax.process_index() == 0 and run.tokenizer.exists()):
-        trained = Tokenizer.train([f"{e.question}\n{e.solution}" for e in train], dims.vocab_size)
+        trained = prompts.learned_tokenizer(train, dims.vocab_size)
         if jax.process_index() == 0:
             part = run.tokenizer.with_name("tokenizer.part")
             trained.save(part)
             part.rename(run.tokenizer)
         return trained
-    loaded = Tokenizer.load(path or run.tokenizer)
-    if loaded.vocab_size > dims.vocab_size:
-        raise UserError(
-            f"the tokenizer of {path or run.tokenizer} has {loaded.vocab_size} tokens, the model {dims.vocab_size}",
-            "give a checkpoint whose embeddings were resized with its tokenizer",
-        )
-    return loaded
+    return prompts.load_tokenizer(path or run.tokenizer, dims.vocab_size)
 
 
 def weights(

@@ -16,7 +16,7 @@ from podwright.errors import UserError
 from podwright.models.qwen3 import Group
 from podwright.recipe.worked_examples import Example
 from podwright.train.emit import Emitter
-from podwright.train.grpo import program
+from podwright.train.grpo import program, prompts
 from podwright.train.grpo.collect import Clock
 from podwright.train.grpo.program import GrpoSetup
 from podwright.train.grpo.prompts import bucket, pad
@@ -78,8 +78,8 @@ def train(
         clock = Clock()
         share = warm.terse_share if number > warm.max_steps * 2 / 3 else 0.0
         drawn = lessons.draw(np.random.default_rng([setup.recipe.seed, number]), warm.batch_size, share)
-        prompts, prompt_lengths, answers, lengths = (to_device(x, setup.mesh) for x in drawn)
-        state, measured = step(state, Group(prompts, prompt_lengths, answers[:, None]), lengths[:, None])
+        tokens, prompt_lengths, answers, lengths = (to_device(x, setup.mesh) for x in drawn)
+        state, measured = step(state, Group(tokens, prompt_lengths, answers[:, None]), lengths[:, None])
         figures = {name: float(x) for name, x in measured.items()}
         clock.mark("step_s", jax.block_until_ready(state))
         figures |= {"learning_rate": float(rate(number - 1)), "tokens_per_s": int(drawn[3].sum()) / clock.total()}
@@ -93,24 +93,18 @@ def train(
 
 
 def _lessons(setup: GrpoSetup, examples: list[Example], tokenizer: Tokenizer) -> Lessons:
-    """The examples whose prompt and worked answer fit the recipe's lengths."""
-    data, limits = setup.recipe.data, setup.recipe.rollout
-    stop = setup.stop_ids[0]
-    prompts = [tokenizer.encode(tokenizer.chat(e.question, data.instruction, data.enable_thinking)) for e in examples]
-    worked = [[*tokenizer.encode(e.solution), stop] for e in examples]
-    bare = [[*tokenizer.encode(f"#### {e.answer}"), stop] for e in examples]
+    """The examples whose prompt and worked answer fit the recipe's lengths; a run has some, or is refused before."""
+    limits = setup.recipe.rollout
+    encoded = prompts.tokenized(examples, tokenizer, setup.recipe.data).rows
+    worked = prompts.worked_answers(examples, tokenizer)
+    bare = [[*tokenizer.encode(f"#### {e.answer}"), setup.stop_ids[0]] for e in examples]
     fit = [
         n
         for n in range(len(examples))
-        if len(prompts[n]) <= limits.max_prompt_length and len(worked[n]) <= limits.total_generation_steps
+        if len(encoded[n]) <= limits.max_prompt_length and len(worked[n]) <= limits.total_generation_steps
     ]
-    if not fit:
-        raise UserError(
-            f"no worked answer fits rollout.total_generation_steps={limits.total_generation_steps}",
-            f"type rollout.total_generation_steps={min(map(len, worked))} or more",
-        )
     columns = bucket(max(len(worked[n]) for n in fit), limits.total_generation_steps)
     arrays = []
-    for rows, length in ((prompts, limits.max_prompt_length), (worked, columns), (bare, columns)):
+    for rows, length in ((encoded, limits.max_prompt_length), (worked, columns), (bare, columns)):
         arrays += [pad([rows[n] for n in fit], length, setup.pad_id), np.array([len(rows[n]) for n in fit], np.int32)]
     return Lessons(*arrays)

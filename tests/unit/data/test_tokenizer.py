@@ -192,11 +192,45 @@ def test_without_a_template_the_format_is_qwen3s(folder: Path, tmp_path: Path, o
 
 
 @pytest.mark.parametrize(
-    "template", ["{% for %}", "{{ messages.append(1) }}", "{{ ''.__class__.__mro__ }}", "{{ messages[9].role.x }}"]
+    "template",
+    [
+        *("{% for %}", "{{ messages.append(1) }}", "{{ ''.__class__.__mro__ }}", "{{ messages[9].role.x }}"),
+        *("{{ 1 / 0 }}", "{{ messages[0].content + 1 }}", "{{ strftime_now(5) }}", "{{ range(10**9) }}"),
+        "{% macro deep() %}{{ deep() }}{% endmacro %}{{ deep() }}",
+    ],
 )
 def test_templates_that_are_refused(folder: Path, tmp_path: Path, template: str) -> None:
-    with pytest.raises(UserError, match="fix chat_template"):
+    with pytest.raises(UserError, match="fix chat_template") as refused:
         with_config(folder, tmp_path, chat_template=template).chat("q", "", True)
+    assert refused.value.what.startswith(f"{tmp_path}: the chat template")
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "generation_config.json"])
+@pytest.mark.parametrize(("content", "says"), [("{", "is not JSON"), ("null", "is no JSON object")])
+def test_a_damaged_file_beside_the_tokenizer_is_named(
+    folder: Path, tmp_path: Path, name: str, content: str, says: str
+) -> None:
+    with_config(folder, tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match="fetch the directory again") as refused:
+        Tokenizer.load(tmp_path)
+    assert refused.value.what.startswith(f"{tmp_path}: {name} {says}")
+
+
+def test_an_end_that_is_no_id_is_refused(folder: Path, tmp_path: Path) -> None:
+    with_config(folder, tmp_path)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": "end"}')
+    with pytest.raises(UserError, match=r'eos_token_id in generation_config\.json is \["end"\]; write the id'):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("encode", [Tokenizer.encode, lambda tokenizer, text: tokenizer.documents([text])])
+def test_a_text_without_ids_is_one_line(tmp_path: Path, encode) -> None:
+    bare = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "end": 1}, unk_token="missing"))
+    bare.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "end"}')
+    with pytest.raises(UserError, match="the tokenizer cannot encode a text of the data"):
+        encode(Tokenizer.load(tmp_path), "b")
 
 
 def test_directories_that_are_refused(tmp_path: Path) -> None:
