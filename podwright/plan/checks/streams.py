@@ -14,7 +14,8 @@ from pathlib import Path
 from podwright.errors import UserError, counted
 from podwright.plan.checks import patience
 from podwright.plan.findings import Finding, Level
-from podwright.recipe import corpus
+from podwright.recipe import arithmetic_capacity, corpus
+from podwright.recipe.arithmetic_capacity import CORPUS_NUMBER, CORPUS_OPERATIONS
 from podwright.recipe.corpus import Shard
 from podwright.recipe.location import Location, Unreachable
 from podwright.recipe.paths import require_file_or_directory
@@ -91,7 +92,10 @@ def check(
         )
         fix = f"type batch_size={max(1, rows)} or less, or give more data"
         return [Finding("data", level(batch_size, rows), wrong, fix)]
-    return _lasting(stock, about, source, rows, batch_size, sequence_length, max_steps, num_epochs)
+    findings = _lasting(stock, about, source, rows, batch_size, sequence_length, max_steps, num_epochs)
+    if source == "arithmetic" and (why := _shortage(num_documents)[0]):
+        findings.append(Finding("data", "inconclusive", why, _fewer(num_documents)))
+    return findings
 
 
 def take(
@@ -196,8 +200,20 @@ def _lasting(
 
 def _generated(tokenizer: str, num_documents: int) -> Stock:
     number = num_documents or corpus.GENERATED
+    why, certain = _shortage(num_documents)
+    if certain:
+        raise UserError(why, _fewer(num_documents))
     each = _GENERATED_BYTES + 2 if tokenizer == "bytes" else _GENERATED_BYTES / _BYTES_PER_TOKEN + 1
     return Stock(round(number * each), number, "estimated by the mean length of a problem")
+
+
+def _shortage(num_documents: int) -> tuple[str, bool]:
+    return arithmetic_capacity.shortage(num_documents or corpus.GENERATED, 1, CORPUS_OPERATIONS, CORPUS_NUMBER)
+
+
+def _fewer(num_documents: int) -> str:
+    fewer, _ = arithmetic_capacity.largest(num_documents, 1, CORPUS_OPERATIONS, CORPUS_NUMBER)
+    return f"type data.num_documents={fewer} or less"
 
 
 def _text(place: Location, tokenizer: str) -> Stock:

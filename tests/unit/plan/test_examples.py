@@ -154,3 +154,20 @@ def test_examples_are_counted_as_training_counts_them(tmp_path: Path) -> None:
     assert checked(tmp_path, "test.jsonl", "data.num_test=5").fix == "type data.num_test=4 or less"
     finding = checked(tmp_path, "arithmetic", "data.num_train=50", "data.num_test=0")
     assert finding.level == "error" and finding.fix == "type data.num_test=200"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "level", "fix"),
+    [
+        (("data.num_train=1000000", "data.num_test=500"), "error", "type data.num_train=250000"),
+        (("data.num_train=1000", "data.num_test=900000"), "error", "type data.num_test=250000"),
+        (("data.num_train=256000", "data.num_test=3900"), "inconclusive", "type data.num_test=1800"),
+        (("data.num_train=1000000", "data.num_test=500", "data.max_operations=10"), "info", ""),
+    ],
+)
+def test_arithmetic_is_held_to_the_problems_that_there_are(
+    tmp_path: Path, overrides: tuple[str, ...], level: str, fix: str
+) -> None:
+    arithmetic = ("qwen3-tiny-arithmetic-grpo", "data.max_operations=2")
+    finding = examples.check(load(arithmetic[0], [*arithmetic[1:], *overrides]), tmp_path)[-1]
+    assert finding.level == level and finding.fix == fix, finding

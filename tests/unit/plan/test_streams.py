@@ -220,3 +220,14 @@ def test_the_end_of_a_large_text_is_read_and_a_pipe_is_not(tmp_path: Path) -> No
     os.mkfifo(tmp_path / "pipe.jsonl")
     refused("pipe.jsonl is a pipe, not a file", source=tmp_path / "pipe.jsonl", tokenizer="bytes")
     refused("data.source=/dev/zero is a device, not a file", source="/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("number", "level"), [(10_000_000, "info"), (40_000_000, "inconclusive"), (50_000_000, "error")]
+)
+def test_arithmetic_is_held_to_the_problems_that_there_are(number: int, level: str) -> None:
+    found = check("arithmetic", "bytes", num_documents=number)[-1]
+    assert found.level == level
+    if level != "info":
+        fewer = int(found.fix.removeprefix("type data.num_documents=").removesuffix(" or less"))
+        assert check("arithmetic", "bytes", num_documents=fewer)[-1].level == "info"
