@@ -17,6 +17,7 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe.location import Location
+from podwright.recipe.paths import require_all_numbered
 
 FORMAT = "podwright-tokens-1"
 RECORDS = ".array_record"
@@ -89,6 +90,7 @@ def look(place: Location) -> TokenFiles:
             f"{place.typed} holds no token shards",
             "give a directory that podwright data tokenize wrote, or one with .npy files",
         )
+    require_all_numbered(place.typed, shards)
     return TokenFiles(place, tuple(_plain(place / name, files[name]) for name in shards))
 
 
@@ -102,7 +104,10 @@ def records(place: Location) -> list[Location]:
         raise UserError(
             f"{place.typed} holds {RECORDS} files, which are read from this machine only", "copy the directory here"
         )
-    return [] if META in files else places
+    if META in files:
+        return []
+    require_all_numbered(place.typed, (p.name for p in places))
+    return places
 
 
 def id_dtype(vocab_size: int) -> str:

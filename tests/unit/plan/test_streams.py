@@ -231,3 +231,11 @@ def test_arithmetic_is_held_to_the_problems_that_there_are(number: int, level: s
     if level != "info":
         fewer = int(found.fix.removeprefix("type data.num_documents=").removesuffix(" or less"))
         assert check("arithmetic", "bytes", num_documents=fewer)[-1].level == "info"
+
+
+@pytest.mark.parametrize("suffix", ["npy", "array_record"])
+def test_a_numbered_set_of_token_files_is_complete(tmp_path: Path, suffix: str) -> None:
+    for number in (0, 2):
+        with (tmp_path / f"part-0000{number}-of-00003.{suffix}").open("wb") as file:
+            np.save(file, np.ones(1000, np.uint16))
+    refused(f"{tmp_path} lacks 1 of the 3 part files: number 1", source=tmp_path)
