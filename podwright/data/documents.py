@@ -137,10 +137,8 @@ def texts(
         return
     place = Location.of(source, cwd)
     if place.suffix == ".txt":
-        try:
-            yield place.read().decode()
-        except UnicodeDecodeError as e:
-            raise UserError(f"{place.typed} is not UTF-8 (byte {e.start:,})", "save the file as UTF-8") from e
+        content = place.read()
+        yield corpus.decoded(place.typed, content, 0, len(content))
         return
     for number, line in enumerate(place.lines(), 1):
         read(len(line))

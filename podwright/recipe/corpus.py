@@ -11,6 +11,7 @@ Other people's 1-D .npy files are taken without meta.json. Both halves read sour
 from __future__ import annotations
 
 import ast
+import codecs
 import dataclasses
 import json
 from typing import Any
@@ -115,13 +116,27 @@ def id_dtype(vocab_size: int) -> str:
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
+def decoded(where: str, content: bytes, at: int, size: int) -> str:
+    """A piece of a .txt file of `size` bytes that begins at byte `at`, without the parts of characters at its ends; UserError where it
+    is no text in UTF-8."""
+    cut = next((n for n, byte in enumerate(content[:4]) if byte & 0xC0 != 0x80), 0) if at else 0
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(content[cut:], final=at + len(content) == size)
+    except UnicodeDecodeError as e:
+        raise UserError(f"{where} is not UTF-8 (byte {at + cut + e.start:,})", "save the file as UTF-8") from e
+    if (zero := content.find(b"\0")) >= 0:
+        what = f"{where} is no text in UTF-8: byte {at + zero:,} is 0, as in a binary file or UTF-16"
+        raise UserError(what, "save the file as UTF-8")
+    return text
+
+
 def text_of(where: str, line: bytes) -> str:
     """The text of one line of a .jsonl file; UserError naming the line for whatever is wrong with it."""
     try:
         row = json.loads(line)
     except UnicodeDecodeError as e:
         raise UserError(f"{where} is not UTF-8", "save the file as UTF-8") from e
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise UserError(f"{where} is not JSON ({str(e).partition(':')[0]})", "fix that line: one object a line") from e
     if not isinstance(row, dict) or "text" not in row:
         has = f"found keys: {', '.join(row)}" if isinstance(row, dict) else f"found a JSON {type(row).__name__}"
