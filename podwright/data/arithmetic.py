@@ -12,10 +12,8 @@ import random
 from podwright.data import wording
 from podwright.data.wording import Step
 from podwright.errors import UserError
+from podwright.recipe.arithmetic_capacity import MAX_FACTOR
 
-MAX_NUMBER = 9
-"""What a recipe gets: every number is one digit, and so one token. Its `max_operations` sets the grade."""
-MAX_FACTOR = 5
 _GIVE_UP = 3000
 """So many draws in a row without anything new mean that there is nothing new."""
 

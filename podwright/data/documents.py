@@ -20,6 +20,7 @@ from podwright.data import arithmetic
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import corpus
+from podwright.recipe.arithmetic_capacity import CORPUS_NUMBER, CORPUS_OPERATIONS
 from podwright.recipe.corpus import Shard
 from podwright.recipe.location import Location, ranges
 
@@ -28,7 +29,6 @@ PIECE = 1 << 16
 """Tokens of what stands for a document where nothing says where documents end."""
 _SCAN = 1 << 22  # tokens at a time
 _TEXTS = 256  # documents at a time
-_MAX_OPERATIONS, _MAX_NUMBER = 3, 99
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,15 +132,13 @@ def texts(
 ) -> Iterator[str]:
     """The documents of a source of text; `read` is told how many bytes were read. A .txt file is one document."""
     if source == "arithmetic":
-        problems, _ = arithmetic.generate(num_documents or corpus.GENERATED, 1, _MAX_OPERATIONS, _MAX_NUMBER, seed)
+        problems, _ = arithmetic.generate(num_documents or corpus.GENERATED, 1, CORPUS_OPERATIONS, CORPUS_NUMBER, seed)
         yield from (f"{p.question}\n{p.solution}" for p in problems)
         return
     place = Location.of(source, cwd)
     if place.suffix == ".txt":
-        try:
-            yield place.read().decode()
-        except UnicodeDecodeError as e:
-            raise UserError(f"{place.typed} is not UTF-8 (byte {e.start:,})", "save the file as UTF-8") from e
+        content = place.read()
+        yield corpus.decoded(place.typed, content, 0, len(content))
         return
     for number, line in enumerate(place.lines(), 1):
         read(len(line))

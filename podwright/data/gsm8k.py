@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 
 from podwright.data import arithmetic, hub
-from podwright.recipe import worked_examples
+from podwright.recipe import arithmetic_capacity, worked_examples
 from podwright.recipe.paths import looks_like_path, missing
 from podwright.recipe.schema import GrpoData
 from podwright.recipe.worked_examples import Example, Rows, example
@@ -45,7 +45,9 @@ def read(path: Path) -> list[Example]:
 
 
 def _generated(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
-    problem_sets = arithmetic.generate(data.num_train, data.num_test, data.max_operations, arithmetic.MAX_NUMBER, seed)
+    problem_sets = arithmetic.generate(
+        data.num_train, data.num_test, data.max_operations, arithmetic_capacity.MAX_NUMBER, seed
+    )
     train, test = ([Example(p.question, p.answer, p.solution) for p in part] for part in problem_sets)
     return train, test
 

@@ -11,12 +11,14 @@ Other people's 1-D .npy files are taken without meta.json. Both halves read sour
 from __future__ import annotations
 
 import ast
+import codecs
 import dataclasses
 import json
 from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe.location import Location
+from podwright.recipe.paths import require_all_numbered
 
 FORMAT = "podwright-tokens-1"
 RECORDS = ".array_record"
@@ -89,6 +91,7 @@ def look(place: Location) -> TokenFiles:
             f"{place.typed} holds no token shards",
             "give a directory that podwright data tokenize wrote, or one with .npy files",
         )
+    require_all_numbered(place.typed, shards)
     return TokenFiles(place, tuple(_plain(place / name, files[name]) for name in shards))
 
 
@@ -102,12 +105,29 @@ def records(place: Location) -> list[Location]:
         raise UserError(
             f"{place.typed} holds {RECORDS} files, which are read from this machine only", "copy the directory here"
         )
-    return [] if META in files else places
+    if META in files:
+        return []
+    require_all_numbered(place.typed, (p.name for p in places))
+    return places
 
 
 def id_dtype(vocab_size: int) -> str:
     """Of the ids of a vocabulary, in shards and in records."""
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
+
+
+def decoded(where: str, content: bytes, at: int, size: int) -> str:
+    """A piece of a .txt file of `size` bytes that begins at byte `at`, without the parts of characters at its ends; UserError where it
+    is no text in UTF-8."""
+    cut = next((n for n, byte in enumerate(content[:4]) if byte & 0xC0 != 0x80), 0) if at else 0
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(content[cut:], final=at + len(content) == size)
+    except UnicodeDecodeError as e:
+        raise UserError(f"{where} is not UTF-8 (byte {at + cut + e.start:,})", "save the file as UTF-8") from e
+    if (zero := content.find(b"\0")) >= 0:
+        what = f"{where} is no text in UTF-8: byte {at + zero:,} is 0, as in a binary file or UTF-16"
+        raise UserError(what, "save the file as UTF-8")
+    return text
 
 
 def text_of(where: str, line: bytes) -> str:
@@ -116,7 +136,7 @@ def text_of(where: str, line: bytes) -> str:
         row = json.loads(line)
     except UnicodeDecodeError as e:
         raise UserError(f"{where} is not UTF-8", "save the file as UTF-8") from e
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise UserError(f"{where} is not JSON ({str(e).partition(':')[0]})", "fix that line: one object a line") from e
     if not isinstance(row, dict) or "text" not in row:
         has = f"found keys: {', '.join(row)}" if isinstance(row, dict) else f"found a JSON {type(row).__name__}"

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from podwright.errors import UserError, from_os
@@ -19,6 +19,7 @@ _SUFFIXES |= {".tar", ".zst", ".bin", ".pt", ".pth", ".safetensors", ".gguf", ".
 # What people call the folders in which weights and data lie; nobody's name on the hub.
 _FOLDERS = {"data", "dataset", "datasets", "model", "models", "checkpoint", "checkpoints", "weights", "runs", "out"}
 _FOLDERS |= {"output", "outputs", "corpus", "shared", "tmp"}
+_NUMBERED = re.compile(r"(?P<stem>.+?)[-_.](?P<number>\d+)-of-(?P<total>\d+)\b")
 _KINDS = {
     stat.S_ISCHR: "a device",
     stat.S_ISBLK: "a device",
@@ -108,6 +109,24 @@ def require_file_or_directory(key: str, path: Path) -> None:
         raise UserError(f"{key}: {error.what if error else e}", error.fix if error else "check the path") from e
     if kind := next((kind for is_kind, kind in _KINDS.items() if is_kind(mode)), ""):
         raise UserError(f"{key} is {kind}, not a file", "give a file or a directory")
+
+
+def require_all_numbered(folder: str, names: Iterable[str]) -> None:
+    """UserError where files named like train-00001-of-00003.parquet lack some of their numbers, or are of two such sets."""
+    numbers: dict[str, dict[int, set[int]]] = {}
+    for name in names:
+        if match := _NUMBERED.match(name):
+            numbers.setdefault(match["stem"], {}).setdefault(int(match["total"]), set()).add(int(match["number"]))
+    for stem, by_total in numbers.items():
+        if len(by_total) > 1:
+            sizes = " and ".join(map(str, sorted(by_total)))
+            raise UserError(f"{folder} holds {stem} files of {sizes}, which are two sets", "remove one of the two")
+        ((total, present),) = by_total.items()
+        first = int(total in present)  # some writers count from 1
+        absent = sorted(set(range(first, first + total)) - present)
+        if absent:
+            what = f"{folder} lacks {len(absent)} of the {total} {stem} files: number {', '.join(map(str, absent[:5]))}"
+            raise UserError(what + (" and others" if len(absent) > 5 else ""), "copy or fetch the whole set again")
 
 
 def require_file(key: str, path: Path) -> None:

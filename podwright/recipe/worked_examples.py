@@ -16,7 +16,7 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe import extras
-from podwright.recipe.paths import require_file_or_directory
+from podwright.recipe.paths import require_all_numbered, require_file_or_directory
 from podwright.recipe.sampled_files import all_lines, sampled_text
 from podwright.recipe.schema import GrpoData
 
@@ -70,6 +70,7 @@ def files(source: str, path: Path) -> ExampleFiles:
     for folder in (path, path / "main", path / "data"):
         train, test = (tuple(sorted(folder.glob(f"{split}*.parquet"))) for split in ("train", "test"))
         if train and test:
+            require_all_numbered(str(folder), (file.name for file in (*train, *test)))
             return ExampleFiles(train, test)
     missing = lines[1] if lines[0].is_file() else lines[0]
     if missing.exists():

@@ -12,7 +12,7 @@ from pathlib import Path
 from podwright.errors import UserError, nearest
 from podwright.plan.checks import hub
 from podwright.plan.findings import Finding
-from podwright.recipe import worked_examples
+from podwright.recipe import arithmetic_capacity, worked_examples
 from podwright.recipe.paths import looks_like_path, missing
 from podwright.recipe.schema import GrpoData, GrpoRecipe
 
@@ -37,7 +37,10 @@ def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
     if counted.train < recipe.batch_size:
         message = f"batch_size={recipe.batch_size} is more than the {counted.train} training examples"
         return [Finding("data", "error", message, f"type batch_size={counted.train} or less, or give more data")]
-    return [Finding("data", "info", _lasting(recipe, counted))]
+    findings = [Finding("data", "info", _lasting(recipe, counted))]
+    if data.source == "arithmetic" and (why := _shortage(data)[0]):
+        findings.append(Finding("data", "inconclusive", why, _fewer(data)))
+    return findings
 
 
 def counts(data: GrpoData, cwd: Path) -> ExampleCounts | None:
@@ -88,7 +91,25 @@ def _generated(data: GrpoData) -> ExampleCounts:
             part = "training" if key == "num_train" else "test"
             what = f"data.source=arithmetic has no {part} examples"
             raise UserError(what, f"type data.{key}={1000 if key == 'num_train' else 200}")
+    why, certain = _shortage(data)
+    if certain:
+        raise UserError(why, _fewer(data))
     return ExampleCounts(data.num_train, data.num_test)
+
+
+def _shortage(data: GrpoData) -> tuple[str, bool]:
+    return arithmetic_capacity.shortage(
+        data.num_train, data.num_test, data.max_operations, arithmetic_capacity.MAX_NUMBER
+    )
+
+
+def _fewer(data: GrpoData) -> str:
+    """As many problems as there certainly are."""
+    num_train, num_test = arithmetic_capacity.largest(
+        data.num_train, data.num_test, data.max_operations, arithmetic_capacity.MAX_NUMBER
+    )
+    sizes = {"num_train": num_train, "num_test": num_test}
+    return "type " + " ".join(f"data.{key}={n}" for key, n in sizes.items() if n != getattr(data, key))
 
 
 def _lasting(recipe: GrpoRecipe, counted: ExampleCounts) -> str:

@@ -1,6 +1,6 @@
 """Whether a source of text or tokens is there and whole, how much it holds, and how long that lasts: without NumPy, reading little.
 
-Tokens of shards are counted exactly, by what their headers say; those of text are estimated from its first lines.
+Tokens of shards are counted exactly, by what their headers say; those of a large text are estimated from its ends and pieces between.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import array
 import dataclasses
 import functools
 import json
+import shlex
 from pathlib import Path
 
 from podwright.errors import UserError, counted
-from podwright.plan.checks import patience
+from podwright.plan.checks import patience, text_sample
 from podwright.plan.findings import Finding, Level
-from podwright.recipe import corpus
+from podwright.recipe import arithmetic_capacity, corpus
+from podwright.recipe.arithmetic_capacity import CORPUS_NUMBER, CORPUS_OPERATIONS
 from podwright.recipe.corpus import Shard
 from podwright.recipe.location import Location, Unreachable
 from podwright.recipe.paths import require_file_or_directory
-from podwright.recipe.sampled_files import sampled_text
 
-_SAMPLE = 4 << 20  # bytes of a text
 _LOOKED_AT = 1 << 23, 1 << 18  # tokens, of this machine's files and of a store's: a fraction of a second
 _CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "int32": "i", "int64": "q"}
 _BYTES_PER_TOKEN = 4.0
@@ -28,6 +28,7 @@ _BYTES_PER_TOKEN = 4.0
 _BYTE_VOCABULARY = 259
 _PATIENCE_S = 10.0
 _GENERATED_BYTES = 120
+_DOUBT = 0.5  # share that an estimate may be off by, as `_ESTIMATE_WITHIN` takes it
 _ESTIMATE_WITHIN = 2  # times what is there: an estimate is not wrong by more
 """of a made-up problem, in the mean"""
 
@@ -41,6 +42,8 @@ class Stock:
     vocab_size: int | None = None
     looked_at: int | None = None
     """so many ids were held against the vocabulary; None: all, or it is not known"""
+    doubt: float = 0.0
+    """by what share an estimate may be off"""
 
 
 def check(
@@ -68,6 +71,10 @@ def check(
         return [Finding("data", "inconclusive", f"how long the data lasts is not known: {e.what}", e.fix)]
     except UserError as e:
         return [Finding("data", "error", e.what, e.fix)]
+    if stock.doubt > _DOUBT:
+        what = f"how long {source} lasts is not known: its lines differ too much, or are too long, for an estimate from a part of them"
+        fix = f"type podwright data count {shlex.quote(source)} --tokenizer {shlex.quote(tokenizer)}"
+        return [Finding("data", "inconclusive", what, fix)]
     held = num_held * sequence_length + 1 if num_held else 0
     room = stock.tokens + (stock.documents or 0) * (multiple_of - 1) // 2
     rows = -(-(room - held) // sequence_length)
@@ -91,7 +98,10 @@ def check(
         )
         fix = f"type batch_size={max(1, rows)} or less, or give more data"
         return [Finding("data", level(batch_size, rows), wrong, fix)]
-    return _lasting(stock, about, source, rows, batch_size, sequence_length, max_steps, num_epochs)
+    findings = _lasting(stock, about, source, rows, batch_size, sequence_length, max_steps, num_epochs)
+    if source == "arithmetic" and (why := _shortage(num_documents)[0]):
+        findings.append(Finding("data", "inconclusive", why, _fewer(num_documents)))
+    return findings
 
 
 def take(
@@ -196,35 +206,31 @@ def _lasting(
 
 def _generated(tokenizer: str, num_documents: int) -> Stock:
     number = num_documents or corpus.GENERATED
+    why, certain = _shortage(num_documents)
+    if certain:
+        raise UserError(why, _fewer(num_documents))
     each = _GENERATED_BYTES + 2 if tokenizer == "bytes" else _GENERATED_BYTES / _BYTES_PER_TOKEN + 1
     return Stock(round(number * each), number, "estimated by the mean length of a problem")
 
 
+def _shortage(num_documents: int) -> tuple[str, bool]:
+    return arithmetic_capacity.shortage(num_documents or corpus.GENERATED, 1, CORPUS_OPERATIONS, CORPUS_NUMBER)
+
+
+def _fewer(num_documents: int) -> str:
+    fewer, _ = arithmetic_capacity.largest(num_documents, 1, CORPUS_OPERATIONS, CORPUS_NUMBER)
+    return f"type data.num_documents={fewer} or less"
+
+
 def _text(place: Location, tokenizer: str) -> Stock:
-    size = place.size()
-    if not size:
-        raise UserError(f"{place.typed} is empty", 'give a file with lines such as {"text": "..."}')
-    read = lines = text = 0
-    for number, line in enumerate(place.lines(), 1):
-        if read >= _SAMPLE:
-            break
-        read += len(line)
-        if place.suffix == ".txt":
-            text += len(line)
-        elif line.strip():
-            lines, text = lines + 1, text + len(corpus.text_of(f"{place.typed}:{number}", line).encode())
-    if read < size and place.local is not None and place.suffix != ".txt":
-        for where, line in sampled_text(place.local)[0]:  # its end, and pieces between
-            corpus.text_of(where, line)
-    lines = lines or int(place.suffix == ".txt")
-    if not lines:
-        raise UserError(f"{place.typed} has no documents", 'give a file with lines such as {"text": "..."}')
-    all_, part = size / read, "" if read >= size else f"estimated from its first {read / 1e6:.1f} MB"
-    documents = 1 if place.suffix == ".txt" else round(lines * all_)
+    sample = text_sample.look(place)
+    read = f"estimated from {sample.read_bytes / 1e6:.1f} MB at its ends and between" if not sample.complete else ""
     if tokenizer == "bytes":
-        return Stock(round(text * all_) + 2 * documents, documents, part)
+        return Stock(sample.text_bytes + 2 * sample.documents, sample.documents, read, doubt=sample.doubt)
     taken = f"taking {_BYTES_PER_TOKEN:.0f} bytes for a token; podwright data count counts them"
-    return Stock(round(text * all_ / _BYTES_PER_TOKEN) + documents, documents, ", ".join(filter(None, (part, taken))))
+    how = ", ".join(filter(None, (read, taken)))
+    tokens = round(sample.text_bytes / _BYTES_PER_TOKEN) + sample.documents
+    return Stock(tokens, sample.documents, how, doubt=sample.doubt)
 
 
 def _vocabulary(source: str, tokenizer: str, cwd: Path) -> int:

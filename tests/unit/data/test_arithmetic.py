@@ -1,16 +1,17 @@
 """Made-up problems are right, varied, within their limits, and never shared by training and test."""
 
 import itertools
+import random
 import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podwright.data import arithmetic
+from podwright.data import arithmetic, wording
 from podwright.data.arithmetic import Problem, generate
 from podwright.errors import UserError
-from podwright.recipe import worked_examples
+from podwright.recipe import arithmetic_capacity, worked_examples
 
 DEMO = {"num_train": 4000, "num_test": 500, "max_operations": 2, "max_number": 20}
 
@@ -94,3 +95,27 @@ def test_too_many_are_refused() -> None:
 def test_the_share_of_each_length_adds_up() -> None:
     for total, lengths in itertools.product((1, 2, 7, 100), (1, 2, 3, 5)):
         assert sum(arithmetic._share(total, n, lengths) for n in range(1, lengths + 1)) == total
+
+
+@pytest.mark.parametrize(
+    "sizes", [(18000, 100, 1), (18200, 1, 1), (19000, 1, 1), (1, 17500, 1), (16000, 2500, 1), (36000, 30, 2)]
+)
+def test_the_closed_form_says_how_many_problems_can_be_generated(sizes: tuple[int, int, int]) -> None:
+    why, certain = arithmetic_capacity.shortage(*sizes, 3)
+    num_train, num_test = arithmetic_capacity.largest(*sizes, 3)
+    assert (why == "") == ((num_train, num_test) == sizes[:2])
+    generate(num_train, num_test, sizes[2], 3, seed=0)
+    if certain:
+        with pytest.raises(UserError, match="not enough different problems"):
+            generate(*sizes, 3, seed=0)
+
+
+def test_the_closed_form_counts_what_the_generator_draws_from() -> None:
+    chains = arithmetic._chains(1, arithmetic_capacity.MAX_NUMBER, 10**6, random.Random(0))
+    products = [chain for chain in chains if chain.steps[0].operation == "*"]
+    assert arithmetic_capacity._expressions(arithmetic_capacity.MAX_NUMBER) == (
+        len(chains) - len(products),
+        len(products),
+    )
+    for chain, wordings in ((products[0], 1024), (next(c for c in chains if c.steps[0].operation == "-"), 2048)):
+        assert len({wording.tell(chain.start, chain.steps, random.Random(n)) for n in range(30_000)}) == wordings

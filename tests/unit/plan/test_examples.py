@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import time
 from pathlib import Path
@@ -154,3 +155,44 @@ def test_examples_are_counted_as_training_counts_them(tmp_path: Path) -> None:
     assert checked(tmp_path, "test.jsonl", "data.num_test=5").fix == "type data.num_test=4 or less"
     finding = checked(tmp_path, "arithmetic", "data.num_train=50", "data.num_test=0")
     assert finding.level == "error" and finding.fix == "type data.num_test=200"
+
+
+@pytest.mark.parametrize(
+    ("names", "fault"),
+    [
+        (["train-00000-of-00003", "train-00002-of-00003"], "lacks 1 of the 3 train files: number 1"),
+        (["train-00001-of-00002"], "lacks 1 of the 2 train files: number 0"),
+        (
+            ["train-00000-of-00002-0a1b", "train-00001-of-00002-0a1c", "train-00000-of-00001-0a1d"],
+            "files of 1 and 2, which",
+        ),
+        (["train-00000-of-00002-0a1b", "train-00001-of-00002-0a1c"], ""),
+        (["train-1-of-2", "train-2-of-2"], ""),
+    ],
+)
+def test_a_set_of_parquet_files_is_complete(tmp_path: Path, names: list[str], fault: str) -> None:
+    for name in [*names, "test-00000-of-00001"]:
+        rows = [{"question": f"{n}{name}?", "answer": "#### 1"} for n in range(20)]
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
+    finding = checked(tmp_path, str(tmp_path))
+    assert (finding.level == "error") == bool(fault) and fault in finding.message
+    if fault:
+        with pytest.raises(UserError, match=re.escape(fault)):
+            gsm8k.load(GrpoData(source=str(tmp_path)), 0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "level", "fix"),
+    [
+        (("data.num_train=1000000", "data.num_test=500"), "error", "type data.num_train=250000"),
+        (("data.num_train=1000", "data.num_test=900000"), "error", "type data.num_test=250000"),
+        (("data.num_train=256000", "data.num_test=3900"), "inconclusive", "type data.num_test=1800"),
+        (("data.num_train=1000000", "data.num_test=500", "data.max_operations=10"), "info", ""),
+    ],
+)
+def test_arithmetic_is_held_to_the_problems_that_there_are(
+    tmp_path: Path, overrides: tuple[str, ...], level: str, fix: str
+) -> None:
+    arithmetic = ("qwen3-tiny-arithmetic-grpo", "data.max_operations=2")
+    finding = examples.check(load(arithmetic[0], [*arithmetic[1:], *overrides]), tmp_path)[-1]
+    assert finding.level == level and finding.fix == fix, finding

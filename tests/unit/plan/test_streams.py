@@ -15,7 +15,7 @@ import pytest
 from podwright.data import documents, shards, tokens
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.plan.checks import streams
+from podwright.plan.checks import streams, text_sample
 from podwright.plan.findings import Finding
 
 
@@ -54,13 +54,15 @@ def test_shards_are_counted_exactly_and_last_as_long_as_the_trainer_finds(made: 
     assert len(check(made, max_steps=lasts)) == 1
 
 
-def test_text_is_estimated_from_its_first_lines(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_estimated_from_its_ends_and_pieces_between(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = made.parent / "a.jsonl"
     exact = documents.load(str(path), tokenizer="bytes").tokens
     assert streams.take(str(path), "bytes") == streams.Stock(exact, 100, "", 259)
-    monkeypatch.setattr(streams, "_SAMPLE", 500)
+    for name, size in {"_SMALL_BYTES": 3000, "_END_BYTES": 500, "_PIECE_BYTES": 50, "_PIECES": 8}.items():
+        monkeypatch.setattr(text_sample, name, size)
     found = streams.take(str(path), "bytes")
-    assert found.tokens == pytest.approx(exact, rel=0.1) and found.how_counted == "estimated from its first 0.0 MB"
+    assert found.tokens == pytest.approx(exact, rel=0.1)
+    assert found.how_counted == "estimated from 0.0 MB at its ends and between"
     assert check(path, "bytes")[0].message.startswith(f"{path} holds about {found.tokens:,} tokens")
 
 
@@ -220,3 +222,75 @@ def test_the_end_of_a_large_text_is_read_and_a_pipe_is_not(tmp_path: Path) -> No
     os.mkfifo(tmp_path / "pipe.jsonl")
     refused("pipe.jsonl is a pipe, not a file", source=tmp_path / "pipe.jsonl", tokenizer="bytes")
     refused("data.source=/dev/zero is a device, not a file", source="/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("number", "level"), [(10_000_000, "info"), (40_000_000, "inconclusive"), (50_000_000, "error")]
+)
+def test_arithmetic_is_held_to_the_problems_that_there_are(number: int, level: str) -> None:
+    found = check("arithmetic", "bytes", num_documents=number)[-1]
+    assert found.level == level
+    if level != "info":
+        fewer = int(found.fix.removeprefix("type data.num_documents=").removesuffix(" or less"))
+        assert check("arithmetic", "bytes", num_documents=fewer)[-1].level == "info"
+
+
+@pytest.mark.parametrize("suffix", ["npy", "array_record"])
+def test_a_numbered_set_of_token_files_is_complete(tmp_path: Path, suffix: str) -> None:
+    for number in (0, 2):
+        with (tmp_path / f"part-0000{number}-of-00003.{suffix}").open("wb") as file:
+            np.save(file, np.ones(1000, np.uint16))
+    refused(f"{tmp_path} lacks 1 of the 3 part files: number 1", source=tmp_path)
+
+
+def line(text: int, other: int = 0) -> str:
+    return json.dumps({"text": "a" * text, "other": "b" * other}) + "\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [line(1, 6_000_000), *[line(1000)] * 8000],
+        [*[line(1000)] * 12_000, line(1, 1_500_000)],
+        [line(1_500_000), *[line(10, 1000)] * 8000],
+        [line(100, 100 * (n % 50)) for n in range(8000)],
+        ["\n" * 3_000_000, *[line(500)] * 20_000],
+    ],
+    ids=["one huge line without text first", "last", "one huge text", "lines of many lengths", "empty lines"],
+)
+def test_the_tokens_of_a_text_are_estimated_within_a_factor_of_two_or_not_at_all(
+    tmp_path: Path, content: list[str]
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(content))
+    exact = sum(len(json.loads(text)["text"]) + 2 for text in "".join(content).split("\n") if text)
+    stock = streams.take(str(path), "bytes")
+    assert not 0.5 < stock.tokens / exact < 2 or stock.doubt < 0.5
+    assert 0.5 < stock.tokens / exact < 2 or stock.doubt > 0.5
+    (finding,) = [f for f in check(path, "bytes") if f.level != "warning"]
+    assert (finding.level == "inconclusive") == (stock.doubt > 0.5)
+    if stock.doubt > 0.5:
+        assert finding.fix == f"type podwright data count {path} --tokenizer bytes"
+
+
+@pytest.mark.parametrize("size", [1000, 12_000_000])
+@pytest.mark.parametrize("at", [0, 0.5, 1], ids=["first", "between", "last"])
+@pytest.mark.parametrize(
+    ("piece", "fault"),
+    [
+        ("café\xe9".encode("latin-1"), "is not UTF-8 (byte "),
+        (bytes(range(256)), ""),
+        ("text".encode("utf-16-le"), "as in a binary file or UTF-16"),
+    ],
+)
+def test_a_text_file_is_utf_8(tmp_path: Path, size: int, at: float, piece: bytes, fault: str) -> None:
+    good, path = "größer ".encode(), tmp_path / "a.txt"
+    times = size // len(good)
+    path.write_bytes(good * times)
+    assert check(path, "bytes", sequence_length=16)[0].level == "info"
+    before = round(times * at)
+    repeats = 30_000 if size > 10_000 and at == 0.5 else 1  # as much as no gap between pieces hides
+    path.write_bytes(good * before + piece * repeats + good * (times - before))
+    refused("a.txt ", fault, source=path, tokenizer="bytes", sequence_length=16)
+    with pytest.raises(UserError, match="save the file as UTF-8"):
+        documents.load(str(path), tokenizer="bytes")
