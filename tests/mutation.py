@@ -4,6 +4,9 @@ A mutant is a module with one operator, number, condition or branch changed, or 
 mutants runs against the fast tests that are to fail on it. Every mutant has a process of its own, forked from one that has imported the
 libraries; what a mutant does to a file or a compiled program ends with it. Outcomes are appended to a JSON Lines file: a second start
 goes on where the first one ended. Strings are never changed.
+
+The first failure of a test ends a mutant. So the tests of a file run in the order of the seconds they take for each mutant that they have
+failed on so far; a mutant that no test fails on takes them all. Programs come from JAX's persistent cache, whose key is the program itself.
 """
 
 from __future__ import annotations
@@ -196,7 +199,35 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.source, module.__file__, "exec"), module.__dict__)
 
 
-def outcome(mutant: Mutant | None, tests: list[str], limit_s: int) -> tuple[str, float]:
+class Order:
+    """A plugin of pytest: runs the tests that are likely to fail soon first, and keeps what each of them took and whether it failed."""
+
+    def __init__(self) -> None:
+        self.seconds, self.failures = Counter[str](), Counter[str]()
+        self.folder = tempfile.TemporaryDirectory(prefix="podwright-mutants-")
+        self.log = Path(self.folder.name, "reports.jsonl")
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        files = {name: place for place, name in enumerate(dict.fromkeys(item.path for item in items))}
+        cost = {item: self.seconds[item.nodeid] / (1 + self.failures[item.nodeid]) for item in items}
+        items.sort(key=lambda item: (files[item.path], cost[item]))
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        with self.log.open("a") as f:
+            f.write(json.dumps([report.nodeid, report.duration, report.failed]) + "\n")
+
+    def read(self, keep_seconds: bool) -> str:
+        """The first test that failed in the process that has ended; "" if none did. The seconds are those without a mutant."""
+        rows, first = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else [], ""
+        self.log.unlink(missing_ok=True)
+        for name, seconds, failed in rows:
+            self.seconds[name] += seconds if keep_seconds else 0
+            first = first or (name if failed else "")
+        self.failures[first] += 1
+        return first
+
+
+def outcome(mutant: Mutant | None, tests: list[str], limit_s: int, order: Order) -> tuple[str, float]:
     """("killed", "survived" or "timeout", seconds of processor time, of which `limit_s` is the most); code that never ends is killed by that."""
     begin, child = time.monotonic(), os.fork()
     if not child:
@@ -214,7 +245,7 @@ def outcome(mutant: Mutant | None, tests: list[str], limit_s: int) -> tuple[str,
         hypothesis.settings.load_profile("mutation")
         code = 1
         with contextlib.suppress(BaseException):
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not long", *tests]))
+            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not long", *tests], plugins=[order]))
         os._exit(code)
     done, status, used = os.wait4(child, os.WNOHANG)
     while not done and time.monotonic() - begin < 10 * limit_s:
@@ -245,7 +276,7 @@ def prepare() -> None:
 def run(chosen: list[Mutant], out: Path, again: bool, most: int, limit_s: int) -> None:
     """Each mutant that has no outcome in `out` yet, `most` of a module; with `again` those that survived, once more.
 
-    Before them the tests run without a mutant, unless `limit_s` says how much processor time they may take.
+    Before them the tests run without a mutant, which has to pass, and says how much processor time they may take unless `limit_s` does.
     """
     before = latest(out)
     wanted = [m for m in chosen if (before[m.key]["outcome"] == "survived" if m.key in before else not again)]
@@ -255,16 +286,19 @@ def run(chosen: list[Mutant], out: Path, again: bool, most: int, limit_s: int) -
         if not listed:
             continue
         listed = random.Random(module).sample(listed, min(most, len(listed)))
-        state, seconds = outcome(None, tests, 1000) if not limit_s else ("survived", 0.0)
+        order = Order()
+        state, seconds = outcome(None, tests, max(1000, limit_s), order)
+        order.read(keep_seconds=True)
         print(f"{module}: {len(listed)} mutants; without one its tests take {seconds:.0f} s", flush=True)
         if state != "survived":
             print(f"{module}: its tests fail without any mutant", flush=True)
             continue
         for m in listed:
-            state, spent = outcome(m, tests, limit_s or round(30 + 3 * seconds))
+            state, spent = outcome(m, tests, limit_s or round(30 + 3 * seconds), order)
+            failed = order.read(keep_seconds=False)
             record = {"module": m.module, "number": m.number, "line": m.line, "before": m.before, "after": m.after}
             with out.open("a") as f:
-                f.write(json.dumps(record | {"outcome": state, "seconds": round(spent, 1)}) + "\n")
+                f.write(json.dumps(record | {"outcome": state, "seconds": round(spent, 1), "test": failed}) + "\n")
 
 
 def latest(out: Path) -> dict[str, dict[str, Any]]:
@@ -294,13 +328,22 @@ def main() -> None:
     parser.add_argument("--total", type=int, default=300)
     parser.add_argument("--out", type=Path, default=Path("mutants.jsonl"))
     parser.add_argument("--only", default="", help="modules whose name has this in it")
+    parser.add_argument("--module", help="a module outside the list; needs --tests")
+    parser.add_argument("--tests", nargs="+", default=[], metavar="FILE", help="the test files that are to fail on it")
     parser.add_argument("--most", type=int, default=sys.maxsize, help="run so many of each module")
     parser.add_argument(
-        "--limit", type=int, default=0, help="seconds of processor time for the tests, which are taken to pass"
+        "--limit", type=int, default=0, help="seconds of processor time that the tests of a mutant may take"
     )
     parser.add_argument("--again", action="store_true", help="only those that survived so far")
     parser.add_argument("--summary", action="store_true", help="run nothing, print what is known")
     options = parser.parse_args()
+    if options.module:
+        if not options.tests:
+            parser.error(
+                f"--module {options.module} needs --tests: type the test files that are to fail on its mutants"
+            )
+        MODULES.clear()
+        MODULES[options.module] = options.tests
     chosen = [m for m in sample(options.seed, options.total) if options.only in m.module]
     out = options.out.resolve()
     if not options.summary:

@@ -231,7 +231,10 @@ def test_the_recurrence_in_jax_is_the_definition():
     assert error(np.asarray(kda.recurrent(*values, ids)), right) < 1e-6
 
 
-def test_what_is_kept_for_the_gradient_are_the_inputs_and_a_state_a_chunk():
+@pytest.mark.parametrize("most", [kda.MOST_AT_ONCE, 8])
+def test_what_is_kept_for_the_gradient_are_the_inputs_and_a_state_a_chunk(monkeypatch, most):
+    """In one group, or in two of four chunks each, which fill the last chunk and no more."""
+    monkeypatch.setattr(kda, "MOST_AT_ONCE", most)
     values = [jnp.asarray(x) for x in inputs("bounded", n=512)]
     _, back = jax.vjp(functools.partial(kda.chunked, bounded=True), *values)
     kept = sum(x.nbytes for x in jax.tree.leaves(back))

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +15,9 @@ from transformers import BailingHybridConfig, BailingHybridForCausalLM, KimiLine
 
 from podwright.errors import UserError
 from podwright.models import kda, param
-from podwright.recipe import hybrid, schema
+from podwright.recipe import hybrid, pretrain, schema
 from podwright.train import muon
-from podwright.train.mesh import make_mesh
+from podwright.train.mesh import make_mesh, token_sharding
 
 TINY = hybrid.MODELS["almodel-tiny"]
 SOFTPLUS = dataclasses.replace(TINY, kda=hybrid.Kda(2, 32, "softplus", 32))
@@ -145,6 +146,16 @@ def test_a_kernel_for_tpus_is_refused_on_a_cpu(one_device):
         kda.check(dataclasses.replace(BOUNDED.kda, kernel="tokamax"), one_device)
 
 
+@pytest.mark.parametrize(("gate", "context"), [("softplus", 1), ("bounded", 2)])
+def test_a_kernel_for_tpus_never_runs_where_a_plan_refuses_it(gate, context):
+    """It promises bounded decays, and knows of no state before the first token of a part."""
+    dims = dataclasses.replace(BOUNDED, kda=dataclasses.replace(BOUNDED.kda, kernel="tokamax", gate=gate))
+    weights, x = made(dims, 8)
+    mesh = make_mesh(pretrain.PretrainMesh(context=context), jax.devices()[:context])
+    with pytest.raises(AssertionError, match="a plan refuses it"):
+        kda.apply(dims, weights, x, None, mesh)
+
+
 @BOTH
 def test_documents_do_not_see_each_other(dims):
     """Neither through the state nor through the convolution, whose taps reach three tokens back; ids come again.
@@ -171,12 +182,24 @@ def test_bfloat16_is_close(dims):
     assert relative(o.astype(jnp.float32), apply(weights, x)) < 0.03
 
 
-@pytest.mark.parametrize(("shape", "packed"), [((1, 8, 1), False), ((2, 2, 2), True)])
-def test_eight_devices_compute_what_one_does(shape, packed):
-    weights, x = made(BOUNDED, 130, b=8)
-    ids = jnp.asarray(np.arange(130) // 50)[None].repeat(8, 0) if packed else None
-    data, fsdp, tensor = shape
-    mesh = make_mesh(schema.GrpoMesh(data=data, fsdp=fsdp, tensor=tensor))
+@pytest.mark.parametrize(
+    ("want", "n", "packed"),
+    [
+        (schema.GrpoMesh(fsdp=8), 130, False),
+        (schema.GrpoMesh(data=2, fsdp=2, tensor=2), 130, True),
+        (pretrain.PretrainMesh(fsdp=2, context=2, tensor=2), 130, True),
+        (
+            pretrain.PretrainMesh(context=8),
+            24,
+            False,
+        ),  # parts of three tokens, which is as far as a convolution reaches
+    ],
+    ids=str,
+)
+def test_eight_devices_compute_what_one_does(want, n, packed):
+    weights, x = made(BOUNDED, n, b=8)
+    ids = jnp.asarray(np.arange(n) // 50)[None].repeat(8, 0) if packed else None
+    mesh = make_mesh(want)
     declared = kda.declare(BOUNDED)
     spread = jax.device_put(weights, param.shardings(declared, mesh))
 
@@ -188,3 +211,16 @@ def test_eight_devices_compute_what_one_does(shape, packed):
     np.testing.assert_allclose(value, expected, rtol=1e-5)
     for a, b in zip(jax.tree.leaves(grads), jax.tree.leaves(right), strict=True):
         assert relative(a, b) < 1e-4
+
+
+def test_parts_of_a_row_send_each_other_states_and_taps_and_never_tokens():
+    """With context, a gather of whole rows would undo what the axis is for. What travels is what the last tokens of a part leave."""
+    n, mesh = 512, make_mesh(pretrain.PretrainMesh(fsdp=2, context=2), jax.devices()[:4])
+    everywhere, declared = jax.NamedSharding(mesh, jax.P()), kda.declare(BOUNDED)
+    weights = {name: jax.ShapeDtypeStruct(p.shape, jnp.float32, sharding=everywhere) for name, p in declared.items()}
+    x = jax.ShapeDtypeStruct((4, n, BOUNDED.hidden_size), jnp.float32, sharding=token_sharding(mesh))
+    total = jax.grad(lambda w, x: (kda.apply(BOUNDED, w, x, None, mesh) ** 2).sum(), (0, 1))
+    text = jax.jit(total).lower(weights, x).compile().as_text()
+    moved = re.findall(r"= \w+\[([\d,]*)\]\S* (all-gather|all-to-all|collective-permute)\(", text)
+    h, d = BOUNDED.kda.num_heads, BOUNDED.kda.head_dim
+    assert set(moved) == {(f"2,2,{h},{d},{d}", "all-gather"), (f"2,3,{h},{d}", "collective-permute")}

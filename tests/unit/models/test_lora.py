@@ -1,13 +1,20 @@
-"""Adapters: nothing at first, the merged weights afterwards, and the merged weights' gradient projected."""
+"""Adapters: nothing at first, the merged weights afterwards, the merged weights' gradient projected, and all of it as PEFT has it."""
+
+import copy
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import peft
 import pytest
+import torch
 
-from podwright.models import layers, lora, param, qwen3
+from podwright.models import convert, layers, lora, param, qwen3
+from podwright.recipe import load
 from podwright.recipe.models import MODELS, Qwen3Dims
-from tests.unit.models import made
+from podwright.train.grpo import program
+from tests.unit.models import made, reference
 
 RANK, SCALE = 3, 0.7
 DIMS = Qwen3Dims(24, 40, 2, 4, 2, 8, 61, False)
@@ -18,6 +25,7 @@ def policy(one_device):
     return made.policy(DIMS, one_device, RANK)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def logits(mesh, weights):
     """Of every completion token, with the prompt shared by its group."""
     rng = np.random.default_rng(0)
@@ -69,8 +77,9 @@ def test_gradients_are_those_of_the_merged_weights_projected(one_device, policy)
     def loss(weights):
         return jnp.sin(logits(one_device, weights)).mean()
 
-    got = jax.grad(lambda adapters: loss(lora.adapt(policy._replace(adapters=adapters), SCALE)))(policy.adapters)
-    whole = jax.grad(loss)(lora.merge(policy, SCALE, jnp.float32))
+    of_adapters = jax.grad(lambda adapters: loss(lora.adapt(policy._replace(adapters=adapters), SCALE)))
+    got = jax.jit(of_adapters)(policy.adapters)
+    whole = jax.jit(jax.grad(loss))(lora.merge(policy, SCALE, jnp.float32))
     for name, num in made.NUM_INPUT_DIMS.items():
         a, b = (np.asarray(policy.adapters["layers"][name][k]) for k in "ab")
         inputs = int(np.prod(a.shape[1 : 1 + num]))
@@ -92,3 +101,113 @@ def test_the_number_of_adapter_parameters(name):
 def test_a_starts_with_the_spread_of_the_usual_uniform_distribution(one_device):
     a = param.initialize(lora.declare(qwen3.declare(MODELS["qwen3-tiny"]), 16), one_device, 0)["layers"]["down"]["a"]
     np.testing.assert_allclose(np.std(a), 384**-0.5 / 3**0.5, rtol=0.02)
+
+
+def test_adapters_are_declared_for_each_matrix_with_the_axes_of_its_weight():
+    """Axes of inputs go to A and those of outputs to B, the rank to none; a weight that is no matrix has no adapter."""
+    declared = lora.declare(qwen3.declare(DIMS), RANK)
+    assert set(declared) == {"layers"} and set(declared["layers"]) == set(made.NUM_INPUT_DIMS)
+    shapes = {"q": ((24,), (4, 8)), "o": ((4, 8), (24,)), "down": ((40,), (24,))}
+    shapes |= {name: ((24,), (40,)) for name in ("gate", "up")} | {name: ((24,), (2, 8)) for name in "kv"}
+    axes = {"q": "heads", "k": "kv_heads", "v": "kv_heads"}
+    for name, (inputs, outputs) in shapes.items():
+        a, b = declared["layers"][name]["a"], declared["layers"][name]["b"]
+        assert (a.shape, b.shape) == ((2, *inputs, RANK), (2, RANK, *outputs))
+        assert (a.init, b.init) == ("normal", "zeros")
+        assert a.scale == pytest.approx((1 / np.prod(inputs) / 3) ** 0.5)
+        if name in axes:
+            assert a.axes == ("layers", "embed", None) and b.axes == ("layers", None, axes[name], None)
+    assert declared["layers"]["o"]["a"].axes == ("layers", "heads", None, None)
+    assert declared["layers"]["o"]["b"].axes == ("layers", None, "embed")
+
+
+def test_weights_without_adapters_pass_as_they_are(policy):
+    for same in (
+        lora.adapt(policy.base, SCALE),
+        lora.merge(policy.base, SCALE, jnp.bfloat16),
+        lora.policy(policy.base, None),
+    ):
+        assert same is policy.base
+    assert lora.policy(policy.adapters, policy.base) == policy
+
+
+THEIRS = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj"}
+THEIRS |= {name: f"mlp.{name}_proj" for name in ("gate", "up", "down")}
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory, one_device):
+    """A model of transformers with PEFT's adapters, none zero, and the same as a policy here, with its setup."""
+    path = tmp_path_factory.mktemp("theirs")
+    model = reference.checkpoint(path)
+    dims = convert.read_config(path)
+    base = convert.read(path, dims, one_device)
+    wanted = peft.LoraConfig(r=RANK, lora_alpha=5, target_modules=[x.rpartition(".")[2] for x in THEIRS.values()])
+    model = peft.get_peft_model(model, wanted)
+    torch.manual_seed(1)
+    for name, p in model.named_parameters():
+        if "lora_" in name:
+            p.data = 0.3 * torch.randn_like(p)
+    adapters = ours_of(lora.declare(qwen3.declare(dims), RANK), model, lambda p: p)
+    recipe = load.load("qwen3-tiny-arithmetic-grpo", [f"model.lora_rank={RANK}", "model.lora_alpha=5"])
+    return model, lora.Policy(adapters, base), program.GrpoSetup(recipe, dims, one_device, (), 0)
+
+
+def ours_of(declared, model, value):
+    """What `value` gives of PEFT's parameters, [outputs, inputs] each, in our layout."""
+    found = {name.partition("layers.")[2]: value(p) for name, p in model.named_parameters() if "lora_" in name}
+    num = declared["layers"]["q"]["a"].shape[0]
+    assert len(found) == 2 * num * len(THEIRS)
+    return {
+        "layers": {
+            name: {
+                ab: jnp.stack(
+                    [
+                        found[f"{i}.{THEIRS[name]}.lora_{ab.upper()}.default.weight"]
+                        .detach()
+                        .numpy()
+                        .T.reshape(p.shape[1:])
+                        for i in range(num)
+                    ]
+                )
+                for ab, p in pair.items()
+            }
+            for name, pair in declared["layers"].items()
+        }
+    }
+
+
+def test_log_probabilities_and_gradients_are_those_of_peft(both):
+    """With lora_alpha / lora_rank as the recipe has them; nothing but adapters gets a gradient there either."""
+    model, policy, setup = both
+    rng = np.random.default_rng(0)
+    prompts, completions = rng.integers(1, 97, (2, 6)), rng.integers(1, 97, (2, 2, 5))
+    group = qwen3.Group(jnp.asarray(prompts), jnp.asarray([6, 6]), jnp.asarray(completions))
+
+    def total(adapters):
+        logps = setup.logprobs(lora.policy(adapters, policy.base), group, 1.0)[0]
+        return logps.sum(), logps
+
+    (_, logps), ours = jax.jit(jax.value_and_grad(total, has_aux=True))(policy.adapters)
+    rows = np.concatenate([np.repeat(prompts, 2, 0), completions.reshape(4, 5)], 1)
+    right = torch.log_softmax(model(torch.tensor(rows)).logits[:, 5:-1], -1)
+    right = right.gather(-1, torch.tensor(completions.reshape(4, 5, 1)))[..., 0]
+    np.testing.assert_allclose(np.asarray(logps).reshape(4, 5), right.detach(), atol=2e-4)
+    right.sum().backward()
+    assert {("lora_" in name, p.grad is not None) for name, p in model.named_parameters()} == {
+        (True, True),
+        (False, False),
+    }
+    theirs = ours_of(lora.declare(qwen3.declare(setup.dims), RANK), model, lambda p: p.grad)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4 * np.abs(b).max()), ours, theirs)
+
+
+def test_merged_weights_are_those_of_peft(both, tmp_path, one_device):
+    model, policy, setup = both
+    merged = lora.merge(policy, setup.lora_scale, jnp.float32)
+    model = copy.deepcopy(model).merge_and_unload()
+    model.save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    right = convert.read(tmp_path, setup.dims, one_device)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), merged, right)
+    assert np.abs(np.asarray(merged["layers"]["o"]) - np.asarray(policy.base["layers"]["o"])).max() > 0.1
