@@ -137,15 +137,17 @@ def texts(
         return
     place = Location.of(source, cwd)
     if place.suffix == ".txt":
+        content = b"".join(corpus.lines(place))
         try:
-            yield place.read().decode()
+            yield content.decode("utf-8-sig")
         except UnicodeDecodeError as e:
-            raise UserError(f"{place.typed} is not UTF-8 (byte {e.start:,})", "save the file as UTF-8") from e
+            at = content.count(b"\n", 0, e.start) + 1
+            raise corpus.not_utf8(place, f"{place.typed}:{at}", content) from e
         return
-    for number, line in enumerate(place.lines(), 1):
+    for number, line in enumerate(corpus.lines(place), 1):
         read(len(line))
         if line.strip():
-            yield corpus.text_of(f"{place.typed}:{number}", line)
+            yield corpus.text_of(place, f"{place.typed}:{number}", line)
 
 
 def find_tokenizer(source: str, name: str = "", cwd: Path = Path()) -> Tokenizer | None:

@@ -205,17 +205,17 @@ def _text(place: Location, tokenizer: str) -> Stock:
     if not size:
         raise UserError(f"{place.typed} is empty", 'give a file with lines such as {"text": "..."}')
     read = lines = text = 0
-    for number, line in enumerate(place.lines(), 1):
+    for number, line in enumerate(corpus.lines(place), 1):
         if read >= _SAMPLE:
             break
         read += len(line)
         if place.suffix == ".txt":
             text += len(line)
         elif line.strip():
-            lines, text = lines + 1, text + len(corpus.text_of(f"{place.typed}:{number}", line).encode())
+            lines, text = lines + 1, text + len(corpus.text_of(place, f"{place.typed}:{number}", line).encode())
     if read < size and place.local is not None and place.suffix != ".txt":
         for where, line in sampled_text(place.local)[0]:  # its end, and pieces between
-            corpus.text_of(where, line)
+            corpus.text_of(place, where, line)
     lines = lines or int(place.suffix == ".txt")
     if not lines:
         raise UserError(f"{place.typed} has no documents", 'give a file with lines such as {"text": "..."}')

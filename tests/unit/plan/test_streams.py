@@ -124,9 +124,9 @@ def test_a_bad_line_is_named(tmp_path: Path) -> None:
     path.write_text("\n\n")
     refused("a.jsonl has no documents", source=path, tokenizer="bytes")
     path.write_text('{"text": "a"}\n{"txt": "a"}\n')
-    refused("a.jsonl:2 has no 'text'", "found keys: txt", source=path, tokenizer="bytes")
+    refused("a.jsonl:2 has no 'text'; found the keys \"txt\"", 'write {"text"', source=path, tokenizer="bytes")
     path.write_text('{"text": "a"}\n{"text": "\\ud800"}\n')
-    refused("a.jsonl:2: text holds half a character", "write all of it", source=path, tokenizer="bytes")
+    refused("a.jsonl:2: text holds half a character", "write the whole character", source=path, tokenizer="bytes")
     path.write_text('{"text": "a"}\n{"text": \n')
     refused("a.jsonl:2 is not JSON", source=path, tokenizer="bytes")
 
