@@ -17,7 +17,7 @@ from typing import Any
 from podwright.data import media
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import answers
+from podwright.recipe import answers, sampled_files, text_lines
 from podwright.recipe.answers import AnswerSchema
 from podwright.recipe.load import load, require
 from podwright.recipe.multimodal import MultimodalRecipe
@@ -88,9 +88,9 @@ def check(
         if not problems:
             valid.append(example)
     faults.sort(key=lambda f: f["line"])
-    lines = len({f["line"] for f in faults} | {example.line for example in good})
+    lines = len({f["line"] for f in faults if f["line"]} | {example.line for example in good})
     balance = {field: _counts(example.answer[field] for example in valid) for field in rules.schema.fields}
-    if not lines:
+    if not lines and not faults:
         faults.append(fault(0, None, f"{path} holds no lines"))
     found_record = {
         "source": str(path),
@@ -200,17 +200,24 @@ def response_ids(tokenizer: Tokenizer, answer: dict[str, Any], schema: AnswerSch
 
 
 def numbered(path: Path) -> Iterator[tuple[int, Any, str]]:
-    """Number, value and what is wrong with it, of every line that is not empty."""
+    """Number, value and what is wrong with it, of every line that is not empty; number 0 where the file holds no text."""
+    encoding_named = False  # by the first line that shows it: it is one of the file
     with path.open("rb") as f:
         for number, line in enumerate(f, 1):
+            if number == 1 and (fault := text_lines.other_format(str(path), line)):
+                yield 0, None, str(fault)
+                return
             if not line.strip():
                 continue
             try:
-                yield number, json.loads(line), ""
+                yield number, text_lines.parse_json(line), ""
             except UnicodeDecodeError:
-                yield number, None, f"{answers.shown(line[:40])} is not UTF-8"
-            except (ValueError, RecursionError) as e:
-                yield number, None, f"{answers.shown(line[:40].decode(errors='replace'))} is not JSON ({str(e)[:60]})"
+                sample = b"" if encoding_named else sampled_files.head_of(path) + b"\n" + line
+                wrong = text_lines.not_utf8(str(path), "it", sample)
+                yield number, None, "it is not UTF-8" if encoding_named else str(wrong)
+                encoding_named = True
+            except text_lines.JsonFault as e:
+                yield number, None, f"{answers.shown(line[:40].decode(errors='replace'))} is not JSON ({e})"
 
 
 def _example(folder: Path, number: int, line: Record, schema: AnswerSchema) -> AnnotatedExample:
@@ -240,5 +247,5 @@ def _one_sided(balance: dict[str, dict[str, int]], lines: int) -> Iterator[str]:
 
 
 def fault(line: int, field: str | None, message: str) -> Record:
-    text = f"line {line}: {field} {message}" if field else f"line {line}: {message}"
+    text = f"line {line}: {field} {message}" if field else f"line {line}: {message}" if line else message
     return {"line": line, "field": field, "message": text}

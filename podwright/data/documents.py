@@ -138,12 +138,12 @@ def texts(
     place = Location.of(source, cwd)
     if place.suffix == ".txt":
         content = place.read()
-        yield corpus.decoded(place.typed, content, 0, len(content))
+        yield corpus.decoded(place, content, 0, len(content))
         return
-    for number, line in enumerate(place.lines(), 1):
+    for number, line in enumerate(corpus.lines(place), 1):
         read(len(line))
         if line.strip():
-            yield corpus.text_of(f"{place.typed}:{number}", line)
+            yield corpus.text_of(place, f"{place.typed}:{number}", line)
 
 
 def find_tokenizer(source: str, name: str = "", cwd: Path = Path()) -> Tokenizer | None:

@@ -11,7 +11,7 @@ import numpy as np
 from podwright.data import documents
 from podwright.data.shards import progress
 from podwright.errors import UserError
-from podwright.recipe import corpus
+from podwright.recipe import corpus, text_lines
 from podwright.recipe.corpus import Shard
 from podwright.recipe.location import Location
 
@@ -25,18 +25,7 @@ def check(source: str, vocab_size: int | None = None) -> Record:
     """
     place = Location.of(source)
     if documents.is_text(source):
-        faults: list[Record] = []
-        lines = 0
-        on = progress(place.size())
-        for number, line in enumerate(place.lines(), 1):
-            on(len(line))
-            if line.strip():
-                lines += 1
-                faults += _line(place, number, line)
-        valid = lines - len(faults)
-        if not lines:
-            faults.append({"line": 0, "field": None, "message": f"{source} holds no lines"})
-        return {"source": source, "lines": lines, "valid": valid, **_listed(faults)}
+        return {"source": source, **_text(place)}
     try:
         files = corpus.look(place)
     except UserError as e:
@@ -55,14 +44,49 @@ def check(source: str, vocab_size: int | None = None) -> Record:
     return {"source": source, **sizes, **ids, **_listed(listed)}
 
 
+def _text(place: Location) -> Record:
+    on = progress(place.size())
+    faults: list[Record] = []
+    num_lines = 0
+    undecoded: dict[int, bytes] = {}
+    try:
+        for number, line in enumerate(corpus.lines(place), 1):
+            on(len(line))
+            if not line.strip():
+                continue
+            num_lines += 1
+            if text_lines.is_utf8(line):
+                faults += _line(place, number, line)
+            else:
+                undecoded[number] = b"" if undecoded else line
+    except UserError as e:
+        if num_lines:
+            raise
+        faults.append({"line": 0, "field": None, "message": str(e)})
+    else:
+        if not num_lines:
+            faults.append({"line": 0, "field": None, "message": f"{place.typed} holds no lines"})
+    valid = num_lines - sum(fault["line"] > 0 for fault in faults) - len(undecoded)
+    faults += _undecoded(place, undecoded)
+    return {"lines": num_lines, "valid": valid, **_listed(sorted(faults, key=lambda f: f["line"]))}
+
+
+def _undecoded(place: Location, lines: dict[int, bytes]) -> Iterator[Record]:
+    """One fault for all lines that are not UTF-8: their cause is one of the file. `lines`: the content of the first."""
+    if lines:
+        first, *others = lines
+        error = corpus.not_utf8(place, f"{place.typed}:{first}", lines[first], others)
+        yield {"line": first, "field": None, "message": str(error)}
+
+
 def _line(place: Location, number: int, line: bytes) -> Iterator[Record]:
     where = f"{place.typed}:{number}"
     try:
-        line.decode() if place.suffix == ".txt" else corpus.text_of(where, line)
-    except UnicodeDecodeError:
-        yield {"line": number, "field": None, "message": f"{where} is not UTF-8"}
+        if place.suffix != ".txt":
+            corpus.text_of(place, where, line)
     except UserError as e:
-        yield {"line": number, "field": "text" if "text" in e.what.removeprefix(where) else None, "message": e.what}
+        is_text = "text" in e.what.removeprefix(where)
+        yield {"line": number, "field": "text" if is_text else None, "message": str(e)}
 
 
 def _shard(shard: Shard, vocab_size: int | None, on: Any) -> tuple[list[Record], int]:

@@ -126,6 +126,8 @@ def read_all(path: Path, read: Reader[T], options: str = "") -> list[T]:
     if not path.is_file():
         raise UserError(f"there is no {path}", "a directory of data holds train.jsonl and perhaps val.jsonl")
     good, faults = read(path)
+    if fault := next((f["message"] for f in faults if not f["line"]), ""):
+        raise UserError(*fault.split("; ", 1))
     if faults:
         lines = len({f["line"] for f in faults})
         raise UserError(

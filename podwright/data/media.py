@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from podwright.errors import from_os
+from podwright.recipe import text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +21,24 @@ Array = np.ndarray[Any, Any]
 SAMPLE_RATE = 16_000
 NUM_FRAMES = 16
 _MOST_SECONDS = 600.0
+_MOST_PIXELS = 178_956_970  # of PIL, for pictures made to fill a memory
+_HEAD_BYTES = 512
+_FORMATS = (
+    ("PNG", "picture", rb"\x89PNG"),
+    ("JPEG", "picture", rb"\xff\xd8\xff"),
+    ("GIF", "picture", rb"GIF8"),
+    ("BMP", "picture", rb"BM.{4}\0{4}"),
+    ("TIFF", "picture", rb"II\*\0|MM\0\*"),
+    ("WebP", "picture", rb"RIFF.{4}WEBP"),
+    ("WAV", "sound", rb"RIFF.{4}WAVE"),
+    ("FLAC", "sound", rb"fLaC"),
+    ("Ogg", "sound", rb"OggS"),
+    ("MP3", "sound", rb"ID3|\xff[\xf2\xf3\xfb]"),
+    ("AVI", "video", rb"RIFF.{4}AVI "),
+    ("MP4", "video", rb".{4}ftyp"),
+    ("Matroska", "video", rb"\x1a\x45\xdf\xa3"),
+)
+"""name, what it holds, its first bytes"""
 
 
 class Unreadable(ValueError):
@@ -26,7 +49,7 @@ def picture(path: Path) -> Array:
     """[height, width, 3] of bytes, red, green and blue; [height, width, 4] with the opacity, of a file that is RGBA."""
     from PIL import Image, ImageOps
 
-    with _explained(path), Image.open(path) as opened:
+    with _explained(path, "picture"), Image.open(path) as opened:
         upright = ImageOps.exif_transpose(opened)
         pixels = np.asarray(upright if upright.mode == "RGBA" else upright.convert("RGB"))
         return pixels
@@ -36,7 +59,7 @@ def sound(path: Path) -> Array:
     """[samples] at SAMPLE_RATE, one channel, from -1 to 1."""
     import av
 
-    with _explained(path), av.open(str(path)) as opened:
+    with _explained(path, "sound"), av.open(str(path)) as opened:
         if not opened.streams.audio:
             raise Unreadable(f"{path.name} has no sound")
         return _sound(opened)
@@ -46,7 +69,7 @@ def video(path: Path) -> tuple[Array, Array | None]:
     """NUM_FRAMES pictures evenly apart [frames, height, width, 3], and the sound track if there is one."""
     import av
 
-    with _explained(path), av.open(str(path)) as opened:
+    with _explained(path, "video"), av.open(str(path)) as opened:
         if not opened.streams.video:
             raise Unreadable(f"{path.name} has no pictures")
         kept, every = [], 1
@@ -86,13 +109,16 @@ def digest(path: Path) -> str:
 
 
 class _explained:
-    """Any fault of the libraries as Unreadable."""
+    """Any fault of the libraries as Unreadable, in words of our own. `noun`: picture, sound or video; "" where it may be any."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, noun: str = ""):
         self._path = path
+        self._noun = noun
 
     def __enter__(self) -> None:
-        if self._path.exists() and not self._path.is_file():  # a pipe would be waited for
+        if "\0" in str(self._path):
+            raise Unreadable("its name holds a NUL byte")
+        if os.path.exists(self._path) and not os.path.isfile(self._path):  # a pipe would be waited for
             raise Unreadable("it cannot be read (no regular file)")
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
@@ -101,9 +127,37 @@ class _explained:
         if isinstance(error, ImportError):
             raise error
         if isinstance(error, FileNotFoundError):
-            raise Unreadable("there is no such file") from error
-        reason = (str(error).splitlines() or [""])[0][:100]
-        raise Unreadable(f"it cannot be read ({kind.__name__}: {reason})") from error
+            raise Unreadable(_absent(self._path)) from error
+        of_disk = from_os(error) if isinstance(error, OSError) else None
+        reason = of_disk.what.rpartition(": ")[2] if of_disk else _reason(self._path, self._noun, kind.__name__)
+        raise Unreadable(f"it cannot be read ({reason})") from error
+
+
+def _absent(path: Path) -> str:
+    if os.path.islink(path):
+        return f"it is a link to {os.readlink(path)}, which is not there"
+    return "there is no such file"
+
+
+def _reason(path: Path, noun: str, error: str) -> str:
+    """Why a library failed on a file, by what the file begins with."""
+    if error == "DecompressionBombError":
+        return f"it has more than {_MOST_PIXELS:,} pixels"
+    if error == "MemoryError":
+        return "it needs more memory than there is"
+    with path.open("rb") as f:
+        head = f.read(_HEAD_BYTES)
+    if not head:
+        return "it is empty"
+    if not head.strip(b"\0"):
+        return "it begins with zero bytes only"
+    for name, of_noun, pattern in _FORMATS:
+        if re.match(pattern, head, re.DOTALL):
+            is_wrong = noun and (of_noun == "picture") != (noun == "picture")
+            return f"it is {name}, not a {noun}" if is_wrong else f"it is {name}, cut off or damaged"
+    if text_lines.is_utf8(head[:-3]) and b"\0" not in head:
+        return f"it holds text, not a {noun or 'picture, sound or video'}"
+    return "its format is not known, or it is damaged"
 
 
 def _sound(opened: Any) -> Array:

@@ -50,7 +50,9 @@ def check_lines(
         mended(part)
     by_part = {part.stem: check(part, mend=mend) for part in parts}
     listed = [
-        entry | {"file": record["source"], "message": f"{record['source']}: {entry['message']}"}
+        entry
+        | {"file": record["source"]}
+        | ({"message": f"{record['source']}: {entry['message']}"} if entry["line"] else {})
         for record in by_part.values()
         for entry in record.pop("faults")
     ]
@@ -88,8 +90,8 @@ def checked(path: Path, mend: bool, root: str | None = None) -> Record:
         if not problems:
             valid.append(example)
     faults.sort(key=lambda f: f["line"])
-    lines = len({f["line"] for f in faults} | {example.line for example in good})
-    if not lines:
+    lines = len({f["line"] for f in faults if f["line"]} | {example.line for example in good})
+    if not lines and not faults:
         faults.append(fault(0, None, f"{path} holds no lines"))
     fields = dict(collections.Counter(f for example in valid for f in example.contents))
     lone = sum(pairs.alone(example.contents) for example in valid)

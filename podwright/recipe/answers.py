@@ -16,6 +16,8 @@ from typing import Any
 
 from podwright.errors import UserError, nearest
 from podwright.recipe import yaml_file
+from podwright.recipe.text_lines import JsonFault, parse_json
+from podwright.recipe.wrong_values import shown as typed
 
 DEFAULT = "ethogram"
 MEDIA = ("image", "audio", "video")
@@ -127,9 +129,9 @@ class AnswerSchema:
         response = line.get("response")
         if isinstance(response, str) and response.strip() and _encodable(response):
             try:
-                answer = json.loads(response)
-            except (ValueError, RecursionError) as e:
-                yield "response", f"{shown(response)} is not JSON ({str(e)[:60]})"
+                answer = parse_json(response.encode())
+            except JsonFault as e:
+                yield "response", f"{shown(response)} is not JSON ({e})"
             else:
                 yield from self.answer_faults(answer)
 
@@ -335,7 +337,7 @@ def _cause(floor: Floor, values: Mapping[str, Any]) -> str:
 
 def shown(value: Any) -> str:
     """A value as it stands in a message: on one line, and not longer than that."""
-    text = repr(value)
+    text = repr(value) if isinstance(value, str) or not _encodable(typed(value)) else typed(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

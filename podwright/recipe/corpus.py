@@ -14,11 +14,13 @@ import ast
 import codecs
 import dataclasses
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from podwright.errors import UserError
+from podwright.recipe import text_lines
 from podwright.recipe.location import Location
-from podwright.recipe.paths import require_all_numbered
+from podwright.recipe.paths import require_all_numbered, require_file
 
 FORMAT = "podwright-tokens-1"
 RECORDS = ".array_record"
@@ -116,39 +118,54 @@ def id_dtype(vocab_size: int) -> str:
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
-def decoded(where: str, content: bytes, at: int, size: int) -> str:
-    """A piece of a .txt file of `size` bytes that begins at byte `at`, without the parts of characters at its ends; UserError where it
-    is no text in UTF-8."""
+def lines(place: Location) -> Iterator[bytes]:
+    """With their ends; UserError where the first bytes show a file that holds no UTF-8 text."""
+    if place.local is not None and place.local.exists():
+        require_file(place.typed, place.local)
+    return text_lines.of_text(place.typed, place.lines())
+
+
+def not_utf8(place: Location, where: str, line: bytes, others: Sequence[int] = ()) -> UserError:
+    """Of a file whose `line` at `where` is not UTF-8, nor are those with the numbers `others`."""
+    sample = place.read(0, text_lines.SAMPLE_BYTES) + b"\n" + line
+    return text_lines.not_utf8(place.typed, where, sample, others)
+
+
+def require_format(place: Location, head: bytes) -> None:
+    """UserError where the first bytes of a file show that it holds no UTF-8 text."""
+    if fault := text_lines.other_format(place.typed, head):
+        raise fault
+
+
+def decoded(place: Location, content: bytes, at: int, size: int) -> str:
+    """A piece of a .txt file of `size` bytes that begins at byte `at`, without a byte order mark and the parts of characters at its
+    ends; UserError where it is no text in UTF-8."""
+    if not at:
+        require_format(place, content[: text_lines.SAMPLE_BYTES])
     cut = next((n for n, byte in enumerate(content[:4]) if byte & 0xC0 != 0x80), 0) if at else 0
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(content[cut:], final=at + len(content) == size)
     except UnicodeDecodeError as e:
-        raise UserError(f"{where} is not UTF-8 (byte {at + cut + e.start:,})", "save the file as UTF-8") from e
+        begin = cut + e.start
+        where = f" at byte {at + begin:,}" if at else f":{content.count(bytes((10,)), 0, begin) + 1}"
+        raise not_utf8(place, f"{place.typed}{where}", content) from e
     if (zero := content.find(b"\0")) >= 0:
-        what = f"{where} is no text in UTF-8: byte {at + zero:,} is 0, as in a binary file or UTF-16"
-        raise UserError(what, "save the file as UTF-8")
-    return text
+        what = f"{place.typed} is not text: byte {at + zero:,} is 0, as in a binary file"
+        raise UserError(what, "give a file of text, as UTF-8")
+    return text if at else text.removeprefix("\ufeff")
 
 
-def text_of(where: str, line: bytes) -> str:
-    """The text of one line of a .jsonl file; UserError naming the line for whatever is wrong with it."""
+def text_of(place: Location, where: str, line: bytes) -> str:
+    """The text of a line that a .jsonl file holds at `where`; UserError for whatever is wrong with it."""
     try:
-        row = json.loads(line)
+        row = text_lines.parse_json(line)
     except UnicodeDecodeError as e:
-        raise UserError(f"{where} is not UTF-8", "save the file as UTF-8") from e
-    except (ValueError, RecursionError) as e:
-        raise UserError(f"{where} is not JSON ({str(e).partition(':')[0]})", "fix that line: one object a line") from e
+        raise not_utf8(place, where, line) from e
+    except text_lines.JsonFault as e:
+        raise UserError(f"{where} is not JSON ({e})", "fix that line: one object a line") from e
     if not isinstance(row, dict) or "text" not in row:
-        has = f"found keys: {', '.join(row)}" if isinstance(row, dict) else f"found a JSON {type(row).__name__}"
-        raise UserError(f"{where} has no 'text'", f'write {{"text": ...}}, {has}')
-    text = row["text"]
-    if not isinstance(text, str):
-        raise UserError(f"{where}: text is {type(text).__name__}, not text", "put it in quotes")
-    try:
-        text.encode()
-    except UnicodeEncodeError as e:
-        raise UserError(f"{where}: text holds half a character (a lone surrogate)", "write all of it") from e
-    return text
+        raise UserError(f"{where} has no 'text'; {text_lines.keys_of(row)}", 'write {"text": "..."}')
+    return text_lines.require_text(where, "text", row["text"])
 
 
 def fits(theirs: int | None, vocab_size: int | None, whose: str) -> None:

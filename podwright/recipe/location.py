@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from podwright.errors import UserError
+from podwright.recipe.paths import dead_link
 from podwright.storage.base import StorageFailure, cause_of
 
 
@@ -148,6 +150,8 @@ class Location:
         except (UserError, GeneratorExit):
             raise
         except FileNotFoundError as e:
+            if self.fs is None and os.path.islink(self.path):
+                raise dead_link(self.typed, self.path) from e
             raise UserError(f"there is no {self.typed}", "check the path") from e
         except Exception as e:
             if self.fs is None and not isinstance(e, OSError):

@@ -47,7 +47,7 @@ def missing(key: str, source: str, cwd: Path) -> UserError:
     """Of a path with nothing there: the first part of it that is not there, and the nearest name beside that."""
     path = cwd / Path(source).expanduser()
     if os.path.islink(path):
-        return UserError(f"{key}={source} is a link to {os.readlink(path)}, which is not there", "fix the link")
+        return dead_link(f"{key}={source}", path)
     parts = [*reversed(path.parents), path]
     absent = next((n for n, p in enumerate(parts) if not os.path.exists(p)), len(parts) - 1)
     guess = _nearest(parts[absent].name, parts[absent].parent, _LIKE)
@@ -60,6 +60,10 @@ def missing(key: str, source: str, cwd: Path) -> UserError:
     elif looks_like_file(source) or "/" not in source:
         fix = "check the path"
     return UserError(f"{key}={source} is not there", fix)
+
+
+def dead_link(name: str, path: str | Path) -> UserError:
+    return UserError(f"{name} is a link to {os.readlink(path)}, which is not there", "fix the link")
 
 
 def media_folder(lines: Path, root: str, cwd: Path | None = None) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.recipe.paths import require_file
+from podwright.recipe.text_lines import SAMPLE_BYTES, other_format
 
 Lines = list[tuple[str, bytes]]
 """("file:line", or "file at byte n" where the number is not known; the line)"""
@@ -14,9 +15,8 @@ Lines = list[tuple[str, bytes]]
 _BOM = b"\xef\xbb\xbf"
 _SMALL_BYTES = 8 << 20  # of a file that a plan reads to its end, in half a second
 _END_BYTES = 1 << 20  # of each end of a larger one
+_HEAD_BYTES = 1 << 12  # that show what a file is
 _PIECES, _PIECE_BYTES = 16, 1 << 16  # between its ends
-_ARCHIVES = {b"PAR1": "a parquet file", b"\x1f\x8b": "compressed (gzip)", b"(\xb5/\xfd": "compressed (zstd)"}
-_ARCHIVES |= {b"PK\x03\x04": "a zip archive"}
 
 
 def all_lines(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -46,6 +46,11 @@ def sampled_text(path: Path) -> tuple[Lines, int, bool]:
     return lines, round(size * rows_per_byte), False
 
 
+def head_of(path: Path) -> bytes:
+    """The first bytes of a file, by which its encoding is told."""
+    return _read(path, 0, SAMPLE_BYTES)
+
+
 def _numbered(path: Path, text: bytes) -> Iterator[tuple[str, bytes]]:
     # Split as bytes: str.splitlines would also cut at characters such as U+2028, which JSON allows inside a string.
     for number, line in enumerate(text.removeprefix(_BOM).split(b"\n"), 1):
@@ -71,8 +76,6 @@ def _read(path: Path, start: int = 0, size: int = -1) -> bytes:
             content = f.read(size)
     except OSError as e:
         raise UserError(f"{path} cannot be read ({e.strerror})", "check the path and its permissions") from e
-    kind = next((kind for magic, kind in _ARCHIVES.items() if start == 0 and content.startswith(magic)), "")
-    if kind:
-        fix = "give the directory with train*.parquet and test*.parquet" if "parquet" in kind else "unpack it"
-        raise UserError(f"{path} is {kind}, not JSON lines", fix)
+    if start == 0 and (fault := other_format(str(path), content[:_HEAD_BYTES].partition(b"\n")[0])):
+        raise fault
     return content

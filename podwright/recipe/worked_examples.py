@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe import extras
+from podwright.recipe import extras, text_lines
 from podwright.recipe.paths import require_all_numbered, require_file_or_directory
-from podwright.recipe.sampled_files import all_lines, sampled_text
+from podwright.recipe.sampled_files import all_lines, head_of, sampled_text
 from podwright.recipe.schema import GrpoData
 
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
@@ -90,7 +89,7 @@ def rows(paths: Iterable[Path]) -> Rows:
         if path.suffix == ".parquet":
             yield from _parquet(path)
         else:
-            yield from ((where, _object(where, line)) for where, line in all_lines(path))
+            yield from ((where, _object(path, where, line)) for where, line in all_lines(path))
 
 
 def sampled(paths: Iterable[Path]) -> Sample:
@@ -105,15 +104,11 @@ def example(where: str, row: Mapping[str, Any]) -> Example:
     for key in ("question", "answer"):
         if key not in row:
             raise UserError(
-                f"{where} has no {key!r}",
-                f'write {{"question": ..., "answer": "... #### n"}}, found keys: {", ".join(row)}',
+                f"{where} has no {key!r}; {text_lines.keys_of(row)}",
+                'write {"question": "...", "answer": "... #### n"}',
             )
-        if not isinstance(row[key], str):
-            raise UserError(f"{where}: {key} is {type(row[key]).__name__}, not text", f"put {key} in quotes")
-        if not row[key].strip():
+        if not text_lines.require_text(where, key, row[key]).strip():
             raise UserError(f"{where}: {key} is empty", "fill it in or remove the row")
-        if any("\ud800" <= c <= "\udfff" for c in row[key]):
-            raise UserError(f"{where}: {key} holds half a character (a lone surrogate)", "write the whole character")
     number = gold(row["answer"])
     if number is None:
         raise UserError(
@@ -148,24 +143,22 @@ def no_examples(source: str, part: str) -> UserError:
     )
 
 
-def _object(where: str, line: bytes) -> Mapping[str, Any]:
+def _object(path: Path, where: str, line: bytes) -> Mapping[str, Any]:
     try:
-        row = json.loads(line.decode())
+        row = text_lines.parse_json(line)
     except UnicodeDecodeError as e:
-        raise UserError(f"{where} is not UTF-8", "save the file as UTF-8") from e
-    except (ValueError, RecursionError) as e:  # ValueError: a number with more digits than Python takes, too
-        why = f"{e.msg} at column {e.colno}" if isinstance(e, json.JSONDecodeError) else str(e)
-        raise UserError(f"{where} is not JSON ({why})", "fix that line: one object a line") from e
+        raise text_lines.not_utf8(str(path), where, head_of(path) + b"\n" + line) from e
+    except text_lines.JsonFault as e:
+        raise UserError(f"{where} is not JSON ({e})", "fix that line: one object a line") from e
     if not isinstance(row, dict):
-        raise UserError(
-            f"{where} is a JSON {type(row).__name__}, not an object", 'write {"question": ..., "answer": ...}'
-        )
+        what = f"{where} is {text_lines.json_kind(row)}, not an object"
+        raise UserError(what, 'write {"question": "...", "answer": "... #### n"}')
     return row
 
 
 def _sampled_lines(path: Path) -> Sample:
     lines, num_rows, complete = sampled_text(path)
-    return Sample(tuple(example(where, _object(where, line)) for where, line in lines), num_rows, complete)
+    return Sample(tuple(example(where, _object(path, where, line)) for where, line in lines), num_rows, complete)
 
 
 def _parquet(path: Path) -> Rows:

@@ -30,6 +30,7 @@ from podwright.recipe.paths import (
     require_file_or_directory,
 )
 from podwright.recipe.sampled_files import sampled_text
+from podwright.recipe.text_lines import JsonFault, parse_json
 from podwright.slices import Slice
 
 _NAMED = 1000  # files that are looked for below another folder
@@ -300,9 +301,11 @@ def missing_files(path: Path, absent: list[str], named: list[str], folder: Path,
 
 def parsed_line(line: bytes, line_faults: Callable[[Any], Iterator[FieldFault]]) -> tuple[Any, list[FieldFault]]:
     try:
-        parsed = json.loads(line)
-    except (ValueError, RecursionError):
-        return None, [("line", "is not JSON")]
+        parsed = parse_json(line)
+    except UnicodeDecodeError:
+        return None, [("line", "is not UTF-8")]
+    except JsonFault as e:
+        return None, [("line", f"is not JSON ({e})")]
     return parsed, list(line_faults(parsed))
 
 

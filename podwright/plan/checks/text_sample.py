@@ -51,8 +51,9 @@ def look(place: Location) -> TextSample:
     read = sum(piece.stop - piece.start for piece in pieces)
     if place.suffix == ".txt":
         for piece in pieces:
-            corpus.decoded(place.typed, place.read(piece.start, piece.stop), piece.start, size)
+            corpus.decoded(place, place.read(piece.start, piece.stop), piece.start, size)
         return TextSample(size, 1, read, read == size)
+    corpus.require_format(place, place.read(0, _PIECE_BYTES))
     known = text = documents = 0.0
     densities = []
     for piece in pieces:
@@ -105,7 +106,7 @@ def _lines(place: Location, piece: _Piece, size: int) -> Iterator[tuple[int, int
     for number, line in enumerate(io.BytesIO(joined), 1):
         overlap = min(offset + len(line), piece.stop) - max(offset, piece.start)
         where = f"{place.typed}:{number}" if piece.start == 0 else f"{place.typed} at byte {offset:,}"
-        yield overlap, len(line), len(corpus.text_of(where, line).encode()) if line.strip() else None
+        yield overlap, len(line), len(corpus.text_of(place, where, line).encode()) if line.strip() else None
         offset += len(line)
 
 

@@ -84,7 +84,7 @@ def test_an_answer_is_written_in_pieces(state: str, urgency: int, order: str, te
 FAULTS = [
     (response(state="idle"), "state", "'idle' is none of normal, leaking, cavitating"),
     (response(urgency=11), "plan.urgency", "11 is not a whole number from 0 to 10"),
-    (response(urgency=False), "plan.urgency", "False is not a whole number from 0 to 10"),
+    (response(urgency=False), "plan.urgency", "false is not a whole number from 0 to 10"),
     (response(state="leaking", urgency=6), "plan.urgency", "6 is below 7, the least for state leaking"),
     (response(plan={"urgency": 1}), "plan.order", "is missing"),
     (response(sound={"pitch": "low", "heard": " "}), "sound.heard", "' ' is not a text"),
@@ -127,7 +127,7 @@ FIELDS = {"a": ["x", "y"], "b.c": {"from": 1, "to": 3}}
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (changed(fields=...), "fields=None is no mapping"),
+        (changed(fields=...), "fields=null is no mapping"),
         (changed(fields={}), r"fields=\{\} is no mapping"),
         (changed(field={}), "field is no key of a schema of answers"),
         (changed(version=3), "version=3 is not a text; write it in quotes"),
@@ -143,7 +143,7 @@ FIELDS = {"a": ["x", "y"], "b.c": {"from": 1, "to": 3}}
         (changed(fields=FIELDS | {"d": ["x", "x"]}, at_least=[]), "each of them once"),
         (
             changed(fields=FIELDS | {"d": [True, False]}, at_least=[]),
-            "d: True is not a text; write it in quotes, as 'no'",
+            "d: true is not a text; write it in quotes, as 'no'",
         ),
         (changed(fields=FIELDS | {"d": ["x", " "]}, at_least=[]), "d: ' ' is not a text"),
         (changed(fields=FIELDS | {"d": "xy"}, at_least=[]), "d='xy' is no list"),

@@ -117,11 +117,14 @@ def test_files_as_editors_leave_them(folder: Path, end: str, mark: bytes) -> Non
     ("bad", "says"),
     [
         ('{"question": "x", ', "train.jsonl:3 is not JSON"),
-        ("[1, 2]", "train.jsonl:3 is a JSON list, not an object"),
+        ("[1, 2]", "train.jsonl:3 is a list of 2 values, not an object"),
         ('{"answer": "#### 1"}', "train.jsonl:3 has no 'question'"),
         ('{"question": "x", "solution": "#### 1"}', "train.jsonl:3 has no 'answer'"),
-        ('{"question": "x", "answer": 7}', "train.jsonl:3: answer is int, not text"),
-        ('{"question": null, "answer": "#### 1"}', "train.jsonl:3: question is NoneType"),
+        ('{"question": "x", "answer": 7}', "train.jsonl:3: answer is a number, not text"),
+        (
+            '{"question": null, "answer": "#### 1"}',
+            "train.jsonl:3: question is null, not text; fill question in, or remove the line",
+        ),
         ('{"question": " ", "answer": "#### 1"}', "train.jsonl:3: question is empty"),
         ('{"question": "x", "answer": "it is 7"}', "train.jsonl:3: the answer has no '#### n'"),
         ('{"question": "x", "answer": "#### seven"}', "train.jsonl:3: the answer has no '#### n'"),
@@ -196,7 +199,7 @@ def test_hub_sets_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_hub(monkeypatch, {"train": [good]})
     refused("a/b", "a/b has the parts train", "give a set with train and test")
     fake_hub(monkeypatch, {"train": [good, {"text": "x"}], "test": [good]})
-    refused("a/b", "a/b train row 2 has no 'question'", "found keys: text")
+    refused("a/b", "a/b train row 2 has no 'question'", 'found the keys "text"')
 
 
 def test_a_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_a_check_names_every_fault_and_writes_the_good_lines(tmp_path: Path) -> 
     assert code == 1 and (found["lines"], found["valid"], found["alone"], found["num_faults"]) == (12, 7, 1, 6)
     said = [f["message"] for f in found["faults"]]
     assert (
-        said[0] == "line 7: text ['a'] is not a text"
+        said[0] == 'line 7: text ["a"] is not a text'
         and "line 8: image" in said[1]
         and "there is no such file" in said[1]
     )

@@ -292,9 +292,9 @@ def test_what_is_wrong_with_a_line_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     for line, said in [
         ("{", "a.jsonl:3 is not JSON"),
-        ({"txt": ""}, "a.jsonl:3 has no 'text'; write {\"text\": ...}, found keys: txt"),
-        ([1], "a.jsonl:3 has no 'text'; write {\"text\": ...}, found a JSON list"),
-        ({"text": 3}, "a.jsonl:3: text is int, not text"),
+        ({"txt": ""}, 'a.jsonl:3 has no \'text\'; found the keys "txt"; write {"text": "..."}'),
+        ([1], 'a.jsonl:3 has no \'text\'; found a list of 1 value; write {"text": "..."}'),
+        ({"text": 3}, "a.jsonl:3: text is a number, not text"),
     ]:
         refused(said, source=jsonl(path, {"text": "a"}, {"text": "b"}, line), tokenizer="bytes")
     path.write_bytes(b'{"text": "\xff"}\n')

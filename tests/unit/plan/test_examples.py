@@ -40,7 +40,7 @@ def checked(folder: Path, source: str, *overrides: str) -> Finding:
         (json.dumps({"instruction": "add", "input": "", "output": "2"}), "has no 'question'"),
         (json.dumps({"question": "1+1?", "answer": "2"}), "the answer has no '#### n'"),
         (GOOD[:-9], "is not JSON"),
-        ("PAR1 and so on", "is a parquet file, not JSON lines"),
+        ("PAR1 and so on", "is a parquet file, not text"),
         ("caf\udce9", "is not UTF-8"),
     ],
     ids=["chat", "alpaca", "no number", "truncated", "parquet", "latin-1"],

@@ -1,0 +1,207 @@
+"""What bytes of a file are: UTF-8 text or something else, and lines of JSON with their faults named in words of our own.
+
+Both halves read lines by it, so that a plan, `podwright data check` and training say the same of a file.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from podwright.errors import UserError, counted
+
+SAMPLE_BYTES = 1 << 20
+"""of a file, by which its encoding is told"""
+_PACKED = {
+    b"\x1f\x8b": ("compressed (gzip)", "gunzip -c"),
+    b"BZh": ("compressed (bzip2)", "bunzip2 -c"),
+    b"\xfd7zXZ\x00": ("compressed (xz)", "unxz -c"),
+    b"(\xb5/\xfd": ("compressed (zstd)", "zstd -dc"),
+    b"PK\x03\x04": ("a zip archive", "unzip -p"),
+}
+"""first bytes -> what the file is, and the command that writes its content to standard output"""
+_TAR_MAGIC = 257  # where a tar archive says "ustar"
+_FORMATS = {
+    b"PAR1": "a parquet file",
+    b"ARROW1": "an Arrow file",
+    b"\x93NUMPY": "a .npy file",
+    b"SQLite format 3": "a SQLite database",
+    b"%PDF": "a PDF document",
+    b"\x89PNG": "a PNG picture",
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"\x7fELF": "a program",
+}
+_OF_PARQUET = "give it a name that ends in .parquet if it has questions for GRPO; else write its rows as lines of JSON"
+# UTF-32 first: its little-endian mark begins like that of UTF-16.
+_MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32"}
+_MARKS |= {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+_CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\f\x1b")) + b"\x7f"
+_MOST_CONTROLS, _MOST_ACCENTS = 0.02, 0.25  # of the bytes of a text, and of one in a European language
+_LATIN = {"Latin-1": "ISO-8859-1", "Windows-1252": "WINDOWS-1252"}
+_LISTED = 10
+_JSON_FAULTS = {
+    "Expecting value": "a value is missing at column {}",
+    "Expecting property name enclosed in double quotes": "a key in double quotes is missing at column {}",
+    "Expecting ':' delimiter": "a colon is missing at column {}",
+    "Expecting ',' delimiter": "a comma or a closing bracket is missing at column {}",
+    "Unterminated string starting at": "the text that begins at column {} has no closing quote",
+    "Invalid control character at": "a control character at column {} is not written as an escape such as \\n",
+    "Invalid \\escape": "the backslash at column {} begins no escape; write \\\\ for a backslash",
+    "Invalid \\uXXXX escape": "the \\u at column {} has no four hex digits",
+    "Extra data": "something follows the value at column {}",
+    "Illegal trailing comma before end of object": "a comma too much stands at column {}",
+    "Illegal trailing comma before end of array": "a comma too much stands at column {}",
+}
+
+
+class JsonFault(ValueError):
+    """What is wrong with a line that should be JSON, as the end of a sentence."""
+
+
+def of_text(file: str, lines: Iterable[bytes]) -> Iterator[bytes]:
+    """`lines` as they are, of a `file` that is looked at by its first one; UserError where it is not text."""
+    for number, line in enumerate(lines):
+        if not number and (fault := other_format(file, line)):
+            raise fault
+        yield line
+
+
+def other_format(file: str, head: bytes) -> UserError | None:
+    """What the first bytes of a file (its first line is enough) show it to be, where that is not UTF-8 text."""
+    for magic, (kind, command) in _PACKED.items():
+        if head.startswith(magic):
+            return UserError(f"{file} is {kind}", _through(file, command, "unpacked"))
+    if head[_TAR_MAGIC : _TAR_MAGIC + 5] == b"ustar":
+        return UserError(f"{file} is a tar archive", f"type tar -xf {shlex.quote(file)}, and give what it unpacks")
+    for magic, kind in _FORMATS.items():
+        if head.startswith(magic):
+            fix = _OF_PARQUET if magic == b"PAR1" else "give a file of text, as UTF-8"
+            return UserError(f"{file} is {kind}, not text", fix)
+    name = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "") or _wide(head)
+    return UserError(f"{file} is {name}, not UTF-8", _recoded(file, name)) if name else None
+
+
+def encoding(sample: bytes) -> str:
+    """The encoding that a file with these bytes has: "" where that cannot be told, or where some of its lines are UTF-8."""
+    lines = [line for line in sample.split(b"\n") if not line.isascii()]
+    high = sum(byte >= 0x80 for line in lines for byte in line)
+    if not lines or any(map(is_utf8, lines[:-1])) or _is_binary(sample) or high > _MOST_ACCENTS * len(sample):
+        return ""
+    runs = [len(run) for line in lines for run in re.findall(rb"[\x80-\xff]+", line)]
+    if sum(runs) > 1.5 * len(runs):  # letters with accents stand alone; of other scripts all letters are high
+        return ""
+    return "Windows-1252" if re.search(rb"[\x80-\x9f]", b"\n".join(lines)) else "Latin-1"
+
+
+def not_utf8(file: str, where: str, sample: bytes, others: Sequence[int] = ()) -> UserError:
+    """Of a file of which the line at `where` is not UTF-8, nor are those with the numbers `others`; `sample`: of all the file."""
+    if _is_binary(sample):
+        return UserError(f"{where} is not text: it holds binary data", "give a file of text, as UTF-8")
+    what = f"{where} is not UTF-8"
+    if others:
+        listed = ", ".join(f"{n:,}" for n in others[:_LISTED]) + (", ..." if len(others) > _LISTED else "")
+        what += f", nor {'is' if len(others) == 1 else 'are'} {counted(len(others), 'more line')} ({listed})"
+    if name := encoding(sample):
+        return UserError(f"{what}: the file looks like {name}", _recoded(file, name))
+    return UserError(what, f"save the file as UTF-8: {_recoded(file, 'ITS-ENCODING')}")
+
+
+def parse_json(line: bytes) -> Any:
+    """The value of a line; UnicodeDecodeError, or JsonFault in words. A byte order mark is passed over."""
+    text = line.decode().removeprefix("\ufeff").rstrip("\r\n")
+    try:
+        return json.loads(text)
+    except RecursionError as e:
+        raise JsonFault("it is nested too deeply") from e
+    except ValueError as e:
+        raise JsonFault(json_fault(e, text)) from e
+
+
+def json_fault(error: ValueError, text: str) -> str:
+    """What a JSON parser says of a `text`, in words."""
+    if "\0" in text:
+        return f"it holds {counted(text.count(chr(0)), 'NUL byte')}, as a write that was cut off leaves them"
+    if not isinstance(error, json.JSONDecodeError):
+        return "it holds a number with more than 4,300 digits"
+    if error.pos >= len(text.rstrip()):
+        return "it ends too early"
+    return _JSON_FAULTS.get(error.msg, "it breaks off at column {}").format(f"{error.pos + 1:,}")
+
+
+def json_kind(value: Any) -> str:
+    """What a value that was read from JSON is, with an article."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else "true" if value else "false"
+    if isinstance(value, list):
+        return f"a list of {counted(len(value), 'value')}"
+    return {str: "text", int: "a number", float: "a number", dict: "an object"}.get(
+        type(value), "a value of another type"
+    )
+
+
+def require_text(where: str, key: str, value: Any) -> str:
+    """The text of a field; UserError naming what it is instead, and what to write."""
+    if not isinstance(value, str):
+        if value is None:
+            fix = f"fill {key} in, or remove the line"
+        elif isinstance(value, list | dict):
+            fix = f'write {key} as one text: "{key}": "..."'
+        else:
+            fix = f'put {key} in quotes: "{key}": "{json.dumps(value)}"'
+        raise UserError(f"{where}: {key} is {json_kind(value)}, not text", fix)
+    if any("\ud800" <= c <= "\udfff" for c in value):
+        raise UserError(f"{where}: {key} holds half a character (a lone surrogate)", "write the whole character")
+    return value
+
+
+def keys_of(row: Any) -> str:
+    """The keys of an object, each in quotes so that spaces are seen; of another value what it is."""
+    if not isinstance(row, dict):
+        return f"found {json_kind(row)}"
+    return (
+        f"found the keys {', '.join(json.dumps(str(key), ensure_ascii=False)[:60] for key in list(row)[:20])}"
+        if row
+        else "found no key"
+    )
+
+
+def _through(file: str, command: str, word: str) -> str:
+    """What to type for a file that a command writes to standard output, under a name beside it."""
+    path = PurePosixPath(file)
+    bare = path.with_suffix("") if path.suffix in (".gz", ".bz2", ".xz", ".zst", ".zip") else path
+    new = bare if bare != path else path.with_name(f"{path.stem}.{word}{path.suffix}")
+    if "://" in file:
+        return f"copy it here, and type {command} {shlex.quote(path.name)} > {shlex.quote(new.name)}"
+    return f"type {command} {shlex.quote(file)} > {shlex.quote(str(new))}, and give that file"
+
+
+def _recoded(file: str, name: str) -> str:
+    return _through(file, f"iconv -f {_LATIN.get(name, name)} -t UTF-8", "utf8")
+
+
+def _wide(head: bytes) -> str:
+    """Of two bytes a character without a mark: in text with ASCII letters every other byte is 0."""
+    first, second = head[0::2], head[1::2]
+    if len(head) < 8 or b"\0\0\0" in head:
+        return ""
+    for name, zero, other in (("UTF-16LE", second, first), ("UTF-16BE", first, second)):
+        if zero.count(0) > 0.5 * len(zero) and other.count(0) <= 0.05 * len(other) + 1:
+            return name
+    return ""
+
+
+def is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_binary(sample: bytes) -> bool:
+    return len(sample) - len(sample.translate(None, _CONTROLS)) > _MOST_CONTROLS * len(sample)

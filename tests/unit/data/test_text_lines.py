@@ -1,0 +1,194 @@
+"""What a file is when it is not UTF-8 text, and what is wrong with a line of JSON: one cause, in our words, with what to type."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import re
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from podwright.data import annotated, documents, faults, gsm8k, lines, shards
+from podwright.errors import UserError
+from podwright.recipe import text_lines
+from podwright.recipe.multimodal import MultimodalData
+
+LINES = b'{"text": "one"}\n{"text": "two"}\n'
+GERMAN = '{"text": "Gr\u00fc\u00dfe aus K\u00f6ln"}\n' * 5
+LIBRARY_WORDS = re.compile(
+    r"Error|Expecting|delimiter|recursion|4300|set_int_max|NoneType|\\bint\\b|\\bdict\\b|\\bstr\\b|char \\d|codec|surrogates not allowed|Errno"
+)
+
+
+def zipped() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("a.jsonl", LINES)
+    return buffer.getvalue()
+
+
+def tarred() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        entry = tarfile.TarInfo("a.jsonl")
+        entry.size = len(LINES)
+        archive.addfile(entry, io.BytesIO(LINES))
+    return buffer.getvalue()
+
+
+OTHER_FORMATS = {
+    "gzip": (gzip.compress(LINES), "is compressed (gzip)", "gunzip -c"),
+    "bzip2": (bz2.compress(LINES), "is compressed (bzip2)", "bunzip2 -c"),
+    "xz": (lzma.compress(LINES), "is compressed (xz)", "unxz -c"),
+    "zstd": (b"(\xb5/\xfd" + bytes(range(60)), "is compressed (zstd)", "zstd -dc"),
+    "zip": (zipped(), "is a zip archive", "unzip -p"),
+    "tar": (tarred(), "is a tar archive", "tar -xf"),
+    "parquet": (b"PAR1\0\1", "is a parquet file", ".parquet"),
+    "png": (b"\x89PNG\r\n\x1a\n", "is a PNG picture", "text"),
+    "UTF-16": (LINES.decode().encode("utf-16"), "is UTF-16, not UTF-8", "iconv -f UTF-16 -t UTF-8"),
+    "UTF-16BE": (LINES.decode().encode("utf-16-be"), "is UTF-16BE, not UTF-8", "iconv -f UTF-16BE -t UTF-8"),
+    "UTF-32": (LINES.decode().encode("utf-32"), "is UTF-32, not UTF-8", "iconv -f UTF-32 -t UTF-8"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_FORMATS)
+@pytest.mark.parametrize("suffix", [".jsonl", ".txt"])
+def test_another_format_is_one_fault_of_the_file_with_its_command(tmp_path: Path, kind: str, suffix: str) -> None:
+    content, what, command = OTHER_FORMATS[kind]
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(content)
+    record = faults.check(str(path))
+    (fault,) = record["faults"]
+    assert (record["lines"], record["valid"], record["num_faults"]) == (0, 0, 1)
+    assert what in fault["message"] and command in fault["message"]
+    with pytest.raises(UserError) as refused:
+        list(documents.texts(str(path)))
+    assert str(refused.value) == fault["message"]
+    with pytest.raises(UserError, match=re.escape(what)):
+        shards.count(str(path), "bytes")
+    if suffix == ".jsonl":
+        with pytest.raises(UserError, match=re.escape(what)):
+            gsm8k.read(path)
+        assert [message for _, _, message in annotated.numbered(path)] == [fault["message"]]
+        with pytest.raises(UserError, match=re.escape(what)) as of_lines:
+            lines.read_all(path, lines.annotated_lines(MultimodalData(source=str(path))))
+        assert command in of_lines.value.fix
+
+
+@pytest.mark.parametrize("kind", ["gzip", "bzip2", "xz", "UTF-16", "UTF-16BE", "UTF-32"])
+def test_the_command_gives_a_file_that_is_taken(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "a b.jsonl").write_bytes(OTHER_FORMATS[kind][0])
+    error = text_lines.other_format("a b.jsonl", OTHER_FORMATS[kind][0])
+    assert error
+    command = error.fix.removeprefix("type ").removesuffix(", and give that file")
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
+    (new,) = set(tmp_path.iterdir()) - {tmp_path / "a b.jsonl"}
+    assert list(documents.texts(str(new))) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (GERMAN.encode("latin-1"), "looks like Latin-1; type iconv -f ISO-8859-1 -t UTF-8"),
+        (
+            GERMAN.replace("aus", "\u201caus\u201d").encode("cp1252"),
+            "looks like Windows-1252; type iconv -f WINDOWS-1252",
+        ),
+        (
+            '{"text": "\u65e5\u672c\u8a9e"}\n'.encode("shift_jis") * 5,
+            "save the file as UTF-8: type iconv -f ITS-ENCODING",
+        ),
+        (bytes(range(1, 32)) * 20 + b"\xff\xfe" * 9, "holds binary data"),
+    ],
+    ids=["Latin-1", "Windows-1252", "not told", "binary"],
+)
+def test_the_encoding_is_guessed_once_for_the_file(tmp_path: Path, content: bytes, name: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(content)
+    record = faults.check(str(path))
+    (fault,) = [f for f in record["faults"] if "JSON" not in f["message"]]
+    assert name in fault["message"] and record["valid"] == 0
+    listed = [message for _, _, message in annotated.numbered(path) if "UTF-8" in message or "binary" in message]
+    assert sum("ITS-ENCODING" in m or "looks like" in m or "binary" in m for m in listed) == 1
+
+
+def test_lines_that_are_not_utf8_among_others_are_counted_and_listed(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes((LINES + GERMAN.encode() + b'{"text": "caf\xe9"}\n') * 3)
+    record = faults.check(str(path))
+    (fault,) = record["faults"]
+    assert (record["lines"], record["valid"], record["num_faults"]) == (24, 21, 1)
+    assert fault["line"] == 8 and "a.jsonl:8 is not UTF-8, nor are 2 more lines (16, 24); save" in fault["message"]
+
+
+def test_marks_and_ends_of_windows_are_passed_over(tmp_path: Path) -> None:
+    for name, content in (("a.jsonl", LINES.replace(b"\n", b"\r\n")), ("b.txt", b"one")):
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + content)
+        assert faults.check(str(tmp_path / name))["faults"] == []
+        assert next(documents.texts(str(tmp_path / name))) == "one"
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        (b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "it is nested too deeply"),
+        (b'{"text": "a", "n": ' + b"1" * 5000 + b"}", "a number with more than 4,300 digits"),
+        (b'{"text": "a\0b"}', "it holds 1 NUL byte"),
+        (b"\0" * 40, "it holds 40 NUL bytes"),
+        (b'{"text": "a', "the text that begins at column 10 has no closing quote"),
+        (b'{"text": "a"', "it ends too early"),
+        (b"{'text': 1}", "a key in double quotes is missing at column 2"),
+        (b'{"text": "a\\x"}', "the backslash at column 12 begins no escape"),
+        (b'{"text": "a"} {"text": "b"}', "something follows the value at column 15"),
+        (b'{"text": "a\\ud800"}', "half a character"),
+        (b'{"text": null}', "text is null, not text; fill text in, or remove the line"),
+        (b'{"text": 5}', 'text is a number, not text; put text in quotes: "text": "5"'),
+        (b'{"text": true}', "text is true, not text"),
+        (b'{"text": ["a", "b"]}', 'text is a list of 2 values, not text; write text as one text: "text": "..."'),
+        (b'{"text": {"a": 1}}', "text is an object, not text"),
+        (b'{" text": "a"}', "has no 'text'; found the keys \" text\""),
+        (b"[1]", "found a list of 1 value"),
+    ],
+    ids=range(17),
+)
+def test_a_fault_of_a_line_is_in_our_words(tmp_path: Path, line: bytes, fault: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(LINES + line + b"\n")
+    record = faults.check(str(path))
+    (entry,) = record["faults"]
+    assert (entry["line"], record["valid"]) == (3, 2) and fault in entry["message"]
+    for read in (faults.check, lambda p: str(_refusal(p))):
+        assert not LIBRARY_WORDS.search(str(read(str(path))))
+    of_lines = [message for _, _, message in annotated.numbered(path) if message]
+    assert not any(map(LIBRARY_WORDS.search, of_lines))
+    assert all(fault in message for message in of_lines)
+
+
+def _refusal(path: str) -> UserError:
+    with pytest.raises(UserError) as refused:
+        list(documents.texts(path))
+    return refused.value
+
+
+def test_a_field_of_another_type_says_what_it_is() -> None:
+    turns = [{"role": "user", "content": "1+1?"}]
+    for value, what in ((None, "null"), (turns, "a list of 1 value"), ({"a": 1}, "an object"), (5, "a number")):
+        row = json.loads(json.dumps({"question": value, "answer": "#### 2"}))
+        with pytest.raises(UserError, match=rf"row 1: question is {what}, not text") as refused:
+            gsm8k.example("row 1", row)
+        assert ("in quotes" in refused.value.fix) == (value == 5)
+
+
+def test_a_pipe_and_a_link_without_its_file_are_not_waited_for(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "link.jsonl").symlink_to("nowhere")
+    assert "is a pipe" in faults.check(str(tmp_path / "pipe.jsonl"))["faults"][0]["message"]
+    with pytest.raises(UserError, match=r"link\.jsonl is a link to nowhere, which is not there; fix the link"):
+        faults.check(str(tmp_path / "link.jsonl"))
