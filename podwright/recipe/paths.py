@@ -62,11 +62,21 @@ def missing(key: str, source: str, cwd: Path) -> UserError:
     return UserError(f"{key}={source} is not there", fix)
 
 
+def expanded(path: str) -> Path:
+    """With the home of ~ or ~USER; UserError where there is none."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as e:
+        raise UserError(
+            f"{path}: {path.partition('/')[0]} is no user of this machine", "give the path from / on"
+        ) from e
+
+
 def media_folder(lines: Path, root: str, cwd: Path | None = None) -> Path:
     """What paths in the lines of a file are relative to."""
     if not root:
         return lines.parent
-    return (cwd or Path()) / Path(root).expanduser()
+    return (cwd or Path()) / expanded(root)
 
 
 def check_options(root: str, answers: str = "") -> str:
