@@ -98,7 +98,10 @@ def annotated_lines(data: MultimodalData) -> Reader[AnnotatedExample]:
 def split(source: Path, data: MultimodalData | Pairs, read: Reader[T]) -> tuple[list[T], list[T]]:
     """(training, held out): of a directory its train.jsonl and val.jsonl; without that, the last lines are held out."""
     if not source.exists():
-        raise UserError(f"data.source={source} is not there", "check the path, or type data.source=drawn")
+        raise UserError(
+            f"data.source={source} is not there",
+            "check the path, or type data.source=drawn data.num_train=2000 data.num_test=200",
+        )
     training = read_all(source / "train.jsonl" if source.is_dir() else source, read, data.check_options)
     has_val = source.is_dir() and (source / "val.jsonl").exists()
     held_out = read_all(source / "val.jsonl", read, data.check_options) if has_val else []

@@ -79,6 +79,8 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
         findings = part.here(recipe) + findings
         if sound and part.estimates_memory:  # of what jax trains
             findings += this_machine.memory(cast(JaxPlan, part), cast(JaxRecipe, recipe), where, options.cwd)
+        elif sound and (where is not None or not this_machine.has_accelerator()):
+            findings += this_machine.host_memory(part, recipe, where.num_devices if where else 1, options.cwd)
     findings += destination.findings
     step = None
     if where is not None and sound and not compiling and verdict_of(findings) is not Verdict.REFUSED:

@@ -102,6 +102,16 @@ class MemoryRemedy(Generic[R]):
                 value //= 2
                 yield {key: value}
 
+    def _together(self, dims: Dims) -> Overrides | None:
+        """Several keys, where none is enough by itself: one after the other as small as it may be, until it fits."""
+        held: Overrides = {}
+        for overrides in self._smaller():
+            recipe = changed(self.recipe, held | overrides)
+            if (best := self._best(recipe, dims, self.where)) is not None:
+                return held | overrides | differing(recipe, best)
+            held |= overrides
+        return None
+
     def less(self, dims: Dims) -> str:
         """What else of the recipe makes it fit, by itself and as much as it takes."""
         ways: list[Overrides] = []
@@ -112,6 +122,8 @@ class MemoryRemedy(Generic[R]):
             recipe = changed(self.recipe, overrides)
             if (best := self._best(recipe, dims, self.where)) is not None:
                 ways.append(overrides | differing(recipe, best))
+        if not ways and (together := self._together(dims)) is not None:
+            ways = [together]
         if not ways:
             return "take a smaller model"
         return f"type {', or '.join(map(typed, ways))}, which changes what is trained"

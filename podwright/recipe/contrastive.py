@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from podwright.recipe.multimodal import ROOT, Encoders, MultimodalCheckpoint, Positive
 from podwright.recipe.paths import check_options
-from podwright.recipe.schema import Count, Expect, PositiveInt, Section, Source
+from podwright.recipe.schema import Count, Expect, PathText, PositiveInt, Section, Source
 
 
 class TextEncoder(Section):
@@ -44,7 +44,7 @@ class Pairs(Section):
         description="held-out lines, the last ones where there is no val.jsonl (0: all of it, or a tenth; drawn: how many)",
     )
     num_workers: PositiveInt = Field(4, description="threads that decode files")
-    root: str = Field("", description=ROOT)
+    root: PathText = Field("", description=ROOT)
 
     @property
     def check_options(self) -> str:
@@ -92,4 +92,6 @@ class ContrastiveRecipe(Section):
     def _fits_together(self) -> ContrastiveRecipe:
         if self.data.source == "drawn" and not (self.data.num_train and self.data.num_test):
             raise ValueError("data.source=drawn needs data.num_train and data.num_test: how many lines to make")
+        if self.data.source == "drawn" and self.data.root:
+            raise ValueError("data.root is for lines in files, and data.source=drawn has none; leave data.root out")
         return self

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe.paths import dead_link
+from podwright.recipe.paths import dead_link, expanded
 from podwright.storage.base import StorageFailure, cause_of
 
 
@@ -48,7 +48,7 @@ class Location:
         """UserError when the URL's kind is unknown; Unreachable when it needs a package that is not installed."""
         protocol, separator, rest = typed.partition("://")
         if not separator:
-            return cls(typed, str(cwd / Path(typed).expanduser()))
+            return cls(typed, str(cwd / expanded(typed)))
         if protocol == "file":
             return cls(typed, rest)
         cls.require_client(typed)

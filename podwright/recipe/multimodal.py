@@ -10,7 +10,7 @@ from podwright.errors import UserError
 from podwright.recipe import answers
 from podwright.recipe.answers import AnswerSchema
 from podwright.recipe.paths import check_options
-from podwright.recipe.schema import Count, Expect, Fraction, PositiveInt, Section, Source
+from podwright.recipe.schema import Count, Expect, Fraction, PathText, PositiveInt, Section, Source, with_known_home
 
 Positive = Annotated[float, Field(gt=0)]
 ROOT = "folder that paths in lines are relative to; empty: that of their file"
@@ -48,14 +48,14 @@ class Encoders(Section):
     """What turns a file into features, before the aligner. Never trained, so each file is looked at once and remembered."""
 
     image: str = Field("mobilenetv4_conv_small", description="'tiny', or a model of timm")
-    image_weights: str = Field("random", description="'random', 'pretrained' (timm fetches them), or a file")
+    image_weights: PathText = Field("random", description="'random', 'pretrained' (timm fetches them), or a file")
     image_size: PositiveInt = Field(224, description="pixels of each side of the square that a picture becomes")
     image_preprocessing: Literal["stretch", "purrsight"] = Field(
         "stretch",
         description="'stretch': the picture scaled to the square; 'purrsight': its shorter side to 8/7 of that, and the middle cut out",
     )
     audio: Literal["tiny", "cnn14"] = Field("cnn14", description="'tiny', or PANNs' CNN14 on log-mel")
-    audio_weights: str = Field("random", description="'random', or a file such as Cnn14_16k_mAP=0.438.pth")
+    audio_weights: PathText = Field("random", description="'random', or a file such as Cnn14_16k_mAP=0.438.pth")
     audio_seconds: Positive = Field(10.24, description="a sound is cut or padded to this length")
     audio_preprocessing: Literal["start", "purrsight"] = Field(
         "start",
@@ -94,7 +94,7 @@ class MultimodalData(Section):
         512, description="tokens of prompt and response; a line that needs more is refused, never cut"
     )
     num_workers: PositiveInt = Field(4, description="threads that decode files")
-    root: str = Field("", description=ROOT)
+    root: PathText = Field("", description=ROOT)
     answers: str | dict[str, Any] = Field(
         answers.DEFAULT,
         description="schema of answers: 'ethogram', or a YAML file, whose content is kept with the run",
@@ -104,7 +104,7 @@ class MultimodalData(Section):
     @classmethod
     def _known_schema(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:
         try:
-            answers.of(value)
+            answers.of(with_known_home(value) if isinstance(value, str) else value)
         except UserError as e:
             raise ValueError(f"{e.what}; {e.fix}") from e
         return value
@@ -189,4 +189,6 @@ class MultimodalRecipe(Section):
     def _fits_together(self) -> MultimodalRecipe:
         if self.data.source == "drawn" and not (self.data.num_train and self.data.num_test):
             raise ValueError("data.source=drawn needs data.num_train and data.num_test: how many lines to make")
+        if self.data.source == "drawn" and self.data.root:
+            raise ValueError("data.root is for lines in files, and data.source=drawn has none; leave data.root out")
         return self

@@ -66,11 +66,21 @@ def dead_link(name: str, path: str | Path) -> UserError:
     return UserError(f"{name} is a link to {os.readlink(path)}, which is not there", "fix the link")
 
 
+def expanded(path: str) -> Path:
+    """With the home of ~ or ~USER; UserError where there is none."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as e:
+        raise UserError(
+            f"{path}: {path.partition('/')[0]} is no user of this machine", "give the path from / on"
+        ) from e
+
+
 def media_folder(lines: Path, root: str, cwd: Path | None = None) -> Path:
     """What paths in the lines of a file are relative to."""
     if not root:
         return lines.parent
-    return (cwd or Path()) / Path(root).expanduser()
+    return (cwd or Path()) / expanded(root)
 
 
 def check_options(root: str, answers: str = "") -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from podwright.recipe.hybrid import BLOCK
-from podwright.recipe.schema import Checkpoint, Count, Decay, Expect, Fraction, PositiveInt, Section, Source
+from podwright.recipe.schema import Checkpoint, Count, Decay, Expect, Fraction, PathText, PositiveInt, Section, Source
 
 
 class PretrainModel(Section):
@@ -40,7 +40,9 @@ class PretrainData(Section):
     source: Source = Field(
         description="'arithmetic' (generated), a directory of token shards (`podwright data tokenize`), or a .jsonl file"
     )
-    tokenizer: str = Field("", description="of text: 'bytes' or a Hugging Face tokenizer; token shards bring their own")
+    tokenizer: PathText = Field(
+        "", description="of text: 'bytes' or a Hugging Face tokenizer; token shards bring their own"
+    )
     eos_id: Count | None = Field(
         None,
         description="token that ends a document, for files that do not say it; without it they are cut every 65,536 tokens",

@@ -6,9 +6,10 @@ Loading files and overrides is `load.py`; nothing here does I/O.
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 LIMIT = 2**31
 """of whole numbers: sizes, steps and seeds are of 32 bits in jax"""
@@ -16,7 +17,17 @@ PositiveInt = Annotated[int, Field(gt=0, lt=LIMIT)]
 Count = Annotated[int, Field(ge=0, lt=LIMIT)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
-Source = Annotated[str, Field(min_length=1)]
+
+
+def with_known_home(path: str) -> str:
+    """`path`; ValueError where it begins with a user that has no home here, so that no ~ in it can be replaced."""
+    if path.startswith("~") and os.path.expanduser(path).startswith("~"):
+        raise ValueError(f"must not begin with {path.partition('/')[0]}, which is no user of this machine")
+    return path
+
+
+PathText = Annotated[str, AfterValidator(with_known_home)]
+Source = Annotated[str, Field(min_length=1), AfterValidator(with_known_home)]
 
 
 class Section(BaseModel):
@@ -121,7 +132,7 @@ class Rollout(Section):
 
 
 class Reward(Section):
-    function: str = Field(description="'package.module:function' or 'file.py:function'")
+    function: PathText = Field(description="'package.module:function' or 'file.py:function'")
     weight: float = Field(1.0, description="factor of this reward in the sum")
 
 

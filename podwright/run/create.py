@@ -22,7 +22,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def choose_name(folders: Sequence[Path], recipe: str, wanted: str | None) -> str:
-    """`wanted` if it can be a name and is free in all `folders`; without it, the recipe's name and the time, made unique."""
+    """`wanted` if it can be a name and is free in all `folders`; without it, the recipe's name and the time, made unique.
+
+    UserError also for a folder in which no run can be created.
+    """
+    for folder in folders:
+        _require_writable(folder)
     if wanted is None:
         base = f"{recipe}-{time.strftime('%m%d-%H%M%S')}"
         names = [base, *(f"{base}-{n}" for n in range(2, 100))]
@@ -33,6 +38,18 @@ def choose_name(folders: Sequence[Path], recipe: str, wanted: str | None) -> str
         if (folder / wanted).exists():
             raise _in_use(folder / wanted)
     return wanted
+
+
+def _require_writable(folder: Path) -> None:
+    """Of a folder that is not there yet, the nearest one above it that is."""
+    there = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+    typed = f"--runs {folder}" + ("" if there == folder else f": {there}")
+    if not there.is_dir():
+        raise UserError(f"{typed} is not a directory", "type --runs with a directory, or leave it out")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(
+            f"{typed} cannot be written", "type --runs with a directory that can be, or change its permissions"
+        )
 
 
 def steps(text: str, recipe: Recipe) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,8 @@ def log(run: RunDir, follow: bool, process: int = 0) -> Iterator[str]:
 
 def run_dirs(runs: Path) -> list[RunDir]:
     if not runs.is_dir():
+        if os.path.lexists(runs):
+            raise UserError(f"--runs {runs} is not a directory", "type --runs with the directory of your runs")
         return []
     return [
         RunDir(path.parent) for path in sorted(runs.glob("*/journal.jsonl")) if not path.parent.name.startswith(".")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from podwright.errors import UserError, counted
-from podwright.plan.checks import multimodal, weights
+from podwright.plan.checks import encoders, multimodal, weights
 from podwright.plan.checks.inputs import in_source
 from podwright.plan.findings import Finding
 from podwright.recipe import hf_config, hf_weights, llm, pairs
@@ -17,11 +17,12 @@ from podwright.recipe.paths import media_folder
 from podwright.slices import Slice
 
 _PICKLED = "pytorch_model.bin"
+_TRAIN, _TEST = 2000, 200  # drawn lines, as in phase1-tiny
 
 
 def check(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
     findings = [] if where is None else multimodal.place(where)
-    findings += multimodal.encoders(recipe.encoders, cwd)
+    findings += encoders.check(recipe.encoders, cwd)
     source = recipe.text_encoder.source
     directory = cwd / Path(source).expanduser()
     if source != "random" and recipe.text_encoder.name != "tiny" and not (directory / "config.json").is_file():
@@ -33,7 +34,7 @@ def check(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Fin
         findings += _text_encoder(source, directory)
     findings += _heads(recipe, cwd)
     if recipe.data.source == "drawn":
-        return findings + _batch(recipe, recipe.data.num_train, where)
+        return findings + _batch(recipe, recipe.data.num_train, recipe.data.num_test, where)
     return findings + _data(recipe, where, cwd)
 
 
@@ -102,7 +103,7 @@ def _heads(recipe: ContrastiveRecipe, cwd: Path) -> Iterator[Finding]:
 
 
 def _data(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
-    fix = "type data.source=drawn data.num_train=2000 data.num_test=200"
+    fix = f"type {multimodal.drawn(recipe.data)}"
     try:
         files = multimodal.data_files("data.source", recipe.data.source, cwd, fix)
     except UserError as e:
@@ -113,18 +114,20 @@ def _data(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Fin
         counts[path.name], file_findings = _file(path, recipe.data, cwd)
         findings += file_findings
     if not any(f.level == "error" for f in findings):
-        if (left := _to_train_on(recipe, counts)) < 1:
+        left, held_out = _divided(recipe, counts)
+        if left < 1:
             what = f"data.source={recipe.data.source} has {counted(next(iter(counts.values())), 'pair')}, which leaves none to train on"
             return [*findings, multimodal.error("data", what, "give more, or a smaller data.num_test")]
-        findings += _batch(recipe, left, where)
+        findings += _batch(recipe, left, held_out, where)
     return findings
 
 
-def _to_train_on(recipe: ContrastiveRecipe, counts: dict[str, int]) -> int:
-    """Of the lines by file, as training divides them: without a val.jsonl the last ones are held out."""
-    lines, kept = next(iter(counts.values())), counts.get("val.jsonl")
-    left = lines if kept else lines - pairs.num_held_out(lines, recipe.data.num_test)
-    return min(recipe.data.num_train or left, left)
+def _divided(recipe: ContrastiveRecipe, counts: dict[str, int]) -> tuple[int, int]:
+    """Lines to train on and held out, as training divides them: without a val.jsonl the last ones are held out."""
+    lines, kept = next(iter(counts.values())), counts.get("val.jsonl", 0)
+    held_out = min(recipe.data.num_test or kept, kept) if kept else pairs.num_held_out(lines, recipe.data.num_test)
+    left = lines if kept else lines - held_out
+    return min(recipe.data.num_train or left, left), held_out
 
 
 def _file(path: Path, data: Pairs, cwd: Path) -> tuple[int, list[Finding]]:
@@ -174,14 +177,26 @@ def _file(path: Path, data: Pairs, cwd: Path) -> tuple[int, list[Finding]]:
     return useful, findings
 
 
-def _batch(recipe: ContrastiveRecipe, lines: int, where: Slice | None) -> list[Finding]:
+def _batch(recipe: ContrastiveRecipe, lines: int, held_out: int, where: Slice | None) -> list[Finding]:
     devices = where.num_devices if where else 1
     size = recipe.per_device_batch_size * devices
+    if lines < max(2, devices):
+        what = f"{counted(lines, 'line')} to train on, and contrastive loss needs at least {max(2, devices)} on {counted(devices, 'device')}"
+        return [multimodal.error("batch", what, _more(recipe, "num_train", _TRAIN * devices))]
     if size < 2:
         what = f"per_device_batch_size={recipe.per_device_batch_size} on {devices} device: contrastive loss needs at least 2 samples per step"
-        return [multimodal.error("batch", what, "type per_device_batch_size=32")]
+        return [multimodal.error("batch", what, f"type per_device_batch_size={min(32, lines)}")]
     if lines < size:
         what = f"a step takes {size} lines and there are {lines} to train on; a sample cannot be its own negative"
-        return [multimodal.error("batch", what, f"type per_device_batch_size={max(1, lines // devices)}")]
+        return [multimodal.error("batch", what, f"type per_device_batch_size={lines // devices}")]
+    if held_out < 2:
+        what = f"{counted(held_out, 'line')} held out: retrieval needs at least 2, because one is always right"
+        return [multimodal.error("batch", what, _more(recipe, "num_test", _TEST))]
     steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
     return [Finding("batch", "info", f"{counted(steps, 'step')}; contrastive batch of {size} lines over all devices")]
+
+
+def _more(recipe: ContrastiveRecipe, key: str, number: int) -> str:
+    if recipe.data.source == "drawn":
+        return f"type data.{key}={number}"
+    return "give more lines" if key == "num_train" else "type data.num_test=2, or give val.jsonl more lines"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from podwright.errors import UserError, nearest
@@ -74,6 +75,20 @@ def counts(data: GrpoData, cwd: Path) -> ExampleCounts | None:
         min(num_test, data.num_test or num_test),
         None if all(s.complete for s in samples) else sum(len(s.examples) for s in samples),
     )
+
+
+def num_train_examples(data: GrpoData, cwd: Path) -> int | None:
+    """None where they cannot be counted here."""
+    try:
+        counted = counts(data, cwd)
+    except UserError:
+        return None
+    return counted.train if counted else None
+
+
+def more(data: GrpoData) -> Callable[[int, int], str]:
+    """What else to do to train on so many examples."""
+    return lambda number, _: f"make data.num_train={number}" if data.source == "arithmetic" else "give more data"
 
 
 def num_test_examples(data: GrpoData, cwd: Path) -> int | None:

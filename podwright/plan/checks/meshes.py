@@ -72,7 +72,7 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
             )
         ]
     if where is None:
-        shape = _requested(recipe)
+        shape = requested(recipe)
         return _division(recipe, dims, shape, None) or (_batch(recipe, shards(recipe, shape)) if fsdp > 0 else [])
     shape = resolved(recipe, where)
     if math.prod(shape) != where.num_devices:
@@ -82,7 +82,7 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
         if fsdp != -1:
             product = f"mesh.{' x '.join(axes(recipe))} = {math.prod(shape)}, but there are"
         message = f"{product} {counted(where.num_devices, 'device')}"
-        apart = (1, 1, *_requested(recipe)[2:])
+        apart = (1, 1, *requested(recipe)[2:])
         return [
             Finding("mesh", "error", message, _instead(recipe, dims, where, shape)),
             *_division(recipe, dims, apart, where),
@@ -104,18 +104,19 @@ def named(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[dict[str, 
 
 def typed(shape: Sequence[int], recipe: JaxRecipe) -> str:
     """The overrides that make this mesh; what is 1 in the recipe and stays 1 is left out."""
-    named = zip(axes(recipe), shape, _requested(recipe), strict=True)
+    named = zip(axes(recipe), shape, requested(recipe), strict=True)
     return " ".join(f"mesh.{axis}={n}" for axis, n, old in named if n != 1 or old != 1)
 
 
 def resolved(recipe: JaxRecipe, where: Slice) -> Shape:
     """The mesh with the number that fsdp=-1 stands for."""
-    requested = _requested(recipe)
-    others = math.prod(n for axis, n in zip(axes(recipe), requested, strict=True) if axis != "fsdp")
-    return tuple(where.num_devices // others if n == -1 else n for n in requested)
+    shape = requested(recipe)
+    others = math.prod(n for axis, n in zip(axes(recipe), shape, strict=True) if axis != "fsdp")
+    return tuple(where.num_devices // others if n == -1 else n for n in shape)
 
 
-def _requested(recipe: JaxRecipe) -> Shape:
+def requested(recipe: JaxRecipe) -> Shape:
+    """The mesh as the recipe has it, -1 in the place of what remains."""
     return tuple(getattr(recipe.mesh, axis) for axis in axes(recipe))
 
 

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError, counted
-from podwright.plan.checks import hub, weights
+from podwright.plan.checks import encoders, hub, weights
 from podwright.plan.checks.inputs import in_source, missing_source
 from podwright.plan.checks.inputs import weights as weights_of
 from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.recipe import answers, hf_config, hf_weights, llm
 from podwright.recipe.answers import FieldFault
+from podwright.recipe.contrastive import Pairs
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.multimodal import Encoders, MultimodalData, MultimodalModel, MultimodalRecipe
 from podwright.recipe.paths import (
@@ -41,7 +42,7 @@ _NEEDED = {"torch": "torch", "transformers": "transformers", "av": "av", "PIL": 
 def check(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
     findings = [] if where is None else _place(recipe, where)
     findings += _model(recipe, cwd)
-    findings += encoders(recipe.encoders, cwd)
+    findings += encoders.check(recipe.encoders, cwd)
     findings += _aligner(recipe, cwd)
     if recipe.data.source == "drawn":
         return findings + _batch(recipe, recipe.data.num_train, where)
@@ -70,16 +71,6 @@ def compiler(recipe: MultimodalRecipe) -> list[Finding]:
         return []
     what = "training.compile=true writes C++, and there is no g++ here"
     return [error("packages", what, "install g++, or type training.compile=false")]
-
-
-def encoders(section: Encoders, cwd: Path) -> list[Finding]:
-    """Files of weights that are not there."""
-    sources = {"image_weights": section.image_weights, "audio_weights": section.audio_weights}
-    return [
-        error("model", f"encoders.{key}={source} is not there", "check the path, or type random")
-        for key, source in sources.items()
-        if source not in ("random", "pretrained") and not (cwd / Path(source).expanduser()).is_file()
-    ]
 
 
 def place(where: Slice) -> list[Finding]:
@@ -212,7 +203,7 @@ def data_files(key: str, source: str, cwd: Path, fix: str) -> list[Path]:
 
 def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
     try:
-        files = data_files("data.source", recipe.data.source, cwd, "type data.source=drawn")
+        files = data_files("data.source", recipe.data.source, cwd, f"type {drawn(recipe.data)}")
     except UserError as e:
         return [error("data", e.what, e.fix)]
     looks = [_file(path, recipe.data, cwd) for path in files]
@@ -220,6 +211,11 @@ def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Find
     if not any(f.level == "error" for f in findings):
         findings += _batch(recipe, recipe.data.num_train or looks[0][0], where)
     return findings
+
+
+def drawn(data: MultimodalData | Pairs) -> str:
+    """What to type for lines that need no file."""
+    return f"data.source=drawn data.num_train=2000 data.num_test=200{' data.root=' if data.root else ''}"
 
 
 def sampled_lines(path: Path) -> tuple[list[tuple[str, bytes]], int, bool]:
@@ -292,7 +288,8 @@ def missing_files(path: Path, absent: list[str], named: list[str], folder: Path,
     """An error for files that are not there; where all are below another folder, with the data.root to type."""
     if not absent:
         return []
-    what = f"{path.name} names {counted(len(absent), 'missing file')}, such as {absent[0]}"
+    below = "" if folder == path.parent else f" below {folder}"
+    what = f"{path.name} names {counted(len(absent), 'missing file')}{below}, such as {absent[0]}"
     root = project_root(named[:_NAMED], path, cwd)
     if not root:
         return [error("data", what, "check the paths")]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from podwright.accelerators import GIB
 from podwright.errors import UserError
-from podwright.plan.checks import meshes, streams
+from podwright.plan.checks import batches, meshes, streams
 from podwright.plan.findings import Finding
+from podwright.recipe import corpus
 from podwright.recipe.dimensions import Dims, find
 from podwright.recipe.hybrid import CHUNK, HybridDims
 from podwright.recipe.pretrain import PretrainRecipe
@@ -40,7 +42,9 @@ def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Findin
     mesh_findings = meshes.mesh(recipe, dims, where)
     if dims and where and all(f.level != "error" for f in mesh_findings):
         mesh_findings += _between(recipe, dims, where)
-    return findings + mesh_findings
+    return batches.within(
+        findings + mesh_findings, recipe, dims, where, lambda: _rows(recipe, dims, cwd), _more(recipe)
+    )
 
 
 def _between(recipe: PretrainRecipe, dims: Dims, where: Slice) -> list[Finding]:
@@ -78,16 +82,39 @@ def _stream(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> list[Findin
         num_epochs=data.num_epochs,
         num_held=recipe.evaluation.num_batches * recipe.batch_size,
         multiple_of=recipe.model.document_multiple,
+        sequence_multiple=_multiple(recipe, dims),
         cwd=cwd,
     )
 
 
+def _rows(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> int | None:
+    """That a batch may have, besides what is held out."""
+    data, n = recipe.data, recipe.sequence_length
+    rows = streams.num_rows(data.source, data.tokenizer, data.num_documents, dims.vocab_size if dims else None, n, cwd)
+    return None if rows is None else streams.largest_batch(rows, recipe.evaluation.num_batches)
+
+
+def _more(recipe: PretrainRecipe) -> Callable[[int, int], str]:
+    if recipe.data.source != "arithmetic":
+        return lambda rows, most: "give more data"
+    number = recipe.data.num_documents or corpus.GENERATED
+    return lambda rows, most: f"make data.num_documents={number * -(-rows // max(1, most))}"
+
+
+def _multiple(recipe: PretrainRecipe, dims: Dims | None) -> int:
+    """Of tokens, that a sequence must have."""
+    chunk = CHUNK if isinstance(dims, HybridDims) and dims.kda else 1
+    return chunk * recipe.mesh.context
+
+
 def _sequence(recipe: PretrainRecipe, dims: Dims) -> list[Finding]:
-    n = recipe.sequence_length
+    n, multiple = recipe.sequence_length, _multiple(recipe, dims)
+    most = dims.max_positions // multiple * multiple
     if n > dims.max_positions:
         message = f"sequence_length={n} is more than the {dims.max_positions} positions of {recipe.model.name}"
-        return [Finding("context", "error", message, f"type sequence_length={dims.max_positions} or less")]
-    if isinstance(dims, HybridDims) and dims.kda and n % CHUNK:
-        message = f"sequence_length={n} is no multiple of {CHUNK}, the tokens that KDA takes at a time"
-        return [Finding("context", "error", message, f"type sequence_length={max(CHUNK, round(n / CHUNK) * CHUNK)}")]
-    return []
+        return [Finding("context", "error", message, f"type sequence_length={most} or less")]
+    if not isinstance(dims, HybridDims) or not dims.kda or n % CHUNK == 0:
+        return []
+    near = [size for size in (n // multiple * multiple, -(-n // multiple) * multiple) if 0 < size <= most]
+    message = f"sequence_length={n} is no multiple of {CHUNK}, the tokens that KDA takes at a time"
+    return [Finding("context", "error", message, f"type {', or '.join(f'sequence_length={size}' for size in near)}")]

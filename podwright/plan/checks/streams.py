@@ -58,12 +58,14 @@ def check(
     num_epochs: int = 1,
     num_held: int = 0,
     multiple_of: int = 1,
+    sequence_multiple: int = 1,
     cwd: Path = Path(),
 ) -> list[Finding]:
     """Problems of the data of a pretraining recipe, or how much it is. `num_held` rows are held out of it.
 
     `vocab_size` is the model's, where it is known; `num_epochs` 0: the data is repeated without end.
-    Documents that begin at multiples of `multiple_of` tokens are reckoned to take half of one more each.
+    Documents that begin at multiples of `multiple_of` tokens are reckoned to take half of one more each. A sequence has a multiple of
+    `sequence_multiple` tokens.
     """
     try:
         stock = _stock(source, tokenizer, num_documents, vocab_size, cwd)
@@ -84,24 +86,52 @@ def check(
         return "warning" if stock.how_counted and wanted <= _ESTIMATE_WITHIN * there else "error"
 
     if stock.tokens <= sequence_length:
-        most = max(1, stock.tokens // 10)
+        most = stock.tokens // 10 // sequence_multiple * sequence_multiple
         wrong = f"sequence_length={sequence_length:,} is more than all {about} of {source}"
-        fix = f"type sequence_length={most} or less, or give more data"
+        fix = f"type sequence_length={most} or less, or give more data" if most else "give more data"
         return [Finding("data", level(sequence_length, stock.tokens), wrong, fix)]
+    all_rows, num_batches = -(-stock.tokens // sequence_length), num_held // batch_size
     if 2 * held > stock.tokens:
         wrong = f"{counted(num_held, 'row')} of {sequence_length:,} tokens held out of {source} are most of its {about}"
-        fewer = "evaluation.num_batches=1, or a smaller batch_size" if num_held > batch_size else "a smaller batch_size"
-        return [Finding("data", level(2 * held, stock.tokens), wrong, f"type {fewer}, or give more data")]
+        fix = _smaller(all_rows, batch_size, num_batches)
+        return [Finding("data", level(2 * held, stock.tokens), wrong, fix)]
     if rows < batch_size:
         wrong = (
             f"batch_size={batch_size} is more than the {counted(rows, 'row')} of {sequence_length:,} tokens in {source}"
         )
-        fix = f"type batch_size={max(1, rows)} or less, or give more data"
-        return [Finding("data", level(batch_size, rows), wrong, fix)]
+        return [Finding("data", level(batch_size, rows), wrong, _smaller(all_rows, batch_size, num_batches))]
     findings = _lasting(stock, about, source, rows, batch_size, sequence_length, max_steps, num_epochs)
     if source == "arithmetic" and (why := _shortage(num_documents)[0]):
         findings.append(Finding("data", "inconclusive", why, _fewer(num_documents)))
     return findings
+
+
+def largest_batch(rows: int, num_batches: int) -> int:
+    """That leaves as many rows to train on as a step takes, and at least as many as are held out, so many batches."""
+    return min((rows - 1) // (num_batches + 1), (rows - 1) // (2 * num_batches)) if num_batches else rows
+
+
+def num_rows(
+    source: str, tokenizer: str, num_documents: int, vocab_size: int | None, sequence_length: int, cwd: Path
+) -> int | None:
+    """None where they cannot be counted here, not even about."""
+    try:
+        stock = _stock(source, tokenizer, num_documents, vocab_size, cwd)
+    except UserError:
+        return None
+    return None if stock.doubt > _DOUBT else -(-stock.tokens // sequence_length)
+
+
+def _smaller(rows: int, batch_size: int, num_batches: int) -> str:
+    """What to type where a batch, and so many of them that are held out, are more than there is."""
+    fewer = min((rows - 1) // batch_size - 1, (rows - 1) // (2 * batch_size))
+    if num_batches > 1 and fewer >= 1:
+        return f"type evaluation.num_batches={fewer} or less, or give more data"
+    if most := largest_batch(rows, num_batches):
+        return f"type batch_size={most} or less, or give more data"
+    if most := largest_batch(rows, 1):
+        return f"type evaluation.num_batches=1 batch_size={most}, or give more data"
+    return "type a smaller sequence_length, or give more data"
 
 
 def take(

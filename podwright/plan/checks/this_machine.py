@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import psutil
 
@@ -17,7 +17,7 @@ from podwright.plan.checks import meshes
 from podwright.plan.findings import Finding
 from podwright.plan.settings import Overrides, changed, typed
 from podwright.recipe import extras
-from podwright.recipe.kinds import JaxRecipe
+from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.shell import Shell
 from podwright.slices import Slice
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from podwright.plan.kinds import PlanPart
 
 R = TypeVar("R", bound=JaxRecipe)
+T = TypeVar("T", bound=Recipe)
 
 _ACCELERATORS = ("nvidia[0-9]*", "accel[0-9]*", "vfio/[0-9]*", "kfd")  # below /dev: GPUs of NVIDIA, TPUs, GPUs of AMD
 _LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of a container, by version of cgroups
@@ -84,6 +85,43 @@ def _smaller(part: PlanPart[R], recipe: R, where: Slice, cwd: Path, total_gib: f
         if size % 2 or size // 2 % least or size == least:
             return "take a smaller model"
         smaller[key] = size // 2
+
+
+def host_memory(part: PlanPart[T], recipe: T, processes: int, cwd: Path) -> list[Finding]:
+    """Whether what PyTorch trains on so many processes fits into this machine's memory."""
+    need, total = part.host_memory(recipe, processes, cwd), ram_bytes()
+    if need is None:
+        return []
+    who = f"{processes} processes" if processes > 1 else "1 process"
+    machine = f"and this machine has {total / GIB:.1f} GiB of memory"
+    if processes * need.least > total:
+        what = f"weights, optimizer and inputs of {who} need {processes * need.least / GIB:.1f} GiB, {machine}"
+        return [Finding("memory", "error", what, _fewer(part, recipe, processes, cwd, total))]
+    most = f"training in {who} may need up to {processes * need.most / GIB:.1f} GiB"
+    if processes * need.most > total:
+        return [Finding("memory", "inconclusive", f"{most}, {machine}", _fewer(part, recipe, processes, cwd, total))]
+    return [Finding("memory", "info", f"{most}, {machine}")]
+
+
+def _fewer(part: PlanPart[T], recipe: T, processes: int, cwd: Path, total: float) -> str:
+    """Fewer processes, or smaller batches, with which it fits by the same estimate."""
+
+    def fits(candidate: T, number: int) -> bool:
+        need = part.host_memory(candidate, number, cwd)
+        return need is not None and number * need.most <= total
+
+    number = processes
+    while number > 1:
+        number //= 2
+        if fits(recipe, number):
+            return f"type --on cpu-{number}"
+    key = "per_device_batch_size"
+    size = int(getattr(recipe, key))
+    while size > 2:
+        size //= 2
+        if fits(cast(T, recipe.model_copy(update={key: size})), processes):
+            return f"type {key}={size}"
+    return "take a smaller model or smaller encoders.image_size and encoders.audio_seconds, or type --on with GPUs"
 
 
 def devices() -> Slice | None:

@@ -19,6 +19,7 @@ from podwright.slices import Slice
 from podwright.storage import inputs
 
 if TYPE_CHECKING:
+    from podwright.plan.estimates.memory_torch import HostMemory
     from podwright.plan.options import Destination, PlanOptions
 
 R = TypeVar("R")
@@ -107,6 +108,10 @@ class PlanPart(Generic[R]):
     def memory(self, recipe: R, where: Slice, cwd: Path) -> list[MemoryEntry]:
         """The closed form of each program's memory; [] where it is unknown. Mesh, batch and model are sound when this is asked."""
         return []
+
+    def host_memory(self, recipe: R, processes: int, cwd: Path) -> HostMemory | None:
+        """What each of so many processes needs where the CPU trains, of a kind whose `memory` is unknown."""
+        return None
 
     def step(self, recipe: R, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
         """The closed form of a step's time; None where it is unknown. Mesh, batch and model are sound when this is asked."""

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.plan.checks import contrastive, multimodal
+from podwright.plan.estimates import memory_torch
+from podwright.plan.estimates.memory_torch import HostMemory
 from podwright.plan.findings import Finding
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
@@ -25,6 +27,9 @@ class ContrastivePlan(PlanPart[ContrastiveRecipe]):
 
     def to_start(self, recipe: ContrastiveRecipe, cwd: Path) -> list[Finding]:
         return contrastive.to_start(recipe, cwd)
+
+    def host_memory(self, recipe: ContrastiveRecipe, processes: int, cwd: Path) -> HostMemory:
+        return memory_torch.contrastive(recipe, processes)
 
     def compiled(self, recipe: ContrastiveRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
         what = f"{recipe.name} trains heads behind frozen encoders, and there is nothing to compile"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from podwright.plan.checks import examples, inputs, meshes, rewards, sufficiency, this_machine
+from podwright.plan.checks import batches, examples, inputs, meshes, rewards, sufficiency, this_machine
 from podwright.plan.compiled import step_time, verdict
 from podwright.plan.document import MemoryEntry, Plan, StepEntry
 from podwright.plan.estimates import memory, memory_grpo
@@ -34,7 +34,15 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         findings += meshes.mesh(recipe, dims, where)
         if dims is not None:
             findings += sufficiency.context(recipe.rollout, dims)
-        return findings + examples.check(recipe, cwd)
+        findings += examples.check(recipe, cwd)
+        return batches.within(
+            findings,
+            recipe,
+            dims,
+            where,
+            lambda: examples.num_train_examples(recipe.data, cwd),
+            examples.more(recipe.data),
+        )
 
     def here(self, recipe: GrpoRecipe) -> list[Finding]:
         modules = ("jax", "optax", "orbax", "safetensors", "tokenizers")

@@ -7,7 +7,9 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.plan.checks import inputs, multimodal, token_lengths
 from podwright.plan.compiled import torch_memory
-from podwright.plan.findings import Finding
+from podwright.plan.estimates import memory_torch
+from podwright.plan.estimates.memory_torch import HostMemory
+from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
 from podwright.recipe.multimodal import MultimodalRecipe
@@ -28,6 +30,12 @@ class MultimodalPlan(PlanPart[MultimodalRecipe]):
 
     def to_start(self, recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
         return inputs.to_start(recipe.model.source, cwd)
+
+    def host_memory(self, recipe: MultimodalRecipe, processes: int, cwd: Path) -> HostMemory | None:
+        try:
+            return memory_torch.multimodal(recipe, multimodal.dimensions(recipe.model, cwd))
+        except InconclusiveCheck:
+            return None
 
     def compiled(self, recipe: MultimodalRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
         assert options.context is not None

@@ -203,13 +203,16 @@ def _sizes(batch_size: int, lines: int, world: World) -> None:
     if batch_size < 2:
         raise UserError(
             "per_device_batch_size=1 on one device: contrastive loss needs at least 2 samples per step",
-            "type per_device_batch_size=32",
+            f"type per_device_batch_size={min(32, max(2, lines))}",
         )
+    if lines < max(2, world.size):
+        what = f"{lines} to train on, and contrastive loss needs at least {max(2, world.size)} lines on {world.size} devices"
+        raise UserError(what, "give more lines, or type a larger data.num_train")
     if lines < batch_size:
         what = (
             f"a step takes {batch_size} lines, there are {lines} to train on, and a sample cannot be its own negative"
         )
-        raise UserError(what, f"type per_device_batch_size={max(1, lines // world.size)}")
+        raise UserError(what, f"type per_device_batch_size={lines // world.size}")
 
 
 def _model(recipe: ContrastiveRecipe, dims: Mapping[str, int]) -> tuple[Aligner, list[str]]:

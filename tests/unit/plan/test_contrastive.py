@@ -5,9 +5,15 @@ import pickle
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from podwright import slices
+from podwright.accelerators import GIB
+from podwright.plan.checks import this_machine
+from podwright.plan.findings import Finding
+from podwright.plan.make import make
+from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.load import load, smoke
 from tests.unit.plan.static import check, slice_entry
 from tests.unit.plan.test_multimodal import said
@@ -123,3 +129,86 @@ def test_heads_that_an_aligner_has_not_are_told(tmp_path: Path) -> None:
     )
     (tmp_path / "aligner.pt").write_bytes(b"?")
     assert "is not what torch.save writes" in told(tmp_path, "error", source, "aligner.source=aligner.pt")
+
+
+@pytest.mark.parametrize("preprocessing", ["start", "purrsight"])
+@pytest.mark.parametrize("audio", ["tiny", "cnn14"])
+def test_sounds_are_as_long_as_the_encoder_needs(tmp_path: Path, preprocessing: str, audio: str) -> None:
+    """The least that is named passes, what is below it is refused, and the encoder itself agrees."""
+    torch = pytest.importorskip("torch")
+    networks = pytest.importorskip("podwright.train.multimodal.networks.encoders")
+    name = ("phase1-tiny", f"encoders.audio={audio}", f"encoders.audio_preprocessing={preprocessing}")
+    errors = told(tmp_path, "error", "encoders.audio_seconds=0.001", on="", name=name)
+    least = float(errors.rpartition("encoders.audio_seconds=")[2].split()[0])
+    for seconds in (least, least - 0.01):
+        if seconds <= 0:
+            continue
+        refused = told(tmp_path, "error", f"encoders.audio_seconds={seconds:g}", on="", name=name)
+        recipe = load(name[0], [*name[1:], f"encoders.audio_seconds={seconds:g}"])
+        encoder = networks.audio_encoder(recipe.encoders)
+        assert bool(refused) == (seconds < least)
+        if refused:
+            with pytest.raises(RuntimeError):
+                encoder(encoder.prepare(np.ones(16_000, np.float32))[None])
+        else:
+            assert torch.isfinite(encoder(encoder.prepare(np.ones(16_000, np.float32))[None])).all()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "level", "message"),
+    [
+        (("encoders.audio_seconds=601",), "error", "more than the 600 s that are read of a sound"),
+        (("encoders.image_size=7",), "error", "type encoders.image_size=8 or more"),
+        (("encoders.image=resnet50",), "inconclusive", "encoders.image=resnet50 was not looked at"),
+        (
+            ("data.num_test=1",),
+            "error",
+            "1 line held out: retrieval needs at least 2, because one is always right; type data.num_test=200",
+        ),
+        (("data.num_train=1",), "error", "contrastive loss needs at least 2 on 1 device; type data.num_train=2000"),
+        (("data.num_train=3",), "error", "type per_device_batch_size=3"),
+        (("data.num_train=20", "per_device_batch_size=1"), "error", "type per_device_batch_size=20"),
+    ],
+)
+def test_the_demo_says_what_it_cannot_have(
+    tmp_path: Path, overrides: tuple[str, ...], level: str, message: str
+) -> None:
+    assert message in told(tmp_path, level, *overrides, on="", name=("phase1-tiny",))
+    if level == "error":
+        *_, typed = told(tmp_path, level, *overrides, on="", name=("phase1-tiny",)).partition("; type ")
+        if "or less" in typed or "or more" in typed:
+            typed = typed.rpartition(" or ")[0]
+        assert told(tmp_path, "error", *overrides, typed, on="", name=("phase1-tiny",)) == ""
+
+
+def test_held_out_lines_are_at_least_two(tmp_path: Path) -> None:
+    source, size = lines(tmp_path, *[BOTH] * 15), "per_device_batch_size=2"
+    assert "1 line held out" in (wrong := told(tmp_path, "error", source, size)) and "type data.num_test=2" in wrong
+    assert told(tmp_path, "error", source, size, "data.num_test=2") == ""
+
+
+def test_more_devices_than_lines_are_told_how_many_lines_they_need(tmp_path: Path) -> None:
+    name = ("phase1-tiny", "data.num_train=100")
+    assert "type data.num_train=256000" in told(tmp_path, "error", on="128xA100-40GB", name=name)
+    assert told(tmp_path, "error", "data.num_train=256000", on="128xA100-40GB", name=name) == ""
+
+
+@pytest.mark.parametrize("name", ["phase1-tiny", "phase2-tiny"])
+def test_what_the_cpu_trains_is_held_to_the_memory_of_this_machine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def memory(gib: float, on: str, *overrides: str) -> Finding:
+        monkeypatch.setattr(this_machine, "ram_bytes", lambda: gib * GIB)
+        where = slices.parse(on)
+        plan = make(load(name, list(overrides)), Destination(on, where, here=True), PlanOptions(cwd=Path()))
+        (finding,) = [f for f in plan.findings if f.check == "memory"]
+        return finding
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    more = ("data.num_train=5000",)
+    assert memory(8, "cpu-1").level == "info"
+    finding = memory(8, "cpu-64", *more)
+    assert finding.level == "inconclusive" and finding.fix.startswith("type --on cpu-")
+    assert memory(8, finding.fix.removeprefix("type --on "), *more).level == "info"
+    assert memory(20, "cpu-1", "encoders.image_size=10000").level == "error"
+    finding = memory(8, "cpu-1", "per_device_batch_size=65536", "data.num_train=70000")
+    assert finding.level != "info" and finding.fix.startswith("type per_device_batch_size=")
+    assert memory(8, "cpu-1", finding.fix.removeprefix("type "), "data.num_train=70000").level == "info"

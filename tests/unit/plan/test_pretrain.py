@@ -44,7 +44,7 @@ def test_the_shipped_recipes_stand(name, on):
             "cpu-1",
             ["sequence_length=100"],
             "sequence_length=100 is no multiple of 64, the tokens that KDA",
-            "type sequence_length=128",
+            "type sequence_length=64, or sequence_length=128",
         ),
         ("cpu-1", ["sequence_length=20"], "sequence_length=20 is no multiple of 64", "type sequence_length=64"),
         ("cpu-1", ["sequence_length=131136"], "more than the 131072 positions", "type sequence_length=131072 or less"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import sys
 import time
@@ -111,7 +112,7 @@ def test_what_is_wrong_is_one_error(made: Path, tmp_path: Path) -> None:
         source=made,
         batch_size=400,
     )
-    refused("80 rows of 32 tokens held out of", "evaluation.num_batches=1", source=made, num_held=80)
+    refused("80 rows of 32 tokens held out of", "type evaluation.num_batches=16 or less", source=made, num_held=80)
     cut = (made / "00001.npy").read_bytes()
     (made / "00001.npy").write_bytes(cut[:-2])
     refused("00001.npy is truncated: it has", source=made)
@@ -294,3 +295,14 @@ def test_a_text_file_is_utf_8(tmp_path: Path, size: int, at: float, piece: bytes
     refused("a.txt", fault, source=path, tokenizer="bytes", sequence_length=16)
     with pytest.raises(UserError, match="as UTF-8"):
         documents.load(str(path), tokenizer="bytes")
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "num_batches"), [(400, 0), (4, 20), (40, 8), (70, 1), (64, 2), (129, 1), (500, 3)]
+)
+def test_a_smaller_batch_or_test_that_is_named_is_small_enough(made: Path, batch_size: int, num_batches: int) -> None:
+    (finding,) = check(made, batch_size=batch_size, num_held=num_batches * batch_size)
+    fix = dict(re.findall(r"(batch_size|num_batches)=(\d+)", finding.fix))
+    assert finding.level == "error" and fix
+    batch_size, num_batches = int(fix.get("batch_size", batch_size)), int(fix.get("num_batches", num_batches))
+    assert check(made, batch_size=batch_size, num_held=num_batches * batch_size)[0].level == "info", finding

@@ -6,7 +6,7 @@ import pytest
 
 from podwright.errors import UserError
 from podwright.recipe.load import load
-from podwright.run import create, journal
+from podwright.run import create, journal, listing
 from podwright.rundir import RunDir
 
 RECIPE = load("qwen3-tiny-arithmetic-grpo")
@@ -65,3 +65,15 @@ def test_a_full_disk_leaves_no_half_run(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(OSError):
         create.create(tmp_path / "r", RECIPE, "local", {})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_can_hold_no_runs_is_refused_before_anything_is_planned_for_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "broken").symlink_to("none")
+    for folder in ("file", "file/below", "broken"):
+        with pytest.raises(UserError, match="is not a directory; type --runs"):
+            create.choose_name([tmp_path / folder], "recipe", None)
+    with pytest.raises(UserError, match="is not a directory; type --runs"):
+        listing.run_dirs(tmp_path / "file")
+    assert create.choose_name([tmp_path / "new" / "below"], "recipe", "a") == "a"
+    assert not (tmp_path / "new").exists()

@@ -97,10 +97,10 @@ def load(
             f"data.source={recipe.data.source} has no two lines with the same two modalities",
             "give lines that have two of them",
         )
-    if not len(built[1]):
+    if len(built[1]) < 2:
         raise UserError(
-            f"data.source={recipe.data.source} holds no line out that has two modalities",
-            "give val.jsonl some, or leave it away",
+            f"data.source={recipe.data.source} holds {len(built[1])} lines out that have two modalities, and retrieval needs 2",
+            "give val.jsonl more, or leave it away and type data.num_test=2 or more",
         )
     return PairedInputs(built[0].of(list(dims)), built[1].of(list(dims)), dims, num_alone)
 
