@@ -70,6 +70,15 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def abbreviated(number: float) -> str:
+    """Three significant digits and the power of ten: 1.72 B, 494 M, 17.4 M, 131 K; below 1,000 as it is."""
+    for power, letter in ((9, "B"), (6, "M"), (3, "K")):
+        if number >= 0.9995 * 10**power:
+            scaled = number / 10**power
+            return f"{scaled:,.{0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2}f} {letter}"
+    return f"{number:,.0f}"
+
+
 def nearest(name: str, known: list[str]) -> str:
     """The `known` name closest to `name`, or "" when nothing is close."""
     import difflib

@@ -88,6 +88,29 @@ class Shell:
         )
         return done.returncode, done.stdout
 
+    def answer(self, program: Sequence[str], words: Sequence[str]) -> tuple[int, str]:
+        """Run `program --messages FD words` to its end: exit code and stdout. What it writes to the open file FD goes to our stderr at
+        once. What else is on its stderr, of libraries, is shown only when it crashed: with any code but 0 and 2.
+        """
+        messages = os.dup(2)
+        with tempfile.TemporaryFile() as others:
+            try:
+                done = subprocess.run(
+                    [*program, "--messages", str(messages), *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=others,
+                    pass_fds=(messages,),
+                    text=True,
+                    check=False,
+                )
+                if done.returncode not in (0, 2):
+                    others.seek(0)
+                    os.write(messages, others.read())
+            finally:
+                os.close(messages)
+        return done.returncode, done.stdout
+
     def ask(self, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str, str]:
         """Run `argv` to its end, at most so long: exit code, stdout, stderr. FileNotFoundError: there is no such command here."""
         try:

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from podwright.cli import data as data_verbs
-from podwright.cli import doctor, show, targets
+from podwright.cli import doctor, outcomes, show, targets
 from podwright.cli import recipes as recipe_verbs
 from podwright.cli import runs as run_verbs
 from podwright.cli.ask import ask
@@ -192,7 +192,7 @@ def evaluate(
     if not place.exists() or is_storage(Path(checkpoint)):  # a run that is kept in a storage is brought to `runs` first
         place = _find(runs, checkpoint).path
     options = [*(["--data", data] if data else []), *(["--limit", str(limit)] if limit else [])]
-    ask(["eval", str(place), *(overrides or []), *options], as_json)
+    ask(["eval", str(place), *(overrides or []), *options], as_json, outcomes.evaluation)
 
 
 @app.command()
@@ -221,7 +221,7 @@ def predict(
     given = {"--image": image, "--audio": audio, "--video": video, "--out": out, "--text": text or None}
     options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
     place = Path(name) if (Path(name) / EXPORTED).is_file() else _find(runs, name).path
-    ask(["predict", str(place), *options], as_json)
+    ask(["predict", str(place), *options], as_json, outcomes.prediction)
 
 
 @app.command()

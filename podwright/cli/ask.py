@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
 
 import typer
 
@@ -16,15 +17,18 @@ def answer(arguments: list[str]) -> tuple[int, Row]:
     """The exit code of `python -m podwright.train ARGUMENTS` and what it said; UserError when that was one."""
     from podwright.shell import Shell
 
-    code, out = Shell().output([sys.executable, "-m", "podwright.train", *arguments])
+    code, out = Shell().answer([sys.executable, "-m", "podwright.train"], arguments)
     document = show.parsed(out)
     if "error" in document:
         raise UserError(document["error"], document["fix"])
     return code, document
 
 
-def ask(arguments: list[str], as_json: bool) -> None:
+def ask(arguments: list[str], as_json: bool, lines: Callable[[Row], Iterable[str]] = show.values) -> None:
+    """Print what a verb answers, as JSON or as the `lines` of it."""
     code, document = answer(arguments)
-    if document:
-        show.document(document) if as_json else show.values(document)
-    raise typer.Exit(of_check(code == 0))
+    if as_json and document:
+        show.document(document)
+    for line in lines(document) if document and not as_json else ():
+        print(line)
+    raise typer.Exit(of_check(code == 0 and bool(document)))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from podwright.cli import show
+from podwright.cli import outcomes, show
 from podwright.cli.ask import answer, ask
 from podwright.cli.exit_codes import of_check
 from podwright.cli.options import Json
@@ -42,6 +42,7 @@ def tokenize(
     ask(
         ["data", "tokenize", *files, "--tokenizer", tokenizer, "--out", str(out), "--shard-tokens", str(shard_tokens)],
         as_json,
+        outcomes.tokenization,
     )
 
 
@@ -52,7 +53,7 @@ def count(
     as_json: Json = False,
 ) -> None:
     """Count the documents and tokens of a source."""
-    ask(["data", "count", source, *(["--tokenizer", tokenizer] if tokenizer else [])], as_json)
+    ask(["data", "count", source, *(["--tokenizer", tokenizer] if tokenizer else [])], as_json, outcomes.count)
 
 
 @verbs.command()
@@ -107,4 +108,4 @@ def draw(
 ) -> None:
     """Generate synthetic pictures and sounds of cats with labels, to try multimodal training."""
     sizes = ["--num-train", str(num_train), "--num-test", str(num_test), "--seed", str(seed)]
-    ask(["data", "draw", str(folder), *sizes, *(["--pairs"] if pairs else [])], as_json)
+    ask(["data", "draw", str(folder), *sizes, *(["--pairs"] if pairs else [])], as_json, outcomes.synthetic)

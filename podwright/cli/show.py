@@ -233,11 +233,9 @@ def _usage(used: Row) -> str:
     return f"machines: {_short(used['chip_hours'])} chip-hours, {cost}{', still allocated' if used['open'] else ''}"
 
 
-def values(result: Row) -> None:
+def values(result: Row) -> list[str]:
     """The single figures of a document; its tables are for --json."""
-    for key, value in flat(result).items():
-        if not isinstance(value, list):
-            print(f"{key} = {value}")
+    return [f"{key} = {value}" for key, value in flat(result).items() if not isinstance(value, list)]
 
 
 def report(summary: Sequence[str], folder: Path, readme: Path | None) -> None:
@@ -264,7 +262,8 @@ def faults(result: Row) -> None:
     for part in (result, *result.get("files", {}).values()):
         for warning in part.get("warnings", []):
             print(f"warning: {warning}")
-    values(result)
+    for line in values(result):
+        print(line)
 
 
 def parsed(out: str) -> Row:

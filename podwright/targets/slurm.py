@@ -139,7 +139,7 @@ class Slurm:
     def _cancelled(self, job: _Job, *signal: str) -> str:
         """Why scancel has not reached the job, or ""."""
         code, _, err = self._ask("scancel", *signal, job.number)
-        return (" ".join(err.split()) or f"scancel ended with exit code {code}") if code else ""
+        return str(slurm_states.failure("scancel", code, err)) if code else ""
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         own = self._settings
@@ -169,6 +169,8 @@ class Slurm:
         if len(facts) < own.nodes and slurm_states.is_busy(err):
             what = f"the machines of {self._name} were not asked: {own.nodes} of them were not free within {_PATIENCE_S:.0f} s"
             raise MachinesBusy(what, _QUEUES)
+        if len(facts) < own.nodes and (unknown := slurm_states.no_answer(err)):
+            raise MachinesBusy(f"the machines of {self._name} were not asked: {unknown.what}", unknown.fix)
         if len(facts) < own.nodes:
             reason = " ".join(err.split())[-300:] or f"srun ended with exit code {code}"
             raise UserError(
@@ -188,6 +190,9 @@ class Slurm:
         answer = _text(run.attempt(number) / "sbatch.txt")
         accepted = _ACCEPTED.search(answer)
         if answer and not accepted:
+            if unknown := slurm_states.no_answer(answer):
+                what, fix = f"no job was submitted: {unknown.what}", f"{unknown.fix}; then resume the run"
+                return Polled(Process.ENDED, ending=Ending.BAD_INPUT, detail=what, fix=fix)
             what = " ".join(answer.replace("sbatch: error: ", "").split())
             detail, fix = f"sbatch refused the job: {what}", slurm_states.remedy(answer)
             return Polled(Process.ENDED, ending=Ending.BAD_INPUT, detail=detail, fix=fix)
@@ -207,7 +212,7 @@ class Slurm:
             "squeue", "--noheader", "--all", "--states=all", f"--name={name}", "--format=%A|%T|%r"
         )
         if code:
-            return None, " ".join(err.split()) or f"squeue ended with exit code {code}"
+            return None, str(slurm_states.failure("squeue", code, err))
         if (
             not out.strip()
         ):  # SLURM forgets a job some minutes after its end; its accounting, where there is one, does not

@@ -10,7 +10,7 @@ from pathlib import Path
 from podwright.errors import UserError, counted
 from podwright.storage.folder import file_on_path
 from podwright.targets import slurm_states
-from podwright.targets.base import Remark
+from podwright.targets.base import MachinesBusy, Remark
 from podwright.targets.settings.slurm import SlurmSettings, seconds
 
 _GPUS = re.compile(r"\bgpu:(?:[^:,()]+:)?(\d+)")
@@ -24,12 +24,17 @@ def check(own: SlurmSettings, ask: Ask, options: Sequence[str]) -> list[Remark]:
     try:
         remarks, waits = _partition(own, ask)
         return [*remarks, *_trial(own, ask, options, bool(waits)), *_places(own)]
+    except MachinesBusy as e:
+        return [Remark("inconclusive", e.what, e.fix), *_places(own)]
     except UserError as e:
         return [Remark("error", e.what, e.fix)]
 
 
 def waiting(own: SlurmSettings, ask: Ask) -> str:
-    """Why a job that is submitted now would wait until its partition or more nodes are in service; "" when it would not."""
+    """Why a job that is submitted now would wait until its partition or more nodes are in service; "" when it would not.
+
+    MachinesBusy where the cluster does not answer.
+    """
     return _partition(own, ask)[1]
 
 
@@ -37,7 +42,8 @@ def _partition(own: SlurmSettings, ask: Ask) -> tuple[list[Remark], str]:
     """The remarks, and why a job would wait for what is out of service."""
     code, out, err = ask("sinfo", "--noheader", "--all", "--exact", "--format=%P|%a|%l|%D|%c|%G|%t")
     if code:
-        return [Remark("error", f"the cluster does not answer: {' '.join(err.split())}", "try again later")], ""
+        unknown = slurm_states.failure("sinfo", code, err)
+        raise MachinesBusy(unknown.what, unknown.fix)
     rows = [line.split("|") for line in out.splitlines()]
     default = next((row[0].rstrip("*") for row in rows if row[0].endswith("*")), "")
     wanted = own.partition or default
@@ -98,6 +104,8 @@ def _trial(own: SlurmSettings, ask: Ask, options: Sequence[str], waits: bool) ->
             return []
         what = f"whether nodes have {', '.join(unchecked)} cannot be checked while they are out of service ({answer})"
         return [Remark("inconclusive", what, "sbatch refuses the job when the run starts, if none has")]
+    if code and (unknown := slurm_states.no_answer(answer)):
+        return [Remark("inconclusive", unknown.what, unknown.fix)]
     if code:
         return [Remark("error", f"sbatch refuses such a job: {answer}", slurm_states.remedy(answer))]
     return [Remark("info", answer.removeprefix("sbatch: "))]

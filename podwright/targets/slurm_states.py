@@ -154,9 +154,46 @@ REFUSED: dict[str, str] = {
     "generic resource": "`sinfo -o '%N %G'` lists the GPUs of the nodes; set gpus_per_node of the target",
     "node configuration is not available": "no nodes have all that: lower nodes, gpus_per_node, cpus_per_task or mem of the target",
     "time limit": "`sinfo -o '%R %l'` lists the limits; lower time of the target",
-    "unable to contact": "the controller of the cluster does not answer; try again later",
-    "connection refused": "the controller of the cluster does not answer; try again later",
 }
+
+
+@dataclass(frozen=True)
+class NoAnswer:
+    """Why a command of SLURM told nothing about the cluster."""
+
+    what: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.fix}"
+
+
+_NO_ANSWER: dict[str, NoAnswer] = {
+    r"unable to contact|connection (refused|timed out)|socket timed out|has not answered for|no route to host": NoAnswer(
+        "the controller of the cluster (slurmctld) does not answer",
+        "try again when `scontrol ping` says UP; if it stays down, ask the administrators",
+    ),
+    r"configuration (source|file)|slurm\.conf": NoAnswer(
+        "the commands of SLURM on this machine know no cluster",
+        "type it on a login node, or set SLURM_CONF to the slurm.conf of the cluster",
+    ),
+    r"munge|authentication|credential": NoAnswer(
+        "the cluster does not accept the credentials of this machine (munge)",
+        "type `munge -n | unmunge`: munged must run here with the key of the cluster",
+    ),
+}
+
+
+def no_answer(message: str) -> NoAnswer | None:
+    """What it means if a command that said `message` did not reach the cluster; None of any other message."""
+    return next((why for sign, why in _NO_ANSWER.items() if re.search(sign, message, re.IGNORECASE)), None)
+
+
+def failure(command: str, code: int, message: str) -> NoAnswer:
+    """Of a command that only reads, or that cancels, and ended with `code`."""
+    last = message.strip().splitlines()[-1:] or ["no message"]
+    other = NoAnswer(f"{command} ended with exit code {code} ({last[0].strip()})", f"type {command} to see the cause")
+    return no_answer(message) or other
 
 
 def remedy(message: str) -> str:

@@ -1,16 +1,23 @@
-"""`python -m podwright.train RUN_DIR --attempt N` trains one attempt of a run; `python -m podwright.train VERB ...` answers one question."""
+"""`python -m podwright.train RUN_DIR --attempt N` trains one attempt of a run; `python -m podwright.train VERB ...` answers one question.
+
+`--messages FD` before a verb names the open file that takes what the verb has to say to a person.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from podwright.train import attempt, verbs
+from podwright.train import attempt, messages, verbs
 
 
 def main() -> int:
     """The exit status of the attempt, or of the verb: 0 answered, 2 the user has to change something."""
-    verb = verbs.VERBS.get(sys.argv[1] if len(sys.argv) > 1 else "")
-    return verbs.answer(verb, sys.argv[2:]) if verb else attempt.main()
+    words = sys.argv[1:]
+    if words[:1] == ["--messages"]:
+        messages.keep_to(int(words[1]))
+        words = words[2:]
+    verb = verbs.VERBS.get(words[0] if words else "")
+    return verbs.answer(verb, words[1:]) if verb else attempt.main()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podwright.errors import counted, from_os
+from podwright.errors import abbreviated, counted, from_os
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -41,3 +41,25 @@ def test_a_full_disk_has_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(("number", "text"), [(0, "0 GPUs"), (1, "1 GPU"), (2000, "2,000 GPUs")])
 def test_one_is_singular(number: int, text: str) -> None:
     assert counted(number, "GPU") == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (1000, "1.00 K"),
+        (131_072, "131 K"),
+        (999_499, "999 K"),
+        (999_500, "1.00 M"),
+        (9_994_999, "9.99 M"),
+        (9_995_000, "10.0 M"),
+        (99_950_000, "100 M"),
+        (494_032_768, "494 M"),
+        (1_720_574_976, "1.72 B"),
+        (671_026_419_200, "671 B"),
+        (1_234_567_890_123, "1,235 B"),
+    ],
+)
+def test_large_counts_have_three_digits(number: int, text: str) -> None:
+    assert abbreviated(number) == text

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from podwright.errors import UserError, counted
+from podwright.errors import UserError, abbreviated, counted
 from podwright.plan.checks import encoders, multimodal, weights
 from podwright.plan.checks.inputs import in_source
 from podwright.plan.findings import Finding
@@ -81,7 +81,9 @@ def _heads(recipe: ContrastiveRecipe, cwd: Path) -> Iterator[Finding]:
     if all(widths.values()):
         trained = sum(2 * width + width * dim for width in widths.values() if width)
         scales = ", and 3 scales" if recipe.aligner.learnable_scales else ""
-        yield Finding("model", "info", f"{trained:,} trainable parameters in heads for text, picture and sound{scales}")
+        yield Finding(
+            "model", "info", f"{abbreviated(trained)} trainable parameters in heads for text, picture and sound{scales}"
+        )
     source = recipe.aligner.source
     if source == "random":
         return

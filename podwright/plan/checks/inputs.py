@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from podwright.errors import UserError, nearest
+from podwright.errors import UserError, abbreviated, nearest
 from podwright.plan.checks import hub
 from podwright.plan.findings import Finding
 from podwright.recipe import hf_config, hf_weights
@@ -32,13 +32,13 @@ def model(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | Non
 
 
 def _sizes(section: GrpoModel, dims: Qwen3Dims) -> list[Finding]:
-    what, rank = f"{section.name} has {dims.num_params() / 1e6:,.1f} M parameters", section.lora_rank
+    what, rank = f"{section.name} has {abbreviated(dims.num_params())} parameters", section.lora_rank
     if not rank:
         return [Finding("model", "info", what)]
     if rank > dims.hidden_size:
         wrong = f"model.lora_rank={rank} is more than the hidden size of {section.name}, {dims.hidden_size}"
         return [_error("model", wrong, "type model.lora_rank=16, or 0 to train all parameters")]
-    return [Finding("model", "info", f"{what}; {dims.num_lora_params(rank) / 1e6:,.1f} M trainable in adapters")]
+    return [Finding("model", "info", f"{what}; {abbreviated(dims.num_lora_params(rank))} trainable in adapters")]
 
 
 def _checkpoint(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError, counted
+from podwright.errors import UserError, abbreviated, counted
 from podwright.plan.checks import encoders, hub, weights
 from podwright.plan.checks.inputs import in_source, missing_source
 from podwright.plan.checks.inputs import weights as weights_of
@@ -114,11 +114,11 @@ def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
         return [*findings, error("model", e.what, e.fix)]
     projector = dims.num_projector_params(recipe.aligner.dim, p.hidden_size, p.num_soft_tokens)
     rest = (
-        f"{dims.num_lora_params(m.lora_rank, m.lora_target_modules):,} in adapters"
+        f"{abbreviated(dims.num_lora_params(m.lora_rank, m.lora_target_modules))} in adapters"
         if m.lora_rank
         else "all of the language model"
     )
-    what = f"{m.name} has {dims.num_params() / 1e6:,.1f} M parameters; trainable: {projector:,} in the projector and {rest}"
+    what = f"{m.name} has {abbreviated(dims.num_params())} parameters; trainable: {abbreviated(projector)} in the projector and {rest}"
     return [*findings, Finding("model", "info", what)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from podwright.accelerators import GIB
-from podwright.errors import UserError
+from podwright.errors import UserError, abbreviated
 from podwright.plan.checks import batches, meshes, streams
 from podwright.plan.findings import Finding
 from podwright.recipe import corpus
@@ -27,9 +27,9 @@ def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Findin
         findings.append(Finding("model", "error", e.what, e.fix))
     if dims:
         total, active = dims.num_params(), dims.num_active_params()
-        what = f"{recipe.model.name} has {total / 1e6:,.1f} M parameters"
+        what = f"{recipe.model.name} has {abbreviated(total)} parameters"
         if isinstance(dims, HybridDims):
-            what += f", {active / 1e6:,.1f} M active per token"
+            what += f", {abbreviated(active)} active per token"
         findings.append(Finding("model", "info", what))
         findings += _sequence(recipe, dims)
     if recipe.model.kda == "tokamax" and where and where.accelerator.name not in TOKAMAX_ON:

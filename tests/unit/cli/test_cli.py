@@ -36,6 +36,37 @@ def call(capsys: pytest.CaptureFixture[str]) -> Any:
     return call
 
 
+EVALUATED = {
+    "checkpoint": "runs/r",
+    "step": 3,
+    "data": "test.jsonl",
+    "left_out": 1,
+    "num": 8,
+    "strict": {"correct": 4, "accuracy": 0.5, "low": 0.2152, "high": 0.7848},
+    "flexible": {"correct": 6, "accuracy": 0.75, "low": 0.4093, "high": 0.9285},
+    "truncated": 0.125,
+    "mean_tokens": 1024.25,
+    "seconds": 5.8331086069993034,
+    "samples": [1, 2],
+}
+EVALUATED_MULTIMODAL = {
+    "checkpoint": "runs/r",
+    "data": "lines.jsonl",
+    "num": 1,
+    "left_out": 0,
+    "loss": 0.51234,
+    "json_valid": {"correct": 1, "accuracy": 1.0, "low": 0.2065, "high": 1.0},
+    "accuracy": {"accuracy": 0.5, "low": 0.05, "high": 0.95},
+    "fields": {"pose": {"correct": 1, "accuracy": 1.0, "low": 0.2065, "high": 1.0}},
+    "majority": 0.25,
+    "majority_fields": {"pose": 0.25},
+    "without_image": {"accuracy": 0.125, "fields": {"pose": 0.125}},
+    "samples": [],
+}
+PREDICTED = {
+    "analysis": {"pose": "sitting", "raw_model_output": "{...}", "parsing_note": "sound is absent"},
+    "written_to": "runs/r/results/x.json",
+}
 GOOD = [RECIPE, "rewards=[{function: 'reward.py:score'}]"]
 
 
@@ -349,11 +380,11 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Any:
     asked: list[list[str]] = []
 
     def answers(code: int, out: str) -> list[list[str]]:
-        def output(shell: Shell, argv: list[str]) -> tuple[int, str]:
-            asked.append(argv)
+        def answer(shell: Shell, program: list[str], words: list[str]) -> tuple[int, str]:
+            asked.append([*program, *words])
             return code, out
 
-        monkeypatch.setattr(Shell, "output", output)
+        monkeypatch.setattr(Shell, "answer", answer)
         return asked
 
     return answers
@@ -361,9 +392,14 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_eval_and_export_are_done_by_the_compute_half(call: Any, folder: Path, child: Any) -> None:
     create.create(folder / "runs" / "r", load(RECIPE), "local", {})
-    asked = child(0, '{"strict": {"accuracy": 0.5}, "samples": [1, 2]}')
+    asked = child(0, json.dumps(EVALUATED))
     code, out, _ = call("eval", "r", "--data", "test.jsonl", "--limit", "8")
-    assert (code, out) == (0, "strict.accuracy = 0.5\n")
+    assert (code, out.splitlines()) == (0, [
+        "runs/r at step 3 on test.jsonl: 50.0 % (95 % confidence interval 21.5 to 78.5 %) correct of 8 questions",
+        "flexible (last number of an answer): 75.0 % (95 % confidence interval 40.9 to 92.8 %)",
+        "1,024 tokens an answer (mean); 12.5 % cut off at the limit",
+        "left out: 1 question that cannot be used",
+    ])  # fmt: skip
     assert asked[-1][1:] == ["-m", "podwright.train", "eval", "runs/r", "--data", "test.jsonl", "--limit", "8"]
     call("eval", "r", "rollout.total_generation_steps=9", "--data", "d", "data.enable_thinking=true")
     assert asked[-1][3:] == [
@@ -385,7 +421,7 @@ def test_eval_and_predict_bring_a_run_that_is_kept_in_a_folder_storage(call: Any
     (folder / "storage").mkdir()
     kept = mirror.keep_in(run, str(folder / "storage"), 1.5, folder)
     assert mirror.KeptRun(run).bring() == ""
-    asked = child(0, '{"loss": 0.5}')
+    asked = child(0, json.dumps(EVALUATED_MULTIMODAL | PREDICTED))
     assert call("eval", kept)[0] == 0 and asked[-1][3:] == ["eval", "runs/r"]
     assert call("eval", kept, "--runs", "more")[0] == 0 and asked[-1][3:] == ["eval", "more/r"]
     assert call("predict", kept, "--text", "?")[0] == 0 and asked[-1][3:] == ["predict", "runs/r", "--text", "?"]
@@ -393,12 +429,22 @@ def test_eval_and_predict_bring_a_run_that_is_kept_in_a_folder_storage(call: Any
 
 def test_a_multimodal_run_knows_what_to_ask_and_its_export_is_asked_too(call: Any, folder: Path, child: Any) -> None:
     create.create(folder / "runs" / "r", load("phase2-tiny"), "local", {})
-    asked = child(0, '{"loss": 0.5}')
-    assert call("eval", "r")[1] == "loss = 0.5\n" and asked[-1][3:] == ["eval", "runs/r"]
+    asked = child(0, json.dumps(EVALUATED_MULTIMODAL | PREDICTED))
+    assert call("eval", "r")[1].splitlines() == [
+        "runs/r on lines.jsonl: 50.0 % (95 % confidence interval 5.0 to 95.0 %) correct of 1 line",
+        "valid JSON: 100.0 % (95 % confidence interval 20.6 to 100.0 %); loss 0.512",
+        "  pose: 100.0 % (95 % confidence interval 20.6 to 100.0 %); majority class 25.0 %",
+        "without image: 12.5 %",
+    ]
+    assert asked[-1][3:] == ["eval", "runs/r"]
     (folder / "out").mkdir()
     assert call("predict", "out", "--text", "?")[0] == 2
     (folder / "out" / "projector.safetensors").touch()
-    assert call("predict", "out", "--text", "?")[0] == 0 and asked[-1][3:] == ["predict", "out", "--text", "?"]
+    code, out, _ = call("predict", "out", "--text", "?")
+    assert (code, asked[-1][3:]) == (0, ["predict", "out", "--text", "?"])
+    assert out == (
+        '{\n "pose": "sitting"\n}\nnot valid in the schema: sound is absent\nwritten to runs/r/results/x.json\n'
+    )
     for there in ("out", "reward.py"):
         assert call("predict", "out", "--text", "?", "--out", there)[::2] == (
             2, f"error: --out {there} exists already; name a new file\n"

@@ -29,7 +29,7 @@ def test_from_text_to_shards_that_are_checked(tmp_path: Path) -> None:
         "vocab_size": 259,
     } == json.loads(out)
     assert sorted(p.name for p in (tmp_path / "made").iterdir())[-1] == "meta.json"
-    assert "tokens = 10\n" in call(tmp_path, "count", "made")[1]
+    assert call(tmp_path, "count", "made")[1] == "made: 2 documents, 10 tokens, 2 shards\n"
     code, out, _ = call(tmp_path, "check", "made", "--json")
     assert code == 0 and json.loads(out)["faults"] == []
     code, out, _ = call(tmp_path, "check", "made", "--vocab-size", "257")

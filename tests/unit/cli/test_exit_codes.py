@@ -182,14 +182,14 @@ def test_a_plan_counts_the_warnings_of_its_verdict(folder: Path, monkeypatch: py
 @pytest.mark.parametrize(("num_faults", "code"), [(0, ExitCode.OK), (2, ExitCode.FAILED)])
 def test_data_check(monkeypatch: pytest.MonkeyPatch, num_faults: int, code: ExitCode) -> None:
     said = json.dumps({"num_faults": num_faults, "faults": []})
-    monkeypatch.setattr(Shell, "output", lambda shell, argv: (0, said))
+    monkeypatch.setattr(Shell, "answer", lambda shell, program, words: (0, said))
     assert main(["data", "check", "x.jsonl"]) == code
 
 
 @pytest.mark.parametrize("code", [1, -9, 137])
 def test_a_compute_half_that_dies_is_a_failure(folder: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     (folder / "x").mkdir()
-    monkeypatch.setattr(Shell, "output", lambda shell, argv: (code, ""))
+    monkeypatch.setattr(Shell, "answer", lambda shell, program, words: (code, ""))
     assert main(["eval", "x"]) == ExitCode.FAILED
     assert main(["data", "count", "x"]) == ExitCode.FAILED
     assert main(["data", "check", "x"]) == ExitCode.FAILED

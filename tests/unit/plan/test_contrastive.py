@@ -48,7 +48,7 @@ def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
     )
     assert told(tmp_path, "error", source) == "" and told(tmp_path, "warning", source) == ""
     info = told(tmp_path, "info", source)
-    assert "1,743,488 trainable parameters in heads for text, picture and sound;" in info
+    assert "1.74 M trainable parameters in heads for text, picture and sound;" in info
     assert "a.jsonl has 301 pairs, such as 200 of text and image, 100 of video, 1 of text and audio" in info
     assert "60 steps; contrastive batch of 128 lines over all devices" in info
     assert "and 3 scales" in told(tmp_path, "info", source, "aligner.learnable_scales=true")

@@ -126,7 +126,7 @@ def test_without_a_network_an_id_is_named_as_unchecked(tmp_path: Path) -> None:
 
 def test_the_hub_is_asked_for_an_id_and_its_config_decides(tmp_path: Path, online: None) -> None:
     found = findings(tmp_path, "data.source=someone/sums", "model.source=someone/small")
-    assert [f.level for f in found] == ["info", "info", "info"] and "mine has 0.1 M parameters" in found[1].message
+    assert [f.level for f in found] == ["info", "info", "info"] and "mine has 86.4 K parameters" in found[1].message
     (wrong, _) = findings(tmp_path, "model.source=someone/small", "model.name=qwen3-1.7b")
     assert wrong.level == "error" and "hidden_size=64" in wrong.message and "qwen3-1.7b has 2048" in wrong.message
 
@@ -150,7 +150,7 @@ def test_a_size_that_the_name_of_the_model_contradicts_is_refused(tmp_path: Path
     for source in ("Qwen/Qwen3-4B", "Qwen/Qwen3-4B-Instruct-2507"):
         (wrong, _) = findings(tmp_path, f"model.source={source}", "model.name=qwen3-1.7b")
         assert wrong.level == "error" and "qwen3-1.7b has 2048" in wrong.message and wrong.fix
-        assert "mine has 4,022.5 M parameters" in findings(tmp_path, f"model.source={source}")[1].message
+        assert "mine has 4.02 B parameters" in findings(tmp_path, f"model.source={source}")[1].message
 
 
 def test_the_command_of_the_readme_names_what_is_not_there(

@@ -60,7 +60,7 @@ def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
     found = findings(tmp_path, f"data.source={path}", on="4xA100-40GB")
     assert said(found, "error") == []
     told = " ".join(said(found, "info"))
-    assert "494.0 M parameters; trainable: 8,397,824 in the projector and 2,162,688 in adapters" in told
+    assert "494 M parameters; trainable: 8.40 M in the projector and 2.16 M in adapters" in told
     assert "20 steps of 64 lines; the learning rate is 0.0008, 4 times what the recipe says, for 4 devices" in told
     drawn = ("data.source=drawn", "data.num_train=90", "data.num_test=9")
     alone = findings(tmp_path, "optimizer.scale_with_devices=false", *drawn, on="4xA100-40GB")

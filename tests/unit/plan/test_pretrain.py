@@ -31,9 +31,9 @@ def test_the_shipped_recipes_stand(name, on):
     assert not findings(name, on)
     (said,) = [f.message for f in findings(name, on, level="info") if f.check == "model"]
     assert said.startswith(
-        "almodel-tiny has 0.4 M"
+        "almodel-tiny has 414 K parameters, 228 K active per token"
         if "tiny" in name
-        else "almodel-8b has 19,058.2 M parameters, 3,243.5 M active per token"
+        else "almodel-8b has 19.1 B parameters, 3.24 B active per token"
     )
 
 

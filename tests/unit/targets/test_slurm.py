@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from podwright.run.attempt_job import job_of
 from podwright.rundir import Ending, RunDir
 from podwright.shell import Shell
 from podwright.targets import slurm, slurm_check, slurm_states
-from podwright.targets.base import Handle, Job, Polled, Process, Stopped
+from podwright.targets.base import Handle, Job, MachinesBusy, Polled, Process, Stopped
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.train.emit import Emitter
 from podwright.watch.diagnose import outcome
@@ -94,6 +95,7 @@ class Answers(Shell):
         return self.answers[argv[0]]
 
 
+DOWN = "Unable to contact slurm controller (connect failure)\n"
 NO_ACCOUNTING = (1, "", "Slurm accounting storage is disabled")
 
 
@@ -200,8 +202,62 @@ def test_a_job_that_nobody_remembers_is_read_from_what_it_wrote(folder: Path) ->
 
 
 def test_a_controller_that_does_not_answer_is_no_end(folder: Path) -> None:
-    found = polled(attempt(folder), squeue=(1, "", "slurm_load_jobs error: Unable to contact slurm controller\n"))
-    assert found.process is Process.RUNNING and found.waiting.startswith("Unreachable: slurm_load_jobs error")
+    handle = attempt(folder)
+    found = polled(handle, squeue=(1, "", f"slurm_load_jobs error: {DOWN}"))
+    assert found.process is Process.RUNNING
+    assert found.waiting.startswith("Unreachable: the controller of the cluster (slurmctld) does not answer; try again")
+    found = polled(handle, squeue=(2, "", "squeue: error: a\nsqueue: error: b\n"))
+    assert (
+        found.waiting == "Unreachable: squeue ended with exit code 2 (squeue: error: b); type squeue to see the cause"
+    )
+    (folder / "attempts/1/sbatch.txt").write_text(f"sbatch: error: Batch job submission failed: {DOWN}")
+    found = polled(handle)
+    assert found.detail == "no job was submitted: the controller of the cluster (slurmctld) does not answer"
+    assert found.fix.endswith("; then resume the run")
+
+
+@pytest.mark.parametrize(
+    ("message", "what", "fix"),
+    [
+        (
+            f"slurm_load_partitions: {DOWN}",
+            "the controller of the cluster (slurmctld) does not answer",
+            "scontrol ping",
+        ),
+        (
+            "sinfo has not answered for 60 s",
+            "the controller of the cluster (slurmctld) does not answer",
+            "scontrol ping",
+        ),
+        (
+            "sinfo: error: fetch_config: DNS SRV lookup failed\nsinfo: fatal: Could not establish a configuration source\n",
+            "the commands of SLURM on this machine know no cluster",
+            "set SLURM_CONF",
+        ),
+        (
+            "sinfo: error: Munge encode failed: Failed to access /run/munge/munge.socket.2\n",
+            "the cluster does not accept the credentials of this machine (munge)",
+            "munge -n | unmunge",
+        ),
+        ("sinfo: error: odd", "sinfo ended with exit code 1 (sinfo: error: odd)", "type sinfo to see the cause"),
+    ],
+)
+def test_a_cluster_that_does_not_answer_was_not_checked(tmp_path: Path, message: str, what: str, fix: str) -> None:
+    settings = SlurmSettings(kind="slurm")
+    silent = slurm.Slurm(Answers(sinfo=(1, "", message)), "lab", settings)
+    (remark,) = silent.check()
+    assert (remark.level, remark.what) == ("inconclusive", what) and fix in remark.fix
+    with pytest.raises(MachinesBusy, match=re.escape(what)):
+        silent.probe_hosts([])
+
+
+def test_a_controller_that_goes_away_between_two_questions_refuses_nothing() -> None:
+    rows = (0, "gpu*|up|2:00:00|1|4|(null)|idle\n", "")
+    shell = Answers(sinfo=rows, sbatch=(1, "", f"allocation failure: {DOWN}"), srun=(1, "", f"srun: error: {DOWN}"))
+    target = slurm.Slurm(shell, "lab", SlurmSettings(kind="slurm"))
+    assert [remark.level for remark in target.check()] == ["inconclusive"]
+    with pytest.raises(MachinesBusy, match="the machines of lab were not asked: the controller"):
+        target.probe_hosts([])
 
 
 def test_what_sbatch_refused_is_the_end_whoever_asks(folder: Path) -> None:
@@ -218,7 +274,7 @@ def test_a_stop_counts_only_when_scancel_has_passed_it_on(folder: Path) -> None:
     assert reached.asked[-1] == ("scancel", "--signal=TERM", "12")
     for answers in ({"squeue": running, "scancel": down}, {"squeue": down}):
         answer = slurm.Slurm(Answers(**answers), "lab", TWO_NODES).stop(handle)
-        assert not answer.acknowledged and "Unable to contact" in answer.reason
+        assert not answer.acknowledged and "does not answer" in answer.reason
     assert slurm.Slurm(Answers(squeue=(0, "12|COMPLETED|None\n", "")), "lab", TWO_NODES).stop(handle).acknowledged
 
 
