@@ -232,12 +232,20 @@ def test_no_token_is_dropped_when_all_go_to_the_same_experts(axes):
 
 
 @pytest.mark.parametrize("block", [1, 4, 64])
-@pytest.mark.parametrize("first", [0, 4, 12])
-def test_a_part_of_the_experts_does_its_choices_and_no_others(monkeypatch, first, block):
-    """In PyTorch, expert by expert; a choice of another part's expert gets no gradient here, not even one that the router would cancel."""
+@pytest.mark.parametrize(("first", "num"), [(0, 4), (4, 4), (12, 4), (6, 2)])
+def test_a_part_of_the_experts_does_its_choices_and_no_others(monkeypatch, first, num, block):
+    """In PyTorch, choice by choice; a choice of another part's expert gets no gradient here, not even one that the router would cancel.
+
+    Two experts have no room for the third choice of a token.
+    """
     monkeypatch.setattr(grouped, "BLOCK", block)
-    product = moe.Product(grouped.matmul_of_blocks, block) if block > 1 else moe.Product(grouped.matmul)
-    num, tokens, width, hidden, rng = 4, 37, 12, 10, np.random.default_rng(0)
+    tokens, width, hidden, rng, rows = 37, 12, 10, np.random.default_rng(0), set()
+
+    def multiply(x, w, sizes):
+        rows.add(len(x))
+        return (grouped.matmul_of_blocks if block > 1 else grouped.matmul)(x, w, sizes)
+
+    product = moe.Product(multiply, block)
     chosen = np.stack([rng.permutation(16)[:3] for _ in range(tokens)])
     x, share, gate_up, down, cotangent = (
         rng.normal(size=s).astype(np.float32)
@@ -259,6 +267,8 @@ def test_a_part_of_the_experts_does_its_choices_and_no_others(monkeypatch, first
         strict=True,
     ):
         np.testing.assert_allclose(ours, theirs.detach(), atol=1e-5 * np.abs(ours).max(), err_msg=name)
+    most = tokens * min(3, num)
+    assert rows == {most if block == 1 else (-(-most // block) + num) * block}
 
 
 @pytest.mark.parametrize("axes", [{"fsdp": 2}, {"expert": 4}], ids=str)
