@@ -199,6 +199,18 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.source, module.__file__, "exec"), module.__dict__)
 
 
+def hand_on(mutant: Mutant, folder: str) -> None:
+    """Processes that a test starts import the mutant too, where the test leaves PYTHONPATH as it is."""
+    Path(folder, "mutant.py").write_text(mutant.source)
+    lines = ["import sys", f"sys.path.append({str(ROOT)!r})", "from tests.mutation import Changed, Path"]
+    lines += [
+        f"source = Path({folder!r}, 'mutant.py').read_text()",
+        f"sys.meta_path.insert(0, Changed({mutant.module!r}, source))",
+    ]
+    Path(folder, "sitecustomize.py").write_text("\n".join(lines))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+
+
 class Order:
     """A plugin of pytest: runs the tests that are likely to fail soon first, and keeps what each of them took and whether it failed."""
 
@@ -238,6 +250,7 @@ def outcome(mutant: Mutant | None, tests: list[str], limit_s: int, order: Order)
             os.dup2(nothing.fileno(), 2)
         if mutant:
             sys.meta_path.insert(0, Changed(mutant.module, mutant.source))
+            hand_on(mutant, order.folder.name)
         import hypothesis
         import pytest
 

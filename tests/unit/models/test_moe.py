@@ -231,6 +231,46 @@ def test_no_token_is_dropped_when_all_go_to_the_same_experts(axes):
     close(run(d, w, bias, x, cotangent, mesh), {"out": out, "load": load, "x": grads[1], **grads[0]}, 1e-5)
 
 
+@pytest.mark.parametrize("block", [1, 4, 64])
+@pytest.mark.parametrize(("first", "num"), [(0, 4), (4, 4), (12, 4), (6, 2)])
+def test_a_part_of_the_experts_does_its_choices_and_no_others(monkeypatch, first, num, block):
+    """In PyTorch, choice by choice; a choice of another part's expert gets no gradient here, not even one that the router would cancel.
+
+    Two experts have no room for the third choice of a token.
+    """
+    monkeypatch.setattr(grouped, "BLOCK", block)
+    tokens, width, hidden, rng, rows = 37, 12, 10, np.random.default_rng(0), set()
+
+    def multiply(x, w, sizes):
+        rows.add(len(x))
+        return (grouped.matmul_of_blocks if block > 1 else grouped.matmul)(x, w, sizes)
+
+    product = moe.Product(multiply, block)
+    chosen = np.stack([rng.permutation(16)[:3] for _ in range(tokens)])
+    x, share, gate_up, down, cotangent = (
+        rng.normal(size=s).astype(np.float32)
+        for s in ((tokens, width), (tokens, 3), (num, width, 2 * hidden), (num, hidden, width), (tokens, width))
+    )
+    out, back = jax.vjp(
+        lambda *a: moe.routed(a[0], jnp.asarray(chosen), *a[1:], first, product), x, share, gate_up, down
+    )
+    given = [torch.tensor(a, dtype=torch.float64, requires_grad=True) for a in (x, share, gate_up, down)]
+    right = torch.zeros(tokens, width, dtype=torch.float64)
+    for t, k in np.argwhere((chosen >= first) & (chosen < first + num)):
+        gate, up = (given[0][t] @ given[2][chosen[t, k] - first]).split(hidden)
+        right[t] += given[1][t, k] * ((torch.nn.functional.silu(gate) * up) @ given[3][chosen[t, k] - first])
+    right.backward(torch.tensor(cotangent))
+    for name, ours, theirs in zip(
+        ("out", "x", "share", "gate_up", "down"),
+        (out, *back(jnp.asarray(cotangent))),
+        (right, *(g.grad for g in given)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(ours, theirs.detach(), atol=1e-5 * np.abs(ours).max(), err_msg=name)
+    most = tokens * min(3, num)
+    assert rows == {most if block == 1 else (-(-most // block) + num) * block}
+
+
 @pytest.mark.parametrize("axes", [{"fsdp": 2}, {"expert": 4}], ids=str)
 def test_chunks_change_nothing(monkeypatch, axes):
     d, bias, (x, cotangent), mesh = dims(PLAIN), random_bias(PLAIN), inputs(), mesh_of(**axes)
