@@ -15,6 +15,7 @@ from podwright.accelerators import CPU, GIB, GPUS, TPUS, Accelerator, Pod, Topol
 from podwright.errors import UserError, nearest
 
 EXAMPLES = "v6e-16, v5p-16, tpu7x-4x4x8, 2x v6e-16 or 8xH100-80GB"
+MOST_DEVICES = 1 << 14  # that a search looks at
 _HOST_BOUNDS: dict[int, Topology] = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 
 
@@ -189,14 +190,19 @@ def topologies(pod: Pod) -> list[Topology]:
     return sorted([*pod.topologies, *cubes], key=lambda t: (math.prod(t), sum(t)))
 
 
-def sold(row: Accelerator) -> Iterator[Slice]:
-    """Slices of a TPU generation, or counts of a GPU, the smallest first."""
+def sold(row: Accelerator, most: int = MOST_DEVICES) -> Iterator[Slice]:
+    """Slices of a TPU generation, then several of the largest; counts of a GPU: those of one machine, then whole machines. The smallest
+    first, up to so many devices."""
+    each = row.devices_per_chip
     if row.pod:
-        for topology in topologies(row.pod):
-            yield Slice(row, topology)
+        sizes = topologies(row.pod)
+        yield from (Slice(row, topology) for topology in sizes if math.prod(topology) * each <= most)
+        largest = math.prod(sizes[-1]) * each
+        yield from (Slice(row, sizes[-1], number) for number in range(2, most // largest + 1))
     elif row.node:
-        for n in (1, 2, 4, 8, 16, 32, 64):
-            yield parse(f"{n}x{row.name}")
+        size = row.node.size
+        machine = [1 << n for n in range(size.bit_length()) if 1 << n < size]
+        yield from (Slice(row, (n, 1, 1)) for n in (*machine, *range(size, most + 1, size)) if n <= most)
 
 
 def _of_size(pod: Pod, chips: int) -> Topology | None:

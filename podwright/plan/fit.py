@@ -25,7 +25,7 @@ from podwright.plan.estimates.step_time_estimate import step_seconds
 from podwright.plan.findings import Finding, InconclusiveCheck, Level, Verdict
 from podwright.plan.options import Destination, PlanOptions
 from podwright.plan.remedies import MemoryRemedy
-from podwright.plan.settings import Overrides, changed, differing, every, typed
+from podwright.plan.settings import Overrides, changed, differing, divisible_slices, every, typed
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.shell import targets_file
@@ -91,9 +91,11 @@ def _places(destination: Destination, recipe: GrpoRecipe, dims: Qwen3Dims, cwd: 
         return
     holding = holding_slices(recipe, dims, row)
     if (first := next(holding, None)) is None:
+        *_, largest = [next(slices.sold(row)), *divisible_slices(recipe, dims, row)]
         raise UserError(
-            f"no {row.name} slice that is sold holds {recipe.name} with batch_size={recipe.batch_size}",
-            MemoryRemedy(kinds.of(recipe), recipe, list(_divisible(recipe, dims, row))[-1], cwd, {}).less(dims),
+            f"no {row.name} slice that is sold holds {recipe.name} with batch_size={recipe.batch_size}: searched up to {largest.name}, "
+            f"the largest over which batch and model can be split",
+            MemoryRemedy(kinds.of(recipe), recipe, largest, cwd, {}).less(dims),
         )
     yield first
     yield from holding
@@ -174,14 +176,9 @@ def pareto(rated: Iterable[Candidate]) -> list[Candidate]:
 
 def holding_slices(recipe: GrpoRecipe, dims: Qwen3Dims, row: Accelerator) -> Iterator[Slice]:
     """The slices of a generation that some settings fit by the estimate, the smallest first."""
-    for where in _divisible(recipe, dims, row):
+    for where in divisible_slices(recipe, dims, row):
         if any(candidate.need_bytes <= _room(where) for candidate in candidates(recipe, dims, where)):
             yield where
-
-
-def _divisible(recipe: GrpoRecipe, dims: Qwen3Dims, row: Accelerator) -> Iterator[Slice]:
-    """Slices over which the batch and the heads can be split, the smallest first."""
-    return (where for where in slices.sold(row) if where.num_devices <= recipe.batch_size * dims.num_kv_heads)
 
 
 def _room(where: Slice) -> float:

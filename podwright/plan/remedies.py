@@ -15,10 +15,10 @@ from typing import Generic, TypeVar
 from podwright.plan.checks import meshes
 from podwright.plan.estimates import memory
 from podwright.plan.kinds import PlanPart
-from podwright.plan.settings import Overrides, changed, differing, every, typed
+from podwright.plan.settings import Overrides, changed, differing, divisible_slices, every, typed
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
-from podwright.slices import Slice, sold
+from podwright.slices import Slice
 
 R = TypeVar("R", bound=JaxRecipe)
 
@@ -43,11 +43,16 @@ class MemoryRemedy(Generic[R]):
             search = "; --fit searches for the fastest" if self.part.searches else ""
             return f"type {self._typed(best, self.where)}{search}"
         nothing = f"no mesh, number of micro-batches or remat of this recipe fits {self.where.name}"
-        for larger in self._larger():
+        for larger in self._larger(dims):
             if (best := self._best(self.recipe, dims, larger)) is not None:
                 settings = self._typed(best, larger)
                 return f"{nothing}; the smallest slice that one fits is {larger.name}: type --on {larger.name} {settings}".rstrip()
-        return f"{nothing} or a larger slice of {self.where.accelerator.name}; {self.less(dims)}"
+        searched = list(divisible_slices(self.recipe, dims, self.where.accelerator))[-1:]
+        above = [where for where in searched if where.num_devices > self.where.num_devices]
+        larger = (
+            f" or a larger slice, up to {above[0].name}, beyond which batch and model cannot be split" if above else ""
+        )
+        return f"{nothing}{reach}; {self.less(dims)}"
 
     def _typed(self, overrides: Overrides, where: Slice) -> str:
         """Those that differ from what the recipe has on `where`, where fsdp=-1 stands for a number."""
@@ -55,10 +60,10 @@ class MemoryRemedy(Generic[R]):
         other = differing(self.recipe, overrides)
         return typed({k: v for k, v in other.items() if own.get(k.removeprefix("mesh.")) != v})
 
-    def _larger(self) -> Iterator[Slice]:
+    def _larger(self, dims: Dims) -> Iterator[Slice]:
         """Of the same accelerator, the smallest first, as long as a batch and a model can be split over them."""
-        for where in sold(self.where.accelerator):
-            if where.num_devices > self.where.num_devices and where.num_devices <= self.recipe.batch_size * 64:
+        for where in divisible_slices(self.recipe, dims, self.where.accelerator):
+            if where.num_devices > self.where.num_devices:
                 yield where
 
     def _best(self, recipe: R, dims: Dims, where: Slice) -> Overrides | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import TypeVar, cast
 
-from podwright.plan.checks.meshes import axes, mappable, shards
+from podwright.accelerators import Accelerator
+from podwright.plan.checks.meshes import BATCH_AXES, axes, largest_axes, mappable, shards
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
-from podwright.slices import Slice
+from podwright.slices import MOST_DEVICES, Slice, sold
 
 R = TypeVar("R", bound=JaxRecipe)
 Overrides = dict[str, int | str]
@@ -30,6 +32,20 @@ def every(
                 continue
             for remat in dict.fromkeys(("none", "layer", recipe.model.remat)):
                 yield {**mesh, "training.gradient_accumulation_steps": parts, "model.remat": remat}
+
+
+def divisible_slices(recipe: JaxRecipe, dims: Dims, row: Accelerator) -> Iterator[Slice]:
+    """Of an accelerator those over which batch and model can be split, the smallest first: more devices than the last one has, no setting
+    of the recipe can use."""
+    most = most_devices(recipe, dims)
+    return (where for where in sold(row, min(most, MOST_DEVICES)) if most % where.num_devices == 0)
+
+
+def most_devices(recipe: JaxRecipe, dims: Dims) -> int:
+    """That batch and model can be split over; the devices of every mesh divide it."""
+    return recipe.batch_size * math.prod(
+        n or 1 for axis, n in largest_axes(recipe, dims).items() if axis not in BATCH_AXES
+    )
 
 
 def changed(recipe: R, overrides: Overrides) -> R:

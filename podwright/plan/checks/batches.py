@@ -90,7 +90,7 @@ def _batches(recipe: JaxRecipe, mesh: Overrides, shards: int, most: int) -> Iter
 
 def _smaller_slice(recipe: JaxRecipe, dims: Dims | None, where: Slice, most: int) -> str:
     """The largest one that is smaller and takes such a batch, as it is typed; "" for none."""
-    smaller = [other for other in sold(where.accelerator) if other.num_devices < where.num_devices]
+    smaller = list(sold(where.accelerator, where.num_devices - 1))
     for other in reversed(smaller):
         if (settings := next(_settings(recipe, dims, other, most), None)) is not None:
             return f"--on {other.name} {typed(settings)}"

@@ -243,10 +243,16 @@ def _granules(where: Slice) -> str:
     return "machines" if where.accelerator.node else "slices"
 
 
+def largest_axes(recipe: JaxRecipe, dims: Dims) -> dict[str, int]:
+    """By axis what its size must divide, so that the model can be split over it; 0 where it may be anything."""
+    split = _split(recipe, dims)
+    return {axis: math.gcd(*split.get(axis, {}).values()) for axis in axes(recipe)}
+
+
 def mappable(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[Shape]:
     """Every mesh over all devices of `where` that the trainer can make and that divides the model."""
-    names, split = axes(recipe), _split(recipe, dims) if dims else {}
-    most = [math.gcd(*split.get(axis, {}).values()) for axis in names]
+    names = axes(recipe)
+    most = list(largest_axes(recipe, dims).values()) if dims else [0] * len(names)
     shapes = factorisations(where.num_devices, len(names))
     fitting = [s for s in shapes if all(m % n == 0 for m, n in zip(most, s, strict=True))]
     return [s for s in fitting if not over_links(where, dict(zip(names, s, strict=True)))]

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from podwright import slices
+from podwright.accelerators import GPUS, TPUS
 from podwright.errors import UserError
+from podwright.plan import fit, kinds, settings
 from podwright.plan.make import make
 from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe import load
@@ -80,7 +82,7 @@ def test_what_no_slice_holds_is_told_what_else_to_change():
     overrides = ["model.name=qwen3-32b", "rollout.total_generation_steps=30000", "mesh.fsdp=-1"]
     plan = planned(DRAWN_GRPO[0], [*DRAWN_GRPO[1:], *overrides], "v5e-8")
     fix = plan.errors[0].fix
-    assert "or a larger slice of v5e; " in fix
+    assert "or a larger slice, up to v5e-256, beyond which batch and model cannot be split; " in fix
     assert "which changes what is trained" in fix or fix.endswith("take a smaller model")
 
 
@@ -173,3 +175,34 @@ def test_a_batch_that_is_named_is_one_that_mesh_and_data_can_have(overrides, on)
     drawn_overrides = [o for o in drawn_overrides if not o.startswith(("batch_size", "data.num_train"))]
     plans = followed(name, [*drawn_overrides, "model.name=qwen3-0.6b", *overrides], on)
     assert len(plans) == 2 and not plans[-1].errors, [f.fix for plan in plans for f in plan.errors]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "generation", "needed"),
+    [
+        (["model.name=qwen3-14b", "batch_size=1024"], "V100-16GB", "1024xV100-16GB"),
+        (["model.name=qwen3-32b", "batch_size=128"], "RTX-3090", "256xRTX-3090"),
+        (["model.name=qwen3-32b", "batch_size=48"], "RTX-3090", "384xRTX-3090"),
+        (["model.name=qwen3-32b", "batch_size=512"], "v5e", "2x v5e-256"),
+    ],
+)
+def test_a_search_goes_on_until_no_mesh_can_change(overrides, generation, needed):
+    """The slice that is named holds the recipe, and so say the search and the plan of a smaller one."""
+    name, *drawn_overrides = DRAWN_GRPO
+    overrides = [*drawn_overrides, "data.num_train=4000", "mesh.fsdp=-1", *overrides]
+    recipe = load.load(name, overrides)
+    dims = kinds.of(recipe).dimensions(recipe, Path())
+    row = next(row for row in (*GPUS, *TPUS) if row.name == generation)
+    assert next(fit.holding_slices(recipe, dims, row)).name == needed
+    tried = [where.num_devices for where in settings.divisible_slices(recipe, dims, row)]
+    for where in slices.sold(row, 2 * max(tried)):  # what is left out has no mesh
+        if where.num_devices not in tried and where.num_devices % 32 == 0:
+            assert not list(settings.every(recipe, dims, where)), where.name
+
+
+def test_a_search_without_an_answer_names_where_it_ended():
+    overrides = ["model.name=qwen3-32b", "batch_size=8", "mesh.fsdp=-1"]
+    with pytest.raises(
+        UserError, match="searched up to 64xV100-16GB, the largest over which batch and model can be split"
+    ):
+        make(load.load(DRAWN_GRPO[0], [*DRAWN_GRPO[1:], *overrides]), Destination("V100-16GB"), PlanOptions(fit=True))
