@@ -91,5 +91,6 @@ class ContrastiveRecipe(Section):
     @model_validator(mode="after")
     def _fits_together(self) -> ContrastiveRecipe:
         if self.data.source == "drawn" and not (self.data.num_train and self.data.num_test):
-            raise ValueError("data.source=drawn needs data.num_train and data.num_test: how many lines to make")
+            given = f"data.num_train={self.data.num_train} and data.num_test={self.data.num_test}"
+            raise ValueError(f"data.source=drawn needs how many lines to make, at least 1 each, and has {given}")
         return self
