@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 from pathlib import Path
 
 
@@ -38,6 +39,8 @@ _OS_ERRORS = {
 }
 
 
+# Names under which files are written before they get their own: .NAME.PID.part, NAME.PID.part, NAME.unfinished.
+_UNFINISHED = re.compile(r"(?:(?<=/)|^)\.?([^/]+?)\.(?:\d+\.part|unfinished)(?=/|$)")
 _ROOM = 1 << 20  # bytes, with less of which a disk counts as full
 
 
@@ -46,7 +49,7 @@ def from_os(error: OSError, at: object = "") -> UserError | None:
     if error.errno not in _OS_ERRORS:
         return None
     what, fix = _OS_ERRORS[error.errno]
-    place = str(error.filename2 or error.filename or at)
+    place = _UNFINISHED.sub(r"\1", str(error.filename2 or error.filename or at))
     if not place and error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = _full()
         fix = fix if place else "type df -h, which shows the one, and free space there"
@@ -63,6 +66,11 @@ def _full() -> str:
             if shutil.disk_usage(place).free < _ROOM:
                 return str(place.absolute())
     return ""
+
+
+def visible(name: str) -> str:
+    """A name as it stands in a message; in quotes where it begins or ends with a space, which nobody would see."""
+    return name if name and name == name.strip() and name.isprintable() else repr(name)
 
 
 def counted(number: int, noun: str) -> str:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import itertools
 import json
 import os
 import shlex
@@ -110,6 +111,26 @@ class RunDir:
         here = self.path.parent.resolve() == RUNS.resolve()
         return shlex.quote(self.name if here else str(self.path))
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether an attempt trained it to its last step: `podwright resume` trains no more."""
+        for path in self.path.glob("attempts/*/exit.json"):
+            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+                if json.loads(path.read_text())["ending"] == Ending.FINISHED:
+                    return True
+        return False
+
+    @property
+    def train_again(self) -> str:
+        """What to type to train the same recipe from step 0, under a name that is free beside this run."""
+        name = next(name for n in itertools.count(2) if not (self.path.parent / (name := f"{self.name}-{n}")).exists())
+        return f"podwright run {shlex.quote(str(self.recipe))} --name {shlex.quote(name)}"
+
+    @property
+    def without_checkpoints(self) -> str:
+        """What to type where no checkpoint of it is left."""
+        return f"podwright resume {self.typed}" if not self.is_finished else self.train_again
+
     def attempt(self, number: int) -> Path:
         return self.path / "attempts" / str(number)
 
@@ -166,8 +187,12 @@ def recipe_of(run: RunDir) -> Record:
         recipe = json.loads(run.recipe.read_text())
         if not isinstance(recipe["training"]["max_steps"], int) or not isinstance(recipe["kind"], str):
             raise TypeError
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        what = f"{run.recipe} cannot be read ({type(e).__name__})"
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as e:
+        if isinstance(e, OSError):
+            reason = "it is not there" if isinstance(e, FileNotFoundError) else e.strerror
+        else:
+            reason = "it is not JSON" if isinstance(e, ValueError | RecursionError) else "it is no recipe of a run"
+        what = f"{run.recipe} cannot be read ({reason})"
         raise UserError(what, "bring it back from a copy, or start the run again under another name") from e
     return dict(recipe)
 

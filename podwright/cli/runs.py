@@ -119,7 +119,7 @@ def run(
     if planned.fit:
         resolved = load.override(resolved, [f"{key}={value}" for key, value in planned.fit.overrides.items()])
     folders = [runs, *([shared] if shared else [])]
-    base = create.choose_name(folders, resolved.name, name)
+    base = create.choose_name(folders if seeds is None else [], resolved.name, name)
     each = create.seeded(resolved, base, seeds, folders) if seeds is not None else {base: resolved}
     if dry_run:
         from podwright.run.drive import preview

@@ -159,7 +159,7 @@ def fix(path: Path, good: Sequence[int]) -> Path:
     """The good lines as they are, in a file beside `path`: what they name is found from there."""
     out = mended(path)
     wanted = set(good)
-    part = out.with_name(out.name + ".part")
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
     with path.open("rb") as f, part.open("wb") as g:
         g.writelines(
             line if line.endswith(b"\n") else line + b"\n" for number, line in enumerate(f, 1) if number in wanted

@@ -159,7 +159,9 @@ def find_tokenizer(source: str, name: str = "", cwd: Path = Path()) -> Tokenizer
     if files.tokenizer == "bytes":
         return Tokenizer.bytes()
     kept = place / "tokenizer"
-    return Tokenizer({file: (kept / file).read() for file in kept.files()}) if kept.is_dir() else None
+    return (
+        Tokenizer.of_files(kept.typed, {file: (kept / file).read() for file in kept.files()}) if kept.is_dir() else None
+    )
 
 
 def named_tokenizer(name: str, cwd: Path = Path()) -> Tokenizer:

@@ -19,6 +19,7 @@ from podwright.errors import UserError
 from podwright.recipe import hf_weights, llm, pairs
 from podwright.recipe.contrastive import Pairs
 from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
+from podwright.recipe.paths import require_root
 
 _COUNTED = 4000  # lines, in two seconds
 
@@ -97,6 +98,7 @@ def annotated_lines(data: MultimodalData) -> Reader[AnnotatedExample]:
 
 def split(source: Path, data: MultimodalData | Pairs, read: Reader[T]) -> tuple[list[T], list[T]]:
     """(training, held out): of a directory its train.jsonl and val.jsonl; without that, the last lines are held out."""
+    require_root("data.root", data.root, Path())
     if not source.exists():
         raise UserError(
             f"data.source={source} is not there",

@@ -12,7 +12,7 @@ from podwright.data.annotated import LISTED, NO_MEDIA, Record, fault, fix, is_an
 from podwright.data.annotated import checked as check_annotated
 from podwright.errors import UserError
 from podwright.recipe import answers, pairs
-from podwright.recipe.paths import media_folder
+from podwright.recipe.paths import media_folder, require_root
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +38,7 @@ def check_lines(
     path: Path, recipe: str | None, mend: bool, schema: str | None = None, root: str | None = None
 ) -> Record | None:
     """What `podwright data check` says of a file of pairs or annotated lines, or of a directory with such; None for another source."""
+    require_root("--root", root or "", Path())
     parts = [part for name in ("train.jsonl", "val.jsonl") if (part := path / name).is_file()]
     paired, annotated = (any(map(of, parts or [path])) for of in (is_pairs, is_annotated))
     if not annotated and (recipe or schema or not paired):

@@ -34,13 +34,15 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
         raise UserError(
             f"--out {out} is not on this machine", "name a new directory here, and copy it to the store afterwards"
         )
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"--out {out} is already there", "name a new directory")
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file, and a directory is written", "name a new directory")
+    if out.exists() and any(out.iterdir()):
+        raise UserError(f"--out {out} is already there and not empty", "name a new directory")
     if shard_tokens < 1:
         raise UserError(f"--shard-tokens {shard_tokens} makes no shards", "type one such as --shard-tokens 100000000")
     loaded = documents.named_tokenizer(tokenizer)
     total = sum(map(_text_bytes, files))
-    temporary = out.absolute().parent / f".{out.name}.{os.getpid()}"
+    temporary = out.absolute().parent / f".{out.name}.{os.getpid()}.part"
     try:
         temporary.mkdir(parents=True)
         if tokenizer != "bytes":

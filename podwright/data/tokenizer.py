@@ -34,6 +34,18 @@ _PIECES = (
 )
 
 
+def _unread(files: Mapping[str, bytes]) -> str:
+    """Which of the files is at fault."""
+    for name, content in files.items():
+        try:
+            json.loads(content) if name.endswith(".json") else content.decode()
+        except (ValueError, RecursionError):
+            return f"{name} is not {'JSON' if name.endswith('.json') else 'UTF-8'}"
+    if "tokenizer.json" not in files:
+        return "there is no tokenizer.json"
+    return "they do not fit together, or are of a newer version of the package tokenizers"
+
+
 class Tokenizer:
     """The tokenizer that `files` (name -> content of a Hugging Face directory) describe."""
 
@@ -67,15 +79,20 @@ class Tokenizer:
             raise UserError(
                 f"{path} has no tokenizer.json", "give a Hugging Face directory that was saved with a fast tokenizer"
             )
+        return cls.of_files(str(path), {name: (path / name).read_bytes() for name in _FILES if (path / name).is_file()})
+
+    @classmethod
+    def of_files(cls, place: str, files: Mapping[str, bytes]) -> Tokenizer:
+        """That of the files of a Hugging Face directory at `place`; UserError when they cannot be read."""
         try:
-            loaded = cls({name: (path / name).read_bytes() for name in _FILES if (path / name).is_file()})
-            loaded._place = f"{path}: "
+            loaded = cls(files)
+            loaded._place = f"{place}: "
             return loaded
         except UserError as e:
-            raise UserError(f"{path}: {e.what}", e.fix) from e
+            raise UserError(f"{place}: {e.what}", e.fix) from e
         except Exception as e:  # the library raises bare Exception for a tokenizer.json it cannot use
-            reason = (str(e).splitlines() or [""])[0]
-            raise UserError(f"the tokenizer in {path} cannot be read ({reason})", "fetch the directory again") from e
+            what = f"the tokenizer in {place} cannot be read: {_unread(files)}"
+            raise UserError(what, "fetch the directory again") from e
 
     @classmethod
     def train(cls, texts: Sequence[str], vocab_size: int) -> Tokenizer:

@@ -217,7 +217,6 @@ class Plan(PlanRecord):
             fault = "is damaged" if version == __version__ else fault
             what = f"{path} {fault}: {key or 'it'} is not as expected"
             raise UserError(what, "type podwright plan RECIPE for a new one") from e
-        except (OSError, ValueError, AttributeError, TypeError) as e:
-            raise UserError(
-                f"{path} cannot be read ({type(e).__name__})", "type podwright plan RECIPE for a new one"
-            ) from e
+        except (OSError, ValueError, AttributeError, TypeError, RecursionError) as e:
+            reason = e.strerror if isinstance(e, OSError) else "it is no plan in JSON"
+            raise UserError(f"{path} cannot be read ({reason})", "type podwright plan RECIPE for a new one") from e

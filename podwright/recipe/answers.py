@@ -16,7 +16,7 @@ from typing import Any
 
 from podwright.errors import UserError, nearest
 from podwright.recipe import yaml_file
-from podwright.recipe.text_lines import JsonFault, parse_json
+from podwright.recipe.text_lines import JsonFault, parse_json, rename
 from podwright.recipe.wrong_values import shown as typed
 
 DEFAULT = "ethogram"
@@ -117,12 +117,14 @@ class AnswerSchema:
         for field in ("instruction", "response"):
             value = line.get(field)
             if not isinstance(value, str) or not value.strip():
-                yield field, "is missing" if field not in line else f"{shown(value)} is not a text"
+                absent = f"is missing{_renamed(field, line)}"
+                yield field, absent if field not in line else f"{shown(value)} is not a text"
             elif not _encodable(value):
                 yield field, f"{shown(value)} holds half a character"
         given = [name for name in MEDIA if name in line]
         if not given:
-            yield "image", "is missing, and so are audio and video; a line needs one of them"
+            renamed = next((text for name in MEDIA if (text := _renamed(name, line))), "")
+            yield "image", f"is missing, and so are audio and video; a line needs one of them{renamed}"
         for name in given:
             if not isinstance(line[name], str) or not line[name]:
                 yield name, f"{shown(line[name])} is not a path"
@@ -339,6 +341,11 @@ def shown(value: Any) -> str:
     """A value as it stands in a message: on one line, and not longer than that."""
     text = repr(value) if isinstance(value, str) or not _encodable(typed(value)) else typed(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _renamed(field: str, line: Any) -> str:
+    fix = rename(field, line)
+    return f"; {fix}" if fix else ""
 
 
 def nested(values: dict[str, Any]) -> dict[str, Any]:

@@ -91,7 +91,8 @@ class ContrastiveRecipe(Section):
     @model_validator(mode="after")
     def _fits_together(self) -> ContrastiveRecipe:
         if self.data.source == "drawn" and not (self.data.num_train and self.data.num_test):
-            raise ValueError("data.source=drawn needs data.num_train and data.num_test: how many lines to make")
+            given = f"data.num_train={self.data.num_train} and data.num_test={self.data.num_test}"
+            raise ValueError(f"data.source=drawn needs how many lines to make, at least 1 each, and has {given}")
         if self.data.source == "drawn" and self.data.root:
             raise ValueError("data.root is for lines in files, and data.source=drawn has none; leave data.root out")
         return self

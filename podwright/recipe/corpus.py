@@ -13,14 +13,13 @@ from __future__ import annotations
 import ast
 import codecs
 import dataclasses
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe import text_lines
 from podwright.recipe.location import Location
-from podwright.recipe.paths import require_all_numbered, require_file
+from podwright.recipe.paths import absent, require_all_numbered, require_file
 
 FORMAT = "podwright-tokens-1"
 RECORDS = ".array_record"
@@ -79,10 +78,9 @@ def look(place: Location) -> TokenFiles:
         return TokenFiles(place, (_plain(place, place.size()),))
     if not place.is_dir():
         if place.exists():
-            raise UserError(
-                f"{place.typed} is no source of text or tokens",
-                "give a directory of token shards, a .npy file or a .jsonl file",
-            )
+            raise _no_source(place)
+        if place.local is not None:
+            raise absent(place.typed, place.local)
         raise UserError(f"there is no {place.typed}", "check the path")
     files = place.files()
     if META in files:
@@ -95,6 +93,22 @@ def look(place: Location) -> TokenFiles:
         )
     require_all_numbered(place.typed, shards)
     return TokenFiles(place, tuple(_plain(place / name, files[name]) for name in shards))
+
+
+def _no_source(place: Location) -> UserError:
+    """Of a file whose name has none of the endings that are read."""
+    if place.local is not None:
+        require_file(place.typed, place.local)
+    head = place.read(0, 1 << 12)
+    if fault := text_lines.other_format(place.typed, head):
+        return fault
+    if text_lines.is_utf8(head[:-3]) and b"\0" not in head:
+        what = f"{place.typed} has none of the endings by which sources are told: {', '.join(TEXT)}, .npy"
+        return UserError(what, 'give lines such as {"text": "..."} in a .jsonl file, or one document in a .txt file')
+    return UserError(
+        f"{place.typed} is no source of text or tokens",
+        "give a directory of token shards, a .npy file or a .jsonl file",
+    )
 
 
 def records(place: Location) -> list[Location]:
@@ -164,7 +178,10 @@ def text_of(place: Location, where: str, line: bytes) -> str:
     except text_lines.JsonFault as e:
         raise UserError(f"{where} is not JSON ({e})", "fix that line: one object a line") from e
     if not isinstance(row, dict) or "text" not in row:
-        raise UserError(f"{where} has no 'text'; {text_lines.keys_of(row)}", 'write {"text": "..."}')
+        fix = text_lines.rename("text", row) or 'write {"text": "..."}'
+        if isinstance(row, list) and row and isinstance(row[0], dict):
+            fix = text_lines.unlisted(place.typed)
+        raise UserError(f"{where} has no 'text'; {text_lines.keys_of(row)}", fix)
     return text_lines.require_text(where, "text", row["text"])
 
 
@@ -211,7 +228,9 @@ def _described(place: Location, files: dict[str, int]) -> TokenFiles:
 
 def _meta(place: Location) -> dict[str, Any]:
     try:
-        meta: dict[str, Any] = json.loads(place.read())
+        meta: dict[str, Any] = text_lines.parse_json(place.read())
+        if not isinstance(meta, dict):
+            raise TypeError("format")
         if meta["format"] != FORMAT:
             raise UserError(
                 f"{place.typed} says format {meta['format']!r}, known is {FORMAT!r}",
@@ -226,10 +245,15 @@ def _meta(place: Location) -> dict[str, Any]:
                 raise TypeError(key)
         for entry in meta["shards"]:
             _ = entry["file"] + "", entry["tokens"] + entry["documents"] + entry["bytes"] + entry["crc32"]
-    except (ValueError, TypeError, KeyError) as e:
-        raise UserError(
-            f"{place.typed} cannot be read ({type(e).__name__}: {e})", "tokenize again, or copy the directory again"
-        ) from e
+    except (ValueError, TypeError, LookupError) as e:
+        key = str(e.args[0]) if e.args else ""
+        if isinstance(e, text_lines.JsonFault):
+            reason = f"it is not JSON ({e})"
+        elif isinstance(e, UnicodeDecodeError):
+            reason = "it is not UTF-8"
+        else:
+            reason = f"{key if key.isidentifier() else 'what it says of shards'} is missing or of another type"
+        raise UserError(f"{place.typed} cannot be read: {reason}", "tokenize again, or copy the directory again") from e
     return meta
 
 
@@ -246,7 +270,7 @@ def _plain(place: Location, size: int) -> Shard:
         described = ast.literal_eval(place.read(start, start + length).decode("latin1"))
         shape, kind = described["shape"], described["descr"]
         dims = [int(n) for n in shape]
-    except (ValueError, SyntaxError, TypeError, KeyError, MemoryError) as e:
+    except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as e:
         raise UserError(
             f"{place.typed} has a header that cannot be read", "copy it again, or write it with numpy.save"
         ) from e

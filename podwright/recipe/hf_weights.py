@@ -8,6 +8,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
+import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +20,7 @@ from podwright.errors import UserError
 from podwright.recipe.hf_config import count
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.paths import dead_link
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -26,6 +30,11 @@ _OWN = "give a checkpoint whose config.json is its own"
 _BYTES = MappingProxyType({"F64": 8, "F32": 4, "F16": 2, "BF16": 2})  # dtypes that are read
 _MAX_HEADER = 100_000_000  # the library's own limit
 _RECOMPUTED = ".rotary_emb.inv_freq"  # a buffer that old files hold; it follows from config.json
+_OTHER_WEIGHTS = re.compile(r"(pytorch_model|consolidated|flax_model|tf_model).*\.(bin|pth?|h5|msgpack)|.*\.gguf")
+_CONVERT = (
+    "import sys; from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; "
+    "[k.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[2]) for k in (M, T)]"
+)
 _SAMPLE, _SAMPLES = 1 << 16, 32
 
 QWEN3_LAYER: Mapping[str, str] = MappingProxyType(
@@ -63,16 +72,41 @@ def present(directory: Path) -> bool:
     return (directory / SINGLE).is_file() or (directory / INDEX).is_file()
 
 
+def refuse_other_layouts(directory: Path) -> None:
+    """UserError for a directory without weights that are read here, but with a link to some or with weights in another layout."""
+    if present(directory):
+        return
+    for name in (SINGLE, INDEX):
+        if os.path.islink(directory / name):
+            raise dead_link(str(directory / name), directory / name)
+    names = sorted(path.name for path in directory.iterdir())
+    parts = [name for name in names if name.endswith(".safetensors")]
+    if "adapter_config.json" in names:
+        raise UserError(f"{directory} holds an adapter only, not a model", "merge it into its model, and give that")
+    if len(parts) > 1:
+        raise UserError(f"{directory} has {parts[0]}, but no {INDEX}", "download that file too")
+    if parts:
+        move = shlex.join(["mv", str(directory / parts[0]), str(directory / SINGLE)])
+        raise UserError(f"{directory} has {parts[0]}, but no {SINGLE}", f"type {move}")
+    if other := next(filter(_OTHER_WEIGHTS.fullmatch, names), ""):
+        new = f"{directory}-safetensors"
+        convert = shlex.join(["python", "-c", _CONVERT, str(directory), new])
+        fix = f"type {convert}, and give {new}" if other.endswith(".bin") else "download its safetensors files"
+        raise UserError(f"{directory} has its weights as {other}, and only safetensors files are read", fix)
+
+
 def stored(directory: Path) -> dict[str, StoredTensor]:
     """By name, of model.safetensors, else of the shards that the index names: the order in which transformers looks."""
     if (directory / SINGLE).is_file() or not (directory / INDEX).is_file():
+        refuse_other_layouts(directory)
         return _header(directory / SINGLE)
     index = directory / INDEX
     try:
         shard_of = dict(json.loads(index.read_text())["weight_map"])
         files = {str(name): directory / str(name) for name in shard_of.values()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise _unreadable(index, type(e).__name__) from e
+        reason = e.strerror if isinstance(e, OSError) else "it is no index of weights in JSON"
+        raise _unreadable(index, str(reason)) from e
     tensors: dict[str, StoredTensor] = {}
     for name, file in sorted(files.items()):
         held = _header(file)
@@ -98,9 +132,11 @@ def _header(file: Path) -> dict[str, StoredTensor]:
         tensors = {name: _tensor(file, 8 + size, entry) for name, entry in header.items()}
         end = max((8 + size + int(entry["data_offsets"][1]) for entry in header.values()), default=8 + size)
     except FileNotFoundError as e:
+        if os.path.islink(file):
+            raise dead_link(str(file), file) from e
         raise UserError(f"{file.parent} has no {file.name}", "check that the download is complete") from e
     except OSError as e:
-        raise _unreadable(file, e.strerror or type(e).__name__) from e
+        raise _unreadable(file, e.strerror or "reading it fails") from e
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as e:
         raise _unreadable(file, "its header is damaged") from e
     if file.stat().st_size != end:

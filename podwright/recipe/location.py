@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe.paths import dead_link, expanded
+from podwright.recipe.paths import absent, expanded
 from podwright.storage.base import StorageFailure, cause_of
 
 
@@ -47,6 +46,8 @@ class Location:
     def of(cls, typed: str, cwd: Path = Path()) -> Location:
         """UserError when the URL's kind is unknown; Unreachable when it needs a package that is not installed."""
         protocol, separator, rest = typed.partition("://")
+        if not typed.strip():
+            raise UserError(f"the source {typed!r} is empty", "give a path, or a URL such as gs://bucket/directory")
         if not separator:
             return cls(typed, str(cwd / expanded(typed)))
         if protocol == "file":
@@ -150,8 +151,8 @@ class Location:
         except (UserError, GeneratorExit):
             raise
         except FileNotFoundError as e:
-            if self.fs is None and os.path.islink(self.path):
-                raise dead_link(self.typed, self.path) from e
+            if self.fs is None:
+                raise absent(self.typed, Path(self.path)) from e
             raise UserError(f"there is no {self.typed}", "check the path") from e
         except Exception as e:
             if self.fs is None and not isinstance(e, OSError):

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from podwright.errors import UserError, from_os
+from podwright.errors import UserError, from_os, visible
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,95})?")
 _MISSPELT, _LIKE = 0.85, 0.7  # how like a name that is here: so that it is that name misspelt, and so that it may be
@@ -56,10 +56,21 @@ def missing(key: str, source: str, cwd: Path) -> UserError:
     fix = f"check the path; on the Hugging Face hub an id is OWNER/NAME, and {source} is taken for a path"
     if guess and os.path.exists(near):
         typed = near.relative_to(cwd) if near.is_relative_to(cwd) and not source.startswith(("/", "~")) else near
-        fix = f"did you mean {key}={typed}?"
+        fix = f"did you mean {shlex.quote(f'{key}={typed}')}?"
     elif looks_like_file(source) or "/" not in source:
         fix = "check the path"
-    return UserError(f"{key}={source} is not there", fix)
+    return UserError(f"{key}={visible(source)} is not there", fix)
+
+
+def absent(typed: str, path: Path) -> UserError:
+    """Of a path of this machine that is not an override's value, with nothing there."""
+    if os.path.islink(path):
+        return dead_link(typed, path)
+    guess = _nearest(path.name, path.parent, _LIKE)
+    near = str(Path(typed).with_name(guess)) if guess and typed.strip("/.") else ""
+    return UserError(
+        f"there is no {visible(typed)}", f"did you mean {shlex.quote(near)}?" if near else "check the path"
+    )
 
 
 def dead_link(name: str, path: str | Path) -> UserError:
@@ -81,6 +92,16 @@ def media_folder(lines: Path, root: str, cwd: Path | None = None) -> Path:
     if not root:
         return lines.parent
     return (cwd or Path()) / expanded(root)
+
+
+def require_root(key: str, root: str, cwd: Path) -> None:
+    """UserError for a folder of media that is none; `key`: what it was typed after."""
+    if not root:
+        return
+    path = cwd / Path(root).expanduser()
+    if not os.path.exists(path):
+        raise missing(key, root, cwd)
+    require_directory(f"{key}={root}", path)
 
 
 def check_options(root: str, answers: str = "") -> str:
@@ -106,7 +127,10 @@ def _nearest(name: str, folder: Path, cutoff: float) -> str:
         names = {_bare(known): known for known in sorted(os.listdir(folder))}
     except OSError:
         return ""
-    return next((names[known] for known in difflib.get_close_matches(_bare(name), list(names), 1, cutoff)), "")
+    spaced = next((known for known in names.values() if known.strip() == name.strip() and known != name), "")
+    return spaced or next(
+        (names[known] for known in difflib.get_close_matches(_bare(name), list(names), 1, cutoff)), ""
+    )
 
 
 def _bare(name: str) -> str:

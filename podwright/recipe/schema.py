@@ -195,11 +195,16 @@ class GrpoRecipe(Section):
     @model_validator(mode="after")
     def _fits_together(self) -> GrpoRecipe:
         if self.grpo.num_generations < 2:
-            raise ValueError("grpo.num_generations must be at least 2: an advantage compares completions of one group")
+            raise ValueError(
+                f"grpo.num_generations={self.grpo.num_generations} must be at least 2: an advantage compares completions of one group"
+            )
         if self.batch_size % self.training.gradient_accumulation_steps:
             raise ValueError(
                 f"training.gradient_accumulation_steps={self.training.gradient_accumulation_steps} must divide batch_size={self.batch_size}"
             )
         if self.grpo.overlong_buffer >= self.rollout.total_generation_steps:
-            raise ValueError("grpo.overlong_buffer must be smaller than rollout.total_generation_steps")
+            raise ValueError(
+                f"grpo.overlong_buffer={self.grpo.overlong_buffer} must be smaller than "
+                f"rollout.total_generation_steps={self.rollout.total_generation_steps}"
+            )
         return self

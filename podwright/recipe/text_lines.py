@@ -42,6 +42,7 @@ _MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32"}
 _MARKS |= {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\f\x1b")) + b"\x7f"
 _MOST_CONTROLS, _MOST_ACCENTS = 0.02, 0.25  # of the bytes of a text, and of one in a European language
+_ACCENTED = bytes(set(range(0xC0, 0x100)) | set(range(0x91, 0x98)) | {0x80, 0x85})  # of Windows-1252
 _LATIN = {"Latin-1": "ISO-8859-1", "Windows-1252": "WINDOWS-1252"}
 _LISTED = 10
 _JSON_FAULTS = {
@@ -82,6 +83,9 @@ def other_format(file: str, head: bytes) -> UserError | None:
         if head.startswith(magic):
             fix = _OF_PARQUET if magic == b"PAR1" else "give a file of text, as UTF-8"
             return UserError(f"{file} is {kind}, not text", fix)
+    if head.strip() in (b"[", b"{", b"[{") and not file.endswith(".txt"):
+        what = f"{file} holds JSON over several lines, not one object a line"
+        return UserError(what, _through(file, "jq -c .", "lines") if head.startswith(b"{") else unlisted(file))
     name = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "") or _wide(head)
     return UserError(f"{file} is {name}, not UTF-8", _recoded(file, name)) if name else None
 
@@ -92,8 +96,9 @@ def encoding(sample: bytes) -> str:
     high = sum(byte >= 0x80 for line in lines for byte in line)
     if not lines or any(map(is_utf8, lines[:-1])) or _is_binary(sample) or high > _MOST_ACCENTS * len(sample):
         return ""
-    runs = [len(run) for line in lines for run in re.findall(rb"[\x80-\xff]+", line)]
-    if sum(runs) > 1.5 * len(runs):  # letters with accents stand alone; of other scripts all letters are high
+    runs = [run for line in lines for run in re.findall(rb"[\x80-\xff]+", line)]
+    # Letters with accents and quotation marks stand alone or in pairs; of other scripts all letters are high.
+    if high > 2 * len(runs) or len(b"".join(runs).translate(None, _ACCENTED)) > 0.3 * high:
         return ""
     return "Windows-1252" if re.search(rb"[\x80-\x9f]", b"\n".join(lines)) else "Latin-1"
 
@@ -168,6 +173,17 @@ def keys_of(row: Any) -> str:
         if row
         else "found no key"
     )
+
+
+def unlisted(file: str) -> str:
+    """What to type for a file that holds a list of objects."""
+    return _through(file, "jq -c '.[]'", "lines")
+
+
+def rename(key: str, row: Any) -> str:
+    """What to do where a row has `key` with spaces or in other letters; "" where it has not."""
+    like = [name for name in row if str(name).strip().lower() == key] if isinstance(row, dict) else []
+    return f'rename the key "{like[0]}" to "{key}"' if like else ""
 
 
 def _through(file: str, command: str, word: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,8 @@ def files(source: str, path: Path) -> ExampleFiles:
         if train and test:
             require_all_numbered(str(folder), (file.name for file in (*train, *test)))
             return ExampleFiles(train, test)
+        if (train or test) and not lines[0].exists():
+            raise _half(folder, train, test)
     missing = lines[1] if lines[0].is_file() else lines[0]
     if missing.exists():
         raise UserError(f"{missing} is not a file", "replace it by a file of lines")
@@ -81,6 +84,20 @@ def files(source: str, path: Path) -> ExampleFiles:
     raise UserError(
         f"there is no {missing}", "give a directory with train.jsonl and test.jsonl (or parquet files of these names)"
     )
+
+
+def _half(folder: Path, train: tuple[Path, ...], test: tuple[Path, ...]) -> UserError:
+    """Of a folder with parquet files of one part only."""
+    absent = "train" if test else "test"
+    others = [p for p in sorted(folder.glob("*.parquet")) if p not in train + test]
+    if others:
+        new = shlex.join(["mv", str(others[0]), str(others[0].with_name(f"{absent}.parquet"))])
+        fix = f"type {new} if {others[0].name} is that part"
+    elif len(train) == 1:
+        fix = f"add it, or type data.source={train[0]} to hold a part of that file out"
+    else:
+        fix = f"add {absent}.parquet"
+    return UserError(f"{folder} has {(train + test)[0].name}, and no {absent}*.parquet", fix)
 
 
 def rows(paths: Iterable[Path]) -> Rows:
@@ -103,10 +120,8 @@ def example(where: str, row: Mapping[str, Any]) -> Example:
     """What a row holds; UserError naming the place and what is wrong with it."""
     for key in ("question", "answer"):
         if key not in row:
-            raise UserError(
-                f"{where} has no {key!r}; {text_lines.keys_of(row)}",
-                'write {"question": "...", "answer": "... #### n"}',
-            )
+            fix = text_lines.rename(key, row) or 'write {"question": "...", "answer": "... #### n"}'
+            raise UserError(f"{where} has no {key!r}; {text_lines.keys_of(row)}", fix)
         if not text_lines.require_text(where, key, row[key]).strip():
             raise UserError(f"{where}: {key} is empty", "fill it in or remove the row")
     number = gold(row["answer"])

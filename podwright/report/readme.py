@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
-import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
@@ -40,17 +40,17 @@ def with_section(old: bytes, run: str, section: str, path: Path) -> bytes:
 def replace_file(path: Path, content: bytes) -> None:
     """Write whole or not at all; a link stays a link and the file keeps its mode."""
     target = path.resolve()
-    handle, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "wb") as f:
-            f.write(content)
+        part.write_bytes(content)
         if target.exists():
             shutil.copymode(target, part)
         else:
             os.chmod(part, 0o644)
         os.replace(part, target)
     except BaseException:
-        Path(part).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
         raise
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import stored
-from podwright.rundir import DEVICE_COLUMNS, Record, RunDir, main_stage, read_jsonl
+from podwright.rundir import DEVICE_COLUMNS, Record, RunDir, main_stage, read_jsonl, recipe_of
 
 Result = dict[str, Any]
 """what result.json holds"""
@@ -66,7 +66,7 @@ class Records:
 def read(run: RunDir) -> Records:
     if not run.recipe.is_file():
         raise UserError(f"{run.path} is not a run", "`podwright list` shows the runs")
-    raw = _json(run.recipe) or {}
+    raw = recipe_of(run)
     main = main_stage(raw)
     metrics = _records_with(run.metrics, "stage", "step")
     events = _records_with(run.events, "event")
@@ -119,7 +119,7 @@ def _typed(raw: dict[str, Any]) -> Recipe | None:
 def _json(path: Path) -> dict[str, Any] | None:
     try:
         value = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

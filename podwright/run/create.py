@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -9,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.recipe import kinds
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import fingerprint
@@ -79,9 +80,21 @@ def seeded(recipe: Recipe, base: str, text: str, folders: Sequence[Path]) -> dic
     numbers = [n for group in ranges for n in group]
     if None in parts or not all(ranges) or len(set(numbers)) != len(numbers):
         raise UserError(f"--seeds {text!r} names no seeds, or one twice", "type --seeds 0,1,2, or --seeds 0-4")
-    return {
-        choose_name(folders, recipe.name, f"{base}-seed-{n}"): recipe.model_copy(update={"seed": n}) for n in numbers
-    }
+    names = {f"{base}-seed-{n}": n for n in numbers}
+    used = [name for name in names if any(os.path.lexists(folder / name) for folder in folders)]
+    if used:
+        others = (f"{base}-{n}" for n in itertools.count(2))
+        free = next(
+            other
+            for other in others
+            if not any(os.path.lexists(folder / f"{other}-seed-{n}") for folder in folders for n in numbers)
+        )
+        listed = ", ".join(used[:4]) + (", ..." if len(used) > 4 else "")
+        what = f"--seeds {text}: {counted(len(used), 'run')} of these names exist{'s' if len(used) == 1 else ''} already: {listed}"
+        rest = [n for name, n in names.items() if name not in used]
+        fix = f"type --name {free}"
+        raise UserError(what, f"{fix}, or --seeds {','.join(map(str, rest))} for the others" if rest else fix)
+    return {name: recipe.model_copy(update={"seed": n}) for name, n in names.items()}
 
 
 def create(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 
 from podwright.run.mirror import DrivenElsewhere, KeptRun, observes
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, recipe_of
 
 MIRROR_EVERY_S = 5.0
 AFTER_A_FAILURE_S = 30.0
@@ -21,7 +20,7 @@ class Mirror:
         self._run = run
         self._warn = warn
         self._kept = KeptRun(run)
-        self._trackers = json.loads(run.recipe.read_text()).get("trackers", [])
+        self._trackers = recipe_of(run).get("trackers", [])
         self._next = 0.0
         self._warned: set[str] = set()
 

@@ -13,7 +13,9 @@ from podwright.errors import UserError
 
 def check(out: Path) -> None:
     """UserError where `out` cannot become a directory of ours."""
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file, and a directory is written", "name a directory that does not exist yet")
+    if out.exists() and any(out.iterdir()):
         raise UserError(f"{out} is not empty", "name a directory that does not exist yet")
     if out.resolve() == Path.cwd():
         raise UserError(f"{out} is where you are, and would be replaced", "name a directory that does not exist yet")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import shlex
 import sys
 from typing import Any, NamedTuple
 
@@ -91,11 +92,15 @@ class Checkpoints:
             first_fault = first_fault or fault
             damaged.append(step)
             _clear_away()
-        where = f"{self._storage.root}/checkpoints"
-        remove = f"gcloud storage rm -r {where}" if self._storage.in_bucket else f"rm -r {where}"
+        where, run = f"{self._storage.root}/checkpoints", self._storage.run
+        aside = f"mv {shlex.quote(where)} {shlex.quote(where + '.damaged')}"
+        if self._storage.in_bucket:
+            aside = f"gcloud storage rm -r {where}"
+        begin = run.train_again if run.is_finished else f"{aside} && podwright resume {run.typed}"
+        listed = f"{', '.join(map(str, damaged))} {'are' if len(damaged) > 1 else 'is'} damaged ({first_fault})"
         raise UserError(
-            f"no checkpoint in {where} can be read: {', '.join(map(str, damaged))} are damaged ({first_fault})",
-            f"bring one back from a copy, or type `{remove}` and resume the run: it then begins at step 0",
+            f"no checkpoint in {where} can be read: {listed}",
+            f"bring one back from a copy, or train from step 0: type {begin}",
         )
 
     def close(self) -> None:
@@ -116,7 +121,10 @@ class Checkpoints:
                 "cursor": trees.read_json(self._storage, f"{_name(step)}/cursor"),
             }, ""
         except Exception as e:
-            return None, _damage(e)
+            fault = _damage(e)
+            if self._keep:  # in the log of the attempt, for who mends the files
+                print(f"checkpoint {step}: {type(e).__name__}: {(str(e).splitlines() or [''])[0][:300]}", flush=True)
+            return None, fault
 
     def _restored(self, step: int, stored: dict[str, Any], abstract: Tree, damaged: tuple[int, ...]) -> Restored:
         state, cursor = stored["state"], stored["cursor"]
@@ -158,11 +166,12 @@ def _name(step: int) -> str:
 
 
 def _damage(e: Exception) -> str:
-    """What a read failed with, in a line; raises what is no fault of the bytes. The libraries use many types, bare Exception among them."""
+    """Why a read failed; raises what is no fault of the bytes. The libraries use many types, bare Exception among them."""
     unread = isinstance(e, OSError) and not isinstance(e, FileNotFoundError | NotADirectoryError | IsADirectoryError)
     if unread or isinstance(e, MemoryError | UserError) or cause_of(e) or _NOT_DAMAGE.search(str(e)):
         raise e
-    return f"{type(e).__name__}: {(str(e).splitlines() or [''])[0][:120]}"
+    missing = isinstance(e, OSError) or "NOT_FOUND" in str(e)
+    return "a file of it is missing" if missing else "its content cannot be decoded"
 
 
 def _clear_away() -> None:
@@ -191,6 +200,6 @@ def load_weights(storage: RunStorage, abstract: Tree) -> Tree:
             except Exception as e:
                 raise UserError(
                     f"the weights in {storage.root}/start cannot be read ({_damage(e)})",
-                    "bring them back from a copy, or run the recipe again under another name",
+                    f"bring them back from a copy, or train from step 0: type {storage.run.train_again}",
                 ) from e
     return gathered.distribute(weights, abstract) if storage.gathered else weights

@@ -33,7 +33,7 @@ class RunStorage:
         self._in_bucket = url.startswith("gs://")
         self._claim: Claim | None = None
         self._recorder: Recorder | None = None
-        self._run = run
+        self.run = run
 
     @classmethod
     def of(cls, run: RunDir) -> RunStorage:
@@ -49,7 +49,7 @@ class RunStorage:
         if self._storage is None:
             return
         self._claim = Claim.take(self._storage, attempt, allocation, takeover)
-        self._recorder = Recorder(self._run, self._claim)
+        self._recorder = Recorder(self.run, self._claim)
 
     def failure(self) -> StorageFailure | None:
         """Why what a trainer does in a folder fails, if the folder is gone."""
@@ -85,7 +85,7 @@ class RunStorage:
     def _leave(self, storage: Storage, attempt: int, process: int) -> None:
         try:
             self.publish()
-            process_files.leave(self._run, storage, attempt, process)
+            process_files.leave(self.run, storage, attempt, process)
         except UserError as e:
             print(f"files of process {process} are not in the storage: {e}", flush=True)
 

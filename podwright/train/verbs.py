@@ -118,7 +118,9 @@ def _draw(argv: list[str]) -> Document:
     for option, count, least in (("--num-train", args.num_train, 1), ("--num-test", args.num_test, 0)):
         if count < least:
             raise UserError(f"{option} {count} is less than {least}", f"type {option} 100")
-    if args.folder.exists() and not (args.folder.is_dir() and next(args.folder.iterdir(), None) is None):
+    if args.folder.exists() and not args.folder.is_dir():
+        raise UserError(f"{args.folder} is a file", "name a directory that does not exist yet or is empty")
+    if args.folder.exists() and any(args.folder.iterdir()):
         raise UserError(
             f"{args.folder} is there already and not empty", "name a directory that does not exist yet or is empty"
         )

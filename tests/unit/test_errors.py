@@ -38,6 +38,21 @@ def test_a_full_disk_has_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert named and str(named) == "/data/x: the disk is full; free space there, or give another place"
 
 
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ("/data/.R.md.4711.part", "/data/R.md"),
+        (".out.12.part/model.safetensors", "out/model.safetensors"),
+        ("/runs/a/step-00000003.pt.unfinished", "/runs/a/step-00000003.pt"),
+        ("/data/a.part", "/data/a.part"),
+        ("/data/.hidden", "/data/.hidden"),
+    ],
+)
+def test_a_message_names_the_path_that_was_typed_and_not_the_unfinished_file(written: str, named: str) -> None:
+    error = from_os(OSError(errno.EACCES, "", written))
+    assert error and error.what == f"{named}: you may not read or write it"
+
+
 @pytest.mark.parametrize(("number", "text"), [(0, "0 GPUs"), (1, "1 GPU"), (2000, "2,000 GPUs")])
 def test_one_is_singular(number: int, text: str) -> None:
     assert counted(number, "GPU") == text

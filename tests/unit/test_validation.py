@@ -77,3 +77,22 @@ def test_no_wrong_value_is_answered_in_the_words_of_the_library(name: str) -> No
                 load.override(recipe, [f"{key}={value}"])
             except UserError as e:
                 assert not re.search(r"Input should|should|valid|validation|instance of|Value error", e.what), e
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "values"),
+    [
+        (
+            "qwen3-tiny-arithmetic-grpo",
+            ["grpo.overlong_buffer=64", "rollout.total_generation_steps=32"],
+            ["grpo.overlong_buffer=64", "rollout.total_generation_steps=32"],
+        ),
+        ("qwen3-tiny-arithmetic-grpo", ["grpo.num_generations=1"], ["grpo.num_generations=1 must be at least 2"]),
+        ("phase2-tiny", ["data.num_train=0"], ["data.num_train=0 and data.num_test="]),
+        ("phase1-tiny", ["data.num_test=0"], ["data.num_train=", "data.num_test=0"]),
+    ],
+)
+def test_a_message_of_two_keys_has_both_values(recipe: str, override: list[str], values: list[str]) -> None:
+    with pytest.raises(UserError) as refused:
+        load.load(recipe, override)
+    assert all(value in refused.value.what for value in values)

@@ -13,7 +13,7 @@ from podwright.plan.checks.inputs import in_source
 from podwright.plan.findings import Finding
 from podwright.recipe import hf_config, hf_weights, llm, pairs
 from podwright.recipe.contrastive import ContrastiveRecipe, Pairs
-from podwright.recipe.paths import media_folder
+from podwright.recipe.paths import media_folder, require_root
 from podwright.slices import Slice
 
 _PICKLED = "pytorch_model.bin"
@@ -107,6 +107,7 @@ def _heads(recipe: ContrastiveRecipe, cwd: Path) -> Iterator[Finding]:
 def _data(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
     fix = f"type {multimodal.drawn(recipe.data)}"
     try:
+        require_root("data.root", recipe.data.root, cwd)
         files = multimodal.data_files("data.source", recipe.data.source, cwd, fix)
     except UserError as e:
         return [multimodal.error("data", e.what, e.fix)]
@@ -158,7 +159,7 @@ def _file(path: Path, data: Pairs, cwd: Path) -> tuple[int, list[Finding]]:
     if faults:
         what = f"{path} has {counted(len(faults), 'fault')}, such as {faults[0]}"
         findings.append(multimodal.error("data", what, f"type podwright data check {path} --fix{data.check_options}"))
-    findings += multimodal.missing_files(path, absent, named, folder, cwd)
+    findings += multimodal.missing_files(path, absent, named, data.root, cwd)
     if not useful and not faults:
         what = f"no line of {path} has two of {', '.join(pairs.FIELDS)}, so that there is nothing to tell apart"
         findings.append(

@@ -64,6 +64,7 @@ def weights(source: str, directory: Path, wanted: Shapes) -> list[Finding]:
     """What the headers of its files say of the weights in a model's directory; UserError where training would refuse them, or
     the tokenizer is missing."""
     if not hf_weights.present(directory):
+        hf_weights.refuse_other_layouts(directory)
         what = f"model.source={source} has a config.json and no weights, which a run needs"
         return [Finding("model", "inconclusive", what, WEIGHTS)]
     hf_weights.check(directory, wanted)

@@ -29,6 +29,7 @@ from podwright.recipe.paths import (
     require_directory,
     require_file,
     require_file_or_directory,
+    require_root,
 )
 from podwright.recipe.sampled_files import sampled_text
 from podwright.recipe.text_lines import JsonFault, parse_json
@@ -203,6 +204,7 @@ def data_files(key: str, source: str, cwd: Path, fix: str) -> list[Path]:
 
 def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
     try:
+        require_root("data.root", recipe.data.root, cwd)
         files = data_files("data.source", recipe.data.source, cwd, f"type {drawn(recipe.data)}")
     except UserError as e:
         return [error("data", e.what, e.fix)]
@@ -262,7 +264,7 @@ def _file(path: Path, data: MultimodalData, cwd: Path) -> tuple[int, list[Findin
                 f"type podwright data check {path} --fix{data.check_options}",
             )
         )
-    findings += missing_files(path, absent, named, folder, cwd)
+    findings += missing_files(path, absent, named, data.root, cwd)
     if (need := math.ceil(longest / _BYTES_PER_TOKEN)) > data.max_text_length:
         what = f"{at} of {path.name} needs about {need} tokens for prompt and response, data.max_text_length={data.max_text_length}"
         findings.append(Finding("context", "warning", what, f"type data.max_text_length={need}; no line is ever cut"))
@@ -284,16 +286,16 @@ def named_by(line: dict[str, str]) -> list[str]:
     return [line[m] for m in answers.MEDIA if m in line]
 
 
-def missing_files(path: Path, absent: list[str], named: list[str], folder: Path, cwd: Path) -> list[Finding]:
-    """An error for files that are not there; where all are below another folder, with the data.root to type."""
+def missing_files(path: Path, absent: list[str], named: list[str], root: str, cwd: Path) -> list[Finding]:
+    """An error for files that are not below the `root` of the recipe; where all are below another folder, with the data.root to type."""
     if not absent:
         return []
-    below = "" if folder == path.parent else f" below {folder}"
-    what = f"{path.name} names {counted(len(absent), 'missing file')}{below}, such as {absent[0]}"
-    root = project_root(named[:_NAMED], path, cwd)
-    if not root:
-        return [error("data", what, "check the paths")]
-    return [error("data", f"{what}; below {root} they are", f"type data.root={shlex.quote(root)}")]
+    below = f"data.root={root}" if root else "its own folder"
+    what = f"{path.name} names {counted(len(absent), 'file')} that {'is' if len(absent) == 1 else 'are'} not below {below}, such as {absent[0]}"
+    other = project_root(named[:_NAMED], path, cwd)
+    if other:
+        return [error("data", f"{what}; below {other} they are", f"type data.root={shlex.quote(other)}")]
+    return [error("data", what, f"check the paths{' and data.root' if root else ', or type data.root=FOLDER'}")]
 
 
 def parsed_line(line: bytes, line_faults: Callable[[Any], Iterator[FieldFault]]) -> tuple[Any, list[FieldFault]]:

@@ -283,8 +283,9 @@ def _vocabulary(source: str, tokenizer: str, cwd: Path) -> int:
         words = described["model"]["vocab"]
         ids = list(words.values()) if isinstance(words, dict) else range(len(words))
         return int(max([*ids, *(added["id"] for added in described["added_tokens"])])) + 1
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        raise UserError(f"{file} cannot be read ({type(e).__name__})", "fetch the tokenizer again") from e
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
+        reason = e.strerror if isinstance(e, OSError) else "it is no tokenizer in JSON"
+        raise UserError(f"{file} cannot be read ({reason})", "fetch the tokenizer again") from e
 
 
 def _ids(shard: Shard, vocab_size: int, most: int) -> int:

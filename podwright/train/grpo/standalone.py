@@ -131,7 +131,7 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
         if trained := _last_step(run):
             raise UserError(
                 f"run {run.name} was trained to step {trained}, and there is no checkpoint in {storage.root}/checkpoints",
-                "bring one back from a copy, or run the recipe again under another name",
+                f"bring one back from a copy, or train from step 0: type {run.without_checkpoints}",
             )
         if not storage.exists("start"):
             raise UserError(f"run {run.name} has no checkpoint yet", f"type: podwright resume {run.typed}")

@@ -130,8 +130,9 @@ def _follow(training: Trainable, at: RunContext, watchdog: Watchdog) -> Training
 
 def _begin(training: Trainable, at: RunContext) -> int:
     state, damaged = at.world.from_first(lambda: checkpoints.latest(at.run.checkpoints))
+    then = "" if state or not damaged else "; no other is left, and training begins at step 0"
     for step in damaged:
-        at.emit.event("notice", message=f"the checkpoint of step {step} is damaged and was put aside")
+        at.emit.event("notice", message=f"the checkpoint of step {step} is damaged and was put aside{then}")
     if state is None:
         at.emit.begins_again(training.recipe.kind)
         return 0

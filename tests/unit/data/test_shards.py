@@ -63,7 +63,7 @@ def test_shards_are_whole_or_not_there(source: Path, made: Path, tmp_path: Path)
     with pytest.raises(UserError, match=r"a\.jsonl:201 has no 'text'"):
         shards.tokenize([str(source)], "bytes", tmp_path / "new", 1000)
     assert sorted(tmp_path.iterdir()) == before
-    with pytest.raises(UserError, match=r"--out .*made is already there; name a new directory"):
+    with pytest.raises(UserError, match=r"--out .*made is already there and not empty; name a new directory"):
         shards.tokenize([str(source)], "bytes", made, 1000)
 
 
@@ -185,10 +185,10 @@ def test_what_does_not_fit_meta_json(made: Path) -> None:
     for change, says in [
         ({"format": "x"}, "says format 'x', known is 'podwright-tokens-1'"),
         ({"dtype": "float32"}, "says dtype 'float32', known are uint8"),
-        ({"eos_id": None}, "meta.json cannot be read (TypeError: eos_id)"),
+        ({"eos_id": None}, "meta.json cannot be read: eos_id is missing or of another type"),
         ({"shards": []}, "holds no tokens"),
     ]:
         (made / "meta.json").write_text(json.dumps(meta | change))
         refused(says)
     (made / "meta.json").write_text("{")
-    refused("meta.json cannot be read (JSONDecodeError")
+    refused("meta.json cannot be read: it is not JSON (")

@@ -2,6 +2,9 @@
 
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -265,3 +268,44 @@ def test_the_config_json_that_is_published_with_qwen3_is_read():
         **{"transformers_version": "4.51.0", "use_cache": True, "use_sliding_window": False, "vocab_size": 151936},
     }
     assert hf_config.qwen3(published) == MODELS["qwen3-1.7b"]
+
+
+def test_weights_in_another_layout_are_refused_with_what_to_type(tmp_path):
+    """In a plan and by the reader; a file of training's arguments is no weights."""
+    reference.checkpoint(tmp_path)
+    single = tmp_path / "model.safetensors"
+    content = single.read_bytes()
+    layouts = {
+        "pytorch_model.bin": "and only safetensors files are read; convert them: type python -c",
+        "pytorch_model-00001-of-00002.bin": "and only safetensors files are read",
+        "consolidated.00.pth": "download its safetensors files",
+        "model-q4.gguf": "download its safetensors files",
+        "weights.safetensors": f"but no model.safetensors; type mv {tmp_path / 'weights.safetensors'} {single}",
+    }
+    single.unlink()
+    (tmp_path / "training_args.bin").touch()
+    for name, words in layouts.items():
+        (tmp_path / name).write_bytes(content)
+        said = refusal(tmp_path)
+        assert name in said and words.replace("convert them: ", "") in said, said
+        (tmp_path / name).unlink()
+    single.symlink_to("elsewhere")
+    assert "model.safetensors is a link to elsewhere, which is not there; fix the link" in refusal(tmp_path)
+    single.unlink()
+    for n in (1, 2):
+        (tmp_path / f"model-0000{n}-of-00002.safetensors").write_bytes(content)
+    assert "but no model.safetensors.index.json; download that file too" in refusal(tmp_path)
+
+
+@pytest.mark.long
+def test_the_command_that_converts_weights_gives_a_directory_that_is_read(tmp_path, one_device):
+    path = tmp_path / "bin model"
+    path.mkdir()
+    reference.checkpoint(path)
+    torch.save(load_file(path / "model.safetensors"), path / "pytorch_model.bin")
+    (path / "model.safetensors").unlink()
+    with pytest.raises(UserError) as refused:
+        hf_weights.refuse_other_layouts(path)
+    command = refused.value.fix.removeprefix("type ").partition(", and give ")[0].replace("python", sys.executable, 1)
+    subprocess.run(["sh", "-c", command], check=True)
+    same_logits(Path(f"{path}-safetensors"), one_device)

@@ -93,7 +93,7 @@ def test_lines_are_judged_before_a_run(tmp_path: Path) -> None:
         "a.jsonl has 4 faults, such as line 2: text 3 is not a text; type podwright data check" in errors
         and "--fix" in errors
     )
-    assert "a.jsonl names 1 missing file, such as line 4: 'none.png'" in errors
+    assert "a.jsonl names 1 file that is not below its own folder, such as line 4: 'none.png'" in errors
     alone = lines(tmp_path, *[BOTH] * 128, {"text": "alone"}, {"image": "a.png"})
     assert "a.jsonl has 2 lines with a single modality, and training leaves those out" in told(
         tmp_path, "warning", alone

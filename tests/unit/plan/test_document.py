@@ -48,8 +48,8 @@ def test_memory_that_nobody_estimated_is_inconclusive() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("{", "cannot be read (JSONDecodeError)"),
-        ("[]", "cannot be read (TypeError)"),
+        ("{", "cannot be read (it is no plan in JSON)"),
+        ("[]", "cannot be read (it is no plan in JSON)"),
         (
             json.dumps({"recipe": "r", "target": "t", "slice": None, "ok": True, "findings": []}),
             f"by a Podwright that did not write its version, and {__version__} cannot read it: verdict is not as",

@@ -108,9 +108,12 @@ def test_lines_are_judged_before_a_run(tmp_path: Path) -> None:
         "has 1 fault, such as line 2: diagnostic.classification.risk_rating 9 is not a whole number" in errors[0]
         and "--fix" in errors[0]
     )
-    assert "a.jsonl names 1 missing file, such as line 3: 'none.png'" in errors[1]
+    assert "a.jsonl names 1 file that is not below its own folder, such as line 3: 'none.png'" in errors[1]
     errors = said(findings(tmp_path, f"data.source={lines(tmp_path, line(image='a' * 5000))}"), "error")
-    assert "a.jsonl names 1 missing file, such as line 1: 'aaa" in errors[0] and len(errors[0]) < 250
+    assert (
+        "a.jsonl names 1 file that is not below its own folder, such as line 1: 'aaa" in errors[0]
+        and len(errors[0]) < 250
+    )
     short = findings(tmp_path, f"data.source={lines(tmp_path, line())}", "data.max_text_length=64")
     (warning,) = [w for w in said(short, "warning") if "tokens" in w]
     assert "line 1 of a.jsonl needs about" in warning and "no line is ever cut" in warning
@@ -143,11 +146,20 @@ def test_paths_that_fit_below_the_project_are_told_by_name(
 
     for cwd, root in ((tmp_path, str(tmp_path / "project")), (tmp_path / "project", ".")):
         (only,) = errors(cwd)
-        assert "a.jsonl names 2 missing files" in only and only.endswith(f"; type data.root={root}")
+        assert "a.jsonl names 2 files that are not below its own folder" in only and only.endswith(
+            f"; type data.root={root}"
+        )
         monkeypatch.chdir(cwd)
         assert errors(cwd, f"data.root={root}") == []
     (tmp_path / "project" / "val" / "00000.png").unlink()
-    assert errors(tmp_path)[0].endswith("; check the paths")
+    assert errors(tmp_path)[0].endswith("; check the paths, or type data.root=FOLDER")
+    (given,) = errors(tmp_path, "data.root=project")
+    assert "2 files that are not below data.root=project, such as line 1: 'val" in given
+    assert given.endswith("; check the paths and data.root")
+    for root, what in (("projekt", "data.root=projekt is not there; did you mean data.root=project?"),):
+        assert errors(tmp_path, f"data.root={root}") == [what]
+    (tmp_path / "file").touch()
+    assert "data.root=file is a file, not a directory" in errors(tmp_path, "data.root=file")[0]
 
 
 def test_lines_that_contradict_each_other_are_refused(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_other_vocabularies_are_estimated_and_held_against_the_model(tmp_path: P
     asked = {"source": tmp_path / "a.txt", "tokenizer": str(tmp_path / "t")}
     refused(f"has a vocabulary of {made.vocab_size}, the model one of 200", **asked, vocab_size=200)
     (tmp_path / "t/tokenizer.json").write_text("{}")
-    refused("tokenizer.json cannot be read (KeyError)", **asked)
+    refused("tokenizer.json cannot be read (it is no tokenizer in JSON)", **asked)
 
 
 def test_the_mean_length_of_a_problem_is_true() -> None:

@@ -134,15 +134,15 @@ def test_a_comparison_with_a_run_that_has_predictions_says_whose_cannot_be_read(
     unread = made_runs.finished(tmp_path / "b", 8)
     unread.plan.write_text("{")
     shown = side_by_side.text(side_by_side.write([planned, unread], tmp_path / "out"))
-    assert f"b: The prediction cannot be read: {unread.plan} cannot be read (JSONDecodeError)." in shown
+    assert f"b: The prediction cannot be read: {unread.plan} cannot be read (it is no plan in JSON)." in shown
     assert prediction.NOTHING not in shown and prediction.NOTE in shown
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "cannot be read (JSONDecodeError)"),
-        ("[]", "cannot be read (TypeError)"),
+        ("", "cannot be read (it is no plan in JSON)"),
+        ("[]", "cannot be read (it is no plan in JSON)"),
         ('{"memory": 3}', "was written by a Podwright that did not write its version, and {here} cannot read it"),
         ('{"version": "9.1", "step": {"run": 1}}', "was written by Podwright 9.1, and {here} cannot read it"),
     ],

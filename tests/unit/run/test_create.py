@@ -77,3 +77,16 @@ def test_a_folder_that_can_hold_no_runs_is_refused_before_anything_is_planned_fo
         listing.run_dirs(tmp_path / "file")
     assert create.choose_name([tmp_path / "new" / "below"], "recipe", "a") == "a"
     assert not (tmp_path / "new").exists()
+
+
+def test_of_several_seeds_the_names_in_use_are_listed_with_a_free_one(tmp_path: Path) -> None:
+    for name in ("good-seed-1", "good-2-seed-2"):
+        create.create(tmp_path / name, RECIPE, "local", {})
+    with pytest.raises(UserError) as used:
+        create.seeded(RECIPE, "good", "0-2", [tmp_path])
+    assert used.value.what == "--seeds 0-2: 1 run of these names exists already: good-seed-1"
+    assert used.value.fix == "type --name good-3, or --seeds 0,2 for the others"
+    assert list(create.seeded(RECIPE, "good-3", "0-2", [tmp_path])) == [f"good-3-seed-{n}" for n in range(3)]
+    assert list(create.seeded(RECIPE, "good", "0,2", [tmp_path])) == ["good-seed-0", "good-seed-2"]
+    with pytest.raises(UserError, match=r"exists already: good-seed-1; type --name good-2$"):
+        create.seeded(RECIPE, "good", "1", [tmp_path])

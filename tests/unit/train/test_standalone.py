@@ -78,3 +78,10 @@ def test_a_trained_run_whose_checkpoints_are_gone_is_not_exported_as_it_started(
     with pytest.raises(UserError, match=words):
         standalone.evaluate(begun.path, "arithmetic", 2)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_file_is_no_directory_to_export_to(begun, tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(UserError, match=r"out is a file, and a directory is written; name a directory that"):
+        standalone.export(begun.path, tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "mine"

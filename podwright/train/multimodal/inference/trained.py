@@ -53,6 +53,9 @@ def _of_run(run: RunDir, overrides: Sequence[str]) -> Trained:
     """By model.pt alone, and the tokenizer beside it."""
     place = run.weights
     if not place.is_file():
+        if run.is_finished:
+            fix = f"bring it back from a copy, or train again: type {run.train_again}"
+            raise UserError(f"{run.path} has finished, and its {place.name} is not there", fix)
         raise UserError(
             f"{run.path} has no {place.name}: the run has not finished", f"type podwright resume {run.typed}"
         )
@@ -60,7 +63,7 @@ def _of_run(run: RunDir, overrides: Sequence[str]) -> Trained:
         checkpoint = torch.load(place, map_location="cpu", weights_only=True)
         config, state, name = checkpoint["config"], dict(checkpoint["model_state_dict"]), str(checkpoint["run_id"])
     except Exception as e:  # whatever a torn file makes of the reader
-        raise _damaged(place, e) from e
+        raise _damaged(place, run.train_again) from e
     recipe = _recipe(config, place)
     resolved = load.require(load.override(recipe, overrides), MultimodalRecipe)
     built = model.build(resolved, inputs.weights(resolved.model.source))
@@ -75,7 +78,7 @@ def _of_export(run: RunDir, overrides: Sequence[str]) -> Trained:
     try:
         state = load_file(place)
     except (OSError, ValueError, SafetensorError) as e:
-        raise _damaged(place, e) from e
+        raise _damaged(place, "podwright export RUN DIR, of the run that it is from") from e
     recipe = _recipe(config, run.recipe)
     here = {
         "model": recipe.model.model_copy(update={"source": str(path), "lora_rank": 0}),
@@ -96,9 +99,10 @@ def _load_projector(built: Phase2, state: dict[str, Tensor], place: Path) -> Non
 
 def _recipe(config: object, place: Path) -> MultimodalRecipe:
     if not isinstance(config, dict):
-        raise UserError(f"{place} holds no recipe", "train again, or copy it again")
+        raise UserError(f"{place} holds no recipe", "bring it back from a copy")
     return load.require(load.stored(config), MultimodalRecipe)
 
 
-def _damaged(place: Path, e: Exception) -> UserError:
-    return UserError(f"{place} cannot be read ({type(e).__name__})", "train again, or copy it again")
+def _damaged(place: Path, command: str) -> UserError:
+    """`command` writes another one."""
+    return UserError(f"{place} cannot be read: it is damaged", f"bring it back from a copy, or type {command}")

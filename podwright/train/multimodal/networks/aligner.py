@@ -145,7 +145,9 @@ def _read(source: str) -> dict[str, Tensor]:
     try:
         stored: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e:
-        raise UserError(f"aligner.source={path} cannot be read ({type(e).__name__})", "give an aligner.pt") from e
+        raise UserError(
+            f"aligner.source={path} cannot be read: it is damaged, or no file of weights", "give an aligner.pt"
+        ) from e
     stored = stored.get("state_dict", stored) if isinstance(stored, dict) else {}
     if not any(name.startswith(PREFIX) for name in stored):
         raise UserError(f"aligner.source={path} has no weights under {PREFIX}", "give the aligner.pt of Phase 1")

@@ -175,9 +175,9 @@ def _load(module: nn.Module, path: Path, key: str) -> None:
             state: Any = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as e:
+    except Exception as e:  # whatever a torn file makes of the reader
         raise UserError(
-            f"{key}={path} cannot be read ({type(e).__name__})", "give a file of weights, or 'random'"
+            f"{key}={path} cannot be read: it is damaged, or no file of weights", "give a file of weights, or 'random'"
         ) from e
     state = state.get("model", state.get("state_dict", state))
     missing, _ = module.load_state_dict(state, strict=False)
