@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 
@@ -17,17 +19,20 @@ _DATA = b"written by podwright to see whether it can; safe to delete"
 
 
 def require_usable(url: str) -> None:
-    """Create an object at `url` if absent, read, list and delete it. UserError for whatever would end a run there."""
+    """Create an object at `url` if absent, read, list and delete it. UserError if runs cannot be kept there, StorageFailure if that is
+    not known."""
     if "://" not in url:
         require_folder(Path(url))
-    storage, name = open_storage(url, _PATIENCE_S), _new_name()
+    name = _new_name()
     try:
-        storage.write(name, _DATA, 0)
-        try:
-            _require_shown(storage, name)
-            _require_conditions(storage, name)
-        finally:
-            storage.delete(name)
+        with _without_a_right():
+            storage = open_storage(url, _PATIENCE_S)
+            storage.write(name, _DATA, 0)
+            try:
+                _require_shown(storage, name)
+                _require_conditions(storage, name)
+            finally:
+                storage.delete(name)
     except OSError as e:  # of a folder
         raise _not_writable(url, str(e.strerror)) from e
 
@@ -35,19 +40,22 @@ def require_usable(url: str) -> None:
 def require_listable(url: str) -> None:
     """Look at the storage `url` and write nothing. UserError if runs cannot be kept there, StorageFailure if that is not known."""
     if "://" in url:
-        _require_listed(open_storage(url, _PATIENCE_S))
+        with _without_a_right():
+            open_storage(url, _PATIENCE_S).names(_new_name())  # of no object: there may be many
         return
     require_folder(Path(url))
     if not os.access(url, os.R_OK | os.W_OK | os.X_OK):
         raise _not_writable(url, "no right to read and write there, or mounted read-only")
 
 
-def _require_listed(bucket: Storage) -> None:
+@contextlib.contextmanager
+def _without_a_right() -> Iterator[None]:
+    """Turns the failure of a login that is known there, and lacks the right, into a UserError: it is no matter of the moment."""
     try:
-        bucket.names(_new_name())  # of no object: there may be many
+        yield
     except StorageFailure as e:
         if e.cause is Cause.LOGIN and getattr(e.__cause__, "code", None) == HTTPStatus.FORBIDDEN:
-            raise UserError(e.what, e.fix) from e  # the login is known there, and lacks the right
+            raise UserError(e.what, e.fix) from e
         raise
 
 

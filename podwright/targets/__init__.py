@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,19 +65,11 @@ class ResolvedTarget:
         writing; [] where there is none, or the kind does not use it."""
         from podwright.recipe import kinds
         from podwright.storage import trial
-        from podwright.storage.base import StorageFailure
-        from podwright.targets.base import Remark
 
         url = self.traits.storage if self.settings else ""
         if not url or not kinds.find(kind).uses_storage:
             return []
-        try:
-            trial.require_listable(url)
-        except StorageFailure as e:
-            return [Remark("inconclusive", e.what, e.fix)]
-        except UserError as e:
-            return [Remark("error", e.what, e.fix)]
-        return []
+        return _storage_fault(trial.require_listable, url)
 
     def try_storage(self) -> list[Remark]:
         """Whether runs can be kept in the storage of the target, tried from this machine; [] where it has none."""
@@ -86,11 +79,9 @@ class ResolvedTarget:
         url = self.traits.storage if self.settings else ""
         if not url:
             return []
-        try:
-            trial.require_usable(url)
-        except UserError as e:
-            return [Remark("error", e.what, e.fix)]
-        return [Remark("info", f"this machine can write, read, list and delete in storage={url}")]
+        return _storage_fault(trial.require_usable, url) or [
+            Remark("info", f"this machine can write, read, list and delete in storage={url}")
+        ]
 
     def require_settings(self) -> Settings:
         """UserError for a slice, which is no target."""
@@ -101,6 +92,20 @@ class ResolvedTarget:
                 "type --on local or --on cpu-8",
             )
         return self.settings
+
+
+def _storage_fault(require: Callable[[str], None], url: str) -> list[Remark]:
+    """Why `require` refuses a storage, or could not look at it; [] if it does neither."""
+    from podwright.storage.base import StorageFailure
+    from podwright.targets.base import Remark
+
+    try:
+        require(url)
+    except StorageFailure as e:
+        return [Remark("inconclusive", e.what, e.fix)]
+    except UserError as e:
+        return [Remark("error", e.what, e.fix)]
+    return []
 
 
 def _storage_unused(storage: str, kind: str) -> list[Remark]:
@@ -129,7 +134,7 @@ def resolve(name: str) -> ResolvedTarget:
         return ResolvedTarget(name, own.devices(), own)
     try:
         devices = slices.parse(name)
-    except UserError:
+    except slices.UnknownSlice:
         if guess := nearest(name, entries.names()):
             raise UserError(
                 f"there is no target {name!r}", f"did you mean {guess}? `podwright target list` shows all"

@@ -58,7 +58,13 @@ class Local:
         env: dict[str, str] = {}
         if devices := self._settings.cpu_devices:
             flags = f"--xla_force_host_platform_device_count={devices}"
-            env = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "NPROC_PER_NODE": str(devices)}
+            # PyTorch else takes the GPUs of the machine
+            env = {
+                "JAX_PLATFORMS": "cpu",
+                "CUDA_VISIBLE_DEVICES": "",
+                "XLA_FLAGS": flags,
+                "NPROC_PER_NODE": str(devices),
+            }
         handle = {"run_dir": str(job.run_dir), "attempt": job.attempt, **self.identity}
         return Rendered(job.argv(sys.executable, str(job.run_dir)), job.cwd, handle, joined(job.environment, env))
 

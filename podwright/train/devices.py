@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,27 @@ Sample = dict[str, Any]
 Gauge = Callable[[], list[Sample]]
 """samples all devices of the process"""
 _MIB = 2**20
+
+
+def num_nvidia_gpus(folder: Path = Path("/proc/driver/nvidia/gpus")) -> int:
+    """Of this machine, as the driver knows them, whatever a framework sees."""
+    return len(list(folder.glob("*")))
+
+
+def expected_gpus(environment: Mapping[str, str], num_here: int) -> int:
+    """GPUs of this machine that an attempt is to use: as many as its target has, else the `num_here` of the machine; 0 where CPUs or
+    another platform are chosen, or the GPUs are hidden."""
+    if target := int(environment.get("PODWRIGHT_GPUS_PER_NODE", "0")):
+        return target
+    platforms = environment.get("JAX_PLATFORMS", "cuda").split(",")
+    if not {"cuda", "gpu", ""} & set(platforms) or environment.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1"):
+        return 0
+    return num_here
+
+
+def to_train_on_cpus(environment: Mapping[str, str]) -> str:
+    """What to type for it."""
+    return "set gpus_per_node of the target to 0" if "PODWRIGHT_GPUS_PER_NODE" in environment else "type --on cpu-1"
 
 
 @contextlib.contextmanager

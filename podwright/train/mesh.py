@@ -30,6 +30,7 @@ from podwright.recipe import pretrain, schema
 from podwright.recipe.location import storage_failure
 from podwright.slices import outer_shape
 from podwright.storage.base import Cause, StorageFailure
+from podwright.train.devices import expected_gpus, to_train_on_cpus
 
 HEARTBEAT_TIMEOUT_S = 600
 """after which jax ends the others of a process that is silent (its own choice is 100): later than the watchdog, which says what they were at"""
@@ -50,14 +51,17 @@ def start_processes() -> None:
         )
 
 
-def require_gpus() -> None:
-    """UserError where the target has GPUs and jax sees none: JAX_PLATFORMS=cuda,cpu falls back to CPUs without a word."""
-    target = int(os.environ.get("PODWRIGHT_GPUS_PER_NODE", "0"))
-    if target and all(device.platform == "cpu" for device in jax.local_devices()):
+def require_gpus(num_here: int) -> None:
+    """UserError where the target or this machine has GPUs and jax sees none: it falls back to CPUs without a word.
+
+    `num_here`: NVIDIA GPUs of this machine.
+    """
+    there = expected_gpus(os.environ, num_here)
+    if there and all(device.platform == "cpu" for device in jax.local_devices()):
         raise UserError(
-            f"host {socket.gethostname()} has {target} GPU(s), and jax {jax.__version__} sees none",
-            "install jax for CUDA there (pip install 'jax[cuda12]') and look at nvidia-smi; to train on CPUs, set gpus_per_node of the "
-            "target to 0",
+            f"host {socket.gethostname()} has {there} GPU(s), and jax {jax.__version__} sees none",
+            "install jax for CUDA there (pip install 'jax[cuda12]') and look at nvidia-smi; "
+            f"to train on CPUs, {to_train_on_cpus(os.environ)}",
         )
 
 

@@ -8,6 +8,6 @@ export PODWRIGHT_GPUS_PER_NODE={{ gpus }} # a trainer that sees none of them ref
 export JAX_LOCAL_DEVICE_IDS={{ "$local" if per_node > 1 else range(gpus) | join(",") }}
 export JAX_PLATFORMS=${JAX_PLATFORMS:-cuda,cpu}
 {% else -%}
-export JAX_PLATFORMS=cpu XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=1"
+export JAX_PLATFORMS=cpu CUDA_VISIBLE_DEVICES= XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=1"
 {% endif -%}
 export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-{{ cpus }}} # PyTorch else takes every core of the node

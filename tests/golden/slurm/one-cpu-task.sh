@@ -5,7 +5,7 @@ rank=$SLURM_PROCID size=$SLURM_NTASKS local=$SLURM_LOCALID
 [ "$rank" = 0 ] || exec >> "$attempt/log-$rank.txt" 2>&1
 echo "podwright: process $rank of $size on $(hostname), job $SLURM_JOB_ID"
 export RANK=$rank WORLD_SIZE=$size LOCAL_RANK=$local LOCAL_WORLD_SIZE=1
-export JAX_PLATFORMS=cpu XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=1"
+export JAX_PLATFORMS=cpu CUDA_VISIBLE_DEVICES= XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=1"
 export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # PyTorch else takes every core of the node
 
 # Processes that the kernel has killed for memory in this one's cgroup (v2, v1).

@@ -161,6 +161,8 @@ def test_a_plan_and_a_run_look_at_the_storage_and_write_nothing(
     assert not (folder / "none").exists() and not (folder / "runs").exists()
     assert main(["plan", RECIPE, "--on", "far"]) == ExitCode.INCONCLUSIVE
     assert "storage gs://pod-test/runs failed (network: " in capsys.readouterr().out
+    assert main(["target", "check", "far"]) == ExitCode.INCONCLUSIVE, "what a plan cannot tell, a check cannot either"
+    assert "inconclusive: storage gs://pod-test/runs failed (network: " in capsys.readouterr().out
     assert main(["plan", "phase1-tiny", "--on", "lost"]) == ExitCode.OK, "this kind does not use the storage"
 
 

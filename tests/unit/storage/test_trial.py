@@ -34,6 +34,15 @@ def test_the_object_of_a_trial_is_created_if_absent_read_listed_and_deleted(buck
     assert [r.object_name for r in bucket.log if r.method == "DELETE"] == [name]
 
 
+@pytest.mark.parametrize("require", [trial.require_usable, trial.require_listable])
+@pytest.mark.parametrize(("status", "known"), [(403, True), (401, False)])
+def test_a_plan_and_a_check_agree_on_a_login(bucket: EmulatedBucket, require: Any, status: int, known: bool) -> None:
+    bucket.faults.status = status
+    with pytest.raises(UserError, match=r"failed \(login: ") as e:
+        require(bucket.url)
+    assert isinstance(e.value, StorageFailure) is not known
+
+
 @pytest.mark.parametrize("act", ["trial", "write", "names", "upload"])
 def test_a_bucket_that_does_not_exist_is_named(bucket: EmulatedBucket, tmp_path: Path, act: str) -> None:
     (tmp_path / "file").touch()
@@ -145,14 +154,6 @@ def test_a_look_at_a_bucket_is_one_bounded_listing_and_writes_nothing(bucket: Em
     assert listing.query["prefix"].startswith("runs/podwright-trial-")
     with pytest.raises(UserError, match="there is no bucket no-such-bucket"):
         trial.require_listable("gs://no-such-bucket/runs")
-
-
-def test_a_right_that_is_missing_is_known_and_a_login_that_is_missing_is_not(bucket: EmulatedBucket) -> None:
-    for status, known in ((403, True), (401, False)):
-        bucket.faults.status = status
-        with pytest.raises(UserError, match=r"failed \(login: ") as e:
-            trial.require_listable(bucket.url)
-        assert isinstance(e.value, StorageFailure) is not known
 
 
 def test_a_look_at_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,7 @@ def test_render_is_pure_and_says_everything(tmp_path: Path) -> None:
     assert rendered.env == {
         "A": "b",
         "JAX_PLATFORMS": "cpu",
+        "CUDA_VISIBLE_DEVICES": "",
         "XLA_FLAGS": "--of-the-kind=1 --xla_force_host_platform_device_count=8",
         "NPROC_PER_NODE": "8",
     }

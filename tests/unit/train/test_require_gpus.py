@@ -1,9 +1,12 @@
-"""A target with GPUs of which PyTorch sees none is refused, with the reason and what to type."""
+"""GPUs of a target or of this machine that jax or PyTorch does not see are refused, with the reason and what to type."""
+
+from pathlib import Path
 
 import pytest
 import torch
 
 from podwright.errors import UserError
+from podwright.train import devices, mesh
 from podwright.train.multimodal.processes import world
 
 CPU_BUILD = torch.version.cuda is None
@@ -16,6 +19,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="PyTorch sees 
         ({"PODWRIGHT_GPUS_PER_NODE": "2"}, 0, "set gpus_per_node of the target to 0"),
         ({"PODWRIGHT_GPUS_PER_NODE": "2", "JAX_PLATFORMS": "cuda,cpu"}, 8, "set gpus_per_node of the target to 0"),
         ({}, 2, "type --on cpu-1"),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, 2, "type --on cpu-1"),
     ],
 )
 def test_gpus_that_are_there_and_not_seen_are_refused(environment: dict[str, str], num_here: int, to_cpus: str) -> None:
@@ -33,6 +37,7 @@ def test_gpus_that_are_there_and_not_seen_are_refused(environment: dict[str, str
         ({}, 0),
         ({"JAX_PLATFORMS": "cpu"}, 8),
         ({"CUDA_VISIBLE_DEVICES": ""}, 8),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, 8),
         ({"PODWRIGHT_GPUS_PER_NODE": "0"}, 0),
     ],
 )
@@ -52,3 +57,30 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
     world.require_gpus({"PODWRIGHT_GPUS_PER_NODE": "2", "LOCAL_RANK": "0"}, 0)
     with pytest.raises(UserError, match=r"sees 1, too few for process 1 of this host; lower tasks_per_node"):
         world.require_gpus({"PODWRIGHT_GPUS_PER_NODE": "2", "LOCAL_RANK": "1"}, 0)
+
+
+@pytest.fixture
+def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("PODWRIGHT_GPUS_PER_NODE", "JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def test_a_machine_with_gpus_that_jax_does_not_see_is_refused(variables: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for bus in ("0000:01:00.0", "0000:02:00.0"):
+        (tmp_path / bus).mkdir()
+    assert devices.num_nvidia_gpus(tmp_path) == 2 and devices.num_nvidia_gpus(tmp_path / "none") == 0
+    with pytest.raises(
+        UserError, match=r" has 2 GPU\(s\), and jax \S+ sees none; .*; to train on CPUs, type --on cpu-1"
+    ):
+        mesh.require_gpus(devices.num_nvidia_gpus(tmp_path))
+    variables.setenv("PODWRIGHT_GPUS_PER_NODE", "4")
+    with pytest.raises(UserError, match=r" has 4 GPU\(s\).*to train on CPUs, set gpus_per_node of the target to 0"):
+        mesh.require_gpus(0)
+
+
+@pytest.mark.parametrize("name", ["JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES"])
+def test_jax_trains_on_cpus_that_are_chosen(variables: pytest.MonkeyPatch, name: str) -> None:
+    mesh.require_gpus(0)
+    variables.setenv(name, "cpu" if name == "JAX_PLATFORMS" else "")
+    mesh.require_gpus(2)

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch import distributed as dist
 
 from podwright.errors import UserError
+from podwright.train import devices
 
 T = TypeVar("T")
 _TIMEOUT = datetime.timedelta(minutes=10)  # after which a silent process is given up
-_GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that the driver knows
 _TO_ANSWER = datetime.timedelta(seconds=30)  # that the store of words may take
 
 
@@ -119,21 +119,17 @@ class World:
 def require_gpus(environment: Mapping[str, str], num_here: int) -> None:
     """UserError where the target has GPUs of which PyTorch sees none for this process: on CPUs it would take days instead of hours.
 
-    `num_here`: NVIDIA GPUs of this machine, which count where no target says how many there are and nobody has hidden them.
+    `num_here`: NVIDIA GPUs of this machine.
     """
-    target = int(environment.get("PODWRIGHT_GPUS_PER_NODE", "0"))
-    hidden = environment.get("CUDA_VISIBLE_DEVICES")
-    if not target and (environment.get("JAX_PLATFORMS") == "cpu" or hidden is not None):
-        return
-    there, seen, local = target or num_here, torch.cuda.device_count(), int(environment.get("LOCAL_RANK", "0"))
+    there, seen = devices.expected_gpus(environment, num_here), torch.cuda.device_count()
+    local = int(environment.get("LOCAL_RANK", "0"))
     if not there or seen > local:
         return
-    on_cpu = "set gpus_per_node of the target to 0" if target else "type --on cpu-1"
     what = f"host {socket.gethostname()} has {there} GPU(s), and PyTorch {torch.__version__} sees {seen}"
     if seen:
         raise UserError(f"{what}, too few for process {local} of this host", "lower tasks_per_node of the target")
-    why, fix = _why_none(hidden)
-    raise UserError(f"{what}: {why}", f"{fix}; to train on CPUs, {on_cpu}")
+    why, fix = _why_none(environment.get("CUDA_VISIBLE_DEVICES"))
+    raise UserError(f"{what}: {why}", f"{fix}; to train on CPUs, {devices.to_train_on_cpus(environment)}")
 
 
 def _why_none(hidden: str | None) -> tuple[str, str]:
@@ -152,7 +148,7 @@ def _why_none(hidden: str | None) -> tuple[str, str]:
 def join(environment: Mapping[str, str]) -> World:
     """The world that torchrun's variables describe; a world of one without them."""
     local, size = int(environment.get("LOCAL_RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
-    require_gpus(environment, len(list(_GPUS.glob("*"))))
+    require_gpus(environment, devices.num_nvidia_gpus())
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", local) if on_gpu else torch.device("cpu")
     if on_gpu:
