@@ -285,7 +285,7 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path) -> None:
     cut.write_bytes(b"no array at all")
     refused("cut.npy is no .npy file", source=cut)
     (tmp_path / "a.bin").write_bytes(b"123")
-    refused("a.bin is no source of text or tokens", ".npy", source=tmp_path / "a.bin")
+    refused("a.bin has none of the endings", ".npy", source=tmp_path / "a.bin")
 
 
 def test_what_is_wrong_with_a_line_is_one_line(tmp_path: Path) -> None:

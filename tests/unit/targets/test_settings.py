@@ -275,7 +275,7 @@ def test_the_name_of_an_accelerator_is_no_name_of_a_target(file: Path, name: str
 
 def test_a_size_that_is_not_sold_is_no_name_of_a_target(file: Path) -> None:
     entries.add("v6e-cluster", ["kind=slurm"])
-    with pytest.raises(UserError, match="no v6e slice is sold as v6e-12 .*; type --on v6e-8 or v6e-16"):
+    with pytest.raises(UserError, match=r"no v6e slice is sold as v6e-12 .*; type --on v6e-8 or v6e-16"):
         targets.resolve("v6e-12")
     with pytest.raises(UserError, match="did you mean v6e-cluster"):
         targets.resolve("v6ecluster")
