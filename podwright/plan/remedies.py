@@ -49,7 +49,7 @@ class MemoryRemedy(Generic[R]):
                 return f"{nothing}; the smallest slice that one fits is {larger.name}: type --on {larger.name} {settings}".rstrip()
         searched = list(divisible_slices(self.recipe, dims, self.where.accelerator))[-1:]
         above = [where for where in searched if where.num_devices > self.where.num_devices]
-        larger = (
+        reach = (
             f" or a larger slice, up to {above[0].name}, beyond which batch and model cannot be split" if above else ""
         )
         return f"{nothing}{reach}; {self.less(dims)}"
