@@ -83,7 +83,14 @@ def _opener(path: Path, dims: Qwen3Dims) -> Callable[[str], np.ndarray]:
         head, embedding = stored(hf_weights.HEAD), stored(hf_weights.EMBEDDING)
         if head.tobytes() != embedding.tobytes():
             raise hf_weights.untied(path)
-    return lambda name: stored(name).astype(np.float32)
+
+    def finite(name: str) -> np.ndarray:
+        value: np.ndarray = stored(name).astype(np.float32)
+        if not np.isfinite(value).all():
+            raise hf_weights.not_finite(name, path)
+        return value
+
+    return finite
 
 
 def write(

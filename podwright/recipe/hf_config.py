@@ -117,9 +117,7 @@ def qwen3(config: Config) -> Qwen3Dims:
     for key, allowed in _ONLY.items():
         if config.get(key) is not None and config[key] not in allowed:
             raise _unsupported(key, config[key])
-    layer_types = config.get("layer_types")
-    if layer_types is not None and layer_types != ["full_attention"] * count(config, "num_hidden_layers"):
-        raise _unsupported("layer_types", layer_types)
+    _require_layer_types(config, ("full_attention",))
     theta = _theta(config)
     for key, value in config.items():
         if value is not None and key not in _ONLY and key not in _WITHOUT_EFFECT and key not in _READ:
@@ -149,12 +147,33 @@ def qwen3(config: Config) -> Qwen3Dims:
     return dims
 
 
+def _require_layer_types(config: Config, implemented: tuple[str, ...]) -> None:
+    """A kind for each layer, if there is the key."""
+    kinds, layers = config.get("layer_types"), count(config, "num_hidden_layers")
+    if kinds is None:
+        return
+    if not isinstance(kinds, list):
+        raise UserError(
+            f"config.json says layer_types={_short(kinds)}, which is no list of {layers} kinds of layers", _OWN
+        )
+    if odd := [kind for kind in kinds if kind not in implemented]:
+        supported = " and ".join(map(repr, implemented))
+        what = (
+            f"config.json says layer_types[{kinds.index(odd[0])}]={_short(odd[0])}, and only {supported} is supported"
+        )
+        raise UserError(what, "use a checkpoint trained without it")
+    if len(kinds) != layers:
+        what = f"config.json has {len(kinds)} layer_types, and num_hidden_layers={layers} needs {layers}"
+        raise UserError(what, f"{_OWN}, or one with as many layer_types as layers")
+
+
 def qwen2(config: Config) -> LlmDims:
     """Dimensions of a Qwen2, whose other values transformers itself implements."""
     _require_type(config, "qwen2", "give a directory of a Qwen2 or Qwen2.5, such as Qwen2.5-0.5B-Instruct")
     hidden, heads = count(config, "hidden_size"), count(config, "num_attention_heads")
     if config.get("head_dim") not in (None, hidden // heads):
         raise _unsupported("head_dim", config["head_dim"])
+    _require_layer_types(config, ("full_attention", "sliding_attention"))
     return LlmDims(
         hidden_size=hidden,
         intermediate_size=count(config, "intermediate_size"),

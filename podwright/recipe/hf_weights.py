@@ -5,12 +5,14 @@ A header is 8 bytes of its length and JSON, so the plan reads it with nothing bu
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import json
 import math
 import os
 import re
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +38,11 @@ _CONVERT = (
     "[k.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[2]) for k in (M, T)]"
 )
 _SAMPLE, _SAMPLES = 1 << 16, 32
+_LOOKED_AT = 1 << 12  # bytes at each end of a weight that are looked at for NaN
+_EXPONENTS = MappingProxyType(
+    {"F64": ("Q", 0x7FF << 52), "F32": ("I", 0xFF << 23), "F16": ("H", 0x1F << 10), "BF16": ("H", 0xFF << 7)}
+)
+"""code of module array by dtype, and the bits that are all 1 in NaN and infinity"""
 
 QWEN3_LAYER: Mapping[str, str] = MappingProxyType(
     {
@@ -179,7 +186,31 @@ def check(directory: Path, wanted: Shapes) -> dict[str, StoredTensor]:
                 f"weight {name} in {directory} has no place in the model of its config.json",
                 _OWN,
             )
+    for name, tensor in tensors.items():
+        if not _ends_are_finite(tensor):
+            raise not_finite(name, directory)
     return tensors
+
+
+def not_finite(name: str, where: Path) -> UserError:
+    """Of a weight with NaN or infinity, with which no learning rate helps."""
+    what = f"weight {name} in {where} holds values that are not finite (NaN or infinity)"
+    return UserError(what, "give a checkpoint from before its training diverged, or copy it again")
+
+
+def _ends_are_finite(tensor: StoredTensor) -> bool:
+    """Of the first and last values, by their exponents; whoever loads it looks at the rest."""
+    code, exponent = _EXPONENTS[tensor.dtype]
+    size = min(_LOOKED_AT, tensor.num_bytes)
+    with tensor.file.open("rb") as f:
+        for start in {tensor.start, tensor.start + tensor.num_bytes - size}:
+            f.seek(start)
+            values = array.array(code, f.read(size))
+            if sys.byteorder == "big":
+                values.byteswap()
+            if any(value & exponent == exponent for value in values):
+                return False
+    return True
 
 
 def _misshapen(name: str, directory: Path, shape: tuple[int, ...], wanted: tuple[int, ...]) -> UserError:

@@ -78,7 +78,13 @@ def same_logits(path, mesh):
         ({"attention_bias": True}, "attention_bias=True"),
         ({"attention_dropout": 0.1}, r"attention_dropout=0\.1"),
         ({"use_sliding_window": True, "sliding_window": 8}, "use_sliding_window=True"),
-        ({"layer_types": ["sliding_attention"] * 3}, "layer_types="),
+        (
+            {"layer_types": ["sliding_attention"] * 3},
+            r"layer_types\[0\]='sliding_attention', and only 'full_attention' is supported",
+        ),
+        ({"layer_types": ["full_attention"] * 2}, "has 2 layer_types, and num_hidden_layers=3 needs 3"),
+        ({"layer_types": ["full_attention"] * 4}, "has 4 layer_types, and num_hidden_layers=3 needs 3"),
+        ({"layer_types": "full_attention"}, "which is no list of 3 kinds of layers"),
         (
             {"quantization_config": {"quant_method": "fp8"}},
             r"quantization_config \(fp8\).*; give the bfloat16 checkpoint",
@@ -309,3 +315,32 @@ def test_the_command_that_converts_weights_gives_a_directory_that_is_read(tmp_pa
     command = refused.value.fix.removeprefix("type ").partition(", and give ")[0].replace("python", sys.executable, 1)
     subprocess.run(["sh", "-c", command], check=True)
     same_logits(Path(f"{path}-safetensors"), one_device)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("at", [0, -1])
+def test_a_weight_that_is_not_finite_is_refused_by_plan_and_reader(tmp_path, value, dtype, at):
+    reference.checkpoint(tmp_path)
+    change_tensors(tmp_path, {GATE: not_finite(tmp_path, value, dtype, at)})
+    assert f"weight {GATE} in {tmp_path} holds values that are not finite" in refusal(tmp_path)
+    change_tensors(tmp_path, {GATE: not_finite(tmp_path, 3e4, dtype, at)})
+    assert not planned(tmp_path)
+
+
+def test_a_value_that_is_not_finite_between_the_ends_of_a_weight_is_refused_by_the_reader(
+    tmp_path, one_device, monkeypatch
+):
+    reference.checkpoint(tmp_path)
+    monkeypatch.setattr(hf_weights, "_LOOKED_AT", 8)
+    change_tensors(tmp_path, {GATE: not_finite(tmp_path, float("nan"), torch.float32, 100)})
+    assert not planned(tmp_path)
+    with pytest.raises(UserError, match=f"weight {GATE} .* not finite"):
+        convert.read(tmp_path, convert.read_config(tmp_path), one_device)
+
+
+def not_finite(path, value, dtype, at):
+    """The gate of the second layer with a value among its own."""
+    tensor = load_file(path / "model.safetensors")[GATE].to(dtype)
+    tensor.view(-1)[at] = value
+    return tensor

@@ -63,6 +63,8 @@ def test_the_models_of_transformers_are_read(base: Path) -> None:
         ({"quantization_config": {"quant_method": "fp8"}}, {}, "the weights are quantized"),
         ({"model_type": "llama"}, {}, "config.json says model_type='llama'; give a directory of a Qwen2 or Qwen2.5"),
         ({"head_dim": 64}, {}, "head_dim=64"),
+        ({"layer_types": ["full_attention"] * 3}, {}, "has 3 layer_types, and num_hidden_layers=4 needs 4"),
+        ({}, {GATE: torch.full((384, 128), float("nan"))}, f"weight {GATE} in"),
     ],
 )
 def test_a_checkpoint_that_is_not_implemented_is_refused_by_plan_and_training(
@@ -149,3 +151,12 @@ def test_the_weights_of_a_text_encoder_that_cannot_be_looked_at_are_inconclusive
     asked = require(load("phase1-tiny", [f"text_encoder={{name: minilm, source: {bert}}}"]), ContrastiveRecipe)
     (refused,) = contrastive.to_start(asked, bert)
     assert refused.level == "error" and "has a config.json and no weights" in refused.message
+
+
+def test_a_value_that_is_not_finite_within_a_weight_is_refused_before_training(base: Path) -> None:
+    weight = load_file(base / "model.safetensors")[GATE]
+    weight[200, 60] = float("nan")
+    change(base, {}, {GATE: weight})
+    assert planned(base) == []
+    with pytest.raises(UserError, match=f"weight {GATE} .* holds values that are not finite"):
+        model.build(recipe(base), base)

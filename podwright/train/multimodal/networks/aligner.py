@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from podwright.errors import UserError
+from podwright.train.multimodal.networks import finite
 
 MODALITIES = ("text", "image", "audio")
 PREFIX = "projection_heads."
@@ -120,6 +121,7 @@ def load(
             what = f"aligner.source={source}: {name} is {list(stored[name].shape)} and not {list(value.shape)}"
             raise UserError(what, "change aligner.dim or the encoders to those it was trained with")
     built.load_state_dict({name: stored.get(_scale_name(name, stored), value) for name, value in wanted.items()})
+    finite.require(built.state_dict(), Path(source).expanduser())
     return built
 
 

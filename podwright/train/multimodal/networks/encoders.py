@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from podwright.errors import UserError
 from podwright.recipe.multimodal import Encoders
-from podwright.train.multimodal.networks import preprocessing
+from podwright.train.multimodal.networks import finite, preprocessing
 from podwright.train.multimodal.networks.preprocessing import BINS
 
 SEED = 0  # of random encoders: two runs with the same recipe see the same features, whatever their own seed
@@ -186,3 +186,4 @@ def _load(module: nn.Module, path: Path, key: str) -> None:
             f"{key}={path} has no {missing[0]} and lacks {len(missing)} weights in all",
             "give the weights of this encoder",
         )
+    finite.require(module.state_dict(), path)

@@ -19,6 +19,7 @@ from podwright.errors import UserError
 from podwright.recipe import hf_config, hf_weights
 from podwright.recipe import llm as dims
 from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.train.multimodal.networks import finite
 from podwright.train.multimodal.processes import spread
 
 MODALITIES = ("image", "audio")
@@ -165,10 +166,12 @@ def _loaded(recipe: MultimodalRecipe, directory: Path) -> Any:
     sizes = hf_config.qwen2(hf_config.read(directory))
     hf_weights.check(directory, hf_weights.qwen2(sizes))
     try:
-        return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa")
+        built = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, ValueError, KeyError, SafetensorError) as e:
         what = f"model.source={recipe.model.source} is no causal language model ({str(e).splitlines()[0][:100]})"
         raise UserError(what, "give a Hugging Face directory of one, such as Qwen2.5-0.5B-Instruct") from e
+    finite.require(built.state_dict(), directory)
+    return built
 
 
 def _lora(recipe: MultimodalRecipe) -> Any:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from podwright.errors import UserError
 from podwright.recipe import hf_config, llm
 from podwright.recipe.contrastive import TextEncoder
+from podwright.train.multimodal.networks import finite
 from podwright.train.multimodal.networks.encoders import SEED, Encoder, frozen
 
 _WORDS = 1 << 14  # vectors that words share
@@ -101,6 +102,7 @@ def _of_directory(source: str) -> tuple[Any, Any]:
         what = f"text_encoder.source={source} is no text encoder with its tokenizer ({str(e).splitlines()[0][:100]})"
         raise UserError(what, "give a Hugging Face directory of one, such as MiniLM-L6-H384-uncased") from e
     _require_whole(body, loading, source)
+    finite.require(body.state_dict(), directory)
     return body, lambda text, size: tokenizer(text, truncation=True, max_length=size)["input_ids"]
 
 
