@@ -258,7 +258,7 @@ def read_jsonl(path: Path) -> Iterator[Record]:
             if line.endswith("\n"):
                 try:
                     yield json.loads(line)
-                except json.JSONDecodeError:
+                except (ValueError, RecursionError):
                     continue
 
 

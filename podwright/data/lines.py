@@ -16,7 +16,7 @@ from podwright.data import annotated, synthetic_images
 from podwright.data.annotated import AnnotatedExample, Record, prompt_ids, response_ids
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import hf_weights, llm, pairs
+from podwright.recipe import hf_weights, llm, pairs, sampled_files
 from podwright.recipe.contrastive import Pairs
 from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
 from podwright.recipe.paths import require_root
@@ -130,9 +130,8 @@ def read_all(path: Path, read: Reader[T], options: str = "") -> list[T]:
     """Every line; UserError when one is bad. `options` of the verb that lists all that is wrong."""
     if not path.is_file():
         raise UserError(f"there is no {path}", "a directory of data holds train.jsonl and perhaps val.jsonl")
+    sampled_files.require_utf8(path, sampled_files.all_lines(path))
     good, faults = read(path)
-    if fault := next((f["message"] for f in faults if not f["line"]), ""):
-        raise UserError(*fault.split("; ", 1))
     if faults:
         lines = len({f["line"] for f in faults})
         raise UserError(

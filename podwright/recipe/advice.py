@@ -59,5 +59,5 @@ def of_run(recipe: Path) -> RecipeAdvice:
     """By a run's recipe.json; GENERAL where that cannot be read."""
     try:
         return of_kind(str(json.loads(recipe.read_text())["kind"]))
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return GENERAL

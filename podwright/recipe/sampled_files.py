@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.recipe.paths import require_file
-from podwright.recipe.text_lines import SAMPLE_BYTES, other_format
+from podwright.recipe.text_lines import SAMPLE_BYTES, is_utf8, not_utf8, other_format
 
 Lines = list[tuple[str, bytes]]
 """("file:line", or "file at byte n" where the number is not known; the line)"""
@@ -49,6 +49,13 @@ def sampled_text(path: Path) -> tuple[Lines, int, bool]:
 def head_of(path: Path) -> bytes:
     """The first bytes of a file, by which its encoding is told."""
     return _read(path, 0, SAMPLE_BYTES)
+
+
+def require_utf8(path: Path, lines: Iterable[tuple[str, bytes]]) -> None:
+    """UserError for the first of its `lines` that is not UTF-8, with what to type for the file."""
+    for where, line in lines:
+        if not is_utf8(line):
+            raise not_utf8(str(path), where, head_of(path) + b"\n" + line)
 
 
 def _numbered(path: Path, text: bytes) -> Iterator[tuple[str, bytes]]:

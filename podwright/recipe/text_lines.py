@@ -45,6 +45,7 @@ _MOST_CONTROLS, _MOST_ACCENTS = 0.02, 0.25  # of the bytes of a text, and of one
 _ACCENTED = bytes(set(range(0xC0, 0x100)) | set(range(0x91, 0x98)) | {0x80, 0x85})  # of Windows-1252
 _LATIN = {"Latin-1": "ISO-8859-1", "Windows-1252": "WINDOWS-1252"}
 _LISTED = 10
+_LINES = "lines"  # in the name of a file that jq writes
 _JSON_FAULTS = {
     "Expecting value": "a value is missing at column {}",
     "Expecting property name enclosed in double quotes": "a key in double quotes is missing at column {}",
@@ -85,7 +86,7 @@ def other_format(file: str, head: bytes) -> UserError | None:
             return UserError(f"{file} is {kind}, not text", fix)
     if head.strip() in (b"[", b"{", b"[{") and not file.endswith(".txt"):
         what = f"{file} holds JSON over several lines, not one object a line"
-        return UserError(what, _through(file, "jq -c .", "lines") if head.startswith(b"{") else unlisted(file))
+        return UserError(what, _through(file, "jq -c .", _LINES) if head.startswith(b"{") else unlisted(file))
     name = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "") or _wide(head)
     return UserError(f"{file} is {name}, not UTF-8", _recoded(file, name)) if name else None
 
@@ -156,8 +157,10 @@ def require_text(where: str, key: str, value: Any) -> str:
             fix = f"fill {key} in, or remove the line"
         elif isinstance(value, list | dict):
             fix = f'write {key} as one text: "{key}": "..."'
-        else:
+        elif isinstance(value, bool | int | float):
             fix = f'put {key} in quotes: "{key}": "{json.dumps(value)}"'
+        else:
+            fix = f"write {key} as text"
         raise UserError(f"{where}: {key} is {json_kind(value)}, not text", fix)
     if any("\ud800" <= c <= "\udfff" for c in value):
         raise UserError(f"{where}: {key} holds half a character (a lone surrogate)", "write the whole character")
@@ -177,7 +180,7 @@ def keys_of(row: Any) -> str:
 
 def unlisted(file: str) -> str:
     """What to type for a file that holds a list of objects."""
-    return _through(file, "jq -c '.[]'", "lines")
+    return _through(file, "jq -c '.[]'", _LINES)
 
 
 def rename(key: str, row: Any) -> str:
@@ -190,10 +193,11 @@ def _through(file: str, command: str, word: str) -> str:
     """What to type for a file that a command writes to standard output, under a name beside it."""
     path = PurePosixPath(file)
     bare = path.with_suffix("") if path.suffix in (".gz", ".bz2", ".xz", ".zst", ".zip") else path
-    new = bare if bare != path else path.with_name(f"{path.stem}.{word}{path.suffix}")
+    suffix = ".jsonl" if word == _LINES else path.suffix
+    new = bare if bare != path else path.with_name(f"{path.stem}.{word}{suffix}")
     if "://" in file:
         return f"copy it here, and type {command} {shlex.quote(path.name)} > {shlex.quote(new.name)}"
-    return f"type {command} {shlex.quote(file)} > {shlex.quote(str(new))}, and give that file"
+    return f"type {command} {shlex.quote(file)} > {shlex.quote(str(new))}, and use that file in its place"
 
 
 def _recoded(file: str, name: str) -> str:

@@ -167,7 +167,10 @@ def _object(path: Path, where: str, line: bytes) -> Mapping[str, Any]:
         raise UserError(f"{where} is not JSON ({e})", "fix that line: one object a line") from e
     if not isinstance(row, dict):
         what = f"{where} is {text_lines.json_kind(row)}, not an object"
-        raise UserError(what, 'write {"question": "...", "answer": "... #### n"}')
+        of_objects = isinstance(row, list) and row and isinstance(row[0], dict)
+        raise UserError(
+            what, text_lines.unlisted(str(path)) if of_objects else 'write {"question": "...", "answer": "... #### n"}'
+        )
     return row
 
 

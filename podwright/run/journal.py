@@ -100,7 +100,7 @@ def read(run: RunDir) -> RunState:
         try:
             event = json.loads(line)
             state, count = fold_into(state, event | {"time": float(event["time"])}), count + 1
-        except (ValueError, TypeError, KeyError, AttributeError) as e:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
             if isinstance(e, json.JSONDecodeError) and _is_cut_short(line):
                 continue
             kept = f"its checkpoints and records in {run.path} are as they were"

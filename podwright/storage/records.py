@@ -178,7 +178,7 @@ def _put(path: Path, at: int, data: bytes) -> bool:
 def _read_state(run: RunDir, url: str) -> _Applied:
     try:
         state = _Applied(**json.loads((run.path / _STATE).read_text()))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return _Applied(url)
     return state if state.storage == url else _Applied(url)
 

@@ -70,6 +70,17 @@ class TrainerEntry:
         return UserError(f"{path} is a run of kind {self.kind}", f"`podwright {verb}` takes runs of kind {answering}")
 
 
+@contextlib.contextmanager
+def naming(recipe: Path) -> Iterator[None]:
+    """UserErrors about what a kept recipe holds name its file: nobody has typed it."""
+    try:
+        yield
+    except UserError as e:
+        if str(recipe) in e.what:
+            raise
+        raise UserError(f"{recipe}: {e.what}", "bring it back from a copy") from e
+
+
 def of(kind: object) -> TrainerEntry:
     """The trainer of a kind; UserError for an unknown kind, and for one whose trainer is not ours."""
     row = kinds.find(kind)

@@ -44,7 +44,8 @@ def _refused(e: UserError) -> int:
 def _entry(path: Path, without: str) -> entry.TrainerEntry:
     """What answers for the run in `path`; `without` is the kind whose models lie in directories without a recipe."""
     run = RunDir(path)
-    return entry.of(recipe_of(run)["kind"] if run.recipe.exists() else without)
+    with entry.naming(run.recipe):
+        return entry.of(recipe_of(run)["kind"] if run.recipe.exists() else without)
 
 
 def _eval(argv: list[str]) -> Document:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.recipe.advice import GENERAL, RecipeAdvice, of_run
-from podwright.rundir import Ending, Record, RunDir
+from podwright.rundir import Ending, Record, RunDir, recipe_of
 from podwright.watch.rules import RULES, Rule
 
 _LINE = 2_000  # characters of a line that are looked at
@@ -56,7 +56,10 @@ def run(run: RunDir) -> list[Record]:
         match | {"file": str(path)} for path in sorted(newest.rglob("*")) if _is_log(path) for match in file(path, keys)
     ]
     if not matches:
-        return _last_word(run, attempts[-1])
+        matches = _last_word(run, attempts[-1])
+        if not matches and run.recipe.exists():
+            recipe_of(run)  # a damaged one is a fault of its own
+        return matches
     follows = {rule.name: rule.follows for rule in RULES}
     return [typed(match, run) for match in sorted(matches, key=lambda match: follows[match["rule"]])]
 
@@ -67,7 +70,7 @@ def _last_word(run: RunDir, attempt: int) -> list[Record]:
     try:
         own: Record = (json.loads(path.read_text()) if path.exists() else run.fault_elsewhere(attempt)) or {}
         ending, cause = Ending(own["ending"]), str(own["detail"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
     if ending == Ending.FINISHED:
         return []

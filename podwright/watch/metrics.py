@@ -34,7 +34,7 @@ class Tail:
 def _record(line: bytes) -> Record | None:
     try:
         record = json.loads(line)
-    except ValueError:  # cut short by a kill
+    except (ValueError, RecursionError):  # cut short by a kill
         return None
     return record if isinstance(record, dict) else None
 

@@ -9,6 +9,7 @@ from podwright.errors import UserError
 from podwright.recipe.load import load
 from podwright.run import create, listing
 from podwright.rundir import RUNS, RunDir, read_jsonl, recipe_of, write_json
+from podwright.watch.metrics import Tail
 
 
 def test_a_run_is_typed_by_name_in_the_default_place_and_by_path_elsewhere(
@@ -48,3 +49,26 @@ def test_a_stored_recipe_with_a_wrong_number_of_steps_is_damaged(tmp_path: Path)
     write_json(run.recipe, {"kind": "grpo", "training": {"max_steps": "many"}})
     with pytest.raises(UserError, match=r"recipe.json cannot be read"):
         recipe_of(run)
+
+
+def test_records_that_no_parser_takes_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text('{"a": 1}\n' + "[" * 100_000 + '\n{"a": ' + "1" * 5000 + '}\n{"b": 2}\n')
+    assert list(read_jsonl(path)) == [{"a": 1}, {"b": 2}]
+    assert Tail(path).new() == [{"a": 1}, {"b": 2}]
+
+
+def test_a_run_that_has_finished_is_trained_again_under_a_free_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = RunDir(Path("runs/r"))
+    for ending, is_finished in (("STOPPED", False), ("FINISHED", True), ("STOPPED", True)):
+        number = len(list(run.path.glob("attempts/*"))) + 1
+        run.attempt(number).mkdir(parents=True)
+        write_json(run.exit(number), {"ending": ending})
+        assert run.is_finished == is_finished
+    assert run.without_checkpoints == "podwright run runs/r/recipe.json --name r-2"
+    Path("runs/r-2").mkdir()
+    assert run.train_again == "podwright run runs/r/recipe.json --name r-3"
+    assert RunDir(Path("runs/s")).without_checkpoints == "podwright resume s"

@@ -31,7 +31,7 @@ from podwright.recipe.paths import (
     require_file_or_directory,
     require_root,
 )
-from podwright.recipe.sampled_files import sampled_text
+from podwright.recipe.sampled_files import require_utf8, sampled_text
 from podwright.recipe.text_lines import JsonFault, parse_json
 from podwright.slices import Slice
 
@@ -224,6 +224,7 @@ def sampled_lines(path: Path) -> tuple[list[tuple[str, bytes]], int, bool]:
     """Named lines of a file without its empty ones, how many it has, and whether these are all: of a large file they are those of
     both ends and a sample, and the number is estimated."""
     lines, num_lines, complete = sampled_text(path)
+    require_utf8(path, lines)
     named = [(where.removeprefix(f"{path}").removeprefix(":").strip(), line) for where, line in lines]
     return [(f"line {where}" if where.isdecimal() else where, line) for where, line in named], num_lines, complete
 
@@ -301,8 +302,6 @@ def missing_files(path: Path, absent: list[str], named: list[str], root: str, cw
 def parsed_line(line: bytes, line_faults: Callable[[Any], Iterator[FieldFault]]) -> tuple[Any, list[FieldFault]]:
     try:
         parsed = parse_json(line)
-    except UnicodeDecodeError:
-        return None, [("line", "is not UTF-8")]
     except JsonFault as e:
         return None, [("line", f"is not JSON ({e})")]
     return parsed, list(line_faults(parsed))

@@ -15,7 +15,7 @@ from podwright.recipe import load, positions, schema
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import RunDir, read_jsonl, read_metrics, recipe_of
 from podwright.storage import inputs
-from podwright.train import atomic_dir, checkpoint
+from podwright.train import atomic_dir, checkpoint, entry
 from podwright.train.grpo import evaluate as evaluation
 from podwright.train.grpo import program, prompts, start
 from podwright.train.mesh import make_mesh
@@ -97,9 +97,10 @@ def _recipe_for(path: Path) -> GrpoRecipe:
     """The run's own recipe on the devices that are here; for a Hugging Face directory, the shipped GSM8K recipe cut to its positions."""
     run = RunDir(path)
     if run.recipe.exists():
-        return load.require(load.parse(inputs.localized(run, recipe_of(run))), GrpoRecipe).model_copy(
-            update={"mesh": schema.GrpoMesh()}
-        )
+        raw = inputs.localized(run, recipe_of(run))
+        with entry.naming(run.recipe):
+            parsed = load.parse(raw)
+        return load.require(parsed, GrpoRecipe).model_copy(update={"mesh": schema.GrpoMesh()})
     if not (path / "config.json").exists():
         raise UserError(
             f"{path} is neither a run nor a Hugging Face model directory", "`podwright list` shows the runs"

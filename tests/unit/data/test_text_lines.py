@@ -15,6 +15,7 @@ import pytest
 
 from podwright.data import annotated, documents, faults, gsm8k, lines, shards
 from podwright.errors import UserError
+from podwright.plan.checks import multimodal
 from podwright.recipe import text_lines
 from podwright.recipe.multimodal import MultimodalData
 from podwright.recipe.schema import GrpoData
@@ -90,7 +91,7 @@ def test_the_command_gives_a_file_that_is_taken(tmp_path: Path, kind: str) -> No
     (tmp_path / "a b.jsonl").write_bytes(OTHER_FORMATS[kind][0])
     error = text_lines.other_format("a b.jsonl", OTHER_FORMATS[kind][0])
     assert error
-    command = error.fix.removeprefix("type ").removesuffix(", and give that file")
+    command = error.fix.removeprefix("type ").removesuffix(", and use that file in its place")
     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
     (new,) = set(tmp_path.iterdir()) - {tmp_path / "a b.jsonl"}
     assert list(documents.texts(str(new))) == ["one", "two"]
@@ -120,6 +121,17 @@ def test_the_encoding_is_guessed_once_for_the_file(tmp_path: Path, content: byte
     assert name in fault["message"] and record["valid"] == 0
     listed = [message for _, _, message in annotated.numbered(path) if "UTF-8" in message or "binary" in message]
     assert sum("ITS-ENCODING" in m or "looks like" in m or "binary" in m for m in listed) == 1
+
+
+def test_lines_of_another_encoding_are_not_advised_to_be_left_out(tmp_path: Path) -> None:
+    """By training and its plan: `data check --fix` would leave them out."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(GERMAN.encode("latin-1"))
+    source = MultimodalData(source=str(path))
+    with pytest.raises(UserError, match=r"a.jsonl:1 is not UTF-8: the file looks like Latin-1; type iconv"):
+        lines.read_all(path, lines.annotated_lines(source))
+    with pytest.raises(UserError, match=r"a.jsonl:1 is not UTF-8: the file looks like Latin-1; type iconv"):
+        multimodal.sampled_lines(path)
 
 
 def test_lines_that_are_not_utf8_among_others_are_counted_and_listed(tmp_path: Path) -> None:
@@ -182,8 +194,14 @@ def _refusal(path: str) -> UserError:
 
 def test_a_field_of_another_type_says_what_it_is() -> None:
     turns = [{"role": "user", "content": "1+1?"}]
-    for value, what in ((None, "null"), (turns, "a list of 1 value"), ({"a": 1}, "an object"), (5, "a number")):
-        row = json.loads(json.dumps({"question": value, "answer": "#### 2"}))
+    for value, what in (
+        (None, "null"),
+        (turns, "a list of 1 value"),
+        ({"a": 1}, "an object"),
+        (5, "a number"),
+        (b"x", "a value of another type"),
+    ):
+        row = {"question": value, "answer": "#### 2"}  # b"x": of a parquet file
         with pytest.raises(UserError, match=rf"row 1: question is {what}, not text") as refused:
             gsm8k.example("row 1", row)
         assert ("in quotes" in refused.value.fix) == (value == 5)

@@ -16,6 +16,7 @@ from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import RunDir, recipe_of
+from podwright.train import entry
 from podwright.train.multimodal.data import inputs
 from podwright.train.multimodal.networks import model
 from podwright.train.multimodal.networks.model import Phase2
@@ -100,7 +101,9 @@ def _load_projector(built: Phase2, state: dict[str, Tensor], place: Path) -> Non
 def _recipe(config: object, place: Path) -> MultimodalRecipe:
     if not isinstance(config, dict):
         raise UserError(f"{place} holds no recipe", "bring it back from a copy")
-    return load.require(load.stored(config), MultimodalRecipe)
+    with entry.naming(place):
+        parsed = load.stored(config)
+    return load.require(parsed, MultimodalRecipe)
 
 
 def _damaged(place: Path, command: str) -> UserError:
