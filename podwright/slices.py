@@ -18,6 +18,10 @@ EXAMPLES = "v6e-16, v5p-16, tpu7x-4x4x8, 2x v6e-16 or 8xH100-80GB"
 _HOST_BOUNDS: dict[int, Topology] = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 
 
+class UnknownSlice(UserError):
+    """No part of a name is that of an accelerator."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Slice:
     """Devices to run on: TPU slices of one shape, GPUs, or CPU devices of this machine."""
@@ -279,10 +283,10 @@ def _shown(pod: Pod, chips: Topology | None) -> str:
 _OLDER = re.compile(r"(?:\d+\s*x\s*)?(?:tpu-?)?v([234])(?:-.*)?", re.IGNORECASE)
 
 
-def _unknown(text: str) -> UserError:
+def _unknown(text: str) -> UnknownSlice:
     if older := _OLDER.fullmatch(text.strip()):
         what = f"--on {text}: TPU v{older[1]} is not supported"
-        return UserError(
+        return UnknownSlice(
             what, f"type --on with another TPU ({', '.join(row.name for row in TPUS)}) or a GPU, such as {EXAMPLES}"
         )
     what = f"there is no target and no slice {text!r}"
@@ -292,7 +296,7 @@ def _unknown(text: str) -> UserError:
     if len(gpus) == 1:
         _find(times + gpus[0])  # a wrong number is said along with it
     if gpus:
-        return UserError(what, "type --on " + " or ".join((times.strip() or "1x") + name for name in gpus))
+        return UnknownSlice(what, "type --on " + " or ".join((times.strip() or "1x") + name for name in gpus))
     near = nearest(kind.lower(), [a.name for a in (*TPUS, CPU)]) if body[:1].isalpha() else ""
     guesses = [
         f"{times}{near}-{size}",
@@ -301,7 +305,7 @@ def _unknown(text: str) -> UserError:
     ]
     guess = next((g for g in guesses if g == "local" or _holds(g)), "")
     fix = f"did you mean --on {guess}?" if guess else f"type --on local, cpu-8, or a slice such as {EXAMPLES}"
-    return UserError(what, fix)
+    return UnknownSlice(what, fix)
 
 
 def _holds(text: str) -> bool:

@@ -134,7 +134,7 @@ def resolve(name: str) -> ResolvedTarget:
         return ResolvedTarget(name, own.devices(), own)
     try:
         devices = slices.parse(name)
-    except UserError:
+    except slices.UnknownSlice:
         if guess := nearest(name, entries.names()):
             raise UserError(
                 f"there is no target {name!r}", f"did you mean {guess}? `podwright target list` shows all"

@@ -13,6 +13,32 @@ from podwright.targets.base import Traits
 from podwright.targets.settings import gpus
 from podwright.targets.settings.storage import StorageSetting
 
+_MEM = re.compile(r"\d+(\.\d+)?([KMGTP]i?B?)?", re.IGNORECASE)
+_OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=(.*))?|-([A-Za-z])(.*)", re.DOTALL)
+_SETTINGS = {
+    "partition": "partition",
+    "p": "partition",
+    "account": "account",
+    "A": "account",
+    "qos": "qos",
+    "q": "qos",
+    "constraint": "constraint",
+    "C": "constraint",
+    "nodes": "nodes",
+    "N": "nodes",
+    "ntasks-per-node": "tasks_per_node",
+    "cpus-per-task": "cpus_per_task",
+    "c": "cpus_per_task",
+    "gpus-per-node": "gpus_per_node",
+    "mem": "mem",
+    "time": "time",
+    "t": "time",
+}
+"""options of sbatch that a setting of the target has already, by the setting"""
+_OF_PODWRIGHT = {
+    *("ntasks", "n", "job-name", "J", "output", "o", "chdir", "D", "signal", "open-mode", "parsable"),
+    *("requeue", "no-requeue", "array", "a", "wrap", "test-only"),
+}
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
@@ -69,11 +95,32 @@ class SlurmSettings(BaseModel):
                 raise ValueError("is no time of SLURM's; write it like 30, 24:00:00 or 2-00:00:00") from None
         return value
 
+    @field_validator("partition", "account", "qos", "constraint")
+    @classmethod
+    def _is_a_word(cls, value: str) -> str:
+        if re.search(r"\s", value):
+            raise ValueError("has a space or a line break in it, which no such name has")
+        return value
+
+    @field_validator("mem")
+    @classmethod
+    def _is_a_size(cls, value: str) -> str:
+        if value and not _MEM.fullmatch(value):
+            raise ValueError("is no size of memory; write it like 200G, or 0 for all of a node")
+        return value
+
     @field_validator("sbatch")
     @classmethod
     def _are_options(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if wrong := next((v for v in value if not v.startswith("-") or "\n" in v), None):
-            raise ValueError(f"has {wrong!r}, which is no option; write it like [--exclusive, --mail-type=END]")
+        for text in value:
+            option = _OPTION.fullmatch(text)
+            if option is None or "\n" in text:
+                raise ValueError(f"has {text!r}, which is no option; write it like [--exclusive, --mail-type=END]")
+            name, given = option[1] or option[3], (option[2] or option[4] or "").strip()
+            if setting := _SETTINGS.get(name):
+                raise ValueError(f"has {text!r}; write {setting}={given or '...'} as a setting of its own instead")
+            if name in _OF_PODWRIGHT:
+                raise ValueError(f"has {text!r}, which is set for each job; leave it out")
         return value
 
     @field_validator("runs", "python")

@@ -87,6 +87,20 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
         ("a: {kind: slurm, time: tomorrow}", "time=tomorrow is no time of SLURM's; write it like", "fix it in"),
         ("a: {kind: slurm, time: 2}", "time=2 is not longer than warn_s=120", "fix it in"),
         ("a: {kind: slurm, runs: here}", "runs=here must be an absolute path", "fix it in"),
+        ("a: {kind: slurm, time: 1:2:3:4}", "time=1:2:3:4 is no time of SLURM's; write it like", "fix it in"),
+        ("a: {kind: slurm, mem: lots}", "mem=lots is no size of memory; write it like 200G, or 0", "fix it in"),
+        ("a: {kind: slurm, mem: -5G}", "mem=-5G is no size of memory", "fix it in"),
+        ("a: {kind: slurm, partition: a b}", "partition=a b has a space or a line break in it", "fix it in"),
+        ("a: {kind: slurm, nodes: 2, sbatch: [--nodes=3]}", "has '--nodes=3'; write nodes=3 as a setting", "fix it in"),
+        ("a: {kind: slurm, sbatch: [-N3]}", "has '-N3'; write nodes=3 as a setting", "fix it in"),
+        ("a: {kind: slurm, sbatch: [--mem=lots]}", "has '--mem=lots'; write mem=lots as a setting", "fix it in"),
+        ("a: {kind: slurm, sbatch: [-t soon]}", "has '-t soon'; write time=soon as a setting", "fix it in"),
+        (
+            "a: {kind: slurm, sbatch: [--output=x]}",
+            "has '--output=x', which is set for each job; leave it out",
+            "fix it in",
+        ),
+        ("a: {kind: slurm, sbatch: [--nodes 3]}", "has '--nodes 3', which is no option", "fix it in"),
         ("a: {kind: slurm, sbatch: [exclusive]}", "has 'exclusive', which is no option", "fix it in"),
         (
             "a: {kind: slurm, gpus_per_node: 8, tasks_per_node: 3}",
@@ -257,3 +271,11 @@ def test_nothing_is_added_to_a_file_that_would_not_be_readable_afterwards(file: 
 def test_the_name_of_an_accelerator_is_no_name_of_a_target(file: Path, name: str) -> None:
     with pytest.raises(UserError, match="cannot be the name of a target"):
         entries.add(name, ["kind=slurm"])
+
+
+def test_a_size_that_is_not_sold_is_no_name_of_a_target(file: Path) -> None:
+    entries.add("v6e-cluster", ["kind=slurm"])
+    with pytest.raises(UserError, match=r"no v6e slice is sold as v6e-12 .*; type --on v6e-8 or v6e-16"):
+        targets.resolve("v6e-12")
+    with pytest.raises(UserError, match="did you mean v6e-cluster"):
+        targets.resolve("v6ecluster")
