@@ -1,6 +1,7 @@
 """Attempts on hosts, whatever the transport: their state from the keepers' answers, what comes back, and an attempt from start to end."""
 
 import base64
+import contextlib
 import json
 import shutil
 import signal
@@ -374,6 +375,34 @@ def test_a_process_that_the_kernel_kills_for_memory_is_named(homes: Callable[...
         ended.detail
         == f"process 1 on h2: the kernel killed it for memory: cgroup {cgroup} was at its limit of 0.25 GiB"
     )
+
+
+def processes_below(folder: Path) -> list[str]:
+    """Command lines that name it."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in lines if str(folder) in line]
+
+
+@pytest.mark.parametrize("emptied", [("h1",), ("h2",), NAMES])
+def test_an_attempt_whose_folder_is_deleted_on_a_host_ends_everywhere(
+    homes: Callable[..., TwoHomes], tmp_path: Path, emptied: tuple[str, ...]
+) -> None:
+    ours = homes("until-stopped")
+    ours.until(Process.RUNNING)
+    for name in emptied:
+        shutil.rmtree(tmp_path / name / ".podwright")
+    ended = ours.until(Process.ENDED)
+    assert ended.ending is Ending.CRASHED and ended.fix == "resume the run: it is copied there again"
+    assert ended.detail.startswith(f"the folder of the attempt was deleted on host {', '.join(emptied)} (")
+    limit = time.monotonic() + 20
+    while left := [line for name in NAMES for line in processes_below(tmp_path / name)]:
+        assert time.monotonic() < limit, left
+        time.sleep(0.1)
+    assert not [name for name in emptied if (tmp_path / name / ".podwright").exists()], "nothing is created again"
+    assert ours.runner.release(ours.handle).done
 
 
 def test_logs_bring_what_is_new_from_hosts_without_a_shared_folder(homes: Callable[..., TwoHomes]) -> None:
