@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import errno
 import json
 import shutil
 import signal
@@ -469,3 +470,37 @@ def test_a_folder_that_another_host_removes_meanwhile_is_made_again(
     monkeypatch.setattr(Path, "mkdir", vanishing)
     gather._move(tmp_path / "staged", tmp_path / "run" / "file")
     assert (tmp_path / "run" / "file").read_text() == "a"
+
+
+def test_a_move_below_a_file_is_not_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "staged").write_text("a")
+    (tmp_path / "run").write_text("a file where a folder belongs")
+    with pytest.raises(FileExistsError):
+        gather._move(tmp_path / "staged", tmp_path / "run" / "file")
+    assert (tmp_path / "staged").exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOTEMPTY, errno.EEXIST])
+def test_a_checkpoint_that_another_host_has_begun_meanwhile_is_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The folder is not there when it is looked for, and holds files when the staged one is renamed to it. File systems differ in
+    the error."""
+    staged, path, replace = tmp_path / "staged" / "2", tmp_path / "run" / "checkpoints" / "2", Path.replace
+    (staged / "state").mkdir(parents=True)
+    (staged / "state" / "a").write_text("of this host")
+
+    def after_another_host(source: Path, target: Path) -> Path:
+        if source == staged:
+            (path / "state").mkdir(parents=True)
+            (path / "state" / "b").write_text("of another host")
+            with pytest.raises(OSError) as e:
+                replace(source, target)
+            assert e.value.errno == errno.ENOTEMPTY  # here
+            raise OSError(number, "the folder is not empty")
+        return replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", after_another_host)
+    gather._settle(staged, path)
+    texts = {file.name: file.read_text() for file in (path / "state").iterdir()}
+    assert texts == {"a": "of this host", "b": "of another host"}
