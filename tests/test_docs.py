@@ -1,6 +1,5 @@
 """The documentation against the code: pages made from it are current, commands parse, links lead somewhere, the tree is true."""
 
-import ast
 import importlib.util
 import json
 import re
@@ -21,6 +20,7 @@ from podwright.cli import app
 from podwright.recipe import load
 from podwright.recipe.kinds import KINDS
 from podwright.run.states import ENDINGS
+from tests import source_texts
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -285,25 +285,10 @@ def test_every_extra_that_is_named_exists() -> None:
     assert not [extra for extra in extras if f"`{extra}`" not in table]
 
 
-def messages(path: Path) -> Iterator[str]:
-    """Texts of a module that are no docstrings."""
-    tree = ast.parse(path.read_text())
-    docstrings = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            yield node.value
-
-
 def test_pages_and_messages_use_the_words_of_the_field() -> None:
     texts = [(page, page.read_text()) for page in PAGES if page.name not in ("CHANGELOG.md", "log.md")]
     texts += [(path, path.read_text()) for path in (ROOT / "podwright" / "report" / "templates").iterdir()]
-    texts += [(path, text) for path in (ROOT / "podwright").rglob("*.py") for text in messages(path)]
+    texts += [(path, text) for path in (ROOT / "podwright").rglob("*.py") for text in source_texts.strings(path)]
     texts += [(path, path.read_text()) for path in (ROOT / "recipes").glob("*.yaml")]
     assert len(texts) > 3000
     assert not [f"{path.name}: {phrase[0]}" for path, text in texts if (phrase := PHRASES.search(text))]

@@ -92,7 +92,7 @@ def read(run: RunDir) -> RunState:
     state, count = RunState(), 0
     text = run.journal.read_bytes() if run.journal.exists() else b""
     if not text and not run.path.exists():
-        fix = "type another --name, or bring the directory back; a trainer that still runs for it ends within a minute"
+        fix = "type another --name, or bring the directory back; a trainer of this machine or of a shared folder ends within a minute"
         raise UserError(f"the run directory {run.path} was deleted", fix)
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         if not line.endswith(b"\n"):

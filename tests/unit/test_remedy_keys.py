@@ -1,6 +1,5 @@
 """What a message says to type exists in the recipes that can get to see it: keys in all texts of a module, by the kinds that use it."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from podwright.recipe import load
 from podwright.recipe.kinds import KINDS
+from tests import source_texts
 
 PACKAGE = Path(load.__file__).parents[1]
 JAX, TORCH = ("grpo", "pretrain"), ("multimodal", "contrastive")
@@ -33,20 +33,6 @@ KINDS_OF = {
 KEY = re.compile(r"(?<![\w./-])([a-z][a-z_]*\.[a-z][a-z_]*)(?==|\b(?![\w./(]))")
 
 
-def texts(path):
-    tree = ast.parse(path.read_text())
-    documented = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
-            yield node.value
-
-
 @pytest.mark.parametrize("place", sorted(KINDS_OF))
 def test_messages_name_keys_of_the_kinds_that_see_them(place):
     paths = [PACKAGE / place] if place.endswith(".py") else sorted((PACKAGE / place).rglob("*.py"))
@@ -57,7 +43,7 @@ def test_messages_name_keys_of_the_kinds_that_see_them(place):
     wrong = {
         (path.name, key)
         for path in paths
-        for text in texts(path)
+        for text in source_texts.strings(path)
         for key in KEY.findall(text)
         if key.partition(".")[0] in sections and key not in own and not key.endswith((".json", ".jsonl", ".py", ".pt"))
     }

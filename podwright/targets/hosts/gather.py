@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import json
 import re
 import shlex
@@ -105,8 +106,12 @@ def _group(name: str) -> str:
 
 def _settle(staged: Path, path: Path) -> None:
     if staged.is_file() or not path.exists():
-        _move(staged, path)
-        return
+        try:
+            _move(staged, path)
+            return
+        except OSError as e:  # the thread of another host has moved its files there meanwhile
+            if e.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not staged.is_dir():
+                raise
     for part in staged.rglob("*"):
         if part.is_file():
             _move(part, path / part.relative_to(staged))
@@ -122,7 +127,7 @@ def _move(source: Path, path: Path) -> None:
             FileNotFoundError,
             FileExistsError,
         ):  # the thread of another host has removed the folder, which was empty
-            if not source.exists() or path.parent.is_file():
+            if not source.exists() or path.parent.is_file() or path.is_dir():
                 raise
 
 

@@ -22,6 +22,7 @@ TICK_S = 0.1
 BEAT_S = 1.0
 SILENCE_S = 15.0  # after which a host that says nothing is lost
 JOIN_S = 180.0  # for all hosts to come together: their setup may take a while
+GONE_S = 30.0  # that a shared folder may be away for; what is not on the disk of this host was deleted
 KILL_S = 5.0  # from asking the processes of a failed attempt to leave until they are killed
 _MOST_BYTES = 1 << 20
 GOOD = (0, 3, -signal.SIGUSR1, -signal.SIGTERM)  # done, or saved and left, or left before there was anything to save
@@ -90,6 +91,7 @@ class Keeper:
         self.ending_since: float | None = None
         self.killed = False
         self.last_beat = 0.0
+        self.last_there = time.monotonic()
         self.server: socket.socket | None = None
         self.oom = oom.of_this_process()
 
@@ -114,6 +116,7 @@ class Keeper:
             self.listen()
             self.obey()
             self.press()
+            self.watch_folder()
             self.beat()
             time.sleep(TICK_S)
         self.leave()
@@ -275,6 +278,20 @@ class Keeper:
         for link in self.links.values():
             link.say({"faults": self.faults})
         self.write()
+
+    def watch_folder(self) -> None:
+        """End the attempt at once when its folder was deleted: no verb reaches it any more, and what it writes goes nowhere."""
+        try:
+            self.place.attempt.stat()
+        except FileNotFoundError:
+            gone_s = time.monotonic() - self.last_there
+            if self.ending_since is None and gone_s > (GONE_S if self.job["shared"] else 2 * BEAT_S):
+                self.kill()
+                self.fail({"kind": "deleted", "host": self.name, "why": str(self.place.attempt)})
+        except OSError:  # a file system that does not answer has deleted nothing
+            self.last_there = time.monotonic()
+        else:
+            self.last_there = time.monotonic()
 
     def press(self) -> None:
         if self.ending_since is not None and time.monotonic() - self.ending_since > KILL_S:

@@ -204,7 +204,11 @@ class HostRunner:
         answers = of_each(hosts, lambda n, host: self._bring_back(handle, n, host, with_files))
         if with_files:
             self._last_gather = time.monotonic()
-        polled = status.combined([host.name for host in hosts], answers)
+        names = [host.name for host in hosts]
+        polled = status.combined(names, answers)
+        folder = run.attempt(number)
+        if polled.process is Process.ABSENT and (folder / "submit.json").exists() and not (folder / "stop").exists():
+            polled = status.deleted(", ".join(names), handle["attempt_dir"])  # every host had started it
         if polled.process is not Process.ENDED:
             return polled
         lost = [host.name for host, answer in zip(hosts, answers, strict=True) if isinstance(answer, Trouble)]

@@ -82,6 +82,8 @@ def _over(names: Sequence[str], answered: dict[int, Record], ended: Record) -> P
             detail=f"host {host} was lost: its connection to the other hosts closed, or was silent for {SILENCE_S:.0f} s",
             failed_hosts=(host,),
         )
+    if fault["kind"] == "deleted":
+        return deleted(host, fault["why"])
     if fault["kind"] == "port":
         detail = f"host {host} cannot listen for the other hosts on {fault['why']}"
         return Polled(
@@ -98,6 +100,12 @@ def _over(names: Sequence[str], answered: dict[int, Record], ended: Record) -> P
     )
     fix = _OPEN.format(host=names[0])
     return Polled(Process.ENDED, ending=Ending.CRASHED, detail=detail, fix=fix, bootstrap=True)
+
+
+def deleted(host: str, folder: str) -> Polled:
+    """Of an attempt that was ended because its `folder` was gone."""
+    detail = f"the folder of the attempt was deleted on host {host} ({folder})"
+    return Polled(Process.ENDED, ending=Ending.CRASHED, detail=detail, fix="resume the run: it is copied there again")
 
 
 def _gone(host: str, answer: Record) -> Polled:

@@ -1,6 +1,8 @@
 """Attempts on hosts, whatever the transport: their state from the keepers' answers, what comes back, and an attempt from start to end."""
 
 import base64
+import contextlib
+import errno
 import json
 import shutil
 import signal
@@ -376,6 +378,34 @@ def test_a_process_that_the_kernel_kills_for_memory_is_named(homes: Callable[...
     )
 
 
+def processes_below(folder: Path) -> list[str]:
+    """Command lines that name it."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in lines if str(folder) in line]
+
+
+@pytest.mark.parametrize("emptied", [("h1",), ("h2",), NAMES])
+def test_an_attempt_whose_folder_is_deleted_on_a_host_ends_everywhere(
+    homes: Callable[..., TwoHomes], tmp_path: Path, emptied: tuple[str, ...]
+) -> None:
+    ours = homes("until-stopped")
+    ours.until(Process.RUNNING)
+    for name in emptied:
+        shutil.rmtree(tmp_path / name / ".podwright")
+    ended = ours.until(Process.ENDED)
+    assert ended.ending is Ending.CRASHED and ended.fix == "resume the run: it is copied there again"
+    assert ended.detail.startswith(f"the folder of the attempt was deleted on host {', '.join(emptied)} (")
+    limit = time.monotonic() + 20
+    while left := [line for name in NAMES for line in processes_below(tmp_path / name)]:
+        assert time.monotonic() < limit, left
+        time.sleep(0.1)
+    assert not [name for name in emptied if (tmp_path / name / ".podwright").exists()], "nothing is created again"
+    assert ours.runner.release(ours.handle).done
+
+
 def test_logs_bring_what_is_new_from_hosts_without_a_shared_folder(homes: Callable[..., TwoHomes]) -> None:
     ours = homes("until-stopped")
     target, text = cast(Target, ours.runner), ""
@@ -440,3 +470,37 @@ def test_a_folder_that_another_host_removes_meanwhile_is_made_again(
     monkeypatch.setattr(Path, "mkdir", vanishing)
     gather._move(tmp_path / "staged", tmp_path / "run" / "file")
     assert (tmp_path / "run" / "file").read_text() == "a"
+
+
+def test_a_move_below_a_file_is_not_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "staged").write_text("a")
+    (tmp_path / "run").write_text("a file where a folder belongs")
+    with pytest.raises(FileExistsError):
+        gather._move(tmp_path / "staged", tmp_path / "run" / "file")
+    assert (tmp_path / "staged").exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOTEMPTY, errno.EEXIST])
+def test_a_checkpoint_that_another_host_has_begun_meanwhile_is_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The folder is not there when it is looked for, and holds files when the staged one is renamed to it. File systems differ in
+    the error."""
+    staged, path, replace = tmp_path / "staged" / "2", tmp_path / "run" / "checkpoints" / "2", Path.replace
+    (staged / "state").mkdir(parents=True)
+    (staged / "state" / "a").write_text("of this host")
+
+    def after_another_host(source: Path, target: Path) -> Path:
+        if source == staged:
+            (path / "state").mkdir(parents=True)
+            (path / "state" / "b").write_text("of another host")
+            with pytest.raises(OSError) as e:
+                replace(source, target)
+            assert e.value.errno == errno.ENOTEMPTY  # here
+            raise OSError(number, "the folder is not empty")
+        return replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", after_another_host)
+    gather._settle(staged, path)
+    texts = {file.name: file.read_text() for file in (path / "state").iterdir()}
+    assert texts == {"a": "of this host", "b": "of another host"}
