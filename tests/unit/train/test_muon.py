@@ -247,6 +247,9 @@ def test_no_leaf_is_gathered(shape, name):
     p = dataclasses.replace(p, shape=(16, *p.shape[1:]))
     text = compiled(mesh, {name: p})
     assert max(gathered(text)) <= np.prod(p.shape) / 8
+    arrays = [np.prod([int(n) for n in dims.split(",")]) for dims in re.findall(r"f32\[([\d,]+)\]", text)]
+    own = jax.NamedSharding(mesh, p.spec(mesh, EXPERTS_RULES)).shard_shape(p.shape)
+    assert max(arrays) <= np.prod(own), "there are turns without a matrix"
     assert ("all-to-all" in text) == (name != "experts")
 
 
