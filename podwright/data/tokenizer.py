@@ -67,15 +67,20 @@ class Tokenizer:
             raise UserError(
                 f"{path} has no tokenizer.json", "give a Hugging Face directory that was saved with a fast tokenizer"
             )
+        return cls.of_files({name: (path / name).read_bytes() for name in _FILES if (path / name).is_file()}, str(path))
+
+    @classmethod
+    def of_files(cls, files: Mapping[str, bytes], place: str) -> Tokenizer:
+        """The tokenizer of these files; UserError, with the `place` that they are from, when it cannot be read."""
         try:
-            loaded = cls({name: (path / name).read_bytes() for name in _FILES if (path / name).is_file()})
-            loaded._place = f"{path}: "
+            loaded = cls(files)
+            loaded._place = f"{place}: "
             return loaded
         except UserError as e:
-            raise UserError(f"{path}: {e.what}", e.fix) from e
+            raise UserError(f"{place}: {e.what}", e.fix) from e
         except Exception as e:  # the library raises bare Exception for a tokenizer.json it cannot use
             reason = (str(e).splitlines() or [""])[0]
-            raise UserError(f"the tokenizer in {path} cannot be read ({reason})", "fetch the directory again") from e
+            raise UserError(f"the tokenizer in {place} cannot be read ({reason})", "fetch the directory again") from e
 
     @classmethod
     def train(cls, texts: Sequence[str], vocab_size: int) -> Tokenizer:
