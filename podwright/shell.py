@@ -111,11 +111,11 @@ class Shell:
                 os.close(messages)
         return done.returncode, done.stdout
 
-    def ask(self, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str, str]:
-        """Run `argv` to its end, at most so long: exit code, stdout, stderr. FileNotFoundError: there is no such command here."""
+    def ask(self, argv: Sequence[str], seconds: float = 60.0, cwd: Path | None = None) -> tuple[int, str, str]:
+        """Run `argv` to its end, at most so long, here or in `cwd`: exit code, stdout, stderr. FileNotFoundError: there is no such command here."""
         try:
             done = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=seconds
+                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=seconds, cwd=cwd
             )
         except subprocess.TimeoutExpired:
             return 124, "", f"{argv[0]} has not answered for {seconds:.0f} s"

@@ -1,26 +1,24 @@
 """Documents of token ids out of any source, read by range: which tokens belong together, wherever they lie.
 
 Files of this machine are memory-mapped, those of a store are asked for range by range; text is tokenized once, into memory.
-What a source looks like from outside is `recipe/corpus.py`; putting documents into rows is `tokens.py`.
+What a source looks like from outside is `recipe/corpus.py`; text and its tokenizer are `texts.py`; putting documents into rows is `tokens.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import io
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import grain
 import numpy as np
 
-from podwright.data import arithmetic
+from podwright.data import texts
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import corpus
-from podwright.recipe.arithmetic_capacity import CORPUS_NUMBER, CORPUS_OPERATIONS
 from podwright.recipe.corpus import Shard
 from podwright.recipe.location import Location, ranges
 
@@ -28,7 +26,6 @@ Ids = np.ndarray[Any, Any]
 PIECE = 1 << 16
 """Tokens of what stands for a document where nothing says where documents end."""
 _SCAN = 1 << 22  # tokens at a time
-_TEXTS = 256  # documents at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,14 +102,14 @@ def load(
     Files without a word on where documents end are cut at `eos_id`, or into pieces of 65,536 tokens. `vocab_size` is the
     model's; `num_documents` and `seed` are for `arithmetic`. Raises UserError for whatever is wrong with the source.
     """
-    loaded = find_tokenizer(source, tokenizer, cwd)
-    if is_text(source):
+    loaded = texts.find_tokenizer(source, tokenizer, cwd)
+    if texts.is_text(source):
         if loaded is None:
             raise UserError(
                 f"{source} is text, and there is no tokenizer for it", "name one: bytes, or a Hugging Face directory"
             )
         corpus.fits(loaded.vocab_size, vocab_size, f"the tokenizer {tokenizer}")
-        return _tokenized(texts(source, num_documents, seed, cwd), source, loaded, vocab_size)
+        return _tokenized(texts.read(source, num_documents, seed, cwd), source, loaded, vocab_size)
     if records := corpus.records(Location.of(source, cwd)):
         return _recorded(records, source, loaded, vocab_size)
     files = corpus.look(Location.of(source, cwd))
@@ -123,62 +120,9 @@ def load(
     return _cut(files.shards, part_ends, source, known, loaded, mapped)
 
 
-def is_text(source: str) -> bool:
-    return source == "arithmetic" or source.endswith(corpus.TEXT)
-
-
-def texts(
-    source: str, num_documents: int = 0, seed: int = 0, cwd: Path = Path(), read: Callable[[int], None] = lambda _: None
-) -> Iterator[str]:
-    """The documents of a source of text; `read` is told how many bytes were read. A .txt file is one document."""
-    if source == "arithmetic":
-        problems, _ = arithmetic.generate(num_documents or corpus.GENERATED, 1, CORPUS_OPERATIONS, CORPUS_NUMBER, seed)
-        yield from (f"{p.question}\n{p.solution}" for p in problems)
-        return
-    place = Location.of(source, cwd)
-    if place.suffix == ".txt":
-        content = place.read()
-        yield corpus.decoded(place, content, 0, len(content))
-        return
-    for number, line in enumerate(corpus.lines(place), 1):
-        read(len(line))
-        if line.strip():
-            yield corpus.text_of(place, f"{place.typed}:{number}", line)
-
-
-def find_tokenizer(source: str, name: str = "", cwd: Path = Path()) -> Tokenizer | None:
-    """The tokenizer called `name` (bytes, a Hugging Face directory, a tokenizer.json); for "" that which `source` brings along."""
-    if name:
-        return named_tokenizer(name, cwd)
-    if is_text(source) or source.endswith(".npy"):
-        return None
-    place = Location.of(source, cwd)
-    if not (place / corpus.META).exists():
-        return None
-    files = corpus.look(place)
-    if files.tokenizer == "bytes":
-        return Tokenizer.bytes()
-    kept = place / "tokenizer"
-    return (
-        Tokenizer.of_files(kept.typed, {file: (kept / file).read() for file in kept.files()}) if kept.is_dir() else None
-    )
-
-
-def named_tokenizer(name: str, cwd: Path = Path()) -> Tokenizer:
-    if name == "bytes":
-        return Tokenizer.bytes()
-    path = cwd / Path(name).expanduser()
-    return Tokenizer.load(path.parent if path.name == "tokenizer.json" else path)
-
-
-def tokenized(documents: Iterator[str], tokenizer: Tokenizer) -> Iterator[list[int]]:
-    while some := list(itertools.islice(documents, _TEXTS)):
-        yield from tokenizer.documents(some)
-
-
 def _tokenized(documents: Iterator[str], source: str, tokenizer: Tokenizer, vocab_size: int | None) -> Documents:
     held, lengths = [], []
-    for ids in tokenized(documents, tokenizer):
+    for ids in texts.tokenized(documents, tokenizer):
         held.append(np.array(ids, corpus.id_dtype(tokenizer.vocab_size)))
         lengths.append(len(ids))
     if not held:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from podwright.data import documents
+from podwright.data import documents, texts
 from podwright.data.shards import progress
 from podwright.errors import UserError
 from podwright.recipe import corpus, text_lines
@@ -24,7 +24,7 @@ def check(source: str, vocab_size: int | None = None) -> Record:
     num_faults, faults: [{file, offset, message}]}, sizes, checksums, ends and ids being held against each other.
     """
     place = Location.of(source)
-    if documents.is_text(source):
+    if texts.is_text(source):
         return {"source": source, **_text(place)}
     try:
         files = corpus.look(place)

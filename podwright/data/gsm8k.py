@@ -5,7 +5,10 @@ What files hold is read by `recipe/worked_examples.py`, which a plan reads by to
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 from podwright.data import arithmetic, hub
@@ -13,6 +16,17 @@ from podwright.recipe import arithmetic_capacity, worked_examples
 from podwright.recipe.paths import looks_like_path, missing
 from podwright.recipe.schema import GrpoData
 from podwright.recipe.worked_examples import Example, Rows, example
+
+_SIZES = ("num_train", "num_test")
+_GENERATED = 100_000  # problems, in two seconds
+_STREAMED = 2_000  # rows of each part of a data set on the hub
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledPart:
+    examples: Sequence[Example]
+    total: int
+    """examples that training reads; an estimate where these are not all of them"""
 
 
 def load(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
@@ -37,6 +51,37 @@ def load(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
         if not part:
             raise worked_examples.no_examples(data.source, name)
     return train[: data.num_train or None], test[: data.num_test or None]
+
+
+def sampled(data: GrpoData, seed: int) -> tuple[SampledPart, SampledPart]:
+    """(train, test) as `load` has them, in bounded time: of large files, large numbers of problems and of the hub some examples."""
+    path = Path(data.source).expanduser()
+    if data.source == "arithmetic":
+        sizes = data.num_train, data.num_test
+        parts = _generated(
+            data.model_copy(update=dict(zip(_SIZES, (min(n, _GENERATED) for n in sizes), strict=True))), seed
+        )
+        return SampledPart(parts[0], sizes[0]), SampledPart(parts[1], sizes[1])
+    if not path.exists():
+        rows = hub.load(data.source, streaming=True)
+        train, test = (_examples(itertools.islice(part, _STREAMED)) for part in rows)
+        return _cut(train, len(train), data.num_train), _cut(test, len(test), data.num_test)
+    files = worked_examples.files(data.source, path)
+    sample = worked_examples.sampled(files.train)
+    train, num_train = list(sample.examples), sample.num_rows
+    if files.test:
+        of_test = worked_examples.sampled(files.test)
+        test, num_test = list(of_test.examples), of_test.num_rows
+    else:
+        train, test = _hold_out(train, data, seed)
+        num_test = len(test) if sample.complete else worked_examples.num_held_out(num_train, data)
+        num_train -= num_test
+    return _cut(train, num_train, data.num_train), _cut(test, num_test, data.num_test)
+
+
+def _cut(examples: list[Example], total: int, wanted: int) -> SampledPart:
+    """The first `wanted`, 0 for all, of a part with `total` examples."""
+    return SampledPart(examples[: wanted or None], min(total, wanted or total))
 
 
 def read(path: Path) -> list[Example]:

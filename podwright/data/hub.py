@@ -11,14 +11,17 @@ from podwright.recipe.worked_examples import Rows
 _CONFIGS = {"openai/gsm8k": "main"}  # hub sets of which one configuration must be chosen
 
 
-def load(name: str) -> tuple[Rows, Rows]:
-    """(train, test) of a Hugging Face data set, downloaded or from its cache; test may be called validation."""
+def load(name: str, *, streaming: bool = False) -> tuple[Rows, Rows]:
+    """(train, test) of a Hugging Face data set, downloaded or from its cache; test may be called validation.
+
+    With `streaming` rows are fetched as they are read, and not kept.
+    """
     try:
         import datasets
     except ImportError as e:
         raise UserError("reading the hub needs the package datasets", extras.install("hub")) from e
     try:
-        dataset = datasets.load_dataset(name, _CONFIGS.get(name))
+        dataset = datasets.load_dataset(name, _CONFIGS.get(name), streaming=streaming)
     except Exception as e:  # the hub's clients raise dozens of types, all of them meaning that there is no data
         reason = (str(e).splitlines() or [""])[0][:160]
         raise UserError(

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from podwright.data import documents
+from podwright.data import texts
 from podwright.data.documents import Ids
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
@@ -40,7 +40,7 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
         raise UserError(f"--out {out} is already there and not empty", "name a new directory")
     if shard_tokens < 1:
         raise UserError(f"--shard-tokens {shard_tokens} makes no shards", "type one such as --shard-tokens 100000000")
-    loaded = documents.named_tokenizer(tokenizer)
+    loaded = texts.named_tokenizer(tokenizer)
     total = sum(map(_text_bytes, files))
     temporary = out.absolute().parent / f".{out.name}.{os.getpid()}.part"
     try:
@@ -62,7 +62,7 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
 
 def count(source: str, tokenizer: str = "") -> Record:
     """Documents and tokens of a source; a text is tokenized for it."""
-    if not documents.is_text(source):
+    if not texts.is_text(source):
         files = corpus.look(Location.of(source))
         return {"source": source, "documents": files.documents, "tokens": files.tokens, "shards": len(files.shards)}
     if not tokenizer:
@@ -71,11 +71,11 @@ def count(source: str, tokenizer: str = "") -> Record:
 
     def measured() -> Iterator[str]:
         nonlocal num_bytes
-        for text in documents.texts(source, read=progress(_text_bytes(source))):
+        for text in texts.read(source, progress=progress(_text_bytes(source))):
             num_bytes += len(text.encode())
             yield text
 
-    for ids in documents.tokenized(measured(), documents.named_tokenizer(tokenizer)):
+    for ids in texts.tokenized(measured(), texts.named_tokenizer(tokenizer)):
         num_documents, num_tokens = num_documents + 1, num_tokens + len(ids)
     ratio = round(num_bytes / num_tokens, 3) if num_tokens else None
     return {
@@ -120,7 +120,7 @@ def _clock(seconds: float) -> str:
 def _text_bytes(source: str) -> int:
     if source == "arithmetic":
         return 0
-    if not documents.is_text(source):
+    if not texts.is_text(source):
         raise UserError(f"{source} is not text to tokenize", f"give {' or '.join(corpus.TEXT)} files, or arithmetic")
     return Location.of(source).size()
 
@@ -132,8 +132,8 @@ def _written(
     shards: list[Record] = []
     held: list[Ids] = []
     size = 0
-    texts = (text for file in files for text in documents.texts(file, read=read))
-    for ids in documents.tokenized(texts, tokenizer):
+    every = (text for file in files for text in texts.read(file, progress=read))
+    for ids in texts.tokenized(every, tokenizer):
         held.append(np.array(ids, dtype))
         size += len(ids)
         if size >= shard_tokens:

@@ -79,11 +79,11 @@ class Tokenizer:
             raise UserError(
                 f"{path} has no tokenizer.json", "give a Hugging Face directory that was saved with a fast tokenizer"
             )
-        return cls.of_files(str(path), {name: (path / name).read_bytes() for name in _FILES if (path / name).is_file()})
+        return cls.of_files({name: (path / name).read_bytes() for name in _FILES if (path / name).is_file()}, str(path))
 
     @classmethod
-    def of_files(cls, place: str, files: Mapping[str, bytes]) -> Tokenizer:
-        """That of the files of a Hugging Face directory at `place`; UserError when they cannot be read."""
+    def of_files(cls, files: Mapping[str, bytes], place: str) -> Tokenizer:
+        """The tokenizer of these files; UserError, with the `place` that they are from, when it cannot be read."""
         try:
             loaded = cls(files)
             loaded._place = f"{place}: "

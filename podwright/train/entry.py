@@ -65,6 +65,13 @@ class TrainerEntry:
         """By name, those that a plan compiles for `devices`; `dims`: of the model, by field."""
         raise NotImplementedError(f"kind {self.kind} compiles nothing ahead of time")
 
+    def tokens(self, recipe: Any, unreachable: Sequence[str]) -> list[Record]:
+        """Findings of a plan, {check, level, message, fix} each, about the tokenizer of a recipe and what it makes of the data.
+
+        `unreachable`: sections whose source is on the hub and cannot be had.
+        """
+        return []
+
     def unanswered(self, path: Path, verb: str) -> UserError:
         answering = {"eval": "grpo or multimodal", "export": "grpo or multimodal", "predict": "multimodal"}[verb]
         return UserError(f"{path} is a run of kind {self.kind}", f"`podwright {verb}` takes runs of kind {answering}")

@@ -1,7 +1,7 @@
 """What the other half asks of the trainer's packages besides an attempt: a verb each, which prints one JSON document.
 
 `eval CHECKPOINT --data SOURCE`, `export RUN_DIR OUT_DIR`, `predict RUN_DIR` and `data VERB` are a user's;
-`compile SPEC RECORD`, `measure SPEC RECORD`, `memory`, `lengths` and `facts` are the plan's.
+`compile SPEC RECORD`, `measure SPEC RECORD`, `memory`, `lengths RECIPE`, `tokens RECIPE` and `facts` are the plan's.
 """
 
 from __future__ import annotations
@@ -165,8 +165,13 @@ def _memory(argv: list[str]) -> Document:
 def _lengths(argv: list[str]) -> Document:
     from podwright.data import lines
 
-    recipe = load.require(load.parse(json.loads(argv[0])), MultimodalRecipe)
+    recipe = load.require(load.parse(json.loads(Path(argv[0]).read_text())), MultimodalRecipe)
     return dataclasses.asdict(lines.lengths(recipe))
+
+
+def _tokens(argv: list[str]) -> Document:
+    recipe = load.parse(json.loads(Path(argv[0]).read_text()))
+    return {"findings": entry.of(recipe.kind).tokens(recipe, argv[1:])}
 
 
 def _facts(argv: list[str]) -> Document:
@@ -207,6 +212,7 @@ VERBS: Mapping[str, Callable[[list[str]], Document]] = MappingProxyType(
         "measure": _measure,
         "memory": _memory,
         "lengths": _lengths,
+        "tokens": _tokens,
         "facts": _facts,
     }
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from podwright.plan.checks import batches, examples, inputs, meshes, rewards, sufficiency, this_machine
+from podwright.plan.checks import batches, examples, inputs, meshes, rewards, this_machine, token_lengths
 from podwright.plan.compiled import step_time, verdict
 from podwright.plan.document import MemoryEntry, Plan, StepEntry
 from podwright.plan.estimates import memory, memory_grpo
@@ -13,6 +13,7 @@ from podwright.plan.estimates.step_time_estimate import step_seconds
 from podwright.plan.findings import Finding
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import Destination, PlanOptions
+from podwright.recipe import positions
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice
@@ -32,11 +33,10 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
             findings += rewards.rewards(reward.function, cwd)
             findings += rewards.thoughts(reward.function, recipe.data)
         findings += meshes.mesh(recipe, dims, where)
-        if dims is not None:
-            findings += sufficiency.context(recipe.rollout, dims)
-        findings += examples.check(recipe, cwd)
+        if dims is not None and (refused := positions.exceeded(recipe.rollout, dims.max_positions)):
+            findings.append(Finding("context", "error", refused.what, refused.fix))
         return batches.within(
-            findings,
+            token_lengths.of_prompts(recipe, findings + examples.check(recipe, cwd), cwd),
             recipe,
             dims,
             where,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.plan.checks import meshes, pretrain, this_machine
+from podwright.plan.checks import meshes, pretrain, this_machine, token_lengths
 from podwright.plan.compiled import step_time, verdict
 from podwright.plan.document import MemoryEntry
 from podwright.plan.estimates import memory, memory_pretrain
@@ -23,7 +23,7 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
     estimates_memory = True
 
     def checks(self, recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
-        return pretrain.check(recipe, where, cwd)
+        return token_lengths.of_texts(recipe, pretrain.check(recipe, where, cwd), cwd)
 
     def here(self, recipe: PretrainRecipe) -> list[Finding]:
         return this_machine.packages(("jax", "optax", "orbax", "grain", "tokenizers"), "jax")

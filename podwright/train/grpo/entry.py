@@ -45,6 +45,11 @@ class GrpoEntry(TrainerEntry):
 
         return standalone.export(path, out)
 
+    def tokens(self, recipe: GrpoRecipe, unreachable: Sequence[str]) -> list[Record]:
+        from podwright.train.grpo import token_check
+
+        return token_check.findings(recipe, unreachable)
+
     def programs(self, recipe: GrpoRecipe, dims: Record, devices: list[Device]) -> dict[str, Program]:
         from podwright.train.grpo import program
         from podwright.train.mesh import make_mesh

@@ -47,13 +47,13 @@ class TokenLimits:
         for part in self.parts:
             if (least := min(part.counted)) > limit:
                 what = f"no {part.part} prompt fits rollout.max_prompt_length={limit}: the shortest of {part.total:,} has {least} tokens"
-                raise UserError(f"{what}, the longest {max(part.counted)}", self._remedy())
+                raise UserError(f"{what}, the longest {max(part.counted)}", self.remedy())
         if not self._taken(limit, self.rollout.total_generation_steps):
             what = (
                 f"no worked answer of the warm start fits rollout.total_generation_steps={self.rollout.total_generation_steps} "
                 f"with its prompt in rollout.max_prompt_length={limit}"
             )
-            raise UserError(f"{what}: the shortest has {min(n for _, n in self.lessons)} tokens", self._remedy())
+            raise UserError(f"{what}: the shortest has {min(n for _, n in self.lessons)} tokens", self.remedy())
 
     def left_out(self) -> list[str]:
         """What a run leaves out, as `3 of 8 training prompts (37.5%)`; of a sample an estimate."""
@@ -86,7 +86,8 @@ class TokenLimits:
         lessons = any(p <= prompt and n <= completion for p, n in self.lessons) or not self.lessons
         return lessons and all(min(part.counted) <= prompt for part in self.parts)
 
-    def _remedy(self) -> str:
+    def remedy(self) -> str:
+        """Lengths that are refused no more, for all of the data at once; to shorten it, where the model has no positions for any."""
         if self._taken(*self._possible()):
             return f"type {self.enough()}"
         return (

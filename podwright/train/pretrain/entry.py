@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from podwright.recipe import dimensions
@@ -25,6 +26,11 @@ class PretrainEntry(TrainerEntry):
             from podwright.train.pretrain import loop
 
             return loop.train(run, recipe, emit, stopping)
+
+    def tokens(self, recipe: PretrainRecipe, unreachable: Sequence[str]) -> list[Record]:
+        from podwright.train.pretrain import token_check
+
+        return token_check.findings(recipe)
 
     def programs(self, recipe: PretrainRecipe, dims: Record, devices: list[Device]) -> dict[str, Program]:
         from podwright.train.mesh import make_mesh

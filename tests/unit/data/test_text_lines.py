@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from podwright.data import annotated, documents, faults, gsm8k, lines, shards
+from podwright.data import annotated, faults, gsm8k, lines, shards
 from podwright.errors import UserError
 from podwright.plan.checks import multimodal
 from podwright.recipe import text_lines
@@ -73,7 +73,7 @@ def test_another_format_is_one_fault_of_the_file_with_its_command(tmp_path: Path
     assert (record["lines"], record["valid"], record["num_faults"]) == (0, 0, 1)
     assert what in fault["message"] and command in fault["message"]
     with pytest.raises(UserError) as refused:
-        list(documents.texts(str(path)))
+        list(texts.read(str(path)))
     assert str(refused.value) == fault["message"]
     with pytest.raises(UserError, match=re.escape(what)):
         shards.count(str(path), "bytes")
@@ -94,7 +94,7 @@ def test_the_command_gives_a_file_that_is_taken(tmp_path: Path, kind: str) -> No
     command = error.fix.removeprefix("type ").removesuffix(", and use that file in its place")
     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
     (new,) = set(tmp_path.iterdir()) - {tmp_path / "a b.jsonl"}
-    assert list(documents.texts(str(new))) == ["one", "two"]
+    assert list(texts.read(str(new))) == ["one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_marks_and_ends_of_windows_are_passed_over(tmp_path: Path) -> None:
     for name, content in (("a.jsonl", LINES.replace(b"\n", b"\r\n")), ("b.txt", b"one")):
         (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + content)
         assert faults.check(str(tmp_path / name))["faults"] == []
-        assert next(documents.texts(str(tmp_path / name))) == "one"
+        assert next(texts.read(str(tmp_path / name))) == "one"
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_fault_of_a_line_is_in_our_words(tmp_path: Path, line: bytes, fault: s
 
 def _refusal(path: str) -> UserError:
     with pytest.raises(UserError) as refused:
-        list(documents.texts(path))
+        list(texts.read(path))
     return refused.value
 
 

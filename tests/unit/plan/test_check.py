@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 from podwright.cli.app import main
 from podwright.cli.exit_codes import ExitCode
+from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.plan.document import Plan
 from podwright.plan.findings import Finding, Verdict, verdict_of
@@ -89,8 +90,8 @@ def test_dynamic_sampling_may_use_the_data_up_sooner(tmp_path: Path) -> None:
         ),
         (
             "rollout.total_generation_steps=2000",
-            "rollout.max_prompt_length + total_generation_steps = 2056, the model has 2048 positions; "
-            "type rollout.total_generation_steps=1992 or less",
+            "rollout.max_prompt_length=56 and rollout.total_generation_steps=2000 are 2,056 tokens, the model has 2,048 "
+            "positions; type rollout.max_prompt_length=72 rollout.total_generation_steps=1976",
         ),
     ],
 )
@@ -128,7 +129,7 @@ def model_directory(folder: Path, **changes: Any) -> str:
     (folder / "m").mkdir()
     config = {k: v for k, v in {**CONFIG, **changes}.items() if v is not None}
     (folder / "m" / "config.json").write_text(json.dumps(config))
-    (folder / "m" / "tokenizer.json").touch()
+    Tokenizer.train([], 261).save(folder / "m")
     with contextlib.suppress(UserError):
         shapes = hf_weights.qwen3(hf_config.qwen3(config))
         tensors = {name: np.zeros(shape, np.float16) for name, shape in shapes.items()}
@@ -166,7 +167,7 @@ def test_a_checkpoint_of_a_model_that_we_do_not_know_goes_by_its_config(tmp_path
 
 def test_a_model_directory_must_be_readable_and_hold_weights(tmp_path: Path) -> None:
     source = model_directory(tmp_path)
-    assert faults(findings(tmp_path, source)) == []
+    assert faults(findings(tmp_path, source, "rollout.max_prompt_length=300")) == []
     (tmp_path / "m/tokenizer.json").unlink()
     assert "m has no tokenizer.json; give a Hugging Face directory" in faults(findings(tmp_path, source))[0]
     (tmp_path / "m/model.safetensors").write_bytes(b"half")
@@ -181,14 +182,14 @@ def test_a_model_directory_without_weights_can_be_planned_but_not_started(
     source = model_directory(tmp_path)
     (tmp_path / "m/model.safetensors").unlink()
     monkeypatch.chdir(tmp_path)
-    recipe = load("qwen3-tiny-arithmetic-grpo", ["model.name=qwen3-micro", source])
-    plan = make(recipe, Destination("v6e-1", parse("v6e-1")))
+    overrides = ["model.name=qwen3-micro", source, "rollout.max_prompt_length=300"]
+    plan = make(load("qwen3-tiny-arithmetic-grpo", overrides), Destination("v6e-1", parse("v6e-1")))
     assert plan.verdict is Verdict.INCONCLUSIVE and plan.memory and plan.step
     (finding,) = [f for f in plan.findings if f.level == "inconclusive"]
     assert "m has a config.json and no weights, which a run needs; put model.safetensors there" in str(
         UserError(finding.message, finding.fix)
     )
-    assert main(["run", "qwen3-tiny-arithmetic-grpo", "model.name=qwen3-micro", source]) == ExitCode.REFUSED
+    assert main(["run", "qwen3-tiny-arithmetic-grpo", *overrides]) == ExitCode.REFUSED
     assert "model.source=m has a config.json and no weights; put model.safetensors there" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
@@ -223,10 +224,11 @@ def test_rewards_are_read_and_never_run(tmp_path: Path) -> None:
 
 def test_a_reward_for_thoughts_that_the_prompt_ends_is_warned_of(tmp_path: Path) -> None:
     named = "rewards=[{function: 'podwright.train.grpo.reward:format_reward'}]"
-    (found,) = [f for f in findings(tmp_path, named, "data.enable_thinking=false") if f.level == "warning"]
+    rewards = [f for f in findings(tmp_path, named, "data.enable_thinking=false") if f.check == "rewards"]
+    (found,) = [f for f in rewards if f.level == "warning"]
     assert "format_reward looks for <think>" in found.message and found.fix.startswith("type data.enable_thinking=true")
-    assert not [f for f in findings(tmp_path, named, "data.enable_thinking=true") if f.level == "warning"]
-    assert not [f for f in findings(tmp_path, named.replace("format_reward", "check_answer")) if f.level == "warning"]
+    for other in (("data.enable_thinking=true", named), (named.replace("format_reward", "check_answer"),)):
+        assert not [f for f in findings(tmp_path, *other) if (f.check, f.level) == ("rewards", "warning")]
 
 
 def test_columns_that_a_reward_needs_are_named(tmp_path: Path) -> None:

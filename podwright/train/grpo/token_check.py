@@ -1,0 +1,132 @@
+"""What a plan says of the tokenizer, the chat template and the lengths of GRPO, by the code of training on a sample of the data.
+
+It runs in a process of its own, without JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from podwright.data import gsm8k
+from podwright.data.gsm8k import SampledPart
+from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
+from podwright.recipe import hf_config, models, positions
+from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.schema import GrpoRecipe
+from podwright.recipe.worked_examples import Example
+from podwright.rundir import Record
+from podwright.train.grpo import prompts
+from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
+
+_SPREAD, _END = (
+    8_000,
+    500,
+)  # of examples that are tokenized: of all lengths, and besides of the shortest and of the longest
+_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+_STAND_INS = [Example(f"{n}+1?", str(n + 1), f"#### {n + 1}") for n in range(2)]
+
+
+def findings(recipe: GrpoRecipe, unreachable: Collection[str]) -> list[Record]:
+    """Each {check, level, message, fix}; [] for a directory without a tokenizer, which is no checkpoint yet.
+
+    `unreachable`: `data` for a data set on the hub that cannot be had.
+    """
+    check, level = "data", "error"
+    try:
+        if recipe.data.source != "arithmetic" and not Path(recipe.data.source).expanduser().exists():
+            check, level = "context", "inconclusive"  # the hub may answer when the run starts
+        parts: Sequence[SampledPart] = () if "data" in unreachable else gsm8k.sampled(recipe.data, recipe.seed)
+        check, level = "model", "error"
+        directory = _directory(recipe)
+        if directory and not (directory / "tokenizer.json").is_file():
+            return []
+        dims = hf_config.qwen3(hf_config.read(directory)) if directory else models.find(recipe.model.name)
+        tokenizer = (
+            prompts.load_tokenizer(directory, dims.vocab_size)
+            if directory
+            else prompts.learned_tokenizer(parts[0].examples, dims.vocab_size)
+        )
+        if not parts:
+            prompts.tokenized(_STAND_INS, tokenizer, recipe.data)
+            return [_uncounted(recipe, f"data.source={recipe.data.source} is on the Hugging Face hub")]
+        limits = _limits(recipe, dims, tokenizer, parts)
+        check = "context"
+        if refused := positions.exceeded(recipe.rollout, dims.max_positions):
+            raise UserError(refused.what, limits.remedy())
+        limits.require()
+    except UserError as e:
+        return [_finding(check, level, e.what, e.fix)]
+    return _counted(recipe, limits, parts)
+
+
+def _directory(recipe: GrpoRecipe) -> Path | None:
+    """Of the model's tokenizer and configuration, fetched from the hub for an id; None for random weights."""
+    source = recipe.model.source
+    if source == "random" or (path := Path(source).expanduser()).exists():
+        return None if source == "random" else path
+    import huggingface_hub
+
+    return Path(huggingface_hub.snapshot_download(source, allow_patterns=list(_FILES)))
+
+
+def _limits(recipe: GrpoRecipe, dims: Qwen3Dims, tokenizer: Tokenizer, parts: Sequence[SampledPart]) -> TokenLimits:
+    """With the tokens of a sample of each part."""
+    counted, lessons = [], []
+    for name, part in zip(("training", "test"), parts, strict=True):
+        spread, ends = _sample(part.examples)
+        chosen = [*spread, *ends]
+        lengths = prompts.tokenized(chosen, tokenizer, recipe.data).lengths()
+        counted.append(PromptTokens(name, part.total, lengths[: len(spread)], lengths[len(spread) :]))
+        if recipe.warm_start and name == "training":
+            lessons = list(zip(lengths, map(len, prompts.worked_answers(chosen, tokenizer)), strict=True))
+    return TokenLimits(recipe.rollout, dims.max_positions, counted, lessons)
+
+
+def _sample(examples: Sequence[Example]) -> tuple[Sequence[Example], Sequence[Example]]:
+    """(examples of all lengths, the shortest and the longest): all and none where they are few."""
+    if len(examples) <= _SPREAD + 4 * _END:
+        return examples, ()
+    spread = [examples[n * len(examples) // _SPREAD] for n in range(_SPREAD)]
+    ends = []
+    for text in ("question", "solution"):
+        ordered = sorted(examples, key=lambda e: len(getattr(e, text).encode()))
+        ends += [*ordered[:_END], *ordered[-_END:]]
+    return spread, ends
+
+
+def _counted(recipe: GrpoRecipe, limits: TokenLimits, parts: Sequence[SampledPart]) -> list[Record]:
+    """How long the prompts are, and what is left out."""
+    train, test = limits.parts
+    of = f"{train.total:,} training and {test.total:,} test prompts"
+    counted = [len(part.spread) + len(part.ends) for part in limits.parts]
+    every = all(n == part.total for n, part in zip(counted, limits.parts, strict=True))
+    longest = f"has {limits.longest()} tokens, rollout.max_prompt_length={recipe.rollout.max_prompt_length}"
+    what = (
+        f"the longest of {of} {longest}"
+        if every
+        else f"the longest of {sum(counted):,} prompts, out of {of}, {longest}"
+    )
+    records = [_finding("context", "info", what)]
+    if left_out := limits.left_out():
+        keys = [f"rollout.max_prompt_length={recipe.rollout.max_prompt_length}"]
+        keys += [f"rollout.total_generation_steps={recipe.rollout.total_generation_steps}"] * bool(recipe.warm_start)
+        about = "" if every else "about "
+        wrong = f"{about}{', '.join(left_out)} do not fit {' and '.join(keys)} and are left out"
+        fix = f"type {enough}, or give shorter examples" if (enough := limits.enough()) else "give shorter examples"
+        records.append(_finding("context", "warning", wrong, fix))
+    if recipe.data.source == "arithmetic" and any(part.total > len(part.examples) for part in parts):
+        generated = sum(len(part.examples) for part in parts)
+        wrong = f"whether there are {train.total + test.total:,} different problems was not checked: {generated:,} were generated"
+        records.append(_finding("data", "inconclusive", wrong, "type a smaller data.num_train and data.num_test"))
+    return records
+
+
+def _uncounted(recipe: GrpoRecipe, why: str) -> Record:
+    what = f"whether prompts fit rollout.max_prompt_length={recipe.rollout.max_prompt_length} was not checked: {why}"
+    return _finding("context", "inconclusive", what, "plan where the hub can be reached, or give a directory")
+
+
+def _finding(check: str, level: str, message: str, fix: str = "") -> Record:
+    return {"check": check, "level": level, "message": message, "fix": fix}

@@ -1,0 +1,298 @@
+"""What a plan says of tokenizer, chat template and lengths: what training refuses, in the same words, and what it leaves out."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+from safetensors.numpy import save_file
+
+from podwright.data import documents, gsm8k, shards
+from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError
+from podwright.plan.checks import token_lengths
+from podwright.plan.findings import Finding, Verdict
+from podwright.plan.make import make
+from podwright.plan.options import Destination, PlanOptions
+from podwright.recipe import hf_config, hf_weights
+from podwright.recipe.load import load
+from podwright.recipe.schema import GrpoRecipe
+from podwright.slices import parse
+from podwright.train.grpo import loop, prompts, token_check
+from tests.unit.plan.static import SMALL_CONFIG
+
+QUESTIONS = [f"Ann has {n} apples and gives {n - 1} away. How many are left?" for n in range(1, 41)]
+
+
+def lines(questions: list[str]) -> str:
+    return "".join(json.dumps({"question": q, "answer": f"{n} - 1\n#### {n}"}) + "\n" for n, q in enumerate(questions))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint in `m`, data in `d`."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/train.jsonl").write_text(lines(QUESTIONS))
+    (tmp_path / "d/test.jsonl").write_text(lines(QUESTIONS[:5]))
+    config = SMALL_CONFIG | {"tie_word_embeddings": True, "max_position_embeddings": 2048}
+    Tokenizer.train(QUESTIONS, 384).save(tmp_path / "m")
+    (tmp_path / "m/config.json").write_text(json.dumps(config))
+    shapes = hf_weights.qwen3(hf_config.qwen3(config))
+    save_file({name: np.zeros(shape, np.float16) for name, shape in shapes.items()}, tmp_path / "m/model.safetensors")
+    return tmp_path
+
+
+def recipe(*overrides: str) -> GrpoRecipe:
+    base = ["model.name=qwen3-micro", "data.num_train=0", "data.num_test=0", "rollout.max_prompt_length=80"]
+    loaded = load("qwen3-tiny-arithmetic-grpo", [*base, *overrides])
+    assert isinstance(loaded, GrpoRecipe)
+    return loaded
+
+
+CHECKPOINT = ("model.source=m", "data.source=d", "warm_start=null")
+
+
+def findings(folder: Path, *overrides: str, only: str = "") -> list[Finding]:
+    """Those that are worse than an info, of a slice without a word on packages; [] where the plan is ok without warnings."""
+    plan = make(recipe(*overrides), Destination("v6e-1", parse("v6e-1")), PlanOptions(cwd=folder, only=only))
+    assert plan.verdict.ok is not True or not [f for f in plan.findings if f.level in ("error", "inconclusive")]
+    return [f for f in plan.findings if f.level != "info"]
+
+
+def training(asked: GrpoRecipe) -> None:
+    """What a run does with tokenizer and prompts before it compiles anything."""
+    train, test = gsm8k.load(asked.data, asked.seed)
+    if asked.model.source == "random":
+        loop._prompts(asked, 2048, prompts.learned_tokenizer(train, 384), train, test)
+        return
+    dims = hf_config.qwen3(hf_config.read(Path(asked.model.source)))
+    loop._prompts(
+        asked, dims.max_positions, prompts.load_tokenizer(Path(asked.model.source), dims.vocab_size), train, test
+    )
+
+
+def refused_as_in_training(folder: Path, *overrides: str) -> Finding:
+    (finding,) = findings(folder, *overrides)
+    assert finding.level == "error"
+    with pytest.raises(UserError) as refused:
+        training(recipe(*overrides))
+    assert (finding.message, finding.fix) == (refused.value.what, refused.value.fix)
+    return finding
+
+
+def test_a_good_checkpoint_has_no_faults_and_its_longest_prompt_is_said(folder: Path) -> None:
+    plan = make(recipe(*CHECKPOINT), Destination("v6e-1", parse("v6e-1")), PlanOptions(cwd=folder))
+    (said,) = [f.message for f in plan.findings if f.check == "context"]
+    assert plan.verdict is Verdict.OK
+    assert said.startswith("the longest of 40 training and 5 test prompts has ") and said.endswith(
+        "max_prompt_length=80"
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("tokenizer.json", lambda text: text[: len(text) // 2], "the tokenizer in m cannot be read (EOF"),
+        ("tokenizer_config.json", lambda text: text[:-9], "m: tokenizer_config.json is not JSON"),
+        (
+            "chat_template.jinja",
+            lambda text: "{{ raise_exception('no user') }}",
+            "m: the chat template cannot be rendered (no user)",
+        ),
+        (
+            "chat_template.jinja",
+            lambda text: "{{ 1 / 0 }}",
+            "m: the chat template cannot be rendered (ZeroDivisionError",
+        ),
+        ("chat_template.jinja", lambda text: "hello", "m: the chat template leaves the question out"),
+        ("config.json", lambda text: text.replace("384", "300"), "the tokenizer of m has "),
+    ],
+)
+def test_a_checkpoint_whose_tokenizer_training_refuses_is_refused(
+    folder: Path, file: str, content, says: str, monkeypatch
+) -> None:
+    monkeypatch.chdir(folder)
+    path = folder / "m" / file
+    path.write_text(content(path.read_text()))
+    if file == "config.json":
+        config = json.loads(path.read_text())
+        shapes = hf_weights.qwen3(hf_config.qwen3(config))
+        save_file({n: np.zeros(s, np.float16) for n, s in shapes.items()}, folder / "m/model.safetensors")
+    named = (*CHECKPOINT, "model.name=mine") if file == "config.json" else CHECKPOINT
+    finding = refused_as_in_training(folder, *named)
+    assert finding.check == "model" and finding.message.startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["rollout.max_prompt_length=3"], "no training prompt fits rollout.max_prompt_length=3"),
+        ([f"data.instruction={'Think. ' * 300}"], "no training prompt fits rollout.max_prompt_length=80"),
+        ([f"data.instruction={'Think. ' * 3000}"], "no training prompt fits rollout.max_prompt_length=80"),
+        (["rollout.total_generation_steps=3"], "no worked answer of the warm start fits rollout.total_gen"),
+        (
+            ["data.source=arithmetic", "data.num_train=900", "data.num_test=90", "rollout.max_prompt_length=25"],
+            "no training prompt fits",
+        ),
+    ],
+)
+def test_lengths_that_training_refuses_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str], says: str
+) -> None:
+    monkeypatch.chdir(folder)
+    asked = ["data.source=d", "rollout.max_prompt_length=80", *overrides]
+    finding = refused_as_in_training(folder, *asked)
+    assert finding.check == "context" and finding.message.startswith(says)
+    if finding.fix.startswith("type rollout"):
+        better = findings(folder, *asked, *finding.fix.removeprefix("type ").split())
+        assert not [f for f in better if f.level == "error"]
+        training(recipe(*asked, *finding.fix.removeprefix("type ").split()))
+
+
+def test_what_training_leaves_out_is_a_warning_with_its_share(folder: Path) -> None:
+    (folder / "d/train.jsonl").write_text(lines([*QUESTIONS, *(f"{q} {'Think. ' * 50}" for q in QUESTIONS[:10])]))
+    (finding,) = findings(folder, *CHECKPOINT)
+    assert (finding.check, finding.level) == ("context", "warning")
+    assert finding.message == "10 of 50 training prompts (20%) do not fit rollout.max_prompt_length=80 and are left out"
+    lengths = finding.fix.removeprefix("type ").removesuffix(", or give shorter examples")
+    assert findings(folder, *CHECKPOINT, lengths) == []
+
+
+def test_of_many_examples_a_sample_is_counted_in_bounded_time(folder: Path) -> None:
+    """The longest is in it, wherever it stands; how many were counted is said."""
+    many = [f"{q} ({n})" for n in range(1000) for q in QUESTIONS]
+    many[33_333] += " Think." * 100
+    (folder / "d/train.jsonl").write_text(lines(many))
+    begin = time.monotonic()
+    plan = make(recipe(*CHECKPOINT), Destination("v6e-1", parse("v6e-1")), PlanOptions(cwd=folder))
+    assert time.monotonic() - begin < 60
+    said = [f.message for f in plan.findings if f.check == "context"]
+    assert "the longest of 10,005 prompts, out of 40,000 training and 5 test prompts, has 738 tokens" in said[0]
+    assert said[1].startswith("about 1 of 40,000 training prompts (0.0025%)") and plan.verdict is Verdict.OK
+
+
+def test_a_number_of_problems_that_is_not_tried_is_named_as_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gsm8k, "_GENERATED", 300)
+    asked = ["data.source=arithmetic", "data.num_train=40000", "data.num_test=20"]
+    said, unchecked = token_check.findings(recipe(*asked), ())
+    assert said["message"].startswith("the longest of 320 prompts, out of 40,000 training and 20 test prompts, has ")
+    assert (unchecked["check"], unchecked["level"]) == ("data", "inconclusive")
+    assert unchecked["message"] == "whether there are 40,020 different problems was not checked: 320 were generated"
+
+
+def test_positions_of_the_model_are_named_with_keys_and_a_length_that_is_enough(folder: Path) -> None:
+    beyond = findings(folder, *CHECKPOINT, "rollout.max_prompt_length=1000000")
+    (finding,) = (f for f in beyond if f.check == "context")
+    assert finding.level == "error"
+    assert finding.message.startswith(
+        "rollout.max_prompt_length=1000000 and rollout.total_generation_steps=24 are 1,000,024"
+    )
+    assert findings(folder, *CHECKPOINT, finding.fix.removeprefix("type ")) == []
+
+
+@pytest.mark.parametrize("only", ["data", "mesh,memory", "context"])
+def test_a_part_of_a_plan_has_the_verdict_of_all(folder: Path, only: str) -> None:
+    (finding,) = findings(folder, *CHECKPOINT, "rollout.max_prompt_length=3", only=only)
+    assert finding.level == "error" and "no training prompt fits rollout.max_prompt_length=3" in finding.message
+
+
+def test_what_cannot_be_read_here_is_named_as_unchecked(folder: Path) -> None:
+    unchecked = "was not checked: "
+    for overrides, keys in (
+        (("model.source=some/model", "data.source=d"), "model.source cannot be read here"),
+        (("model.source=random", "data.source=some/set"), "data.source cannot be read here"),
+        (("model.source=some/model", "data.source=some/set"), "model.source and data.source cannot be read here"),
+        (("model.source=m", "data.source=some/set"), "data.source=some/set is on the Hugging Face hub"),
+    ):
+        (finding,) = (f for f in findings(folder, *overrides) if f.check == "context")
+        assert finding.level == "inconclusive" and finding.message.endswith(unchecked + keys)
+
+
+def test_the_tokenizer_is_checked_where_only_the_data_is_elsewhere(folder: Path) -> None:
+    (folder / "m/chat_template.jinja").write_text("hello")
+    found = findings(folder, "model.source=m", "data.source=some/set")
+    assert ["the chat template leaves the question out" in f.message for f in found if f.level == "error"] == [True]
+
+
+def test_without_the_package_nothing_is_ok(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a process that is too slow is none that has found nothing."""
+    (folder / "absent").mkdir()
+    (folder / "absent/tokenizers.py").write_text("raise ModuleNotFoundError(\"No module named 'tokenizers'\")")
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{folder / 'absent'}:{os.environ.get('PYTHONPATH', '')}:{Path.cwd()}")
+        (finding,) = findings(folder, *CHECKPOINT)
+    assert finding.level == "inconclusive" and "No module named 'tokenizers'" in finding.message
+    assert finding.fix == "type pip install -e '.[jax]' in podwright's clone"
+    monkeypatch.setattr(token_lengths, "_PATIENCE_S", 0.01)
+    (folder / "m/config.json").touch()
+    token_lengths._tokens.cache_clear()
+    (finding,) = findings(folder, *CHECKPOINT)
+    assert finding.level == "inconclusive" and "has not answered for" in finding.message
+    token_lengths._tokens.cache_clear()
+
+
+def test_one_question_answers_for_all_settings_that_change_no_length(folder: Path) -> None:
+    token_lengths._tokens.cache_clear()
+    assert findings(folder, *CHECKPOINT) == [] == findings(folder, *CHECKPOINT, "batch_size=8", "grpo.beta=0.1")
+    assert token_lengths._tokens.cache_info().misses == 1
+    (folder / "m/tokenizer.json").write_text("{}")
+    assert [f.level for f in findings(folder, *CHECKPOINT)] == ["error"], "a file that has changed is read again"
+
+
+def test_counting_needs_no_jax(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "absent").mkdir()
+    for module in ("jax", "torch", "grain"):
+        (folder / "absent" / f"{module}.py").write_text("raise AssertionError('it was imported')")
+    monkeypatch.setenv("PYTHONPATH", f"{folder / 'absent'}:{os.environ.get('PYTHONPATH', '')}:{Path.cwd()}")
+    token_lengths._tokens.cache_clear()
+    assert findings(folder, *CHECKPOINT) == []
+
+
+def of_pretraining(folder: Path, *overrides: str) -> list[Finding]:
+    """Errors of a plan."""
+    base = ["data.num_documents=400", "training.max_steps=1", "batch_size=1", "evaluation.num_batches=1"]
+    plan = make(
+        load("almodel-tiny", [*base, *overrides]), Destination("cpu-1", parse("cpu-1")), PlanOptions(cwd=folder)
+    )
+    return [f for f in plan.findings if f.level == "error"]
+
+
+def test_the_tokenizer_of_a_text_to_pretrain_on_is_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused as training refuses it."""
+    monkeypatch.chdir(folder)
+    Tokenizer.train([], 261).save(folder / "t")
+    (folder / "a.jsonl").write_text(json.dumps({"text": "more or less " * 2000}) + "\n")
+    for source in ("arithmetic", "a.jsonl"):
+        wrong = [f for f in of_pretraining(folder, f"data.source={source}", "data.tokenizer=t") if f.check == "data"]
+        assert ["the tokenizer t has a vocabulary of 261, the model one of 259" in f.message for f in wrong] == [True]
+    Tokenizer.bytes().save(folder / "t")
+    asked = ("data.source=a.jsonl", "data.tokenizer=t")
+    assert of_pretraining(folder, *asked) == []
+    for file, content in (("tokenizer_config.json", "{"), ("chat_template.jinja", "{% if %}")):
+        (folder / "t" / file).write_text(content)
+        (finding,) = of_pretraining(folder, *asked)
+        with pytest.raises(UserError) as refused:
+            documents.load("a.jsonl", tokenizer="t", vocab_size=259)
+        assert (finding.check, finding.message, finding.fix) == ("data", refused.value.what, refused.value.fix)
+        (folder / "t" / file).unlink()
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "<|im_end|>": 1}, unk_token="missing"))
+    words.save(str(folder / "t/tokenizer.json"))
+    (finding,) = of_pretraining(folder, *asked)
+    assert "the tokenizer cannot encode a text of the data" in finding.message
+
+
+def test_the_tokenizer_that_shards_bring_along_is_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    Tokenizer.bytes().save(folder / "t")
+    (folder / "a.jsonl").write_text(json.dumps({"text": "more or less " * 2000}) + "\n")
+    shards.tokenize(["a.jsonl"], "t", Path("s"), 10_000_000)
+    assert of_pretraining(folder, "data.source=s", "data.tokenizer=") == []
+    (folder / "s/tokenizer/tokenizer.json").write_text("{")
+    (finding,) = of_pretraining(folder, "data.source=s", "data.tokenizer=")
+    with pytest.raises(UserError) as refused:
+        documents.load("s", vocab_size=259)
+    assert (finding.message, finding.fix) == (refused.value.what, refused.value.fix)
+    assert finding.message.startswith("the tokenizer in s/tokenizer cannot be read (EOF")
