@@ -136,6 +136,8 @@ def read_all(path: Path, read: Reader[T], options: str = "") -> list[T]:
         lines = len({f["line"] for f in faults})
         raise UserError(
             f"{path} has {lines} bad line{'s' if lines > 1 else ''}, such as {faults[0]['message']}",
-            f"type podwright data check {path} --fix{options}",
+            f"type podwright data check {path} --fix{options}"
+            if good
+            else "give a file with lines that `podwright plan` takes",
         )
     return good

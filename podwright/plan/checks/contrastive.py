@@ -17,6 +17,7 @@ from podwright.recipe.paths import media_folder, require_root
 from podwright.slices import Slice
 
 _PICKLED = "pytorch_model.bin"
+_EXAMPLE = '{"text": "a cat purrs", "audio": "purr.wav"}'
 _TRAIN, _TEST = 2000, 200  # drawn lines, as in phase1-tiny
 
 
@@ -158,13 +159,11 @@ def _file(path: Path, data: Pairs, cwd: Path) -> tuple[int, list[Finding]]:
     findings = [] if complete else [multimodal.partly_read(path, len(lines), num_lines)]
     if faults:
         what = f"{path} has {counted(len(faults), 'fault')}, such as {faults[0]}"
-        findings.append(multimodal.error("data", what, f"type podwright data check {path} --fix{data.check_options}"))
+        findings.append(multimodal.error("data", what, multimodal.mending(path, read, data.check_options, _EXAMPLE)))
     findings += multimodal.missing_files(path, absent, named, data.root, cwd)
     if not useful and not faults:
         what = f"no line of {path} has two of {', '.join(pairs.FIELDS)}, so that there is nothing to tell apart"
-        findings.append(
-            multimodal.error("data", what, 'give lines such as {"text": "a cat purrs", "audio": "purr.wav"}')
-        )
+        findings.append(multimodal.error("data", what, f"give lines such as {_EXAMPLE}"))
     elif alone:
         what = f"{path.name} has {counted(alone, 'line')} with a single modality, and training leaves those out"
         findings.append(Finding("data", "warning", what, "give each a text, a picture or a sound besides"))

@@ -35,6 +35,7 @@ from podwright.recipe.sampled_files import require_utf8, sampled_text
 from podwright.recipe.text_lines import JsonFault, parse_json
 from podwright.slices import Slice
 
+_EXAMPLE = '{"image": "a.png", "instruction": "...", "response": "{...}"}'
 _NAMED = 1000  # files that are looked for below another folder
 _BYTES_PER_TOKEN = 3.5  # of JSON and English, with a vocabulary of 150,000
 _NEEDED = {"torch": "torch", "transformers": "transformers", "av": "av", "PIL": "pillow"}
@@ -234,12 +235,19 @@ def partly_read(path: Path, read: int, num_lines: int) -> Finding:
     return Finding("data", "info", f"{what}`podwright data check {path}` reads all")
 
 
+def mending(path: Path, num_valid: int, options: str, example: str) -> str:
+    """What to type for faulty lines; --fix keeps the valid ones of a .jsonl file, so that there have to be some."""
+    if num_valid and path.suffix == ".jsonl":
+        return f"type podwright data check {path} --fix{options}"
+    return f"give a file with lines such as {example}"
+
+
 def _file(path: Path, data: MultimodalData, cwd: Path) -> tuple[int, list[Finding]]:
     """How many lines it has, and its first fault, its first absent file, its longest line."""
     faults: list[str] = []
     absent: list[str] = []
     named: list[str] = []
-    longest, at = 0, ""
+    longest, at, num_valid = 0, "", 0
     schema, repeats, folder = data.schema_of_answers, answers.Repeats(), media_folder(path, data.root, cwd)
     try:
         lines, num_lines, complete = sampled_lines(path)
@@ -252,6 +260,7 @@ def _file(path: Path, data: MultimodalData, cwd: Path) -> tuple[int, list[Findin
             wrong = [("line", repeated)]
         faults += [f"{where}: {field} {message}" for field, message in wrong]
         if not wrong:
+            num_valid += 1
             absent += absent_of(where, parsed, folder)
             named += named_by(parsed)
             size = len((data.system_prompt + parsed["instruction"] + parsed["response"]).encode())
@@ -262,7 +271,7 @@ def _file(path: Path, data: MultimodalData, cwd: Path) -> tuple[int, list[Findin
             error(
                 "data",
                 f"{path} has {counted(len(faults), 'fault')}, such as {faults[0]}",
-                f"type podwright data check {path} --fix{data.check_options}",
+                mending(path, num_valid, data.check_options, _EXAMPLE),
             )
         )
     findings += missing_files(path, absent, named, data.root, cwd)

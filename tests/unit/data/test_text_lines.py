@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from podwright.data import annotated, faults, gsm8k, lines, shards
+from podwright.data import annotated, faults, gsm8k, lines, shards, texts
 from podwright.errors import UserError
 from podwright.plan.checks import multimodal
 from podwright.recipe import text_lines

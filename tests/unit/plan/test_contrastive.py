@@ -212,3 +212,14 @@ def test_what_the_cpu_trains_is_held_to_the_memory_of_this_machine(name: str, mo
     finding = memory(8, "cpu-1", "per_device_batch_size=65536", "data.num_train=70000")
     assert finding.level != "info" and finding.fix.startswith("type per_device_batch_size=")
     assert memory(8, "cpu-1", finding.fix.removeprefix("type "), "data.num_train=70000").level == "info"
+
+
+@pytest.mark.parametrize(
+    ("name", "example"), [("phase1-tiny", '{"text": "a cat purrs"'), ("phase2-tiny", '{"image": "a.png"')]
+)
+def test_lines_of_another_kind_are_shown_an_example_and_not_a_fix_that_refuses(
+    tmp_path: Path, name: str, example: str
+) -> None:
+    source = lines(tmp_path, *[{"question": "1+1?", "answer": "#### 2"}] * 20)
+    errors = told(tmp_path, "error", source, "data.num_train=0", "data.num_test=0", on="", name=(name,))
+    assert f"give a file with lines such as {example}" in errors and "--fix" not in errors

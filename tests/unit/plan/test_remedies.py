@@ -206,3 +206,33 @@ def test_a_search_without_an_answer_names_where_it_ended():
         UserError, match="searched up to 64xV100-16GB, the largest over which batch and model can be split"
     ):
         make(load.load(DRAWN_GRPO[0], [*DRAWN_GRPO[1:], *overrides]), Destination("V100-16GB"), PlanOptions(fit=True))
+
+
+def drawn_multimodal(number):
+    """Phase 1 or Phase 2 with values that do not fit together, by a seed."""
+    rng = random.Random(number)
+    overrides = [f"data.num_train={rng.choice([1, 3, 40, 2000])}", f"data.num_test={rng.choice([1, 2, 200])}"]
+    overrides += [f"per_device_batch_size={rng.choice([1, 2, 64, 1024])}"]
+    overrides += rng.choice([[], ["encoders.audio_seconds=0.01"], ["encoders.audio_seconds=2000"]])
+    overrides += rng.choice([[], ["encoders.image_size=4"], ["encoders.image_weights=none.pt"], ["data.source=none"]])
+    overrides += rng.choice([[], ["encoders.audio=cnn14", "encoders.audio_preprocessing=purrsight"]])
+    return (
+        rng.choice(["phase1-tiny", "phase2-tiny"]),
+        overrides,
+        rng.choice(["1xA100-40GB", "8xA100-40GB", "64xA100-40GB"]),
+    )
+
+
+@pytest.mark.parametrize("first", range(0, 60, 30))
+def test_a_chain_of_remedies_of_phase_1_and_2_ends_in_a_plan_that_is_not_refused(first):
+    for number in range(first, first + 30):
+        name, overrides, on = drawn_multimodal(number)
+        plans = [planned(name, overrides, on)]
+        while plans[-1].errors and len(plans) <= 8:
+            fix = plans[-1].errors[0].fix
+            _, pairs = typed(re.sub(r" or (more|less)$", "", fix))
+            assert pairs, fix
+            keys = [pair.partition("=")[0] for pair in pairs]
+            overrides = [o for o in overrides if o.partition("=")[0] not in keys] + pairs
+            plans.append(planned(name, overrides, on))
+        assert not plans[-1].errors, (number, [f"{f.message}; {f.fix}" for plan in plans for f in plan.errors])
