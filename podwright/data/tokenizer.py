@@ -76,9 +76,9 @@ class Tokenizer:
     def load(cls, path: Path) -> Tokenizer:
         """The tokenizer of the Hugging Face directory `path`; UserError when there is none or it cannot be read."""
         if not (path / "tokenizer.json").is_file():
-            raise UserError(
-                f"{path} has no tokenizer.json", "give a Hugging Face directory that was saved with a fast tokenizer"
-            )
+            of_run = path.name == "tokenizer" and (path.parent / "recipe.json").is_file()
+            fix = "give a Hugging Face directory that was saved with a fast tokenizer"
+            raise UserError(f"{path} has no tokenizer.json", "bring it back from a copy" if of_run else fix)
         return cls.of_files({name: (path / name).read_bytes() for name in _FILES if (path / name).is_file()}, str(path))
 
     @classmethod
@@ -92,7 +92,7 @@ class Tokenizer:
             raise UserError(f"{place}: {e.what}", e.fix) from e
         except Exception as e:  # the library raises bare Exception for a tokenizer.json it cannot use
             what = f"the tokenizer in {place} cannot be read: {_unread(files)}"
-            raise UserError(what, "fetch the directory again") from e
+            raise UserError(what, "bring the directory back from a copy, or fetch it again") from e
 
     @classmethod
     def train(cls, texts: Sequence[str], vocab_size: int) -> Tokenizer:

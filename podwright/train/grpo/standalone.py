@@ -71,7 +71,10 @@ def _questions(recipe: GrpoRecipe, source: str, original: str = "") -> list[gsm8
     if not own:
         sizes = (GENERATED_TRAIN, GENERATED_TEST) if source == "arithmetic" else (0, 0)
         data = data.model_copy(update={"source": source, "num_train": sizes[0], "num_test": sizes[1]})
-    return gsm8k.load(data, recipe.seed)[1]
+    try:
+        return gsm8k.load(data, recipe.seed)[1]
+    except UserError as e:  # the words of a recipe, of which the user has typed the option
+        raise UserError(*(text.replace("data.source=", "--data=") for text in (e.what, e.fix))) from e
 
 
 def export(path: Path, out: Path) -> dict[str, Any]:

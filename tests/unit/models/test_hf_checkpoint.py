@@ -13,6 +13,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.models import convert, param, qwen3
 from podwright.plan.checks import inputs
@@ -308,6 +309,7 @@ def test_the_command_that_converts_weights_gives_a_directory_that_is_read(tmp_pa
     path = tmp_path / "bin model"
     path.mkdir()
     reference.checkpoint(path)
+    Tokenizer.train(["one two"], 300).save(path)
     torch.save(load_file(path / "model.safetensors"), path / "pytorch_model.bin")
     (path / "model.safetensors").unlink()
     with pytest.raises(UserError) as refused:

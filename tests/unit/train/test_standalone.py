@@ -85,3 +85,16 @@ def test_a_file_is_no_directory_to_export_to(begun, tmp_path):
     with pytest.raises(UserError, match=r"out is a file, and a directory is written; name a directory that"):
         standalone.export(begun.path, tmp_path / "out")
     assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_the_option_of_eval_is_named_and_not_the_key_of_a_recipe(begun, file, tmp_path, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    with pytest.raises(UserError) as refused:
+        standalone.evaluate(begun.path, f"{file.name} ", 2)
+    assert str(refused.value) == f"--data='{file.name} ' is not there; did you mean --data={file.name}?"
+
+
+def test_a_run_without_its_tokenizer_is_not_advised_to_take_another(begun, tmp_path):
+    (begun.tokenizer / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"tokenizer has no tokenizer\.json; bring it back from a copy$"):
+        standalone.export(begun.path, tmp_path / "out")
