@@ -45,7 +45,7 @@ _ROOM = 1 << 20  # bytes, with less of which a disk counts as full
 
 
 def from_os(error: OSError, at: object = "") -> UserError | None:
-    """A fault of the user's disk as a UserError; None for one that a user cannot mend. `at`: the place, where the error does not say."""
+    """A fault of the user's disk as a UserError; None for one that a user cannot fix. `at`: the place, where the error does not say."""
     if error.errno not in _OS_ERRORS:
         return None
     what, fix = _OS_ERRORS[error.errno]

@@ -245,8 +245,8 @@ def append_jsonl(path: Path, record: Record) -> None:
         end = f.seek(0, os.SEEK_END)
         if end:
             f.seek(end - 1)
-        mended = b"" if not end or f.read(1) == b"\n" else b"\n"
-        f.write(mended + json.dumps(record).encode() + b"\n")
+        newline = b"" if not end or f.read(1) == b"\n" else b"\n"
+        f.write(newline + json.dumps(record).encode() + b"\n")
 
 
 def read_jsonl(path: Path) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""Annotated lines, each an instruction, its answer and what it is about: read, checked, mended.
+"""Annotated lines, each an instruction, its answer and what it is about: read, checked, repaired.
 
 What an answer may hold is decided in recipe/answers.py, what a file holds in media.py.
 """
@@ -127,12 +127,12 @@ class LineRules:
     """that their paths are relative to; "": the folder of their file"""
 
 
-def checked(path: Path, recipe: str | None, mend: bool, schema: str | None = None, root: str | None = None) -> Record:
+def checked(path: Path, recipe: str | None, repair: bool, schema: str | None = None, root: str | None = None) -> Record:
     """What `podwright data check` says. With a `recipe`, lengths are held against its budget, where its tokenizer is at hand; answers
     and paths against its schema and root, where none are given.
     """
-    if mend:
-        mended(path)  # said before every file has been looked at
+    if repair:
+        fixed_path(path)  # said before every file has been looked at
     loaded = require(load(recipe), MultimodalRecipe) if recipe else None
     data = loaded.data if loaded else None
     known = (
@@ -144,7 +144,7 @@ def checked(path: Path, recipe: str | None, mend: bool, schema: str | None = Non
     )
     rules = LineRules(known, root if root is not None else data.root if data else "")
     record, good = check(path, rules, *(_of_recipe(loaded, known) if loaded else ()))
-    return record | ({"fixed": str(fix(path, good))} if mend else {})
+    return record | ({"fixed": str(fix(path, good))} if repair else {})
 
 
 def _of_recipe(recipe: MultimodalRecipe, schema: AnswerSchema) -> tuple[Budget, int]:
@@ -157,7 +157,7 @@ def _of_recipe(recipe: MultimodalRecipe, schema: AnswerSchema) -> tuple[Budget, 
 
 def fix(path: Path, good: Sequence[int]) -> Path:
     """The good lines as they are, in a file beside `path`: what they name is found from there."""
-    out = mended(path)
+    out = fixed_path(path)
     wanted = set(good)
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     with path.open("rb") as f, part.open("wb") as g:
@@ -168,7 +168,7 @@ def fix(path: Path, good: Sequence[int]) -> Path:
     return out
 
 
-def mended(path: Path) -> Path:
+def fixed_path(path: Path) -> Path:
     """Where the good lines of `path` go; UserError where something is already."""
     out = path.with_name(f"{path.stem}.good.jsonl")
     if out.exists():

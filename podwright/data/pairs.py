@@ -8,7 +8,17 @@ import functools
 from pathlib import Path
 
 from podwright.data import media
-from podwright.data.annotated import LISTED, NO_MEDIA, Record, fault, fix, is_annotated, mended, numbered, other_root
+from podwright.data.annotated import (
+    LISTED,
+    NO_MEDIA,
+    Record,
+    fault,
+    fix,
+    fixed_path,
+    is_annotated,
+    numbered,
+    other_root,
+)
 from podwright.data.annotated import checked as check_annotated
 from podwright.errors import UserError
 from podwright.recipe import answers, pairs
@@ -35,7 +45,7 @@ def is_pairs(path: Path) -> bool:
 
 
 def check_lines(
-    path: Path, recipe: str | None, mend: bool, schema: str | None = None, root: str | None = None
+    path: Path, recipe: str | None, repair: bool, schema: str | None = None, root: str | None = None
 ) -> Record | None:
     """What `podwright data check` says of a file of pairs or annotated lines, or of a directory with such; None for another source."""
     require_root("--root", root or "", Path())
@@ -46,10 +56,10 @@ def check_lines(
     judge = functools.partial(check_annotated, recipe=recipe, schema=schema) if annotated else checked
     check = functools.partial(judge, root=root)
     if not parts:
-        return check(path, mend=mend)
-    for part in parts if mend else ():
-        mended(part)
-    by_part = {part.stem: check(part, mend=mend) for part in parts}
+        return check(path, repair=repair)
+    for part in parts if repair else ():
+        fixed_path(part)
+    by_part = {part.stem: check(part, repair=repair) for part in parts}
     listed = [
         entry
         | {"file": record["source"]}
@@ -75,12 +85,12 @@ def read(path: Path, root: str = "") -> tuple[list[Pair], list[Record]]:
     return good, faults
 
 
-def checked(path: Path, mend: bool, root: str | None = None) -> Record:
+def checked(path: Path, repair: bool, root: str | None = None) -> Record:
     """What `podwright data check` says: {lines, valid, alone, fields, num_faults, faults, warnings}; `alone` have nothing to be
     paired with.
     """
-    if mend:
-        mended(path)  # said before every file has been looked at
+    if repair:
+        fixed_path(path)  # said before every file has been looked at
     good, faults = read(path, root or "")
     valid = []
     for example in good:
@@ -100,7 +110,7 @@ def checked(path: Path, mend: bool, root: str | None = None) -> Record:
     named = [str(x) for example in good for x in example.contents.values() if isinstance(x, Path)]
     warnings = other_root(path, root or "", named)
     found_record |= {"num_faults": len(faults), "faults": faults[:LISTED], "warnings": warnings}
-    return found_record | ({"fixed": str(fix(path, [example.line for example in valid]))} if mend else {})
+    return found_record | ({"fixed": str(fix(path, [example.line for example in valid]))} if repair else {})
 
 
 def _wrong(field: str, path: Path) -> str:

@@ -33,7 +33,7 @@ from podwright.slices import Slice
 
 COMPILED = 3  # meshes that the compiler is asked about
 LISTED = 12
-_SEARCHED = ("mesh", "batch", "memory")  # what a search mends
+_SEARCHED = ("mesh", "batch", "memory")  # what a search changes
 _SMALLEST_TEST = 8  # rows a device
 
 

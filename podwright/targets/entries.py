@@ -47,6 +47,11 @@ def require(name: str) -> Settings:
     settings = find(name)
     if settings is not None:
         return settings
+    if is_reserved(name):
+        raise UserError(
+            f"{name} needs no entry in {targets_file()}", f"type podwright doctor --on {name}"
+            if name == "local" else f"it is a slice or an accelerator: type podwright plan RECIPE --on {name}"
+        )  # fmt: skip
     known = names()
     guess = nearest(name, known)
     there = f"did you mean {guess}?" if guess else f"there are {', '.join(known)}" if known else "there is none yet"
@@ -75,7 +80,7 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
             entry[key] = yaml.load(value, yaml.BaseLoader)
         except yaml.YAMLError:
             entry[key] = value
-    settings = _parse(name, entry, "what was typed")
+    settings = _parse(name, entry)
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_text() if path.exists() else ""
     gap = "" if not before or before.endswith("\n") else "\n"
@@ -135,10 +140,12 @@ def _entries() -> dict[str, Any]:
     return entries
 
 
-def _parse(name: str, entry: Any, where: str) -> Settings:
+def _parse(name: str, entry: Any, file: str = "") -> Settings:
+    """`file`: that has the entry; "" of one that was typed."""
+    where, fix = (f" in {file}", f"fix it in {file}") if file else ("", "correct it and type the command again")
     if not isinstance(entry, dict) or entry.get("kind") not in kinds.configured():
         given = f"kind={entry['kind']!r}" if isinstance(entry, dict) and "kind" in entry else "no kind"
-        raise UserError(f"target {name!r} in {where} has {given}", f"known: kind={', kind='.join(kinds.configured())}")
+        raise UserError(f"target {name!r}{where} has {given}", f"known: kind={', kind='.join(kinds.configured())}")
     model = kinds.settings_class(entry["kind"])
     try:
         return cast(Settings, model.model_validate(entry))
@@ -151,14 +158,17 @@ def _parse(name: str, entry: Any, where: str) -> Settings:
                 f"target {name!r} has no key {key!r}", f"did you mean {guess}?" if guess else _known(model)
             ) from e
         if first["type"] == "tuple_type":
+            words = str(first["input"]).strip("[]")
+            listed = ", ".join(words.split()) if key == "ssh" else words  # which takes each word apart
             raise UserError(
-                f"target {name!r}: {key}={first['input']} is no list",
-                f"write {key}=[{first['input']}], commas between several",
+                f"target {name!r}: {key}={first['input']} is no list", f"write {key}=[{listed}], commas between several"
             ) from e
         if first["type"] == "missing":
-            raise UserError(f"target {name!r}: {key} is missing", f"set it in {where}") from e
+            raise UserError(
+                f"target {name!r}: {key} is missing", f"set it in {file}" if file else f"add {key}=... to the command"
+            ) from e
         given = f"{key}={first['input']} " if key and isinstance(first["input"], str) else f"{key}: " if key else ""
-        raise UserError(f"target {name!r}: {given}{in_words(first)}", f"fix it in {where}") from e
+        raise UserError(f"target {name!r}: {given}{in_words(first)}", fix) from e
 
 
 def _known(model: type[BaseModel]) -> str:

@@ -24,8 +24,13 @@ class GpuSettings(Protocol):
 def devices(own: GpuSettings, nodes: int) -> Slice | None:
     """What jax will see; None where the kind of the GPUs is not named. ValueError for one that is not known."""
     if own.accelerator and own.accelerator.lower() not in (known := [a.name.lower() for a in GPUS]):
-        guess = nearest(own.accelerator.lower(), known)
-        fix = f"did you mean {guess.upper()}?" if guess else "write one such as H100-80GB"
+        longer = [name for name in known if name.startswith(own.accelerator.lower())]
+        guesses = longer or [name for name in [nearest(own.accelerator.lower(), known)] if name]
+        fix = (
+            f"did you mean {' or '.join(guesses).upper().replace(' OR ', ' or ')}?"
+            if guesses
+            else "write one such as H100-80GB"
+        )
         raise ValueError(f"accelerator={own.accelerator}: no such GPU is known; {fix}")
     if not own.gpus_per_node:
         return slices.parse(f"cpu-{own.num_tasks}")
@@ -34,4 +39,6 @@ def devices(own: GpuSettings, nodes: int) -> Slice | None:
     try:
         return slices.parse(f"{nodes * own.gpus_per_node}x{own.accelerator}")
     except UserError as e:
-        raise ValueError(f"accelerator={own.accelerator}: {e.what}; {e.fix}") from None
+        raise ValueError(
+            f"nodes x gpus_per_node = {nodes * own.gpus_per_node}: {e.what}; change gpus_per_node, or leave accelerator out"
+        ) from None

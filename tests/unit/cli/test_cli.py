@@ -371,6 +371,11 @@ def test_a_damaged_recipe_of_a_run_is_one_line(call: Any, folder: Path, content:
     assert (code, err.count("\n")) == (2, 1) and err.startswith("error: runs/a/recipe.json cannot be read (it is no")
 
 
+def test_a_file_is_no_directory_of_runs(call: Any) -> None:
+    assert call("list", "--runs", "reward.py") == (2, "", "error: --runs reward.py is a file; name a directory\n")
+    assert call("list", "--runs", "none")[0] == 0
+
+
 def test_what_is_misspelt_on_the_command_line_exits_2(call: Any) -> None:
     assert call("watc", "x")[0] == 2
     assert call("run")[0] == 2

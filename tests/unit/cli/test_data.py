@@ -49,7 +49,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
         assert code == 1 and out.startswith("error: empty.jsonl holds no lines\n") and "num_faults = 1" in out
 
 
-def test_lines_are_drawn_checked_and_mended(tmp_path: Path) -> None:
+def test_lines_are_drawn_checked_and_repaired(tmp_path: Path) -> None:
     assert call(tmp_path, "draw", "cats", "--num-train", "3", "--num-test", "1")[0] == 0
     (tmp_path / "cats/train/00001.png").write_bytes(b"")
     code, out, err = call(tmp_path, "check", "cats", "--json")

@@ -225,7 +225,7 @@ def test_add_keeps_what_stands_in_the_file(file: Path) -> None:
         ("there", ["kind=slurm"], "there is a target 'there' already"),
         ("a", ["slurm"], "'slurm' sets nothing"),
         ("a", ["kind=slurm", "nodes=2", "nodes=3"], "nodes= is there twice"),
-        ("a", ["nodes=2"], "target 'a' in what was typed has no kind"),
+        ("a", ["nodes=2"], "target 'a' has no kind"),
     ],
 )
 def test_what_cannot_be_added_is_refused_and_changes_nothing(
@@ -279,3 +279,34 @@ def test_a_size_that_is_not_sold_is_no_name_of_a_target(file: Path) -> None:
         targets.resolve("v6e-12")
     with pytest.raises(UserError, match="did you mean v6e-cluster"):
         targets.resolve("v6ecluster")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "what", "fix"),
+    [
+        (["kind=slurm", "sbatch=[--exclusive"], "sbatch=[--exclusive is no list", "write sbatch=[--exclusive], commas"),
+        (["kind=ssh", "hosts=[a]", "ssh=-J gate"], "ssh=-J gate is no list", "write ssh=[-J, gate], commas"),
+        (["kind=ssh"], "hosts is missing", "add hosts=... to the command"),
+        (["kind=slurm", "nodes=two"], "nodes=two must be a whole number", "correct it and type the command again"),
+        (["kind=slurm", "gpus_per_node=8", "accelerator=H100"], "did you mean H100-80GB", "correct it"),
+        (["kind=slurm", "gpus_per_node=8", "accelerator=A100"], "did you mean A100-40GB or A100-80GB", "correct it"),
+        (
+            ["kind=slurm", "gpus_per_node=12", "accelerator=H100-80GB"],
+            "nodes x gpus_per_node = 12: 12 H100-80GB are no whole machines of 8; change gpus_per_node, or",
+            "correct it",
+        ),
+    ],
+)
+def test_what_was_typed_is_corrected_by_typing(pairs: list[str], what: str, fix: str) -> None:
+    with pytest.raises(UserError) as e:
+        entries.add("a", pairs)
+    assert what in e.value.what and e.value.fix.startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"), [("local", "type podwright doctor --on local"), ("v6e-8", "it is a slice or an accelerator: type")]
+)
+def test_a_name_that_needs_no_entry_says_so(name: str, fix: str) -> None:
+    with pytest.raises(UserError, match=f"{name} needs no entry") as e:
+        entries.require(name)
+    assert e.value.fix.startswith(fix)

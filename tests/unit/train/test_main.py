@@ -94,7 +94,7 @@ def test_a_crash_of_the_input_is_not_to_be_resumed(tmp_path: Path, value: Callab
     assert "resume" not in advice(Ending.BAD_INPUT, "", "r")
 
 
-def test_a_fault_of_code_or_data_is_to_be_mended_first(tmp_path: Path) -> None:
+def test_a_fault_of_code_or_data_is_to_be_fixed_first(tmp_path: Path) -> None:
     ending, _, fix = explain(KeyError("answer"), RunDir(tmp_path / "r"))
     assert ending is Ending.CRASHED and fix.startswith("fix what `podwright logs ") and "resume" not in fix
 
