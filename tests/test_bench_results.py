@@ -25,6 +25,8 @@ def history() -> None:
         pytest.skip("not a git checkout: the commits of bench/results cannot be looked up")
     if git("rev-parse", "--is-shallow-repository").stdout.strip() == "true":
         pytest.skip("a shallow clone: the commits of bench/results cannot be looked up; type git fetch --unshallow")
+    if git("rev-list", "--count", "HEAD").stdout.strip() == "1":
+        pytest.skip("a checkout with a single commit: the commits of bench/results cannot be looked up")
 
 
 def commits(value: Any) -> Iterator[str]:

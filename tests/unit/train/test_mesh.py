@@ -115,7 +115,7 @@ def test_on_a_slice_devices_stand_as_its_links_do(tpus: Callable[..., list[Any]]
         (GrpoMesh(data=2), 4, {"data", "fsdp"}),
         (PretrainMesh(data=2, expert=4), 2, {"data"}),
     ],
-    ids=str,
+    ids=lambda value: ",".join(sorted(value)) if isinstance(value, set) else str(value),
 )
 def test_only_data_and_fsdp_lie_across_slices(
     tpus: Callable[..., list[Any]], want: GrpoMesh | PretrainMesh, slices: int, across: set[str]
