@@ -181,6 +181,25 @@ class RunDir:
         return None
 
 
+_FILES = ("journal.jsonl", "recipe.json", "storage.json", "metrics.jsonl", "events.jsonl", "samples.jsonl")
+_LOCKS = ("launcher.lock", "trainer.lock")
+_FOLDERS = ("attempts", "evaluations")
+
+
+def require_layout(run: RunDir) -> None:
+    """UserError where a directory stands in the place of a file that every verb reads, or a file in that of a directory."""
+    for name in (*_FILES, *_LOCKS):
+        if (run.path / name).is_dir():
+            fix = f"restore {name} from a copy of the run"
+            if name in _LOCKS:
+                fix = "move that directory elsewhere: podwright creates the file again"
+            raise UserError(f"run {run.name} is damaged: {run.path / name} is a directory and must be a file", fix)
+    for name in _FOLDERS:
+        if (run.path / name).is_file():
+            what = f"run {run.name} is damaged: {run.path / name} is a file and must be a directory"
+            raise UserError(what, f"restore {name}/ from a copy of the run")
+
+
 def recipe_of(run: RunDir) -> Record:
     """recipe.json, the parts that every verb reads among it; UserError where it is damaged."""
     try:

@@ -64,7 +64,7 @@ class Records:
 
 
 def read(run: RunDir) -> Records:
-    if not run.recipe.is_file():
+    if not run.recipe.exists() and not run.journal.exists():
         raise UserError(f"{run.path} is not a run", "`podwright list` shows the runs")
     raw = recipe_of(run)
     main = main_stage(raw)

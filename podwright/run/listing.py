@@ -16,7 +16,7 @@ from podwright.run.decide import Observed
 from podwright.run.journal import RunState
 from podwright.run.states import ENDINGS, AllocationPhase, Phase, advice
 from podwright.run.waiting import reason
-from podwright.rundir import Ending, RunDir, read_jsonl, recipe_of
+from podwright.rundir import Ending, RunDir, read_jsonl, recipe_of, require_layout
 from podwright.targets.base import Process
 from podwright.targets.polling import Poller
 from podwright.watch import logs
@@ -50,8 +50,9 @@ def find(runs: Path, name: str, or_log: bool = False) -> RunDir:
     if "://" in name or mirror.is_storage(Path(name)):
         return mirror.fetch(name, runs)
     for path in (runs / name, Path(name)):
-        if (path / "journal.jsonl").is_file():
-            return RunDir(path)
+        if (path / "journal.jsonl").exists():
+            require_layout(run := RunDir(path))
+            return run
     if or_log and Path(name).is_dir():
         raise UserError(f"{name} is a directory, but not a run's", "name a log file in it")
     known = [run.name for run in run_dirs(runs)]
@@ -110,6 +111,7 @@ def _row_or_fault(run: RunDir) -> dict[str, Any]:
 
 
 def row(run: RunDir) -> dict[str, Any]:
+    require_layout(run)
     state = journal.read(run)
     if not state.reported:
         mirror.look(run)  # what stands in the way does not matter here: the rest is shown

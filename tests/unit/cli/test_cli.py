@@ -371,6 +371,41 @@ def test_a_damaged_recipe_of_a_run_is_one_line(call: Any, folder: Path, content:
     assert (code, err.count("\n")) == (2, 1) and err.startswith("error: runs/a/recipe.json cannot be read (it is no")
 
 
+VERBS_OF_A_RUN = ("watch", "resume", "stop", "report", "logs", "diagnose")
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", "recipe.json", "events.jsonl", "metrics.jsonl", "samples.jsonl"])
+def test_a_directory_in_place_of_a_file_of_a_run_is_one_sentence_for_every_verb(
+    call: Any, folder: Path, name: str
+) -> None:
+    path = create.create(folder / "runs" / "a", load(RECIPE), "local", {}).path / name
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    text = f"run a is damaged: runs/a/{name} is a directory and must be a file; restore {name} from a copy of the run"
+    for verb in VERBS_OF_A_RUN:
+        assert call(verb, "a") == (2, "", f"error: {text}\n"), verb
+    assert call("list")[2] == f"a is unreadable: {text}\n"
+
+
+def test_a_directory_in_place_of_a_lock_and_a_file_in_place_of_the_attempts_are_named(call: Any, folder: Path) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    run.launcher_lock.mkdir()
+    for verb in VERBS_OF_A_RUN:
+        code, _, err = call(verb, "a")
+        assert code == 2 and "launcher.lock is a directory and must be a file; move that directory elsewhere" in err
+    run.launcher_lock.rmdir()
+    (run.path / "attempts").touch()
+    for verb in VERBS_OF_A_RUN:
+        code, _, err = call(verb, "a")
+        assert code == 2 and "runs/a/attempts is a file and must be a directory; restore attempts/ from a copy" in err
+
+
+def test_a_run_without_its_recipe_is_reported_with_the_words_of_the_list(call: Any, folder: Path) -> None:
+    create.create(folder / "runs" / "a", load(RECIPE), "local", {}).recipe.unlink()
+    (row,) = json.loads(call("list", "--json")[1])
+    assert call("report", "a") == (2, "", f"error: {row['detail']}\n")
+
+
 def test_a_file_is_no_directory_of_runs(call: Any) -> None:
     assert call("list", "--runs", "reward.py") == (2, "", "error: --runs reward.py is a file; name a directory\n")
     assert call("list", "--runs", "none")[0] == 0
