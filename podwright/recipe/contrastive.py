@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from podwright.recipe.multimodal import ROOT, Encoders, MultimodalCheckpoint, Positive
+from podwright.recipe.multimodal import ROOT, Encoders, MultimodalCheckpoint, Positive, require_drawn
 from podwright.recipe.paths import check_options
 from podwright.recipe.schema import Count, Expect, PathText, PositiveInt, Section, Source
 
@@ -90,9 +90,6 @@ class ContrastiveRecipe(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> ContrastiveRecipe:
-        if self.data.source == "drawn" and not (self.data.num_train and self.data.num_test):
-            given = f"data.num_train={self.data.num_train} and data.num_test={self.data.num_test}"
-            raise ValueError(f"data.source=drawn needs how many lines to make, at least 1 each, and has {given}")
-        if self.data.source == "drawn" and self.data.root:
-            raise ValueError("data.root is for lines in files, and data.source=drawn has none; leave data.root out")
+        if self.data.source == "drawn":
+            require_drawn(self.data.num_train, self.data.num_test, self.data.root)
         return self

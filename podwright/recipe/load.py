@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from podwright.errors import UserError, nearest
 from podwright.recipe import answers, kinds, multimodal
 from podwright.recipe.kinds import Recipe
+from podwright.recipe.schema import RefusedValue
 from podwright.recipe.wrong_values import in_words, shown
 from podwright.recipe.yaml_file import SHIPPED, Loader, read
 from podwright.recipe.yaml_keys import RepeatedKey
@@ -49,8 +51,11 @@ def override(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
 
 
 def _parse_with(raw: dict[str, Any], overrides: Sequence[str]) -> Recipe:
+    given: list[str] = []
     for text in overrides:
         _override(raw, text)
+        _require_single(text.partition("=")[0], given)
+        given.append(text)
     section = raw.get("data")
     if raw.get("kind") == "multimodal" and isinstance(section, dict) and "answers" in section:
         raw["data"] = section | {"answers": answers.content(section["answers"])}
@@ -129,12 +134,28 @@ def _find(name_or_path: str) -> Path:
     path = Path(name_or_path)
     if path.is_file():
         return path
+    if path.is_dir():
+        raise UserError(f"{name_or_path} is a folder, and a recipe is a YAML file", _in_folder(path))
     if path.suffix in (".yaml", ".yml"):
         raise UserError(f"there is no recipe file {name_or_path}", "check the path")
     guess = nearest(name_or_path, list(names))
     raise UserError(
         f"there is no recipe {name_or_path!r}",
         f"did you mean {guess}? `podwright recipes list` shows all" if guess else "`podwright recipes list` shows all",
+    )
+
+
+def _in_folder(path: Path) -> str:
+    """What to type in place of a folder: the recipe of a run, the only YAML file there, or how to look for one."""
+    if (path / _STORED).is_file():
+        return f"type {shlex.quote(str(path / _STORED))}"
+    files = sorted(p for p in path.glob("*.y*ml") if p.is_file())
+    if len(files) == 1:
+        return f"type {shlex.quote(str(files[0]))}"
+    return (
+        f"name a YAML file in it, such as {files[0]}"
+        if files
+        else "give a YAML file; `podwright recipes list` shows shipped recipes"
     )
 
 
@@ -167,6 +188,15 @@ def _override(raw: dict[str, Any], text: str) -> None:
     here[last] = "" if parsed is None and _is_text(model, key) else parsed
 
 
+def _require_single(key: str, given: Sequence[str]) -> None:
+    """UserError where an override of `given` sets the key too, its section or a key in it: one of the two values would be lost."""
+    for text in given:
+        before = text.partition("=")[0]
+        if f"{key}.".startswith(f"{before}.") or f"{before}.".startswith(f"{key}."):
+            what = f"{key} is given twice" if key == before else f"{before} and {key} set the same key twice"
+            raise UserError(what, f"leave one of them out, such as {text}")
+
+
 def _is_text(model: type[BaseModel], key: str) -> bool:
     """Whether nothing after the equals sign is an empty text, and not the absence of a value."""
     *path, last = key.split(".")
@@ -193,8 +223,9 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:
     if first["type"] == "missing":
         return UserError(f"{key} is missing", f"set it, it is {fields(model).get(key) or 'required'}")
     message = in_words(first)
-    if not key:
-        return UserError(message, "change one of these values")
+    refused = first.get("ctx", {}).get("error")
+    if isinstance(refused, RefusedValue):
+        return UserError(message, refused.fix)
     meaning = fields(model).get(key, "")
     given = f"{key}={shown(first['input'])}"
     return UserError(f"{given}: {message}", f"{key}: {meaning}" if meaning else "change this value")

@@ -10,7 +10,17 @@ from podwright.errors import UserError
 from podwright.recipe import answers
 from podwright.recipe.answers import AnswerSchema
 from podwright.recipe.paths import check_options
-from podwright.recipe.schema import Count, Expect, Fraction, PathText, PositiveInt, Section, Source, with_known_home
+from podwright.recipe.schema import (
+    Count,
+    Expect,
+    Fraction,
+    PathText,
+    PositiveInt,
+    RefusedValue,
+    Section,
+    Source,
+    with_known_home,
+)
 
 Positive = Annotated[float, Field(gt=0)]
 ROOT = "folder that paths in lines are relative to; empty: that of their file"
@@ -106,7 +116,7 @@ class MultimodalData(Section):
         try:
             answers.of(with_known_home(value) if isinstance(value, str) else value)
         except UserError as e:
-            raise ValueError(f"{e.what}; {e.fix}") from e
+            raise RefusedValue(e.what, e.fix) from e
         return value
 
     @property
@@ -167,6 +177,18 @@ def completed(raw: dict[str, Any]) -> dict[str, Any]:
     return raw | {"aligner": section | {"features": "scaled"}}
 
 
+def require_drawn(num_train: int, num_test: int, root: str) -> None:
+    """RefusedValue for lines that cannot be generated as a recipe has it."""
+    if not (num_train and num_test):
+        raise RefusedValue(
+            "data.source=drawn needs how many lines to make, at least 1 each, and has "
+            f"data.num_train={num_train} and data.num_test={num_test}",
+            "type " + " ".join(["data.num_train=2000"] * (not num_train) + ["data.num_test=64"] * (not num_test)),
+        )
+    if root:
+        raise RefusedValue(f"data.root={root} is for lines in files, and data.source=drawn has none", "type data.root=")
+
+
 class MultimodalRecipe(Section):
     kind: Literal["multimodal"] = Field(description="which trainer runs this recipe")
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="task-model-hardware")
@@ -187,9 +209,6 @@ class MultimodalRecipe(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> MultimodalRecipe:
-        if self.data.source == "drawn" and not (self.data.num_train and self.data.num_test):
-            given = f"data.num_train={self.data.num_train} and data.num_test={self.data.num_test}"
-            raise ValueError(f"data.source=drawn needs how many lines to make, at least 1 each, and has {given}")
-        if self.data.source == "drawn" and self.data.root:
-            raise ValueError("data.root is for lines in files, and data.source=drawn has none; leave data.root out")
+        if self.data.source == "drawn":
+            require_drawn(self.data.num_train, self.data.num_test, self.data.root)
         return self

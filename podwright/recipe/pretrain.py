@@ -7,7 +7,18 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from podwright.recipe.hybrid import BLOCK
-from podwright.recipe.schema import Checkpoint, Count, Decay, Expect, Fraction, PathText, PositiveInt, Section, Source
+from podwright.recipe.schema import (
+    Checkpoint,
+    Count,
+    Decay,
+    Expect,
+    Fraction,
+    PathText,
+    PositiveInt,
+    Section,
+    Source,
+    require_divisor,
+)
 
 
 class PretrainModel(Section):
@@ -111,7 +122,5 @@ class PretrainRecipe(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> PretrainRecipe:
-        parts = self.training.gradient_accumulation_steps
-        if self.batch_size % parts:
-            raise ValueError(f"training.gradient_accumulation_steps={parts} must divide batch_size={self.batch_size}")
+        require_divisor(self.batch_size, self.training.gradient_accumulation_steps)
         return self

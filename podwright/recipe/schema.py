@@ -6,6 +6,7 @@ Loading files and overrides is `load.py`; nothing here does I/O.
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Annotated, Literal
 
@@ -28,6 +29,25 @@ def with_known_home(path: str) -> str:
 
 PathText = Annotated[str, AfterValidator(with_known_home)]
 Source = Annotated[str, Field(min_length=1), AfterValidator(with_known_home)]
+
+
+class RefusedValue(ValueError):
+    """Of a validator: `what` is wrong with which values, and the `fix` to type. pydantic hands it on in its own error."""
+
+    def __init__(self, what: str, fix: str):
+        super().__init__(what)
+        self.fix = fix
+
+
+def require_divisor(batch_size: int, parts: int) -> None:
+    """RefusedValue for micro-batches that a batch cannot be split into."""
+    if batch_size % parts:
+        small = [n for n in range(1, math.isqrt(batch_size) + 1) if batch_size % n == 0]
+        divisor = max(n for n in (*small, *(batch_size // n for n in small)) if n < parts)
+        raise RefusedValue(
+            f"training.gradient_accumulation_steps={parts} must divide batch_size={batch_size}",
+            f"type training.gradient_accumulation_steps={divisor}",
+        )
 
 
 class Section(BaseModel):
@@ -195,16 +215,15 @@ class GrpoRecipe(Section):
     @model_validator(mode="after")
     def _fits_together(self) -> GrpoRecipe:
         if self.grpo.num_generations < 2:
-            raise ValueError(
-                f"grpo.num_generations={self.grpo.num_generations} must be at least 2: an advantage compares completions of one group"
+            raise RefusedValue(
+                f"grpo.num_generations={self.grpo.num_generations} must be at least 2: an advantage compares completions of one group",
+                "type grpo.num_generations=2 or more",
             )
-        if self.batch_size % self.training.gradient_accumulation_steps:
-            raise ValueError(
-                f"training.gradient_accumulation_steps={self.training.gradient_accumulation_steps} must divide batch_size={self.batch_size}"
-            )
-        if self.grpo.overlong_buffer >= self.rollout.total_generation_steps:
-            raise ValueError(
-                f"grpo.overlong_buffer={self.grpo.overlong_buffer} must be smaller than "
-                f"rollout.total_generation_steps={self.rollout.total_generation_steps}"
+        require_divisor(self.batch_size, self.training.gradient_accumulation_steps)
+        steps = self.rollout.total_generation_steps
+        if self.grpo.overlong_buffer >= steps:
+            raise RefusedValue(
+                f"grpo.overlong_buffer={self.grpo.overlong_buffer} must be smaller than rollout.total_generation_steps={steps}",
+                f"type grpo.overlong_buffer={steps - 1} or less",
             )
         return self

@@ -1,11 +1,13 @@
 """Every wrong value of a recipe is refused in one line of this project's own words."""
 
+import ast
 import re
+from pathlib import Path
 
 import pytest
 
 from podwright.errors import UserError
-from podwright.recipe import load
+from podwright.recipe import load, schema
 
 RECIPE = "qwen3-tiny-arithmetic-grpo"
 
@@ -96,3 +98,80 @@ def test_a_message_of_two_keys_has_both_values(recipe: str, override: list[str],
     with pytest.raises(UserError) as refused:
         load.load(recipe, override)
     assert all(value in refused.value.what for value in values)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides"),
+    [
+        (RECIPE, ["grpo.num_generations=1"]),
+        (RECIPE, ["grpo.overlong_buffer=24"]),
+        (RECIPE, ["grpo.overlong_buffer=2", "rollout.total_generation_steps=1"]),
+        (RECIPE, ["training.gradient_accumulation_steps=3"]),
+        (RECIPE, ["training.gradient_accumulation_steps=2000000000", "batch_size=2147483647"]),
+        ("almodel-tiny", ["training.gradient_accumulation_steps=999"]),
+        ("phase1-tiny", ["data.num_train=0"]),
+        ("phase2-tiny", ["data.num_train=0", "data.num_test=0"]),
+        ("phase1-tiny", ["data.root=x"]),
+        ("phase2-tiny", ["data.root=x"]),
+    ],
+)
+def test_what_to_type_for_keys_that_contradict_each_other_is_accepted(recipe: str, overrides: list[str]) -> None:
+    with pytest.raises(UserError) as refused:
+        load.load(recipe, overrides)
+    typed = re.findall(r"[\w.]+=\w*", refused.value.fix)
+    assert refused.value.fix.startswith("type ") and typed
+    changed = {text.partition("=")[0] for text in typed}
+    load.load(recipe, [*(text for text in overrides if text.partition("=")[0] not in changed), *typed])
+
+
+def test_every_validator_of_a_recipe_says_what_to_type() -> None:
+    for path in Path(schema.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and any(
+                "model_validator" in ast.unparse(d) for d in node.decorator_list
+            ):
+                raised = [
+                    ast.unparse(n.exc.func)
+                    for n in ast.walk(node)
+                    if isinstance(n, ast.Raise) and isinstance(n.exc, ast.Call)
+                ]
+                assert {*raised} <= {"RefusedValue"}, f"{path.name}: {node.name}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "what"),
+    [
+        (["batch_size=4", "batch_size=8"], "batch_size is given twice"),
+        (["mesh={data: 2}", "mesh.data=4"], "mesh and mesh.data set the same key twice"),
+        (["mesh.data=4", "mesh={data: 2}"], "mesh.data and mesh set the same key twice"),
+    ],
+)
+def test_a_key_given_twice_is_refused(overrides: list[str], what: str) -> None:
+    with pytest.raises(UserError) as refused:
+        load.load(RECIPE, overrides)
+    assert refused.value.what == what and overrides[0] in refused.value.fix
+    load.load(RECIPE, ["mesh.data=1", "data.num_train=4000"])
+
+
+@pytest.mark.parametrize("text", ["a: &a [*a]\n", "kind: null\n", "{}\n"])
+def test_a_recipe_without_its_kind_is_told_to_have_one(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(UserError, match="has no key kind; write kind: grpo; known: grpo, pretrain"):
+        load.load(str(tmp_path / "mine.yaml"))
+
+
+def test_a_folder_in_place_of_a_recipe_is_called_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a folder, and a recipe is a YAML file; give a YAML file"):
+        load.load(str(tmp_path))
+    (tmp_path / "a.yaml").write_text("kind: grpo\n")
+    with pytest.raises(UserError, match=f"is a folder.*; type {tmp_path / 'a.yaml'}"):
+        load.load(str(tmp_path))
+    (tmp_path / "b.yml").write_text("kind: grpo\n")
+    with pytest.raises(UserError, match=f"is a folder.*; name a YAML file in it, such as {tmp_path / 'a.yaml'}"):
+        load.load(str(tmp_path))
+    (tmp_path / "recipe.json").write_text("{}")
+    with pytest.raises(UserError, match=f"is a folder.*; type {tmp_path / 'recipe.json'}"):
+        load.load(str(tmp_path))
+    (tmp_path / "c.yaml").mkdir()
+    with pytest.raises(UserError, match=r"c\.yaml is a folder"):
+        load.load(str(tmp_path / "c.yaml"))
