@@ -8,7 +8,7 @@ from typing import cast
 
 from podwright.errors import UserError, nearest
 from podwright.plan import kinds
-from podwright.plan.checks import patience, this_machine
+from podwright.plan.checks import patience, this_machine, unused_keys
 from podwright.plan.checks.inputs import DIRECTORY
 from podwright.plan.document import MemoryEntry, Plan, SliceEntry
 from podwright.plan.estimates import memory
@@ -67,7 +67,7 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
     """Without a compiler. One who is `compiling` learns of memory and time from the programs, not from a closed form."""
     compiling = bool(options.depth) if compiling is None else compiling
     part, where = kinds.of(recipe), destination.where
-    findings = part.checks(recipe, where, options.cwd)
+    findings = part.checks(recipe, where, options.cwd) + unused_keys.check(recipe, part.unused_keys)
     findings += part.to_start(recipe, options.cwd) if options.starting else []
     entries: list[MemoryEntry] = []
     sound = not any(f.level == "error" and f.check in _NEEDED for f in findings)

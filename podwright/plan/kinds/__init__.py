@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from podwright.errors import UserError
+from podwright.plan.checks.unused_keys import UnusedKeys
 from podwright.plan.document import MemoryEntry, Plan, ProgramEntry, StepEntry
 from podwright.plan.findings import Finding
 from podwright.recipe import kinds
@@ -45,6 +46,8 @@ class PlanPart(Generic[R]):
     """sections of the recipe whose source may be a hub id"""
     estimates_memory = False
     """whether `memory` knows a closed form"""
+    unused_keys: tuple[UnusedKeys, ...] = ()
+    """keys of the recipe that have no effect because of another key"""
     searches = False
     """whether `fitted` searches its settings"""
     memory_fix = "start it there with --smoke 3, which shows what it needs"

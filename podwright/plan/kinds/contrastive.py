@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.plan.checks import contrastive, multimodal
+from podwright.plan.checks import contrastive, multimodal, unused_keys
 from podwright.plan.estimates import memory_torch
 from podwright.plan.estimates.memory_torch import HostMemory
 from podwright.plan.findings import Finding
@@ -16,6 +16,8 @@ from podwright.slices import Slice
 
 
 class ContrastivePlan(PlanPart[ContrastiveRecipe]):
+    unused_keys = unused_keys.CONTRASTIVE
+
     def needed(self, recipe: ContrastiveRecipe) -> tuple[str, ...]:
         return tuple(multimodal.needed(recipe.encoders).values())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from podwright.plan.checks import batches, examples, inputs, meshes, rewards, this_machine, token_lengths
+from podwright.plan.checks import batches, examples, inputs, meshes, rewards, this_machine, token_lengths, unused_keys
 from podwright.plan.compiled import step_time, verdict
 from podwright.plan.document import MemoryEntry, Plan, StepEntry
 from podwright.plan.estimates import memory, memory_grpo
@@ -22,6 +22,7 @@ from podwright.slices import Slice
 class GrpoPlan(PlanPart[GrpoRecipe]):
     packages = ("jax",)
     hub_sections = ("model", "data")
+    unused_keys = unused_keys.GRPO
     estimates_memory = True
     searches = True
 

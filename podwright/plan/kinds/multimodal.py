@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.plan.checks import inputs, multimodal, token_lengths
+from podwright.plan.checks import inputs, multimodal, token_lengths, unused_keys
 from podwright.plan.compiled import torch_memory
 from podwright.plan.estimates import memory_torch
 from podwright.plan.estimates.memory_torch import HostMemory
@@ -18,6 +18,7 @@ from podwright.slices import Slice
 
 class MultimodalPlan(PlanPart[MultimodalRecipe]):
     memory_fix = "type --compile"
+    unused_keys = unused_keys.MULTIMODAL
 
     def needed(self, recipe: MultimodalRecipe) -> tuple[str, ...]:
         return tuple(multimodal.needed(recipe.encoders, "peft").values())

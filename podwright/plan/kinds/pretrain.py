@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.plan.checks import meshes, pretrain, this_machine, token_lengths
+from podwright.plan.checks import meshes, pretrain, this_machine, token_lengths, unused_keys
 from podwright.plan.compiled import step_time, verdict
 from podwright.plan.document import MemoryEntry
 from podwright.plan.estimates import memory, memory_pretrain
@@ -20,6 +20,7 @@ from podwright.slices import Slice
 
 class PretrainPlan(PlanPart[PretrainRecipe]):
     packages = ("jax",)
+    unused_keys = unused_keys.PRETRAIN
     estimates_memory = True
 
     def checks(self, recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
