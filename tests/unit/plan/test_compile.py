@@ -176,7 +176,6 @@ def test_what_the_short_way_finds_is_what_the_whole_compile_finds(cache, tmp_pat
     short, whole = compile_all(cache, V6E_8, *SMALL)["update"], compile_all(cache, V6E_8, *SMALL, full=True)["update"]
     assert short.memory.need == whole.memory.need
     assert short.cost == whole.cost
-    assert whole.seconds > short.seconds
     assert not short.executable and whole.executable["argument_size"] == whole.memory.arguments
 
 
