@@ -35,6 +35,8 @@ class RunPromises:
         self._written_off: set[str] = set()
         self._stopped: float | None = None
         """when a person last stopped the run: what a launcher decided at that moment it may still write down"""
+        self._stopped_phase_since = 0.0
+        """when the phase began that this stop ended"""
         self.described: dict[str, AllocationState] = {}
         """by name, what the cloud answered last"""
 
@@ -57,7 +59,7 @@ class RunPromises:
     def written(self, before: RunState, after: RunState, event: dict[str, Any]) -> None:
         name = event["event"]
         if name == "stopping":
-            self._stopped = self._world.time
+            self._stopped, self._stopped_phase_since = self._world.time, before.since
         elif after == before and not self._just_stopped():
             self._break(f"{name} changes nothing")
         if name.startswith("allocation ") and after.allocation:
@@ -119,7 +121,8 @@ class RunPromises:
         number = event["on_allocation"]
         if number in self._faulty:
             self._break(f"attempt {event['attempt']} uses the machines of {number}, which were at fault")
-        if self._early(before.short_attempts - 1, before.since, most_s=600.0):
+        since = self._stopped_phase_since if before.phase is Phase.STOPPING else before.since
+        if self._early(before.short_attempts - 1, since, most_s=600.0):
             self._break(f"attempt {event['attempt']} follows {before.short_attempts} short ones without a pause")
 
     def _abandoned(self, before: RunState, event: dict[str, Any]) -> None:

@@ -204,6 +204,21 @@ def test_no_life_of_a_run_breaks_a_promise_in_many_examples() -> None:
     lives(EXAMPLES)
 
 
+def test_a_stop_that_comes_after_the_decision_to_submit_breaks_no_promise() -> None:
+    """The pause after short attempts was over when the launcher decided; the stop is written down before its decision."""
+    life = Life()
+    life.the_cloud_is_so(lag_s=0.0, create_delay_s=0.0, create_s=1.0)
+    life.a_launcher_works(count=1, launcher=0, pause=0.0)
+    life.a_launcher_works_for_minutes(count=3, launcher=0)
+    life.machines_are_taken()
+    life.a_launcher_works(count=11, launcher=0, pause=5.0)
+    life.all_happens_within_the_lag(crashes=True, create_delay_s=0.0)
+    life.a_person_stops_it_in_the_middle_of_a_step(after=3, often=0)
+    life.a_launcher_dies_while_it_submits(dies_in=3)
+    life.nothing_is_violated()
+    life.teardown()
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_hosts_that_never_answer_again_do_not_keep_their_machines(tmp_path: Path, stopped: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
