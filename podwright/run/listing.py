@@ -19,7 +19,7 @@ from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir, read_jsonl, recipe_of, require_layout
 from podwright.targets.base import Process
 from podwright.targets.polling import Poller
-from podwright.watch import logs
+from podwright.watch import damage, logs
 from podwright.watch.diagnose import outcome
 from podwright.watch.metrics import Progress
 
@@ -41,6 +41,7 @@ _COLUMNS = [
     "usage",
     "run_dir",
     "report",
+    "damaged",
 ]
 
 
@@ -102,6 +103,7 @@ def _row_or_fault(run: RunDir) -> dict[str, Any]:
     except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         return {
             **dict.fromkeys(_COLUMNS),
+            "damaged": [],
             "name": run.name,
             "state": "unreadable",
             "detail": str(e),
@@ -134,6 +136,7 @@ def row(run: RunDir) -> dict[str, Any]:
         "usage": cost.as_json(cost.usage(read_jsonl(run.journal), journal.now())),
         "run_dir": str(run.path),
         "report": str(page) if (page := run.report / "report.html").exists() else None,
+        "damaged": damage.of_run(run, progress, standing["ending"] is not None),
     }
 
 

@@ -400,6 +400,14 @@ def test_a_directory_in_place_of_a_lock_and_a_file_in_place_of_the_attempts_are_
         assert code == 2 and "runs/a/attempts is a file and must be a directory; restore attempts/ from a copy" in err
 
 
+def test_damaged_records_are_named_by_the_list(call: Any, folder: Path) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    run.metrics.write_bytes(b"\xff\n")
+    sentence = "runs/a/metrics.jsonl is damaged (lines that cannot be read: 1 of 1), so figures of this run may be"
+    assert call("list")[2].startswith(f"warning: {sentence}")
+    assert json.loads(call("list", "--json")[1])[0]["damaged"][0].startswith(sentence)
+
+
 def test_a_run_without_its_recipe_is_reported_with_the_words_of_the_list(call: Any, folder: Path) -> None:
     create.create(folder / "runs" / "a", load(RECIPE), "local", {}).recipe.unlink()
     (row,) = json.loads(call("list", "--json")[1])
