@@ -76,7 +76,21 @@ def log(run: RunDir, follow: bool, process: int = 0) -> Iterator[str]:
         )
     if mirror.observes(run):
         return iter([run.log_since(state.attempt, 0, process)[0]])
-    return logs.read(targets.of_handle(state.handle), state.handle, follow, process)
+    started = state.phase is not Phase.SUBMITTING
+    if started and not (folder := run.attempt(state.attempt)).is_dir():
+        raise UserError(f"the log of run {run.name} is gone: {folder} is missing", "restore it from a copy of the run")
+    pieces = logs.read(targets.of_handle(state.handle), state.handle, follow, process)
+    ended = state.ended_attempt >= state.attempt
+    return _or_gone(run.log(state.attempt, process), pieces) if ended else pieces
+
+
+def _or_gone(path: Path, pieces: Iterator[str]) -> Iterator[str]:
+    """UserError for the log of an attempt that has ended whose file is missing."""
+    first = next(pieces, "")
+    if not first and not path.exists():
+        raise UserError(f"there is no log {path}", "restore it from a copy of the run, if its trainer wrote one")
+    yield first
+    yield from pieces
 
 
 def run_dirs(runs: Path) -> list[RunDir]:
