@@ -57,8 +57,10 @@ def list_runs(runs: Runs = RUNS, as_json: Json = False) -> None:
 
     rows = listing.rows(runs)
     show.document(rows) if as_json else show.runs(rows)
-    for unreadable in (row for row in rows if row["state"] == "unreadable" and not as_json):
-        print(f"{unreadable['name']} is unreadable: {unreadable['detail']}", file=sys.stderr)
+    for row in rows if not as_json else ():
+        if row["state"] == "unreadable":
+            print(f"{row['name']} is unreadable: {row['detail']}", file=sys.stderr)
+        show.damaged(row)
 
 
 @app.command()

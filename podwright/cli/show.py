@@ -210,8 +210,15 @@ def runs(rows: Sequence[Row]) -> None:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def damaged(r: Row) -> None:
+    """Which record files of a run are damaged, on stderr."""
+    for sentence in r["damaged"]:
+        print(f"warning: {sentence}", file=sys.stderr)
+
+
 def standing(r: Row) -> None:
     """How a run stands, and what to type next."""
+    damaged(r)
     if r["usage"]:
         print(_usage(r["usage"]))
     if r["ending"] is None:

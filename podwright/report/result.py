@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from podwright.errors import UserError
 from podwright.recipe.advice import of_kind
 from podwright.recipe.load import fingerprint
 from podwright.report import kinds, prediction, reproduce, timing
@@ -17,6 +18,8 @@ from podwright.run import cost, journal
 from podwright.run.journal import RunState, fold
 from podwright.run.states import advice
 from podwright.rundir import Ending, Record, RunDir
+from podwright.watch import damage
+from podwright.watch.metrics import Progress
 
 
 def result(run: RunDir) -> Result:
@@ -48,10 +51,25 @@ def of_records(run: RunDir, records: Records) -> Result:
         "notices": list(dict.fromkeys(str(e.get("message", "")) for e in records.named("notice"))),
         "command": reproduce.command(run, records),
     }
+    figures["damaged"] = _damaged(run, records, figures["ending"] is not None)
+    figures["warnings"] = [f"{sentence}." for sentence in figures["damaged"]] + figures.get("warnings", [])
     figures["expected"] = expected(records.raw.get("expect"), figures)
     figures["predicted"], figures["not_predicted"] = prediction.compared(run, records, figures)
     clean: Result = reading.finite(figures)
     return clean
+
+
+def _damaged(run: RunDir, records: Records, ended: bool) -> list[str]:
+    """A sentence for each file of the run that has lost records."""
+    progress = Progress(run, records.raw)
+    progress.update()
+    sentences = damage.of_run(run, progress, ended)
+    try:
+        if run.journal.exists():
+            journal.read(run)
+    except UserError as e:
+        sentences.append(str(e))
+    return sentences
 
 
 def _profile(run: RunDir, steps: list[Record]) -> dict[str, Any] | None:

@@ -117,7 +117,7 @@ def headline(result: Result) -> str:
         return f"{far} No training step was completed."
     tests = [t for t in result["evaluations"] if t.get("strict")]
     if not tests:
-        return f"{far} Its accuracy was not tested."
+        return f"{far} {'Its accuracy is not in its records' if result['damaged'] else 'Its accuracy was not tested'}."
     last = tests[-1]
     when = "before GRPO" if last["when"] == "before" else f"at step {last['step']}"
     share = percent(last["strict"].get("accuracy"))
@@ -172,7 +172,8 @@ def verdict(result: Result) -> str:
         return "The recipe states no expected figure yet."
     promised = f"{e['metric']} {_of_metric(e, e['value'])} ± {_of_metric(e, e['tolerance'])}"
     if e["verdict"] == "not measured":
-        return f"The recipe expects {promised}; this run has not measured it."
+        lacking = "its damaged records lack it" if result["damaged"] else "this run has not measured it"
+        return f"The recipe expects {promised}; {lacking}."
     return f"The recipe expects {promised}; measured {_of_metric(e, e['measured'])}: {e['verdict']}."
 
 

@@ -109,9 +109,9 @@ def read(run: RunDir) -> RunState:
             )
             raise UserError(what, f"restore the file from a copy, or start a run under another name; {kept}") from e
     if not count:
-        raise UserError(
-            f"{run.journal} is empty: the state of the run is lost", "start the run again under another name"
-        )
+        state_lost = "is cut off in its first line" if text.strip() else "is empty"
+        fix = "restore the file from a copy, or start the run again under another name"
+        raise UserError(f"{run.journal} {state_lost}: the state of the run is lost", fix)
     if state.handle and "run_dir" in state.handle:  # the directory may have been moved, or fetched from another machine
         state = replace(state, handle=state.handle | {"run_dir": str(run.path.resolve())})
     return state

@@ -19,7 +19,7 @@ from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir, read_jsonl, recipe_of, require_layout
 from podwright.targets.base import Process
 from podwright.targets.polling import Poller
-from podwright.watch import logs
+from podwright.watch import damage, logs
 from podwright.watch.diagnose import outcome
 from podwright.watch.metrics import Progress
 
@@ -41,6 +41,7 @@ _COLUMNS = [
     "usage",
     "run_dir",
     "report",
+    "damaged",
 ]
 
 
@@ -75,7 +76,21 @@ def log(run: RunDir, follow: bool, process: int = 0) -> Iterator[str]:
         )
     if mirror.observes(run):
         return iter([run.log_since(state.attempt, 0, process)[0]])
-    return logs.read(targets.of_handle(state.handle), state.handle, follow, process)
+    started = state.phase is not Phase.SUBMITTING
+    if started and not (folder := run.attempt(state.attempt)).is_dir():
+        raise UserError(f"the log of run {run.name} is gone: {folder} is missing", "restore it from a copy of the run")
+    pieces = logs.read(targets.of_handle(state.handle), state.handle, follow, process)
+    ended = state.ended_attempt >= state.attempt
+    return _or_gone(run.log(state.attempt, process), pieces) if ended else pieces
+
+
+def _or_gone(path: Path, pieces: Iterator[str]) -> Iterator[str]:
+    """UserError for the log of an attempt that has ended whose file is missing."""
+    first = next(pieces, "")
+    if not first and not path.exists():
+        raise UserError(f"there is no log {path}", "restore it from a copy of the run, if its trainer wrote one")
+    yield first
+    yield from pieces
 
 
 def run_dirs(runs: Path) -> list[RunDir]:
@@ -102,6 +117,7 @@ def _row_or_fault(run: RunDir) -> dict[str, Any]:
     except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         return {
             **dict.fromkeys(_COLUMNS),
+            "damaged": [],
             "name": run.name,
             "state": "unreadable",
             "detail": str(e),
@@ -134,6 +150,7 @@ def row(run: RunDir) -> dict[str, Any]:
         "usage": cost.as_json(cost.usage(read_jsonl(run.journal), journal.now())),
         "run_dir": str(run.path),
         "report": str(page) if (page := run.report / "report.html").exists() else None,
+        "damaged": damage.of_run(run, progress, standing["ending"] is not None),
     }
 
 

@@ -35,9 +35,8 @@ def _saving(state: RunState, kill_at: float) -> str:
     if state.phase is not Phase.STOPPING or not state.signalled or not kill_at:
         return ""
     until = time.strftime("%H:%M:%S", time.localtime(kill_at))
-    return (
-        f"Stopping: the trainer finishes its step and saves a checkpoint; if it has not ended at {until}, it is killed"
-    )
+    ends = f"if it has not ended at {until}, this command kills it; without a podwright command at work nothing does"
+    return f"Stopping: the trainer finishes its step and saves a checkpoint; {ends}"
 
 
 def _of_machines(state: RunState, seen: Observed, now: float) -> str:

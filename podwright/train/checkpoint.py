@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import shlex
-import sys
 from typing import Any, NamedTuple
 
 import jax
@@ -91,7 +89,6 @@ class Checkpoints:
                 return self._restored(step, stored, abstract, tuple(damaged))
             first_fault = first_fault or fault
             damaged.append(step)
-            _clear_away()
         where, run = f"{self._storage.root}/checkpoints", self._storage.run
         aside = f"mv {shlex.quote(where)} {shlex.quote(where + '.damaged')}"
         if self._storage.in_bucket:
@@ -172,16 +169,6 @@ def _damage(e: Exception) -> str:
         raise e
     missing = isinstance(e, OSError) or "NOT_FOUND" in str(e)
     return "a file of it is missing" if missing else "its content cannot be decoded"
-
-
-def _clear_away() -> None:
-    """Ends the reads that a failed one left behind, which would each complain in the log, at a moment nobody chose."""
-    before = sys.unraisablehook
-    sys.unraisablehook = lambda _: None
-    try:
-        gc.collect()
-    finally:
-        sys.unraisablehook = before
 
 
 def save_weights(storage: RunStorage, params: Tree) -> None:

@@ -85,7 +85,8 @@ def naming(recipe: Path) -> Iterator[None]:
     except UserError as e:
         if str(recipe) in e.what:
             raise
-        raise UserError(f"{recipe}: {e.what}", "bring it back from a copy") from e
+        what = f"{recipe} is damaged or of another version: {e.what}"
+        raise UserError(what, "restore it from a copy, or use the version that wrote it") from e
 
 
 def of(kind: object) -> TrainerEntry:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.recipe.advice import GENERAL, RecipeAdvice, of_run
-from podwright.rundir import Ending, Record, RunDir, recipe_of
+from podwright.rundir import Ending, Record, RunDir, read_jsonl, recipe_of
 from podwright.watch.rules import RULES, Rule
 
 _LINE = 2_000  # characters of a line that are looked at
@@ -49,6 +49,9 @@ def file(path: Path, keys: RecipeAdvice = GENERAL) -> list[Record]:
 def run(run: RunDir) -> list[Record]:
     """Of all that the last attempt wrote down, each match with the file that it stands in."""
     attempts = sorted(int(p.name) for p in (run.path / "attempts").glob("*") if p.name.isdigit())
+    if not attempts and any(isinstance(e, dict) and e.get("event") == "submitting" for e in read_jsonl(run.journal)):
+        what = f"the logs of run {run.name} are gone: {run.path / 'attempts'} has no attempt"
+        raise UserError(what, "restore attempts/ from a copy of the run")
     if not attempts:
         raise UserError(f"{run.name} has not started yet: there is no log", f"type podwright watch {run.typed}")
     newest, keys = run.attempt(attempts[-1]), of_run(run.recipe)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,35 @@ _RECENT = 20  # steps that the time left is estimated from
 
 
 class Tail:
-    """The whole records of a JSONL file that are new since the last call."""
+    """The whole records of a JSONL file that are new since the last call, and how many of its lines are none by `is_record`."""
 
-    def __init__(self, path: Path):
-        self._path = path
+    def __init__(self, path: Path, is_record: Callable[[Record], bool] = lambda record: True):
+        self.path = path
+        self._is_record = is_record
         self._offset = 0
+        self._lines = self._damaged = 0
+        self._unterminated = False
 
     def new(self) -> list[Record]:
-        if not self._path.exists():
+        if not self.path.exists():
             return []
-        with self._path.open("rb") as f:
+        with self.path.open("rb") as f:
             f.seek(self._offset)
             data = f.read()
         complete = data[: data.rfind(b"\n") + 1]
         self._offset += len(complete)
-        return [record for line in complete.splitlines() if (record := _record(line)) is not None]
+        self._unterminated = len(complete) < len(data)
+        lines = [line for line in complete.splitlines() if line.strip()]
+        records = [r for line in lines if (r := _record(line)) is not None and self._is_record(r)]
+        self._lines += len(lines)
+        self._damaged += len(lines) - len(records)
+        return records
+
+    def damage(self, ended: bool) -> str:
+        """How many lines are no records; "" for none. `ended`: a last line without its end is not being written, but cut off."""
+        cut = int(ended and self._unterminated)
+        number, lines = self._damaged + cut, self._lines + cut
+        return f"lines that cannot be read: {number} of {lines}" if number else ""
 
 
 def _record(line: bytes) -> Record | None:
@@ -39,12 +54,21 @@ def _record(line: bytes) -> Record | None:
     return record if isinstance(record, dict) else None
 
 
+def _is_metric(record: Record) -> bool:
+    named = isinstance(record.get("stage"), str) and isinstance(record.get("step"), int)
+    return named and isinstance(record.get("time"), int | float)
+
+
+def _is_event(record: Record) -> bool:
+    return isinstance(record.get("event"), str) and isinstance(record.get("time"), int | float)
+
+
 class Progress:
     """Figures of one run. `update()` reads what is new and returns it."""
 
     def __init__(self, run: RunDir, recipe: dict[str, Any]):
-        self._metrics = Tail(run.metrics)
-        self._events = Tail(run.events)
+        self.metrics = Tail(run.metrics, _is_metric)
+        self.events = Tail(run.events, _is_event)
         warm_start = recipe.get("warm_start") or {}
         self.main = main_stage(recipe)
         """the stage whose steps are the steps of the run"""
@@ -59,8 +83,7 @@ class Progress:
 
     def update(self) -> tuple[list[Record], list[Record]]:
         """New metrics and new events."""
-        metrics = [r for r in self._metrics.new() if {"time", "stage", "step"} <= r.keys()]
-        events = [r for r in self._events.new() if {"time", "event"} <= r.keys()]
+        metrics, events = self.metrics.new(), self.events.new()
         for record in sorted(metrics + events, key=lambda r: r["time"]):
             if "event" in record:
                 self._take(record)

@@ -14,6 +14,8 @@ from podwright.recipe.load import load, smoke
 from podwright.run import create, journal, mirror
 from podwright.rundir import append_jsonl
 from podwright.shell import Shell
+from podwright.targets.base import identity
+from podwright.targets.settings.local import LocalSettings
 
 RECIPE = "qwen3-tiny-arithmetic-grpo"
 
@@ -398,6 +400,36 @@ def test_a_directory_in_place_of_a_lock_and_a_file_in_place_of_the_attempts_are_
     for verb in VERBS_OF_A_RUN:
         code, _, err = call(verb, "a")
         assert code == 2 and "runs/a/attempts is a file and must be a directory; restore attempts/ from a copy" in err
+
+
+def test_a_log_that_is_gone_is_one_line(call: Any, folder: Path) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    code, _, err = call("diagnose", "a")
+    assert code == 2 and "a has not started yet" in err
+    handle = {"run_dir": str(run.path), "attempt": 1, **identity("local", LocalSettings())}
+    for event in ("submitting", "submitted"):
+        journal.append(run, event, attempt=1, handle=handle)
+    journal.append(run, "ended", attempt=1, ending="FINISHED", detail="", fix="", step=2)
+    gone = "error: the log of run a is gone: runs/a/attempts/1 is missing; restore it from a copy of the run\n"
+    assert call("logs", "a") == (2, "", gone)
+    assert call("logs", "a", "--follow") == (2, "", gone)
+    gone = (
+        "error: the logs of run a are gone: runs/a/attempts has no attempt; restore attempts/ from a copy of the run\n"
+    )
+    assert call("diagnose", "a") == (2, "", gone)
+    run.attempt(1).mkdir(parents=True)
+    code, out, err = call("logs", "a")
+    assert (code, out) == (2, "") and err.startswith("error: there is no log runs/a/attempts/1/log.txt; restore it")
+    run.log(1).touch()
+    assert call("logs", "a")[0] == 0
+
+
+def test_damaged_records_are_named_by_the_list(call: Any, folder: Path) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    run.metrics.write_bytes(b"\xff\n")
+    sentence = "runs/a/metrics.jsonl is damaged (lines that cannot be read: 1 of 1), so figures of this run may be"
+    assert call("list")[2].startswith(f"warning: {sentence}")
+    assert json.loads(call("list", "--json")[1])[0]["damaged"][0].startswith(sentence)
 
 
 def test_a_run_without_its_recipe_is_reported_with_the_words_of_the_list(call: Any, folder: Path) -> None:

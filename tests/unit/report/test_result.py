@@ -7,6 +7,7 @@ import made_runs
 import pytest
 
 from podwright.errors import UserError
+from podwright.report import page
 from podwright.report.result import expected, result
 from podwright.run import journal
 from podwright.rundir import append_jsonl
@@ -130,6 +131,24 @@ def test_expected_against_measured(tmp_path: Path, measured: int | None, verdict
 def test_a_recipe_that_states_nothing(tmp_path: Path) -> None:
     made = made_runs.Made(tmp_path / "made", overrides=("expect.value=null",)).start()
     assert result(made.run)["expected"]["verdict"] == "not stated"
+
+
+def test_a_report_names_damaged_records_and_denies_no_evaluation(tmp_path: Path) -> None:
+    run = made_runs.finished(tmp_path / "made", steps=8)
+    assert result(run)["damaged"] == []
+    run.events.write_bytes(run.events.read_bytes()[:30])
+    got = result(run)
+    assert len(got["damaged"]) == 1 and got["damaged"][0].startswith(f"{run.events} is damaged (")
+    text = page.summary(got)
+    assert text[0].endswith("Its accuracy is not in its records.") and f"warning: {got['damaged'][0]}." in text
+    assert "measured" not in " ".join(text).replace("its damaged records lack it", "")
+
+
+def test_a_report_names_a_damaged_journal(tmp_path: Path) -> None:
+    run = made_runs.finished(tmp_path / "made", steps=8)
+    run.journal.write_bytes(b"\xff\n")
+    (sentence,) = result(run)["damaged"]
+    assert sentence.startswith(f"{run.journal} line 1 is damaged or of another version")
 
 
 def test_no_run(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """Checkpoints that were really damaged: an older one is taken, and a recipe that does not fit is not taken for damage."""
 
+import gc
 import shutil
+import sys
+import time
 
 import jax
 import numpy as np
@@ -59,6 +62,9 @@ def damage(folder, how):
         largest(folder).write_bytes(bytes(largest(folder).stat().st_size))
     elif how == "no data":
         largest(folder).unlink()
+    elif how == "no data at all":
+        for data in (folder / "state/d", *folder.glob("state/ocdbt.process_*")):
+            shutil.rmtree(data, ignore_errors=True)
     elif how == "no index":
         next(folder.rglob("manifest.ocdbt")).unlink()
     elif how == "no metadata":
@@ -69,7 +75,16 @@ def damage(folder, how):
         shutil.rmtree(folder / "state")
 
 
-WAYS = ["truncated data", "overwritten data", "no data", "no index", "no metadata", "empty cursor", "no state"]
+WAYS = [
+    "truncated data",
+    "overwritten data",
+    "no data",
+    "no data at all",
+    "no index",
+    "no metadata",
+    "empty cursor",
+    "no state",
+]
 
 
 def test_the_newest_of_whole_checkpoints_is_restored(setup, abstract, saved):
@@ -92,6 +107,17 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(setup, abstract, saved
     again = opened(saved, 2).restore(abstract)
     assert (again.step, again.damaged) == (4, ())
     assert (saved / "4.damaged").is_dir() and not (saved / "2").exists()
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_reads_that_a_failed_one_leaves_behind_print_nothing(abstract, saved, how, monkeypatch, capfd):
+    unraised = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda fault: unraised.append(str(fault.exc_value)))
+    damage(saved / "4", how)
+    assert opened(saved, None).restore(abstract).step == 2
+    gc.collect()
+    time.sleep(0.5)
+    assert not unraised and "Event loop is closed" not in capfd.readouterr().err
 
 
 def test_when_all_are_damaged_it_is_one_line_and_nothing_is_touched(abstract, saved):

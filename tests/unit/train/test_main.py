@@ -228,3 +228,20 @@ def test_the_fault_of_another_process_ends_the_run_as_in_that_process(fault):
     other = mesh._decoded(mesh._encoded(fault), 3)
     assert type(other) is type(fault) and other.what == f"{fault.what} (in process 3)" and other.fix == fault.fix
     assert getattr(other, "cause", None) == getattr(fault, "cause", None)
+
+
+@pytest.mark.parametrize("verb", ["export", "eval", "train"])
+def test_a_recipe_of_a_run_with_a_renamed_key_is_damaged(tmp_path: Path, verb: str) -> None:
+    raw = load("qwen3-tiny-arithmetic-grpo").model_dump(mode="json")
+    raw["batchsize"] = raw.pop("batch_size")
+    run = RunDir(tmp_path / "r")
+    write_json(run.recipe, raw)
+    with pytest.raises(UserError) as refused:
+        if verb == "export":
+            GrpoEntry().export(run.path, tmp_path / "out", False)
+        elif verb == "eval":
+            GrpoEntry().evaluate(run.path, "questions.jsonl", 0, [])
+        else:
+            attempt._run(run, AttemptStart(1), lambda: False)  # type: ignore[arg-type]
+    assert refused.value.what.startswith(f"{run.recipe} is damaged or of another version: batch"), refused.value
+    assert refused.value.fix == "restore it from a copy, or use the version that wrote it"

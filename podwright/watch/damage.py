@@ -1,0 +1,47 @@
+"""Which record files of a run are damaged: lines that are no records, and records that other files of the run show to be missing.
+
+A line that a kill has cut short is damage too: what it said is lost.
+"""
+
+from __future__ import annotations
+
+import json
+
+from podwright.rundir import Ending, RunDir
+from podwright.watch.metrics import Progress, Tail
+
+
+def of_run(run: RunDir, progress: Progress, ended: bool) -> list[str]:
+    """A sentence for each damaged file. `progress` has been updated; `ended`: no line is being written any more."""
+    samples = Tail(run.samples, lambda r: {"when", "question"} <= r.keys())
+    samples.new()
+    reasons = {tail.path.name: tail.damage(ended) for tail in (progress.metrics, progress.events, samples)}
+    finished_at = _finished_at(run, reasons)
+    if (
+        finished_at is not None
+        and not reasons["metrics.jsonl"]
+        and (last := progress.step_of(progress.main)) < finished_at
+    ):
+        reasons["metrics.jsonl"] = f"its last step is {last}, and the run finished at step {finished_at}"
+    tested = {str(e.get("when")) for e in progress.evaluations}
+    lacking = [when for when in ("before", "after") if run.flags(when).exists() and when not in tested]
+    if finished_at is not None and not reasons["events.jsonl"] and lacking:
+        reasons["events.jsonl"] = f"it lacks the evaluation of which evaluations/{lacking[0]}.json has the answers"
+    return [
+        f"{run.path / name} is damaged ({reason}), so figures of this run may be missing: restore it from a copy of the run"
+        for name, reason in reasons.items()
+        if reason
+    ]
+
+
+def _finished_at(run: RunDir, reasons: dict[str, str]) -> int | None:
+    """The step at which an attempt finished the run; None where none has. An exit.json that cannot be read is added to `reasons`."""
+    step: int | None = None
+    for path in sorted(run.path.glob("attempts/*/exit.json")):
+        try:
+            record = json.loads(path.read_text())
+            if record["ending"] == Ending.FINISHED and isinstance(record["step"], int):
+                step = record["step"]
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            reasons[path.relative_to(run.path).as_posix()] = "it cannot be read"
+    return step

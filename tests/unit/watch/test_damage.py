@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from podwright.rundir import RunDir, append_jsonl, write_json
+from podwright.watch import damage
+from podwright.watch.metrics import Progress
+
+RECIPE = {"kind": "grpo", "training": {"max_steps": 2}}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    """A finished run without damage."""
+    run = RunDir(tmp_path / "r")
+    write_json(run.exit(1), {"ending": "FINISHED", "step": 2})
+    for step in (1, 2):
+        append_jsonl(run.metrics, {"stage": "grpo", "step": step, "time": float(step)})
+    for when in ("before", "after"):
+        append_jsonl(run.events, {"event": "evaluation", "when": when, "time": 3.0})
+        append_jsonl(run.samples, {"when": when, "question": "1+1"})
+        write_json(run.flags(when), [True])
+    return run
+
+
+def damages(run: RunDir, ended: bool = True) -> list[str]:
+    progress = Progress(run, RECIPE)
+    progress.update()
+    return damage.of_run(run, progress, ended)
+
+
+def test_a_run_without_damage_has_none(run: RunDir) -> None:
+    assert damages(run) == []
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "events.jsonl", "samples.jsonl"])
+@pytest.mark.parametrize("garbage", [b"\xff\x00garbage\n", b"[1, 2]\n", b'{"step": "x"}\n', b"[" * 100_000 + b"\n"])
+def test_a_line_that_is_no_record_is_counted(run: RunDir, name: str, garbage: bytes) -> None:
+    with (run.path / name).open("ab") as f:
+        f.write(garbage)
+    (sentence,) = damages(run)
+    assert sentence.startswith(f"{run.path / name} is damaged (lines that cannot be read: 1 of 3), so figures"), (
+        sentence
+    )
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "events.jsonl", "samples.jsonl"])
+def test_a_file_that_is_cut_off_is_damaged_once_the_run_has_ended(run: RunDir, name: str) -> None:
+    path = run.path / name
+    path.write_bytes(path.read_bytes()[:-9])
+    (sentence,) = damages(run)
+    assert f"{path} is damaged (lines that cannot be read: 1 of 2)" in sentence
+    run.exit(1).unlink()
+    assert damages(run, ended=False) == [], "the line may be being written"
+
+
+@pytest.mark.parametrize("content", ["", '{"event": "phase", "phase": "loading", "time": 1.0}\n'])
+def test_an_evaluation_without_its_record_is_damage(run: RunDir, content: str) -> None:
+    run.events.write_text(content)
+    (sentence,) = damages(run)
+    assert (
+        "events.jsonl is damaged (it lacks the evaluation of which evaluations/before.json has the answers)" in sentence
+    )
+
+
+def test_steps_that_end_before_the_run_are_damage(run: RunDir) -> None:
+    run.metrics.write_text(run.metrics.read_text().splitlines(keepends=True)[0])
+    (sentence,) = damages(run)
+    assert "metrics.jsonl is damaged (its last step is 1, and the run finished at step 2)" in sentence
+
+
+def test_an_exit_record_that_cannot_be_read_is_damage(run: RunDir) -> None:
+    run.exit(1).write_text(json.dumps({"ending": "FINISHED"})[:-5])
+    (sentence,) = damages(run)
+    assert "attempts/1/exit.json is damaged (it cannot be read)" in sentence
