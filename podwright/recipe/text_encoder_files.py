@@ -15,7 +15,7 @@ from podwright.recipe import hf_config, hf_weights
 _TOKENIZERS = ("tokenizer.json", "vocab.txt")
 _OTHER_TOKENIZERS = ("vocab.json", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model")  # of other models
 _OFFSET = frozenset({"roberta", "xlm-roberta", "camembert"})  # models whose first position is pad_token_id + 1
-_AGAIN = "download the directory again"
+_DOWNLOAD = "download the directory again"
 
 
 def check(directory: Path, max_tokens: int) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _vocabulary(directory: Path) -> int:
     record = _object(file)
     model, added = record.get("model"), record.get("added_tokens")
     if not isinstance(model, dict) or not isinstance(added, list):
-        raise UserError(f"{file} is no tokenizer: it has no model with added_tokens", _AGAIN)
+        raise UserError(f"{file} is no tokenizer: it has no model with added_tokens", _DOWNLOAD)
     vocabulary = model.get("vocab")
     ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else list(range(len(vocabulary or ())))
     ids += [token.get("id") for token in added if isinstance(token, dict)]
@@ -96,7 +96,7 @@ def _object(file: Path) -> dict[str, Any]:
     try:
         record = json.loads(content)
     except (ValueError, RecursionError) as e:
-        raise UserError(f"{file} is not JSON", _AGAIN) from e
+        raise UserError(f"{file} is not JSON", _DOWNLOAD) from e
     if not isinstance(record, dict):
-        raise UserError(f"{file} is no JSON object", _AGAIN)
+        raise UserError(f"{file} is no JSON object", _DOWNLOAD)
     return record
