@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +22,13 @@ Config = dict[str, Any]
 
 _OWN = "give the checkpoint's own config.json"
 _ROPE_THETA = 10000.0  # transformers: RotaryEmbeddingConfigMixin.default_theta
+_POINTER = b"version https://git-lfs.github.com/"
+_INNER = ("*", "snapshots/*", "*/snapshots/*")  # where a model lies in directories that hold several; the hub's cache
+_ORBAX = frozenset({"_METADATA", "_CHECKPOINT_METADATA", "manifest.ocdbt"})
+_DTYPES = frozenset({"float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "auto"})
+_KINDS: Mapping[type, str] = MappingProxyType(
+    {bool: "neither true nor false", int: "no number", str: "no text", dict: "no object with keys"}
+)
 _ROPE_KEYS = {"rope_type", "type", "rope_theta"}
 _ONLY: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
@@ -96,15 +104,47 @@ _READ = frozenset(
 )
 
 
-def read(directory: Path) -> Config:
+def read(directory: Path, key: str = "model.source") -> Config:
+    """The config.json of the directory that was typed after `key`; UserError where there is none that can be read."""
+    file = directory / "config.json"
     try:
-        config = json.loads((directory / "config.json").read_text())
+        if not file.is_file() and directory.is_dir():
+            refuse_other_contents(directory, key)
+        content = file.read_bytes()
+        refuse_pointer(file, content)
+        config = json.loads(content)
     except (OSError, ValueError, RecursionError) as e:
         reason = e.strerror if isinstance(e, OSError) else "it is not JSON"
         raise _unreadable(directory, str(reason)) from e
     if not isinstance(config, dict):
         raise _unreadable(directory, "it is not a JSON object")
     return config
+
+
+def refuse_pointer(file: Path, content: bytes) -> None:
+    """UserError for what git leaves in the place of a large file that it has not fetched."""
+    if content.startswith(_POINTER):
+        what = f"{file} is a pointer of git-lfs, and not the file itself"
+        raise UserError(what, f"type git -C {shlex.quote(str(file.parent))} lfs pull")
+
+
+def refuse_other_contents(directory: Path, key: str) -> None:
+    """UserError for a directory without a config.json, but with a model further inside, or in a format that is not read."""
+    inner = sorted(path.parent for pattern in _INNER for path in directory.glob(f"{pattern}/config.json"))
+    if inner:
+        newest = max(inner, key=lambda path: path.stat().st_mtime)
+        others = f" and {len(inner) - 1} more" if len(inner) > 1 else ""
+        what = f"{directory} has no config.json, but {newest.relative_to(directory)}{others} in it has"
+        raise UserError(what, f"type {shlex.quote(f'{key}={newest}')}")
+    names = sorted(path.name for path in directory.iterdir())
+    if "adapter_config.json" in names:
+        raise UserError(f"{directory} holds an adapter only, not a model", "merge it into its model, and give that")
+    if not _ORBAX.isdisjoint(names):
+        what = f"{directory} is a checkpoint of orbax, which is read only where a run resumes"
+        raise UserError(what, f"type podwright export RUN, and give {key} the directory that it writes")
+    if gguf := next((name for name in names if name.endswith(".gguf")), ""):
+        what = f"{directory} holds {gguf}, and weights in the format GGUF are not read"
+        raise UserError(what, f"give {key} the model's directory with config.json and safetensors files")
 
 
 def _unreadable(directory: Path, reason: str) -> UserError:
@@ -115,6 +155,7 @@ def qwen3(config: Config) -> Qwen3Dims:
     """Dimensions of a dense Qwen3; UserError for every value that models/qwen3.py does not implement."""
     _require_type(config, "qwen3", "give a directory of a dense Qwen3 model")
     for key, allowed in _ONLY.items():
+        _require_kind(key, config.get(key), type(allowed[0]))
         if config.get(key) is not None and config[key] not in allowed:
             raise _unsupported(key, config[key])
     _require_layer_types(config, ("full_attention",))
@@ -170,7 +211,9 @@ def _require_layer_types(config: Config, implemented: tuple[str, ...]) -> None:
 def qwen2(config: Config) -> LlmDims:
     """Dimensions of a Qwen2, whose other values transformers itself implements."""
     _require_type(config, "qwen2", "give a directory of a Qwen2 or Qwen2.5, such as Qwen2.5-0.5B-Instruct")
+    require_dtype(config)
     hidden, heads = count(config, "hidden_size"), count(config, "num_attention_heads")
+    require_heads(hidden, heads)
     if config.get("head_dim") not in (None, hidden // heads):
         raise _unsupported("head_dim", config["head_dim"])
     _require_layer_types(config, ("full_attention", "sliding_attention"))
@@ -187,6 +230,21 @@ def qwen2(config: Config) -> LlmDims:
     )
 
 
+def require_heads(hidden: int, heads: int) -> None:
+    """UserError where the hidden size is not divided by the heads."""
+    if hidden % heads:
+        what = f"config.json says num_attention_heads={heads}, which does not divide hidden_size={hidden}"
+        raise UserError(what, _OWN)
+
+
+def require_dtype(config: Config) -> None:
+    """UserError for a dtype that torch does not have, with which transformers refuses a checkpoint."""
+    for key in ("dtype", "torch_dtype"):
+        name = config.get(key)
+        if name is not None and str(name).removeprefix("torch.") not in _DTYPES:
+            raise UserError(f"config.json says {key}={_short(name)}, which is no dtype of weights", _OWN)
+
+
 def _require_type(config: Config, model_type: str, fix: str) -> None:
     if config.get("model_type") != model_type:
         raise UserError(f"config.json says model_type={_short(config.get('model_type'))}", fix)
@@ -195,6 +253,7 @@ def _require_type(config: Config, model_type: str, fix: str) -> None:
 
 def require_unquantized(config: Config) -> None:
     if quantization := config.get("quantization_config"):
+        _require_kind("quantization_config", quantization, dict)
         method = quantization.get("quant_method") if isinstance(quantization, dict) else None
         raise UserError(
             f"config.json has a quantization_config ({method or _short(quantization)}): the weights are quantized, which is not supported",
@@ -206,9 +265,9 @@ def _theta(config: Config) -> float:
     """As transformers 5 reads it: `rope_scaling` wins over `rope_parameters`, and both over a `rope_theta` beside them."""
     scaling, parameters = (config.get(key) or {} for key in ("rope_scaling", "rope_parameters"))
     for key, rope in {"rope_scaling": scaling, "rope_parameters": parameters}.items():
-        if not isinstance(rope, dict):
-            raise _unsupported(key, rope)
+        _require_kind(key, rope, dict)
         kind = rope.get("rope_type", rope.get("type", "default"))
+        _require_kind(f"{key}.rope_type", kind, str)
         if kind != "default":
             raise _unsupported("rope_type", kind)
         if others := [k for k in rope if k not in _ROPE_KEYS and rope[k] is not None]:
@@ -243,6 +302,15 @@ def _flag(config: Config, key: str) -> bool:
     if not isinstance(value, bool):
         raise UserError(f"config.json says {key}={_short(value)}, which is neither true nor false", _OWN)
     return value
+
+
+def _require_kind(key: str, value: object, kind: type) -> None:
+    """UserError for a value of another type; null is none."""
+    fits = isinstance(value, int | float) if kind is int else isinstance(value, kind)
+    if kind is bool and value in (0, 1):
+        fits = True
+    if value is not None and not fits:
+        raise UserError(f"config.json says {key}={_short(value)}, which is {_KINDS[kind]}", _OWN)
 
 
 def _unsupported(key: str, value: object) -> UserError:

@@ -13,13 +13,13 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe.hf_config import count
+from podwright.recipe.hf_config import count, refuse_pointer
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.paths import dead_link
@@ -108,12 +108,8 @@ def stored(directory: Path) -> dict[str, StoredTensor]:
         refuse_other_layouts(directory)
         return _header(directory / SINGLE)
     index = directory / INDEX
-    try:
-        shard_of = dict(json.loads(index.read_text())["weight_map"])
-        files = {str(name): directory / str(name) for name in shard_of.values()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        reason = e.strerror if isinstance(e, OSError) else "it is no index of weights in JSON"
-        raise _unreadable(index, str(reason)) from e
+    shard_of = _shard_of(index)
+    files = {name: directory / name for name in shard_of.values()}
     tensors: dict[str, StoredTensor] = {}
     for name, file in sorted(files.items()):
         held = _header(file)
@@ -128,9 +124,29 @@ def stored(directory: Path) -> dict[str, StoredTensor]:
     return tensors
 
 
+def _shard_of(index: Path) -> dict[str, str]:
+    """The file of each weight, as the index of shards has it; UserError, which names the index, where it has none."""
+    fix = "download that file again"
+    try:
+        content = index.read_bytes()
+        refuse_pointer(index, content)
+        record = json.loads(content)
+    except (OSError, ValueError, RecursionError) as e:
+        reason = e.strerror if isinstance(e, OSError) else "it is not JSON"
+        raise UserError(f"{index} cannot be read ({reason})", fix) from e
+    shard_of = record.get("weight_map") if isinstance(record, dict) else None
+    if not isinstance(shard_of, dict) or not shard_of:
+        raise UserError(f"{index} has no weight_map that gives the file of each weight", fix)
+    if odd := [name for name, file in shard_of.items() if not isinstance(file, str)]:
+        raise UserError(f"{index}: weight_map gives {odd[0]} no file name, but {json.dumps(shard_of[odd[0]])}", fix)
+    return shard_of
+
+
 def _header(file: Path) -> dict[str, StoredTensor]:
     try:
         with file.open("rb") as f:
+            refuse_pointer(file, f.read(100))
+            f.seek(0)
             size = int.from_bytes(f.read(8), "little")
             if not 2 <= size <= min(_MAX_HEADER, file.stat().st_size - 8):
                 raise _unreadable(file, "it is cut off, or not in the safetensors format")
@@ -166,13 +182,11 @@ def _unreadable(file: Path, reason: str) -> UserError:
 def check(directory: Path, wanted: Shapes) -> dict[str, StoredTensor]:
     """What is stored, when it is exactly `wanted` in a floating dtype. A model without a head of its own may have a copy
     of the embedding as its head, as many published files do."""
+    refuse_adapter(directory)
     tensors = stored(directory)
     for name, tensor in tensors.items():
-        if tensor.dtype not in _BYTES:
-            raise UserError(
-                f"weight {name} in {directory} is {tensor.dtype}, which is not supported",
-                "give the bfloat16 checkpoint that it was made from",
-            )
+        require_float(name, tensor, directory)
+    _refuse_other_prefix(directory, tensors.keys(), wanted)
     for name, shape in wanted.items():
         if name not in tensors:
             raise UserError(f"weight {name} is not in {directory}", _OWN)
@@ -187,9 +201,45 @@ def check(directory: Path, wanted: Shapes) -> dict[str, StoredTensor]:
                 _OWN,
             )
     for name, tensor in tensors.items():
-        if not _ends_are_finite(tensor):
-            raise not_finite(name, directory)
+        require_finite(name, tensor, directory)
     return tensors
+
+
+def require_float(name: str, tensor: StoredTensor, directory: Path) -> None:
+    """UserError for a weight in a dtype that is not read."""
+    if tensor.dtype not in _BYTES:
+        what = f"weight {name} in {directory} is {tensor.dtype}, which is not supported"
+        raise UserError(what, "give the bfloat16 checkpoint that it was made from")
+
+
+def require_finite(name: str, tensor: StoredTensor, directory: Path) -> None:
+    """UserError for NaN or infinity at either end of a weight."""
+    if not _ends_are_finite(tensor):
+        raise not_finite(name, directory)
+
+
+def refuse_adapter(directory: Path) -> None:
+    """UserError for an adapter beside weights: transformers would load it too, and models that are read here would not."""
+    if (directory / "adapter_config.json").exists():
+        what = f"{directory} holds an adapter (adapter_config.json) beside its weights"
+        raise UserError(what, "merge the adapter into its model, or move adapter_config.json away")
+
+
+def _refuse_other_prefix(directory: Path, held: Collection[str], wanted: Shapes) -> None:
+    """UserError where a prefix before all names, one too many or one too few, is why no weight has the name that it should."""
+    first = min(wanted)
+    if not wanted.keys().isdisjoint(held):
+        return
+    if longer := next((name for name in held if name.endswith(f".{first}")), ""):
+        prefix = longer.removesuffix(first)
+        what = f"the names of the weights in {directory} begin with {prefix!r}, as {longer} for {first}"
+        merge = "merge the adapter into its model, and save that" if prefix.startswith("base_model.") else ""
+        raise UserError(what, merge or f"rename them without {prefix!r}, or save the model inside of its wrapper")
+    short = next((name for name in wanted if name.partition(".")[2] in held), "")
+    if short:
+        prefix, _, bare = short.partition(".")
+        what = f"the names of the weights in {directory} lack the prefix '{prefix}.', as {bare} for {short}"
+        raise UserError(what, f"rename them with '{prefix}.' before, or save the model together with its head")
 
 
 def not_finite(name: str, where: Path) -> UserError:
@@ -296,6 +346,7 @@ def check_bert(directory: Path, wanted: Shapes, held: Shapes) -> None:
     """UserError unless `held` has every tensor `wanted`, and no layer more. transformers drops a leading "bert." and what
     stands on top, and calls gamma weight and beta bias."""
     absent = set(wanted)
+    _refuse_other_prefix(directory, [name.removeprefix("bert.") for name in held], wanted)
     for name, shape in held.items():
         own = name.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
         own = own.replace("LayerNorm.beta", "LayerNorm.bias")

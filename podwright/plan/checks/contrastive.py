@@ -11,7 +11,7 @@ from podwright.errors import UserError, abbreviated, counted
 from podwright.plan.checks import encoders, multimodal, weights
 from podwright.plan.checks.inputs import in_source
 from podwright.plan.findings import Finding
-from podwright.recipe import hf_config, hf_weights, llm, pairs
+from podwright.recipe import hf_config, hf_weights, llm, pairs, text_encoder_files
 from podwright.recipe.contrastive import ContrastiveRecipe, Pairs
 from podwright.recipe.paths import media_folder, require_root
 from podwright.slices import Slice
@@ -27,23 +27,30 @@ def check(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Fin
     source = recipe.text_encoder.source
     directory = cwd / Path(source).expanduser()
     if source != "random" and recipe.text_encoder.name != "tiny" and not (directory / "config.json").is_file():
-        what = f"text_encoder.source={source} {'has no config.json of a text encoder' if directory.exists() else 'is not there'}"
-        findings.append(
-            multimodal.error("model", what, "put MiniLM-L6-H384-uncased there, or type text_encoder.source=random")
-        )
+        findings.append(_no_text_encoder(source, directory))
     elif source != "random" and recipe.text_encoder.name != "tiny":
-        findings += _text_encoder(source, directory)
+        findings += _text_encoder(source, directory, recipe.text_encoder.max_tokens)
     findings += _heads(recipe, cwd)
     if recipe.data.source == "drawn":
         return findings + _batch(recipe, recipe.data.num_train, recipe.data.num_test, where)
     return findings + _data(recipe, where, cwd)
 
 
-def _text_encoder(source: str, directory: Path) -> list[Finding]:
+def _no_text_encoder(source: str, directory: Path) -> Finding:
+    what = f"text_encoder.source={source} {'has no config.json of a text encoder' if directory.exists() else 'is not there'}"
+    fix = "put MiniLM-L6-H384-uncased there, or type text_encoder.source=random"
+    if directory.is_dir():
+        try:
+            hf_config.refuse_other_contents(directory, "text_encoder.source")
+        except UserError as e:
+            what, fix = e.what, e.fix
+    return multimodal.error("model", what, fix)
+
+
+def _text_encoder(source: str, directory: Path, max_tokens: int) -> list[Finding]:
     """What its config.json and the headers of its weights say; of another model than a BERT only transformers knows the weights."""
     try:
-        config = hf_config.read(directory)
-        hf_config.require_unquantized(config)
+        config = text_encoder_files.check(directory, max_tokens)
         held = _weights(directory)
         if config.get("model_type") == "bert" and held is not None:
             hf_weights.check_bert(directory, hf_weights.bert(config), held)

@@ -77,6 +77,9 @@ def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
             f"the tokenizer of {path} has {loaded.vocab_size} tokens, the model {vocab_size}",
             "give a checkpoint whose embeddings were resized with its tokenizer",
         )
+    if outside := [i for i in loaded.stop_ids if not 0 <= i < vocab_size]:
+        what = f"eos_token_id={outside[0]} in {path}/generation_config.json is outside the model's vocabulary of {vocab_size}"
+        raise UserError(what, "write the id of the token that ends an answer")
     return loaded
 
 

@@ -91,7 +91,7 @@ class TokenLimits:
         if self._taken(*self._possible()):
             return f"type {self.enough()}"
         return (
-            f"shorten data.instruction, or give shorter examples: with rollout.total_generation_steps="
+            f"shorten data.instruction, give shorter examples, or a model with more positions: with rollout.total_generation_steps="
             f"{self.rollout.total_generation_steps} too few of the {self.max_positions:,} positions of the model are left"
         )
 

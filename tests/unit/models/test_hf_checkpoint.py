@@ -246,7 +246,7 @@ def test_shards_are_checked_against_their_index(tmp_path, one_device):
             whole["weight_map"] | {"x": "gone.safetensors"},
             "has no gone.safetensors; check that the download is complete",
         ),
-        (1, "model.safetensors.index.json cannot be read"),
+        (1, "model.safetensors.index.json has no weight_map"),
     ):
         index.write_text(json.dumps({"weight_map": weight_map}))
         assert words in refusal(tmp_path)
@@ -346,3 +346,97 @@ def not_finite(path, value, dtype, at):
     tensor = load_file(path / "model.safetensors")[GATE].to(dtype)
     tensor.view(-1)[at] = value
     return tensor
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"rope_parameters": [1]}, r"rope_parameters=\[1\], which is no object with keys; give the checkpoint's own"),
+        ({"rope_scaling": {"rope_type": 3}}, "rope_scaling.rope_type=3, which is no text"),
+        ({"hidden_act": 3}, "hidden_act=3, which is no text"),
+        ({"use_sliding_window": "yes"}, "use_sliding_window='yes', which is neither true nor false"),
+        ({"pretraining_tp": "1"}, "pretraining_tp='1', which is no number"),
+        ({"quantization_config": "x"}, "quantization_config='x', which is no object with keys"),
+    ],
+)
+def test_a_value_of_another_type_is_called_that(tmp_path, values, words):
+    reference.checkpoint(tmp_path)
+    change(tmp_path, drop=("rope_parameters",) if "rope_scaling" in values else (), **values)
+    assert re.search(words, refusal(tmp_path)), refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"weight_map": {', r"index\.json cannot be read \(it is not JSON\)"),
+        ('{"metadata": {}}', r"index\.json has no weight_map"),
+        ('{"weight_map": []}', r"index\.json has no weight_map"),
+        ('{"weight_map": {}}', r"index\.json has no weight_map"),
+        ("[]", r"index\.json has no weight_map"),
+        ('{"weight_map": {"a": null}}', r"index\.json: weight_map gives a no file name, but null"),
+        ("version https://git-lfs.github.com/spec/v1\n", r"index\.json is a pointer of git-lfs"),
+    ],
+)
+def test_a_damaged_index_of_shards_is_named(tmp_path, content, words):
+    reference.checkpoint(tmp_path, max_shard_size="20KB")
+    (tmp_path / hf_weights.INDEX).write_text(content)
+    assert re.search(words, refusal_of_weights(tmp_path)), refusal_of_weights(tmp_path)
+
+
+def refusal_of_weights(path):
+    with pytest.raises(UserError) as e:
+        hf_weights.check(path, hf_weights.qwen3(hf_config.qwen3(hf_config.read(path))))
+    ((level, message),) = planned(path)
+    assert level == "error" and message == str(e.value)
+    return message
+
+
+def test_a_pointer_of_git_lfs_is_called_that_and_the_command_is_named(tmp_path):
+    reference.checkpoint(tmp_path)
+    (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:a\nsize 1\n")
+    assert refusal_of_weights(tmp_path).endswith(
+        f"is a pointer of git-lfs, and not the file itself; type git -C {tmp_path} lfs pull"
+    )
+
+
+@pytest.mark.parametrize(
+    ("renamed", "words"),
+    [
+        ("base_model.model.{}", "begin with 'base_model.model.', as .*; merge the adapter into its model"),
+        ("module.{}", "begin with 'module.', as .*; rename them without 'module.'"),
+        ("", "lack the prefix 'model.', as embed_tokens.weight for model.embed_tokens.weight; rename them with"),
+    ],
+)
+def test_a_prefix_too_much_or_too_little_is_named(tmp_path, renamed, words):
+    reference.checkpoint(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    names = {name: renamed.format(name) or name.removeprefix("model.") for name in tensors}
+    save_file({names[name]: value for name, value in tensors.items()}, tmp_path / "model.safetensors")
+    assert re.search(words, refusal_of_weights(tmp_path)), refusal_of_weights(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (
+            "checkpoint-100/config.json",
+            "has no config.json, but checkpoint-100 in it has; type model.source=/.*/checkpoint-100$",
+        ),
+        ("snapshots/abc/config.json", "type model.source=/.*/snapshots/abc$"),
+        ("models--Qwen--Q3/snapshots/abc/config.json", "type model.source=/.*/models--Qwen--Q3/snapshots/abc$"),
+        ("model-q4.gguf", "holds model-q4.gguf, and weights in the format GGUF are not read; give model.source"),
+        ("_METADATA", "is a checkpoint of orbax, .*; type podwright export RUN, and give model.source"),
+        ("adapter_config.json", "holds an adapter only, not a model"),
+    ],
+)
+def test_a_directory_of_something_else_is_called_what_it_is(tmp_path, file, words):
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("{}")
+    ((level, message),) = planned(tmp_path)
+    assert level == "error" and re.search(words, message), message
+
+
+def test_an_adapter_beside_weights_is_refused(tmp_path):
+    reference.checkpoint(tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert "holds an adapter (adapter_config.json) beside its weights; merge" in refusal_of_weights(tmp_path)

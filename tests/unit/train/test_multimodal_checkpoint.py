@@ -104,7 +104,7 @@ def bert(tmp_path: Path) -> Path:
     (path / "vocab.txt").write_text("\n".join(words))
     BertTokenizerFast(vocab=str(path / "vocab.txt")).save_pretrained(path)
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    BertForMaskedLM(BertConfig(vocab_size=7, max_position_embeddings=16, **sizes)).save_pretrained(path)
+    BertForMaskedLM(BertConfig(vocab_size=7, max_position_embeddings=64, **sizes)).save_pretrained(path)
     return path
 
 

@@ -68,7 +68,7 @@ def remedied(checked):
         (
             limits(3, 24, [3000], [10]),
             "no training prompt fits rollout.max_prompt_length=3: the shortest of 1 has 3000 tokens, the longest 3000",
-            "shorten data.instruction, or give shorter examples: with rollout.total_generation_steps=24 too few of the "
+            "shorten data.instruction, give shorter examples, or a model with more positions: with rollout.total_generation_steps=24 too few of the "
             "2,048 positions of the model are left",
         ),
     ],
@@ -174,3 +174,12 @@ def test_a_tokenizer_with_more_ids_than_the_model_has_rows_is_refused(tmp_path):
     saved(tmp_path, "{{ messages[0].content }}")
     with pytest.raises(UserError, match=r"the tokenizer of .* has \d+ tokens, the model 200; give a checkpoint"):
         prompts.load_tokenizer(tmp_path, 200)
+
+
+def test_an_end_of_answers_outside_the_vocabulary_is_refused(tmp_path):
+    saved(tmp_path, "{{ messages[0].content }}")
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 9999}')
+    with pytest.raises(
+        UserError, match=r"eos_token_id=9999 in .*generation_config.json is outside .* of 384; write the"
+    ):
+        prompts.load_tokenizer(tmp_path, 384)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from podwright.errors import UserError
-from podwright.recipe import hf_config, llm
+from podwright.recipe import llm, text_encoder_files
 from podwright.recipe.contrastive import TextEncoder
 from podwright.train.multimodal.networks import finite
 from podwright.train.multimodal.networks.encoders import SEED, Encoder, frozen
@@ -29,7 +29,7 @@ def text_encoder(recipe: TextEncoder) -> Encoder:
         torch.manual_seed(SEED)
         if recipe.name == "tiny":
             return frozen(Encoder(_PooledText(_Vectors(), "mean"), _prepare(_word_ids, recipe), llm.TEXT_DIM))
-        bert, ids = _random() if recipe.source == "random" else _of_directory(recipe.source)
+        bert, ids = _random() if recipe.source == "random" else _of_directory(recipe.source, recipe.max_tokens)
     return frozen(Encoder(_PooledText(bert, recipe.pooling), _prepare(ids, recipe), bert.config.hidden_size))
 
 
@@ -85,14 +85,18 @@ def _random() -> tuple[Any, Any]:
     return BertModel(sizes, add_pooling_layer=False), _byte_ids
 
 
-def _of_directory(source: str) -> tuple[Any, Any]:
+def _of_directory(source: str, max_tokens: int) -> tuple[Any, Any]:
     """The model, and its tokenizer's ids of a text, with the tokens that begin and end it."""
     from transformers import AutoModel, AutoTokenizer
 
     directory = Path(source).expanduser()
     if not directory.is_dir():
         raise UserError(f"text_encoder.source={source} is not a directory", "give that of a text encoder, or 'random'")
-    hf_config.require_unquantized(hf_config.read(directory))
+    try:
+        text_encoder_files.check(directory, max_tokens)
+    except UserError as e:
+        named = str(directory) in e.what
+        raise e if named else UserError(f"text_encoder.source={source}: {e.what}", e.fix) from e
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
         body, loading = AutoModel.from_pretrained(

@@ -1,0 +1,106 @@
+"""A damaged directory of a text encoder is refused by plan and trainer, in the same words; a sound one makes vectors."""
+
+import json
+import re
+
+import pytest
+
+from podwright.errors import UserError
+from podwright.plan.checks import contrastive
+from podwright.recipe.contrastive import TextEncoder
+from podwright.recipe.load import load
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "a")
+
+
+def directory(path, model=transformers.BertModel, **values):
+    (path / "vocab.txt").write_text("\n".join(WORDS))
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    sizes |= {"vocab_size": len(WORDS), "max_position_embeddings": 64, "pad_token_id": 0} | values
+    model(model.config_class(**sizes)).save_pretrained(path)
+    transformers.BertTokenizerFast.from_pretrained(str(path)).save_pretrained(path)
+    (path / "vocab.txt").unlink()
+
+
+def planned(path):
+    recipe = load("phase1-tiny", ["text_encoder.name=minilm", f"text_encoder.source={path}"])
+    return [f for f in contrastive.check(recipe, None, path) if f.level == "error"]
+
+
+def encoder(path):
+    from podwright.train.multimodal.networks.text_encoder import text_encoder
+
+    return text_encoder(TextEncoder(name="minilm", source=str(path)))
+
+
+def refusal(path):
+    """What the trainer says; the plan says the same."""
+    with pytest.raises(UserError) as e:
+        encoder(path)
+    (finding,) = planned(path)
+    assert (finding.message, finding.fix) == (e.value.what, e.value.fix)
+    return str(e.value)
+
+
+def change(path, name, **values):
+    (path / name).write_text(json.dumps(json.loads((path / name).read_text()) | values))
+
+
+def test_a_sound_directory_makes_vectors(tmp_path):
+    directory(tmp_path)
+    built = encoder(tmp_path)
+    assert planned(tmp_path) == [] and built(built.prepare("a cat " * 40)[None]).shape == (1, 8)
+
+
+def test_a_text_as_long_as_is_allowed_has_positions_in_a_roberta(tmp_path):
+    directory(tmp_path, transformers.RobertaModel, max_position_embeddings=65)
+    built = encoder(tmp_path)
+    assert planned(tmp_path) == [] and built(built.prepare("a cat " * 40)[None]).shape == (1, 8)
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "words"),
+    [
+        ("config.json", {"num_attention_heads": 3}, "num_attention_heads=3, which does not divide hidden_size=8"),
+        ("config.json", {"num_attention_heads": 0}, "num_attention_heads=0, which is no positive integer"),
+        ("config.json", {"dtype": "foo"}, "dtype='foo', which is no dtype of weights"),
+        ("config.json", {"max_position_embeddings": 16}, "64 is more than the 16 positions .* type text_encoder.max_t"),
+        ("config.json", {"vocab_size": 5}, "the tokenizer of .* has 7 tokens, the model 5"),
+        ("tokenizer.json", None, "has no tokenizer"),
+        ("tokenizer.json", "", "tokenizer.json is not JSON"),
+        ("tokenizer.json", "{}", "tokenizer.json is no tokenizer"),
+        ("tokenizer_config.json", "nope", "tokenizer_config.json is not JSON"),
+        ("adapter_config.json", "{}", "holds an adapter .* beside its weights"),
+        ("model.safetensors", "version https://git-lfs.github.com/spec/v1\n", "git-lfs, .* lfs pull"),
+    ],
+)
+def test_a_damaged_directory_is_refused(tmp_path, file, values, words):
+    directory(tmp_path)
+    if isinstance(values, dict):
+        change(tmp_path, file, **values)
+    elif values is None:
+        (tmp_path / file).unlink()
+    else:
+        (tmp_path / file).write_text(values)
+    assert re.search(words, refusal(tmp_path)), refusal(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.float8_e4m3fn])
+def test_weights_that_are_no_floating_numbers_are_refused(tmp_path, dtype):
+    from safetensors.torch import load_file, save_file
+
+    directory(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file({name: value.to(dtype) for name, value in tensors.items()}, tmp_path / "model.safetensors")
+    assert "which is not supported" in refusal(tmp_path)
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    directory(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file({name: value * float("nan") for name, value in tensors.items()}, tmp_path / "model.safetensors")
+    assert "not finite" in refusal(tmp_path)
