@@ -31,7 +31,9 @@ def evaluation(result: Record) -> Iterator[str]:
 
 def count(result: Record) -> Iterator[str]:
     """Of `data count`."""
-    sizes = [counted(result["documents"], "document"), counted(result["tokens"], "token")]
+    documents = result["documents"]  # None of token files that do not say where documents end
+    sizes = ["documents unknown" if documents is None else counted(documents, "document")]
+    sizes.append(counted(result["tokens"], "token"))
     if "shards" in result:
         sizes.append(counted(result["shards"], "shard"))
     if result.get("bytes_per_token") is not None:

@@ -242,7 +242,8 @@ def _usage(used: Row) -> str:
 
 def values(result: Row) -> list[str]:
     """The single figures of a document; its tables are for --json."""
-    return [f"{key} = {value}" for key, value in flat(result).items() if not isinstance(value, list)]
+    figures = {key: value for key, value in flat(result).items() if not isinstance(value, list)}
+    return [f"{key} = {'unknown' if value is None else value}" for key, value in figures.items()]
 
 
 def report(summary: Sequence[str], folder: Path, readme: Path | None) -> None:

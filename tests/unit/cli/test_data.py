@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -49,6 +51,13 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
         assert code == 1 and out.startswith("error: empty.jsonl holds no lines\n") and "num_faults = 1" in out
 
 
+def test_token_files_that_do_not_say_where_documents_end_are_counted(tmp_path: Path) -> None:
+    np.save(tmp_path / "ids.npy", np.arange(100, dtype=np.uint16))
+    assert call(tmp_path, "count", "ids.npy") == (0, "ids.npy: documents unknown, 100 tokens, 1 shard\n", "")
+    code, out, _ = call(tmp_path, "check", "ids.npy")
+    assert code == 0 and "documents = unknown\nvocab_size = unknown\n" in out
+
+
 def test_lines_are_drawn_checked_and_repaired(tmp_path: Path) -> None:
     assert call(tmp_path, "draw", "cats", "--num-train", "3", "--num-test", "1")[0] == 0
     (tmp_path / "cats/train/00001.png").write_bytes(b"")
@@ -75,7 +84,7 @@ def test_lines_are_drawn_checked_and_repaired(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "cats/val.jsonl").write_text("")
     code, out, err = call(tmp_path, "check", "cats")
-    assert code == 1 and "error: cats/val.jsonl: line 0: cats/val.jsonl holds no lines\n" in out, err
+    assert code == 1 and "error: cats/val.jsonl holds no lines\n" in out, err
     code, _, err = call(tmp_path, "check", "a.txt", "--fix")
     assert code == 2 and "--fix is for annotated lines" in err
 
