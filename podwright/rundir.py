@@ -28,6 +28,7 @@ import itertools
 import json
 import os
 import shlex
+import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,27 @@ def write_json(path: Path, value: Any) -> None:
             with contextlib.suppress(OSError):
                 part.unlink()
             raise
+
+
+def replace_file(path: Path, content: bytes, mode: int | None = 0o644) -> None:
+    """Write whole or not at all; a link stays a link and the file keeps its mode. `mode`: of a new file; None: by the umask.
+
+    UserError for what is no file, such as a device or a pipe: a rename would put a file in its place."""
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        raise UserError(f"{path} is no regular file, and cannot be replaced by one", "name a file")
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(content)
+        if target.exists():
+            shutil.copymode(target, part)
+        elif mode is not None:
+            os.chmod(part, mode)
+        os.replace(part, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from podwright.report.figures import plots, style
 from podwright.report.records import Result
 from podwright.report.result import of_records
 from podwright.run import mirror
-from podwright.rundir import Record, RunDir, write_json
+from podwright.rundir import Record, RunDir, replace_file, write_json
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -36,11 +36,11 @@ def write(run: RunDir, readme_file: Path | None = None) -> Result:
         run.report.mkdir(parents=True, exist_ok=True)
         _remove_old_plots(run.report, drawn)
         for name, text in plots.files(drawn):
-            readme.replace_file(run.report / name, text.encode())
-        readme.replace_file(
+            replace_file(run.report / name, text.encode())
+        replace_file(
             run.report / "report.md", markdown_templates().get_template("report.md.j2").render(context).encode()
         )
-        readme.replace_file(
+        replace_file(
             run.report / "report.html", html_templates().get_template("report.html.j2").render(context).encode()
         )
         write_json(run.report / "result.json", result)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import shutil
 from pathlib import Path
 from urllib.parse import quote
 
 from podwright.errors import UserError
+from podwright.rundir import replace_file
 
 
 def put(path: Path, run: str, section: str, title: str) -> None:
     """Create `path` with `title`, or add `section` at its end, or replace the section that `run` has there already."""
     if path.is_dir():
         raise UserError(f"{path} is a directory", f"name a file in it, for example {path / 'README.md'}")
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is no regular file", "name a file, which is created where there is none")
     if not path.resolve().parent.is_dir():
         raise UserError(f"there is no directory {path.parent}", f"create it: mkdir -p {path.parent}")
     old = path.read_bytes() if path.exists() else f"# {title}\n".encode()
@@ -35,23 +35,6 @@ def with_section(old: bytes, run: str, section: str, path: Path) -> bytes:
             f"{path} does not hold '{begin}' and '{end}' once each and in this order", "restore the pair or delete both"
         )
     return old[: starts[0].start()] + new + old[ends[0].end() :]
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write whole or not at all; a link stays a link and the file keeps its mode."""
-    target = path.resolve()
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        if target.exists():
-            shutil.copymode(target, part)
-        else:
-            os.chmod(part, 0o644)
-        os.replace(part, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
 
 
 def _lines(text: bytes, marker: str) -> list[re.Match[bytes]]:

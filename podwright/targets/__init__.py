@@ -58,7 +58,14 @@ class ResolvedTarget:
         """What stands in the way of runs (of a `kind` of recipe) as things are now; it may ask other machines."""
         if self.settings is None:
             return []
-        return [*_storage_unused(self.traits.storage, kind), *self.open().check()]
+        from podwright.targets import kinds
+
+        settings, unused = self.settings, _storage_unused(self.traits.storage, kind)
+        if unused:  # then it is no matter whether the hosts share it
+            settings = kinds.settings_class(settings.kind).model_validate(
+                settings.model_dump(mode="json") | {"storage": ""}
+            )
+        return [*unused, *kinds.open_target(settings.kind, self.name, settings).check()]
 
     def look_at_storage(self, kind: str) -> list[Remark]:
         """What stands in the way of keeping runs of a `kind` of recipe in the storage of the target, seen from this machine without

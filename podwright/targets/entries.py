@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import yaml
@@ -14,6 +15,7 @@ from podwright.accelerators import ACCELERATORS
 from podwright.errors import UserError, from_os, nearest
 from podwright.recipe.wrong_values import in_words
 from podwright.recipe.yaml_keys import RepeatedKey, once
+from podwright.rundir import replace_file
 from podwright.shell import targets_file
 from podwright.targets import kinds
 from podwright.targets.base import Settings
@@ -62,7 +64,7 @@ def require(name: str) -> Settings:
 
 def add(name: str, pairs: Sequence[str]) -> Settings:
     """Write a new entry at the end of the file; what stands there stays as it is."""
-    path = targets_file()
+    path = _regular_file()
     if not _NAME.fullmatch(name) or is_reserved(name):
         raise UserError(
             f"{name!r} cannot be the name of a target", "use letters, digits, '.', '_' and '-', and no name of a slice"
@@ -84,14 +86,20 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_text() if path.exists() else ""
     gap = "" if not before or before.endswith("\n") else "\n"
-    part = path.with_name(f"{path.name}.part")
     after = before + gap + yaml.safe_dump({name: entry}, sort_keys=False, allow_unicode=True)
     if not _holds(after, name):
         what = f"nothing can be added at the end of {path}"
         raise UserError(what, "write each entry as NAME: in a line of its own, with its keys indented below it")
-    part.write_text(after)
-    part.replace(path)
+    replace_file(path, after.encode(), None)
     return settings
+
+
+def _regular_file() -> Path:
+    """The file of targets, to be written; UserError for a device, a pipe or a directory."""
+    path = targets_file()
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is no regular file, and cannot hold targets", "name a file in PODWRIGHT_TARGETS")
+    return path
 
 
 def _holds(text: str, name: str) -> bool:

@@ -20,17 +20,17 @@ class Ssh(HostRunner):
     def __init__(self, shell: Shell, name: str, settings: SshSettings):
         self.traits = settings.traits()
         super().__init__(shell, _profile(settings), ssh_transport.connect)
-        self._settings = settings
+        self._name, self._settings = name, settings
         self.identity = identity(name, settings)
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         return self.render_on(self._transports(), job, self.identity, self._settings.address)
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
-        return probe.probe_hosts(self._profile, self._own_hosts(), self._settings.address, arguments)
+        return probe.probe_hosts(self._profile, self._own_hosts(), self._settings.address, arguments, self._name)
 
     def check(self) -> list[Remark]:
-        return probe.check(self._profile, self._own_hosts())
+        return probe.check(self._profile, self._own_hosts(), self._settings.storage)
 
     def _transports(self) -> list[SshTransport]:
         return [SshTransport(name, self._settings.ssh) for name in self._settings.hosts]

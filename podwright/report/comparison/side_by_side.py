@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError, from_os
-from podwright.report import kinds, page, prediction, readme, timing
+from podwright.report import kinds, page, prediction, timing
 from podwright.report.comparison import compare
 from podwright.report.comparison.comparable import CONDITIONS, Curve, inner
 from podwright.report.figures import plots, style
@@ -16,7 +16,7 @@ from podwright.report.figures.drawing import Plot
 from podwright.report.figures.series import Line, line, smooth
 from podwright.report.records import Records, number
 from podwright.report.wording import DASH, duration, figure, setting, signed_percent, visible
-from podwright.rundir import RunDir, write_json
+from podwright.rundir import RunDir, replace_file, write_json
 
 OTHER = "†"
 WALL_TIME = "wall_time.total_s"  # shown in hours and minutes
@@ -47,9 +47,9 @@ def write(runs: Sequence[RunDir], folder: Path | None) -> dict[str, Any]:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name, text in plots.files(drawn):
-                readme.replace_file(folder / name, text.encode())
+                replace_file(folder / name, text.encode())
             for name, templates in (("compare.md", page.markdown_templates()), ("compare.html", page.html_templates())):
-                readme.replace_file(folder / name, templates.get_template(f"{name}.j2").render(context).encode())
+                replace_file(folder / name, templates.get_template(f"{name}.j2").render(context).encode())
             write_json(folder / "compare.json", document)
         except OSError as e:
             raise from_os(e) or UserError(

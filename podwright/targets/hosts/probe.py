@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.rundir import Record
 from podwright.storage.folder import file_on_path
 from podwright.targets.base import Remark, facts_in
@@ -20,46 +21,47 @@ from podwright.targets.hosts.transport import PORTS, Host, Trouble, of_each, set
 _LEAST_FREE = 10 << 30
 _SKEW_S = 10.0
 _OLDEST = (3, 11)
+_SETUP_DONE = "podwright: setup is done"
 _PROBE = """
-import importlib.util, json, os, shutil, sys, tempfile, time
-folder, probe = sys.argv[1:]
+import glob, importlib.util, json, os, shutil, subprocess, sys, tempfile, time
+folder, probe, stored, wants_gpus = sys.argv[1:]
+def gpus():
+    if shutil.which("nvidia-smi"):
+        asked = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+        return sum(line.startswith("GPU ") for line in asked.stdout.splitlines()) if asked.returncode == 0 else None
+    return None if os.path.exists("/dev/dxg") else len(glob.glob("/dev/nvidia[0-9]*"))
 os.makedirs(folder, exist_ok=True)
 tempfile.NamedTemporaryFile(dir=folder).close()
 lacks = [n for n in ("pydantic", "yaml", "psutil") if importlib.util.find_spec(n) is None]
 print(json.dumps({"host": "", "python": sys.version_info[:2], "lacks": lacks, "free": shutil.disk_usage(folder).free,
-    "time": time.time(), "sees": not probe or os.path.exists(probe)}))
+    "time": time.time(), "sees": not probe or os.path.exists(probe),
+    "sees_storage": not stored or os.path.exists(stored), "gpus": gpus() if wants_gpus else 0}))
 """
 
 
-def check(profile: HostProfile, hosts: Sequence[Host]) -> list[Remark]:
-    """What stands in the way of a run on the hosts as they are now."""
-    probe = Path(profile.runs) / f".podwright-{secrets.token_hex(4)}" if profile.runs else None
-    if probe is not None:
-        if file := file_on_path(probe.parent):
-            return [
-                Remark("error", f"runs={profile.runs}: {file} is a file, not a folder", "correct runs of the target")
-            ]
-        if not probe.parent.is_dir():
-            fix = f"type `mkdir -p {shlex.quote(profile.runs)}`, or correct runs of the target"
-            return [Remark("error", f"runs={profile.runs}: there is no such folder here", fix)]
-        probe.touch()
+def check(profile: HostProfile, hosts: Sequence[Host], storage: str = "") -> list[Remark]:
+    """What stands in the way of a run on the hosts as they are now. `storage`: a bucket, or a folder that the hosts must share."""
+    if profile.runs and (file := file_on_path(Path(profile.runs))):
+        return [Remark("error", f"runs={profile.runs}: {file} is a file, not a folder", "correct runs of the target")]
+    if profile.runs and not Path(profile.runs).is_dir():
+        fix = f"type `mkdir -p {shlex.quote(profile.runs)}`, or correct runs of the target"
+        return [Remark("error", f"runs={profile.runs}: there is no such folder here", fix)]
     folder = profile.runs or profile.folder
-    script = shlex.join(["-c", _PROBE, profile.runs or profile.folder.removeprefix("~/"), str(probe or "")])
-    begin = time.time()
-    try:
-        answers = of_each(
-            hosts, lambda _, host: facts_in(host.call(prepared(profile, f"cd && exec {profile.python_word} {script}")))
-        )
-    finally:
-        if probe is not None:
-            probe.unlink()
+    home = profile.runs or profile.folder.removeprefix("~/")
+    with _mark(profile.runs) as probe, _mark("" if "://" in storage else storage) as stored:
+        script = shlex.join(["-c", _PROBE, home, probe, stored, "gpus" if profile.gpus_per_node else ""])
+        command = prepared(profile, f"echo {shlex.quote(_SETUP_DONE)}; cd && exec {profile.python_word} {script}")
+        begin = time.time()
+        answers = of_each(hosts, lambda _, host: host.call(command))
     remarks, took = [], time.time() - begin
     for host, answer in zip(hosts, answers, strict=True):
         if isinstance(answer, Trouble):
             remarks.append(Remark("error", answer.what, answer.fix))
-        elif answer:
-            remarks += _of_host(host.name, folder, answer[-1])
-            skew = abs(answer[-1]["time"] - begin)
+        elif not (facts := facts_in(answer)):
+            remarks.append(_no_answer(profile, host.name, answer))
+        else:
+            remarks += _of_host(profile, host.name, folder, storage, facts[-1])
+            skew = abs(facts[-1]["time"] - begin)
             if skew > _SKEW_S + took:
                 remarks.append(
                     Remark(
@@ -71,7 +73,34 @@ def check(profile: HostProfile, hosts: Sequence[Host]) -> list[Remark]:
     return remarks or [Remark("info", f"{len(hosts)} host(s) answer and can start a run")]
 
 
-def _of_host(name: str, folder: str, facts: Record) -> list[Remark]:
+@contextlib.contextmanager
+def _mark(folder: str) -> Iterator[str]:
+    """A file that exists in `folder` meanwhile, for hosts to look for; "" where none can be written: other checks name why."""
+    path = Path(folder) / f".podwright-{secrets.token_hex(4)}"
+    if not folder or not path.parent.is_dir():
+        yield ""
+        return
+    try:
+        path.touch()
+    except OSError:
+        yield ""
+        return
+    try:
+        yield str(path)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _no_answer(profile: HostProfile, name: str, printed: str) -> Remark:
+    """Of a host on which the command ended with exit code 0 without an answer."""
+    if _SETUP_DONE in printed:
+        what = f"python={profile.python} of the target answers nothing on host {name}: it is no Python interpreter"
+        return Remark("error", what, "set python of the target to a Python interpreter")
+    what = f"setup of the target ends the shell on host {name} before Python is started"
+    return Remark("error", what, "remove exit, exec or return from the lines of setup")
+
+
+def _of_host(profile: HostProfile, name: str, folder: str, storage: str, facts: Record) -> list[Remark]:
     remarks = []
     if tuple(facts["python"]) < _OLDEST:
         version = ".".join(map(str, facts["python"]))
@@ -95,10 +124,26 @@ def _of_host(name: str, folder: str, facts: Record) -> list[Remark]:
         remarks.append(
             Remark("error", f"host {name} does not see a file that this machine has written in {folder}", fix)
         )
-    return remarks
+    if not facts["sees_storage"]:
+        what = f"host {name} does not see a file that this machine has written in storage={storage}: the folder there is another one"
+        remarks.append(Remark("error", what, "mount the same folder there, or correct storage of the target"))
+    return remarks + _gpus(name, profile.gpus_per_node, facts["gpus"])
 
 
-def probe_hosts(profile: HostProfile, hosts: Sequence[Host], address: str, arguments: list[str]) -> list[Record]:
+def _gpus(name: str, wanted: int, there: int | None) -> list[Remark]:
+    """`there`: None where the host's NVIDIA driver does not list them."""
+    if there is None:
+        what = f"the GPUs of host {name} cannot be counted: nvidia-smi fails there"
+        return [Remark("inconclusive", what, "type nvidia-smi there, which names the cause")]
+    if there >= wanted:
+        return []
+    what = f"host {name} has {counted(there, 'GPU')}, and gpus_per_node={wanted}"
+    return [Remark("error", what, f"set gpus_per_node={there} in the target, or check nvidia-smi on the host")]
+
+
+def probe_hosts(
+    profile: HostProfile, hosts: Sequence[Host], address: str, arguments: list[str], target: str
+) -> list[Record]:
     """Facts of each host, of the names by which it knows the others and of the network between them; all hosts at the same time."""
     home = f"{profile.folder.removeprefix('~/')}/check-{secrets.token_hex(4)}"
     places = [address or hosts[0].address, *(host.address for host in hosts[1:])]
@@ -122,10 +167,7 @@ def probe_hosts(profile: HostProfile, hosts: Sequence[Host], address: str, argum
             if not profile.runs:
                 host.call(f"rm -rf {shlex.quote(home)}")
         if not facts:
-            raise Trouble(
-                f"host {host.name} did not report its devices",
-                "type podwright target check NAME, with the name of the target",
-            )
+            raise Trouble(f"host {host.name} did not report its devices", f"type podwright target check {target}")
         return facts[-1] | {"host": host.name}
 
     answers = of_each(hosts, ask)

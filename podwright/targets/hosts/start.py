@@ -19,7 +19,7 @@ from podwright.rundir import Ending, Record, RunDir, recipe_of, write_json
 from podwright.shell import Shell
 from podwright.storage import inputs
 from podwright.targets.hosts.package import pack_code
-from podwright.targets.hosts.transport import Host, Trouble, of_each
+from podwright.targets.hosts.transport import NOT_STARTED, Host, Trouble, of_each
 
 # Of the run's directory what a trainer neither reads nor writes, earlier attempts, and copies of what is in the storage.
 _STAYS = ("journal.jsonl", "launcher.lock", "trainer.lock", "report", "trackers", "latest", "attempts", "inputs")
@@ -56,7 +56,9 @@ def start(hosts: Sequence[Host], folder: Path, order: Record, shell: Shell) -> N
         return
 
     def begin(number: int, host: Host) -> None:
-        print(host.call(f"cd {attempt} && exec bash start.sh {number}", stdin, None), end="")
+        # Exit code 0 without a record: setup ended the shell, or what was started is no Python.
+        kept = f"[ -e host-{number}.json ] || {{ echo {shlex.quote(NOT_STARTED)} >&2; exit 1; }}"
+        print(host.call(f"cd {attempt} && bash start.sh {number} && {kept}", stdin, None), end="")
 
     _raise_first(of_each(hosts, begin))
     if (folder / "stop").exists():

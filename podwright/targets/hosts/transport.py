@@ -76,11 +76,19 @@ class Transport(Protocol):
 Connect = Callable[[Record], Transport]
 """the function `connect` of a transport's module, which is found by `__module__`"""
 
+NOT_STARTED = "podwright: the keeper of the attempt was not started"
+"""what `start.py` prints on a host whose start.sh ended without an error and without a keeper"""
+
 _ON_HOST: tuple[StderrRule, ...] = (
     StderrRule(
         r"No space left on device|[Dd]isk quota exceeded",
         "the disk of host {host} is full: {line}",
         "free some space there, or set folder of the target to a folder on another disk",
+    ),
+    StderrRule(
+        NOT_STARTED,
+        "the attempt was not started on host {host}: setup of the target ends the shell, or python of the target is no Python interpreter",
+        "type podwright target check with the name of the target, which tells which of the two, then resume the run",
     ),
     StderrRule(
         r"a line of the target's setup failed: (.+)",

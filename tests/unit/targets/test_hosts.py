@@ -21,7 +21,7 @@ from podwright.rundir import Ending, RunDir, recipe_of, write_json
 from podwright.shell import Shell
 from podwright.storage import inputs, open_storage
 from podwright.targets.base import Job, Polled, Process, Target, Traits
-from podwright.targets.hosts import gather, host_attempt, keeper, start, status
+from podwright.targets.hosts import gather, host_attempt, keeper, probe, start, status
 from podwright.targets.hosts.host_attempt import HostAttempt
 from podwright.targets.hosts.runner import HostProfile, HostRunner
 from podwright.targets.hosts.transport import Host, Trouble, of_each
@@ -302,7 +302,9 @@ class HomeTarget(HostRunner):
 class TwoHomes:
     """A run of a command that is not ours, on two hosts of the second transport."""
 
-    def __init__(self, folder: Path, mode: str, absent: str = "", setup: Sequence[str] = ()):
+    def __init__(
+        self, folder: Path, mode: str, absent: str = "", setup: Sequence[str] = (), python: str = sys.executable
+    ):
         self.homes = [folder / name for name in NAMES]
         for home in self.homes:
             if home.name != absent:
@@ -315,7 +317,7 @@ class TwoHomes:
         job = Job(
             self.run.path, 1, folder, 1.0, command=command, environment={"GREETING": "a 'quoted' word", "RANK": "7"}
         )
-        self.runner = HomeTarget(Shell(), HostProfile(python=sys.executable, setup=setup), connect)
+        self.runner = HomeTarget(Shell(), HostProfile(python=python, setup=setup), connect)
         transports = [HomeTransport(home.name, str(home)) for home in self.homes]
         rendered = self.runner.render_on(transports, job, {"target": "homes"})
         self.handle = self.runner.submit(rendered)
@@ -337,8 +339,8 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     started = []
 
-    def start(mode: str, absent: str = "", setup: Sequence[str] = ()) -> TwoHomes:
-        started.append(TwoHomes(tmp_path, mode, absent, setup))
+    def start(mode: str, absent: str = "", setup: Sequence[str] = (), python: str = sys.executable) -> TwoHomes:
+        started.append(TwoHomes(tmp_path, mode, absent, setup, python))
         return started[-1]
 
     yield start
@@ -385,6 +387,52 @@ def processes_below(folder: Path) -> list[str]:
         with contextlib.suppress(OSError):
             lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
     return [line for line in lines if str(folder) in line]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"python": "/bin/true"}, "python=/bin/true of the target answers nothing on host h1"),
+        ({"setup": ["exit 0"]}, "setup of the target ends the shell on host h1"),
+    ],
+)
+def test_a_host_on_which_nothing_is_started_is_named_by_the_check_and_by_the_run(
+    homes: Callable[..., TwoHomes], settings: dict, says: str
+) -> None:
+    theirs = homes("at-once", **settings)
+    hosts = [Host(Shell(), HomeTransport(home.name, str(home))) for home in theirs.homes]
+    remarks = probe.check(HostProfile(**({"python": sys.executable} | settings)), hosts)
+    assert [remark.level for remark in remarks] == ["error", "error"] and remarks[0].what.startswith(says)
+    ended = theirs.until(Process.ENDED)
+    assert ended.ending is Ending.BAD_INPUT and "setup of the target ends the shell, or python" in ended.detail
+
+
+def test_a_check_compares_gpus_and_the_storage_with_what_each_host_has(tmp_path: Path) -> None:
+    shared, script = tmp_path / "shared", tmp_path / "bin"
+    for folder in (shared, script, tmp_path / "h"):
+        folder.mkdir()
+    host = Host(Shell(), HomeTransport("h", str(tmp_path / "h")))
+    profile = HostProfile(python=sys.executable)
+    assert [r.level for r in probe.check(profile, [host], str(shared))] == ["info"]
+    assert list(shared.iterdir()) == []
+    hide = HostProfile(python=sys.executable, setup=[f"find {shared} -type f -delete"])  # as a folder of its own does
+    (remark,) = probe.check(hide, [host], str(shared))
+    assert (
+        remark.level == "error"
+        and f"does not see a file that this machine has written in storage={shared}" in remark.what
+    )
+    (script / "nvidia-smi").write_text("#!/bin/sh\n[ -z \"$BROKEN\" ] || exit 9\necho 'GPU 0: NVIDIA H100'\n")
+    (script / "nvidia-smi").chmod(0o755)
+    has_one = f"export PATH={script}:$PATH"
+    for setup, number, level in (
+        ([has_one], 1, "info"),
+        ([has_one], 8, "error"),
+        ([has_one, "export BROKEN=1"], 1, "inconclusive"),
+    ):
+        profile = HostProfile(python=sys.executable, setup=setup, gpus_per_node=number)
+        (remark,) = probe.check(profile, [host])
+        assert remark.level == level, remark
+        assert level != "error" or remark.what == "host h has 1 GPU, and gpus_per_node=8"
 
 
 @pytest.mark.parametrize("emptied", [("h1",), ("h2",), NAMES])

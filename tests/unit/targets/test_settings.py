@@ -1,5 +1,7 @@
 """The user's file of targets: what is read, what is refused in one line, what is added."""
 
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,8 @@ import pytest
 from podwright import targets
 from podwright.cli.app import main
 from podwright.errors import UserError
+from podwright.report import readme
+from podwright.rundir import replace_file
 from podwright.targets import entries
 from podwright.targets.settings.slurm import seconds as slurm_seconds
 from podwright.targets.slurm import Slurm
@@ -235,6 +239,27 @@ def test_what_cannot_be_added_is_refused_and_changes_nothing(
     with pytest.raises(UserError, match=what):
         entries.add(name, pairs)
     assert file.read_text() == "there: {kind: slurm}\n"
+
+
+@pytest.mark.parametrize("kind", ["pipe", *(["device"] if os.geteuid() == 0 else [])])
+def test_a_device_or_a_pipe_is_not_replaced_by_a_file(file: Path, kind: str) -> None:
+    file.parent.mkdir()
+    os.mkfifo(file) if kind == "pipe" else os.mknod(file, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    with pytest.raises(UserError, match=r"targets\.yaml is no regular file, and cannot hold targets"):
+        entries.add("a", ["kind=slurm"])
+    with pytest.raises(UserError, match=r"targets\.yaml is no regular file"):
+        readme.put(file, "r", "text", "title")
+    with pytest.raises(UserError, match=r"targets\.yaml is no regular file"):
+        replace_file(file, b"text")
+    assert [path.name for path in file.parent.iterdir()] == ["targets.yaml"] and not file.is_file()
+
+
+def test_a_link_to_the_file_of_targets_stays_a_link(file: Path) -> None:
+    real = file.parent / "real.yaml"
+    write(real, "a: {kind: slurm}  # mine\n")
+    file.symlink_to("real.yaml")
+    entries.add("b", ["kind=slurm"])
+    assert file.is_symlink() and real.read_text().startswith("a: {kind: slurm}  # mine\nb:\n")
 
 
 def test_the_place_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
