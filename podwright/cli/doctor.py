@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from podwright.cli import show
+from podwright.cli import options, show
 from podwright.cli.exit_codes import of_verdict
 from podwright.cli.options import Json
 from podwright.errors import UserError
@@ -22,7 +22,7 @@ RecipeName = Annotated[
     str,
     typer.Argument(metavar="[RECIPE]", help="the recipe that will run there: its packages and files are checked too"),
 ]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="such as data.source=corpus")]
+Overrides = Annotated[list[str] | None, options.overrides("such as data.source=corpus")]
 On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, or one of your targets")]
 Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_RUNS", help="directory of the runs")]
 

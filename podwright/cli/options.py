@@ -7,8 +7,23 @@ from typing import Annotated
 
 import typer
 
+from podwright.recipe import load
+
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe's name, or a YAML file")]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="such as training.max_steps=10")]
+
+
+def overrides(help: str) -> typer.models.ArgumentInfo:
+    """Changes of keys, of which none is given twice."""
+
+    def distinct(given: list[str] | None) -> list[str] | None:
+        load.require_distinct(given or [])
+        return given
+
+    argument: typer.models.ArgumentInfo = typer.Argument(metavar="[KEY=VALUE]...", help=help, callback=distinct)
+    return argument
+
+
+Overrides = Annotated[list[str] | None, overrides("such as training.max_steps=10")]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="the name of a run, or its directory")]
 Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_RUNS", help="directory of the runs")]
 On = Annotated[

@@ -11,7 +11,7 @@ import numpy as np
 from podwright.data import documents, texts
 from podwright.data.shards import progress
 from podwright.errors import UserError
-from podwright.recipe import corpus, text_lines
+from podwright.recipe import corpus, text_lines, worked_examples
 from podwright.recipe.corpus import Shard
 from podwright.recipe.location import Location
 
@@ -82,11 +82,23 @@ def _undecoded(place: Location, lines: dict[int, bytes]) -> Iterator[Record]:
 def _line(place: Location, number: int, line: bytes) -> Iterator[Record]:
     where = f"{place.typed}:{number}"
     try:
-        if place.suffix != ".txt":
+        if place.suffix != ".txt" and not _of_grpo(where, line):
             corpus.text_of(place, where, line)
     except UserError as e:
         is_text = "text" in e.what.removeprefix(where)
         yield {"line": number, "field": "text" if is_text else None, "message": str(e)}
+
+
+def _of_grpo(where: str, line: bytes) -> bool:
+    """Whether a line has a question or an answer and no text, as GRPO reads them; UserError for what training refuses of it."""
+    try:
+        row = text_lines.parse_json(line)
+    except text_lines.JsonFault:
+        return False
+    if not isinstance(row, dict) or "text" in row or not {"question", "answer"} & row.keys():
+        return False
+    worked_examples.example(where, row)
+    return True
 
 
 def _shard(shard: Shard, vocab_size: int | None, on: Any) -> tuple[list[Record], int]:

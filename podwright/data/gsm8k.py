@@ -18,7 +18,7 @@ from podwright.recipe.schema import GrpoData
 from podwright.recipe.worked_examples import Example, Rows, example
 
 _SIZES = ("num_train", "num_test")
-_GENERATED = 100_000  # problems, in two seconds
+_STEPS = 40_000  # in all problems of a part that a plan generates, at most: a few seconds with their tokens
 _STREAMED = 2_000  # rows of each part of a data set on the hub
 
 
@@ -57,10 +57,8 @@ def sampled(data: GrpoData, seed: int) -> tuple[SampledPart, SampledPart]:
     """(train, test) as `load` has them, in bounded time: of large files, large numbers of problems and of the hub some examples."""
     path = Path(data.source).expanduser()
     if data.source == "arithmetic":
-        sizes = data.num_train, data.num_test
-        parts = _generated(
-            data.model_copy(update=dict(zip(_SIZES, (min(n, _GENERATED) for n in sizes), strict=True))), seed
-        )
+        sizes, most = (data.num_train, data.num_test), _STEPS // data.max_operations
+        parts = _generated(data.model_copy(update={k: min(n, most) for k, n in zip(_SIZES, sizes, strict=True)}), seed)
         return SampledPart(parts[0], sizes[0]), SampledPart(parts[1], sizes[1])
     if not path.exists():
         rows = hub.load(data.source, streaming=True)

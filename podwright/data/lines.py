@@ -22,6 +22,7 @@ from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
 from podwright.recipe.paths import require_root
 
 _COUNTED = 4000  # lines, in two seconds
+_DRAWN = 4000  # generated lines that stand for all: there are fewer than 1,000 different answers
 
 T = TypeVar("T")
 Reader = Callable[[Path], tuple[list[T], list[Record]]]
@@ -45,7 +46,8 @@ def lengths(recipe: MultimodalRecipe) -> Lengths:
         source = Path(recipe.data.source).expanduser()
         if recipe.data.source == "drawn":
             source = Path(folder)
-            synthetic_images.write(source, recipe.data.num_train, recipe.data.num_test, recipe.seed, files=False)
+            num_train, num_test = (min(n, _DRAWN) for n in (recipe.data.num_train, recipe.data.num_test))
+            synthetic_images.write(source, num_train, num_test, recipe.seed, files=False)
         if not source.exists() or not (directory is None or _has_tokenizer(directory)):
             return Lengths(recipe.data.max_text_length, recipe.data.max_text_length, known=False)
         training, held_out = split(source, recipe.data, annotated_lines(recipe.data))

@@ -51,15 +51,22 @@ def override(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
 
 
 def _parse_with(raw: dict[str, Any], overrides: Sequence[str]) -> Recipe:
-    given: list[str] = []
     for text in overrides:
         _override(raw, text)
-        _require_single(text.partition("=")[0], given)
-        given.append(text)
     section = raw.get("data")
     if raw.get("kind") == "multimodal" and isinstance(section, dict) and "answers" in section:
         raw["data"] = section | {"answers": answers.content(section["answers"])}
     return parse(raw)
+
+
+def require_distinct(overrides: Sequence[str]) -> None:
+    """UserError where two overrides set a key, or one its section: one of the two values would be lost."""
+    keys = [text.partition("=")[0] for text in overrides]
+    for number, key in enumerate(keys):
+        for text, before in zip(overrides, keys[:number], strict=False):
+            if f"{key}.".startswith(f"{before}.") or f"{before}.".startswith(f"{key}."):
+                what = f"{key} is given twice" if key == before else f"{before} and {key} set the same key twice"
+                raise UserError(what, f"leave one of them out, such as {text}")
 
 
 SMOKE_STEPS = (3, 10)
@@ -186,15 +193,6 @@ def _override(raw: dict[str, Any], text: str) -> None:
             here[part] = {}
         here = here[part]
     here[last] = "" if parsed is None and _is_text(model, key) else parsed
-
-
-def _require_single(key: str, given: Sequence[str]) -> None:
-    """UserError where an override of `given` sets the key too, its section or a key in it: one of the two values would be lost."""
-    for text in given:
-        before = text.partition("=")[0]
-        if f"{key}.".startswith(f"{before}.") or f"{before}.".startswith(f"{key}."):
-            what = f"{key} is given twice" if key == before else f"{before} and {key} set the same key twice"
-            raise UserError(what, f"leave one of them out, such as {text}")
 
 
 def _is_text(model: type[BaseModel], key: str) -> bool:

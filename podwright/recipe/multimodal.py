@@ -24,6 +24,8 @@ from podwright.recipe.schema import (
 
 Positive = Annotated[float, Field(gt=0)]
 ROOT = "folder that paths in lines are relative to; empty: that of their file"
+MOST_DRAWN = 100_000
+"""lines that are generated, of each part: about 3 GB of pictures and sounds"""
 Module = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
@@ -185,6 +187,10 @@ def require_drawn(num_train: int, num_test: int, root: str) -> None:
             f"data.num_train={num_train} and data.num_test={num_test}",
             "type " + " ".join(["data.num_train=2000"] * (not num_train) + ["data.num_test=64"] * (not num_test)),
         )
+    for key, number in (("num_train", num_train), ("num_test", num_test)):
+        if number > MOST_DRAWN:
+            what = f"data.{key}={number} is more than {MOST_DRAWN:,}, which data.source=drawn makes at most: each line writes its files"
+            raise RefusedValue(what, f"type data.{key}={MOST_DRAWN}")
     if root:
         raise RefusedValue(f"data.root={root} is for lines in files, and data.source=drawn has none", "type data.root=")
 

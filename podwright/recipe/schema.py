@@ -98,7 +98,9 @@ class GrpoData(Section):
     source: Source = Field(description="'arithmetic' (generated), a .jsonl file, a directory, or a hub id")
     num_train: Count = Field(0, description="use the first N training examples (0: all; arithmetic: how many to make)")
     num_test: Count = Field(0, description="use the first N test examples (0: all; arithmetic: how many to make)")
-    max_operations: PositiveInt = Field(2, description="arithmetic only: the largest number of steps in a problem")
+    max_operations: PositiveInt = Field(
+        2, le=50, description="arithmetic only: the largest number of steps in a problem, at most 50"
+    )
     instruction: str = Field("", description="text added after each question, as the peers' prompts have it")
     enable_thinking: bool = Field(False, description="Qwen3's chat template with thinking on or off")
 

@@ -24,6 +24,11 @@ RECIPE = "qwen3-tiny-arithmetic-grpo"
         ("optimizer.learning_rate=1,5", "optimizer.learning_rate=1,5: must be a number", "peak learning rate"),
         ("optimizer.learning_rate=false", "optimizer.learning_rate=false: must be a number", "peak learning rate"),
         ("optimizer.learning_rate=.inf", "optimizer.learning_rate=Infinity: must be a finite number", "peak"),
+        (
+            "data.max_operations=99999",
+            "data.max_operations=99999: must be at most 50",
+            "steps in a problem, at most 50",
+        ),
         ("optimizer.b1=1.0", "optimizer.b1=1.0: must be less than 1", "AdamW's first decay rate"),
         ("optimizer.warmup_ratio=1.1", "optimizer.warmup_ratio=1.1: must be at most 1", "share of the steps"),
         ("grpo.mask_truncated=perhaps", "grpo.mask_truncated=perhaps: must be true or false", "leave completions"),
@@ -111,6 +116,8 @@ def test_a_message_of_two_keys_has_both_values(recipe: str, override: list[str],
         ("almodel-tiny", ["training.gradient_accumulation_steps=999"]),
         ("phase1-tiny", ["data.num_train=0"]),
         ("phase2-tiny", ["data.num_train=0", "data.num_test=0"]),
+        ("phase1-tiny", ["data.num_test=100001"]),
+        ("phase2-tiny", ["data.num_train=2000000"]),
         ("phase1-tiny", ["data.root=x"]),
         ("phase2-tiny", ["data.root=x"]),
     ],
@@ -148,9 +155,9 @@ def test_every_validator_of_a_recipe_says_what_to_type() -> None:
 )
 def test_a_key_given_twice_is_refused(overrides: list[str], what: str) -> None:
     with pytest.raises(UserError) as refused:
-        load.load(RECIPE, overrides)
+        load.require_distinct(overrides)
     assert refused.value.what == what and overrides[0] in refused.value.fix
-    load.load(RECIPE, ["mesh.data=1", "data.num_train=4000"])
+    load.require_distinct(["mesh.data=1", "data.num_train=4000", "mesh_data=3"])
 
 
 @pytest.mark.parametrize("text", ["a: &a [*a]\n", "kind: null\n", "{}\n"])

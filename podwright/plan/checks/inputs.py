@@ -35,10 +35,17 @@ def _sizes(section: GrpoModel, dims: Qwen3Dims) -> list[Finding]:
     what, rank = f"{section.name} has {abbreviated(dims.num_params())} parameters", section.lora_rank
     if not rank:
         return [Finding("model", "info", what)]
-    if rank > dims.hidden_size:
-        wrong = f"model.lora_rank={rank} is more than the hidden size of {section.name}, {dims.hidden_size}"
-        return [_error("model", wrong, "type model.lora_rank=16, or 0 to train all parameters")]
+    if refused := lora_rank(section.name, rank, dims.hidden_size):
+        return refused
     return [Finding("model", "info", f"{what}; {abbreviated(dims.num_lora_params(rank))} trainable in adapters")]
+
+
+def lora_rank(name: str, rank: int, hidden_size: int) -> list[Finding]:
+    """An error for adapters of a higher rank than the products have that they are added to."""
+    if rank <= hidden_size:
+        return []
+    wrong = f"model.lora_rank={rank} is more than the hidden size of {name}, {hidden_size}"
+    return [_error("model", wrong, f"type model.lora_rank={min(16, hidden_size)}, or 0 to train all parameters")]
 
 
 def _checkpoint(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
@@ -49,7 +56,8 @@ def _checkpoint(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims
     try:
         dims = hf_config.qwen3(hf_config.read(directory))
         check_name(section.name, section.source, dims)
-        return weights(section.source, directory, hf_weights.qwen3(dims)), dims
+        refused = lora_rank(section.name, section.lora_rank, dims.hidden_size)
+        return [*weights(section.source, directory, hf_weights.qwen3(dims)), *refused], dims
     except UserError as e:
         raise in_source(section.source, directory, e) from e
 

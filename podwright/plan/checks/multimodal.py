@@ -14,14 +14,14 @@ from typing import Any
 
 from podwright.errors import UserError, abbreviated, counted
 from podwright.plan.checks import encoders, hub, weights
-from podwright.plan.checks.inputs import in_source, missing_source
+from podwright.plan.checks.inputs import in_source, lora_rank, missing_source
 from podwright.plan.checks.inputs import weights as weights_of
 from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.recipe import answers, hf_config, hf_weights, llm
 from podwright.recipe.answers import FieldFault
 from podwright.recipe.contrastive import Pairs
 from podwright.recipe.llm import LlmDims
-from podwright.recipe.multimodal import Encoders, MultimodalData, MultimodalModel, MultimodalRecipe
+from podwright.recipe.multimodal import Encoders, MultimodalData, MultimodalModel, MultimodalRecipe, ProjectorSection
 from podwright.recipe.paths import (
     media_folder,
     missing,
@@ -114,6 +114,7 @@ def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
         return findings
     except UserError as e:
         return [*findings, error("model", e.what, e.fix)]
+    findings += lora_rank(m.name, m.lora_rank, dims.hidden_size) + _positions(recipe, dims)
     projector = dims.num_projector_params(recipe.aligner.dim, p.hidden_size, p.num_soft_tokens)
     rest = (
         f"{abbreviated(dims.num_lora_params(m.lora_rank, m.lora_target_modules))} in adapters"
@@ -122,6 +123,27 @@ def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     )
     what = f"{m.name} has {abbreviated(dims.num_params())} parameters; trainable: {abbreviated(projector)} in the projector and {rest}"
     return [*findings, Finding("model", "info", what)]
+
+
+def _positions(recipe: MultimodalRecipe, dims: LlmDims) -> list[Finding]:
+    """An error where the soft tokens of a picture and a sound, and the text after them, may be more tokens than the model has positions."""
+    soft, text, positions = recipe.projector.num_soft_tokens, recipe.data.max_text_length, dims.max_position_embeddings
+    if 2 * soft + text <= positions:
+        return []
+    what = (
+        f"projector.num_soft_tokens={soft} for a picture and for a sound and data.max_text_length={text} are {2 * soft + text:,} tokens, "
+        f"{recipe.model.name} has {positions:,} positions"
+    )
+    default = ProjectorSection().num_soft_tokens
+    fewer = (positions - text) // 2
+    fix = (
+        f"projector.num_soft_tokens={fewer}"
+        if fewer > 0
+        else f"data.max_text_length={positions - 2 * min(soft, default)}"
+    )
+    if fewer <= 0 and soft > default:
+        fix = f"projector.num_soft_tokens={default} {fix}"
+    return [error("model", what, f"type {fix}")]
 
 
 def dimensions(section: MultimodalModel, cwd: Path) -> LlmDims:

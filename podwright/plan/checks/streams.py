@@ -81,25 +81,25 @@ def check(
     room = stock.tokens + (stock.documents or 0) * (multiple_of - 1) // 2
     rows = -(-(room - held) // sequence_length)
     about = f"{'about ' if stock.how_counted else ''}{stock.tokens:,} tokens"
+    shorter = _shorter(source, stock, num_documents, sequence_length, batch_size, num_held, sequence_multiple)
 
     def level(wanted: int, there: int) -> Level:
         return "warning" if stock.how_counted and wanted <= _ESTIMATE_WITHIN * there else "error"
 
     if stock.tokens <= sequence_length:
-        most = stock.tokens // 10 // sequence_multiple * sequence_multiple
         wrong = f"sequence_length={sequence_length:,} is more than all {about} of {source}"
-        fix = f"type sequence_length={most} or less, or give more data" if most else "give more data"
-        return [Finding("data", level(sequence_length, stock.tokens), wrong, fix)]
+        return [Finding("data", level(sequence_length, stock.tokens), wrong, shorter)]
     all_rows, num_batches = -(-stock.tokens // sequence_length), num_held // batch_size
     if 2 * held > stock.tokens:
         wrong = f"{counted(num_held, 'row')} of {sequence_length:,} tokens held out of {source} are most of its {about}"
-        fix = _smaller(all_rows, batch_size, num_batches)
+        fix = _smaller(all_rows, batch_size, num_batches) or shorter
         return [Finding("data", level(2 * held, stock.tokens), wrong, fix)]
     if rows < batch_size:
         wrong = (
             f"batch_size={batch_size} is more than the {counted(rows, 'row')} of {sequence_length:,} tokens in {source}"
         )
-        return [Finding("data", level(batch_size, rows), wrong, _smaller(all_rows, batch_size, num_batches))]
+        fix = _smaller(all_rows, batch_size, num_batches) or shorter
+        return [Finding("data", level(batch_size, rows), wrong, fix)]
     findings = _lasting(stock, about, source, rows, batch_size, sequence_length, max_steps, num_epochs)
     if source == "arithmetic" and (why := _shortage(num_documents)[0]):
         findings.append(Finding("data", "inconclusive", why, _fewer(num_documents)))
@@ -123,15 +123,27 @@ def num_rows(
 
 
 def _smaller(rows: int, batch_size: int, num_batches: int) -> str:
-    """What to type where a batch, and so many of them that are held out, are more than there is."""
+    """What to type where a batch, and so many of them that are held out, are more than there is; "" where no batch will do."""
     fewer = min((rows - 1) // batch_size - 1, (rows - 1) // (2 * batch_size))
     if num_batches > 1 and fewer >= 1:
         return f"type evaluation.num_batches={fewer} or less, or give more data"
     if most := largest_batch(rows, num_batches):
         return f"type batch_size={most} or less, or give more data"
-    if most := largest_batch(rows, 1):
-        return f"type evaluation.num_batches=1 batch_size={most}, or give more data"
-    return "type a smaller sequence_length, or give more data"
+    return ""
+
+
+def _shorter(
+    source: str, stock: Stock, num_documents: int, sequence_length: int, batch_size: int, num_held: int, multiple: int
+) -> str:
+    """What to type where no batch is small enough: more made-up problems, or a sequence with which one batch can be held out."""
+    enough = max(2 * (num_held * sequence_length + 1), (num_held + batch_size) * sequence_length)
+    if source == "arithmetic":
+        more = -(-enough * (stock.documents or 1) // stock.tokens)
+        if not _shortage(more)[0]:
+            return f"type data.num_documents={more} or more"
+    size = (stock.tokens // 2 - 1) // batch_size // multiple * multiple
+    give = f"give at least {enough:,} tokens"
+    return f"type sequence_length={size} evaluation.num_batches=1, or {give}" if size > 0 else give
 
 
 def take(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from podwright.plan.checks import batches, examples, inputs, meshes, rewards, this_machine, token_lengths, unused_keys
+from podwright.plan.checks import batches, clipping, examples, inputs, meshes, rewards, this_machine, token_lengths, unused_keys
 from podwright.plan.compiled import step_time, verdict
 from podwright.plan.document import MemoryEntry, Plan, StepEntry
 from podwright.plan.estimates import memory, memory_grpo
@@ -33,7 +33,7 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         for reward in recipe.rewards:
             findings += rewards.rewards(reward.function, cwd)
             findings += rewards.thoughts(reward.function, recipe.data)
-        findings += meshes.mesh(recipe, dims, where)
+        findings += clipping.check(recipe, dims) + meshes.mesh(recipe, dims, where)
         if dims is not None and (refused := positions.exceeded(recipe.rollout, dims.max_positions)):
             findings.append(Finding("context", "error", refused.what, refused.fix))
         return batches.within(

@@ -185,6 +185,7 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
         ),
         (["plan", "none.yaml"], "there is no recipe file none.yaml", "check the path"),
         (["plan", RECIPE, "traning.max_steps=3"], "unknown key traning.max_steps", "did you mean training.max_steps?"),
+        (["plan", RECIPE, "seed=1", "seed=2"], "seed is given twice", "leave one of them out, such as seed=1"),
         (["plan", RECIPE, "batch_size"], "'batch_size' is not an override", "write key.path=value"),
         (
             ["plan", RECIPE, "model.lora_rank=-1"],

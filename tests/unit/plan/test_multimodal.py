@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from podwright import slices
+from podwright.data import lines as data_lines
 from podwright.data.lines import lengths
 from podwright.errors import UserError
 from podwright.plan import kinds
@@ -20,6 +21,7 @@ from podwright.plan.findings import Finding
 from podwright.plan.make import make
 from podwright.plan.options import Destination
 from podwright.recipe.load import load
+from podwright.recipe.multimodal import MOST_DRAWN
 from podwright.rundir import RunDir, append_jsonl
 from podwright.watch.metrics import Progress
 from tests.unit.data.test_annotated import answer, line
@@ -86,6 +88,28 @@ def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
 def test_what_will_not_run(tmp_path: Path, overrides: tuple[str, ...], on: str, message: str) -> None:
     source = () if any(o.startswith("data") for o in overrides) else (f"data.source={lines(tmp_path, line())}",)
     assert any(message in text for text in said(findings(tmp_path, *source, *overrides, on=on), "error"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model.lora_rank=99999"], "more than the hidden size of qwen2.5-tiny, 128; type model.lora_rank=16"),
+        (
+            ["projector.num_soft_tokens=1000"],
+            "are 2,192 tokens, qwen2.5-tiny has 2,048 positions; type projector.num_soft_tokens=928",
+        ),
+        (["data.max_text_length=5000"], "qwen2.5-tiny has 2,048 positions; type data.max_text_length=2040"),
+        (
+            ["data.max_text_length=5000", "projector.num_soft_tokens=1000"],
+            "; type projector.num_soft_tokens=4 data.max_text_length=2040",
+        ),
+    ],
+)
+def test_sizes_beyond_those_of_the_language_model_are_refused(overrides: list[str], message: str) -> None:
+    (text,) = said(check(load("phase2-tiny", overrides), None, Path()), "error")
+    assert message in text
+    typed = re.findall(r"[\w.]+=\d+", text.partition("; type ")[2])
+    assert not said(check(load("phase2-tiny", [*overrides, *typed]), None, Path()), "error")
 
 
 def test_what_compiling_and_spreading_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +221,12 @@ def test_a_plan_refuses_the_budget_that_training_would_refuse(tmp_path: Path, mo
     hub = load("phase2-qwen2.5-0.5b-cluster", [*CLUSTER[2:], f"data.source={path}", "data.max_text_length=64"])
     guess = [f for f in findings(tmp_path, f"data.source={path}", "data.max_text_length=64") if f.check == "context"]
     assert token_lengths.counted(hub, guess) == guess and guess[0].level == "warning"
+
+
+def test_of_many_generated_lines_some_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_lines, "_DRAWN", 200)
+    some, many = (load("phase2-tiny", [f"data.num_train={n}", f"data.num_test={n}"]) for n in (200, MOST_DRAWN))
+    assert lengths(many) == lengths(some)
 
 
 def test_of_many_lines_the_longest_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.plan.checks import streams, text_sample
 from podwright.plan.findings import Finding
+from podwright.recipe.load import load, override
+from tests.unit.plan import static
 
 
 def check(source: Any, tokenizer: str = "", **more: Any) -> list[Finding]:
@@ -118,6 +120,29 @@ def test_what_is_wrong_is_one_error(made: Path, tmp_path: Path) -> None:
     refused("00001.npy is truncated: it has", source=made)
     (made / "00001.npy").unlink()
     refused("00001.npy is missing", source=made)
+
+
+@pytest.mark.parametrize("number", [3, 30, 200])
+@pytest.mark.parametrize("sequence_length", [64, 256, 4096])
+def test_what_to_type_for_too_few_tokens_is_accepted(number: int, sequence_length: int) -> None:
+    batch = ["training.max_steps=1", f"sequence_length={sequence_length}"]
+    few = load("almodel-tiny", [*batch, f"data.num_documents={number}"])
+    errors = [f for f in static.check(few, None, Path()) if f.level == "error" and f.check == "data"]
+    for finding in errors:
+        typed = re.findall(r"[\w.]+=\d+", finding.fix.partition(", or ")[0])
+        assert typed, finding
+        enough = load("almodel-tiny", [f"data.num_documents={number}"])
+        enough = override(enough, [*batch, *typed])
+        assert not [f for f in static.check(enough, None, Path()) if f.level == "error" and f.check == "data"]
+    assert errors or number > 3
+
+
+def test_a_sequence_that_is_short_enough_is_named_for_a_source_of_few_tokens(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x" * 498 + "\n")
+    (finding,) = check(tmp_path / "a.txt", "bytes", sequence_length=400, batch_size=8, num_held=16, sequence_multiple=8)
+    assert finding.fix == "type sequence_length=24 evaluation.num_batches=1, or give at least 12,802 tokens"
+    (after, *_) = check(tmp_path / "a.txt", "bytes", sequence_length=24, batch_size=8, num_held=8, sequence_multiple=8)
+    assert after.level == "info"
 
 
 def test_a_bad_line_is_named(tmp_path: Path) -> None:

@@ -174,13 +174,14 @@ def test_of_many_examples_a_sample_is_counted_in_bounded_time(folder: Path) -> N
     assert said[1].startswith("about 1 of 40,000 training prompts (0.0025%)") and plan.verdict is Verdict.OK
 
 
-def test_a_number_of_problems_that_is_not_tried_is_named_as_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gsm8k, "_GENERATED", 300)
-    asked = ["data.source=arithmetic", "data.num_train=40000", "data.num_test=20"]
-    said, unchecked = token_check.findings(recipe(*asked), ())
-    assert said["message"].startswith("the longest of 320 prompts, out of 40,000 training and 20 test prompts, has ")
-    assert (unchecked["check"], unchecked["level"]) == ("data", "inconclusive")
-    assert unchecked["message"] == "whether there are 40,020 different problems was not checked: 320 were generated"
+@pytest.mark.parametrize(("operations", "generated"), [(2, 3020), (3, 2020), (50, 140)])
+def test_of_many_or_long_problems_a_plan_generates_some(
+    monkeypatch: pytest.MonkeyPatch, operations: int, generated: int
+) -> None:
+    monkeypatch.setattr(gsm8k, "_STEPS", 6000)
+    data = ["data.source=arithmetic", "data.num_train=40000", "data.num_test=20", f"data.max_operations={operations}"]
+    first = token_check.findings(recipe(*data, "rollout.max_prompt_length=400"), ())[0]["message"]
+    assert first.startswith(f"the longest of {generated:,} prompts, out of 40,000 training and 20 test prompts, has ")
 
 
 def test_positions_of_the_model_are_named_with_keys_and_a_length_that_is_enough(folder: Path) -> None:
