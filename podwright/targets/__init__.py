@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from podwright import slices
 from podwright.errors import UserError, nearest
@@ -60,12 +60,12 @@ class ResolvedTarget:
             return []
         from podwright.targets import kinds
 
-        settings, unused = self.settings, _storage_unused(self.traits.storage, kind)
+        settings: Any = self.settings
+        unused = _storage_unused(self.traits.storage, kind)
         if unused:  # then it is no matter whether the hosts share it
-            settings = kinds.settings_class(settings.kind).model_validate(
-                settings.model_dump(mode="json") | {"storage": ""}
-            )
-        return [*unused, *kinds.open_target(settings.kind, self.name, settings).check()]
+            without = self.settings.model_dump(mode="json") | {"storage": ""}
+            settings = kinds.settings_class(self.settings.kind).model_validate(without)
+        return [*unused, *kinds.open_target(self.settings.kind, self.name, settings).check()]
 
     def look_at_storage(self, kind: str) -> list[Remark]:
         """What stands in the way of keeping runs of a `kind` of recipe in the storage of the target, seen from this machine without

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from podwright.plan.checks import batches, clipping, examples, inputs, meshes, rewards, this_machine, token_lengths, unused_keys
+from podwright.plan.checks import (
+    batches,
+    clipping,
+    examples,
+    inputs,
+    meshes,
+    rewards,
+    this_machine,
+    token_lengths,
+    unused_keys,
+)
 from podwright.plan.compiled import step_time, verdict
 from podwright.plan.document import MemoryEntry, Plan, StepEntry
 from podwright.plan.estimates import memory, memory_grpo
