@@ -19,6 +19,7 @@ from podwright.rundir import replace_file
 from podwright.shell import targets_file
 from podwright.targets import kinds
 from podwright.targets.base import Settings
+from podwright.targets.settings.ssh import IPV6
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
@@ -79,7 +80,7 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
         if key in entry:
             raise UserError(f"{key}= is there twice", "leave one of them out")
         try:
-            entry[key] = yaml.load(value, yaml.BaseLoader)
+            entry[key] = yaml.load(value, yaml.BaseLoader) if value.strip() else ""
         except yaml.YAMLError:
             entry[key] = value
     settings = _parse(name, entry)
@@ -166,10 +167,11 @@ def _parse(name: str, entry: Any, file: str = "") -> Settings:
                 f"target {name!r} has no key {key!r}", f"did you mean {guess}?" if guess else _known(model)
             ) from e
         if first["type"] == "tuple_type":
-            words = str(first["input"]).strip("[]")
-            listed = ", ".join(words.split()) if key == "ssh" else words  # which takes each word apart
+            raise _no_list(name, key, first["input"]) from e
+        if first["type"] == "string_type" and len(first["loc"]) > 1:
+            what = f"target {name!r}: {first['loc'][0]} has an entry that is no plain text: {_flow(first['input'])}"
             raise UserError(
-                f"target {name!r}: {key}={first['input']} is no list", f"write {key}=[{listed}], commas between several"
+                what, f"write {first['loc'][0]}=[first, second], without further brackets and colons"
             ) from e
         if first["type"] == "missing":
             raise UserError(
@@ -177,6 +179,28 @@ def _parse(name: str, entry: Any, file: str = "") -> Settings:
             ) from e
         given = f"{key}={first['input']} " if key and isinstance(first["input"], str) else f"{key}: " if key else ""
         raise UserError(f"target {name!r}: {given}{in_words(first)}", fix) from e
+
+
+def _no_list(name: str, key: str, value: Any) -> UserError:
+    """Of what stands where a list of words should."""
+    text = _flow(value)
+    what = f"target {name!r}: {key}={text} is no list of plain words"
+    if isinstance(value, dict):
+        return UserError(what, f"write {key}=[{', '.join(map(str, value))}]")
+    words = text.strip("[]")
+    if key == "hosts" and "::" in words:
+        return UserError(f"target {name!r}: hosts={text}: an IPv6 address is not taken", IPV6)
+    if text.startswith("[") and not text.endswith("]"):
+        return UserError(f"target {name!r}: {key}={text} has no closing bracket", f"write {key}=[{words}]")
+    listed = ", ".join(words.split()) if key == "ssh" else words  # which takes each word apart
+    return UserError(what, f"write {key}=[{listed or 'NAME'}], commas between several")
+
+
+def _flow(value: Any) -> str:
+    """A value on one line, as it can be typed."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000).strip()
 
 
 def _known(model: type[BaseModel]) -> str:

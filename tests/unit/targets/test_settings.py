@@ -127,7 +127,7 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
         ("a: {kind: ssh, hosts: [h, h]}", "hosts: has h twice; write tasks_per_node", "fix it in"),
         (
             "a: {kind: ssh, hosts: [h], env: [HF_TOKEN=x]}",
-            "env: takes names of variables, never their values",
+            "env: has 'HF_TOKEN': it takes names of variables",
             "fix it in",
         ),
         ("a: {kind: ssh, hosts: [h], folder: here}", "folder=here must be an absolute path", "fix it in"),
@@ -230,6 +230,26 @@ def test_add_keeps_what_stands_in_the_file(file: Path) -> None:
         ("a", ["slurm"], "'slurm' sets nothing"),
         ("a", ["kind=slurm", "nodes=2", "nodes=3"], "nodes= is there twice"),
         ("a", ["nodes=2"], "target 'a' has no kind"),
+        ("a", ["kind=ssh", "hosts=[b"], r"hosts=\[b has no closing bracket; write hosts=\[b\]$"),
+        (
+            "a",
+            ["kind=ssh", "hosts=[::1]"],
+            r"hosts=\[::1\]: an IPv6 address is not taken; give the host a name in ~/.ssh",
+        ),
+        ("a", ["kind=ssh", 'hosts=["[::1]:22"]'], r"'\[::1\]:22', and an IPv6 address is not taken; give the host"),
+        ("a", ["kind=ssh", "hosts="], r"hosts= is no list of plain words; write hosts=\[NAME\]"),
+        ("a", ["kind=ssh", "hosts={b: 1}"], r"hosts={b: '1'} is no list of plain words; write hosts=\[b\]"),
+        ("a", ["kind=ssh", "hosts=[b]", "env={A: 3}"], r"env={A: '3'} is no list of plain words; write env=\[A\]"),
+        (
+            "a",
+            ["kind=ssh", "hosts=[[b], [c]]"],
+            r"hosts has an entry that is no plain text: \[b\]; write hosts=\[first",
+        ),
+        ("a", ["kind=ssh", "hosts=[b]", "env=[1A]"], "env: has '1A': it takes names of variables"),
+        ("a", ["kind=ssh", "hosts=[b]", "env=[A=secret]"], "env: has 'A': it takes names of variables"),
+        ("a", ["kind=ssh", "hosts=[b]", "address=x y"], "address=x y is no name and no IPv4 address; write it like"),
+        ("a", ["kind=ssh", "hosts=[b]", "address=b:22"], "address=b:22 is no name and no IPv4 address"),
+        ("a", ["kind=ssh", "hosts=[b]", "python=/usr/bin/python3 -u"], "python=/usr/bin/python3 -u has an argument"),
     ],
 )
 def test_what_cannot_be_added_is_refused_and_changes_nothing(
@@ -309,7 +329,11 @@ def test_a_size_that_is_not_sold_is_no_name_of_a_target(file: Path) -> None:
 @pytest.mark.parametrize(
     ("pairs", "what", "fix"),
     [
-        (["kind=slurm", "sbatch=[--exclusive"], "sbatch=[--exclusive is no list", "write sbatch=[--exclusive], commas"),
+        (
+            ["kind=slurm", "sbatch=[--exclusive"],
+            "sbatch=[--exclusive has no closing bracket",
+            "write sbatch=[--exclusive]",
+        ),
         (["kind=ssh", "hosts=[a]", "ssh=-J gate"], "ssh=-J gate is no list", "write ssh=[-J, gate], commas"),
         (["kind=ssh"], "hosts is missing", "add hosts=... to the command"),
         (["kind=slurm", "nodes=two"], "nodes=two must be a whole number", "correct it and type the command again"),
