@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from podwright import slices
 from podwright.errors import UserError, nearest
@@ -62,9 +63,8 @@ class ResolvedTarget:
 
         settings, unused = self.settings, _storage_unused(self.traits.storage, kind)
         if unused:  # then it is no matter whether the hosts share it
-            settings = kinds.settings_class(settings.kind).model_validate(
-                settings.model_dump(mode="json") | {"storage": ""}
-            )
+            values = settings.model_dump(mode="json") | {"storage": ""}
+            settings = cast("Settings", kinds.settings_class(settings.kind).model_validate(values))
         return [*unused, *kinds.open_target(settings.kind, self.name, settings).check()]
 
     def look_at_storage(self, kind: str) -> list[Remark]:
@@ -142,6 +142,11 @@ def resolve(name: str) -> ResolvedTarget:
     try:
         devices = slices.parse(name)
     except slices.UnknownSlice:
+        several = [word for word in re.split(r"[,\s]+", name) if word]
+        if len(several) > 1 and set(several) <= {*entries.names(), "local"}:
+            raise UserError(
+                f"--on {name!r} names {len(several)} targets, and a run has one", f"type --on {several[0]}"
+            ) from None
         if guess := nearest(name, entries.names()):
             raise UserError(
                 f"there is no target {name!r}", f"did you mean {guess}? `podwright target list` shows all"

@@ -22,6 +22,7 @@ from podwright.targets.base import Settings
 from podwright.targets.settings.ssh import IPV6
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_ALLOWED = "use letters, digits, '.', '_' and '-', and no name of a slice"
 
 
 class FileFault(UserError):
@@ -43,6 +44,9 @@ def find(name: str) -> Settings | None:
     if name in entries and is_reserved(name):
         what = f"{targets_file()} has a target {name!r}, which is the name of {'this machine' if name == 'local' else 'a slice'}"
         raise UserError(what, "give it another name there")
+    if name in entries and not _NAME.fullmatch(name):
+        what = f"{targets_file()} has a target {name!r}, which is no name of a target"
+        raise UserError(what, f"give it another name there: {_ALLOWED}")
     return _parse(name, entries[name], str(targets_file())) if name in entries else None
 
 
@@ -67,9 +71,7 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
     """Write a new entry at the end of the file; what stands there stays as it is."""
     path = _regular_file()
     if not _NAME.fullmatch(name) or is_reserved(name):
-        raise UserError(
-            f"{name!r} cannot be the name of a target", "use letters, digits, '.', '_' and '-', and no name of a slice"
-        )
+        raise UserError(f"{name!r} cannot be the name of a target", _ALLOWED)
     if name in _entries():
         raise UserError(f"there is a target {name!r} already", f"change it in {path}, or take another name")
     entry: dict[str, Any] = {}
@@ -93,6 +95,29 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
         raise UserError(what, "write each entry as NAME: in a line of its own, with its keys indented below it")
     replace_file(path, after.encode(), None)
     return settings
+
+
+def remove(name: str) -> None:
+    """Remove an entry with its lines; comments and the other entries stay as they are. UserError for a name that is not there."""
+    path, entries = _regular_file(), _entries()
+    if name not in entries:
+        require(name)
+    text = path.read_text()
+    root = yaml.compose(text, yaml.BaseLoader)
+    assert isinstance(root, yaml.MappingNode)
+    begin, end = next((k.start_mark.line, v.end_mark) for k, v in root.value if k.value == name)
+    lines = text.splitlines(keepends=True)
+    last = end.line if end.column else end.line - 1
+    while last > begin and lines[last].strip()[:1] in ("", "#"):  # a block ends where the next one begins
+        last -= 1
+    after = "".join(lines[:begin] + lines[last + 1 :])
+    try:
+        left = yaml.load(after, _TextLoader) or {}
+    except yaml.YAMLError:
+        left = None
+    if left != {key: value for key, value in entries.items() if key != name}:
+        raise UserError(f"the lines of {name!r} in {path} hold more than this target", "remove it there by hand")
+    replace_file(path, after.encode(), None)
 
 
 def _regular_file() -> Path:
@@ -163,9 +188,11 @@ def _parse(name: str, entry: Any, file: str = "") -> Settings:
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             guess = nearest(key, list(model.model_fields))
-            raise UserError(
-                f"target {name!r} has no key {key!r}", f"did you mean {guess}?" if guess else _known(model)
-            ) from e
+            fix = f"did you mean {guess}?" if guess else _known(model)
+            others = [kind for kind in kinds.configured() if key in kinds.settings_class(kind).model_fields]
+            if others:
+                fix = f"{key} is a key of kind={others[0]}; leave it out"
+            raise UserError(f"target {name!r} has no key {key!r}", fix) from e
         if first["type"] == "tuple_type":
             raise _no_list(name, key, first["input"]) from e
         if first["type"] == "string_type" and len(first["loc"]) > 1:
