@@ -295,6 +295,11 @@ def _unknown(text: str) -> UnknownSlice:
         return UnknownSlice(
             what, f"type --on with another TPU ({', '.join(row.name for row in TPUS)}) or a GPU, such as {EXAMPLES}"
         )
+    if counts := re.fullmatch(r"\s*((?:\d+\s*x\s*){2,})([a-z].*)", text, re.IGNORECASE):
+        number = math.prod(map(int, re.findall(r"\d+", counts[1])))
+        product = f"{number}x{counts[2].strip()}"
+        if _holds(product):
+            return UnknownSlice(f"--on {text!r} has several counts", f"type --on {product}")
     what = f"there is no target and no slice {text!r}"
     times, body = re.fullmatch(r"(\s*\d+\s*x\s*)?(.*)", text, re.DOTALL).groups("")  # type: ignore[union-attr]
     kind, _, size = body.partition("-")

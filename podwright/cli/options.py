@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from podwright.recipe import load
-
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe's name, or a YAML file")]
 
 
@@ -16,7 +14,10 @@ def overrides(help: str) -> typer.models.ArgumentInfo:
     """Changes of keys, of which none is given twice."""
 
     def distinct(given: list[str] | None) -> list[str] | None:
-        load.require_distinct(given or [])
+        if given:
+            from podwright.recipe import load
+
+            load.require_distinct(given)
         return given
 
     argument: typer.models.ArgumentInfo = typer.Argument(metavar="[KEY=VALUE]...", help=help, callback=distinct)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from podwright.cli import show
 from podwright.cli.exit_codes import of_verdict
-from podwright.cli.options import Json
+from podwright.cli.options import Json, Runs
+from podwright.rundir import RUNS
 
 verbs = typer.Typer(help="Define your clusters and hosts, and check them.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -34,6 +37,29 @@ def add(
     show.document(written) if as_json else show.text(
         f"wrote {name} to {targets_file()}; `podwright target check {name}` checks it\n"
     )
+
+
+@verbs.command()
+def remove(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """Remove a target from your targets file; comments and the other targets stay.
+
+    Refused while a run of it in the directory of the runs has not ended.
+    """
+    from podwright.errors import UserError
+    from podwright.run import listing
+    from podwright.shell import targets_file
+    from podwright.targets import entries
+
+    folders = [runs]
+    with contextlib.suppress(UserError):  # a wrong entry can be removed too
+        folders += [Path(own.runs)] if (own := entries.find(name)) and own.runs else []
+    for folder in folders:
+        if run := listing.living(folder, name):
+            stop = f"type podwright stop {run}, then remove the target"
+            raise UserError(f"run {run} on target {name} has not ended ({folder})", stop)
+    entries.remove(name)
+    removed = {"name": name, "file": str(targets_file())}
+    show.document(removed) if as_json else show.text(f"removed {name} from {targets_file()}\n")
 
 
 @verbs.command("list")

@@ -236,10 +236,23 @@ def resume(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
     look = driver.look()
     if look.polled.process is Process.RUNNING and not look.state.stop_wanted:
         return driver.follow(interrupts)
-    if driver.settle().ending is not Ending.FINISHED:
-        kinds.find(recipe_of(driver.run)["kind"])  # a recipe of another version is no ending of the run
+    if (state := driver.settle()).ending is not Ending.FINISHED:
+        # What stands in the way of a next attempt is no ending of the run: before anything is written.
+        _require_target(state, kinds.find(recipe_of(driver.run)["kind"]).name)
         journal.append(driver.run, "resumed")
     return driver.follow(interrupts)
+
+
+def _require_target(state: RunState, kind: str) -> None:
+    """UserError where the entry of the target cannot be read, or has changed since the last attempt and would not take a next one."""
+    last, now = state.handle, targets.current(state.target, state.handle)
+    if last is None or all(now[key] == last.get(key) for key in ("kind", "settings")):
+        return
+    for remark in targets.resolve(state.target).check(kind):
+        if remark.level in ("error", "inconclusive"):
+            raise UserError(
+                f"target {state.target} was changed since attempt {state.attempt}: {remark.what}", remark.fix
+            )
 
 
 def stop(driver: Driver, interrupts: Interrupts | None = None) -> RunState:

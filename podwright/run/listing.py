@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,6 +109,15 @@ def rows(runs: Path) -> list[dict[str, Any]]:
     if runs.exists() and not runs.is_dir():
         raise UserError(f"--runs {runs} is a file", "name a directory")
     return sorted((_row_or_fault(run) for run in run_dirs(runs)), key=lambda r: (r["created"], r["name"]))
+
+
+def living(runs: Path, target: str) -> str:
+    """The name of a run of `target` in `runs` that has not ended; "" for none. It asks the machines of that target alone."""
+    for run in run_dirs(runs):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            if journal.read(run).target == target and _row_or_fault(run)["state"] != str(Phase.ENDED):
+                return run.name
+    return ""
 
 
 def _row_or_fault(run: RunDir) -> dict[str, Any]:

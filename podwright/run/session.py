@@ -38,7 +38,10 @@ def attend(run: RunDir, verb: str, out: TextIO) -> tuple[bool, bool]:
 
 def _carry_out(run: RunDir, verb: str, looking: View, interrupts: Interrupts) -> RunState:
     def observe(state: RunState, waiting: str) -> None:
-        looking.refresh(str(state.ending or (f"waiting ({waiting})" if waiting else state.phase)), state.attempt)
+        status = str(state.ending or (f"waiting ({waiting})" if waiting else state.phase))
+        if state.ending and waiting and not state.released:
+            status += f", waiting ({waiting})"
+        looking.refresh(status, state.attempt)
 
     def warn(message: str) -> None:
         looking.say(f"warning: {message}")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from podwright import slices
 from podwright.errors import UserError, nearest
@@ -60,12 +61,11 @@ class ResolvedTarget:
             return []
         from podwright.targets import kinds
 
-        settings: Any = self.settings
-        unused = _storage_unused(self.traits.storage, kind)
+        settings, unused = self.settings, _storage_unused(self.traits.storage, kind)
         if unused:  # then it is no matter whether the hosts share it
-            without = self.settings.model_dump(mode="json") | {"storage": ""}
-            settings = kinds.settings_class(self.settings.kind).model_validate(without)
-        return [*unused, *kinds.open_target(self.settings.kind, self.name, settings).check()]
+            values = settings.model_dump(mode="json") | {"storage": ""}
+            settings = cast("Settings", kinds.settings_class(settings.kind).model_validate(values))
+        return [*unused, *kinds.open_target(settings.kind, self.name, settings).check()]
 
     def look_at_storage(self, kind: str) -> list[Remark]:
         """What stands in the way of keeping runs of a `kind` of recipe in the storage of the target, seen from this machine without
@@ -142,6 +142,11 @@ def resolve(name: str) -> ResolvedTarget:
     try:
         devices = slices.parse(name)
     except slices.UnknownSlice:
+        several = [word for word in re.split(r"[,\s]+", name) if word]
+        if len(several) > 1 and set(several) <= {*entries.names(), "local"}:
+            raise UserError(
+                f"--on {name!r} names {len(several)} targets, and a run has one", f"type --on {several[0]}"
+            ) from None
         if guess := nearest(name, entries.names()):
             raise UserError(
                 f"there is no target {name!r}", f"did you mean {guess}? `podwright target list` shows all"

@@ -19,8 +19,10 @@ from podwright.rundir import replace_file
 from podwright.shell import targets_file
 from podwright.targets import kinds
 from podwright.targets.base import Settings
+from podwright.targets.settings.ssh import IPV6
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_ALLOWED = "use letters, digits, '.', '_' and '-', and no name of a slice"
 
 
 class FileFault(UserError):
@@ -42,6 +44,9 @@ def find(name: str) -> Settings | None:
     if name in entries and is_reserved(name):
         what = f"{targets_file()} has a target {name!r}, which is the name of {'this machine' if name == 'local' else 'a slice'}"
         raise UserError(what, "give it another name there")
+    if name in entries and not _NAME.fullmatch(name):
+        what = f"{targets_file()} has a target {name!r}, which is no name of a target"
+        raise UserError(what, f"give it another name there: {_ALLOWED}")
     return _parse(name, entries[name], str(targets_file())) if name in entries else None
 
 
@@ -66,9 +71,7 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
     """Write a new entry at the end of the file; what stands there stays as it is."""
     path = _regular_file()
     if not _NAME.fullmatch(name) or is_reserved(name):
-        raise UserError(
-            f"{name!r} cannot be the name of a target", "use letters, digits, '.', '_' and '-', and no name of a slice"
-        )
+        raise UserError(f"{name!r} cannot be the name of a target", _ALLOWED)
     if name in _entries():
         raise UserError(f"there is a target {name!r} already", f"change it in {path}, or take another name")
     entry: dict[str, Any] = {}
@@ -79,7 +82,7 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
         if key in entry:
             raise UserError(f"{key}= is there twice", "leave one of them out")
         try:
-            entry[key] = yaml.load(value, yaml.BaseLoader)
+            entry[key] = yaml.load(value, yaml.BaseLoader) if value.strip() else ""
         except yaml.YAMLError:
             entry[key] = value
     settings = _parse(name, entry)
@@ -92,6 +95,29 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
         raise UserError(what, "write each entry as NAME: in a line of its own, with its keys indented below it")
     replace_file(path, after.encode(), None)
     return settings
+
+
+def remove(name: str) -> None:
+    """Remove an entry with its lines; comments and the other entries stay as they are. UserError for a name that is not there."""
+    path, entries = _regular_file(), _entries()
+    if name not in entries:
+        require(name)
+    text = path.read_text()
+    root = yaml.compose(text, yaml.BaseLoader)
+    assert isinstance(root, yaml.MappingNode)
+    begin, end = next((k.start_mark.line, v.end_mark) for k, v in root.value if k.value == name)
+    lines = text.splitlines(keepends=True)
+    last = end.line if end.column else end.line - 1
+    while last > begin and lines[last].strip()[:1] in ("", "#"):  # a block ends where the next one begins
+        last -= 1
+    after = "".join(lines[:begin] + lines[last + 1 :])
+    try:
+        left = yaml.load(after, _TextLoader) or {}
+    except yaml.YAMLError:
+        left = None
+    if left != {key: value for key, value in entries.items() if key != name}:
+        raise UserError(f"the lines of {name!r} in {path} hold more than this target", "remove it there by hand")
+    replace_file(path, after.encode(), None)
 
 
 def _regular_file() -> Path:
@@ -162,14 +188,17 @@ def _parse(name: str, entry: Any, file: str = "") -> Settings:
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             guess = nearest(key, list(model.model_fields))
-            raise UserError(
-                f"target {name!r} has no key {key!r}", f"did you mean {guess}?" if guess else _known(model)
-            ) from e
+            fix = f"did you mean {guess}?" if guess else _known(model)
+            others = [kind for kind in kinds.configured() if key in kinds.settings_class(kind).model_fields]
+            if others:
+                fix = f"{key} is a key of kind={others[0]}; leave it out"
+            raise UserError(f"target {name!r} has no key {key!r}", fix) from e
         if first["type"] == "tuple_type":
-            words = str(first["input"]).strip("[]")
-            listed = ", ".join(words.split()) if key == "ssh" else words  # which takes each word apart
+            raise _no_list(name, key, first["input"]) from e
+        if first["type"] == "string_type" and len(first["loc"]) > 1:
+            what = f"target {name!r}: {first['loc'][0]} has an entry that is no plain text: {_flow(first['input'])}"
             raise UserError(
-                f"target {name!r}: {key}={first['input']} is no list", f"write {key}=[{listed}], commas between several"
+                what, f"write {first['loc'][0]}=[first, second], without further brackets and colons"
             ) from e
         if first["type"] == "missing":
             raise UserError(
@@ -177,6 +206,28 @@ def _parse(name: str, entry: Any, file: str = "") -> Settings:
             ) from e
         given = f"{key}={first['input']} " if key and isinstance(first["input"], str) else f"{key}: " if key else ""
         raise UserError(f"target {name!r}: {given}{in_words(first)}", fix) from e
+
+
+def _no_list(name: str, key: str, value: Any) -> UserError:
+    """Of what stands where a list of words should."""
+    text = _flow(value)
+    what = f"target {name!r}: {key}={text} is no list of plain words"
+    if isinstance(value, dict):
+        return UserError(what, f"write {key}=[{', '.join(map(str, value))}]")
+    words = text.strip("[]")
+    if key == "hosts" and "::" in words:
+        return UserError(f"target {name!r}: hosts={text}: an IPv6 address is not taken", IPV6)
+    if text.startswith("[") and not text.endswith("]"):
+        return UserError(f"target {name!r}: {key}={text} has no closing bracket", f"write {key}=[{words}]")
+    listed = ", ".join(words.split()) if key == "ssh" else words  # which takes each word apart
+    return UserError(what, f"write {key}=[{listed or 'NAME'}], commas between several")
+
+
+def _flow(value: Any) -> str:
+    """A value on one line, as it can be typed."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000).strip()
 
 
 def _known(model: type[BaseModel]) -> str:

@@ -41,6 +41,7 @@ _CHOOSING = ("--partition=", "--account=", "--qos=", "--constraint=", "--nodes="
 _PATIENCE_S = 600  # for free nodes
 _QUEUES = "a run is queued until they are free; type podwright doctor again then"
 _ACCEPTED = re.compile(r"^(\d+)(?:;\S+)?$", re.MULTILINE)  # what --parsable prints
+_NO_SBATCH = "sbatch is not on this machine"
 _OF_ANOTHER_JOB = "SLURM_(?!CONF$).*"  # of a session of salloc that this is typed in: srun would take them for its own
 
 
@@ -106,7 +107,7 @@ class Slurm:
                     without=_OF_ANOTHER_JOB,
                 )
             except FileNotFoundError:
-                (folder / "sbatch.txt").write_text("sbatch is not on this machine")
+                (folder / "sbatch.txt").write_text(_NO_SBATCH)
                 return rendered.handle
         self._shell.wait(child)
         return rendered.handle
@@ -120,6 +121,8 @@ class Slurm:
             (run.attempt(number) / "stop").touch()  # by which the job knows that it is not to come back
         if alive.is_held(run.alive(number)):
             return Stopped(False, "sbatch has not answered yet")
+        if _never_submitted(run, number):
+            return Stopped(True)
         job, trouble = self._job(handle)
         if trouble:
             return Stopped(False, trouble)
@@ -131,6 +134,8 @@ class Slurm:
 
     def release(self, handle: Handle) -> Released:
         """Cancel a job that came to be after its attempt was given up."""
+        if _never_submitted(*attempt_of(handle)):
+            return Released(True)
         job, trouble = self._job(handle)
         if job and job.state not in slurm_states.ENDED:
             trouble = self._cancelled(job) or f"job {job.number} is being cancelled"
@@ -273,6 +278,15 @@ def _failed(line: str) -> str:
 
 def _text(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
+
+
+def _never_submitted(run: RunDir, number: int) -> bool:
+    """Whether sbatch reached no cluster, so that there is no job that a cluster would have to be asked about."""
+    answer = _text(run.attempt(number) / "sbatch.txt")
+    if not answer or _ACCEPTED.search(answer):
+        return False
+    unknown = slurm_states.no_answer(answer)
+    return answer == _NO_SBATCH or (unknown is not None and not unknown.may_have_submitted)
 
 
 def _record(run: RunDir, number: int) -> dict[str, Any] | None:

@@ -163,6 +163,8 @@ class NoAnswer:
 
     what: str
     fix: str
+    may_have_submitted: bool = True
+    """whether a job can have come to be although sbatch said this"""
 
     def __str__(self) -> str:
         return f"{self.what}; {self.fix}"
@@ -176,6 +178,7 @@ _NO_ANSWER: dict[str, NoAnswer] = {
     r"configuration (source|file)|slurm\.conf": NoAnswer(
         "the commands of SLURM on this machine know no cluster",
         "type it on a login node, or set SLURM_CONF to the slurm.conf of the cluster",
+        may_have_submitted=False,
     ),
     r"munge|authentication|credential": NoAnswer(
         "the cluster does not accept the credentials of this machine (munge)",

@@ -30,7 +30,7 @@ class Ssh(HostRunner):
         return probe.probe_hosts(self._profile, self._own_hosts(), self._settings.address, arguments, self._name)
 
     def check(self) -> list[Remark]:
-        return probe.check(self._profile, self._own_hosts(), self._settings.storage)
+        return probe.check(self._profile, self._own_hosts(), self._settings.storage, self._settings.address, self._name)
 
     def _transports(self) -> list[SshTransport]:
         return [SshTransport(name, self._settings.ssh) for name in self._settings.hosts]

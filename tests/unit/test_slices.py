@@ -132,7 +132,7 @@ def test_libtpu_gets_hosts_and_wrap_around_links(
         ("2x tpu7-64", "did you mean --on 2x tpu7x-64?"),
         ("locl", "there is no target and no slice 'locl'; did you mean --on local?"),
         ("v7-8", "there is no target and no slice 'v7-8'; type --on local, cpu-8, or a slice such as v6e-16,"),
-        ("2x 8xH200", "there is no target and no slice '2x 8xH200'; type --on local"),
+        ("2x 8xH200", "--on '2x 8xH200' has several counts; type --on 16xH200"),
         ("cpu-0", "there is no target and no slice 'cpu-0'; type --on local"),
         ("", "there is no target and no slice ''; type --on local"),
     ],

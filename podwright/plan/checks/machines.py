@@ -183,10 +183,14 @@ def _alike(nodes: Sequence[Facts], check: str, what: str, of: Callable[[Facts], 
 def _network(nodes: Sequence[Facts]) -> list[Finding]:
     """All together, and which machine is slow with both of its neighbours; nodes stand in the order of their ranks."""
     answers = [(node["host"], node["network"]) for node in nodes if "network" in node]
-    faults = [f"{host} ({network['fault']})" for host, network in answers if "fault" in network]
+    faults = [f"{host} ({_in_words(network['fault'])})" for host, network in answers if "fault" in network]
     if faults:
         fix = "open the ports between the nodes, or name the network (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME) in setup of the target"
-        return [Finding("network", "error", f"the machines do not come together: {'; '.join(faults)}", fix)]
+        meet = nodes[0].get("meet", "")
+        if meet:
+            fix = f"set address of the target to an address of the first host that the others reach, or {fix}"
+        at = f" at {meet}, the address of the first host" if meet else ""
+        return [Finding("network", "error", f"the machines do not come together{at}: {'; '.join(faults)}", fix)]
     if not answers:
         return []
     _, first = answers[0]
@@ -207,6 +211,11 @@ def _network(nodes: Sequence[Facts]) -> list[Finding]:
                 )
             )
     return results
+
+
+def _in_words(fault: str) -> str:
+    """A message of PyTorch's store, where its words do not tell what happened."""
+    return "another program answers at that address" if fault.startswith("Ping failed") else fault
 
 
 def _clock(nodes: Sequence[Facts]) -> list[Finding]:

@@ -39,8 +39,12 @@ print(json.dumps({"host": "", "python": sys.version_info[:2], "lacks": lacks, "f
 """
 
 
-def check(profile: HostProfile, hosts: Sequence[Host], storage: str = "") -> list[Remark]:
-    """What stands in the way of a run on the hosts as they are now. `storage`: a bucket, or a folder that the hosts must share."""
+def check(
+    profile: HostProfile, hosts: Sequence[Host], storage: str = "", address: str = "", target: str = ""
+) -> list[Remark]:
+    """What stands in the way of a run on the hosts as they are now. `storage`: a bucket, or a folder that the hosts must share.
+
+    `address`: of the first host in the settings, which is not tried here."""
     if profile.runs and (file := file_on_path(Path(profile.runs))):
         return [Remark("error", f"runs={profile.runs}: {file} is a file, not a folder", "correct runs of the target")]
     if profile.runs and not Path(profile.runs).is_dir():
@@ -70,7 +74,11 @@ def check(profile: HostProfile, hosts: Sequence[Host], storage: str = "") -> lis
                         "synchronize both with an NTP server",
                     )
                 )
-    return remarks or [Remark("info", f"{len(hosts)} host(s) answer and can start a run")]
+    remarks = remarks or [Remark("info", f"{len(hosts)} host(s) answer and can start a run")]
+    if address and len(hosts) > 1:
+        what = f"address={address} was not tried from the other hosts"
+        remarks.append(Remark("info", what, f"type podwright doctor --on {target}, which tries it"))
+    return remarks
 
 
 @contextlib.contextmanager
@@ -168,7 +176,7 @@ def probe_hosts(
                 host.call(f"rm -rf {shlex.quote(home)}")
         if not facts:
             raise Trouble(f"host {host.name} did not report its devices", f"type podwright target check {target}")
-        return facts[-1] | {"host": host.name}
+        return facts[-1] | {"host": host.name, "meet": places[0]}
 
     answers = of_each(hosts, ask)
     for answer in answers:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
@@ -19,7 +21,20 @@ _OPTIONS = {
     "ControlMaster": "auto",
     "ControlPersist": "60",
 }
+_THROUGH_A_JUMP_HOST = (
+    StderrRule(
+        r"Could not resolve|Name or service|refused|timed out|No route to host|unreachable|is down|Connection (closed|reset)|kex_exchange",
+        "host {host} was not reached through jump host {jump}: {line}",
+        "type ssh {jump} true; if that fails, correct the jump host in ssh of the target, else check that {host} answers from there",
+        Ending.NO_CAPACITY,
+    ),
+)
 _UNREACHED: tuple[StderrRule, ...] = (
+    StderrRule(
+        r"(?m)^usage: ssh ",
+        "ssh on this machine does not accept ssh={options} of the target",
+        "correct ssh of the target: man ssh lists the options",
+    ),
     StderrRule(
         r"Could not resolve hostname|Name or service not known",
         "the name of host {host} cannot be resolved on this machine",
@@ -105,7 +120,18 @@ class SshTransport:
             "port_option": f" -p {port}" if self.port else "",
             "key_name": f"'[{self.address}]:{port}'" if self.port and self.port != "22" else self.address,
         }
-        return explained(_UNREACHED, stderr, fields)
+        fields |= {"jump": self.jump, "options": f"[{', '.join(self.options)}]"}
+        rules = (*_THROUGH_A_JUMP_HOST, *_UNREACHED) if self.jump else _UNREACHED
+        return explained(rules, stderr, fields)
+
+    @property
+    def jump(self) -> str:
+        """The jump host that the options name; "" for none."""
+        words = [*self.options, ""]
+        for word, following in pairwise(words):
+            if match := re.fullmatch(r"-J(.*)|(?:-o\s*)?ProxyJump[= ]\s*(.+)", word, re.IGNORECASE):
+                return match[1] or match[2] or following
+        return ""
 
 
 def connect(record: Record) -> SshTransport:

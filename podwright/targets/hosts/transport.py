@@ -91,6 +91,16 @@ _ON_HOST: tuple[StderrRule, ...] = (
         "type podwright target check with the name of the target, which tells which of the two, then resume the run",
     ),
     StderrRule(
+        r"(?:bash|start\.sh): .*(?:syntax error|unexpected (?:EOF|end of file))",
+        "setup of the target has a syntax error on host {host}",
+        "correct setup of the target: each line of it must be a complete command of bash",
+    ),
+    StderrRule(
+        r"(?:FileExistsError|NotADirectoryError): .*'(.+)'",
+        "{0} is a file on host {host}, and a folder is needed there",
+        "set folder of the target to a folder",
+    ),
+    StderrRule(
         r"a line of the target's setup failed: (.+)",
         "a line of the target's setup failed on host {host}: {0}",
         "correct that line under setup of the target",
@@ -102,7 +112,7 @@ _ON_HOST: tuple[StderrRule, ...] = (
         "to an environment that has it",
     ),
     StderrRule(
-        r"(\S*python\S*|exec): .*(not found|No such file)|(\S*python\S*): No such file",
+        r"(\S*python\S*|exec): .*(not found|No such file|cannot execute)|(\S*python\S*): No such file",
         "host {host} cannot start Python: {line}",
         "set python of the target to an interpreter that is on every host",
     ),

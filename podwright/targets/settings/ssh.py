@@ -15,6 +15,10 @@ from podwright.targets.settings.storage import StorageSetting
 
 _HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9_.-]*(?::\d{1,5})?")
 
+_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+IPV6 = "give the host a name in ~/.ssh/config, with HostName its address, and write that name"
+"""what to do where an IPv6 address was written"""
+
 
 class SshSettings(BaseModel):
     """Machines that are reached over ssh, as one user uses them."""
@@ -51,6 +55,8 @@ class SshSettings(BaseModel):
     @field_validator("hosts")
     @classmethod
     def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := next((v for v in value if "::" in v or "[" in v), None):
+            raise ValueError(f"has {wrong!r}, and an IPv6 address is not taken; {IPV6}")
         if wrong := next((v for v in value if not _HOST.fullmatch(v)), None):
             raise ValueError(f"has {wrong!r}, which is no host; write it like [gpu-1, me@gpu-2:2222]")
         if wrong := next((v for v in value if ":" in v and not 0 < int(v.rpartition(":")[2]) < 1 << 16), None):
@@ -59,16 +65,28 @@ class SshSettings(BaseModel):
             raise ValueError(f"has {twice} twice; write tasks_per_node for several processes on a host")
         return value
 
+    @field_validator("address")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        if value and not _ADDRESS.fullmatch(value):
+            raise ValueError("is no name and no IPv4 address; write it like 10.0.0.1, without a port")
+        return value
+
     @field_validator("env")
     @classmethod
     def _are_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if any(not v.isidentifier() for v in value):
-            raise ValueError("takes names of variables, never their values; write it like [HF_TOKEN]")
+        if wrong := next((v for v in value if not v.isidentifier()), None):
+            named = wrong.partition("=")[0]  # what follows may be a secret
+            raise ValueError(
+                f"has {named!r}: it takes names of variables, never their values; write it like [HF_TOKEN]"
+            )
         return value
 
     @field_validator("runs", "folder", "python")
     @classmethod
     def _is_found_from_anywhere(cls, value: str, info: ValidationInfo) -> str:
+        if info.field_name == "python" and re.search(r"\s-", value):
+            raise ValueError("has an argument, and is to be an interpreter alone; leave the argument out")
         if info.field_name == "python" and "/" not in value:
             return value
         home = info.field_name != "runs" and value.startswith("~/")

@@ -92,7 +92,7 @@ def test_the_exit_code_of_a_plan_is_its_verdict(call: Any) -> None:
     code, out, _ = call("plan", *GOOD, "data.source=openai/gsm8k", "--json")
     document = json.loads(out)
     assert (code, document["verdict"], document["ok"]) == (4, "inconclusive", None)
-    assert [f["check"] for f in document["findings"] if f["level"] == "inconclusive"] == ["data"]
+    assert [f["check"] for f in document["findings"] if f["level"] == "inconclusive"] == ["data", "context"]
 
 
 def test_a_dry_run_shows_all_and_creates_nothing(call: Any, folder: Path) -> None:
@@ -258,7 +258,7 @@ def test_problems_of_a_plan_stand_beside_its_verdict(call: Any) -> None:
     code, out, _ = call("plan", RECIPE, "batch_size=10", "mesh.fsdp=4", "--on", "cpu-4")
     assert code == 3
     levels = [line.partition(":")[0] for line in out.splitlines()]
-    assert levels == ["info", "info", "error", f"{RECIPE} on cpu-4"]
+    assert levels == ["info", "info", "info", "error", f"{RECIPE} on cpu-4"]
 
 
 def test_the_list_shows_how_a_run_ended_as_its_status(call: Any, folder: Path) -> None:

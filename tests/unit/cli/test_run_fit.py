@@ -31,7 +31,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def target(home: Path, *pairs: str, python: object = sys.executable) -> None:
+def target(home: Path, num_gpus: int, accelerator: str, *pairs: str, python: object = sys.executable) -> None:
+    smi = home / "bin" / "nvidia-smi"
+    smi.write_text(f"#!/bin/sh\nfor n in $(seq {num_gpus}); do echo GPU $n; done\n")
+    smi.chmod(0o755)
+    pairs = (f"gpus_per_node={num_gpus}", f"accelerator={accelerator}", *pairs)
     pairs = ("kind=ssh", "hosts=[here]", f"python={python}", f"folder={home}/disk", *pairs)
     assert main(["target", "add", "gpus", *pairs]) == 0
 
@@ -43,7 +47,7 @@ def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
 
 
 def test_a_dry_run_shows_the_settings_that_it_would_start_with(home: Path, capsys: Any) -> None:
-    target(home, "gpus_per_node=8", "accelerator=H100-80GB")
+    target(home, 8, "H100-80GB")
     code, out, err = run(capsys, "--dry-run")
     assert (code, err) == (0, "")
     assert "settings fit 8xH100-80GB; the fastest" in out and "compiled" not in out
@@ -56,7 +60,7 @@ def test_a_run_starts_with_the_chosen_settings_and_says_which(
 ) -> None:
     monkeypatch.setenv("STANDIN_STEP_S", "0.01")
     python = stand_in(home / "python", STANDIN)
-    target(home, "gpus_per_node=8", "accelerator=H100-80GB", "env=[STANDIN_STEP_S]", python=python)
+    target(home, 8, "H100-80GB", "env=[STANDIN_STEP_S]", python=python)
     code, _, err = run(capsys, "training.max_steps=2", "--name", "fitted")
     (chosen,) = [line for line in err.splitlines() if line.startswith("info: --fit chose ")]
     settings = dict(word.split("=") for word in chosen.removeprefix("info: --fit chose ").split())
@@ -68,7 +72,7 @@ def test_a_run_starts_with_the_chosen_settings_and_says_which(
 
 
 def test_gpus_that_hold_no_settings_are_refused_with_how_many_hold_them(home: Path, capsys: Any) -> None:
-    target(home, "gpus_per_node=1", "accelerator=RTX-3090")
+    target(home, 1, "RTX-3090")
     code, out, err = run(capsys, "--dry-run", "--json")
     (refused,) = [f for f in json.loads(out)["findings"] if f["check"] == "fit"]
     assert code == 3 and refused["message"].endswith(" fit 1xRTX-3090")

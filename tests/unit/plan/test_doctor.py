@@ -172,6 +172,10 @@ def test_the_network_is_told_and_the_slow_machine_named() -> None:
     assert line.startswith(
         "error network: the machines do not come together: n2 (The client socket has timed out); open the ports"
     )
+    nodes = linked(fault="Ping failed, invalid value returned from server. Expected: 1, Got: 2")
+    (line,) = told([node | {"meet": "10.0.0.9"} for node in nodes])
+    assert "do not come together at 10.0.0.9, the address of the first host: n2 (another program answers" in line
+    assert "set address of the target" in line
 
 
 def meeting(ports: list[int], patience_s: int) -> list[dict[str, Any]]:

@@ -95,7 +95,11 @@ def test_a_good_checkpoint_has_no_faults_and_its_longest_prompt_is_said(folder: 
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        ("tokenizer.json", lambda text: text[: len(text) // 2], "the tokenizer in m cannot be read (EOF"),
+        (
+            "tokenizer.json",
+            lambda text: text[: len(text) // 2],
+            "the tokenizer in m cannot be read: tokenizer.json is not JSON",
+        ),
         ("tokenizer_config.json", lambda text: text[:-9], "m: tokenizer_config.json is not JSON"),
         (
             "chat_template.jinja",
@@ -296,4 +300,4 @@ def test_the_tokenizer_that_shards_bring_along_is_loaded(folder: Path, monkeypat
     with pytest.raises(UserError) as refused:
         documents.load("s", vocab_size=259)
     assert (finding.message, finding.fix) == (refused.value.what, refused.value.fix)
-    assert finding.message.startswith("the tokenizer in s/tokenizer cannot be read (EOF")
+    assert finding.message.startswith("the tokenizer in s/tokenizer cannot be read: tokenizer.json is not JSON")

@@ -13,7 +13,7 @@ from podwright.rundir import RunDir, write_json
 
 def tracked(folder: Path, monkeypatch: pytest.MonkeyPatch, mirror: object) -> RunDir:
     run = RunDir(folder)
-    write_json(run.recipe, {"trackers": ["tensorboard"]})
+    write_json(run.recipe, {"kind": "grpo", "training": {"max_steps": 1}, "trackers": ["tensorboard"]})
     fake = SimpleNamespace(mirror=mirror)
     monkeypatch.setitem(sys.modules, "podwright.track", fake)
     monkeypatch.setattr(podwright, "track", fake, raising=False)
@@ -44,7 +44,7 @@ def test_each_warning_of_a_tracker_is_passed_on_once(tmp_path: Path, monkeypatch
 def test_a_run_without_trackers_mirrors_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
     run = tracked(tmp_path, monkeypatch, lambda *a: calls.append(a))
-    write_json(run.recipe, {"trackers": []})
+    write_json(run.recipe, {"kind": "grpo", "training": {"max_steps": 1}, "trackers": []})
     Mirror(run, print)(last=True)
     assert calls == []
 

@@ -116,6 +116,16 @@ def test_a_live_run_is_not_orphaned_by_a_change_of_its_entry(file: Path, run: Ru
     (run.path / "go").touch()
     assert driver(run).follow().ending is Ending.STOPPED and greeting(run, 1) == "first"
     if change == "another kind":
+        before = run.journal.read_text()
+        for text, says in (
+            (file.read_text(), "target theirs was changed since attempt 1: the name of host nowhere.invalid"),
+            ("theirs: [\n", "targets.yaml line 2 is not YAML"),
+            ("theirs: {kind: ssh}\n", "target 'theirs': hosts is missing"),
+        ):
+            file.write_text(text)
+            with pytest.raises(UserError, match=says):
+                drive.resume(driver(run))
+            assert run.journal.read_text() == before, "the run is as it was"
         return
     assert drive.resume(driver(run)).ending is Ending.FINISHED
     assert greeting(run, 2) == ("second" if change == "changed" else "first"), "a new attempt takes the entry as it is"

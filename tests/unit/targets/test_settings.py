@@ -11,7 +11,8 @@ from podwright import targets
 from podwright.cli.app import main
 from podwright.errors import UserError
 from podwright.report import readme
-from podwright.rundir import replace_file
+from podwright.run import journal
+from podwright.rundir import RunDir, replace_file, write_json
 from podwright.targets import entries
 from podwright.targets.settings.slurm import seconds as slurm_seconds
 from podwright.targets.slurm import Slurm
@@ -127,7 +128,7 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
         ("a: {kind: ssh, hosts: [h, h]}", "hosts: has h twice; write tasks_per_node", "fix it in"),
         (
             "a: {kind: ssh, hosts: [h], env: [HF_TOKEN=x]}",
-            "env: takes names of variables, never their values",
+            "env: has 'HF_TOKEN': it takes names of variables",
             "fix it in",
         ),
         ("a: {kind: ssh, hosts: [h], folder: here}", "folder=here must be an absolute path", "fix it in"),
@@ -230,6 +231,26 @@ def test_add_keeps_what_stands_in_the_file(file: Path) -> None:
         ("a", ["slurm"], "'slurm' sets nothing"),
         ("a", ["kind=slurm", "nodes=2", "nodes=3"], "nodes= is there twice"),
         ("a", ["nodes=2"], "target 'a' has no kind"),
+        ("a", ["kind=ssh", "hosts=[b"], r"hosts=\[b has no closing bracket; write hosts=\[b\]$"),
+        (
+            "a",
+            ["kind=ssh", "hosts=[::1]"],
+            r"hosts=\[::1\]: an IPv6 address is not taken; give the host a name in ~/.ssh",
+        ),
+        ("a", ["kind=ssh", 'hosts=["[::1]:22"]'], r"'\[::1\]:22', and an IPv6 address is not taken; give the host"),
+        ("a", ["kind=ssh", "hosts="], r"hosts= is no list of plain words; write hosts=\[NAME\]"),
+        ("a", ["kind=ssh", "hosts={b: 1}"], r"hosts={b: '1'} is no list of plain words; write hosts=\[b\]"),
+        ("a", ["kind=ssh", "hosts=[b]", "env={A: 3}"], r"env={A: '3'} is no list of plain words; write env=\[A\]"),
+        (
+            "a",
+            ["kind=ssh", "hosts=[[b], [c]]"],
+            r"hosts has an entry that is no plain text: \[b\]; write hosts=\[first",
+        ),
+        ("a", ["kind=ssh", "hosts=[b]", "env=[1A]"], "env: has '1A': it takes names of variables"),
+        ("a", ["kind=ssh", "hosts=[b]", "env=[A=secret]"], "env: has 'A': it takes names of variables"),
+        ("a", ["kind=ssh", "hosts=[b]", "address=x y"], "address=x y is no name and no IPv4 address; write it like"),
+        ("a", ["kind=ssh", "hosts=[b]", "address=b:22"], "address=b:22 is no name and no IPv4 address"),
+        ("a", ["kind=ssh", "hosts=[b]", "python=/usr/bin/python3 -u"], "python=/usr/bin/python3 -u has an argument"),
     ],
 )
 def test_what_cannot_be_added_is_refused_and_changes_nothing(
@@ -309,7 +330,11 @@ def test_a_size_that_is_not_sold_is_no_name_of_a_target(file: Path) -> None:
 @pytest.mark.parametrize(
     ("pairs", "what", "fix"),
     [
-        (["kind=slurm", "sbatch=[--exclusive"], "sbatch=[--exclusive is no list", "write sbatch=[--exclusive], commas"),
+        (
+            ["kind=slurm", "sbatch=[--exclusive"],
+            "sbatch=[--exclusive has no closing bracket",
+            "write sbatch=[--exclusive]",
+        ),
         (["kind=ssh", "hosts=[a]", "ssh=-J gate"], "ssh=-J gate is no list", "write ssh=[-J, gate], commas"),
         (["kind=ssh"], "hosts is missing", "add hosts=... to the command"),
         (["kind=slurm", "nodes=two"], "nodes=two must be a whole number", "correct it and type the command again"),
@@ -335,3 +360,73 @@ def test_a_name_that_needs_no_entry_says_so(name: str, fix: str) -> None:
     with pytest.raises(UserError, match=f"{name} needs no entry") as e:
         entries.require(name)
     assert e.value.fix.startswith(fix)
+
+
+MIXED = """# all of mine
+a: {kind: slurm}  # the first
+
+# of b
+b:
+  kind: ssh
+  hosts: [h]  # its host
+
+# of c
+c:
+  kind: slurm
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "after"),
+    [
+        ("a", MIXED.replace("a: {kind: slurm}  # the first\n", "")),
+        ("b", MIXED.replace("b:\n  kind: ssh\n  hosts: [h]  # its host\n", "")),
+        ("c", MIXED.replace("c:\n  kind: slurm\n", "")),
+    ],
+)
+def test_a_removed_target_leaves_the_others_and_the_comments(file: Path, name: str, after: str) -> None:
+    write(file, MIXED)
+    entries.remove(name)
+    assert file.read_text() == after and name not in entries.names() and len(entries.names()) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{a: {kind: slurm}, b: {kind: slurm}}\n", "the lines of 'a' in .* hold more than this target; remove it"),
+        ("a: &x {kind: slurm}\nb: *x\n", "the lines of 'a' in .* hold more than this target; remove it"),
+        ("b: {kind: slurm}\n", "there is no target 'a'"),
+    ],
+)
+def test_what_cannot_be_removed_alone_is_left(file: Path, text: str, says: str) -> None:
+    write(file, text)
+    with pytest.raises(UserError, match=says):
+        entries.remove("a")
+    assert file.read_text() == text
+
+
+def test_a_target_of_a_run_that_has_not_ended_is_not_removed(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(file, "a: {kind: slurm}\nb: {kind: ssh}\n")  # the second one is wrong
+    run = RunDir(tmp_path / "runs" / "r")
+    run.path.mkdir(parents=True)
+    write_json(run.recipe, {"kind": "grpo", "name": "r", "training": {"max_steps": 1}})
+    journal.append(run, "created", recipe="r", target="a", cwd=str(tmp_path))
+    runs = ["--runs", str(tmp_path / "runs")]
+    assert main(["target", "remove", "a", *runs]) == 2
+    assert "; type podwright stop r, then remove the target" in capsys.readouterr().err
+    assert main(["target", "remove", "b", *runs]) == 0 and entries.names() == ["a"]
+
+
+def test_names_that_are_no_target_are_refused_with_what_to_type(file: Path) -> None:
+    write(file, '"a b": {kind: slurm}\nboxes: {kind: slurm}\nboxes2: {kind: slurm}\n')
+    for name, says in (
+        ("a b", "has a target 'a b', which is no name of a target; give it another name there"),
+        ("boxes,boxes2", "--on 'boxes,boxes2' names 2 targets, and a run has one; type --on boxes"),
+        ("2x2xv6e-16", "--on '2x2xv6e-16' has several counts; type --on 4xv6e-16"),
+    ):
+        with pytest.raises(UserError, match=says):
+            targets.resolve(name)
+    with pytest.raises(UserError, match="has no key 'partition'; partition is a key of kind=slurm; leave it out"):
+        entries.add("g", ["kind=ssh", "hosts=[a]", "partition=x"])

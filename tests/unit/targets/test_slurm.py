@@ -278,6 +278,18 @@ def test_a_stop_counts_only_when_scancel_has_passed_it_on(folder: Path) -> None:
     assert slurm.Slurm(Answers(squeue=(0, "12|COMPLETED|None\n", "")), "lab", TWO_NODES).stop(handle).acknowledged
 
 
+def test_what_never_reached_a_cluster_is_released_without_asking_one(folder: Path) -> None:
+    handle = attempt(folder)
+    down = slurm.Slurm(Answers(squeue=(1, "", "down")), "lab", TWO_NODES)
+    for answer, done in (
+        ("sbatch is not on this machine", True),
+        ("sbatch: fatal: Could not establish a configuration source", True),
+        ("sbatch: error: Batch job submission failed: Socket timed out", False),
+    ):
+        (folder / "attempts" / "1" / "sbatch.txt").write_text(answer)
+        assert down.release(handle).done is done and down.stop(handle).acknowledged is done
+
+
 def test_a_job_is_released_when_slurm_says_that_it_has_ended(folder: Path) -> None:
     handle = attempt(folder)
     for state, scancel, done in (("PENDING", 0, False), ("PENDING", 1, False), ("CANCELLED", 0, True)):

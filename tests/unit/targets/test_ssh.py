@@ -171,6 +171,30 @@ def test_ssh_is_called_so_that_it_asks_nothing_and_keeps_its_connection() -> Non
             "correct that line",
             Ending.BAD_INPUT,
         ),
+        (
+            "start.sh: line 9: exec: /tmp: cannot execute: Is a directory\n",
+            "host me@gpu-2:2222 cannot start Python",
+            "set python",
+            Ending.BAD_INPUT,
+        ),
+        (
+            "FileExistsError: [Errno 17] File exists: '/etc/passwd'\n",
+            "/etc/passwd is a file on host me@gpu-2:2222",
+            "set folder",
+            Ending.BAD_INPUT,
+        ),
+        (
+            "bash: -c: line 2: syntax error near unexpected token `}'\nbash: -c: line 2: `} < /dev/null >&2 ...\n",
+            "setup of the target has a syntax error on host me@gpu-2:2222",
+            "correct setup",
+            Ending.BAD_INPUT,
+        ),
+        (
+            "unknown option -- -\nusage: ssh [-46AaCf]\n [-w local_tun[:remote_tun]] destination [command]\n",
+            "ssh on this machine does not accept ssh=[] of the target",
+            "correct ssh of the target",
+            Ending.BAD_INPUT,
+        ),
         ("sh: 1: tar: not found\n", "command tar not found on host", "install tar there", Ending.BAD_INPUT),
         ("something else\n", "failed on host me@gpu-2:2222: something else", "correct that", Ending.CRASHED),
         ("", "failed on host me@gpu-2:2222: exit code 7", "correct that", Ending.CRASHED),
@@ -198,3 +222,14 @@ def test_runs_that_name_a_file_are_one_line(tmp_path: Path) -> None:
     (remark,) = Ssh(Shell(), "boxes", settings).check()
     assert (remark.level, remark.fix) == ("error", "correct runs of the target")
     assert remark.what == f"runs={tmp_path}/file/runs: {tmp_path}/file is a file, not a folder"
+
+
+@pytest.mark.parametrize(
+    "options", [("-J", "nogate"), ("-Jnogate",), ("-o", "ProxyJump=nogate"), ("-oProxyJump=nogate",)]
+)
+def test_a_jump_host_that_is_not_reached_is_named(options: tuple[str, ...]) -> None:
+    said = "kex_exchange_identification: Connection closed by remote host\n"
+    trouble = SshTransport("gpu-2", options).explain(said)
+    assert trouble and trouble.what.startswith("host gpu-2 was not reached through jump host nogate: ")
+    assert trouble.fix.startswith("type ssh nogate true") and trouble.ending is Ending.NO_CAPACITY
+    assert "jump" not in str(SshTransport("gpu-2", ("-F", "c")).explain(said))
