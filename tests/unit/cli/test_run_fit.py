@@ -31,11 +31,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def target(home: Path, num_gpus: int, accelerator: str, *pairs: str, python: object = sys.executable) -> None:
+def target(home: Path, num_gpus: int, accelerator: str = "", *pairs: str, python: object = sys.executable) -> None:
     smi = home / "bin" / "nvidia-smi"
     smi.write_text(f"#!/bin/sh\nfor n in $(seq {num_gpus}); do echo GPU $n; done\n")
     smi.chmod(0o755)
-    pairs = (f"gpus_per_node={num_gpus}", f"accelerator={accelerator}", *pairs)
+    pairs = (f"gpus_per_node={num_gpus}", *([f"accelerator={accelerator}"] if accelerator else []), *pairs)
     pairs = ("kind=ssh", "hosts=[here]", f"python={python}", f"folder={home}/disk", *pairs)
     assert main(["target", "add", "gpus", *pairs]) == 0
 
@@ -83,7 +83,7 @@ def test_gpus_that_hold_no_settings_are_refused_with_how_many_hold_them(home: Pa
 
 
 def test_gpus_whose_kind_the_target_does_not_say_are_one_line(home: Path, capsys: Any) -> None:
-    target(home, "gpus_per_node=8")
+    target(home, 8)
     code, out, err = run(capsys)
     assert (code, out) == (2, "")
     assert err == (
