@@ -100,6 +100,8 @@ def check(
             f"batch_size={batch_size} is more than the {counted(rows, 'row')} of {sequence_length:,} tokens in {source}"
         )
         return [Finding("data", level(batch_size, rows), wrong, _smaller(all_rows, batch_size, num_batches))]
+    if stock.documents == 1 and held:
+        about += f", the last {held:,} of them held out,"
     findings = _lasting(stock, about, source, rows, batch_size, sequence_length, max_steps, num_epochs)
     if source == "arithmetic" and (why := _shortage(num_documents)[0]):
         findings.append(Finding("data", "inconclusive", why, _fewer(num_documents)))

@@ -184,6 +184,21 @@ def test_held_out_documents_are_never_trained_on(
     assert split(some, sequence_length, 0, seed)[1] is None
 
 
+@pytest.mark.parametrize("lengths", [[1000], [900, 50, 50], [500, 500], [3, 990, 7]])
+@pytest.mark.parametrize(("holdout", "multiple_of"), [(1, 1), (9, 1), (9, 16), (24, 1)])
+def test_of_a_long_document_the_end_is_held_out_and_the_rest_trains(
+    lengths: list[int], holdout: int, multiple_of: int
+) -> None:
+    """Where documents that are held out would be most of the tokens."""
+    some = made(lengths)
+    train, held = split(some, 20, holdout, 0, multiple_of)
+    assert held is not None and len(held) == holdout
+    trained, tested = ([t for r in rows for t in r["tokens"][r["segment_ids"] > 0]] for rows in (train, held))
+    assert not set(trained) & set(tested)
+    assert len(trained) >= len(set(trained)) >= 400
+    assert train.documents.tokens + held.documents.tokens == some.tokens
+
+
 def test_the_words_of_arithmetic_come_back() -> None:
     some = documents.load("arithmetic", tokenizer="bytes", num_documents=300, vocab_size=259)
     assert len(some) == 300 and some.tokenizer is not None

@@ -211,6 +211,18 @@ def test_what_the_plan_refuses_the_trainer_refuses_too(made: Path) -> None:
         assert caught.value.what.partition(" in 100")[0] == found.message
 
 
+def test_a_text_of_a_single_document_trains_as_the_plan_says(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("some words " * 100)
+    (found, _) = check(tmp_path / "a.txt", "bytes", num_held=8, max_steps=100)
+    assert "holds 1,102 tokens, the last 257 of them held out, in 1 document: one epoch is 6 steps" in found.message
+    loaded = documents.load(str(tmp_path / "a.txt"), tokenizer="bytes")
+    training, held = tokens.split(loaded, 32, 8)
+    assert held is not None and held.documents.tokens == 257 and len(training) // 4 == 6
+    refused("20 rows of 32 tokens held out", source=tmp_path / "a.txt", tokenizer="bytes", num_held=20)
+    with pytest.raises(UserError, match="20 rows of 32 tokens held out"):
+        tokens.split(loaded, 32, 20)
+
+
 def test_array_records_are_judged_by_their_size(tmp_path: Path) -> None:
     (tmp_path / "a.array_record").write_bytes(bytes(100_000))
     assert check(tmp_path)[0].message.startswith(f"{tmp_path} holds about 50,000 tokens (by the size of its files")
