@@ -124,6 +124,7 @@ def test_nothing_is_wrong_with_what_was_just_made(made: Path, source: Path) -> N
         "valid": 200,
         "num_faults": 0,
         "faults": [],
+        "warnings": [],
     }
 
 
@@ -135,6 +136,27 @@ def test_every_bad_line_is_listed(tmp_path: Path) -> None:
     assert [(f["line"], f["field"]) for f in found["faults"]] == [(3, None), (4, "text"), (5, "text"), (6, None)]
     path.write_text("no json\n" * 300)
     assert (faults.check(str(path))["num_faults"], len(faults.check(str(path))["faults"])) == (300, 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault", "warning"),
+    [
+        ("a.txt", b"a\nb\0c\n", "a.txt:2 is not text: it holds NUL bytes, as a binary file does; give", ""),
+        ("a.txt", b" \n \n", "", ""),
+        ("a.txt", b"", "a.txt holds no lines", ""),
+        ("a.jsonl", b'{"text": ""}\n{"text": "a"}\n', "", "1 of 2 texts are empty; remove these lines"),
+        ("a.npy", b"no tokens", "a.npy is no .npy file; write it with numpy.save", ""),
+        ("a.bin", b"\1\0\2", "a.bin is no source of text or tokens; give a directory", ""),
+    ],
+)
+def test_a_check_says_what_a_plan_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, fault: str, warning: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content)
+    record = faults.check(name)
+    assert [f["message"].startswith(fault) for f in record["faults"]] == ([True] if fault else [])
+    assert record.get("warnings", []) == ([warning] if warning else [])
 
 
 def test_every_bad_shard_is_listed(made: Path) -> None:

@@ -13,11 +13,14 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podwright.data import documents, tokens
+from podwright.data import documents, faults, tokens
 from podwright.data.documents import Documents
 from podwright.data.tokenizer import Tokenizer
 from podwright.data.tokens import Rows, batches, split
 from podwright.errors import UserError
+from podwright.recipe.load import load
+from podwright.recipe.pretrain import PretrainRecipe
+from podwright.train.pretrain import token_check
 
 
 def made(lengths: list[int]) -> Documents:
@@ -257,6 +260,15 @@ def test_array_records(tmp_path: Path) -> None:
     refused("are read from this machine only; copy the directory here", source="memory://records", vocab_size=7)
     (tmp_path / "b.array_record").write_bytes((tmp_path / "b.array_record").read_bytes()[:-20])
     refused("b.array_record cannot be read as array_record", source=tmp_path, vocab_size=7)
+    record = faults.check(str(tmp_path))
+    assert (record["shards"], record["valid"], record["num_faults"]) == (2, 1, 1)
+    assert record["faults"][0]["message"].endswith("b.array_record cannot be read as array_record; copy it again")
+    recipe = load("almodel-tiny", [f"data.source={tmp_path}"])
+    assert isinstance(recipe, PretrainRecipe)
+    (finding,) = token_check.findings(recipe)
+    assert finding["level"] == "error" and "cannot be read as array_record" in finding["message"]
+    recorded(tmp_path / "b.array_record", np.arange(7, dtype="<u2").tobytes())
+    assert faults.check(str(tmp_path), 259)["num_faults"] == 0 and token_check.findings(recipe) == []
 
 
 def test_files_in_a_store_are_read_as_those_of_a_disk(tmp_path: Path) -> None:
