@@ -159,6 +159,34 @@ def test_a_check_says_what_a_plan_says(
     assert record.get("warnings", []) == ([warning] if warning else [])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "words"),
+    [
+        (">u2", "big-endian 16-bit unsigned integers"),
+        ("<f4", "32-bit floating-point numbers"),
+        ("|b1", "booleans"),
+        ("|O", "Python objects"),
+        ([("a", "<u2")], "values that are no numbers"),
+    ],
+)
+def test_arrays_that_are_no_token_ids_are_named_in_words(tmp_path: Path, dtype: Any, words: str) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(9, dtype))
+    (fault,) = faults.check(str(tmp_path / "a.npy"))["faults"]
+    assert f"a.npy holds {words}, not token ids; save it as one of uint16" in fault["message"]
+
+
+def test_an_archive_of_an_array_becomes_a_npy_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("a.npz", np.zeros(9, np.uint16))
+    (fault,) = faults.check("a.npz")["faults"]
+    assert fault["message"] == "a.npz is a zip archive of arrays; type unzip -p a.npz > a.npy if it has a single one"
+
+
+def test_generated_text_has_no_file_to_check() -> None:
+    with pytest.raises(UserError, match="arithmetic is generated when it is read: there is no file to check"):
+        faults.check("arithmetic")
+
+
 def test_every_bad_shard_is_listed(made: Path) -> None:
     def change(name: str, at: int, value: int) -> None:
         ids = np.load(made / name)

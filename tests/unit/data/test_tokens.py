@@ -302,8 +302,10 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     refused("empty holds no token shards", "podwright data tokenize", source=tmp_path / "empty")
     refused("has the shape (2, 3), not one dimension", source=npy("two.npy", np.zeros((2, 3), np.uint16)))
-    refused("holds '<f4', not token ids", "uint16", source=npy("float.npy", np.zeros(3, np.float32)))
-    refused("holds '>u2'", source=npy("big.npy", np.zeros(3, ">u2")))
+    refused(
+        "holds 32-bit floating-point numbers, not token ids", "uint16", source=npy("float.npy", np.zeros(3, np.float32))
+    )
+    refused("holds big-endian 16-bit unsigned integers", source=npy("big.npy", np.zeros(3, ">u2")))
     refused("holds no tokens", source=npy("none.npy", np.zeros(0, np.uint16)))
     cut = npy("cut.npy", np.zeros(100, np.uint16))
     cut.write_bytes(cut.read_bytes()[:-20])
