@@ -23,6 +23,9 @@ def check(source: str, vocab_size: int | None = None) -> Record:
     """{lines, valid, num_faults, faults: [{line, field, message}]} of text; of shards {shards, valid, tokens, max_token,
     num_faults, faults: [{file, offset, message}]}, sizes, checksums, ends and ids being held against each other.
     """
+    if source == "arithmetic":
+        what = "arithmetic is generated when it is read: there is no file to check"
+        raise UserError(what, "type podwright plan with data.source=arithmetic, or podwright data tokenize arithmetic")
     place = Location.of(source)
     if texts.is_text(source):
         return {"source": source, **_text(place)}
