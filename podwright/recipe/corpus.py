@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import codecs
 import dataclasses
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ _KINDS = {
     "O": "Python objects",
     "U": "text",
 }
+_LISTED = 10  # files of a command
 _MAGIC = b"\x93NUMPY"
 
 
@@ -95,10 +97,11 @@ def look(place: Location) -> TokenFiles:
         return _described(place, files)
     shards = [name for name in files if name.endswith(".npy") and not name.endswith(ENDS)]
     if not shards:
-        raise UserError(
-            f"{place.typed} holds no token shards",
-            "give a directory that podwright data tokenize wrote, or one with .npy files",
-        )
+        fix = "give a directory that podwright data tokenize wrote, or one with .npy files"
+        if some := [f"{place.typed.rstrip('/')}/{name}" for name in files if name.endswith(TEXT)]:
+            command = shlex.join(["podwright", "data", "tokenize", *some[:_LISTED]]) + " ..." * (len(some) > _LISTED)
+            fix = f"type {command} --tokenizer bytes --out {shlex.quote(place.typed.rstrip('/') + '-tokens')}, and give that directory"
+        raise UserError(f"{place.typed} holds no token shards", fix)
     require_all_numbered(place.typed, shards)
     return TokenFiles(place, tuple(_plain(place / name, files[name]) for name in shards))
 

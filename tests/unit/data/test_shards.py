@@ -182,6 +182,17 @@ def test_an_archive_of_an_array_becomes_a_npy_file(tmp_path: Path, monkeypatch: 
     assert fault["message"] == "a.npz is a zip archive of arrays; type unzip -p a.npz > a.npy if it has a single one"
 
 
+def test_a_folder_of_text_is_answered_with_the_command_that_tokenizes_it(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source.parent / "j").mkdir()
+    source.rename(source.parent / "j/a.jsonl")
+    monkeypatch.chdir(source.parent)
+    (fault,) = faults.check("j")["faults"]
+    command = "podwright data tokenize j/a.jsonl --tokenizer bytes --out j-tokens"
+    assert fault["message"] == f"j holds no token shards; type {command}, and give that directory"
+
+
 def test_generated_text_has_no_file_to_check() -> None:
     with pytest.raises(UserError, match="arithmetic is generated when it is read: there is no file to check"):
         faults.check("arithmetic")
