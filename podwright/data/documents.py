@@ -138,17 +138,7 @@ def _recorded(files: list[Location], source: str, tokenizer: Tokenizer | None, v
     dtype = np.dtype(corpus.id_dtype(vocab_size)).newbyteorder("<")
     parts = []
     for file in files:
-        try:
-            records = grain.sources.ArrayRecordDataSource([file.path])
-            contents = [records[i] for i in range(len(records))]
-        except (RuntimeError, ValueError) as e:  # of the library's C++ side
-            raise UserError(f"{file.typed} cannot be read as array_record", "copy it again") from e
-        for number, raw in enumerate(contents):
-            if len(raw) % dtype.itemsize:
-                raise UserError(
-                    f"{file.typed}: record {number} has {len(raw):,} bytes, which are no {dtype.name} ids",
-                    "write ids of that width",
-                )
+        contents = read_records(file, dtype.itemsize)
         parts.append([np.frombuffer(raw, dtype) for raw in contents if raw])
     if not any(parts):
         raise UserError(f"{source} has no documents", "give files with records")
@@ -156,6 +146,33 @@ def _recorded(files: list[Location], source: str, tokenizer: Tokenizer | None, v
     return _cut(
         arrays, [np.cumsum([len(d) for d in part]) for part in parts if part], source, vocab_size, tokenizer, arrays
     )
+
+
+def require_records(files: Sequence[Location]) -> None:
+    """UserError for the first array_record file that cannot be opened."""
+    for file in files:
+        next(_records(file), None)
+
+
+def read_records(file: Location, item_bytes: int) -> list[bytes]:
+    """Of an array_record file; UserError where one is not a number of ids of `item_bytes` each."""
+    contents = list(_records(file))
+    for number, raw in enumerate(contents):
+        if len(raw) % item_bytes:
+            raise UserError(
+                f"{file.typed}: record {number} has {len(raw):,} bytes, which are no uint{8 * item_bytes} ids",
+                "write ids of that width",
+            )
+    return contents
+
+
+def _records(file: Location) -> Iterator[bytes]:
+    try:
+        opened = grain.sources.ArrayRecordDataSource([file.path])
+        for i in range(len(opened)):
+            yield opened[i]
+    except (RuntimeError, ValueError) as e:  # of the library's C++ side
+        raise UserError(f"{file.typed} cannot be read as array_record", "copy it again") from e
 
 
 def _cut(

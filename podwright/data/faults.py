@@ -23,15 +23,20 @@ def check(source: str, vocab_size: int | None = None) -> Record:
     """{lines, valid, num_faults, faults: [{line, field, message}]} of text; of shards {shards, valid, tokens, max_token,
     num_faults, faults: [{file, offset, message}]}, sizes, checksums, ends and ids being held against each other.
     """
+    if source == "arithmetic":
+        what = "arithmetic is generated when it is read: there is no file to check"
+        raise UserError(what, "type podwright plan with data.source=arithmetic, or podwright data tokenize arithmetic")
     place = Location.of(source)
     if texts.is_text(source):
         return {"source": source, **_text(place)}
     try:
+        if records := corpus.records(place):
+            return {"source": source, **_array_records(records, vocab_size)}
         files = corpus.look(place)
     except UserError as e:
         if not place.exists():
             raise
-        return {"source": source, "shards": 0, "valid": 0, **_listed([_fault(source, None, e.what)])}
+        return {"source": source, "shards": 0, "valid": 0, **_listed([_fault(source, None, str(e))])}
     known = vocab_size or files.vocab_size
     on = progress(files.tokens * corpus.ITEM_BYTES[files.shards[0].dtype])
     listed: list[Record] = []
@@ -44,10 +49,22 @@ def check(source: str, vocab_size: int | None = None) -> Record:
     return {"source": source, **sizes, **ids, **_listed(listed)}
 
 
+def _array_records(files: list[Location], vocab_size: int | None) -> Record:
+    """Of a directory of array_record files; the width of ids is known by the vocabulary only."""
+    item_bytes = corpus.ITEM_BYTES[corpus.id_dtype(vocab_size)] if vocab_size else 1
+    wrong = []
+    for file in files:
+        try:
+            documents.read_records(file, item_bytes)
+        except UserError as e:
+            wrong.append(_fault(file.typed, None, str(e)))
+    return {"shards": len(files), "valid": len(files) - len(wrong), **_listed(wrong)}
+
+
 def _text(place: Location) -> Record:
     on = progress(place.size())
     faults: list[Record] = []
-    num_lines = 0
+    num_lines = num_empty = 0
     undecoded: dict[int, bytes] = {}
     try:
         for number, line in enumerate(corpus.lines(place), 1):
@@ -56,7 +73,9 @@ def _text(place: Location) -> Record:
                 continue
             num_lines += 1
             if text_lines.is_utf8(line):
-                faults += _line(place, number, line)
+                wrong = list(_line(place, number, line))
+                faults += wrong
+                num_empty += not wrong and place.suffix != ".txt" and not text_lines.parse_json(line)["text"].strip()
             else:
                 undecoded[number] = b"" if undecoded else line
     except UserError as e:
@@ -64,11 +83,17 @@ def _text(place: Location) -> Record:
             raise
         faults.append({"line": 0, "field": None, "message": str(e)})
     else:
-        if not num_lines:
+        if not num_lines and not (place.suffix == ".txt" and place.size()):  # white space is a document
             faults.append({"line": 0, "field": None, "message": f"{place.typed} holds no lines"})
     valid = num_lines - sum(fault["line"] > 0 for fault in faults) - len(undecoded)
     faults += _undecoded(place, undecoded)
-    return {"lines": num_lines, "valid": valid, **_listed(sorted(faults, key=lambda f: f["line"]))}
+    warnings = [f"{num_empty:,} of {num_lines:,} texts are empty; remove these lines"] if num_empty else []
+    return {
+        "lines": num_lines,
+        "valid": valid,
+        **_listed(sorted(faults, key=lambda f: f["line"])),
+        "warnings": warnings,
+    }
 
 
 def _undecoded(place: Location, lines: dict[int, bytes]) -> Iterator[Record]:
@@ -84,6 +109,9 @@ def _line(place: Location, number: int, line: bytes) -> Iterator[Record]:
     try:
         if place.suffix != ".txt" and not _of_grpo(where, line):
             corpus.text_of(place, where, line)
+        elif b"\0" in line:
+            what = f"{where} is not text: it holds NUL bytes, as a binary file does"
+            raise UserError(what, "give a file of text, as UTF-8")
     except UserError as e:
         is_text = "text" in e.what.removeprefix(where)
         yield {"line": number, "field": "text" if is_text else None, "message": str(e)}

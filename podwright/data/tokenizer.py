@@ -7,6 +7,7 @@ Documents to train a language model on are ids of plain text between the tokeniz
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ _NUM_BYTES = 256
 _PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+# The time to learn from a word grows with the square of its length.
+_LEARNED_WORD = 1000
+_LONG_WORDS = re.compile(rf"(\w{{{_LEARNED_WORD}}})\w+|(\s{{{_LEARNED_WORD}}})\s+|([^\w\s]{{{_LEARNED_WORD}}})[^\w\s]+")
 
 
 def _unread(files: Mapping[str, bytes]) -> str:
@@ -250,9 +254,12 @@ def _special_names(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _with_roles(texts: Sequence[str]) -> Iterator[str]:
-    """The words of the chat format stand once in every prompt, so they count as often as there are texts."""
+    """The words of the chat format stand once in every prompt, so they count as often as there are texts.
+
+    Of a word longer than `_LEARNED_WORD` characters the rest is left out.
+    """
     for text in texts:
-        yield text
+        yield _LONG_WORDS.sub(lambda word: word[1] or word[2] or word[3], text)
         yield "user\n"
         yield "assistant\n"
 

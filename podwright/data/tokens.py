@@ -113,7 +113,10 @@ def _packed(pieces: list[Ids], starts: list[int], length: int) -> Row:
 def split(
     documents: Documents, sequence_length: int, holdout: int = 0, seed: int = 0, multiple_of: int = 1
 ) -> tuple[Rows, Rows | None]:
-    """(training, held out): documents drawn by `seed` that fill `holdout` rows are never trained on; None when holdout is 0."""
+    """(training, held out): documents drawn by `seed` that fill `holdout` rows are never trained on; None when holdout is 0.
+
+    Where these would be most of the tokens, as of a single document, the last of them is cut: its end is held out, the rest trains.
+    """
     if documents.tokens <= sequence_length:
         raise UserError(
             f"sequence_length={sequence_length:,} is more than all {documents.tokens:,} tokens of {documents.source}",
@@ -125,15 +128,30 @@ def split(
     wanted = holdout * sequence_length + 1
     count = int(np.searchsorted(np.cumsum(_room(documents, multiple_of)[order]), wanted)) + 1
     held = documents.only(np.sort(order[:count]))
-    if count >= len(documents) or held.tokens > documents.tokens // 2:
-        raise UserError(
-            f"{holdout} rows of {sequence_length:,} tokens held out of {documents.source} are most of its {documents.tokens:,} tokens "
-            f"in {len(documents):,} documents",
-            "hold out fewer rows, or give more data",
-        )
     rest = documents.only(np.sort(order[count:]))
+    if count >= len(documents) or held.tokens > documents.tokens // 2:
+        if 2 * wanted > documents.tokens:
+            raise UserError(
+                f"{holdout} rows of {sequence_length:,} tokens held out of {documents.source} are most of its {documents.tokens:,} tokens "
+                f"in {len(documents):,} documents",
+                "hold out fewer rows, or give more data",
+            )
+        before = int(_room(documents, multiple_of)[order[: count - 1]].sum())
+        rest, held = _cut(documents, order, count, wanted - before)
     make_rows = functools.partial(Rows, sequence_length=sequence_length, seed=seed, multiple_of=multiple_of)
     return make_rows(rest), make_rows(held, limit=holdout)
+
+
+def _cut(documents: Documents, order: Ids, count: int, wanted: int) -> tuple[Documents, Documents]:
+    """(training, held out) where of the last of the first `count` documents in `order` only `wanted` tokens are held out."""
+    last = int(order[count - 1])
+    size = int(documents.length[last])
+    kept = max(0, size - wanted)
+    before = documents.only(np.append(np.sort(order[: count - 1]), last))
+    after = documents.only(np.append(np.sort(order[count:]), last))
+    before.start[-1], before.length[-1] = before.start[-1] + kept, size - kept
+    after.length[-1] = kept
+    return after.only(np.flatnonzero(after.length)), before
 
 
 class Batches:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import codecs
 import dataclasses
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -31,6 +32,15 @@ GENERATED = 20_000
 ENDS = ".ends.npy"
 DTYPES = {"<u2": "uint16", "<u4": "uint32", "<i4": "int32", "<i8": "int64", "|u1": "uint8"}
 ITEM_BYTES = {"uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "int64": 8}
+_KINDS = {
+    "u": "unsigned integers",
+    "i": "signed integers",
+    "f": "floating-point numbers",
+    "b": "booleans",
+    "O": "Python objects",
+    "U": "text",
+}
+_LISTED = 10  # files of a command
 _MAGIC = b"\x93NUMPY"
 
 
@@ -87,10 +97,11 @@ def look(place: Location) -> TokenFiles:
         return _described(place, files)
     shards = [name for name in files if name.endswith(".npy") and not name.endswith(ENDS)]
     if not shards:
-        raise UserError(
-            f"{place.typed} holds no token shards",
-            "give a directory that podwright data tokenize wrote, or one with .npy files",
-        )
+        fix = "give a directory that podwright data tokenize wrote, or one with .npy files"
+        if some := [f"{place.typed.rstrip('/')}/{name}" for name in files if name.endswith(TEXT)]:
+            command = shlex.join(["podwright", "data", "tokenize", *some[:_LISTED]]) + " ..." * (len(some) > _LISTED)
+            fix = f"type {command} --tokenizer bytes --out {shlex.quote(place.typed.rstrip('/') + '-tokens')}, and give that directory"
+        raise UserError(f"{place.typed} holds no token shards", fix)
     require_all_numbered(place.typed, shards)
     return TokenFiles(place, tuple(_plain(place / name, files[name]) for name in shards))
 
@@ -257,6 +268,14 @@ def _meta(place: Location) -> dict[str, Any]:
     return meta
 
 
+def _numbers(kind: Any) -> str:
+    """What an array holds, by the code of its header: `>u2` is big-endian 16-bit unsigned integers."""
+    if not isinstance(kind, str) or len(kind) < 2 or kind[1] not in _KINDS:
+        return "values that are no numbers"
+    bits = f"{8 * int(kind[2:])}-bit " if kind[1] in "uif" and kind[2:].isdigit() else ""
+    return ("big-endian " if kind[0] == ">" else "") + bits + _KINDS[kind[1]]
+
+
 def _plain(place: Location, size: int) -> Shard:
     head = place.read(0, 10)
     if not head:
@@ -278,9 +297,9 @@ def _plain(place: Location, size: int) -> Shard:
         raise UserError(
             f"{place.typed} has the shape {tuple(dims)}, not one dimension", "save the tokens as a 1-D array"
         )
-    if kind not in DTYPES:
+    if not isinstance(kind, str) or kind not in DTYPES:
         raise UserError(
-            f"{place.typed} holds {kind!r}, not token ids", f"save it as one of {', '.join(DTYPES.values())}"
+            f"{place.typed} holds {_numbers(kind)}, not token ids", f"save it as one of {', '.join(DTYPES.values())}"
         )
     dtype, header = DTYPES[kind], start + length
     if size != header + dims[0] * ITEM_BYTES[dtype]:

@@ -76,6 +76,11 @@ def of_text(file: str, lines: Iterable[bytes]) -> Iterator[bytes]:
 def other_format(file: str, head: bytes) -> UserError | None:
     """What the first bytes of a file (its first line is enough) show it to be, where that is not UTF-8 text."""
     for magic, (kind, command) in _PACKED.items():
+        if head.startswith(magic) and file.endswith(".npz"):
+            new = shlex.quote(f"{file.removesuffix('.npz')}.npy")
+            return UserError(
+                f"{file} is {kind} of arrays", f"type unzip -p {shlex.quote(file)} > {new} if it has a single one"
+            )
         if head.startswith(magic):
             return UserError(f"{file} is {kind}", _through(file, command, "unpacked"))
     if head[_TAR_MAGIC : _TAR_MAGIC + 5] == b"ustar":

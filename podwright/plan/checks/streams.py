@@ -26,6 +26,7 @@ _CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "int32": "i", "int64": "q"
 _BYTES_PER_TOKEN = 4.0
 """of English text with a vocabulary of 50,000 or more"""
 _BYTE_VOCABULARY = 259
+_SAMPLED = "estimated from"  # begins to say what was read of a text
 _PATIENCE_S = 10.0
 _GENERATED_BYTES = 120
 _DOUBT = 0.5  # share that an estimate may be off by, as `_ESTIMATE_WITHIN` takes it
@@ -100,6 +101,8 @@ def check(
         )
         fix = _smaller(all_rows, batch_size, num_batches) or shorter
         return [Finding("data", level(batch_size, rows), wrong, fix)]
+    if stock.documents == 1 and held:
+        about += f", the last {held:,} of them held out,"
     findings = _lasting(stock, about, source, rows, batch_size, sequence_length, max_steps, num_epochs)
     if source == "arithmetic" and (why := _shortage(num_documents)[0]):
         findings.append(Finding("data", "inconclusive", why, _fewer(num_documents)))
@@ -225,6 +228,8 @@ def _lasting(
         f"{source} holds {about}{documents}{how}: one epoch is {counted(steps, 'step')} of {batch_size * sequence_length:,} tokens; "
         f"training.max_steps={max_steps:,} is {seen:.2g} epoch{'s' * (f'{seen:.2g}' != '1')}"
     )
+    if stock.how_counted.startswith(_SAMPLED):
+        message += f"; the rest was not read, `podwright data check {shlex.quote(source)}` reads all of it"
     if stock.looked_at is not None:
         message += (
             f"; of the ids the first {stock.looked_at:,} were looked at, `podwright data check {source}` looks at all"
@@ -266,7 +271,7 @@ def _fewer(num_documents: int) -> str:
 
 def _text(place: Location, tokenizer: str) -> Stock:
     sample = text_sample.look(place)
-    read = f"estimated from {sample.read_bytes / 1e6:.1f} MB at its ends and between" if not sample.complete else ""
+    read = f"{_SAMPLED} {sample.read_bytes / 1e6:.1f} MB at its ends and between" if not sample.complete else ""
     if tokenizer == "bytes":
         return Stock(sample.text_bytes + 2 * sample.documents, sample.documents, read, doubt=sample.doubt)
     taken = f"taking {_BYTES_PER_TOKEN:.0f} bytes for a token; podwright data count counts them"

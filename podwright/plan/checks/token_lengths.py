@@ -15,7 +15,7 @@ from pathlib import Path
 
 from podwright.plan.checks import hub, patience
 from podwright.plan.findings import Finding
-from podwright.recipe import extras
+from podwright.recipe import corpus, extras
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
@@ -66,11 +66,13 @@ def of_prompts(recipe: GrpoRecipe, findings: list[Finding], cwd: Path) -> list[F
 
 
 def of_texts(recipe: PretrainRecipe, findings: list[Finding], cwd: Path) -> list[Finding]:
-    """`findings` of the static plan of pretraining, with those about the tokenizer of its text, or of its token shards."""
+    """`findings` of the static plan of pretraining, with those about its tokenizer and its array_record files."""
     source, tokenizer = recipe.data.source, recipe.data.tokenizer
     named = tokenizer or os.path.join(source, "tokenizer")  # which shards bring along
     refused = any(f.level == "error" and f.check in ("data", "model") for f in findings)
-    if refused or tokenizer == "bytes" or not (tokenizer or (cwd / Path(named).expanduser()).exists()):
+    loaded = tokenizer != "bytes" and bool(tokenizer or (cwd / Path(named).expanduser()).exists())
+    recorded = next((cwd / Path(source).expanduser()).glob(f"*{corpus.RECORDS}"), None)
+    if refused or not (loaded or recorded):
         return findings
     return [*findings, *_tokens(recipe.model_dump_json(), (), cwd, _stamps(cwd, [named, source]))]
 

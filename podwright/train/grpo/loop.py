@@ -82,10 +82,10 @@ def _prompts(
     recipe: GrpoRecipe, max_positions: int, tokenizer: Tokenizer, train: list[gsm8k.Example], test: list[gsm8k.Example]
 ) -> tuple[prompts.Prompts, prompts.Prompts]:
     """(training, test): those that fit; UserError for lengths for which the run would have nothing to do."""
-    encoded = [prompts.tokenized(examples, tokenizer, recipe.data) for examples in (train, test)]
+    encoded = [prompts.tokenized(examples, tokenizer, recipe.data, max_positions) for examples in (train, test)]
     names = ("training", "test")
     parts = [PromptTokens(n, len(rows.rows), rows.lengths()) for n, rows in zip(names, encoded, strict=True)]
-    worked = prompts.worked_answers(train, tokenizer) if recipe.warm_start else []
+    worked = prompts.worked_answers(train, tokenizer, max_positions) if recipe.warm_start else []
     lessons = list(zip(parts[0].spread, map(len, worked), strict=False))
     TokenLimits(recipe.rollout, max_positions, parts, lessons).require()
     training, testing = (rows.fitting(recipe.rollout.max_prompt_length, tokenizer.pad_id) for rows in encoded)

@@ -49,7 +49,7 @@ def findings(recipe: GrpoRecipe, unreachable: Collection[str]) -> list[Record]:
             else prompts.learned_tokenizer(parts[0].examples, dims.vocab_size)
         )
         if not parts:
-            prompts.tokenized(_STAND_INS, tokenizer, recipe.data)
+            prompts.tokenized(_STAND_INS, tokenizer, recipe.data, dims.max_positions)
             return [_uncounted(recipe, f"data.source={recipe.data.source} is on the Hugging Face hub")]
         limits = _limits(recipe, dims, tokenizer, parts)
         check = "context"
@@ -77,10 +77,11 @@ def _limits(recipe: GrpoRecipe, dims: Qwen3Dims, tokenizer: Tokenizer, parts: Se
     for name, part in zip(("training", "test"), parts, strict=True):
         spread, ends = _sample(part.examples)
         chosen = [*spread, *ends]
-        lengths = prompts.tokenized(chosen, tokenizer, recipe.data).lengths()
+        lengths = prompts.tokenized(chosen, tokenizer, recipe.data, dims.max_positions).lengths()
         counted.append(PromptTokens(name, part.total, lengths[: len(spread)], lengths[len(spread) :]))
         if recipe.warm_start and name == "training":
-            lessons = list(zip(lengths, map(len, prompts.worked_answers(chosen, tokenizer)), strict=True))
+            worked = prompts.worked_answers(chosen, tokenizer, dims.max_positions)
+            lessons = list(zip(lengths, map(len, worked), strict=True))
     return TokenLimits(recipe.rollout, dims.max_positions, counted, lessons)
 
 
@@ -102,7 +103,9 @@ def _counted(recipe: GrpoRecipe, limits: TokenLimits, parts: Sequence[SampledPar
     of = f"{train.total:,} training and {test.total:,} test prompts"
     counted = [len(part.spread) + len(part.ends) for part in limits.parts]
     every = all(n == part.total for n, part in zip(counted, limits.parts, strict=True))
-    longest = f"has {limits.longest()} tokens, rollout.max_prompt_length={recipe.rollout.max_prompt_length}"
+    longest = (
+        f"has {limits.stated(limits.longest())} tokens, rollout.max_prompt_length={recipe.rollout.max_prompt_length}"
+    )
     what = (
         f"the longest of {of} {longest}"
         if every

@@ -46,14 +46,20 @@ class TokenLimits:
         limit = self.rollout.max_prompt_length
         for part in self.parts:
             if (least := min(part.counted)) > limit:
-                what = f"no {part.part} prompt fits rollout.max_prompt_length={limit}: the shortest of {part.total:,} has {least} tokens"
-                raise UserError(f"{what}, the longest {max(part.counted)}", self.remedy())
+                what = f"no {part.part} prompt fits rollout.max_prompt_length={limit}: the shortest of {part.total:,} has {self.stated(least)} tokens"
+                raise UserError(f"{what}, the longest {self.stated(max(part.counted))}", self.remedy())
         if not self._taken(limit, self.rollout.total_generation_steps):
             what = (
                 f"no worked answer of the warm start fits rollout.total_generation_steps={self.rollout.total_generation_steps} "
                 f"with its prompt in rollout.max_prompt_length={limit}"
             )
-            raise UserError(f"{what}: the shortest has {min(n for _, n in self.lessons)} tokens", self.remedy())
+            raise UserError(
+                f"{what}: the shortest has {self.stated(min(n for _, n in self.lessons))} tokens", self.remedy()
+            )
+
+    def stated(self, tokens: int) -> str:
+        """A length in words; above the positions of the model it is only known to be more."""
+        return str(tokens) if tokens <= self.max_positions else f"more than {self.max_positions:,}"
 
     def left_out(self) -> list[str]:
         """What a run leaves out, as `3 of 8 training prompts (37.5%)`; of a sample an estimate."""

@@ -95,8 +95,8 @@ def train(
 def _lessons(setup: GrpoSetup, examples: list[Example], tokenizer: Tokenizer) -> Lessons:
     """The examples whose prompt and worked answer fit the recipe's lengths; a run has some, or is refused before."""
     limits = setup.recipe.rollout
-    encoded = prompts.tokenized(examples, tokenizer, setup.recipe.data).rows
-    worked = prompts.worked_answers(examples, tokenizer)
+    encoded = prompts.tokenized(examples, tokenizer, setup.recipe.data, setup.dims.max_positions).rows
+    worked = prompts.worked_answers(examples, tokenizer, setup.dims.max_positions)
     bare = [[*tokenizer.encode(f"#### {e.answer}"), setup.stop_ids[0]] for e in examples]
     fit = [
         n

@@ -28,6 +28,10 @@ def findings(recipe: PretrainRecipe) -> list[Record]:
             corpus.fits(tokenizer.vocab_size, dims.vocab_size, f"the tokenizer {data.tokenizer}")
             if data.source == "arithmetic" or Location.of(data.source).local is not None:
                 tokenizer.documents(_first(recipe))
+        if not texts.is_text(data.source) and (records := corpus.records(Location.of(data.source))):
+            from podwright.data import documents  # needs the package grain, which other sources do without here
+
+            documents.require_records(records)
     except UserError as e:
         return [{"check": "data", "level": "error", "message": e.what, "fix": e.fix}]
     return []

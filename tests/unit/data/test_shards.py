@@ -124,6 +124,7 @@ def test_nothing_is_wrong_with_what_was_just_made(made: Path, source: Path) -> N
         "valid": 200,
         "num_faults": 0,
         "faults": [],
+        "warnings": [],
     }
 
 
@@ -135,6 +136,66 @@ def test_every_bad_line_is_listed(tmp_path: Path) -> None:
     assert [(f["line"], f["field"]) for f in found["faults"]] == [(3, None), (4, "text"), (5, "text"), (6, None)]
     path.write_text("no json\n" * 300)
     assert (faults.check(str(path))["num_faults"], len(faults.check(str(path))["faults"])) == (300, 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault", "warning"),
+    [
+        ("a.txt", b"a\nb\0c\n", "a.txt:2 is not text: it holds NUL bytes, as a binary file does; give", ""),
+        ("a.txt", b" \n \n", "", ""),
+        ("a.txt", b"", "a.txt holds no lines", ""),
+        ("a.jsonl", b'{"text": ""}\n{"text": "a"}\n', "", "1 of 2 texts are empty; remove these lines"),
+        ("a.npy", b"no tokens", "a.npy is no .npy file; write it with numpy.save", ""),
+        ("a.bin", b"\1\0\2", "a.bin is no source of text or tokens; give a directory", ""),
+    ],
+)
+def test_a_check_says_what_a_plan_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, fault: str, warning: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content)
+    record = faults.check(name)
+    assert [f["message"].startswith(fault) for f in record["faults"]] == ([True] if fault else [])
+    assert record.get("warnings", []) == ([warning] if warning else [])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "words"),
+    [
+        (">u2", "big-endian 16-bit unsigned integers"),
+        ("<f4", "32-bit floating-point numbers"),
+        ("|b1", "booleans"),
+        ("|O", "Python objects"),
+        ([("a", "<u2")], "values that are no numbers"),
+    ],
+)
+def test_arrays_that_are_no_token_ids_are_named_in_words(tmp_path: Path, dtype: Any, words: str) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(9, dtype))
+    (fault,) = faults.check(str(tmp_path / "a.npy"))["faults"]
+    assert f"a.npy holds {words}, not token ids; save it as one of uint16" in fault["message"]
+
+
+def test_an_archive_of_an_array_becomes_a_npy_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("a.npz", np.zeros(9, np.uint16))
+    (fault,) = faults.check("a.npz")["faults"]
+    assert fault["message"] == "a.npz is a zip archive of arrays; type unzip -p a.npz > a.npy if it has a single one"
+
+
+def test_a_folder_of_text_is_answered_with_the_command_that_tokenizes_it(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source.parent / "j").mkdir()
+    source.rename(source.parent / "j/a.jsonl")
+    monkeypatch.chdir(source.parent)
+    (fault,) = faults.check("j")["faults"]
+    command = "podwright data tokenize j/a.jsonl --tokenizer bytes --out j-tokens"
+    assert fault["message"] == f"j holds no token shards; type {command}, and give that directory"
+
+
+def test_generated_text_has_no_file_to_check() -> None:
+    with pytest.raises(UserError, match="arithmetic is generated when it is read: there is no file to check"):
+        faults.check("arithmetic")
 
 
 def test_every_bad_shard_is_listed(made: Path) -> None:

@@ -13,11 +13,14 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podwright.data import documents, tokens
+from podwright.data import documents, faults, tokens
 from podwright.data.documents import Documents
 from podwright.data.tokenizer import Tokenizer
 from podwright.data.tokens import Rows, batches, split
 from podwright.errors import UserError
+from podwright.recipe.load import load
+from podwright.recipe.pretrain import PretrainRecipe
+from podwright.train.pretrain import token_check
 
 
 def made(lengths: list[int]) -> Documents:
@@ -184,6 +187,21 @@ def test_held_out_documents_are_never_trained_on(
     assert split(some, sequence_length, 0, seed)[1] is None
 
 
+@pytest.mark.parametrize("lengths", [[1000], [900, 50, 50], [500, 500], [3, 990, 7]])
+@pytest.mark.parametrize(("holdout", "multiple_of"), [(1, 1), (9, 1), (9, 16), (24, 1)])
+def test_of_a_long_document_the_end_is_held_out_and_the_rest_trains(
+    lengths: list[int], holdout: int, multiple_of: int
+) -> None:
+    """Where documents that are held out would be most of the tokens."""
+    some = made(lengths)
+    train, held = split(some, 20, holdout, 0, multiple_of)
+    assert held is not None and len(held) == holdout
+    trained, tested = ([t for r in rows for t in r["tokens"][r["segment_ids"] > 0]] for rows in (train, held))
+    assert not set(trained) & set(tested)
+    assert len(trained) >= len(set(trained)) >= 400
+    assert train.documents.tokens + held.documents.tokens == some.tokens
+
+
 def test_the_words_of_arithmetic_come_back() -> None:
     some = documents.load("arithmetic", tokenizer="bytes", num_documents=300, vocab_size=259)
     assert len(some) == 300 and some.tokenizer is not None
@@ -242,6 +260,15 @@ def test_array_records(tmp_path: Path) -> None:
     refused("are read from this machine only; copy the directory here", source="memory://records", vocab_size=7)
     (tmp_path / "b.array_record").write_bytes((tmp_path / "b.array_record").read_bytes()[:-20])
     refused("b.array_record cannot be read as array_record", source=tmp_path, vocab_size=7)
+    record = faults.check(str(tmp_path))
+    assert (record["shards"], record["valid"], record["num_faults"]) == (2, 1, 1)
+    assert record["faults"][0]["message"].endswith("b.array_record cannot be read as array_record; copy it again")
+    recipe = load("almodel-tiny", [f"data.source={tmp_path}"])
+    assert isinstance(recipe, PretrainRecipe)
+    (finding,) = token_check.findings(recipe)
+    assert finding["level"] == "error" and "cannot be read as array_record" in finding["message"]
+    recorded(tmp_path / "b.array_record", np.arange(7, dtype="<u2").tobytes())
+    assert faults.check(str(tmp_path), 259)["num_faults"] == 0 and token_check.findings(recipe) == []
 
 
 def test_files_in_a_store_are_read_as_those_of_a_disk(tmp_path: Path) -> None:
@@ -275,8 +302,10 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     refused("empty holds no token shards", "podwright data tokenize", source=tmp_path / "empty")
     refused("has the shape (2, 3), not one dimension", source=npy("two.npy", np.zeros((2, 3), np.uint16)))
-    refused("holds '<f4', not token ids", "uint16", source=npy("float.npy", np.zeros(3, np.float32)))
-    refused("holds '>u2'", source=npy("big.npy", np.zeros(3, ">u2")))
+    refused(
+        "holds 32-bit floating-point numbers, not token ids", "uint16", source=npy("float.npy", np.zeros(3, np.float32))
+    )
+    refused("holds big-endian 16-bit unsigned integers", source=npy("big.npy", np.zeros(3, ">u2")))
     refused("holds no tokens", source=npy("none.npy", np.zeros(0, np.uint16)))
     cut = npy("cut.npy", np.zeros(100, np.uint16))
     cut.write_bytes(cut.read_bytes()[:-20])

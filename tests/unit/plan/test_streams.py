@@ -66,7 +66,9 @@ def test_text_is_estimated_from_its_ends_and_pieces_between(made: Path, monkeypa
     found = streams.take(str(path), "bytes")
     assert found.tokens == pytest.approx(exact, rel=0.1)
     assert found.how_counted == "estimated from 0.0 MB at its ends and between"
-    assert check(path, "bytes")[0].message.startswith(f"{path} holds about {found.tokens:,} tokens")
+    message = check(path, "bytes")[0].message
+    assert message.startswith(f"{path} holds about {found.tokens:,} tokens")
+    assert message.endswith(f"; the rest was not read, `podwright data check {path}` reads all of it")
 
 
 def test_other_vocabularies_are_estimated_and_held_against_the_model(tmp_path: Path) -> None:
@@ -234,6 +236,18 @@ def test_what_the_plan_refuses_the_trainer_refuses_too(made: Path) -> None:
             tokens.split(documents.load(str(made)), length, held, 0)
         (found,) = check(made, sequence_length=length, num_held=held)
         assert caught.value.what.partition(" in 100")[0] == found.message
+
+
+def test_a_text_of_a_single_document_trains_as_the_plan_says(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("some words " * 100)
+    (found, _) = check(tmp_path / "a.txt", "bytes", num_held=8, max_steps=100)
+    assert "holds 1,102 tokens, the last 257 of them held out, in 1 document: one epoch is 6 steps" in found.message
+    loaded = documents.load(str(tmp_path / "a.txt"), tokenizer="bytes")
+    training, held = tokens.split(loaded, 32, 8)
+    assert held is not None and held.documents.tokens == 257 and len(training) // 4 == 6
+    refused("20 rows of 32 tokens held out", source=tmp_path / "a.txt", tokenizer="bytes", num_held=20)
+    with pytest.raises(UserError, match="20 rows of 32 tokens held out"):
+        tokens.split(loaded, 32, 20)
 
 
 def test_array_records_are_judged_by_their_size(tmp_path: Path) -> None:

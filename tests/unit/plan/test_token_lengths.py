@@ -17,7 +17,7 @@ from podwright.plan.checks import token_lengths
 from podwright.plan.findings import Finding, Verdict
 from podwright.plan.make import make
 from podwright.plan.options import Destination, PlanOptions
-from podwright.recipe import hf_config, hf_weights
+from podwright.recipe import hf_config, hf_weights, models
 from podwright.recipe.load import load
 from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import parse
@@ -47,7 +47,8 @@ def folder(tmp_path: Path) -> Path:
 
 def recipe(*overrides: str) -> GrpoRecipe:
     base = ["model.name=qwen3-micro", "data.num_train=0", "data.num_test=0", "rollout.max_prompt_length=80"]
-    loaded = load("qwen3-tiny-arithmetic-grpo", [*base, *overrides])
+    last = {text.partition("=")[0]: text for text in (*base, *overrides)}
+    loaded = load("qwen3-tiny-arithmetic-grpo", list(last.values()))
     assert isinstance(loaded, GrpoRecipe)
     return loaded
 
@@ -66,7 +67,8 @@ def training(asked: GrpoRecipe) -> None:
     """What a run does with tokenizer and prompts before it compiles anything."""
     train, test = gsm8k.load(asked.data, asked.seed)
     if asked.model.source == "random":
-        loop._prompts(asked, 2048, prompts.learned_tokenizer(train, 384), train, test)
+        dims = models.find(asked.model.name)
+        loop._prompts(asked, dims.max_positions, prompts.learned_tokenizer(train, dims.vocab_size), train, test)
         return
     dims = hf_config.qwen3(hf_config.read(Path(asked.model.source)))
     loop._prompts(
@@ -186,6 +188,41 @@ def test_of_many_or_long_problems_a_plan_generates_some(
     data = ["data.source=arithmetic", "data.num_train=40000", "data.num_test=20", f"data.max_operations={operations}"]
     first = token_check.findings(recipe(*data, "rollout.max_prompt_length=400"), ())[0]["message"]
     assert first.startswith(f"the longest of {generated:,} prompts, out of 40,000 training and 20 test prompts, has ")
+
+
+@pytest.mark.parametrize("long", ["x" * 2_000_000, "many words " * 200_000], ids=["word", "text"])
+@pytest.mark.parametrize("key", ["question", "answer"])
+def test_a_text_that_no_model_holds_is_left_out_quickly(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, long: str, key: str
+) -> None:
+    """By a plan and by a run, for random weights, whose tokenizer is learned from the examples, as for a checkpoint."""
+    monkeypatch.chdir(folder)
+    row = {"question": "How many?", "answer": "#### 1"}
+    row[key] = f"{long} {row[key]}"
+    (folder / "d/train.jsonl").write_text(lines(QUESTIONS) + json.dumps(row) + "\n")
+    for overrides in (["data.source=d", "rollout.total_generation_steps=24"], list(CHECKPOINT)):
+        asked = recipe(*overrides)
+        begin = time.process_time()
+        said = [f["message"] for f in token_check.findings(asked, ())]
+        train, test = gsm8k.load(asked.data, 0)
+        own = prompts.learned_tokenizer(train, 384) if asked.warm_start else Tokenizer.load(folder / "m")
+        kept, _ = loop._prompts(asked, 2048, own, train, test)
+        assert time.process_time() - begin < 30
+        assert len(kept) == (40 if key == "question" else 41)
+        if key == "question":
+            assert said[0].startswith("the longest of 41 training and 5 test prompts has more than 2,048 tokens")
+            assert said[1].startswith("1 of 41 training prompts (2.44%)")
+        elif asked.warm_start:
+            assert said[1].startswith("1 of 41 worked answers of the warm start (2.44%)")
+
+
+def test_a_number_of_problems_that_is_not_tried_is_named_as_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gsm8k, "_GENERATED", 300)
+    asked = ["data.source=arithmetic", "data.num_train=40000", "data.num_test=20"]
+    said, unchecked = token_check.findings(recipe(*asked), ())
+    assert said["message"].startswith("the longest of 320 prompts, out of 40,000 training and 20 test prompts, has ")
+    assert (unchecked["check"], unchecked["level"]) == ("data", "inconclusive")
+    assert unchecked["message"] == "whether there are 40,020 different problems was not checked: 320 were generated"
 
 
 def test_positions_of_the_model_are_named_with_keys_and_a_length_that_is_enough(folder: Path) -> None:

@@ -31,7 +31,7 @@ def questions(num: int) -> list[Example]:
 
 
 def encoded(s: program.GrpoSetup, num: int) -> prompts.Prompts:
-    return prompts.tokenized(questions(num), TOKENIZER, s.recipe.data).fitting(LONGEST_PROMPT, TOKENIZER.pad_id)
+    return prompts.tokenized(questions(num), TOKENIZER, s.recipe.data, 2048).fitting(LONGEST_PROMPT, TOKENIZER.pad_id)
 
 
 def sampler(s: program.GrpoSetup, asked: prompts.Prompts, generations: int, text: Text, rows: int = 0) -> Program:
