@@ -55,8 +55,8 @@ def remove(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
         folders += [Path(own.runs)] if (own := entries.find(name)) and own.runs else []
     for folder in folders:
         if run := listing.living(folder, name):
-            stop = f"type podwright stop {run}, then remove the target"
-            raise UserError(f"run {run} on target {name} has not ended ({folder})", stop)
+            stop = f"type podwright stop {run.typed}, then remove the target"
+            raise UserError(f"run {run.name} on target {name} has not ended ({folder})", stop)
     entries.remove(name)
     removed = {"name": name, "file": str(targets_file())}
     show.document(removed) if as_json else show.text(f"removed {name} from {targets_file()}\n")

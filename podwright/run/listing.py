@@ -111,13 +111,13 @@ def rows(runs: Path) -> list[dict[str, Any]]:
     return sorted((_row_or_fault(run) for run in run_dirs(runs)), key=lambda r: (r["created"], r["name"]))
 
 
-def living(runs: Path, target: str) -> str:
-    """The name of a run of `target` in `runs` that has not ended; "" for none. It asks the machines of that target alone."""
+def living(runs: Path, target: str) -> RunDir | None:
+    """A run of `target` in `runs` that has not ended; None where all have. It asks the machines of that target alone."""
     for run in run_dirs(runs):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             if journal.read(run).target == target and _row_or_fault(run)["state"] != str(Phase.ENDED):
-                return run.name
-    return ""
+                return run
+    return None
 
 
 def _row_or_fault(run: RunDir) -> dict[str, Any]:

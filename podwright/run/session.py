@@ -39,7 +39,7 @@ def attend(run: RunDir, verb: str, out: TextIO) -> tuple[bool, bool]:
 def _carry_out(run: RunDir, verb: str, looking: View, interrupts: Interrupts) -> RunState:
     def observe(state: RunState, waiting: str) -> None:
         status = str(state.ending or (f"waiting ({waiting})" if waiting else state.phase))
-        if state.ending and waiting and not state.released:
+        if state.ending and waiting.startswith("Releasing:"):  # another reason is from before the end
             status += f", waiting ({waiting})"
         looking.refresh(status, state.attempt)
 

@@ -415,7 +415,7 @@ def test_a_target_of_a_run_that_has_not_ended_is_not_removed(
     journal.append(run, "created", recipe="r", target="a", cwd=str(tmp_path))
     runs = ["--runs", str(tmp_path / "runs")]
     assert main(["target", "remove", "a", *runs]) == 2
-    assert "; type podwright stop r, then remove the target" in capsys.readouterr().err
+    assert f"; type podwright stop {run.typed}, then remove the target" in capsys.readouterr().err
     assert main(["target", "remove", "b", *runs]) == 0 and entries.names() == ["a"]
 
 
