@@ -216,15 +216,6 @@ def test_a_text_that_no_model_holds_is_left_out_quickly(
             assert said[1].startswith("1 of 41 worked answers of the warm start (2.44%)")
 
 
-def test_a_number_of_problems_that_is_not_tried_is_named_as_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gsm8k, "_GENERATED", 300)
-    asked = ["data.source=arithmetic", "data.num_train=40000", "data.num_test=20"]
-    said, unchecked = token_check.findings(recipe(*asked), ())
-    assert said["message"].startswith("the longest of 320 prompts, out of 40,000 training and 20 test prompts, has ")
-    assert (unchecked["check"], unchecked["level"]) == ("data", "inconclusive")
-    assert unchecked["message"] == "whether there are 40,020 different problems was not checked: 320 were generated"
-
-
 def test_positions_of_the_model_are_named_with_keys_and_a_length_that_is_enough(folder: Path) -> None:
     beyond = findings(folder, *CHECKPOINT, "rollout.max_prompt_length=1000000")
     (finding,) = (f for f in beyond if f.check == "context")
