@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,16 +12,17 @@ RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped rec
 
 
 def overrides(help: str) -> typer.models.ArgumentInfo:
-    """Changes of keys, of which none is given twice."""
+    """Changes of keys. Of two with the same key the later one counts, and stderr says so."""
 
-    def distinct(given: list[str] | None) -> list[str] | None:
+    def warn(given: list[str] | None) -> list[str] | None:
         if given:
             from podwright.recipe import load
 
-            load.require_distinct(given)
+            for sentence in load.without_effect(given):
+                print(f"warning: {sentence}", file=sys.stderr)
         return given
 
-    argument: typer.models.ArgumentInfo = typer.Argument(metavar="[KEY=VALUE]...", help=help, callback=distinct)
+    argument: typer.models.ArgumentInfo = typer.Argument(metavar="[KEY=VALUE]...", help=help, callback=warn)
     return argument
 
 

@@ -59,14 +59,16 @@ def _parse_with(raw: dict[str, Any], overrides: Sequence[str]) -> Recipe:
     return parse(raw)
 
 
-def require_distinct(overrides: Sequence[str]) -> None:
-    """UserError where two overrides set a key, or one its section: one of the two values would be lost."""
-    keys = [text.partition("=")[0] for text in overrides]
-    for number, key in enumerate(keys):
-        for text, before in zip(overrides, keys[:number], strict=False):
-            if f"{key}.".startswith(f"{before}.") or f"{before}.".startswith(f"{key}."):
-                what = f"{key} is given twice" if key == before else f"{before} and {key} set the same key twice"
-                raise UserError(what, f"leave one of them out, such as {text}")
+def without_effect(overrides: Sequence[str]) -> list[str]:
+    """A sentence for each override whose key, or the section around it, is set again by a later one, which counts."""
+    sentences = []
+    for number, text in enumerate(overrides, 1):
+        key = text.partition("=")[0]
+        for later in overrides[number:]:
+            if f"{key}.".startswith(f"{later.partition('=')[0]}."):
+                sentences.append(f"{text} has no effect: {later} comes after it")
+                break
+    return sentences
 
 
 SMOKE_STEPS = (3, 10)

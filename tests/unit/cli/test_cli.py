@@ -185,7 +185,6 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
         ),
         (["plan", "none.yaml"], "there is no recipe file none.yaml", "check the path"),
         (["plan", RECIPE, "traning.max_steps=3"], "unknown key traning.max_steps", "did you mean training.max_steps?"),
-        (["plan", RECIPE, "seed=1", "seed=2"], "seed is given twice", "leave one of them out, such as seed=1"),
         (["plan", RECIPE, "batch_size"], "'batch_size' is not an override", "write key.path=value"),
         (
             ["plan", RECIPE, "model.lora_rank=-1"],
@@ -252,6 +251,12 @@ def test_runs_side_by_side(call: Any, folder: Path) -> None:
     document = json.loads(call("report", "--compare", "a", "c", "--json")[1])
     assert [one["what"] for one in document["not_comparable"]] == ["kind of run"]
     assert not (folder / "runs" / "a" / "report").exists(), "a comparison changes no run"
+
+
+def test_of_two_values_of_a_key_the_later_one_counts_and_stderr_says_so(call: Any) -> None:
+    code, out, err = call("recipes", "show", RECIPE, "seed=1", "seed=2", "--json")
+    assert code == 0 and json.loads(out)["seed"] == 2
+    assert err == "warning: seed=1 has no effect: seed=2 comes after it\n"
 
 
 def test_problems_of_a_plan_stand_beside_its_verdict(call: Any) -> None:
