@@ -75,7 +75,11 @@ def _text(place: Location) -> Record:
             if text_lines.is_utf8(line):
                 wrong = list(_line(place, number, line))
                 faults += wrong
-                num_empty += not wrong and place.suffix != ".txt" and not text_lines.parse_json(line)["text"].strip()
+                num_empty += (
+                    not wrong
+                    and place.suffix != ".txt"
+                    and not str(text_lines.parse_json(line).get("text", "x")).strip()
+                )
             else:
                 undecoded[number] = b"" if undecoded else line
     except UserError as e:

@@ -24,7 +24,7 @@ from podwright.recipe.schema import (
 
 Positive = Annotated[float, Field(gt=0)]
 ROOT = "folder that paths in lines are relative to; empty: that of their file"
-MOST_DRAWN = 100_000
+MOST_DRAWN = 1_000_000
 """lines that are generated, of each part: about 3 GB of pictures and sounds"""
 Module = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 

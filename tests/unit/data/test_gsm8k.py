@@ -174,7 +174,7 @@ def test_arithmetic_needs_sizes() -> None:
 def fake_hub(monkeypatch: pytest.MonkeyPatch, answer) -> list[tuple]:
     calls: list[tuple] = []
 
-    def load_dataset(*arguments):
+    def load_dataset(*arguments, streaming=False):
         calls.append(arguments)
         if isinstance(answer, Exception):
             raise answer

@@ -249,4 +249,4 @@ def test_a_plan_that_compiles_from_the_command_line(capsys, tmp_path, monkeypatc
     out = capsys.readouterr().out
     assert re.search(r"^step: \S+ s predicted \(rollout .*\); \S+ completions/s$", out, re.MULTILINE), out
     assert re.search(r"^run: 80 steps and 5 evaluations: \S+ h$", out, re.MULTILINE), out
-    assert "update     #" in out and "OK: no problems found" in out
+    assert "update     #" in out and " on cpu-2: OK" in out
