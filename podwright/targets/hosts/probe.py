@@ -27,8 +27,8 @@ import glob, importlib.util, json, os, shutil, subprocess, sys, tempfile, time
 folder, probe, stored, wants_gpus = sys.argv[1:]
 def gpus():
     if shutil.which("nvidia-smi"):
-        asked = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
-        return sum(line.startswith("GPU ") for line in asked.stdout.splitlines()) if asked.returncode == 0 else None
+        listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+        return sum(line.startswith("GPU ") for line in listing.stdout.splitlines()) if listing.returncode == 0 else None
     return None if os.path.exists("/dev/dxg") else len(glob.glob("/dev/nvidia[0-9]*"))
 os.makedirs(folder, exist_ok=True)
 tempfile.NamedTemporaryFile(dir=folder).close()
