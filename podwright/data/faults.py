@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ def check(source: str, vocab_size: int | None = None) -> Record:
         return {"source": source, **_text(place)}
     try:
         if records := corpus.records(place):
-            return {"source": source, **_array_records(records, vocab_size)}
+            return {"source": source, **_array_records(records, vocab_size), "warnings": _unread(place, records)}
         files = corpus.look(place)
     except UserError as e:
         if not place.exists():
@@ -46,7 +46,13 @@ def check(source: str, vocab_size: int | None = None) -> Record:
         listed, faulty, largest = listed + wrong, faulty + bool(wrong), max(largest, highest)
     sizes = {"shards": len(files.shards), "valid": len(files.shards) - faulty}
     ids = {"tokens": files.tokens, "documents": files.documents, "vocab_size": known, "max_token": largest}
-    return {"source": source, **sizes, **ids, **_listed(listed)}
+    warnings = _unread(place, [shard.place for shard in files.shards])
+    return {"source": source, **sizes, **ids, **_listed(listed), "warnings": warnings}
+
+
+def _unread(place: Location, read: Sequence[Location]) -> list[str]:
+    names = corpus.unread(place, read)
+    return ["; ".join(corpus.not_read(place, names))] if names else []
 
 
 def _array_records(files: list[Location], vocab_size: int | None) -> Record:

@@ -17,7 +17,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.recipe import text_lines
 from podwright.recipe.location import Location
 from podwright.recipe.paths import absent, require_all_numbered, require_file
@@ -41,6 +41,8 @@ _KINDS = {
     "U": "text",
 }
 _LISTED = 10  # files of a command
+_NAMED = 3  # files of a message
+_NOTES = {"readme", "license", "notice"}  # .txt files that are no data
 _MAGIC = b"\x93NUMPY"
 
 
@@ -136,6 +138,29 @@ def records(place: Location) -> list[Location]:
         return []
     require_all_numbered(place.typed, (p.name for p in places))
     return places
+
+
+def unread(place: Location, read: Sequence[Location]) -> list[str]:
+    """Names of data files in a directory of which only the files `read` are read; [] of a single file."""
+    if place.suffix in (".npy", *TEXT) or not place.is_dir():
+        return []
+    names = {file.name for file in read}
+    return [
+        name
+        for name in place.files()
+        if name.endswith((".npy", RECORDS, *TEXT))
+        and not name.endswith(ENDS)
+        and name not in names
+        and name.partition(".")[0].lower() not in _NOTES
+    ]
+
+
+def not_read(place: Location, names: Sequence[str]) -> tuple[str, str]:
+    """What a directory holds besides the files that are read, and what to type instead."""
+    listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    folder = place.typed.rstrip("/")
+    what = f"{folder} holds {counted(len(names), 'file')} that {'is' if len(names) == 1 else 'are'} not read: {listed}"
+    return what, f"type {shlex.quote(f'data.source={folder}/{names[0]}')} to read that, or move it out of {folder}"
 
 
 def id_dtype(vocab_size: int) -> str:

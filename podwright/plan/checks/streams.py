@@ -45,6 +45,8 @@ class Stock:
     """so many ids were held against the vocabulary; None: all, or it is not known"""
     doubt: float = 0.0
     """by what share an estimate may be off"""
+    unread: tuple[str, ...] = ()
+    """names of data files beside those that are read"""
 
 
 def check(
@@ -104,6 +106,8 @@ def check(
     if stock.documents == 1 and held:
         about += f", the last {held:,} of them held out,"
     findings = _lasting(stock, about, source, rows, batch_size, sequence_length, max_steps, num_epochs)
+    if stock.unread:
+        findings.append(Finding("data", "warning", *corpus.not_read(Location.of(source, cwd), stock.unread)))
     if source == "arithmetic" and (why := _shortage(num_documents)[0]):
         findings.append(Finding("data", "inconclusive", why, _fewer(num_documents)))
     return findings
@@ -164,22 +168,25 @@ def take(
             else _text(Location.of(source, cwd), tokenizer)
         )
         return dataclasses.replace(stock, vocab_size=theirs)
-    if records := corpus.records(Location.of(source, cwd)):
+    place = Location.of(source, cwd)
+    if records := corpus.records(place):
         item = corpus.ITEM_BYTES[corpus.id_dtype(vocab_size or 1)]
         return Stock(
             sum(r.size() for r in records) // item,
             None,
             "by the size of its files, which may be packed closer or wider",
+            unread=tuple(corpus.unread(place, records)),
         )
-    files = corpus.look(Location.of(source, cwd))
+    files = corpus.look(place)
+    unread = tuple(corpus.unread(place, [shard.place for shard in files.shards]))
     corpus.fits(files.vocab_size, vocab_size, source)
     known = vocab_size or files.vocab_size
     if known:
         most = max(1, _LOOKED_AT[files.place.local is None] // len(files.shards))
         seen = sum(_ids(shard, known, most) for shard in files.shards)
         if seen < files.tokens:
-            return Stock(files.tokens, files.documents, "", files.vocab_size, seen)
-    return Stock(files.tokens, files.documents, "", files.vocab_size)
+            return Stock(files.tokens, files.documents, "", files.vocab_size, seen, unread=unread)
+    return Stock(files.tokens, files.documents, "", files.vocab_size, unread=unread)
 
 
 def _stock(source: str, tokenizer: str, num_documents: int, vocab_size: int | None, cwd: Path) -> Stock:

@@ -13,7 +13,7 @@ import fsspec
 import numpy as np
 import pytest
 
-from podwright.data import documents, shards, tokens
+from podwright.data import documents, faults, shards, tokens
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.plan.checks import streams, text_sample
@@ -345,3 +345,19 @@ def test_a_smaller_batch_or_test_that_is_named_is_small_enough(made: Path, batch
     assert finding.level == "error" and fix
     batch_size, num_batches = int(fix.get("batch_size", batch_size)), int(fix.get("num_batches", num_batches))
     assert check(made, batch_size=batch_size, num_held=num_batches * batch_size)[0].level == "info", finding
+
+
+@pytest.mark.parametrize("described", [True, False], ids=["with meta.json", "plain .npy"])
+def test_data_files_beside_shards_are_named_as_not_read(tmp_path: Path, made: Path, described: bool) -> None:
+    if not described:
+        made = tmp_path / "plain"
+        made.mkdir()
+        np.save(made / "0.npy", np.arange(2000, dtype=np.uint16) % 250)
+    (made / "README.txt").write_text("of what")
+    assert {f.level for f in check(made)} == {"info"}
+    (made / "more.jsonl").write_text('{"text": "more"}\n')
+    warning = next(f for f in check(made) if f.level == "warning")
+    assert warning.message == f"{made} holds 1 file that is not read: more.jsonl"
+    assert warning.fix == f"type data.source={made}/more.jsonl to read that, or move it out of {made}"
+    (record,) = faults.check(str(made))["warnings"]
+    assert record == f"{warning.message}; {warning.fix}"
