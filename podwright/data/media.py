@@ -118,7 +118,7 @@ class _explained:
     def __enter__(self) -> None:
         if "\0" in str(self._path):
             raise Unreadable("its name holds a NUL byte")
-        if any("\ud800" <= c <= "\udfff" for c in str(self._path)):
+        if not text_lines.is_encodable(str(self._path)):
             raise Unreadable("its name holds half a character")
         if os.path.exists(self._path) and not os.path.isfile(self._path):  # a pipe would be waited for
             raise Unreadable("it cannot be read (no regular file)")

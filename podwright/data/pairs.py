@@ -21,7 +21,7 @@ from podwright.data.annotated import (
 )
 from podwright.data.annotated import checked as check_annotated
 from podwright.errors import UserError
-from podwright.recipe import answers, pairs
+from podwright.recipe import answers, held_out, pairs
 from podwright.recipe.paths import media_folder, require_root
 
 
@@ -68,7 +68,17 @@ def check_lines(
         for entry in record.pop("faults")
     ]
     sums = {key: sum(record[key] for record in by_part.values()) for key in ("lines", "valid", "num_faults")}
-    return {"source": str(path), **sums, "faults": listed, "files": by_part}
+    return {"source": str(path), **sums, "faults": listed, "warnings": _shared(path, parts), "files": by_part}
+
+
+def _shared(folder: Path, parts: list[Path]) -> list[str]:
+    """A warning of lines that stand in the files to train on and to hold out."""
+    if len(parts) < 2:
+        return []
+    training, held = ([pairs.content_of(x) for _, x, _ in numbered(part) if isinstance(x, dict)] for part in parts)
+    equal = held_out.shared(training, held)
+    names = parts[0].name, parts[1].name
+    return ["; ".join(held_out.warning(str(folder), names, equal, len(held)))] if equal else []
 
 
 def read(path: Path, root: str = "") -> tuple[list[Pair], list[Record]]:
@@ -109,8 +119,14 @@ def checked(path: Path, repair: bool, root: str | None = None) -> Record:
     found_record = {"source": str(path), "lines": lines, "valid": len(valid), "alone": lone, "fields": fields}
     named = [str(x) for example in good for x in example.contents.values() if isinstance(x, Path)]
     warnings = other_root(path, root or "", named)
+    if repeated := pairs.repeated(path, [_content(example) for example in good if not pairs.alone(example.contents)]):
+        warnings.append("; ".join(repeated))
     found_record |= {"num_faults": len(faults), "faults": faults[:LISTED], "warnings": warnings}
     return found_record | ({"fixed": str(fix(path, [example.line for example in valid]))} if repair else {})
+
+
+def _content(example: Pair) -> tuple[tuple[str, str], ...]:
+    return pairs.content_of({field: str(content) for field, content in example.contents.items()})
 
 
 def _wrong(field: str, path: Path) -> str:

@@ -5,10 +5,13 @@ Both halves read it: the plan and `podwright data check` judge by it, training r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from podwright.errors import counted
 from podwright.recipe.answers import MEDIA, FieldFault, shown
+from podwright.recipe.text_lines import distinct, is_encodable
 
 FIELDS = ("text", *MEDIA)
 _MOST_HELD_OUT = 200
@@ -22,6 +25,21 @@ def given(line: dict[str, Any]) -> dict[str, Any]:
 def num_held_out(lines: int, num_test: int) -> int:
     """Of the lines of a file without a val.jsonl beside it: the last ones, a tenth where `num_test` does not say."""
     return num_test or min(_MOST_HELD_OUT, max(1, lines // 10))
+
+
+def content_of(line: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Equal of two lines that have the same text or instruction, and name the same files; of annotated lines too."""
+    texts = {f: v for f in ("instruction", *FIELDS) if isinstance(v := line.get(f), str) and v}
+    return tuple((f, str(Path(v)) if f in MEDIA else v) for f, v in texts.items())
+
+
+def repeated(path: Path, lines: Sequence[Hashable]) -> tuple[str, str] | None:
+    """What is wrong with a file whose `lines`, each as `content_of` has it, are not all different, and what to type."""
+    if not (number := len(lines) - len(set(lines))):
+        return None
+    verb = "repeats" if number == 1 else "repeat"
+    what = f"{counted(number, 'line')} of {path.name} {verb} an earlier line: in a batch with both, a negative is equal to the positive"
+    return what, distinct(str(path))
 
 
 def alone(fields: Collection[str]) -> bool:
@@ -40,5 +58,5 @@ def line_faults(line: Any) -> Iterator[FieldFault]:
     for field, value in contents.items():
         if not isinstance(value, str) or not value.strip():
             yield field, f"{shown(value)} is not a {'text' if field == 'text' else 'path'}"
-        elif any("\ud800" <= c <= "\udfff" for c in value):
+        elif not is_encodable(value):
             yield field, f"{shown(value)} holds half a character"

@@ -167,7 +167,7 @@ def require_text(where: str, key: str, value: Any) -> str:
         else:
             fix = f"write {key} as text"
         raise UserError(f"{where}: {key} is {json_kind(value)}, not text", fix)
-    if any("\ud800" <= c <= "\udfff" for c in value):
+    if not is_encodable(value):
         raise UserError(f"{where}: {key} holds half a character (a lone surrogate)", "write the whole character")
     return value
 
@@ -186,6 +186,11 @@ def keys_of(row: Any) -> str:
 def unlisted(file: str) -> str:
     """What to type for a file that holds a list of objects."""
     return _through(file, "jq -c '.[]'", _LINES)
+
+
+def distinct(file: str) -> str:
+    """What to type for a file in which lines are equal."""
+    return _through(file, "awk '!seen[$0]++'", "distinct")
 
 
 def rename(key: str, row: Any) -> str:
@@ -218,6 +223,15 @@ def _wide(head: bytes) -> str:
         if zero.count(0) > 0.5 * len(zero) and other.count(0) <= 0.05 * len(other) + 1:
             return name
     return ""
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text has no lone surrogate (half a character), so that it can be written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def is_utf8(line: bytes) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 
 from podwright.errors import UserError, abbreviated, counted
@@ -121,14 +121,16 @@ def _data(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Fin
         return [multimodal.error("data", e.what, e.fix)]
     findings: list[Finding] = []
     counts = {}
-    for path in files:
-        counts[path.name], file_findings = _file(path, recipe.data, cwd)
+    contents: list[list[Hashable]] = [[] for _ in files]
+    for path, lines in zip(files, contents, strict=True):
+        counts[path.name], file_findings = _file(path, recipe.data, cwd, lines)
         findings += file_findings
     if not any(f.level == "error" for f in findings):
         left, held_out = _divided(recipe, counts)
         if left < 1:
             what = f"data.source={recipe.data.source} has {counted(next(iter(counts.values())), 'pair')}, which leaves none to train on"
             return [*findings, multimodal.error("data", what, "give more, or a smaller data.num_test")]
+        findings += multimodal.shared(recipe.data, files, contents)
         findings += _batch(recipe, left, held_out, where)
     return findings
 
@@ -141,8 +143,9 @@ def _divided(recipe: ContrastiveRecipe, counts: dict[str, int]) -> tuple[int, in
     return min(recipe.data.num_train or left, left), held_out
 
 
-def _file(path: Path, data: Pairs, cwd: Path) -> tuple[int, list[Finding]]:
-    """How many of its lines make pairs; its first fault, its first absent file, how many are alone, and which pairs there are."""
+def _file(path: Path, data: Pairs, cwd: Path, contents: list[Hashable]) -> tuple[int, list[Finding]]:
+    """How many of its lines make pairs; its first fault, its first absent file, how many are alone or repeat another, and which pairs
+    there are, which go to `contents`."""
     faults: list[str] = []
     absent: list[str] = []
     named: list[str] = []
@@ -161,6 +164,7 @@ def _file(path: Path, data: Pairs, cwd: Path) -> tuple[int, list[Finding]]:
         alone += bool(given) and pairs.alone(given)
         if given and not pairs.alone(given):
             has[tuple(given)] += 1
+            contents.append(pairs.content_of(given))
     read = sum(has.values())
     useful = read if complete else round(num_lines * read / max(1, len(lines)))
     findings = [] if complete else [multimodal.partly_read(path, len(lines), num_lines)]
@@ -174,6 +178,8 @@ def _file(path: Path, data: Pairs, cwd: Path) -> tuple[int, list[Finding]]:
     elif alone:
         what = f"{path.name} has {counted(alone, 'line')} with a single modality, and training leaves those out"
         findings.append(Finding("data", "warning", what, "give each a text, a picture or a sound besides"))
+    if complete and (repeated := pairs.repeated(path, contents)):  # pieces of a large file may overlap
+        findings.append(Finding("data", "warning", *repeated))
     if useful:
         most = ", ".join(f"{count:,} of {' and '.join(fields)}" for fields, count in has.most_common(4))
         findings.append(

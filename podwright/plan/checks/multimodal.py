@@ -8,7 +8,7 @@ import math
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from podwright.plan.checks import encoders, hub, weights
 from podwright.plan.checks.inputs import in_source, lora_rank, missing_source
 from podwright.plan.checks.inputs import weights as weights_of
 from podwright.plan.findings import Finding, InconclusiveCheck
-from podwright.recipe import answers, hf_config, hf_weights, llm
+from podwright.recipe import answers, held_out, hf_config, hf_weights, llm, pairs
 from podwright.recipe.answers import FieldFault
 from podwright.recipe.contrastive import Pairs
 from podwright.recipe.llm import LlmDims
@@ -231,11 +231,23 @@ def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Find
         files = data_files("data.source", recipe.data.source, cwd, f"type {drawn(recipe.data)}")
     except UserError as e:
         return [error("data", e.what, e.fix)]
-    looks = [_file(path, recipe.data, cwd) for path in files]
+    asked: list[list[Hashable]] = [[] for _ in files]
+    looks = [_file(path, recipe.data, cwd, lines) for path, lines in zip(files, asked, strict=True)]
     findings = [finding for _, listed in looks for finding in listed]
     if not any(f.level == "error" for f in findings):
+        findings += shared(recipe.data, files, asked)
         findings += _batch(recipe, recipe.data.num_train or looks[0][0], where)
     return findings
+
+
+def shared(data: MultimodalData | Pairs, files: list[Path], lines: Sequence[Sequence[Hashable]]) -> list[Finding]:
+    """A warning of lines that stand in both files, by what makes those equal that were read."""
+    if len(files) < 2:
+        return []
+    held = lines[1][: data.num_test or None]
+    equal = held_out.shared(lines[0][: data.num_train or None], held)
+    names = files[0].name, files[1].name
+    return [Finding("data", "warning", *held_out.warning(data.source, names, equal, len(held)))] if equal else []
 
 
 def drawn(data: MultimodalData | Pairs) -> str:
@@ -264,8 +276,8 @@ def mending(path: Path, num_valid: int, options: str, example: str) -> str:
     return f"give a file with lines such as {example}"
 
 
-def _file(path: Path, data: MultimodalData, cwd: Path) -> tuple[int, list[Finding]]:
-    """How many lines it has, and its first fault, its first absent file, its longest line."""
+def _file(path: Path, data: MultimodalData, cwd: Path, asked: list[Hashable]) -> tuple[int, list[Finding]]:
+    """How many lines it has, and its first fault, its first absent file, its longest line; what its lines ask goes to `asked`."""
     faults: list[str] = []
     absent: list[str] = []
     named: list[str] = []
@@ -283,6 +295,7 @@ def _file(path: Path, data: MultimodalData, cwd: Path) -> tuple[int, list[Findin
         faults += [f"{where}: {field} {message}" for field, message in wrong]
         if not wrong:
             num_valid += 1
+            asked.append(pairs.content_of(parsed))
             absent += absent_of(where, parsed, folder)
             named += named_by(parsed)
             size = len((data.system_prompt + parsed["instruction"] + parsed["response"]).encode())

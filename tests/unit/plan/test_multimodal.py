@@ -311,3 +311,12 @@ def test_steps_that_a_recipe_leaves_to_the_data_are_told_by_the_trainer(tmp_path
     assert progress.total("multimodal") == 0
     progress.update()
     assert progress.total("multimodal") == 70
+
+
+def test_held_out_lines_that_training_has_too_are_named(tmp_path: Path) -> None:
+    path = lines(tmp_path, *[line(instruction=f"What {n}?") for n in range(100)])
+    path.rename(tmp_path / "train.jsonl")
+    path.write_text(json.dumps(line(instruction="What 7?")) + "\n")
+    path.rename(tmp_path / "val.jsonl")
+    (warning,) = [w for w in said(findings(tmp_path, f"data.source={tmp_path}"), "warning") if "val.jsonl" in w]
+    assert warning.startswith("1 line of the 1 of val.jsonl is in train.jsonl too: an evaluation on lines")
