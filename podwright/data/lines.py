@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from podwright.errors import UserError
 from podwright.recipe import hf_weights, llm, pairs, sampled_files
 from podwright.recipe.contrastive import Pairs
 from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
-from podwright.recipe.paths import require_root
+from podwright.recipe.paths import require_no_dead_link, require_root
 
 _COUNTED = 4000  # lines, in two seconds
 _DRAWN = 4000  # generated lines that stand for all: there are fewer than 1,000 different answers
@@ -107,7 +108,7 @@ def split(source: Path, data: MultimodalData | Pairs, read: Reader[T]) -> tuple[
             "check the path, or type data.source=drawn data.num_train=2000 data.num_test=200",
         )
     training = read_all(source / "train.jsonl" if source.is_dir() else source, read, data.check_options)
-    has_val = source.is_dir() and (source / "val.jsonl").exists()
+    has_val = source.is_dir() and os.path.lexists(source / "val.jsonl")
     held_out = read_all(source / "val.jsonl", read, data.check_options) if has_val else []
     if not held_out:
         count = pairs.num_held_out(len(training), data.num_test)
@@ -130,6 +131,7 @@ def learned(training: list[AnnotatedExample], recipe: MultimodalRecipe) -> Token
 
 def read_all(path: Path, read: Reader[T], options: str = "") -> list[T]:
     """Every line; UserError when one is bad. `options` of the verb that lists all that is wrong."""
+    require_no_dead_link(path)
     if not path.is_file():
         raise UserError(f"there is no {path}", "a directory of data holds train.jsonl and perhaps val.jsonl")
     sampled_files.require_utf8(path, sampled_files.all_lines(path))

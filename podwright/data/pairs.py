@@ -22,7 +22,7 @@ from podwright.data.annotated import (
 from podwright.data.annotated import checked as check_annotated
 from podwright.errors import UserError
 from podwright.recipe import answers, held_out, pairs
-from podwright.recipe.paths import media_folder, require_root
+from podwright.recipe.paths import media_folder, require_no_dead_link, require_root
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,10 @@ def check_lines(
 ) -> Record | None:
     """What `podwright data check` says of a file of pairs or annotated lines, or of a directory with such; None for another source."""
     require_root("--root", root or "", Path())
-    parts = [part for name in ("train.jsonl", "val.jsonl") if (part := path / name).is_file()]
+    parts = [path / name for name in ("train.jsonl", "val.jsonl")]
+    for part in parts:
+        require_no_dead_link(part)
+    parts = [part for part in parts if part.is_file()]
     paired, annotated = (any(map(of, parts or [path])) for of in (is_pairs, is_annotated))
     if not annotated and (recipe or schema or not paired):
         return None

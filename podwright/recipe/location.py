@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -155,6 +156,8 @@ class Location:
                 raise absent(self.typed, Path(self.path)) from e
             raise UserError(f"there is no {self.typed}", "check the path") from e
         except Exception as e:
+            if isinstance(e, OSError) and e.errno == errno.ELOOP:
+                raise absent(self.typed, Path(self.path)) from e
             if self.fs is None and not isinstance(e, OSError):
                 raise
             reason = e.strerror if isinstance(e, OSError) and e.strerror else f"{type(e).__name__}: {_first(e)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
 import shlex
@@ -74,7 +75,19 @@ def absent(typed: str, path: Path) -> UserError:
 
 
 def dead_link(name: str, path: str | Path) -> UserError:
+    """Of a link that leads to nothing, or back to itself."""
+    try:
+        os.stat(path)
+    except OSError as e:
+        if e.errno == errno.ELOOP:
+            return UserError(f"{name} is a link to {os.readlink(path)}, and its links lead in a circle", "fix the link")
     return UserError(f"{name} is a link to {os.readlink(path)}, which is not there", "fix the link")
+
+
+def require_no_dead_link(path: Path) -> None:
+    """UserError for a link with nothing behind it, which looks as if no file were there."""
+    if os.path.islink(path) and not os.path.exists(path):
+        raise dead_link(str(path), path)
 
 
 def expanded(path: str) -> Path:
@@ -143,6 +156,8 @@ def require_file_or_directory(key: str, path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as e:  # ValueError: a null byte
+        if os.path.islink(path) and not os.path.exists(path):
+            raise dead_link(key, path) from e
         error = from_os(e, path) if isinstance(e, OSError) else None
         raise UserError(f"{key}: {error.what if error else e}", error.fix if error else "check the path") from e
     if kind := next((kind for is_kind, kind in _KINDS.items() if is_kind(mode)), ""):

@@ -16,7 +16,7 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe import extras, text_lines
-from podwright.recipe.paths import require_all_numbered, require_file_or_directory
+from podwright.recipe.paths import require_all_numbered, require_file_or_directory, require_no_dead_link
 from podwright.recipe.sampled_files import all_lines, head_of, sampled_text
 from podwright.recipe.schema import GrpoData
 
@@ -65,6 +65,8 @@ def files(source: str, path: Path) -> ExampleFiles:
     if path.is_file():
         return ExampleFiles((path,), ())
     lines = [path / "train.jsonl", path / "test.jsonl"]
+    for file in lines:
+        require_no_dead_link(file)
     if lines[0].is_file() and lines[1].is_file():
         return ExampleFiles((lines[0],), (lines[1],))
     for folder in (path, path / "main", path / "data"):

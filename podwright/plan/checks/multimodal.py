@@ -321,7 +321,7 @@ def _file(path: Path, data: MultimodalData, cwd: Path, asked: list[Hashable]) ->
 def absent_of(where: str, line: dict[str, str], folder: Path) -> list[str]:
     """Files that a line names and that are not there, a name that no file can have among them."""
     return [
-        f"{where}: {answers.shown(line[m])}"
+        f"{where}: {answers.shown(line[m])}{' (a directory)' if os.path.isdir(folder / line[m]) else ''}"
         for m in answers.MEDIA
         if m in line and not os.path.isfile(folder / line[m])
     ]

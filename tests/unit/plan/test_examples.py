@@ -137,6 +137,9 @@ def test_what_is_no_file_is_refused_without_being_opened(tmp_path: Path) -> None
     (tmp_path / "d" / "test.jsonl").write_text(good(3))
     (tmp_path / "e" / "train.jsonl").mkdir(parents=True)
     (tmp_path / "broken").symlink_to("nowhere.jsonl")
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f" / "train.jsonl").write_text(good(3))
+    (tmp_path / "f" / "test.jsonl").symlink_to("test.jsonl")
     with socket.socket(socket.AF_UNIX) as s:
         s.bind(str(tmp_path / "s"))
         for source, fault in {
@@ -146,6 +149,7 @@ def test_what_is_no_file_is_refused_without_being_opened(tmp_path: Path) -> None
             "d": "train.jsonl is not a file",
             "e": "train.jsonl is not a file",
             "broken": "data.source=broken is a link to nowhere.jsonl, which is not there",
+            "f": "test.jsonl is a link to test.jsonl, and its links lead in a circle",
         }.items():
             finding = checked(tmp_path, source)
             assert finding.level == "error" and fault in finding.message, source
