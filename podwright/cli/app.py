@@ -237,7 +237,11 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the trained model as a Hugging Face directory."""
-    ask(["export", str(_find(runs, name).path), str(directory), *(["--onnx"] if onnx else [])], as_json)
+    ask(
+        ["export", str(_find(runs, name).path), str(directory), *(["--onnx"] if onnx else [])],
+        as_json,
+        outcomes.exported,
+    )
 
 
 @app.command()

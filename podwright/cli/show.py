@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from podwright.cli import outcomes
 from podwright.errors import UserError
 from podwright.rundir import Record, RunDir, flat
 
@@ -240,12 +241,6 @@ def _usage(used: Row) -> str:
     return f"machines: {_short(used['chip_hours'])} chip-hours, {cost}{', still allocated' if used['open'] else ''}"
 
 
-def values(result: Row) -> list[str]:
-    """The single figures of a document; its tables are for --json."""
-    figures = {key: value for key, value in flat(result).items() if not isinstance(value, list)}
-    return [f"{key} = {'unknown' if value is None else value}" for key, value in figures.items()]
-
-
 def report(summary: Sequence[str], folder: Path, readme: Path | None) -> None:
     """The results in a few lines, and where the pages are; every figure is in --json."""
     for line in summary:
@@ -265,12 +260,13 @@ def explained(matches: Sequence[Row]) -> None:
 
 
 def faults(result: Row) -> None:
+    """Of `data check`: each fault, each warning, and how much there is."""
     for fault in result["faults"]:
         print(f"error: {fault['message']}")
     for part in (result, *result.get("files", {}).values()):
         for warning in part.get("warnings", []):
             print(f"warning: {warning}")
-    for line in values(result):
+    for line in outcomes.check(result):
         print(line)
 
 

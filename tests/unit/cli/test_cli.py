@@ -493,7 +493,13 @@ def test_eval_and_export_are_done_by_the_compute_half(call: Any, folder: Path, c
     ]
     assert json.loads(call("export", "r", "out", "--json")[1])["samples"] == [1, 2]
     assert asked[-1][3:] == ["export", "runs/r", "out"]
-    call("export", "r", "out", "--onnx")
+    document = {"directory": "out", "step": 3, "dtype": "float32", "num_params": 1_720_000, "files": ["a"]}
+    asked = child(0, json.dumps(document | {"onnx_differences": {"projector": 1.25e-6}}))
+    assert call("export", "r", "out", "--onnx")[1].splitlines() == [
+        "model of step 3 written to out",
+        "1.72 M parameters in float32",
+        "projector: largest difference from PyTorch 1.3e-06",
+    ]
     assert asked[-1][3:] == ["export", "runs/r", "out", "--onnx"]
 
 
