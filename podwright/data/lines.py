@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from podwright.data import annotated, synthetic_images
-from podwright.data.annotated import AnnotatedExample, Record, prompt_ids, response_ids
+from podwright.data.annotated import AnnotatedExample, Record, learned, prompt_ids, response_ids
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import hf_weights, llm, pairs, sampled_files
+from podwright.recipe import hf_weights, pairs, sampled_files
 from podwright.recipe.contrastive import Pairs
 from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
 from podwright.recipe.paths import require_no_dead_link, require_root
@@ -113,20 +113,9 @@ def split(source: Path, data: MultimodalData | Pairs, read: Reader[T]) -> tuple[
     if not held_out:
         count = pairs.num_held_out(len(training), data.num_test)
         if len(training) < 2 or count >= len(training):
-            raise UserError(
-                f"data.source={source} has {len(training)} lines, which leave none to train on",
-                "give more, or a smaller data.num_test",
-            )
+            raise pairs.none_left(str(source), len(training), pairs.LEAST_HELD_OUT if isinstance(data, Pairs) else 1)
         training, held_out = training[:-count], training[-count:]
     return training[: data.num_train or None], held_out[: data.num_test or None]
-
-
-def learned(training: list[AnnotatedExample], recipe: MultimodalRecipe) -> Tokenizer:
-    """That of random weights."""
-    schema = recipe.data.schema_of_answers
-    texts = ["".join(text for _, text in schema.pieces(e.answer)) for e in training]
-    size = min(llm.find(recipe.model.name).vocab_size, 4096)
-    return Tokenizer.train([recipe.data.system_prompt, *(e.instruction for e in training), *texts], size)
 
 
 def read_all(path: Path, read: Reader[T], options: str = "") -> list[T]:

@@ -22,6 +22,7 @@ from podwright.data.annotated import (
 from podwright.data.annotated import checked as check_annotated
 from podwright.errors import UserError
 from podwright.recipe import answers, held_out, pairs
+from podwright.recipe.conversions import paired_keys
 from podwright.recipe.paths import media_folder, require_no_dead_link, require_root
 
 
@@ -40,7 +41,8 @@ def is_pairs(path: Path) -> bool:
         return False
     for _, parsed, _ in numbered(path):
         if isinstance(parsed, dict):
-            return not {"instruction", "response"} & parsed.keys() and sum(f in parsed for f in pairs.FIELDS) > 1
+            names = {*parsed, *paired_keys(parsed).values()}
+            return not {"instruction", "response"} & parsed.keys() and sum(f in names for f in pairs.FIELDS) > 1
     return False
 
 
@@ -54,9 +56,10 @@ def check_lines(
         require_no_dead_link(part)
     parts = [part for part in parts if part.is_file()]
     paired, annotated = (any(map(of, parts or [path])) for of in (is_pairs, is_annotated))
-    if not annotated and (recipe or schema or not paired):
+    paired = paired and not (recipe or schema)  # which are of annotated lines
+    if not paired and not annotated:
         return None
-    judge = functools.partial(check_annotated, recipe=recipe, schema=schema) if annotated else checked
+    judge = checked if paired else functools.partial(check_annotated, recipe=recipe, schema=schema)
     check = functools.partial(judge, root=root)
     if not parts:
         return check(path, repair=repair)
@@ -115,10 +118,13 @@ def checked(path: Path, repair: bool, root: str | None = None) -> Record:
             valid.append(example)
     faults.sort(key=lambda f: f["line"])
     lines = len({f["line"] for f in faults if f["line"]} | {example.line for example in good})
+    lone = sum(pairs.alone(example.contents) for example in valid)
     if not lines and not faults:
         faults.append(fault(0, None, f"{path} holds no lines"))
+    elif lone == len(valid) and not any(f["line"] == 0 for f in faults):
+        other = next((row for _, row, _ in numbered(path) if paired_keys(row)), None)
+        faults.insert(0, fault(0, None, "; ".join(pairs.nothing_to_pair(path, other))))
     fields = dict(collections.Counter(f for example in valid for f in example.contents))
-    lone = sum(pairs.alone(example.contents) for example in valid)
     found_record = {"source": str(path), "lines": lines, "valid": len(valid), "alone": lone, "fields": fields}
     named = [str(x) for example in good for x in example.contents.values() if isinstance(x, Path)]
     warnings = other_root(path, root or "", named)

@@ -19,6 +19,7 @@ from typing import Any
 
 from podwright.errors import UserError, counted
 from podwright.recipe import text_lines
+from podwright.recipe.conversions import to_text
 from podwright.recipe.location import Location
 from podwright.recipe.paths import absent, require_all_numbered, require_file
 
@@ -214,7 +215,7 @@ def text_of(place: Location, where: str, line: bytes) -> str:
     except text_lines.JsonFault as e:
         raise UserError(f"{where} is not JSON ({e})", "fix that line: one object a line") from e
     if not isinstance(row, dict) or "text" not in row:
-        fix = text_lines.rename("text", row) or 'write {"text": "..."}'
+        fix = text_lines.rename("text", row) or to_text(place.typed, row) or 'write {"text": "..."}'
         if isinstance(row, list) and row and isinstance(row[0], dict):
             fix = text_lines.unlisted(place.typed)
         raise UserError(f"{where} has no 'text'; {text_lines.keys_of(row)}", fix)

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from podwright.errors import UserError
+from podwright.recipe import text_lines
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
 
@@ -22,7 +23,6 @@ Config = dict[str, Any]
 
 _OWN = "give the checkpoint's own config.json"
 _ROPE_THETA = 10000.0  # transformers: RotaryEmbeddingConfigMixin.default_theta
-_POINTER = b"version https://git-lfs.github.com/"
 _INNER = ("*", "snapshots/*", "*/snapshots/*")  # where a model lies in directories that hold several; the hub's cache
 _ORBAX = frozenset({"_METADATA", "_CHECKPOINT_METADATA", "manifest.ocdbt"})
 _DTYPES = frozenset({"float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "auto"})
@@ -123,9 +123,8 @@ def read(directory: Path, key: str = "model.source") -> Config:
 
 def refuse_pointer(file: Path, content: bytes) -> None:
     """UserError for what git leaves in the place of a large file that it has not fetched."""
-    if content.startswith(_POINTER):
-        what = f"{file} is a pointer of git-lfs, and not the file itself"
-        raise UserError(what, f"type git -C {shlex.quote(str(file.parent))} lfs pull")
+    if fault := text_lines.pointer(str(file), content):
+        raise fault
 
 
 def refuse_other_contents(directory: Path, key: str) -> None:

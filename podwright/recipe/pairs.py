@@ -9,11 +9,15 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import counted
+from podwright.errors import UserError, counted
 from podwright.recipe.answers import MEDIA, FieldFault, shown
+from podwright.recipe.conversions import to_pairs
 from podwright.recipe.text_lines import distinct, is_encodable
 
 FIELDS = ("text", *MEDIA)
+EXAMPLE = '{"text": "a cat purrs", "audio": "purr.wav"}'
+LEAST_HELD_OUT = 2
+"""lines, because retrieval among fewer is always right"""
 _MOST_HELD_OUT = 200
 
 
@@ -40,6 +44,20 @@ def repeated(path: Path, lines: Sequence[Hashable]) -> tuple[str, str] | None:
     verb = "repeats" if number == 1 else "repeat"
     what = f"{counted(number, 'line')} of {path.name} {verb} an earlier line: in a batch with both, a negative is equal to the positive"
     return what, distinct(str(path))
+
+
+def none_left(source: str, lines: int, least: int) -> UserError:
+    """Of a file all of whose lines would be held out; each part needs at least `least`."""
+    what = f"data.source={source} has {counted(lines, 'line')} that can be used, which leaves none to train on"
+    if lines < 2 * least:
+        return UserError(what, f"give a file with at least {2 * least} lines")
+    return UserError(what, f"type data.num_test={max(least, lines // 10)}")
+
+
+def nothing_to_pair(path: Path, row: Any) -> tuple[str, str]:
+    """What is wrong with a file of which no line makes a pair, `row` among them, and what to type."""
+    what = f"no line of {path} has two of {', '.join(FIELDS)}, so that there is nothing to tell apart"
+    return what, to_pairs(str(path), row) or f"give lines such as {EXAMPLE}"
 
 
 def alone(fields: Collection[str]) -> bool:

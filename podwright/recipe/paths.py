@@ -21,6 +21,10 @@ _SUFFIXES |= {".tar", ".zst", ".bin", ".pt", ".pth", ".safetensors", ".gguf", ".
 _FOLDERS = {"data", "dataset", "datasets", "model", "models", "checkpoint", "checkpoints", "weights", "runs", "out"}
 _FOLDERS |= {"output", "outputs", "corpus", "shared", "tmp"}
 _NUMBERED = re.compile(r"(?P<stem>.+?)[-_.](?P<number>\d+)-of-(?P<total>\d+)\b")
+_ON_HUB = re.compile(r"huggingface\.co/(?:datasets/)?([\w.-]+/[\w.-]+)/?$")
+_COPY_FILE = dict.fromkeys(("http", "https"), "curl -fL {url} -o {name}")
+_COPY_FILE |= {"s3": "aws s3 cp {url} {name}", "gs": "gcloud storage cp {url} {name}"}
+_COPY_FOLDER = {"s3": "aws s3 cp --recursive {url} {name}", "gs": "gcloud storage cp -r {url} ."}
 _KINDS = {
     stat.S_ISCHR: "a device",
     stat.S_ISBLK: "a device",
@@ -46,6 +50,8 @@ def looks_like_file(source: str) -> bool:
 
 def missing(key: str, source: str, cwd: Path) -> UserError:
     """Of a path with nothing there: the first part of it that is not there, and the nearest name beside that."""
+    if "://" in source:
+        return _url(key, source)
     path = cwd / Path(source).expanduser()
     if os.path.islink(path):
         return dead_link(f"{key}={source}", path)
@@ -61,6 +67,22 @@ def missing(key: str, source: str, cwd: Path) -> UserError:
     elif looks_like_file(source) or "/" not in source:
         fix = "check the path"
     return UserError(f"{key}={visible(source)} is not there", fix)
+
+
+def _url(key: str, source: str) -> UserError:
+    """Of a URL where a path of this machine is read."""
+    scheme, _, rest = source.partition("://")
+    what = f"{key}={source} is a URL, and files are read from this machine here"
+    if scheme == "file":
+        return UserError(what, f"type {shlex.quote(f'{key}={rest}')}")
+    if of_hub := _ON_HUB.match(rest):
+        return UserError(what, f"type {key}={of_hub[1]}")
+    name = Path(rest.partition("?")[0]).name
+    copy = (_COPY_FILE if Path(name).suffix else _COPY_FOLDER).get(scheme, "")
+    if not name or not copy:
+        return UserError(what, "copy it to this machine, and give its path")
+    command = copy.format(url=shlex.quote(source), name=shlex.quote(name))
+    return UserError(what, f"type {command}, and then {shlex.quote(f'{key}={name}')}")
 
 
 def absent(typed: str, path: Path) -> UserError:

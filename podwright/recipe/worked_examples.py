@@ -16,6 +16,7 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe import extras, text_lines
+from podwright.recipe.conversions import to_questions
 from podwright.recipe.paths import require_all_numbered, require_file_or_directory, require_no_dead_link
 from podwright.recipe.sampled_files import all_lines, head_of, sampled_text
 from podwright.recipe.schema import GrpoData
@@ -28,6 +29,7 @@ HELD_OUT = 10
 
 
 # The pattern and the stripping of commas are those of the data set's authors (openai/grade-school-math, dataset.py).
+_PLACE = re.compile(r"(.+?)(?::\d+| at byte [\d,]+)")  # of a line in a file
 _GOLD = re.compile(r"#### (\-?[0-9\.\,]+)")
 _SMALL_ROWS, _END_ROWS = 20_000, 2_000  # of parquet files
 
@@ -122,7 +124,12 @@ def example(where: str, row: Mapping[str, Any]) -> Example:
     """What a row holds; UserError naming the place and what is wrong with it."""
     for key in ("question", "answer"):
         if key not in row:
-            fix = text_lines.rename(key, row) or 'write {"question": "...", "answer": "... #### n"}'
+            file = _PLACE.fullmatch(where)
+            fix = (
+                text_lines.rename(key, row)
+                or (file and to_questions(file[1], row))
+                or 'write {"question": "...", "answer": "... #### n"}'
+            )
             raise UserError(f"{where} has no {key!r}; {text_lines.keys_of(row)}", fix)
         if not text_lines.require_text(where, key, row[key]).strip():
             raise UserError(f"{where}: {key} is empty", "fill it in or remove the row")

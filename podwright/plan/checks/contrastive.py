@@ -13,11 +13,11 @@ from podwright.plan.checks.inputs import in_source
 from podwright.plan.findings import Finding
 from podwright.recipe import hf_config, hf_weights, llm, pairs, text_encoder_files
 from podwright.recipe.contrastive import ContrastiveRecipe, Pairs
+from podwright.recipe.conversions import paired_keys, to_pairs
 from podwright.recipe.paths import media_folder, require_root
 from podwright.slices import Slice
 
 _PICKLED = "pytorch_model.bin"
-_EXAMPLE = '{"text": "a cat purrs", "audio": "purr.wav"}'
 _TRAIN, _TEST = 2000, 200  # drawn lines, as in phase1-tiny
 
 
@@ -128,8 +128,8 @@ def _data(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Fin
     if not any(f.level == "error" for f in findings):
         left, held_out = _divided(recipe, counts)
         if left < 1:
-            what = f"data.source={recipe.data.source} has {counted(next(iter(counts.values())), 'pair')}, which leaves none to train on"
-            return [*findings, multimodal.error("data", what, "give more, or a smaller data.num_test")]
+            refused = pairs.none_left(recipe.data.source, next(iter(counts.values())), pairs.LEAST_HELD_OUT)
+            return [*findings, multimodal.error("data", refused.what, refused.fix)]
         findings += multimodal.shared(recipe.data, files, contents)
         findings += _batch(recipe, left, held_out, where)
     return findings
@@ -149,6 +149,7 @@ def _file(path: Path, data: Pairs, cwd: Path, contents: list[Hashable]) -> tuple
     faults: list[str] = []
     absent: list[str] = []
     named: list[str] = []
+    other: object = None  # a line with keys of another program
     alone, folder = 0, media_folder(path, data.root, cwd)
     has: Counter[tuple[str, ...]] = Counter()
     try:
@@ -158,6 +159,7 @@ def _file(path: Path, data: Pairs, cwd: Path, contents: list[Hashable]) -> tuple
     for where, line in lines:
         parsed, wrong = multimodal.parsed_line(line, pairs.line_faults)
         given = {} if wrong else pairs.given(parsed)
+        other = other or (parsed if paired_keys(parsed) else None)
         faults += [f"{where}: {field} {message}" for field, message in wrong]
         absent += multimodal.absent_of(where, given, folder)
         named += multimodal.named_by(given)
@@ -170,14 +172,15 @@ def _file(path: Path, data: Pairs, cwd: Path, contents: list[Hashable]) -> tuple
     findings = [] if complete else [multimodal.partly_read(path, len(lines), num_lines)]
     if faults:
         what = f"{path} has {counted(len(faults), 'fault')}, such as {faults[0]}"
-        findings.append(multimodal.error("data", what, multimodal.mending(path, read, data.check_options, _EXAMPLE)))
+        fix = to_pairs(str(path), other) or multimodal.mending(path, read, data.check_options, pairs.EXAMPLE)
+        findings.append(multimodal.error("data", what, fix))
     findings += multimodal.missing_files(path, absent, named, data.root, cwd)
     if not useful and not faults:
-        what = f"no line of {path} has two of {', '.join(pairs.FIELDS)}, so that there is nothing to tell apart"
-        findings.append(multimodal.error("data", what, f"give lines such as {_EXAMPLE}"))
+        findings.append(multimodal.error("data", *pairs.nothing_to_pair(path, other)))
     elif alone:
         what = f"{path.name} has {counted(alone, 'line')} with a single modality, and training leaves those out"
-        findings.append(Finding("data", "warning", what, "give each a text, a picture or a sound besides"))
+        fix = to_pairs(str(path), other) or "give each a text, a picture or a sound besides"
+        findings.append(Finding("data", "warning", what, fix))
     if complete and (repeated := pairs.repeated(path, contents)):  # pieces of a large file may overlap
         findings.append(Finding("data", "warning", *repeated))
     if useful:
@@ -197,21 +200,24 @@ def _batch(recipe: ContrastiveRecipe, lines: int, held_out: int, where: Slice | 
     size = recipe.per_device_batch_size * devices
     if lines < max(2, devices):
         what = f"{counted(lines, 'line')} to train on, and contrastive loss needs at least {max(2, devices)} on {counted(devices, 'device')}"
-        return [multimodal.error("batch", what, _more(recipe, "num_train", _TRAIN * devices))]
+        return [multimodal.error("batch", what, _more(recipe, "num_train", _TRAIN * devices, max(2, devices)))]
     if size < 2:
         what = f"per_device_batch_size={recipe.per_device_batch_size} on {devices} device: contrastive loss needs at least 2 samples per step"
         return [multimodal.error("batch", what, f"type per_device_batch_size={min(32, lines)}")]
     if lines < size:
         what = f"a step takes {size} lines and there are {lines} to train on; a sample cannot be its own negative"
         return [multimodal.error("batch", what, f"type per_device_batch_size={lines // devices}")]
-    if held_out < 2:
+    if held_out < pairs.LEAST_HELD_OUT:
         what = f"{counted(held_out, 'line')} held out: retrieval needs at least 2, because one is always right"
-        return [multimodal.error("batch", what, _more(recipe, "num_test", _TEST))]
+        return [multimodal.error("batch", what, _more(recipe, "num_test", _TEST, pairs.LEAST_HELD_OUT))]
     steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
     return [Finding("batch", "info", f"{counted(steps, 'step')}; contrastive batch of {size} lines over all devices")]
 
 
-def _more(recipe: ContrastiveRecipe, key: str, number: int) -> str:
+def _more(recipe: ContrastiveRecipe, key: str, number: int, least: int) -> str:
+    """What to type for at least `least` lines of a file, or for a `number` of drawn ones."""
     if recipe.data.source == "drawn":
         return f"type data.{key}={number}"
-    return "give more lines" if key == "num_train" else "type data.num_test=2, or give val.jsonl more lines"
+    if key == "num_train":
+        return f"give at least {least} lines" + (" and type data.num_train=0" if recipe.data.num_train else "")
+    return f"type data.num_test={least}, with at least {least} lines in val.jsonl where there is one"

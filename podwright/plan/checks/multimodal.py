@@ -356,7 +356,11 @@ def _batch(recipe: MultimodalRecipe, lines: int, where: Slice | None) -> list[Fi
     size = recipe.per_device_batch_size * devices * recipe.training.gradient_accumulation_steps
     if lines < size:
         what = f"a step takes {counted(size, 'line')} and there are {lines} to train on, so that some are in it more than once"
-        return [Finding("batch", "warning", what, "type a smaller per_device_batch_size")]
+        per_step = size // recipe.per_device_batch_size
+        fix = f"type per_device_batch_size={max(1, lines // per_step)}"
+        if lines < per_step:
+            fix += " training.gradient_accumulation_steps=1"
+        return [Finding("batch", "warning", what, fix)]
     steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
     factor = devices if recipe.optimizer.scale_with_devices else 1
     what = f"{counted(steps, 'step')} of {counted(size, 'line')}; the learning rate is {recipe.optimizer.learning_rate * factor:g}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from podwright.errors import UserError, counted
 from podwright.plan.checks import patience, text_sample
 from podwright.plan.findings import Finding, Level
-from podwright.recipe import arithmetic_capacity, corpus
+from podwright.recipe import arithmetic_capacity, corpus, text_lines
 from podwright.recipe.arithmetic_capacity import CORPUS_NUMBER, CORPUS_OPERATIONS
 from podwright.recipe.corpus import Shard
 from podwright.recipe.location import Location, Unreachable
@@ -303,7 +303,10 @@ def _vocabulary(source: str, tokenizer: str, cwd: Path) -> int:
             "type data.tokenizer=bytes, or a Hugging Face directory with a fast tokenizer",
         )
     try:
-        described = json.loads(file.read_text())
+        content = file.read_bytes()
+        if fault := text_lines.pointer(str(file), content):
+            raise fault
+        described = json.loads(content)
         words = described["model"]["vocab"]
         ids = list(words.values()) if isinstance(words, dict) else range(len(words))
         return int(max([*ids, *(added["id"] for added in described["added_tokens"])])) + 1

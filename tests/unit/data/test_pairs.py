@@ -116,6 +116,18 @@ def test_a_sound_that_is_cut_off_and_a_directory_are_named(tmp_path: Path) -> No
     }
 
 
+def test_pairs_without_a_text_are_no_annotated_lines(tmp_path: Path) -> None:
+    synthetic_pairs.write(tmp_path, 0, 6, 0)
+    path = tmp_path / "val.jsonl"
+    rows = [json.loads(row) for row in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({key: row[key] for key in ("image", "audio")}) + "\n" for row in rows))
+    record = pairs.check_lines(path, None, False)
+    assert record is not None and (record["valid"], record["num_faults"]) == (6, 0), record
+    path.write_text("".join(json.dumps({"text": row["text"], "audio": ""}) + "\n" for row in rows))
+    record = pairs.check_lines(path, None, False)
+    assert record is not None and "nothing to tell apart" in record["faults"][0]["message"], "as a plan refuses it"
+
+
 @pytest.mark.parametrize(
     ("target", "fault"), [("nowhere", "nowhere, which is not there"), ("val.jsonl", "and its links lead in a circle")]
 )

@@ -254,3 +254,22 @@ def test_held_out_lines_that_training_has_too_are_named(tmp_path: Path) -> None:
     assert record is not None and record["warnings"] == [warning]
     assert told(tmp_path, "warning", f"{source}/train.jsonl") == ""
     assert told(tmp_path, "warning", source, "data.num_train=200") == ""
+
+
+@pytest.mark.parametrize(
+    ("number", "num_test", "fix"),
+    [
+        (10, 10, "type data.num_test=2"),
+        (300, 300, "type data.num_test=30"),
+        (3, 3, "give a file with at least 4 lines"),
+    ],
+)
+def test_a_remedy_for_too_many_held_out_lines_names_a_number(
+    tmp_path: Path, number: int, num_test: int, fix: str
+) -> None:
+    source = lines(tmp_path, *[BOTH | {"text": f"cat {n}"} for n in range(number)])
+    settings = (source, "data.num_train=0", "per_device_batch_size=2")
+    error = told(tmp_path, "error", *settings, f"data.num_test={num_test}", on="1xA100-40GB")
+    assert error.endswith(f"that can be used, which leaves none to train on; {fix}")
+    if fix.startswith("type "):
+        assert told(tmp_path, "error", *settings, fix.removeprefix("type "), on="1xA100-40GB") == ""

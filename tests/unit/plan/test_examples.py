@@ -223,3 +223,16 @@ def test_test_questions_that_training_has_too_are_named(tmp_path: Path) -> None:
         "1 line of the 10 of test.jsonl is in train.jsonl too"
     )
     assert len(examples.check(override(recipe, ["data.num_test=9"]), tmp_path)) == 1, "that line is not read"
+
+
+def test_a_first_line_of_a_large_file_may_be_long(tmp_path: Path) -> None:
+    file = tmp_path / "large.jsonl"
+    long = json.dumps({"question": "x" * (2 << 20), "answer": "#### 1"}) + "\n"
+    file.write_text(long + good(200_000))
+    assert file.stat().st_size > 8 << 20
+    (about,) = re.findall(r"out of about ([\d,]+) training", checked(tmp_path, str(file)).message)
+    assert int(about.replace(",", "")) == pytest.approx(180_000, rel=0.1)
+    file.write_text("[" + good(200_000).replace("\n", ", ") + "]")
+    assert (
+        "is a list of" in checked(tmp_path, str(file)).message or "is not JSON" in checked(tmp_path, str(file)).message
+    )

@@ -68,7 +68,7 @@ def remedied(checked):
         (
             limits(3, 24, [3000], [10]),
             "no training prompt fits rollout.max_prompt_length=3: the shortest of 1 has more than 2,048 tokens, the longest more than 2,048",
-            "shorten data.instruction, give shorter examples, or a model with more positions: with rollout.total_generation_steps=24 too few of the "
+            "give shorter examples (each prompt ends with data.instruction), or a model with more positions: with rollout.total_generation_steps=24 too few of the "
             "2,048 positions of the model are left",
         ),
     ],

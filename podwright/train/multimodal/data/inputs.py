@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from podwright.data import synthetic_images
-from podwright.data.annotated import AnnotatedExample, Record
-from podwright.data.lines import annotated_lines, learned, split, tokenized
+from podwright.data.annotated import AnnotatedExample, Record, learned
+from podwright.data.lines import annotated_lines, split, tokenized
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe.contrastive import Pairs
