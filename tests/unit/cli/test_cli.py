@@ -12,10 +12,12 @@ from podwright.cli.app import main
 from podwright.data import gsm8k
 from podwright.recipe.load import load, smoke
 from podwright.run import create, journal, mirror
-from podwright.rundir import append_jsonl
+from podwright.rundir import append_jsonl, write_json
 from podwright.shell import Shell
+from podwright.targets import alive
 from podwright.targets.base import identity
 from podwright.targets.settings.local import LocalSettings
+from podwright.targets.settings.slurm import SlurmSettings
 
 RECIPE = "qwen3-tiny-arithmetic-grpo"
 
@@ -423,11 +425,35 @@ def test_a_log_that_is_gone_is_one_line(call: Any, folder: Path) -> None:
         "error: the logs of run a are gone: runs/a/attempts has no attempt; restore attempts/ from a copy of the run\n"
     )
     assert call("diagnose", "a") == (2, "", gone)
-    run.attempt(1).mkdir(parents=True)
+    write_json(run.exit(1), {"ending": "FINISHED", "step": 2, "detail": "", "fix": ""})
     code, out, err = call("logs", "a")
     assert (code, out) == (2, "") and err.startswith("error: there is no log runs/a/attempts/1/log.txt; restore it")
     run.log(1).touch()
-    assert call("logs", "a")[0] == 0
+    text = "attempt 1 of run a has logged nothing: it ended FINISHED; type podwright diagnose a"
+    assert call("logs", "a") == (2, "", f"error: {text}\n")
+
+
+def test_logs_say_why_an_attempt_that_never_started_has_none(call: Any, folder: Path) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    cluster = identity("c", SlurmSettings(kind="slurm"))
+    handle = {"run_dir": str(run.path), "attempt": 1, "job_name": "a.1", "processes": 2, **cluster}
+    for event in ("submitting", "submitted"):
+        journal.append(run, event, attempt=1, handle=handle)
+    run.attempt(1).mkdir(parents=True)
+    (run.attempt(1) / "sbatch.txt").write_text("sbatch: error: invalid partition specified: gpus\n")
+    why = "attempt 1 of run a has logged nothing: it ended BAD_INPUT (sbatch refused the job: invalid partition specified: gpus); "
+    for follow in ((), ("--follow",), ("--process", "1")):
+        code, out, err = call("logs", "a", *follow)
+        assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith(
+            f"error: {why}read runs/a/attempts/1/sbatch.txt, then "
+        ), err
+    (run.attempt(1) / "sbatch.txt").unlink()
+    with alive.held(run.alive(1)):
+        code, _, err = call("logs", "a")
+    why = "attempt 1 of run a has logged nothing: it is waiting (Submitting: sbatch has not answered yet)"
+    assert (code, err) == (2, f"error: {why}; type podwright watch a\n")
+    run.log(1).write_text("begun\n")
+    assert call("logs", "a")[:2] == (0, "begun\n")
 
 
 def test_damaged_records_are_named_by_the_list(call: Any, folder: Path) -> None:
@@ -436,6 +462,30 @@ def test_damaged_records_are_named_by_the_list(call: Any, folder: Path) -> None:
     sentence = "runs/a/metrics.jsonl is damaged (lines that cannot be read: 1 of 1), so figures of this run may be"
     assert call("list")[2].startswith(f"warning: {sentence}")
     assert json.loads(call("list", "--json")[1])[0]["damaged"][0].startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[1]", "7", "{}", '{"url": 3}', '{"url": ""}', "[" * 100_000], ids=range(8)
+)
+def test_a_damaged_storage_json_is_named_and_hides_nothing_else(call: Any, folder: Path, content: str) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    handle = {"run_dir": str(run.path), "attempt": 1, **identity("local", LocalSettings())}
+    for event in ("submitting", "submitted"):
+        journal.append(run, event, attempt=1, handle=handle)
+    run.attempt(1).mkdir(parents=True)
+    run.log(1).write_text("begun\n")
+    append_jsonl(run.metrics, {"stage": "grpo", "step": 3, "time": 1.0})
+    run.storage.write_text(content)
+    text = "runs/a/storage.json is damaged: it does not name the storage of the run; restore it from a copy of the run"
+    (row,) = json.loads(call("list", "--json")[1])
+    assert (row["state"], row["step"]) == ("running", 3) and row["damaged"][0].startswith(text)
+    assert call("logs", "a")[1] == "begun\n"
+    code, out, _ = call("report", "a", "--json")
+    assert code == 0 and json.loads(out)["damaged"][0].startswith(text)
+    for verb in ("watch", "stop", "resume"):
+        code, _, err = call(verb, "a")
+        assert (code, err.count("\n")) == (2, 1) and err.startswith(f"error: {text}"), verb
+    assert run.storage.read_text() == content
 
 
 def test_a_run_without_its_recipe_is_reported_with_the_words_of_the_list(call: Any, folder: Path) -> None:
