@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import constants
 
 from podwright.cli.app import main
 from podwright.data import gsm8k
@@ -488,6 +489,34 @@ def test_a_damaged_storage_json_is_named_and_hides_nothing_else(call: Any, folde
     assert run.storage.read_text() == content
 
 
+def test_a_misplaced_file_of_a_run_is_named_by_eval(call: Any, folder: Path, child: Any) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    run.events.mkdir()
+    assert call("eval", "a", "--data", "arithmetic")[2].startswith(
+        "error: run a is damaged: runs/a/events.jsonl is a directory and must be a file; restore events.jsonl"
+    )
+    run.events.rmdir()
+    asked = child(0, json.dumps(EVALUATED))
+    assert call("eval", "a", "--data", "arithmetic")[0] == 0 and len(asked) == 1
+
+
+@pytest.mark.parametrize("data", ["./none.jsonl", "none.jsonl", "podwright/no-such-set", "no-such-set-of-podwright"])
+def test_eval_refuses_data_that_is_nowhere_before_the_trainer_starts(
+    call: Any, folder: Path, child: Any, monkeypatch: pytest.MonkeyPatch, data: str
+) -> None:
+    create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    asked = child(0, json.dumps(EVALUATED))
+    for checkpoint in ("a", "runs/a"):
+        code, out, err = call("eval", checkpoint, "--data", data)
+        assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith(f"error: --data={data} is "), err
+    assert not asked
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder))
+    (folder / f"datasets--{data.replace('/', '--')}" / "snapshots" / "0").mkdir(parents=True)
+    assert call("eval", "a", "--data", data)[0] == 2
+    (folder / f"datasets--{data.replace('/', '--')}" / "snapshots" / "0" / "train.jsonl").touch()
+    assert call("eval", "a", "--data", data)[0] == (2 if "none" in data else 0)
+
+
 def test_a_run_without_its_recipe_is_reported_with_the_words_of_the_list(call: Any, folder: Path) -> None:
     create.create(folder / "runs" / "a", load(RECIPE), "local", {}).recipe.unlink()
     (row,) = json.loads(call("list", "--json")[1])
@@ -524,6 +553,8 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_eval_and_export_are_done_by_the_compute_half(call: Any, folder: Path, child: Any) -> None:
     create.create(folder / "runs" / "r", load(RECIPE), "local", {})
     asked = child(0, json.dumps(EVALUATED))
+    for name in ("test.jsonl", "d"):
+        Path(name).touch()
     code, out, _ = call("eval", "r", "--data", "test.jsonl", "--limit", "8")
     assert (code, out.splitlines()) == (0, [
         "runs/r at step 3 on test.jsonl: 50.0 % (95 % confidence interval 21.5 to 78.5 %) correct of 8 questions",
@@ -585,6 +616,7 @@ def test_a_multimodal_run_knows_what_to_ask_and_its_export_is_asked_too(call: An
 
 def test_what_the_compute_half_refuses_is_an_error_of_ours(call: Any, folder: Path, child: Any) -> None:
     (folder / "x").mkdir()
+    (folder / "d").touch()
     child(2, '{"error": "x is no checkpoint", "fix": "give one"}')
     assert call("eval", "x", "--data", "d")[::2] == (2, "error: x is no checkpoint; give one\n")
     child(1, "")
