@@ -23,9 +23,9 @@ def check(own: SlurmSettings, ask: Ask, options: Sequence[str]) -> list[Remark]:
     """`options`: of sbatch, as a job would have them."""
     try:
         remarks, waits = _partition(own, ask)
-        return [*remarks, *_trial(own, ask, options, bool(waits)), *_places(own)]
+        return [*remarks, *_trial(own, ask, options, bool(waits)), *_places(own), *_syntax(own, ask)]
     except MachinesBusy as e:
-        return [Remark("inconclusive", e.what, e.fix), *_places(own)]
+        return [Remark("inconclusive", e.what, e.fix), *_places(own), *_syntax(own, ask)]
     except UserError as e:
         return [Remark("error", e.what, e.fix)]
 
@@ -133,6 +133,24 @@ def _places(own: SlurmSettings) -> list[Remark]:
                 f"type `mkdir -p {shlex.quote(own.runs)}`, or fix runs",
             )
         )
+    return remarks
+
+
+def _syntax(own: SlurmSettings, ask: Ask) -> list[Remark]:
+    """Lines of setup that bash cannot parse; they are not run here."""
+    remarks = []
+    for line in own.setup:
+        code, _, err = ask("bash", "-n", "-c", line)
+        if code:
+            reason = re.sub(r"^.*?line \d+: ", "", err.partition("\n")[0])
+            what = f"a line of the target's setup has a syntax error: {line} ({reason})"
+            remarks.append(
+                Remark(
+                    "error",
+                    what,
+                    "correct that line under setup of the target: each line must be a complete command of bash",
+                )
+            )
     return remarks
 
 
