@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from podwright.errors import UserError, counted
@@ -39,7 +40,7 @@ def waiting(own: SlurmSettings, ask: Ask) -> str:
 
 
 def _partition(own: SlurmSettings, ask: Ask) -> tuple[list[Remark], str]:
-    """The remarks, and why a job would wait for what is out of service."""
+    """The remarks, and why a job would wait for what is out of service, in each of its partitions."""
     code, out, err = ask("sinfo", "--noheader", "--all", "--exact", "--format=%P|%a|%l|%D|%c|%G|%t")
     if code:
         unknown = slurm_states.failure("sinfo", code, err)
@@ -47,11 +48,30 @@ def _partition(own: SlurmSettings, ask: Ask) -> tuple[list[Remark], str]:
     rows = [line.split("|") for line in out.splitlines()]
     default = next((row[0].rstrip("*") for row in rows if row[0].endswith("*")), "")
     wanted = own.partition or default
-    mine = [row for row in rows if row[0].rstrip("*") == wanted]
-    if not mine:
-        known = sorted({row[0].rstrip("*") for row in rows})
-        what = f"partition={wanted}: there is no such partition" if wanted else "the cluster has no default partition"
+    names = wanted.split(",")
+    known = sorted({row[0].rstrip("*") for row in rows})
+    if unknown := [name for name in names if name not in known]:
+        what = "the cluster has no default partition"
+        if wanted:
+            what = f"partition={wanted}: there is no such partition"
+            what += "" if len(names) == 1 else f" as {', '.join(unknown)}"
         return [Remark("error", what, f"set partition to one of {', '.join(known)}")], ""
+    each = [_one_partition(own, name, [row for row in rows if row[0].rstrip("*") == name]) for name in names]
+    return _of_the_best(each)
+
+
+def _of_the_best(each: list[tuple[list[Remark], str]]) -> tuple[list[Remark], str]:
+    """Of several partitions: a job starts in any of them, so the faults of one are warnings where another has none."""
+    usable = any(all(r.level != "error" for r in remarks) for remarks, _ in each)
+    now = any(not waits and all(r.level != "error" for r in remarks) for remarks, waits in each)
+    remarks = [
+        replace(r, level="warning") if usable and r.level == "error" else r for remarks, _ in each for r in remarks
+    ]
+    return remarks, "" if now else next((waits for _, waits in each if waits), "")
+
+
+def _one_partition(own: SlurmSettings, wanted: str, mine: list[list[str]]) -> tuple[list[Remark], str]:
+    """`mine`: rows of sinfo, at least one."""
     remarks, waits = [], ""
     _, up, limit, *_ = mine[0]
     if up == "down":  # which takes jobs, and starts none

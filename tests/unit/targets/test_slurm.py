@@ -449,6 +449,32 @@ def test_the_script_of_a_job_names_a_line_of_setup_that_fails(tmp_path: Path, li
     assert record["detail"] == f"a line of the target's setup failed on the cluster: {line}"
 
 
+@pytest.mark.parametrize(
+    ("partition", "levels", "says"),
+    [
+        ("gpu,cpu", ["info"], ""),
+        ("small,gpu", ["warning", "info"], "nodes=2: partition small has 1 node(s) with 1 CPUs, and 1 in all"),
+        ("small,short", ["error", "error", "info"], "nodes=2: partition small has 1 node(s)"),
+        ("gpu,nope", ["error", "info"], "partition=gpu,nope: there is no such partition as nope"),
+        ("nope", ["error", "info"], "partition=nope: there is no such partition"),
+        ("off,gpu", ["warning", "info"], "partition off starts no jobs now"),
+        ("off", ["warning", "info"], "partition off starts no jobs now"),
+    ],
+)
+def test_several_partitions_are_as_good_as_the_best_of_them(partition: str, levels: list[str], says: str) -> None:
+    settings = SlurmSettings(kind="slurm", nodes=2, partition=partition, time="1:00:00")
+    rows = (
+        "gpu*|up|2:00:00|2|4|(null)|idle\ncpu|up|2:00:00|2|4|(null)|idle\nsmall|up|2:00:00|1|4|(null)|idle\n"
+        "short|up|30:00|2|4|(null)|idle\noff|down|2:00:00|2|4|(null)|idle\n"
+    )
+    answers = Answers(sinfo=(0, rows, ""), sbatch=(0, "", "sbatch: Job 1 to start at now"))
+    remarks = slurm.Slurm(answers, "lab", settings).check()
+    assert [remark.level for remark in remarks] == levels, remarks
+    assert not says or remarks[0].what.startswith(says)
+    assert f"--partition={partition}" in answers.asked[-1]
+    assert bool(slurm_check.waiting(settings, lambda *argv: answers.ask(argv))) == (partition == "off")
+
+
 def test_runs_that_name_a_file_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     settings = TWO_NODES.model_copy(update={"runs": f"{tmp_path}/file"})
