@@ -17,7 +17,7 @@ from podwright.cli.ask import ask
 from podwright.cli.exit_codes import ExitCode, of_check
 from podwright.cli.options import Json, Overrides, RunName, Runs
 from podwright.errors import UserError, from_os
-from podwright.rundir import RUNS, RunDir
+from podwright.rundir import RUNS, RunDir, require_layout
 
 
 class _Verbs(TyperGroup):
@@ -187,12 +187,15 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measure the accuracy of a checkpoint."""
+    from podwright.cli import eval_data
     from podwright.run.mirror import is_storage
 
     of_run = runs / checkpoint
     place = of_run if of_run.is_dir() else Path(checkpoint)
     if not place.exists() or is_storage(Path(checkpoint)):  # a run that is kept in a storage is brought to `runs` first
         place = _find(runs, checkpoint).path
+    require_layout(RunDir(place))
+    eval_data.require(data, place)
     options = [*(["--data", data] if data else []), *(["--limit", str(limit)] if limit else [])]
     ask(["eval", str(place), *(overrides or []), *options], as_json, outcomes.evaluation)
 

@@ -65,12 +65,19 @@ def localized(run: RunDir, recipe: Record) -> Record:
 
 
 def _listed(run: RunDir) -> dict[str, str] | None:
-    """None where nothing was uploaded yet."""
+    """None where nothing was uploaded yet. UserError where the list is damaged."""
+    path = run.path / LIST
     try:
-        names: dict[str, str] = json.loads((run.path / LIST).read_text())
+        names = json.loads(path.read_text())
+        if all(isinstance(name, str) for name in names.values()):
+            return dict(names)
     except FileNotFoundError:
         return None
-    return names
+    except (ValueError, AttributeError, RecursionError):
+        pass
+    raise UserError(
+        f"{path} is damaged", "restore it from a copy of the run, or start the run again under another name"
+    )
 
 
 def named(recipe: Record) -> dict[str, str]:

@@ -49,7 +49,7 @@ def file(path: Path, keys: RecipeAdvice = GENERAL) -> list[Record]:
 def run(run: RunDir) -> list[Record]:
     """Of all that the last attempt wrote down, each match with the file that it stands in."""
     attempts = sorted(int(p.name) for p in (run.path / "attempts").glob("*") if p.name.isdigit())
-    if not attempts and any(isinstance(e, dict) and e.get("event") == "submitting" for e in read_jsonl(run.journal)):
+    if not attempts and any(e.get("event") == "submitting" for e in read_jsonl(run.journal)):
         what = f"the logs of run {run.name} are gone: {run.path / 'attempts'} has no attempt"
         raise UserError(what, "restore attempts/ from a copy of the run")
     if not attempts:

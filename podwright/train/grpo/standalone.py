@@ -13,7 +13,7 @@ from podwright.errors import UserError
 from podwright.models import convert, lora, param, qwen3
 from podwright.recipe import load, positions, schema
 from podwright.recipe.schema import GrpoRecipe
-from podwright.rundir import RunDir, read_jsonl, read_metrics, recipe_of
+from podwright.rundir import RunDir, read_events, read_metrics, recipe_of
 from podwright.storage import inputs
 from podwright.train import atomic_dir, checkpoint, entry
 from podwright.train.grpo import evaluate as evaluation
@@ -149,5 +149,5 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
 def _last_step(run: RunDir) -> int:
     """That was trained by the run's own records; 0 before the first one."""
     steps = [record["step"] for record in read_metrics(run.metrics).get("grpo", [])]
-    saved = [event["step"] for event in read_jsonl(run.events) if event["event"] == "checkpoint"]
+    saved = [event["step"] for event in read_events(run.events) if event["event"] == "checkpoint"]
     return max(steps + saved, default=0)

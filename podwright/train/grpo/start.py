@@ -21,7 +21,7 @@ from podwright.recipe import models
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.recipe.worked_examples import Example
-from podwright.rundir import Record, RunDir, read_jsonl
+from podwright.rundir import Record, RunDir, read_events
 from podwright.train import checkpoint
 from podwright.train.emit import Emitter
 from podwright.train.grpo import program, prompts, warm_start
@@ -44,7 +44,7 @@ class Source:
 
 def begun_with(run: RunDir) -> Record:
     """What the first attempt that got so far wrote about its surroundings; {} before that."""
-    return next((e for e in read_jsonl(run.events) if e["event"] == "environment"), {})
+    return next((e for e in read_events(run.events) if e["event"] == "environment"), {})
 
 
 def check_data(

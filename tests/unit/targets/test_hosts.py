@@ -407,6 +407,27 @@ def test_a_host_on_which_nothing_is_started_is_named_by_the_check_and_by_the_run
     assert ended.ending is Ending.BAD_INPUT and "setup of the target ends the shell, or python" in ended.detail
 
 
+@pytest.mark.parametrize("line", ["if true; then", "export A='b", "fi", "echo $(", "} || { :"])
+def test_a_syntax_error_in_setup_is_named_with_its_line_by_the_check_and_by_the_run(
+    homes: Callable[..., TwoHomes], line: str
+) -> None:
+    setup = ["export BEFORE=1 # a comment", line]
+    theirs = homes("at-once", setup=setup)
+    hosts = [Host(Shell(), HomeTransport(home.name, str(home))) for home in theirs.homes]
+    remarks = probe.check(HostProfile(python=sys.executable, setup=setup), hosts)
+    assert [remark.level for remark in remarks] == ["error", "error"]
+    says = f"a line of the target's setup has a syntax error on host h1: {line} ("
+    assert remarks[0].what.startswith(says)
+    ended = theirs.until(Process.ENDED)
+    assert ended.ending is Ending.BAD_INPUT and ended.detail.startswith(says), ended.detail
+
+
+def test_a_line_of_setup_that_fails_is_named_by_the_run(homes: Callable[..., TwoHomes]) -> None:
+    ended = homes("at-once", setup=["export A=1", "false # here"]).until(Process.ENDED)
+    assert (ended.ending, ended.bootstrap) == (Ending.BAD_INPUT, True)
+    assert ended.detail == "a line of the target's setup failed on host h1: false # here"
+
+
 def test_a_check_compares_gpus_and_the_storage_with_what_each_host_has(tmp_path: Path) -> None:
     shared, script = tmp_path / "shared", tmp_path / "bin"
     for folder in (shared, script, tmp_path / "h"):
