@@ -45,7 +45,7 @@ def looks_like_file(source: str) -> bool:
 
 def missing(key: str, source: str, cwd: Path) -> UserError:
     """Of a path with nothing there: the first part of it that is not there, and the nearest name beside that."""
-    path = cwd / Path(source).expanduser()
+    path = cwd / expanded(source)
     if os.path.islink(path):
         return dead_link(f"{key}={source}", path)
     parts = [*reversed(path.parents), path]
@@ -98,7 +98,7 @@ def require_root(key: str, root: str, cwd: Path) -> None:
     """UserError for a folder of media that is none; `key`: what it was typed after."""
     if not root:
         return
-    path = cwd / Path(root).expanduser()
+    path = cwd / expanded(root)
     if not os.path.exists(path):
         raise missing(key, root, cwd)
     require_directory(f"{key}={root}", path)
