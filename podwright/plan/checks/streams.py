@@ -29,9 +29,9 @@ _BYTE_VOCABULARY = 259
 _SAMPLED = "estimated from"  # begins to say what was read of a text
 _PATIENCE_S = 10.0
 _GENERATED_BYTES = 120
+"""of a generated problem, in the mean"""
 _DOUBT = 0.5  # share that an estimate may be off by, as `_ESTIMATE_WITHIN` takes it
 _ESTIMATE_WITHIN = 2  # times what is there: an estimate is not wrong by more
-"""of a made-up problem, in the mean"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,10 +20,8 @@ from podwright.rundir import Record
 from podwright.train.grpo import prompts
 from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
 
-_SPREAD, _END = (
-    8_000,
-    500,
-)  # of examples that are tokenized: of all lengths, and besides of the shortest and of the longest
+_SPREAD = 8_000  # examples of all lengths that are tokenized
+_END = 500  # and of the shortest and of the longest, besides
 _FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 _STAND_INS = [Example(f"{n}+1?", str(n + 1), f"#### {n + 1}") for n in range(2)]
 
@@ -64,8 +62,10 @@ def findings(recipe: GrpoRecipe, unreachable: Collection[str]) -> list[Record]:
 def _directory(recipe: GrpoRecipe) -> Path | None:
     """Of the model's tokenizer and configuration, fetched from the hub for an id; None for random weights."""
     source = recipe.model.source
-    if source == "random" or (path := Path(source).expanduser()).exists():
-        return None if source == "random" else path
+    if source == "random":
+        return None
+    if (path := Path(source).expanduser()).exists():
+        return path
     import huggingface_hub
 
     return Path(huggingface_hub.snapshot_download(source, allow_patterns=list(_FILES)))
