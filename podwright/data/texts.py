@@ -19,10 +19,6 @@ from podwright.recipe.paths import expanded
 _AT_A_TIME = 256  # documents
 
 
-def is_text(source: str) -> bool:
-    return source == "arithmetic" or source.endswith(corpus.TEXT)
-
-
 def read(
     source: str,
     num_documents: int = 0,
@@ -50,7 +46,7 @@ def find_tokenizer(source: str, name: str = "", cwd: Path = Path()) -> Tokenizer
     """The tokenizer called `name` (bytes, a Hugging Face directory, a tokenizer.json); for "" that which `source` brings along."""
     if name:
         return named_tokenizer(name, cwd)
-    if is_text(source) or source.endswith(".npy"):
+    if corpus.is_text(source) or source.endswith(".npy"):
         return None
     place = Location.of(source, cwd)
     if not (place / corpus.META).exists():

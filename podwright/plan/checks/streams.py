@@ -155,7 +155,7 @@ def take(
     """How much there is; UserError for what can be seen to be wrong with it."""
     if source != "arithmetic" and (local := Location.of(source, cwd).local) is not None and local.exists():
         require_file_or_directory(f"data.source={source}", local)
-    if source == "arithmetic" or source.endswith(corpus.TEXT):
+    if corpus.is_text(source):
         theirs = _vocabulary(source, tokenizer, cwd)
         corpus.fits(theirs, vocab_size, f"the tokenizer {tokenizer}")
         stock = (
