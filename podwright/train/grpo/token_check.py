@@ -12,7 +12,7 @@ from podwright.data import gsm8k
 from podwright.data.gsm8k import SampledPart
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import hf_config, models, positions
+from podwright.recipe import hf_config, models, positions, worked_examples
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.recipe.worked_examples import Example
@@ -36,7 +36,11 @@ def findings(recipe: GrpoRecipe, unreachable: Collection[str]) -> list[Record]:
         if recipe.data.source != "arithmetic" and not Path(recipe.data.source).expanduser().exists():
             check, level = "context", "inconclusive"  # the hub may answer when the run starts
         parts: Sequence[SampledPart] = () if "data" in unreachable else gsm8k.sampled(recipe.data, recipe.seed)
-        check, level = "model", "error"
+        check, level = "data", "error"
+        for name, part in zip(("train", "test"), parts, strict=False):  # none where data is not counted
+            if not part.examples:
+                raise worked_examples.no_examples(recipe.data.source, name)
+        check = "model"
         directory = _directory(recipe)
         if directory and not (directory / "tokenizer.json").is_file():
             return []
