@@ -1,4 +1,4 @@
-"""What a trainer's verb came to, in a few lines for a person; every figure is in --json."""
+"""Results of the verbs that the compute half answers, in a few lines each; every figure is in --json."""
 
 from __future__ import annotations
 

@@ -186,8 +186,9 @@ def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
 
 def _context(cache: Path, jax: str) -> CompileContext:
     from podwright.plan.compiled.compile import CompileContext
+    from podwright.recipe.paths import expanded
 
-    return CompileContext(cache.expanduser(), CompileProgress(), jax)
+    return CompileContext(expanded(str(cache)), CompileProgress(), jax)
 
 
 def _compiles(whether: object, price: float | None, jax: str) -> None:

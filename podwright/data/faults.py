@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from podwright.data import documents, texts
+from podwright.data import documents
 from podwright.data.shards import progress
 from podwright.errors import UserError
 from podwright.recipe import corpus, held_out, text_lines, worked_examples
@@ -30,7 +30,7 @@ def check(source: str, vocab_size: int | None = None) -> Record:
         what = "arithmetic is generated when it is read: there is no file to check"
         raise UserError(what, "type podwright plan with data.source=arithmetic, or podwright data tokenize arithmetic")
     place = Location.of(source)
-    if texts.is_text(source):
+    if corpus.is_text(source):
         return {"source": source, **_text(place)}
     if place.local is not None and _has_examples(place.local):
         return {"source": source, **_examples(source, place.local)}

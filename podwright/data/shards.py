@@ -62,7 +62,7 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
 
 def count(source: str, tokenizer: str = "") -> Record:
     """Documents and tokens of a source; a text is tokenized for it."""
-    if not texts.is_text(source):
+    if not corpus.is_text(source):
         files = corpus.look(Location.of(source))
         return {"source": source, "documents": files.documents, "tokens": files.tokens, "shards": len(files.shards)}
     if not tokenizer:
@@ -120,7 +120,7 @@ def _clock(seconds: float) -> str:
 def _text_bytes(source: str) -> int:
     if source == "arithmetic":
         return 0
-    if not texts.is_text(source):
+    if not corpus.is_text(source):
         raise UserError(f"{source} is not text to tokenize", f"give {' or '.join(corpus.TEXT)} files, or arithmetic")
     return Location.of(source).size()
 

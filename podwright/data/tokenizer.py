@@ -48,7 +48,7 @@ def _unread(files: Mapping[str, bytes]) -> str:
             return f"{name} is not {'JSON' if name.endswith('.json') else 'UTF-8'}"
     if "tokenizer.json" not in files:
         return "there is no tokenizer.json"
-    return "they do not fit together, or are of a newer version of the package tokenizers"
+    return "its files do not fit together, or are of a newer version of the package tokenizers"
 
 
 class Tokenizer:

@@ -16,6 +16,7 @@ from typing import Any
 
 from podwright.errors import UserError, nearest
 from podwright.recipe import yaml_file
+from podwright.recipe.paths import expanded
 from podwright.recipe.text_lines import JsonFault, is_encodable, parse_json, rename
 from podwright.recipe.wrong_values import shown as typed
 
@@ -204,7 +205,7 @@ def content(value: Any) -> Any:
         )
     if value in shipped():
         return value
-    path = Path(value).expanduser()
+    path = expanded(value)
     if not path.exists():
         guess = nearest(value, list(shipped()))
         fix = f"did you mean {guess}?" if guess else f"give a YAML file, or {', '.join(shipped())}"

@@ -85,6 +85,11 @@ class TokenFiles:
         return None if None in counts else sum(n or 0 for n in counts)
 
 
+def is_text(source: str) -> bool:
+    """Whether a source is text, which needs a tokenizer; else it holds token ids."""
+    return source == "arithmetic" or source.endswith(TEXT)
+
+
 def look(place: Location) -> TokenFiles:
     """The token files at `place`, a directory or one .npy file. UserError for what sizes and headers show to be wrong."""
     if place.suffix == ".npy":

@@ -137,13 +137,17 @@ def refuse_other_contents(directory: Path, key: str) -> None:
         raise UserError(what, f"type {shlex.quote(f'{key}={newest}')}")
     names = sorted(path.name for path in directory.iterdir())
     if "adapter_config.json" in names:
-        raise UserError(f"{directory} holds an adapter only, not a model", "merge it into its model, and give that")
+        raise adapter_only(directory)
     if not _ORBAX.isdisjoint(names):
         what = f"{directory} is a checkpoint of orbax, which is read only where a run resumes"
         raise UserError(what, f"type podwright export RUN, and give {key} the directory that it writes")
     if gguf := next((name for name in names if name.endswith(".gguf")), ""):
         what = f"{directory} holds {gguf}, and weights in the format GGUF are not read"
         raise UserError(what, f"give {key} the model's directory with config.json and safetensors files")
+
+
+def adapter_only(directory: Path) -> UserError:
+    return UserError(f"{directory} holds an adapter only, not a model", "merge it into its model, and give that")
 
 
 def _unreadable(directory: Path, reason: str) -> UserError:

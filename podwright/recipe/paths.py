@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import itertools
 import os
 import re
 import shlex
@@ -20,6 +21,7 @@ _SUFFIXES |= {".tar", ".zst", ".bin", ".pt", ".pth", ".safetensors", ".gguf", ".
 # What people call the folders in which weights and data lie; nobody's name on the hub.
 _FOLDERS = {"data", "dataset", "datasets", "model", "models", "checkpoint", "checkpoints", "weights", "runs", "out"}
 _FOLDERS |= {"output", "outputs", "corpus", "shared", "tmp"}
+_LISTED = 5  # numbers of a message
 _NUMBERED = re.compile(r"(?P<stem>.+?)[-_.](?P<number>\d+)-of-(?P<total>\d+)\b")
 _ON_HUB = re.compile(r"huggingface\.co/(?:datasets/)?([\w.-]+/[\w.-]+)/?$")
 _COPY_FILE = dict.fromkeys(("http", "https"), "curl -fL {url} -o {name}")
@@ -52,7 +54,7 @@ def missing(key: str, source: str, cwd: Path) -> UserError:
     """Of a path with nothing there: the first part of it that is not there, and the nearest name beside that."""
     if "://" in source:
         return _url(key, source)
-    path = cwd / Path(source).expanduser()
+    path = cwd / expanded(source)
     if os.path.islink(path):
         return dead_link(f"{key}={source}", path)
     parts = [*reversed(path.parents), path]
@@ -133,7 +135,7 @@ def require_root(key: str, root: str, cwd: Path) -> None:
     """UserError for a folder of media that is none; `key`: what it was typed after."""
     if not root:
         return
-    path = cwd / Path(root).expanduser()
+    path = cwd / expanded(root)
     if not os.path.exists(path):
         raise missing(key, root, cwd)
     require_directory(f"{key}={root}", path)
@@ -198,10 +200,12 @@ def require_all_numbered(folder: str, names: Iterable[str]) -> None:
             raise UserError(f"{folder} holds {stem} files of {sizes}, which are two sets", "remove one of the two")
         ((total, present),) = by_total.items()
         first = int(total in present)  # some writers count from 1
-        absent = sorted(set(range(first, first + total)) - present)
-        if absent:
-            what = f"{folder} lacks {len(absent)} of the {total} {stem} files: number {', '.join(map(str, absent[:5]))}"
-            raise UserError(what + (" and others" if len(absent) > 5 else ""), "copy or fetch the whole set again")
+        wanted = range(first, first + total)  # by a name, which may say any number
+        lacking = total - sum(number in wanted for number in present)
+        if lacking > 0:
+            listed = itertools.islice((number for number in wanted if number not in present), _LISTED)
+            what = f"{folder} lacks {lacking:,} of the {total:,} {stem} files: number {', '.join(map(str, listed))}"
+            raise UserError(what + (" and others" if lacking > _LISTED else ""), "copy or fetch the whole set again")
 
 
 def require_file(key: str, path: Path) -> None:

@@ -117,8 +117,6 @@ def run_dirs(runs: Path) -> list[RunDir]:
 
 def rows(runs: Path) -> list[dict[str, Any]]:
     """Every run of `runs`, oldest first. UserError for a file; a directory that is not there has none yet."""
-    if runs.exists() and not runs.is_dir():
-        raise UserError(f"--runs {runs} is a file", "name a directory")
     return sorted((_row_or_fault(run) for run in run_dirs(runs)), key=lambda r: (r["created"], r["name"]))
 
 

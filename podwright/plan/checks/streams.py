@@ -29,9 +29,9 @@ _BYTE_VOCABULARY = 259
 _SAMPLED = "estimated from"  # begins to say what was read of a text
 _PATIENCE_S = 10.0
 _GENERATED_BYTES = 120
+"""of a generated problem, in the mean"""
 _DOUBT = 0.5  # share that an estimate may be off by, as `_ESTIMATE_WITHIN` takes it
 _ESTIMATE_WITHIN = 2  # times what is there: an estimate is not wrong by more
-"""of a made-up problem, in the mean"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +159,7 @@ def take(
     """How much there is; UserError for what can be seen to be wrong with it."""
     if source != "arithmetic" and (local := Location.of(source, cwd).local) is not None and local.exists():
         require_file_or_directory(f"data.source={source}", local)
-    if source == "arithmetic" or source.endswith(corpus.TEXT):
+    if corpus.is_text(source):
         theirs = _vocabulary(source, tokenizer, cwd)
         corpus.fits(theirs, vocab_size, f"the tokenizer {tokenizer}")
         stock = (

@@ -60,6 +60,13 @@ def test_token_files_that_do_not_say_where_documents_end_are_counted(tmp_path: P
     assert (code, out) == (0, f"ids.npy: OK: no problems found in {there}\n")
 
 
+def test_the_home_of_a_user_that_is_not_here_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    refused = "error: ~no-user/x: ~no-user is no user of this machine; give the path from / on\n"
+    assert call(tmp_path, "count", "a.jsonl", "--tokenizer", "~no-user/x") == (2, "", refused)
+    assert call(tmp_path, "check", "a.jsonl", "--root", "~no-user/x") == (2, "", refused)
+
+
 def test_lines_are_drawn_checked_and_repaired(tmp_path: Path) -> None:
     assert call(tmp_path, "draw", "cats", "--num-train", "3", "--num-test", "1")[0] == 0
     (tmp_path / "cats/train/00001.png").write_bytes(b"")

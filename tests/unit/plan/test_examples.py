@@ -177,6 +177,7 @@ def test_examples_are_counted_as_training_counts_them(tmp_path: Path) -> None:
         ),
         (["train-00000-of-00002-0a1b", "train-00001-of-00002-0a1c"], ""),
         (["train-1-of-2", "train-2-of-2"], ""),
+        (["train-0-of-99999999999"], "lacks 99,999,999,998 of the 99,999,999,999 train files"),
     ],
 )
 def test_a_set_of_parquet_files_is_complete(tmp_path: Path, names: list[str], fault: str) -> None:

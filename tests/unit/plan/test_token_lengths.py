@@ -2,7 +2,9 @@
 
 import json
 import os
+import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -242,6 +244,14 @@ def test_what_cannot_be_read_here_is_named_as_unchecked(folder: Path) -> None:
     ):
         (finding,) = (f for f in findings(folder, *overrides) if f.check == "context")
         assert finding.level == "inconclusive" and finding.message.endswith(unchecked + keys)
+
+
+def test_a_data_set_of_the_hub_without_test_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {"train": [{"question": "1+1?", "answer": "#### 2"}], "test": []}
+    hub = types.SimpleNamespace(load_dataset=lambda *names, streaming: parts)
+    monkeypatch.setitem(sys.modules, "datasets", hub)
+    (finding,) = token_check.findings(recipe("data.source=some/set"), ())
+    assert (finding["level"], finding["message"]) == ("error", "data.source=some/set has no test examples")
 
 
 def test_the_tokenizer_is_checked_where_only_the_data_is_elsewhere(folder: Path) -> None:

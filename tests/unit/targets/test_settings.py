@@ -293,6 +293,16 @@ def test_the_place_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert (tmp_path / "podwright" / "targets.yaml").is_file()
 
 
+def test_the_home_of_a_user_that_is_not_here_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        UserError, match=r"^~no-user/runs: ~no-user is no user of this machine; give the path from / on"
+    ):
+        entries.add("a", ["kind=slurm", "runs=~no-user/runs"])
+    monkeypatch.setenv("PODWRIGHT_TARGETS", "~no-user/targets.yaml")
+    with pytest.raises(UserError, match="~no-user is no user of this machine"):
+        entries.names()
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [

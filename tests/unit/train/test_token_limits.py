@@ -164,6 +164,12 @@ def test_a_template_that_makes_no_prompts_is_refused(tmp_path, template, says):
     assert refused.value.what.startswith(f"{tmp_path}: ")
 
 
+def test_a_test_without_a_question_is_refused(tmp_path):
+    tokenizer = saved(tmp_path, "{{ messages[0].content }}")
+    with pytest.raises(UserError, match="there is no question to test on; give data with at least one question"):
+        prompts.encode([], tokenizer, GrpoData(source="arithmetic"), Rollout(), 2048)
+
+
 def test_a_prompt_without_a_token_is_refused(tmp_path):
     tokenizer = saved(tmp_path, "{{ messages[0].content if messages[0].content.startswith('0') else '' }}")
     with pytest.raises(UserError, match="makes a prompt without a token"):

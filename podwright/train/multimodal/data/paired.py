@@ -14,7 +14,7 @@ from podwright.data import pairs, synthetic_pairs
 from podwright.data.annotated import Record
 from podwright.data.lines import split
 from podwright.data.pairs import Pair
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.pairs import alone
 from podwright.rundir import RunDir
@@ -99,7 +99,7 @@ def load(
         )
     if len(built[1]) < 2:
         raise UserError(
-            f"data.source={recipe.data.source} holds {len(built[1])} lines out that have two modalities, and retrieval needs 2",
+            f"data.source={recipe.data.source} holds out {counted(len(built[1]), 'line')} with two modalities, and retrieval needs 2",
             "give val.jsonl more, or leave it away and type data.num_test=2 or more",
         )
     return PairedInputs(built[0].of(list(dims)), built[1].of(list(dims)), dims, num_alone)
