@@ -92,19 +92,25 @@ def logs(
 
 @app.command()
 def diagnose(
-    source: Annotated[str, typer.Argument(metavar="LOG|RUN", help="a log file, a run, or - for standard input")],
+    source: Annotated[
+        str,
+        typer.Argument(metavar="LOG|DIR|RUN", help="a log file, a directory of logs, a run, or - for standard input"),
+    ],
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
     """Find known failures in a log, with cause and fix. Exit code 1: no known failure."""
     from podwright.watch import explain
 
+    path = Path(source)
     if source == "-":
-        matches = explain.lines(sys.stdin)
+        matches = explain.stream(iter(lambda: sys.stdin.buffer.read(1 << 20), b""))
+    elif path.is_dir() and not any((folder / "journal.jsonl").exists() for folder in (path, runs / source)):
+        matches = explain.folder(path)
+    elif path.exists() and not path.is_dir():
+        matches = explain.file(path)
     else:
-        matches = (
-            explain.file(Path(source)) if Path(source).is_file() else explain.run(_find(runs, source, or_log=True))
-        )
+        matches = explain.run(_find(runs, source, or_log=True))
     show.document({"matches": matches}) if as_json else show.explained(matches)
     raise typer.Exit(of_check(bool(matches)))
 

@@ -255,7 +255,9 @@ def explained(matches: Sequence[Row]) -> None:
     if not matches:
         text("no known failure in this log; read its end, and docs/diagnosis.md for the failures that are known\n")
     for match in matches:
-        where = f" ({match['file']})" if "file" in match else ""
+        others = match.get("logs", 1) - 1
+        more = f" and {others} other log{'s' if others > 1 else ''}" if others else ""
+        where = f" ({match['file']}{more})" if "file" in match else ""
         text(f"{match['rule']}: {match['cause']}{where}\n  log: {match['evidence']}\n  fix: {match['remedy']}\n")
 
 

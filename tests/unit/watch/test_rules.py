@@ -105,7 +105,10 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     code, text = said(str(tmp_path / "fine.log"))
     assert code == 1 and "no known failure" in text
     monkeypatch.setattr(
-        "sys.stdin", io.StringIO("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-21 DUE TO TIME LIMIT ***\n")
+        "sys.stdin",
+        io.TextIOWrapper(
+            io.BytesIO(b"slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-21 DUE TO TIME LIMIT ***\n")
+        ),
     )
     assert json.loads(said("-", "--json")[1])["matches"][0]["rule"] == "slurm-time"
     assert said("no-such-run")[0] == 2
