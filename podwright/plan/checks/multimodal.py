@@ -231,11 +231,11 @@ def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Find
         files = data_files("data.source", recipe.data.source, cwd, f"type {drawn(recipe.data)}")
     except UserError as e:
         return [error("data", e.what, e.fix)]
-    asked: list[list[Hashable]] = [[] for _ in files]
-    looks = [_file(path, recipe.data, cwd, lines) for path, lines in zip(files, asked, strict=True)]
+    inputs: list[list[Hashable]] = [[] for _ in files]
+    looks = [_file(path, recipe.data, cwd, lines) for path, lines in zip(files, inputs, strict=True)]
     findings = [finding for _, listed in looks for finding in listed]
     if not any(f.level == "error" for f in findings):
-        findings += shared(recipe.data, files, asked)
+        findings += shared(recipe.data, files, inputs)
         findings += _batch(recipe, recipe.data.num_train or looks[0][0], where)
     return findings
 
@@ -276,8 +276,8 @@ def mending(path: Path, num_valid: int, options: str, example: str) -> str:
     return f"give a file with lines such as {example}"
 
 
-def _file(path: Path, data: MultimodalData, cwd: Path, asked: list[Hashable]) -> tuple[int, list[Finding]]:
-    """How many lines it has, and its first fault, its first absent file, its longest line; what its lines ask goes to `asked`."""
+def _file(path: Path, data: MultimodalData, cwd: Path, inputs: list[Hashable]) -> tuple[int, list[Finding]]:
+    """How many lines it has, and its first fault, its first absent file, its longest line; their inputs go to `inputs`."""
     faults: list[str] = []
     absent: list[str] = []
     named: list[str] = []
@@ -295,7 +295,7 @@ def _file(path: Path, data: MultimodalData, cwd: Path, asked: list[Hashable]) ->
         faults += [f"{where}: {field} {message}" for field, message in wrong]
         if not wrong:
             num_valid += 1
-            asked.append(pairs.content_of(parsed))
+            inputs.append(pairs.content_of(parsed))
             absent += absent_of(where, parsed, folder)
             named += named_by(parsed)
             size = len((data.system_prompt + parsed["instruction"] + parsed["response"]).encode())
