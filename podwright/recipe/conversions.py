@@ -32,13 +32,13 @@ def to_questions(file: str, row: Any) -> str:
         return _converted(file, f'{{"question":{question},"answer":r["{key}"][-1]["{text}"]}}')
     if not isinstance(row, dict):
         return ""
-    asked, answered = (next((k for k in keys if _is_text(row.get(k))), "") for keys in (_QUESTION, _ANSWER))
-    if not asked or not answered or (asked, answered) == ("question", "answer"):
+    question_key, answer_key = (next((k for k in keys if _is_text(row.get(k))), "") for keys in (_QUESTION, _ANSWER))
+    if not question_key or not answer_key or (question_key, answer_key) == ("question", "answer"):
         return ""
-    question = f'r["{asked}"]'
-    if asked == "instruction" and "input" in row:
+    question = f'r["{question_key}"]'
+    if question_key == "instruction" and "input" in row:
         question = '(r["instruction"]+"\\n"+(r.get("input") or "")).strip()'
-    return _converted(file, f'{{"question":{question},"answer":r["{answered}"]}}')
+    return _converted(file, f'{{"question":{question},"answer":r["{answer_key}"]}}')
 
 
 def to_text(file: str, row: Any) -> str:

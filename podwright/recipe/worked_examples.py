@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe import extras, text_lines
+from podwright.recipe import extras, held_out, text_lines
 from podwright.recipe.conversions import to_questions
 from podwright.recipe.paths import require_all_numbered, require_file_or_directory, require_no_dead_link
 from podwright.recipe.sampled_files import all_lines, head_of, sampled_text
@@ -48,6 +48,8 @@ class ExampleFiles:
     train: tuple[Path, ...]
     test: tuple[Path, ...]
     """() for a single file, of which a part is held out"""
+    unread: tuple[Path, ...] = ()
+    """parquet files beside lines that are read"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +72,8 @@ def files(source: str, path: Path) -> ExampleFiles:
     for file in lines:
         require_no_dead_link(file)
     if lines[0].is_file() and lines[1].is_file():
-        return ExampleFiles((lines[0],), (lines[1],))
+        unread = [p for split in ("train", "test") for p in sorted(path.glob(f"{split}*.parquet"))]
+        return ExampleFiles((lines[0],), (lines[1],), tuple(unread))
     for folder in (path, path / "main", path / "data"):
         train, test = (tuple(sorted(folder.glob(f"{split}*.parquet"))) for split in ("train", "test"))
         if train and test:
@@ -81,6 +84,8 @@ def files(source: str, path: Path) -> ExampleFiles:
     missing = lines[1] if lines[0].is_file() else lines[0]
     if missing.exists():
         raise UserError(f"{missing} is not a file", "replace it by a file of lines")
+    if missing == lines[1] and (other := held_out.misnamed(path, missing.name)):
+        raise UserError(f"there is no {missing}", held_out.renaming(other, missing.name))
     if missing == lines[1]:
         raise UserError(
             f"there is no {missing}", f"add it, or type data.source={lines[0]} to hold a part of that file out"

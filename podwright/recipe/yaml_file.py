@@ -30,7 +30,7 @@ _FAULTS = (
     ("end of stream", "a text in quotes begins and has no closing quote"),
     (
         "expected <block end>",
-        "something stands that does not go on with the lines before: check quotes and indentation",
+        "something stands that does not continue the lines before: check quotes and indentation",
     ),
     (r"undefined alias '?([^']*)", r"*\1 stands for no value before it: put it in quotes"),
     ("could not find expected ':'", "a key has no colon and value"),
