@@ -31,6 +31,7 @@ HELD_OUT = 10
 # The pattern and the stripping of commas are those of the data set's authors (openai/grade-school-math, dataset.py).
 _PLACE = re.compile(r"(.+?)(?::\d+| at byte [\d,]+)")  # of a line in a file
 _GOLD = re.compile(r"#### (\-?[0-9\.\,]+)")
+_NAMED = 3  # files of a message
 _SMALL_ROWS, _END_ROWS = 20_000, 2_000  # of parquet files
 
 
@@ -93,6 +94,15 @@ def files(source: str, path: Path) -> ExampleFiles:
     raise UserError(
         f"there is no {missing}", "give a directory with train.jsonl and test.jsonl (or parquet files of these names)"
     )
+
+
+def unread(files: ExampleFiles) -> tuple[str, str] | None:
+    """What is wrong with a directory of lines that holds parquet files as well, and what to do."""
+    if not files.unread:
+        return None
+    names = ", ".join(path.name for path in files.unread[:_NAMED]) + ", ..." * (len(files.unread) > _NAMED)
+    what = f"of {files.unread[0].parent} the files train.jsonl and test.jsonl are read, and {names} not"
+    return what, "move those out of the directory that are not to be read"
 
 
 def _half(folder: Path, train: tuple[Path, ...], test: tuple[Path, ...]) -> UserError:

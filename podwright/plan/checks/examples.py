@@ -61,7 +61,7 @@ def counts(data: GrpoData, cwd: Path) -> ExampleCounts | None:
     files = worked_examples.files(data.source, path)
     train = worked_examples.sampled(files.train)
     num_train, samples = train.num_rows, [train]
-    warnings = _unread(files)
+    warnings = [Finding("data", "warning", *unread)] if (unread := worked_examples.unread(files)) else []
     if files.test:
         samples.append(worked_examples.sampled(files.test))
         num_test = samples[1].num_rows
@@ -81,16 +81,6 @@ def counts(data: GrpoData, cwd: Path) -> ExampleCounts | None:
         None if all(s.complete for s in samples) else sum(len(s.examples) for s in samples),
         tuple(warnings),
     )
-
-
-def _unread(files: ExampleFiles) -> list[Finding]:
-    """A warning of parquet files beside the lines that are read."""
-    if not files.unread:
-        return []
-    names = ", ".join(path.name for path in files.unread[:3]) + ", ..." * (len(files.unread) > 3)
-    folder = files.unread[0].parent
-    what = f"of {folder} the files train.jsonl and test.jsonl are read, and {names} not"
-    return [Finding("data", "warning", what, "move those out of the directory that are not to be read")]
 
 
 def _shared(data: GrpoData, files: ExampleFiles, train: Sample, test: Sample) -> list[Finding]:

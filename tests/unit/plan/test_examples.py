@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from podwright.data import gsm8k
+from podwright.data import faults, gsm8k
 from podwright.errors import UserError
 from podwright.plan.checks import examples
 from podwright.plan.findings import Finding
@@ -227,6 +227,7 @@ def test_test_questions_that_training_has_too_are_named(tmp_path: Path) -> None:
     (tmp_path / "train-0.parquet").touch()
     warning = examples.check(override(recipe, ["data.num_test=9"]), tmp_path)[1]
     assert warning.message == f"of {tmp_path} the files train.jsonl and test.jsonl are read, and train-0.parquet not"
+    assert faults.check(str(tmp_path))["warnings"][0] == f"{warning.message}; {warning.fix}"
     (tmp_path / "train-0.parquet").unlink()
     (tmp_path / "test.jsonl").rename(tmp_path / "validation.jsonl")
     (error,) = examples.check(recipe, tmp_path)
