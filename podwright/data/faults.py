@@ -78,7 +78,8 @@ def _examples(source: str, path: Path) -> Record:
     }
     faults = [fault | {"file": file} for file, record in by_file.items() for fault in record.pop("faults")]
     sums = {key: sum(record[key] for record in by_file.values()) for key in ("lines", "valid", "num_faults")}
-    warnings = [] if faults else _shared(source, files)
+    warnings = ["; ".join(unread)] if (unread := worked_examples.unread(files)) else []
+    warnings += [] if faults else _shared(source, files)
     return {**sums, "faults": faults[:_LISTED], "warnings": warnings, "files": by_file}
 
 

@@ -78,9 +78,9 @@ def check_lines(
 
 
 def _shared(folder: Path, parts: list[Path]) -> list[str]:
-    """A warning of lines that stand in the files to train on and to hold out."""
+    """A warning of lines that stand in the files to train on and to hold out, or of held-out lines that nobody reads."""
     if len(parts) < 2:
-        return []
+        return ["; ".join(unread)] if (unread := held_out.unread(parts[0])) else []
     training, held = ([pairs.content_of(x) for _, x, _ in numbered(part) if isinstance(x, dict)] for part in parts)
     equal = held_out.shared(training, held)
     names = parts[0].name, parts[1].name

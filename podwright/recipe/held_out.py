@@ -1,16 +1,39 @@
-"""Held-out lines that a run trains on as well: an evaluation on these measures what was memorized.
+"""Held-out lines that a run trains on as well, where an evaluation measures what was memorized, or that it never reads.
 
 Both halves read it: a plan and `podwright data check` warn in the same words.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Hashable, Iterable, Sequence
+from pathlib import Path
 
 from podwright.errors import counted
 
+_NAMES = ("test.jsonl", "val.jsonl", "validation.jsonl", "valid.jsonl", "dev.jsonl", "eval.jsonl")
 _LONGEST = 60  # characters of a question in a message
+
+
+def misnamed(folder: Path, name: str) -> Path | None:
+    """A file of held-out lines under another name than `name`, which nobody reads; None where `name` is there, or there is none."""
+    if os.path.lexists(folder / name):
+        return None
+    return next((path for other in _NAMES if other != name and (path := folder / other).is_file()), None)
+
+
+def renaming(path: Path, name: str) -> str:
+    """What to type so that the file is read under that name."""
+    return f"type {shlex.join(['mv', str(path), str(path.with_name(name))])}"
+
+
+def unread(training: Path) -> tuple[str, str] | None:
+    """What is wrong with a directory of multimodal lines whose held-out ones have another name than val.jsonl, and what to type."""
+    path = misnamed(training.parent, "val.jsonl") if training.name == "train.jsonl" else None
+    if path is None:
+        return None
+    return f"{path} is not read: the last lines of {training.name} are held out", renaming(path, "val.jsonl")
 
 
 def shared(training: Iterable[Hashable], held_out: Sequence[Hashable]) -> list[Hashable]:

@@ -19,7 +19,7 @@ PARSER_WORDS = re.compile(r"expected|token|constructor|while|scanning|stream|unh
         ("b: 1\na: [1,\n 2", "line 2 is not YAML: at column 4, a list or mapping in brackets has no closing ]"),
         ("a: {b: 1 c: 2}", "line 1 is not YAML: at column 11, a comma or a closing } is missing"),
         ("a: 'x\nb: 1\n", "line 1 is not YAML: at column 4, a text in quotes begins and has no closing quote"),
-        ("- a\nb: 1", "line 2 is not YAML: at column 1, something stands that does not go on"),
+        ("- a\nb: 1", "line 2 is not YAML: at column 1, something stands that does not continue"),
         ("a: @x", "line 1 is not YAML: at column 4, a value begins with @: put it in quotes"),
         ("a: *b", "at column 4, *b stands for no value before it"),
         ("a: !foo 1", "at column 4, !foo is no tag that is read"),

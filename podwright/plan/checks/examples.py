@@ -25,8 +25,8 @@ class ExampleCounts:
     test: int
     rows_read: int | None = None
     """of files that were too large to read all of, so that `train` and `test` are estimates; None: all were read"""
-    shared: Finding | None = None
-    """a warning of test questions that training has too"""
+    warnings: tuple[Finding, ...] = ()
+    """of test questions that training has too, and of files that are not read"""
 
 
 def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
@@ -41,7 +41,7 @@ def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
     if counted.train < recipe.batch_size:
         message = f"batch_size={recipe.batch_size} is more than the {counted.train} training examples"
         return [Finding("data", "error", message, f"type batch_size={counted.train} or less, or give more data")]
-    findings = [Finding("data", "info", _lasting(recipe, counted)), *([counted.shared] if counted.shared else [])]
+    findings = [Finding("data", "info", _lasting(recipe, counted)), *counted.warnings]
     if data.source == "arithmetic" and (why := _shortage(data)[0]):
         findings.append(Finding("data", "inconclusive", why, _fewer(data)))
     return findings
@@ -60,11 +60,12 @@ def counts(data: GrpoData, cwd: Path) -> ExampleCounts | None:
         return None
     files = worked_examples.files(data.source, path)
     train = worked_examples.sampled(files.train)
-    num_train, samples, shared = train.num_rows, [train], None
+    num_train, samples = train.num_rows, [train]
+    warnings = [Finding("data", "warning", *unread)] if (unread := worked_examples.unread(files)) else []
     if files.test:
         samples.append(worked_examples.sampled(files.test))
         num_test = samples[1].num_rows
-        shared = _shared(data, files, *samples)
+        warnings += _shared(data, files, *samples)
     elif train.num_rows:
         questions = {e.question for e in train.examples}
         num_test = worked_examples.num_held_out(len(questions) if train.complete else num_train, data)
@@ -78,18 +79,18 @@ def counts(data: GrpoData, cwd: Path) -> ExampleCounts | None:
         min(num_train, data.num_train or num_train),
         min(num_test, data.num_test or num_test),
         None if all(s.complete for s in samples) else sum(len(s.examples) for s in samples),
-        shared,
+        tuple(warnings),
     )
 
 
-def _shared(data: GrpoData, files: ExampleFiles, train: Sample, test: Sample) -> Finding | None:
+def _shared(data: GrpoData, files: ExampleFiles, train: Sample, test: Sample) -> list[Finding]:
     """A warning of questions that stand in both parts, by the rows that were read."""
     questions = [[e.question for e in part.examples] for part in (train, test)]
     training, tested = questions[0][: data.num_train or None], questions[1][: data.num_test or None]
     if not (equal := held_out.shared(training, tested)):
-        return None
+        return []
     names = files.train[0].name, files.test[0].name
-    return Finding("data", "warning", *held_out.warning(data.source, names, equal, len(tested)))
+    return [Finding("data", "warning", *held_out.warning(data.source, names, equal, len(tested)))]
 
 
 def num_train_examples(data: GrpoData, cwd: Path) -> int | None:

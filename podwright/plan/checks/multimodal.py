@@ -231,19 +231,23 @@ def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Find
         files = data_files("data.source", recipe.data.source, cwd, f"type {drawn(recipe.data)}")
     except UserError as e:
         return [error("data", e.what, e.fix)]
-    inputs: list[list[Hashable]] = [[] for _ in files]
-    looks = [_file(path, recipe.data, cwd, lines) for path, lines in zip(files, inputs, strict=True)]
+    contents: list[list[Hashable]] = [[] for _ in files]
+    looks = [_file(path, recipe.data, cwd, lines) for path, lines in zip(files, contents, strict=True)]
     findings = [finding for _, listed in looks for finding in listed]
     if not any(f.level == "error" for f in findings):
-        findings += shared(recipe.data, files, inputs)
-        findings += _batch(recipe, recipe.data.num_train or looks[0][0], where)
+        findings += shared(recipe.data, files, contents)
+        left = looks[0][0] if len(files) > 1 else looks[0][0] - pairs.num_held_out(looks[0][0], recipe.data.num_test)
+        if left < 1:
+            refused = pairs.none_left(recipe.data.source, looks[0][0], 1)
+            return [*findings, error("data", refused.what, refused.fix)]
+        findings += _batch(recipe, min(recipe.data.num_train or left, left), where)
     return findings
 
 
 def shared(data: MultimodalData | Pairs, files: list[Path], lines: Sequence[Sequence[Hashable]]) -> list[Finding]:
-    """A warning of lines that stand in both files, by what makes those equal that were read."""
+    """A warning of lines that stand in both files, by what makes those equal that were read; or of held-out lines that nobody reads."""
     if len(files) < 2:
-        return []
+        return [Finding("data", "warning", *unread)] if (unread := held_out.unread(files[0])) else []
     held = lines[1][: data.num_test or None]
     equal = held_out.shared(lines[0][: data.num_train or None], held)
     names = files[0].name, files[1].name
@@ -276,8 +280,8 @@ def mending(path: Path, num_valid: int, options: str, example: str) -> str:
     return f"give a file with lines such as {example}"
 
 
-def _file(path: Path, data: MultimodalData, cwd: Path, inputs: list[Hashable]) -> tuple[int, list[Finding]]:
-    """How many lines it has, and its first fault, its first absent file, its longest line; their inputs go to `inputs`."""
+def _file(path: Path, data: MultimodalData, cwd: Path, contents: list[Hashable]) -> tuple[int, list[Finding]]:
+    """How many lines it has, and its first fault, its first absent file, its longest line; what its lines ask goes to `contents`."""
     faults: list[str] = []
     absent: list[str] = []
     named: list[str] = []
@@ -295,7 +299,7 @@ def _file(path: Path, data: MultimodalData, cwd: Path, inputs: list[Hashable]) -
         faults += [f"{where}: {field} {message}" for field, message in wrong]
         if not wrong:
             num_valid += 1
-            inputs.append(pairs.content_of(parsed))
+            contents.append(pairs.content_of(parsed))
             absent += absent_of(where, parsed, folder)
             named += named_by(parsed)
             size = len((data.system_prompt + parsed["instruction"] + parsed["response"]).encode())

@@ -254,6 +254,15 @@ def test_held_out_lines_that_training_has_too_are_named(tmp_path: Path) -> None:
     assert record is not None and record["warnings"] == [warning]
     assert told(tmp_path, "warning", f"{source}/train.jsonl") == ""
     assert told(tmp_path, "warning", source, "data.num_train=200") == ""
+    (tmp_path / "val.jsonl").rename(tmp_path / "test.jsonl")
+    warning = told(tmp_path, "warning", source)
+    assert warning.startswith(
+        f"{tmp_path}/test.jsonl is not read: the last lines of train.jsonl are held out; type mv "
+    )
+    record = pairs.check_lines(tmp_path, None, False)
+    assert record is not None and record["warnings"] == [warning]
+    subprocess.run(["sh", "-c", warning.partition("; type ")[2]], check=True)
+    assert (tmp_path / "val.jsonl").is_file() and " is not read" not in told(tmp_path, "warning", source)
 
 
 @pytest.mark.parametrize(

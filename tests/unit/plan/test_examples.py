@@ -4,6 +4,7 @@ import json
 import os
 import re
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from podwright.data import gsm8k
+from podwright.data import faults, gsm8k
 from podwright.errors import UserError
 from podwright.plan.checks import examples
 from podwright.plan.findings import Finding
@@ -224,6 +225,15 @@ def test_test_questions_that_training_has_too_are_named(tmp_path: Path) -> None:
         "1 line of the 10 of test.jsonl is in train.jsonl too"
     )
     assert len(examples.check(override(recipe, ["data.num_test=9"]), tmp_path)) == 1, "that line is not read"
+    (tmp_path / "train-0.parquet").touch()
+    warning = examples.check(override(recipe, ["data.num_test=9"]), tmp_path)[1]
+    assert warning.message == f"of {tmp_path} the files train.jsonl and test.jsonl are read, and train-0.parquet not"
+    assert faults.check(str(tmp_path))["warnings"][0] == f"{warning.message}; {warning.fix}"
+    (tmp_path / "train-0.parquet").unlink()
+    (tmp_path / "test.jsonl").rename(tmp_path / "validation.jsonl")
+    (error,) = examples.check(recipe, tmp_path)
+    subprocess.run(["sh", "-c", error.fix.removeprefix("type ")], check=True)
+    assert examples.check(recipe, tmp_path)[0].level == "info"
 
 
 def test_a_first_line_of_a_large_file_may_be_long(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     """A checkpoint in `m`, data in `d`."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d/train.jsonl").write_text(lines(QUESTIONS))
-    (tmp_path / "d/test.jsonl").write_text(lines(QUESTIONS[:5]))
+    (tmp_path / "d/test.jsonl").write_text(lines([q.replace("Ann", "Bob") for q in QUESTIONS[:5]]))
     config = SMALL_CONFIG | {"tie_word_embeddings": True, "max_position_embeddings": 2048}
     Tokenizer.train(QUESTIONS, 384).save(tmp_path / "m")
     (tmp_path / "m/config.json").write_text(json.dumps(config))
