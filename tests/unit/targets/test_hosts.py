@@ -284,9 +284,9 @@ def _knock(port: int) -> None:
             time.sleep(0.01)
 
 
-SCRIPT = """echo "$RANK of $WORLD_SIZE says $GREETING"
+SCRIPT = """trap 'echo saved > "$2/saved-$RANK"; exit 3' TERM
+echo "$RANK of $WORLD_SIZE says $GREETING"
 echo "$1" > "$2/artifact-$RANK"
-trap 'echo saved > "$2/saved-$RANK"; exit 3' TERM
 [ "$3" != fills ] || { head -c 200M /dev/zero > "$2/large-$RANK" || exit 1; }
 [ "$3" != hungry ] || [ "$RANK" = 0 ] || { python3 -c "bytearray(1 << 30)"; exit $?; }
 [ "$3" = at-once ] || while :; do sleep 0.05; done
@@ -328,6 +328,14 @@ class TwoHomes:
             assert time.monotonic() < limit, polled
             time.sleep(0.05)
         return polled
+
+    def until_they_take_signals(self) -> None:
+        """A process runs, by its keeper, before its script has set the trap; a stop at that moment kills it."""
+        self.until(Process.RUNNING)
+        limit = time.monotonic() + 30
+        while any(not list(home.glob(f".podwright/*/work/runs/r/artifact-{n}")) for n, home in enumerate(self.homes)):
+            assert time.monotonic() < limit
+            time.sleep(0.05)
 
     def text(self, name: str) -> str:
         path = self.run.path / name
@@ -500,7 +508,7 @@ def test_a_late_release_leaves_what_a_later_attempt_has_on_the_host(homes: Calla
 
 def test_a_stop_and_a_release_are_confirmed_only_when_every_host_has_answered(homes: Callable[..., TwoHomes]) -> None:
     ours = homes("until-stopped")
-    ours.until(Process.RUNNING)
+    ours.until_they_take_signals()
     second, away = ours.homes[1], ours.homes[1].with_name("away")
     second.rename(away)
     stopped = ours.runner.stop(ours.handle)
