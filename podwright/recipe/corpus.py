@@ -122,7 +122,7 @@ def _no_source(place: Location) -> UserError:
     if fault := text_lines.other_format(place.typed, head):
         return fault
     if text_lines.is_utf8(head[:-3]) and b"\0" not in head:
-        what = f"{place.typed} has none of the endings by which sources are told: {', '.join(TEXT)}, .npy"
+        what = f"{place.typed} has none of the endings that sources have: {', '.join(TEXT)}, .npy"
         return UserError(what, 'give lines such as {"text": "..."} in a .jsonl file, or one document in a .txt file')
     return UserError(
         f"{place.typed} is no source of text or tokens",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import errno
-import itertools
 import os
 import re
 import shlex
@@ -21,7 +20,6 @@ _SUFFIXES |= {".tar", ".zst", ".bin", ".pt", ".pth", ".safetensors", ".gguf", ".
 # What people call the folders in which weights and data lie; nobody's name on the hub.
 _FOLDERS = {"data", "dataset", "datasets", "model", "models", "checkpoint", "checkpoints", "weights", "runs", "out"}
 _FOLDERS |= {"output", "outputs", "corpus", "shared", "tmp"}
-_LISTED = 5  # numbers of a message
 _NUMBERED = re.compile(r"(?P<stem>.+?)[-_.](?P<number>\d+)-of-(?P<total>\d+)\b")
 _ON_HUB = re.compile(r"huggingface\.co/(?:datasets/)?([\w.-]+/[\w.-]+)/?$")
 _COPY_FILE = dict.fromkeys(("http", "https"), "curl -fL {url} -o {name}")
@@ -202,10 +200,10 @@ def require_all_numbered(folder: str, names: Iterable[str]) -> None:
         first = int(total in present)  # some writers count from 1
         wanted = range(first, first + total)  # by a name, which may say any number
         lacking = total - sum(number in wanted for number in present)
-        if lacking > 0:
-            listed = itertools.islice((number for number in wanted if number not in present), _LISTED)
+        if lacking:
+            listed = [number for number in wanted[: len(present) + 5] if number not in present][:5]
             what = f"{folder} lacks {lacking:,} of the {total:,} {stem} files: number {', '.join(map(str, listed))}"
-            raise UserError(what + (" and others" if lacking > _LISTED else ""), "copy or fetch the whole set again")
+            raise UserError(what + (" and others" if lacking > 5 else ""), "copy or fetch the whole set again")
 
 
 def require_file(key: str, path: Path) -> None:

@@ -49,7 +49,7 @@ def sampled_text(path: Path) -> tuple[Lines, int, bool]:
 
 
 def head_of(path: Path) -> bytes:
-    """The first bytes of a file, by which its encoding is told."""
+    """The first bytes of a file, from which its encoding is detected."""
     return _read(path, 0, SAMPLE_BYTES)
 
 

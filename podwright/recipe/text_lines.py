@@ -16,7 +16,7 @@ from typing import Any
 from podwright.errors import UserError, counted
 
 SAMPLE_BYTES = 1 << 20
-"""of a file, by which its encoding is told"""
+"""of a file, from which its encoding is detected"""
 _PACKED = {
     b"\x1f\x8b": ("compressed (gzip)", "gunzip -c"),
     b"BZh": ("compressed (bzip2)", "bunzip2 -c"),
