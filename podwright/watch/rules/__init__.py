@@ -6,13 +6,17 @@ A remedy may name a field of recipe/advice.py in braces, which has other keys fo
 
 from __future__ import annotations
 
-from podwright.watch.rules import files, gpus, memory, processes, programs, slurm, ssh
+from podwright.watch.rules import buckets, cloud, files, gke, gpus, memory, processes, programs, slurm, ssh, tpu
 from podwright.watch.rules.rule import Role, Rule
 
 __all__ = ["RULES", "Role", "Rule"]
 
 RULES: tuple[Rule, ...] = (
     *ssh.RULES,
+    *buckets.RULES,
+    *cloud.RULES,
+    *gke.RULES,
+    *tpu.RULES,
     *memory.RULES,
     *files.RULES,
     *gpus.RULES,

@@ -15,14 +15,6 @@ RULES = (
         passing=True,
     ),
     rule(
-        "hbm-out-of-memory",
-        r"Ran out of memory (on|in memory space) hbm|CompileTimeHbmOom|RESOURCE_EXHAUSTED: (?!.*(No space left|quota))",
-        Ending.OUT_OF_MEMORY,
-        "a device's memory does not hold the program",
-        "{device_memory}",
-        passing=True,
-    ),
-    rule(
         "slurm-memory",
         r"Detected \d+ oom_kill event|: Out Of Memory$|JobState=OUT_OF_MEMORY",
         Ending.OUT_OF_MEMORY,
@@ -49,5 +41,6 @@ RULES = (
         Ending.OUT_OF_MEMORY,
         "the machine's own memory is full",
         "{host_memory}, or use a machine with more memory",
+        passing=True,
     ),
 )

@@ -12,6 +12,7 @@ RULES = (
         Ending.CRASHED,
         "this node cannot resolve the name of another node",
         "give its address instead of its name, or fix DNS or /etc/hosts",
+        passing=True,
     ),
     rule(
         "address-in-use",
@@ -19,6 +20,7 @@ RULES = (
         Ending.CRASHED,
         "another process listens on the port where the processes of this run meet, often one left of an earlier run",
         "end that process (ss -ltnp names it), or take another port",
+        passing=True,
     ),
     rule(
         "rendezvous-connect",
@@ -26,6 +28,8 @@ RULES = (
         Ending.CRASHED,
         "the first process does not answer where the others look for it: it has not started, or a firewall stands between",
         "read the first process's log; podwright target check tries the ports between nodes",
+        role=Role.SYMPTOM,
+        passing=True,
     ),
     rule(
         "rendezvous-timeout",
@@ -33,6 +37,7 @@ RULES = (
         Ending.CRASHED,
         "not every process of the run came to the meeting point in time",
         "look for the node whose log is missing or shorter, and for a different number of processes on one of them",
+        role=Role.SYMPTOM,
     ),
     rule(
         "nccl-connect",
@@ -72,6 +77,17 @@ RULES = (
         "another process of the run has ended",
         f"the reason is in that process's log (podwright logs RUN), {RESUME}",
         role=Role.CONSEQUENCE,
+        passing=True,
+    ),
+    rule(
+        "coordination-lost",
+        r"Socket closed|RAW: Raising signal|Fatal Python error: Aborted|heartbeat timeout|\bheartbeats? .{0,30}(missed|timed out)"
+        r"|error from coordination service|coordination service (encountered|to shut down|has been shut down)|task was preempted/died",
+        Ending.CRASHED,
+        "another process of the run has ended, or lost its connection, and jax then ended this one",
+        f"the reason is in that process's log (podwright logs RUN), {RESUME}",
+        role=Role.CONSEQUENCE,
+        passing=True,
     ),
     rule(
         "loader-worker-killed",

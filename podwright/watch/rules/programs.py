@@ -29,9 +29,24 @@ RULES = (
     ),
     rule(
         "not-finite",
-        r"^NOT_FINITE|\b(loss|grad_norm|gradients?)\b\W+(is |are |= ?|: ?)?([Nn]a[Nn]|[Ii]nf|not finite)\b",
+        r"^NOT_FINITE|(?!.*([Ss]kip|scale))\b(loss|grad_norm|gradients?)\b\W+(is |are |= ?|: ?)?([Nn]a[Nn]|[Ii]nf|not finite)\b",
         Ending.NOT_FINITE,
         "the loss or its gradient is NaN or infinite",
         "start again with {not_finite}",
+    ),
+    rule(
+        "out-of-data",
+        r"^StopIteration\b|\(StopIteration\)|[Rr]an out of data\b|generator raised StopIteration",
+        Ending.OUT_OF_DATA,
+        "the training data ended before the last step",
+        "give more data, or a smaller training.max_steps; podwright data count says how much a source holds",
+    ),
+    rule(
+        "optimizer-option",
+        r"unexpected keyword argument '(?P<option>consistent_rms|weight_decay)'|(?P<key>\w*weight_decay)\b.{0,80}not in valid fields",
+        Ending.BAD_INPUT,
+        "the optimizer does not know an option that it was given: the installed optax is of another version, or Muon's weight decay "
+        "has a name of its own in this program",
+        "install the version of optax that the program names, or give the option under the program's name for it",
     ),
 )

@@ -12,6 +12,7 @@ RULES = (
         Ending.NO_CAPACITY,
         "a host takes no connections over ssh: sshd does not run there, or listens at another port",
         "start sshd there, or write its port into hosts in the target's file (hosts: [user@host:port]); podwright target check tries it",
+        passing=True,
     ),
     rule(
         "ssh-unreachable",
@@ -19,6 +20,7 @@ RULES = (
         Ending.NO_CAPACITY,
         "a host does not answer over ssh: it is switched off, or no network leads there",
         "see that it is there, then type podwright resume RUN",
+        passing=True,
     ),
     rule(
         "ssh-name",
@@ -48,5 +50,30 @@ RULES = (
         "the key that a host shows is not known on this machine",
         "log in once by hand and compare what it shows, which writes it down",
         role=Role.CONSEQUENCE,
+    ),
+    rule(
+        "ssh-agent",
+        r"SSH Key is not present in the SSH agent",
+        Ending.BAD_INPUT,
+        "gcloud connects to several workers only with a key that the SSH agent holds",
+        "type ssh-add and the path of the key that the line names",
+    ),
+    rule(
+        "ssh-cut",
+        r"client_loop: send disconnect|kex_exchange_identification: |Connection to \S+ closed by remote host|ssh_exchange_identification: ",
+        Ending.NO_CAPACITY,
+        "a host cut the connection over ssh: it shuts down, starts, or takes no more connections",
+        "look at its state (preempted, in maintenance), then type podwright resume RUN",
+        role=Role.SYMPTOM,
+        passing=True,
+    ),
+    rule(
+        "ssh-255",
+        r"exited with return code \[255\]|Failed to execute command on multiple workers|ssh: .{0,60}exit(ed with)? (code|status) 255",
+        Ending.NO_CAPACITY,
+        "ssh ended with code 255 on a worker: there was no connection, or the worker refused the key",
+        "the lines before it say which; see that the slice is READY, then type podwright resume RUN",
+        role=Role.SYMPTOM,
+        passing=True,
     ),
 )
