@@ -50,11 +50,11 @@ def _partition(own: SlurmSettings, ask: Ask) -> tuple[list[Remark], str]:
     wanted = own.partition or default
     names = wanted.split(",")
     known = sorted({row[0].rstrip("*") for row in rows})
-    if unknown := [name for name in names if name not in known]:
+    if absent := [name for name in names if name not in known]:
         what = "the cluster has no default partition"
         if wanted:
             what = f"partition={wanted}: there is no such partition"
-            what += "" if len(names) == 1 else f" as {', '.join(unknown)}"
+            what += "" if len(names) == 1 else f" as {', '.join(absent)}"
         return [Remark("error", what, f"set partition to one of {', '.join(known)}")], ""
     each = [_one_partition(own, name, [row for row in rows if row[0].rstrip("*") == name]) for name in names]
     return _of_the_best(each)
