@@ -333,7 +333,7 @@ class TwoHomes:
         """A process runs, by its keeper, before its script has set the trap; a stop at that moment kills it."""
         self.until(Process.RUNNING)
         limit = time.monotonic() + 30
-        while any(not list(home.glob(f".podwright/*/*/runs/r/artifact-{n}")) for n, home in enumerate(self.homes)):
+        while any(not list(home.rglob(f"artifact-{n}")) for n, home in enumerate(self.homes)):
             assert time.monotonic() < limit
             time.sleep(0.05)
 
