@@ -16,7 +16,7 @@ from typing import Any
 
 from podwright.data import media
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.recipe import answers, sampled_files, text_lines
 from podwright.recipe.answers import AnswerSchema
 from podwright.recipe.load import load, require
@@ -148,7 +148,7 @@ def checked(path: Path, recipe: str | None, repair: bool, schema: str | None = N
 
 
 def _of_recipe(recipe: MultimodalRecipe, schema: AnswerSchema) -> tuple[Budget, int]:
-    source = Path(recipe.model.source).expanduser()
+    source = expanded(recipe.model.source)
     if not source.is_dir():
         what = f"the tokenizer of model.source={recipe.model.source} is not on this machine, so that nobody can count tokens"
         raise UserError(what, "leave --recipe out, or name a recipe whose model.source is a directory")

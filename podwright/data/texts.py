@@ -11,6 +11,7 @@ from pathlib import Path
 
 from podwright.data import arithmetic
 from podwright.data.tokenizer import Tokenizer
+from podwright.errors import expanded
 from podwright.recipe import corpus
 from podwright.recipe.arithmetic_capacity import CORPUS_NUMBER, CORPUS_OPERATIONS
 from podwright.recipe.location import Location
@@ -66,7 +67,7 @@ def find_tokenizer(source: str, name: str = "", cwd: Path = Path()) -> Tokenizer
 def named_tokenizer(name: str, cwd: Path = Path()) -> Tokenizer:
     if name == "bytes":
         return Tokenizer.bytes()
-    path = cwd / Path(name).expanduser()
+    path = cwd / expanded(name)
     return Tokenizer.load(path.parent if path.name == "tokenizer.json" else path)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError, nearest
+from podwright.errors import UserError, expanded, nearest
 from podwright.recipe import yaml_file
 from podwright.recipe.text_lines import JsonFault, parse_json, rename
 from podwright.recipe.wrong_values import shown as typed
@@ -204,7 +204,7 @@ def content(value: Any) -> Any:
         )
     if value in shipped():
         return value
-    path = Path(value).expanduser()
+    path = expanded(value)
     if not path.exists():
         guess = nearest(value, list(shipped()))
         fix = f"did you mean {guess}?" if guess else f"give a YAML file, or {', '.join(shipped())}"

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from podwright.errors import UserError, from_os, visible
+from podwright.errors import UserError, expanded, from_os, visible
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,95})?")
 _MISSPELT, _LIKE = 0.85, 0.7  # how like a name that is here: so that it is that name misspelt, and so that it may be
@@ -45,7 +45,7 @@ def looks_like_file(source: str) -> bool:
 
 def missing(key: str, source: str, cwd: Path) -> UserError:
     """Of a path with nothing there: the first part of it that is not there, and the nearest name beside that."""
-    path = cwd / Path(source).expanduser()
+    path = cwd / expanded(source)
     if os.path.islink(path):
         return dead_link(f"{key}={source}", path)
     parts = [*reversed(path.parents), path]
@@ -77,16 +77,6 @@ def dead_link(name: str, path: str | Path) -> UserError:
     return UserError(f"{name} is a link to {os.readlink(path)}, which is not there", "fix the link")
 
 
-def expanded(path: str) -> Path:
-    """With the home of ~ or ~USER; UserError where there is none."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as e:
-        raise UserError(
-            f"{path}: {path.partition('/')[0]} is no user of this machine", "give the path from / on"
-        ) from e
-
-
 def media_folder(lines: Path, root: str, cwd: Path | None = None) -> Path:
     """What paths in the lines of a file are relative to."""
     if not root:
@@ -98,7 +88,7 @@ def require_root(key: str, root: str, cwd: Path) -> None:
     """UserError for a folder of media that is none; `key`: what it was typed after."""
     if not root:
         return
-    path = cwd / Path(root).expanduser()
+    path = cwd / expanded(root)
     if not os.path.exists(path):
         raise missing(key, root, cwd)
     require_directory(f"{key}={root}", path)

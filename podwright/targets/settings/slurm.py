@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from podwright.errors import expanded
 from podwright.slices import Slice
 from podwright.targets.base import Traits
 from podwright.targets.settings import gpus
@@ -126,9 +126,9 @@ class SlurmSettings(BaseModel):
     @field_validator("runs", "python")
     @classmethod
     def _is_absolute(cls, value: str) -> str:
-        if value and not Path(value).expanduser().is_absolute():
+        if value and not expanded(value).is_absolute():
             raise ValueError("must be an absolute path: it is used on other machines")
-        return str(Path(value).expanduser()) if value else value
+        return str(expanded(value)) if value else value
 
     @model_validator(mode="after")
     def _fits_together(self) -> SlurmSettings:

@@ -11,7 +11,7 @@ from pathlib import Path
 from podwright.data import gsm8k
 from podwright.data.gsm8k import SampledPart
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.recipe import hf_config, models, positions
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
@@ -35,7 +35,7 @@ def findings(recipe: GrpoRecipe, unreachable: Collection[str]) -> list[Record]:
     """
     check, level = "data", "error"
     try:
-        if recipe.data.source != "arithmetic" and not Path(recipe.data.source).expanduser().exists():
+        if recipe.data.source != "arithmetic" and not expanded(recipe.data.source).exists():
             check, level = "context", "inconclusive"  # the hub may answer when the run starts
         parts: Sequence[SampledPart] = () if "data" in unreachable else gsm8k.sampled(recipe.data, recipe.seed)
         check, level = "model", "error"
@@ -64,7 +64,7 @@ def findings(recipe: GrpoRecipe, unreachable: Collection[str]) -> list[Record]:
 def _directory(recipe: GrpoRecipe) -> Path | None:
     """Of the model's tokenizer and configuration, fetched from the hub for an id; None for random weights."""
     source = recipe.model.source
-    if source == "random" or (path := Path(source).expanduser()).exists():
+    if source == "random" or (path := expanded(source)).exists():
         return None if source == "random" else path
     import huggingface_hub
 
