@@ -120,8 +120,8 @@ def test_batches_that_are_named_are_small_enough(
         (DEMO, "warm_start.batch_size=1000000"),
         (DEMO, "grpo.num_generations=1000000"),
         (DEMO, "evaluation.batch_size=999999"),
-        ("phase2-tiny", "projector.hidden_size=1000000"),
-        ("phase1-tiny", "aligner.dim=999999"),
+        ("phase2-tiny", "projector.hidden_size=1000000000"),
+        ("phase1-tiny", "aligner.dim=999999999"),
     ],
 )
 def test_what_takes_too_much_memory_by_itself_is_named(
