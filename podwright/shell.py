@@ -17,8 +17,7 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import IO, NoReturn
 
-from podwright.errors import UserError
-from podwright.recipe.paths import expanded
+from podwright.errors import UserError, expanded
 
 # Variables that hold a list of flags: an addition goes after what the user has set.
 FLAG_LISTS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")

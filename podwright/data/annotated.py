@@ -16,7 +16,7 @@ from typing import Any
 
 from podwright.data import media
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.recipe import answers, llm, sampled_files, text_lines
 from podwright.recipe.answers import AnswerSchema
 from podwright.recipe.load import load, require
@@ -149,7 +149,7 @@ def checked(path: Path, recipe: str | None, repair: bool, schema: str | None = N
 
 def _of_recipe(recipe: MultimodalRecipe, rules: LineRules, path: Path) -> tuple[Budget, int]:
     """Of random weights the tokenizer is learned from the lines that a run trains on, here those of `path`."""
-    source = Path(recipe.model.source).expanduser()
+    source = expanded(recipe.model.source)
     if recipe.model.source != "random" and not source.is_dir():
         what = f"the tokenizer of model.source={recipe.model.source} is not on this machine: tokens cannot be counted"
         raise UserError(what, "leave --recipe out, or name a recipe whose model.source is random or a directory")

@@ -16,7 +16,7 @@ from typing import TypeVar
 from podwright.data import annotated, synthetic_images
 from podwright.data.annotated import AnnotatedExample, Record, learned, prompt_ids, response_ids
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.recipe import hf_weights, pairs, sampled_files
 from podwright.recipe.contrastive import Pairs
 from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
@@ -42,9 +42,9 @@ class Lengths:
 
 def lengths(recipe: MultimodalRecipe) -> Lengths:
     """Of the longest line to train on, where lines and tokenizer are on this machine; UserError as training would have it."""
-    directory = None if recipe.model.source == "random" else Path(recipe.model.source).expanduser()
+    directory = None if recipe.model.source == "random" else expanded(recipe.model.source)
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(recipe.data.source).expanduser()
+        source = expanded(recipe.data.source)
         if recipe.data.source == "drawn":
             source = Path(folder)
             num_train, num_test = (min(n, _DRAWN) for n in (recipe.data.num_train, recipe.data.num_test))

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from podwright.data import arithmetic
 from podwright.data.tokenizer import Tokenizer
+from podwright.errors import expanded
 from podwright.recipe import corpus
 from podwright.recipe.arithmetic_capacity import CORPUS_NUMBER, CORPUS_OPERATIONS
 from podwright.recipe.location import Location
-from podwright.recipe.paths import expanded
 
 _AT_A_TIME = 256  # documents
 

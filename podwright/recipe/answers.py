@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError, nearest
+from podwright.errors import UserError, expanded, nearest
 from podwright.recipe import yaml_file
-from podwright.recipe.paths import expanded
 from podwright.recipe.text_lines import JsonFault, is_encodable, parse_json, rename
 from podwright.recipe.wrong_values import shown as typed
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from podwright.errors import UserError
-from podwright.recipe.paths import absent, expanded
+from podwright.errors import UserError, expanded
+from podwright.recipe.paths import absent
 from podwright.storage.base import StorageFailure, cause_of
 
 

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from podwright.errors import UserError, from_os, visible
+from podwright.errors import UserError, expanded, from_os, visible
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,95})?")
 _MISSPELT, _LIKE = 0.85, 0.7  # how like a name that is here: so that it is that name misspelt, and so that it may be
@@ -110,16 +110,6 @@ def require_no_dead_link(path: Path) -> None:
     """UserError for a link with nothing behind it, which looks as if no file were there."""
     if os.path.islink(path) and not os.path.exists(path):
         raise dead_link(str(path), path)
-
-
-def expanded(path: str) -> Path:
-    """With the home of ~ or ~USER; UserError where there is none."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as e:
-        raise UserError(
-            f"{path}: {path.partition('/')[0]} is no user of this machine", "give the path from / on"
-        ) from e
 
 
 def media_folder(lines: Path, root: str, cwd: Path | None = None) -> Path:

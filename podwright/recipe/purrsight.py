@@ -13,10 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.recipe import llm, purrsight_files
 from podwright.recipe.load import load, settled
-from podwright.recipe.paths import expanded
 from podwright.recipe.purrsight_files import PurrsightSettings
 from podwright.recipe.yaml_file import read
 

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.rundir import Record, RunDir, is_below, write_json
 from podwright.storage import open_storage
 from podwright.storage.base import Storage
@@ -32,7 +32,7 @@ def upload(run: RunDir, recipe: Record, cwd: Path, storage: Storage) -> dict[str
     """
     before = _listed(run)
     uploaded = dict(before or {})
-    paths = {key: cwd / Path(value).expanduser() for key, value in named(recipe).items()}
+    paths = {key: cwd / expanded(value) for key, value in named(recipe).items()}
     for key, path in paths.items():
         if _REWARD.fullmatch(key):
             if path.is_file():

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from pathlib import Path
 
-from podwright.errors import UserError, abbreviated, counted
+from podwright.errors import UserError, abbreviated, counted, expanded
 from podwright.plan.checks import encoders, multimodal, weights
 from podwright.plan.checks.inputs import in_source
 from podwright.plan.findings import Finding
@@ -25,7 +25,7 @@ def check(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Fin
     findings = [] if where is None else multimodal.place(where)
     findings += encoders.check(recipe.encoders, cwd)
     source = recipe.text_encoder.source
-    directory = cwd / Path(source).expanduser()
+    directory = cwd / expanded(source)
     if source != "random" and recipe.text_encoder.name != "tiny" and not (directory / "config.json").is_file():
         findings.append(_no_text_encoder(source, directory))
     elif source != "random" and recipe.text_encoder.name != "tiny":
@@ -68,7 +68,7 @@ def _text_encoder(source: str, directory: Path, max_tokens: int) -> list[Finding
 def to_start(recipe: ContrastiveRecipe, cwd: Path) -> list[Finding]:
     """What stands against starting a run from a text encoder that could be planned."""
     source = recipe.text_encoder.source
-    directory = cwd / Path(source).expanduser()
+    directory = cwd / expanded(source)
     unread = source == "random" or recipe.text_encoder.name == "tiny" or not directory.is_dir()
     if unread or hf_weights.present(directory) or (directory / _PICKLED).is_file():
         return []
@@ -95,7 +95,7 @@ def _heads(recipe: ContrastiveRecipe, cwd: Path) -> Iterator[Finding]:
     source = recipe.aligner.source
     if source == "random":
         return
-    path = cwd / Path(source).expanduser()
+    path = cwd / expanded(source)
     if not path.is_file():
         yield multimodal.error(
             "model", f"aligner.source={source} is not there", "check the path, or type aligner.source=random"

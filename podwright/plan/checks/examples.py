@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from podwright.errors import UserError, nearest
+from podwright.errors import UserError, expanded, nearest
 from podwright.plan.checks import hub
 from podwright.plan.findings import Finding
 from podwright.recipe import arithmetic_capacity, held_out, worked_examples
@@ -51,7 +51,7 @@ def counts(data: GrpoData, cwd: Path) -> ExampleCounts | None:
     """None for a hub id. UserError for data that training refuses."""
     if data.source == "arithmetic":
         return _generated(data)
-    path = cwd / Path(data.source).expanduser()
+    path = cwd / expanded(data.source)
     if not os.path.exists(path):
         if nearest(data.source, ["arithmetic"]):
             raise UserError(f"there is no data.source={data.source}", "did you mean data.source=arithmetic?")

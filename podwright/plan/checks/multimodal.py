@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError, abbreviated, counted
+from podwright.errors import UserError, abbreviated, counted, expanded
 from podwright.plan.checks import encoders, hub, weights
 from podwright.plan.checks.inputs import in_source, lora_rank, missing_source
 from podwright.plan.checks.inputs import weights as weights_of
@@ -102,12 +102,12 @@ def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     m, p = recipe.model, recipe.projector
     findings = []
     try:
-        if m.source != "random" and not os.path.exists(cwd / Path(m.source).expanduser()):
+        if m.source != "random" and not os.path.exists(cwd / expanded(m.source)):
             if fault := missing_source("model", m.source, ["random"], cwd):
                 raise fault
             findings.append(hub.model(m.source)[0])
         dims = dimensions(m, cwd)
-        directory = cwd / Path(m.source).expanduser()
+        directory = cwd / expanded(m.source)
         if m.source != "random" and directory.is_dir():
             findings += weights_of(m.source, directory, hf_weights.qwen2(dims))
     except InconclusiveCheck:
@@ -150,7 +150,7 @@ def dimensions(section: MultimodalModel, cwd: Path) -> LlmDims:
     """Of the weights where they or their config.json are here, else those that model.name stands for."""
     if section.source == "random":
         return llm.find(section.name)
-    directory = cwd / Path(section.source).expanduser()
+    directory = cwd / expanded(section.source)
     if os.path.exists(directory):
         require_directory(f"model.source={section.source}", directory)
         try:
@@ -175,7 +175,7 @@ def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
             return []
         what = "aligner.source=random: the features mean nothing yet"
         return [Finding("model", "warning", what, "give the aligner.pt of Phase 1")]
-    path = cwd / Path(source).expanduser()
+    path = cwd / expanded(source)
     if not path.is_file():
         return [error("model", f"aligner.source={source} is not there", "check the path")]
     names = weights.shapes(path)
@@ -209,7 +209,7 @@ def _other_features(recipe: MultimodalRecipe, path: Path) -> list[Finding]:
 
 def data_files(key: str, source: str, cwd: Path, fix: str) -> list[Path]:
     """train.jsonl and, where there is one, val.jsonl of a directory, or the file itself; UserError with `fix` where it is not there."""
-    path = cwd / Path(source).expanduser()
+    path = cwd / expanded(source)
     if not os.path.lexists(path):
         fault = missing(key, source, cwd)
         raise UserError(fault.what, f"{fault.fix}, or {fix}" if "did you mean" not in fault.fix else fault.fix)
@@ -355,16 +355,22 @@ def parsed_line(line: bytes, line_faults: Callable[[Any], Iterator[FieldFault]])
     return parsed, list(line_faults(parsed))
 
 
+def _smaller_step(recipe: MultimodalRecipe, lines: int, devices: int) -> str:
+    """What to type for a step of at most so many lines."""
+    parts = recipe.training.gradient_accumulation_steps
+    if size := lines // (devices * parts):
+        return f"type per_device_batch_size={size}"
+    if parts := lines // (devices * recipe.per_device_batch_size):
+        return f"type training.gradient_accumulation_steps={parts}"
+    return "type per_device_batch_size=1 training.gradient_accumulation_steps=1, or give more data"
+
+
 def _batch(recipe: MultimodalRecipe, lines: int, where: Slice | None) -> list[Finding]:
     devices = where.num_devices if where else 1
     size = recipe.per_device_batch_size * devices * recipe.training.gradient_accumulation_steps
     if lines < size:
         what = f"a step takes {counted(size, 'line')} and there are {lines} to train on, so that some are in it more than once"
-        per_step = size // recipe.per_device_batch_size
-        fix = f"type per_device_batch_size={max(1, lines // per_step)}"
-        if lines < per_step:
-            fix += " training.gradient_accumulation_steps=1"
-        return [Finding("batch", "warning", what, fix)]
+        return [Finding("batch", "warning", what, _smaller_step(recipe, lines, devices))]
     steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
     factor = devices if recipe.optimizer.scale_with_devices else 1
     what = f"{counted(steps, 'step')} of {counted(size, 'line')}; the learning rate is {recipe.optimizer.learning_rate * factor:g}"

@@ -12,7 +12,7 @@ import json
 import shlex
 from pathlib import Path
 
-from podwright.errors import UserError, counted
+from podwright.errors import UserError, counted, expanded
 from podwright.plan.checks import patience, text_sample
 from podwright.plan.findings import Finding, Level
 from podwright.recipe import arithmetic_capacity, corpus, text_lines
@@ -62,13 +62,14 @@ def check(
     num_held: int = 0,
     multiple_of: int = 1,
     sequence_multiple: int = 1,
+    max_positions: int | None = None,
     cwd: Path = Path(),
 ) -> list[Finding]:
     """Problems of the data of a pretraining recipe, or how much it is. `num_held` rows are held out of it.
 
     `vocab_size` is the model's, where it is known; `num_epochs` 0: the data is repeated without end.
     Documents that begin at multiples of `multiple_of` tokens are reckoned to take half of one more each. A sequence has a multiple of
-    `sequence_multiple` tokens.
+    `sequence_multiple` tokens, and no more than `max_positions`, which is None where the model is not known.
     """
     try:
         stock = _stock(source, tokenizer, num_documents, vocab_size, cwd)
@@ -84,7 +85,9 @@ def check(
     room = stock.tokens + (stock.documents or 0) * (multiple_of - 1) // 2
     rows = -(-(room - held) // sequence_length)
     about = f"{'about ' if stock.how_counted else ''}{stock.tokens:,} tokens"
-    shorter = _shorter(source, stock, num_documents, sequence_length, batch_size, num_held, sequence_multiple)
+    shorter = _shorter(
+        source, stock, num_documents, sequence_length, batch_size, num_held, sequence_multiple, max_positions
+    )
 
     def level(wanted: int, there: int) -> Level:
         return "warning" if stock.how_counted and wanted <= _ESTIMATE_WITHIN * there else "error"
@@ -140,7 +143,14 @@ def _smaller(rows: int, batch_size: int, num_batches: int) -> str:
 
 
 def _shorter(
-    source: str, stock: Stock, num_documents: int, sequence_length: int, batch_size: int, num_held: int, multiple: int
+    source: str,
+    stock: Stock,
+    num_documents: int,
+    sequence_length: int,
+    batch_size: int,
+    num_held: int,
+    multiple: int,
+    max_positions: int | None,
 ) -> str:
     """What to type where no batch is small enough: more made-up problems, or a sequence with which one batch can be held out."""
     enough = max(2 * (num_held * sequence_length + 1), (num_held + batch_size) * sequence_length)
@@ -148,7 +158,8 @@ def _shorter(
         more = -(-enough * (stock.documents or 1) // stock.tokens)
         if not _shortage(more)[0]:
             return f"type data.num_documents={more} or more"
-    size = (stock.tokens // 2 - 1) // batch_size // multiple * multiple
+    size = (stock.tokens // 2 - 1) // batch_size
+    size = min(size, max_positions or size) // multiple * multiple
     give = f"give at least {enough:,} tokens"
     return f"type sequence_length={size} evaluation.num_batches=1, or {give}" if size > 0 else give
 
@@ -295,7 +306,7 @@ def _vocabulary(source: str, tokenizer: str, cwd: Path) -> int:
         )
     if tokenizer == "bytes":
         return _BYTE_VOCABULARY
-    path = cwd / Path(tokenizer).expanduser()
+    path = cwd / expanded(tokenizer)
     file = path if path.name == "tokenizer.json" else path / "tokenizer.json"
     if not file.is_file():
         raise UserError(

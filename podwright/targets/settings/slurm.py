@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from podwright.recipe.paths import expanded
+from podwright.errors import expanded
 from podwright.slices import Slice
 from podwright.targets.base import Traits
 from podwright.targets.settings import gpus

@@ -9,10 +9,9 @@ from typing import Any
 
 from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.models import convert, lora, param, qwen3
 from podwright.recipe import load, positions, schema
-from podwright.recipe.paths import expanded
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import RunDir, read_events, read_metrics, recipe_of
 from podwright.storage import inputs

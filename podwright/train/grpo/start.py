@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.models import convert, param, qwen3
 from podwright.recipe import models
 from podwright.recipe.models import Qwen3Dims
@@ -71,7 +71,7 @@ def find_source(recipe: GrpoRecipe, revision: str | None = None) -> Source:
     """Downloads a hub id, at the commit `revision` if one is given. To be asked once a process: the hub may move on meanwhile."""
     if recipe.model.source == "random":
         return Source(None)
-    path = Path(recipe.model.source).expanduser()
+    path = expanded(recipe.model.source)
     if path.is_dir():
         return Source(path)
     import huggingface_hub

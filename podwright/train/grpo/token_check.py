@@ -11,7 +11,7 @@ from pathlib import Path
 from podwright.data import gsm8k
 from podwright.data.gsm8k import SampledPart
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.recipe import hf_config, models, positions, worked_examples
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
@@ -33,7 +33,7 @@ def findings(recipe: GrpoRecipe, unreachable: Collection[str]) -> list[Record]:
     """
     check, level = "data", "error"
     try:
-        if recipe.data.source != "arithmetic" and not Path(recipe.data.source).expanduser().exists():
+        if recipe.data.source != "arithmetic" and not expanded(recipe.data.source).exists():
             check, level = "context", "inconclusive"  # the hub may answer when the run starts
         parts: Sequence[SampledPart] = () if "data" in unreachable else gsm8k.sampled(recipe.data, recipe.seed)
         check, level = "data", "error"
@@ -68,7 +68,7 @@ def _directory(recipe: GrpoRecipe) -> Path | None:
     source = recipe.model.source
     if source == "random":
         return None
-    if (path := Path(source).expanduser()).exists():
+    if (path := expanded(source)).exists():
         return path
     import huggingface_hub
 
