@@ -207,3 +207,12 @@ def require_directory(key: str, path: Path) -> None:
     require_file_or_directory(key, path)
     if not path.is_dir():
         raise UserError(f"{key} is a file, not a directory", "name the directory that it lies in")
+
+
+def require_new_directory(typed: str, path: Path) -> None:
+    """UserError where a directory that is to be written would replace something; an empty one may be there."""
+    fix = "name a directory that does not exist yet or is empty"
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{typed} is a file, and a directory is written", fix)
+    if path.exists() and any(path.iterdir()):
+        raise UserError(f"{typed} is there already and not empty", fix)

@@ -197,7 +197,7 @@ def test_cats_are_not_drawn_over_what_is_there(tmp_path: Path, own: tuple[str, .
     ):
         _drawn(tmp_path, *more)
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == dict.fromkeys(own, "mine")
-    with pytest.raises(UserError, match=f"{own[0]} is a file; name a directory"):
+    with pytest.raises(UserError, match=f"{own[0]} is a file, and a directory is written; name"):
         _drawn(tmp_path / own[0], *more)
 
 
