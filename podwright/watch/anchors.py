@@ -36,18 +36,48 @@ def anchors(pattern: re.Pattern[str]) -> frozenset[str]:
     return best
 
 
-def prefilter(literals: Iterable[str]) -> re.Pattern[bytes]:
-    """A fast search for a part of any of `literals`: parts begin with rare bytes, and there are few such first bytes."""
-    parts: dict[bytes, set[bytes]] = {}
-    for text in sorted(literals):
+def probes(literals: Iterable[str]) -> dict[bytes, frozenset[str]]:
+    """Parts of the literals that are fast to search for, each with the literals that a text with this part may have. They begin with
+    rare bytes, there are few such first bytes, and none is the beginning of another."""
+    texts = sorted(literals)
+    firsts = _first_bytes([set(data[_starts(data)]) for data in map(str.encode, texts)])
+    parts: dict[bytes, set[str]] = {}
+    for text in texts:
         data = text.encode()
-        starts = range(max(1, len(data) - _PROBE + 1))
-        start = min(starts, key=lambda i: (_COUNTS[data[i]], data[i : i + 1] not in parts))
-        parts.setdefault(data[start : start + 1], set()).add(data[start + 1 :])
-    branches = [
-        re.escape(first) + b"(?:" + b"|".join(map(re.escape, sorted(rests))) + b")"
-        for first, rests in sorted(parts.items())
-    ]
+        start = min(
+            (i for i in range(len(data))[_starts(data)] if data[i] in firsts), key=lambda i: (_COUNTS[data[i]], i)
+        )
+        parts.setdefault(data[start:], set()).add(text)
+    shortest: dict[bytes, frozenset[str]] = {}
+    for part in sorted(parts):
+        begun = next((other for other in shortest if part.startswith(other)), part)
+        shortest[begun] = shortest.get(begun, frozenset()) | parts[part]
+    return shortest
+
+
+def _starts(data: bytes) -> slice:
+    """Where a part of a literal may begin that is long enough."""
+    return slice(max(1, len(data) - _PROBE + 1))
+
+
+def _first_bytes(choices: Sequence[set[int]]) -> set[int]:
+    """Few and rare bytes, of which each of `choices` has one."""
+    chosen = {byte for choice in choices if len(choice) == 1 for byte in choice}
+    left = [choice for choice in choices if not choice & chosen]
+    while left:
+        covered = Counter(byte for choice in left for byte in choice)
+        best = min(sorted(covered), key=lambda byte: (_COUNTS[byte] + 1) / covered[byte])
+        chosen.add(best)
+        left = [choice for choice in left if best not in choice]
+    return chosen
+
+
+def prefilter(parts: Iterable[bytes]) -> re.Pattern[bytes]:
+    """A fast search for any of `parts`."""
+    rests: dict[bytes, list[bytes]] = {}
+    for part in sorted(parts):
+        rests.setdefault(part[:1], []).append(re.escape(part[1:]))
+    branches = [re.escape(first) + b"(?:" + b"|".join(ends) + b")" for first, ends in rests.items()]
     return re.compile(b"|".join(branches) or rb"(?!)")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from podwright.watch.anchors import anchors, prefilter
+from podwright.watch.anchors import anchors, prefilter, probes
 from podwright.watch.rules import RULES, Rule
 
 BLOCK = 1 << 20  # bytes that are read at a time
@@ -88,32 +88,48 @@ def scan(blocks: Iterable[bytes]) -> list[LogMatch]:
 
 def _search(buffer: bytes, begin: int, end: int, base: int, matches: dict[str, LogMatch]) -> None:
     """Adds what the lines of buffer[begin:end] say to `matches`, and removes what has passed."""
-    position = begin
-    while hit := _prefilter_of(*_sought(matches)).search(buffer, position, end):
+    position, wanted = begin, _wanted(matches)
+    while hit := wanted.pattern.search(buffer, position, end):
         first, last, text = _line_at(buffer, hit.start(), hit.end())
+        if not any(pattern.search(text) for pattern in wanted.rules[hit[0]]):
+            position = hit.start() + 1
+            continue
         position = max(last, hit.end())
         rule, values = _rule_of(text)
         if rule is not None and rule.name not in matches and not (rule.passing and _ANOTHER_TRY.search(text)):
-            moment = _time_at(buffer, first, last)
-            matches[rule.name] = LogMatch(rule, _shown(text), values, base + first, moment)
-        elif rule is None and _PROGRESS.search(text):
+            evidence = text.strip()[:_SHOWN]
+            matches[rule.name] = LogMatch(rule, evidence, values, base + first, _time_at(buffer, first, last))
+        elif rule is None:
             for name in [name for name, match in matches.items() if match.rule.passing]:
                 del matches[name]
+        wanted = _wanted(matches)
 
 
-def _shown(text: str) -> str:
-    return text.strip()[:_SHOWN]
+@dataclass(frozen=True)
+class _Wanted:
+    """A search for lines that may change what a log's matches are."""
+
+    pattern: re.Pattern[bytes]
+    rules: dict[bytes, tuple[re.Pattern[str], ...]]
+    """by what the pattern matched: the patterns of which a line with this may match one"""
 
 
-def _sought(matches: dict[str, LogMatch]) -> tuple[frozenset[str], bool]:
-    """The rules that matched already, and whether one of them may pass."""
-    return frozenset(matches), any(match.rule.passing for match in matches.values())
+def _wanted(matches: dict[str, LogMatch]) -> _Wanted:
+    """For rules that have not matched yet, and for progress where a match may pass."""
+    return _wanted_beside(frozenset(matches), any(match.rule.passing for match in matches.values()))
 
 
 @functools.lru_cache(maxsize=256)
-def _prefilter_of(matched: frozenset[str], passing: bool) -> re.Pattern[bytes]:
-    literals = {text for name, texts in _ANCHORS.items() if name not in matched for text in texts}
-    return prefilter(literals.union(_PROGRESS_WORDS if passing else ()))
+def _wanted_beside(matched: frozenset[str], passing: bool) -> _Wanted:
+    patterns: dict[str, list[re.Pattern[str]]] = {}
+    for text, number in _LITERALS:
+        if RULES[number].name not in matched:
+            patterns.setdefault(text, []).append(RULES[number].pattern)
+    for word in _PROGRESS_WORDS if passing else ():
+        patterns.setdefault(word, []).append(_PROGRESS)
+    parts = probes(patterns)
+    rules = {part: tuple(dict.fromkeys(p for text in texts for p in patterns[text])) for part, texts in parts.items()}
+    return _Wanted(prefilter(parts), rules)
 
 
 def _rule_of(text: str) -> tuple[Rule | None, dict[str, str]]:

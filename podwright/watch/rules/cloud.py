@@ -166,6 +166,7 @@ RULES = (
         "something of that name exists already, often in state ERROR, FAILED or SUSPENDED after an earlier try",
         "delete it if it is yours and unused, or take another name",
         role=Role.SYMPTOM,
+        passing=True,
     ),
     rule(
         "creation-unfinished",

@@ -29,7 +29,7 @@ RULES = (
     ),
     rule(
         "not-finite",
-        r"^NOT_FINITE|(?!.*([Ss]kip|scale))\b(loss|grad_norm|gradients?)\b\W+(is |are |= ?|: ?)?([Nn]a[Nn]|[Ii]nf|not finite)\b",
+        r"^NOT_FINITE|\b(loss|grad_norm|gradients?)\b\W+(is |are |= ?|: ?)?([Nn]a[Nn]|[Ii]nf|not finite)\b(?!.*([Ss]kip|scale))",
         Ending.NOT_FINITE,
         "the loss or its gradient is NaN or infinite",
         "start again with {not_finite}",

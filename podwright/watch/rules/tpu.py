@@ -55,7 +55,7 @@ RULES = (
     rule(
         "libtpu-mismatch",
         r"This version of jax requires (jaxlib|libtpu)|jaxlib version \S+ is newer than and incompatible|Unexpected PJRT_\w+ size"
-        r"|PJRT_Api (major|minor) version|libtpu.{0,60}(version mismatch|too old|not compatible|incompatible)|libtpu\.so: undefined symbol"
+        r"|PJRT_Api (major|minor) version|libtpu.{0,60}(version mismatch|not compatible|incompatible)|libtpu\.so: undefined symbol"
         r"|Mosaic.{0,60}unsupported version",
         Ending.BAD_INPUT,
         "jax, jaxlib and libtpu on this worker are of versions that do not belong together",
@@ -81,6 +81,7 @@ RULES = (
         Ending.BAD_INPUT,
         "a dimension of the model or the batch is not a multiple of the number of devices that it is split over",
         "type podwright plan, which lists the meshes that divide it; take a smaller mesh axis or another batch size",
+        passing=True,
     ),
     rule(
         "non-addressable",
@@ -109,7 +110,7 @@ RULES = (
     ),
     rule(
         "tpu-initialization",
-        r"Failed to initialize TPU system|No accelerator found|TPU initialization failed|Unable to initialize backend 'tpu'",
+        r"Failed to initialize TPU system|No accelerator found|TPU initialization failed|RuntimeError: Unable to initialize backend 'tpu'",
         Ending.CRASHED,
         "libtpu could not use the TPU of this worker",
         f"read the other workers' logs first; if this is the first failure, delete the slice, {RESUME}",

@@ -8,7 +8,7 @@ from re import _parser as parser
 import pytest
 
 from podwright.watch import scan
-from podwright.watch.anchors import ORDINARY, anchors, prefilter
+from podwright.watch.anchors import ORDINARY, anchors, prefilter, probes
 from podwright.watch.rules import RULES
 
 CHARACTERS = "aZ9 .:/-_()\"'"
@@ -58,7 +58,7 @@ def parser_text(members) -> str:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_every_text_that_a_rule_matches_has_one_of_its_anchors(rule) -> None:
     literals, draw, matched = anchors(rule.pattern), random.Random(rule.name), 0
-    search = prefilter(literals)
+    search = prefilter(probes(literals))
     for _ in range(400):
         text = f"x {drawn(parser.parse(rule.pattern.pattern), draw)} y"
         for candidate in (text, text[2:-2]):
@@ -124,6 +124,18 @@ def test_a_prefilter_of_nothing_matches_nothing() -> None:
     assert not prefilter([]).search(b"anything")
 
 
-def test_a_prefilter_begins_with_rare_bytes() -> None:
-    assert re.match(rb"Z", prefilter(["seconds Zebra crossing"]).pattern)
-    assert prefilter(["seconds Zebra"]).search(b"5 seconds Zebra")
+def test_a_probe_begins_with_a_rare_byte_and_is_five_bytes_long_at_least() -> None:
+    assert probes(["seconds Zebra crossing"]) == {b"Zebra crossing": {"seconds Zebra crossing"}}
+    assert probes(["seconds Zebra"]) == {b"Zebra": {"seconds Zebra"}}
+    assert probes(["seconds Zebr"]) == {b"ds Zebr": {"seconds Zebr"}}
+    assert probes(["Zeb"]) == {b"Zeb": {"Zeb"}}
+
+
+def test_a_probe_that_is_the_beginning_of_another_stands_for_both() -> None:
+    assert probes(["Zebra crossing", "Zebra", "Zoo"]) == {b"Zebra": {"Zebra", "Zebra crossing"}, b"Zoo": {"Zoo"}}
+
+
+def test_first_bytes_that_are_searched_for_anyway_are_preferred() -> None:
+    assert len({part[:1] for part in probes(["XQQQQQ", "QXXXXX"])}) == 1
+    assert {part[:1] for part in probes(["Zeb", "QZZZZZ"])} == {b"Z"}
+    assert {part[:1] for part in probes(["QaaaaaK", "KaaaaaX", "aaaaXaaaa"])} == {b"Q", b"K", b"X"}
