@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.recipe.paths import looks_like_path, missing
 from podwright.rundir import RunDir, recipe_of
 
@@ -15,7 +15,7 @@ def require(source: str, place: Path) -> None:
     run = RunDir(place)
     if source in ("", "arithmetic") or (run.recipe.exists() and recipe_of(run)["kind"] != "grpo"):
         return
-    if Path(source).expanduser().exists():
+    if expanded(source).exists():
         return
     if looks_like_path(source, Path()):
         raise missing("--data", source, Path())
