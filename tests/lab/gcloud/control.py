@@ -25,6 +25,8 @@ class Gcloud:
     def __enter__(self) -> "Gcloud":
         store.prepare(self.root)
         certificates.create(store.folder(self.root))
+        self.internal = f"10.213.{self.lab.number}.0/24"
+        machine.ip(f"route replace unreachable {self.internal}")
         self.folder = store.folder(self.root) / "bin"
         self.folder.mkdir()
         shim = self.folder / "gcloud"
@@ -48,6 +50,7 @@ class Gcloud:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
+        machine.ip(f"route del unreachable {self.internal}")
         shutil.rmtree(store.folder(self.root))
 
     @property

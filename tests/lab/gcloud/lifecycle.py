@@ -36,7 +36,7 @@ def finish(state: State, operation: str | None, error: Json | None = None) -> No
         record["done_at"] = time.time() + state["knobs"]["times"]["operation"]
         record["error"] = error
         target = state["requests"].get(record["target"]) or state["nodes"].get(record["target"])
-        record["response"] = target["body"] if target and record["verb"] != "delete" else {}
+        record["response"] = present(target) if target and record["verb"] != "delete" else {}
 
 
 def operation_view(record: Json) -> Json:
