@@ -61,6 +61,7 @@ class TpuVmSettings(BaseModel):
     service_account: str = Field("", description="of the machines; default: the project's own of Compute Engine")
     labels: tuple[str, ...] = Field((), description="further labels of what is created: [team=nlp]")
     patience: str = Field("6h", description="how long a run waits for capacity before it ends")
+    zone_patience: str = Field("30m", description="how long of that in one zone, if there are several")
     max_life: str = Field(
         "",
         description="after which a slice deletes itself if no run lives on it; default 6h; with flex-start its whole life, default 24h",
@@ -104,7 +105,7 @@ class TpuVmSettings(BaseModel):
             raise ValueError(f"has {own!r}, and labels that begin with podwright- are set for each slice; leave it out")
         return value
 
-    @field_validator("patience", "max_life")
+    @field_validator("patience", "zone_patience", "max_life")
     @classmethod
     def _is_a_duration(cls, value: str, info: ValidationInfo) -> str:
         try:
@@ -142,6 +143,12 @@ class TpuVmSettings(BaseModel):
     @property
     def runtime(self) -> str:
         return self.runtime_version or str(self.devices().names()["runtime"])
+
+    @property
+    def wait_s(self) -> float:
+        """For capacity in one zone."""
+        waits = [self.patience, *([self.zone_patience] if len(self.zones) > 1 else [])]
+        return min(seconds(wait) for wait in waits)
 
     @property
     def life_s(self) -> float:

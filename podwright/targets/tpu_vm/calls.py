@@ -8,7 +8,7 @@ from importlib import resources
 
 from podwright.rundir import Record
 from podwright.targets.base import Request
-from podwright.targets.settings.tpu_vm import TpuVmSettings, seconds
+from podwright.targets.settings.tpu_vm import TpuVmSettings
 
 Argv = tuple[str, ...]
 
@@ -74,7 +74,7 @@ def create(place: Place, own: TpuVmSettings, labels: Mapping[str, str], user: st
     if not place.queued:
         tier = {"spot": ["--spot"], "reserved": ["--reserved"]}.get(own.provisioning, [])
         return (*_TPUS, "tpu-vm", "create", place.name, f"--version={own.runtime}", *tier, *common)
-    waiting = f"--valid-until-duration={seconds(own.patience):.0f}s"
+    waiting = f"--valid-until-duration={own.wait_s:.0f}s"
     tier = {
         "spot": ["--spot"],
         "reserved": ["--reserved"],

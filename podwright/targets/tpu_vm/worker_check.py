@@ -16,7 +16,7 @@ from podwright.rundir import Ending, Record
 from podwright.targets.hosts.transport import Host, StderrRule, Trouble, explained, last_line, of_each
 
 LIMIT_S = 180
-_LEAST_FREE = 10 << 30
+LEAST_FREE = 10 << 30
 _SKEW_S = 10.0
 _EXIT = "podwright: the check ended with "
 _TIMED_OUT = (124, 137)
@@ -160,7 +160,7 @@ def _of_one(answer: Answer, devices_per_host: int, num_hosts: int) -> Trouble | 
     if seen["process"] != seen["expected_process"]:
         what = f"{name} is process {seen['process']} for jax and {seen['expected_process']} for the cloud"
         return Trouble(what, "the slice is replaced", Ending.NO_CAPACITY)
-    if seen["free_bytes"] < _LEAST_FREE:
+    if seen["free_bytes"] < LEAST_FREE:
         what = f"{name} has {seen['free_bytes'] / (1 << 30):.1f} GiB of free disk space, and 10 are needed"
         return Trouble(what, "free some there, or delete the slice", Ending.NO_CAPACITY)
     return None

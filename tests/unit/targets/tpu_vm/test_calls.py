@@ -65,6 +65,7 @@ def test_every_command_passes_gclouds_own_linter(tmp_path: Path) -> None:
     ("given", "flags", "never"),
     [
         ({}, ["--spot", "--valid-until-duration=21600s"], "alpha"),
+        ({"zones": ["us-east5-b", "us-east1-d"]}, ["--valid-until-duration=1800s"], "alpha"),
         ({"provisioning": "on-demand"}, [], "--spot"),
         ({"provisioning": "reserved"}, ["--reserved"], "--spot"),
         (
