@@ -23,6 +23,7 @@ from tests.lab.gcloud.control import Gcloud
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 A, B, C = ZONES = ("us-east5-b", "us-east1-d", "europe-west4-a")
 SIGNS = Path("/var/lib/podwright")
+CPUS = "export JAX_PLATFORMS=cpu XLA_FLAGS=--xla_force_host_platform_device_count=4"
 SETTINGS = {"kind": "tpu-vm", "project": "my-project", "zones": ZONES, "accelerator_type": "v6e-16"}
 
 
@@ -78,7 +79,7 @@ class TpuBench(Bench):
 
     def __init__(self, folder: Path, **settings: object):
         super().__init__(folder)
-        entry = SETTINGS | {"env": ["STANDIN_STEP_S"]} | settings
+        entry = SETTINGS | {"env": ["STANDIN_STEP_S"], "setup": [CPUS]} | settings
         (folder / "targets.yaml").write_text(json.dumps({"tpu": entry}))
 
     def events(self, prefix: str = "") -> list[str]:
@@ -96,6 +97,7 @@ def test_a_run_goes_from_no_machines_over_a_preemption_to_a_report_and_no_machin
         wait_for(lambda: len(bench.steps()) > 5, 90)
         (first,) = [row for row in gcloud.resources() if row["kind"] == "node"]
         assert first["zone"] == B
+        gcloud.fail_provisioning(f'There is no more capacity in the zone "{A}"', code=8)
         gcloud.preempt(first["name"])
         out, err = launcher.communicate(timeout=300)
     finally:

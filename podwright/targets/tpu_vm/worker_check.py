@@ -21,27 +21,26 @@ _SKEW_S = 10.0
 _EXIT = "podwright: the check ended with "
 _TIMED_OUT = (124, 137)
 _CUT_OFF = -1
-_REPLACED = (
-    "the slice is replaced; for one that is not podwright's, see what runs there: sudo lsof -w /dev/vfio/* /dev/accel*"
-)
+_ANOTHER = "resume the run: it requests another slice"
+_BUSY = f"end that process (sudo lsof -w /dev/vfio/* /dev/accel* shows it), or {_ANOTHER}"
 
 CAUSES: tuple[StderrRule, ...] = (
     StderrRule(
         r"The TPU is already in use by process with pid (\d+)",
         "the TPU of {host} is in use by process {0}",
-        _REPLACED,
+        _BUSY,
         Ending.NO_CAPACITY,
     ),
     StderrRule(
         r"Device or resource busy|Couldn't open iommu group",
         "the TPU of {host} is in use by another process",
-        _REPLACED,
+        _BUSY,
         Ending.NO_CAPACITY,
     ),
     StderrRule(
         r"Failed to get global TPU topology|No accelerator found|Failed to initialize TPU system",
         "jax finds no working TPU driver on {host}: {line}",
-        "the slice is replaced; if it happens again, compare runtime_version of the target with the TPU generation",
+        "compare runtime_version of the target with the TPU generation, or resume the run: it requests another slice",
         Ending.NO_CAPACITY,
     ),
     StderrRule(
@@ -64,7 +63,7 @@ CONSEQUENCES: tuple[StderrRule, ...] = (
     StderrRule(
         r"Failed to connect to (\S+:8471)",
         "{host} does not reach the TPU of another worker ({0})",
-        "the slice is replaced",
+        _ANOTHER,
         Ending.NO_CAPACITY,
     ),
 )
@@ -134,7 +133,7 @@ def _failed(answer: Answer) -> Trouble:
     said = last_line(_without_marks(answer.text))
     why = "its answer was cut off" if answer.exit == _CUT_OFF else said or f"exit code {answer.exit}"
     what = f"the check of {answer.name} failed: {why}"
-    return Trouble(what, "the slice is replaced", Ending.NO_CAPACITY, answer.text)
+    return Trouble(what, _ANOTHER, Ending.NO_CAPACITY, answer.text)
 
 
 def _hanging(answers: Sequence[Answer]) -> Trouble:
@@ -144,7 +143,7 @@ def _hanging(answers: Sequence[Answer]) -> Trouble:
     doing = ("starting Python", "joining the others", "initializing its TPU", "trying the storage")[min(least, 3)]
     who = ", ".join(names) if len(names) < len(answers) else "every worker"
     what = f"{who} hangs in the check: {doing} takes more than {LIMIT_S} s"
-    return Trouble(what, "the slice is replaced", Ending.NO_CAPACITY)
+    return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
 
 
 def _of_one(answer: Answer, devices_per_host: int, num_hosts: int) -> Trouble | None:
@@ -153,13 +152,13 @@ def _of_one(answer: Answer, devices_per_host: int, num_hosts: int) -> Trouble | 
         return Trouble(f"{name}: {fault}", seen["fix"])
     if seen["local"] != devices_per_host:
         what = f"{name} sees {seen['local']} of its {devices_per_host} chips (platform {seen['platform']})"
-        return Trouble(what, "the slice is replaced", Ending.NO_CAPACITY)
+        return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
     if seen["all"] != devices_per_host * num_hosts:
         what = f"{name} sees {seen['all']} of {devices_per_host * num_hosts} chips of the slice"
-        return Trouble(what, "the slice is replaced", Ending.NO_CAPACITY)
+        return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
     if seen["process"] != seen["expected_process"]:
         what = f"{name} is process {seen['process']} for jax and {seen['expected_process']} for the cloud"
-        return Trouble(what, "the slice is replaced", Ending.NO_CAPACITY)
+        return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
     if seen["free_bytes"] < LEAST_FREE:
         what = f"{name} has {seen['free_bytes'] / (1 << 30):.1f} GiB of free disk space, and 10 are needed"
         return Trouble(what, "free some there, or delete the slice", Ending.NO_CAPACITY)
@@ -176,7 +175,7 @@ def _differing(answers: Sequence[Answer]) -> Trouble | None:
         skew = abs(answer.seen["time"] - first.seen["time"])
         if skew > _SKEW_S + LIMIT_S:
             what = f"the clocks of {first.name} and {answer.name} differ by {skew:.0f} s"
-            return Trouble(what, "the slice is replaced", Ending.NO_CAPACITY)
+            return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
     return None
 
 
