@@ -167,7 +167,9 @@ def main() -> None:
 
 
 def summary(runs: dict[str, list[dict]], floor: dict | None, out: Path | None) -> dict:
-    medians = {name: statistics.median(r["step_s_median"] for r in found) for name, found in runs.items() if found}
+    medians = {
+        name: statistics.median(r["step_s_median"] for r in results) for name, results in runs.items() if results
+    }
     mine = medians["podwright"]
     peers = {name: s for name, s in medians.items() if name != "podwright"}
     result = {
@@ -175,7 +177,7 @@ def summary(runs: dict[str, list[dict]], floor: dict | None, out: Path | None) -
         "step_s": medians,
         "times_faster_than": {name: round(s / mine, 2) for name, s in peers.items()},
         "times_faster_than_the_faster_peer": round(min(peers.values()) / mine, 2) if peers else None,
-        "peak_rss_mb": {name: found[0]["peak_rss_mb"] for name, found in runs.items() if found},
+        "peak_rss_mb": {name: results[0]["peak_rss_mb"] for name, results in runs.items() if results},
     }
     if floor:
         useful = runs["podwright"][0]["gflop_useful"]

@@ -95,16 +95,16 @@ def measured(n: int, rounds: int) -> dict:
             start, start_cpu = time.perf_counter(), time.process_time()
             run()
             seconds[name].append((time.perf_counter() - start, time.process_time() - start_cpu))
-    found = {}
+    by_form = {}
     for name, times in seconds.items():
         error = np.linalg.norm(np.concatenate([np.ravel(g) for g in grads[name]]) - right) / np.linalg.norm(right)
-        found[name] = {
+        by_form[name] = {
             "median_s": round(statistics.median(t for t, _ in times), 4),
             "median_cpu_s": round(statistics.median(t for _, t in times), 4),
             "all_s": [round(t, 4) for t, _ in times],
             "error": float(f"{error:.2g}"),
         }
-    return {"tokens": n, "forms": found}
+    return {"tokens": n, "forms": by_form}
 
 
 def main() -> None:
@@ -117,9 +117,9 @@ def main() -> None:
     rows = []
     for n in args.lengths:
         rows.append(measured(n, args.rounds))
-        for name, found in rows[-1]["forms"].items():
+        for name, figures in rows[-1]["forms"].items():
             print(
-                f"{n} tokens, {name}: {found['median_s']:.3f} s, {found['median_cpu_s']:.3f} s of CPU, gradients off by {found['error']}",
+                f"{n} tokens, {name}: {figures['median_s']:.3f} s, {figures['median_cpu_s']:.3f} s of CPU, gradients off by {figures['error']}",
                 flush=True,
             )
     result = {

@@ -99,8 +99,8 @@ def main() -> None:
         (name, MESHES[0], "optax") for name in ("kda/q", "moe/gate")
     ]
     rows = []
-    for one in wanted[: args.rows]:
-        rows.append(row(*one))
+    for case in wanted[: args.rows]:
+        rows.append(row(*case))
         print(line(rows[-1]), flush=True)
     result = {
         **stamp(__file__),
@@ -113,7 +113,7 @@ def main() -> None:
 
 def row(name: str, mesh: tuple[int, int, int], by: str) -> dict[str, Any]:
     axes = dict(zip(("data", "fsdp", "tensor"), mesh, strict=True))
-    made: dict[str, Any] = {"leaves": name, "mesh": axes, "by": by}
+    record: dict[str, Any] = {"leaves": name, "mesh": axes, "by": by}
     with tempfile.TemporaryDirectory() as folder:
         flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_step"
         env = os.environ | _TPU_ENV | {"XLA_FLAGS": flags}
@@ -126,22 +126,22 @@ def row(name: str, mesh: tuple[int, int, int], by: str) -> dict[str, Any]:
             while child.poll() is None and not _is_complete(Path(folder)):
                 time.sleep(0.5)
             child.kill()
-        made["compile_s"] = round(time.monotonic() - begin, 1)
+        record["compile_s"] = round(time.monotonic() - begin, 1)
         if child.returncode > 0:
-            told = (Path(folder) / "log.txt").read_text().splitlines()
-            return made | {"error": next((at for at in told if "Error" in at), told[-1])[:300]}
+            lines = (Path(folder) / "log.txt").read_text().splitlines()
+            return record | {"error": next((at for at in lines if "Error" in at), lines[-1])[:300]}
         memory = dump.memory(Path(folder))
         cost, notes = costs.read(Path(folder), slices.parse(ON), axes)
-    made |= {"arguments_gib": gib(memory.arguments), "temporaries_gib": gib(memory.temporaries), "notes": notes}
+    record |= {"arguments_gib": gib(memory.arguments), "temporaries_gib": gib(memory.temporaries), "notes": notes}
     if cost:
         traffic = [dataclasses.asdict(t) for t in cost.collectives if t.sent_bytes > 1024]
-        made |= {
+        record |= {
             "tflop": round(cost.flops / 1e12, 3),
             "hbm_gb": round(cost.hbm_bytes / 1e9, 2),
             "predicted_ms": round(cost.predicted_s * 1e3, 2),
         }
-        made |= {"bound": cost.bound, "collectives": traffic}
-    return made
+        record |= {"bound": cost.bound, "collectives": traffic}
+    return record
 
 
 def gib(size: int) -> float:

@@ -51,17 +51,17 @@ def shadow(whose: str, checkpointing: str, precision: str) -> Shadow:
         f"model.mixed_precision={precision}",
     )
     recipe = load.require(load.load("phase2-qwen2.5-0.5b-cluster", settings), MultimodalRecipe)
-    found = Shadow(recipe, llm.find("qwen2.5-0.5b"), 1)
+    tracker = Shadow(recipe, llm.find("qwen2.5-0.5b"), 1)
     if whose == "original":
-        as_the_original(found)
-    return found
+        as_the_original(tracker)
+    return tracker
 
 
-def as_the_original(found: Shadow) -> None:
-    built = found.learner.model
+def as_the_original(tracker: Shadow) -> None:
+    built = tracker.learner.model
     built.llm.model._forward_pre_hooks.clear()
     built.llm.model._forward_pre_hooks_with_kwargs.clear()
-    with found._mode:
+    with tracker._mode:
         for module in built.modules():
             for name, p in module._parameters.items():
                 if p is not None and not p.requires_grad:

@@ -37,7 +37,7 @@ SETTINGS = (
 )
 
 
-def made(folder: Path):
+def prepared(folder: Path):
     """Recipe, lines and model, the same in every process."""
     import torch
 
@@ -52,10 +52,10 @@ def made(folder: Path):
     cluster = load.require(load.load("phase2-qwen2.5-0.5b-cluster"), MultimodalRecipe)
     settings = (*SETTINGS, f"data.system_prompt={cluster.data.system_prompt!r}")
     recipe = load.require(load.load("phase2-tiny", settings), MultimodalRecipe)
-    found = inputs.load(RunDir(folder), recipe, world.World())
+    data = inputs.load(RunDir(folder), recipe, world.World())
     llm.MODELS["bench"] = llm.LlmDims(896, 4864, 2, 14, 2, 151936)
     built = model.build(recipe.model_copy(update={"model": recipe.model.model_copy(update={"name": "bench"})}), None)
-    return recipe, found, built
+    return recipe, data, built
 
 
 def ours(folder: Path, steps: int) -> list[float]:
@@ -63,15 +63,15 @@ def ours(folder: Path, steps: int) -> list[float]:
     from podwright.train.multimodal.data import batches
     from podwright.train.multimodal.processes import world
 
-    recipe, found, built = made(folder)
+    recipe, data, built = prepared(folder)
     learner = updates.learner(built, recipe, world.World(), 100)
-    order = batches.Order(found.training.lengths, BATCH, 1, 0, 1, 0)
+    order = batches.Order(data.training.lengths, BATCH, 1, 0, 1, 0)
     seconds = []
     for number in range(steps + 1):
         begin = time.perf_counter()
         rows, own = order.step(number)
-        micro = [batches.collated(found.training, part, found.tokenizer.pad_id) for part in own]
-        updates.update(learner, micro, found.training.num_targets(rows), number)
+        micro = [batches.collated(data.training, part, data.tokenizer.pad_id) for part in own]
+        updates.update(learner, micro, data.training.num_targets(rows), number)
         seconds.append(time.perf_counter() - begin)
     return seconds[1:]
 
@@ -81,9 +81,9 @@ def plain(folder: Path, steps: int) -> list[float]:
 
     from podwright.train.multimodal.data import features
 
-    recipe, found, built = made(folder)
+    recipe, data, built = prepared(folder)
     sight = features.sight(recipe)
-    lines = found.training
+    lines = data.training
     optimizer = torch.optim.AdamW(built.trained().values(), 1e-4)
     built.train()
     seconds = []
@@ -92,7 +92,7 @@ def plain(folder: Path, steps: int) -> list[float]:
         rows = range(number * BATCH, (number + 1) * BATCH)
         seen = [features.one_line(lines.examples[i], sight, torch.device("cpu")) for i in rows]
         values, present = (torch.cat(part) for part in zip(*seen, strict=True))
-        tokens = torch.full((BATCH, MAX_LENGTH), found.tokenizer.pad_id)
+        tokens = torch.full((BATCH, MAX_LENGTH), data.tokenizer.pad_id)
         labels = torch.full((BATCH, 8 + MAX_LENGTH), -100)
         mask = torch.zeros((BATCH, 8 + MAX_LENGTH), dtype=torch.long)
         for n, i in enumerate(rows):
@@ -113,8 +113,8 @@ def trainer(folder: Path, steps: int) -> list[float]:
     import torch
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
-    _, found, built = made(folder)
-    lines = found.training
+    _, data, built = prepared(folder)
+    lines = data.training
 
     class Wrapped(torch.nn.Module):
         def __init__(self):
@@ -128,7 +128,7 @@ def trainer(folder: Path, steps: int) -> list[float]:
 
     def collate(rows):
         width = max(len(lines.prompts[i]) + len(lines.responses[i]) for i in rows)
-        tokens = torch.full((len(rows), width), found.tokenizer.pad_id)
+        tokens = torch.full((len(rows), width), data.tokenizer.pad_id)
         labels = torch.full((len(rows), 8 + width), -100)
         mask = torch.zeros((len(rows), 8 + width), dtype=torch.long)
         for n, i in enumerate(rows):
@@ -186,14 +186,14 @@ def main() -> int:
                 seconds[name] += json.loads(done.stdout.strip().splitlines()[-1])
                 print(name, [round(s, 2) for s in seconds[name]], file=sys.stderr)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
-    found = {
+    result = {
         **stamp(__file__),
         "batch": BATCH,
         "samples_per_s": {name: BATCH / value for name, value in medians.items()},
         "times_faster": {name: medians[name] / medians["ours"] for name in ("plain", "trainer")},
         "seconds": seconds,
     }
-    return keep(found, args.out)
+    return keep(result, args.out)
 
 
 if __name__ == "__main__":

@@ -58,8 +58,8 @@ def predicted(name: str) -> float:
     from podwright.train.multimodal.memory import Shadow
 
     recipe, dims = case(name)
-    found = Shadow(recipe, dims, 1).update(recipe.per_device_batch_size, Lengths(LINE, LINE // 2, known=True))
-    return found["peak_bytes"] / GIB
+    update = Shadow(recipe, dims, 1).update(recipe.per_device_batch_size, Lengths(LINE, LINE // 2, known=True))
+    return update["peak_bytes"] / GIB
 
 
 def held(field: str) -> float:
@@ -116,8 +116,8 @@ def main() -> int:
             rows[name][f"{side}_gib"] = round(json.loads(done.stdout.splitlines()[-1]), 3)
         rows[name]["ratio"] = round(rows[name]["predicted_gib"] / rows[name]["measured_gib"], 3)
         print(f"{name}: {rows[name]}", file=sys.stderr)
-    found = {**stamp(__file__), "line_tokens": LINE, "cases": rows}
-    return keep(found, args.out)
+    result = {**stamp(__file__), "line_tokens": LINE, "cases": rows}
+    return keep(result, args.out)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def main() -> None:
         help="default: an empty one, so that compilers really run",
     )
     args = parser.parse_args()
-    rows = [row(*one, args.cache) for one in ROWS]
+    rows = [row(*case, args.cache) for case in ROWS]
     keep({**stamp(__file__), "recipe": RECIPE, "rows": rows}, args.out)
 
 
@@ -49,7 +49,7 @@ def row(on: str, overrides: list[str], depth: str, cache: Path) -> dict:
     begin = time.perf_counter()
     compiled_plan.document(RECIPE, on, overrides, cache, depth)
     again_s = time.perf_counter() - begin
-    told = [f["message"] for f in document["findings"] if f["level"] == "error"]
+    errors = [f["message"] for f in document["findings"] if f["level"] == "error"]
     keys = (
         "name",
         "verdict",
@@ -77,7 +77,7 @@ def row(on: str, overrides: list[str], depth: str, cache: Path) -> dict:
         "ok": document["ok"],
         "seconds": round(first_s, 1),
         "again_seconds": round(again_s, 2),
-        "errors": told,
+        "errors": errors,
         "programs": programs,
         "step": document["step"],
     }

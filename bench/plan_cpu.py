@@ -112,7 +112,7 @@ class Prefixed(Shell):
         return super().start([*self.words, *argv], **rest)
 
 
-def told(program: str, phase: str, seconds: float) -> None:
+def silent(program: str, phase: str, seconds: float) -> None:
     pass
 
 
@@ -123,23 +123,23 @@ def job(row: Row) -> dict:
 
 
 def compare(name: str, row: Row, prices: calibrate.Prices, folder: Path, runner: Shell, rounds: int) -> list[dict]:
-    found: dict[str, dict] = {}
+    records: dict[str, dict] = {}
     for _ in range(rounds):
-        for record in calibrate.timed([job(row)], folder, row.devices, environment.here(), runner, told):
+        for record in calibrate.timed([job(row)], folder, row.devices, environment.here(), runner, silent):
             program = record["name"].partition("-")[2]
-            known = found.setdefault(program, record)
+            known = records.setdefault(program, record)
             if (record["others"] > 0.1, record["seconds"]) < (known["others"] > 0.1, known["seconds"]):
                 known |= {"seconds": record["seconds"], "others": record["others"]}
     results: list[dict] = []
     for program in row.programs:
-        if program not in found:
+        if program not in records:
             results.append(
                 {"row": name, "use": row.use, "program": program, "why": (folder / "log.txt").read_text()[-500:]}
             )
             continue
-        one = found[program]
+        best = records[program]
         cost = prices.cost(
-            hlo.read(folder / f"0-{program}.txt"), slices.parse(f"cpu-{row.devices}").chips, one["temporaries"]
+            hlo.read(folder / f"0-{program}.txt"), slices.parse(f"cpu-{row.devices}").chips, best["temporaries"]
         )
         results.append(
             {
@@ -147,14 +147,14 @@ def compare(name: str, row: Row, prices: calibrate.Prices, folder: Path, runner:
                 "use": row.use,
                 "program": program,
                 "devices": row.devices,
-                "measured_s": round(one["seconds"], 5),
-                "others_cpu_share": round(one["others"], 3),
+                "measured_s": round(best["seconds"], 5),
+                "others_cpu_share": round(best["others"], 3),
                 "predicted_s": round(cost.predicted_s, 5),
-                "ratio": round(cost.predicted_s / one["seconds"], 3),
+                "ratio": round(cost.predicted_s / best["seconds"], 3),
                 "parts_s": {k: round(v, 5) for k, v in cost.limits.items()},
                 "gigaflop": round(cost.flops / 1e9, 3),
                 "gigabytes": round(cost.hbm_bytes / 1e9, 3),
-                "temporaries_gb": round(one["temporaries"] / 1e9, 3),
+                "temporaries_gb": round(best["temporaries"] / 1e9, 3),
                 "instructions": round(cost.starts),
             }
         )
@@ -171,20 +171,22 @@ def main() -> None:
     runner = Prefixed(args.prefix.split())
     prices: dict[int, calibrate.Prices] = {}
     results = []
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as place:
         for name in args.rows:
             row = ROWS[name]
             if row.devices not in prices:
-                found = calibrate.prices(row.devices, "float32", [], environment.here(), Path(made), runner, told)
-                assert found, "the calibration failed"
-                prices[row.devices] = found
-                print(found.summary, flush=True)
-            for r in compare(name, row, prices[row.devices], Path(made) / "row", runner, args.rounds):
+                calibrated = calibrate.prices(
+                    row.devices, "float32", [], environment.here(), Path(place), runner, silent
+                )
+                assert calibrated, "the calibration failed"
+                prices[row.devices] = calibrated
+                print(calibrated.summary, flush=True)
+            for r in compare(name, row, prices[row.devices], Path(place) / "row", runner, args.rounds):
                 results.append(r)
-                said = (
+                text = (
                     f"{r['predicted_s']:8.4f} / {r['measured_s']:8.4f} = {r['ratio']:.3f}" if "ratio" in r else "failed"
                 )
-                print(f"{name:30s} {r['use']:7s} {r['program']:8s} {said}", flush=True)
+                print(f"{name:30s} {r['use']:7s} {r['program']:8s} {text}", flush=True)
     ratios = [r["ratio"] for r in results if "ratio" in r]
     within = sum(0.75 <= ratio <= 1.25 for ratio in ratios)
     print(f"{within} of {len(results)} within 25 %")

@@ -44,8 +44,8 @@ def compared(recipe: str, on: str, cache: Path) -> list[dict]:
     quick, full = (verdicts(recipe, on, depth, cache / recipe / depth) for depth in ("quick", "full"))
     rows = []
     for name, (short, _) in quick.items():
-        whole, executable = full[name]
-        a, b = need(short["memory"]), need(whole["memory"])
+        complete, executable = full[name]
+        a, b = need(short["memory"]), need(complete["memory"])
         row = {
             "recipe": recipe,
             "on": on,
@@ -53,12 +53,12 @@ def compared(recipe: str, on: str, cache: Path) -> list[dict]:
             "quick_bytes": a,
             "full_bytes": b,
             "difference_percent": round(100 * (a - b) / b, 3),
-            "same_verdict": short["verdict"] == whole["verdict"],
-            "same_cost": short["cost"] == whole["cost"],
-            "assigned": {k: v for k, v in whole["memory"].items() if k != "largest"},
+            "same_verdict": short["verdict"] == complete["verdict"],
+            "same_cost": short["cost"] == complete["cost"],
+            "assigned": {k: v for k, v in complete["memory"].items() if k != "largest"},
             "executable": executable,
             "quick_s": round(short["seconds"], 1),
-            "full_s": round(whole["seconds"], 1),
+            "full_s": round(complete["seconds"], 1),
         }
         print(" ".join(f"{key}={value}" for key, value in row.items()), file=sys.stderr)
         rows.append(row)
@@ -67,12 +67,12 @@ def compared(recipe: str, on: str, cache: Path) -> list[dict]:
 
 def verdicts(recipe: str, on: str, depth: str, cache: Path) -> dict[str, tuple[dict, dict]]:
     """The kept verdict on every program, and what its executable says of its memory (compiles to the end only)."""
-    found: dict[str, tuple[dict, dict]] = {}
+    kept_verdicts: dict[str, tuple[dict, dict]] = {}
     for name in (p["name"] for p in compiled_plan.document(recipe, on, [], cache, depth)["programs"]):
         (kept,) = cache.glob(f"*/{name}.json")
         verdict = json.loads(kept.read_text())
-        found[name] = verdict, verdict["executable"]
-    return found
+        kept_verdicts[name] = verdict, verdict["executable"]
+    return kept_verdicts
 
 
 def need(memory: dict) -> int:

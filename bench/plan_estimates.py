@@ -105,8 +105,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="only the first so many")
     args = parser.parse_args()
     rows = []
-    for one in (ROWS if args.kind == "grpo" else PRETRAIN)[: args.rows]:
-        rows.append(row(*one, args.cache))
+    for case in (ROWS if args.kind == "grpo" else PRETRAIN)[: args.rows]:
+        rows.append(row(*case, args.cache))
         print(line(rows[-1]), flush=True)
     print(f"peaks:      {spread(r['peak_error'] for r in rows if r['programs'])}")
     print(f"programs:   {spread(p['error'] for r in rows for p in r['programs'])}")
@@ -120,7 +120,7 @@ def main() -> None:
 def row(recipe: str, on: str, overrides: str, cache: Path) -> dict:
     document = compiled_plan.document(recipe, on, overrides.split(), cache)
     estimated = {e["name"]: e["estimated_gib"] for e in document["memory"]}
-    found = [
+    programs = [
         {
             "name": p["name"],
             "estimated_gib": estimated[p["name"]],
@@ -130,19 +130,19 @@ def row(recipe: str, on: str, overrides: str, cache: Path) -> dict:
         for p in document["programs"]
         if p["hbm_gib"]
     ]
-    told = [f["message"] for f in document["findings"] if f["level"] == "error"]
-    made: dict = {"recipe": recipe, "on": on, "overrides": overrides, "programs": found, "errors": told}
-    if found:
-        most = max(found, key=lambda p: p["compiled_gib"])["compiled_gib"]
-        made["peak_error"] = round(max(p["estimated_gib"] for p in found) / most - 1, 4)
+    errors = [f["message"] for f in document["findings"] if f["level"] == "error"]
+    record: dict = {"recipe": recipe, "on": on, "overrides": overrides, "programs": programs, "errors": errors}
+    if programs:
+        most = max(programs, key=lambda p: p["compiled_gib"])["compiled_gib"]
+        record["peak_error"] = round(max(p["estimated_gib"] for p in programs) / most - 1, 4)
     resolved, where = load.load(recipe, overrides.split()), slices.parse(on)
     if document["step"] and resolved.kind == "grpo":
         shape = meshes.resolved(resolved, where)
         seconds = step_time_estimate.step_seconds(resolved, find(resolved.model.name), shape, where)
         estimated_s = sum(seconds.values())
-        made |= {"estimated_step_s": round(estimated_s, 4), "compiled_step_s": round(document["step"]["step_s"], 4)}
-        made["step_error"] = round(estimated_s / document["step"]["step_s"] - 1, 4)
-    return made
+        record |= {"estimated_step_s": round(estimated_s, 4), "compiled_step_s": round(document["step"]["step_s"], 4)}
+        record["step_error"] = round(estimated_s / document["step"]["step_s"] - 1, 4)
+    return record
 
 
 def spread(errors: Iterable[float]) -> str:
@@ -152,7 +152,7 @@ def spread(errors: Iterable[float]) -> str:
 
 
 def line(r: dict) -> str:
-    said = "  ".join(
+    text = "  ".join(
         f"{p['name']} {p['estimated_gib']:.2f}/{p['compiled_gib']:.2f} {p['error']:+.1%}" for p in r["programs"]
     )
     step = (
@@ -160,7 +160,7 @@ def line(r: dict) -> str:
         if "step_error" in r
         else ""
     )
-    return f"{r['recipe']} {r['on']} {r['overrides']}: {said or r['errors']}{step}"
+    return f"{r['recipe']} {r['on']} {r['overrides']}: {text or r['errors']}{step}"
 
 
 if __name__ == "__main__":

@@ -65,11 +65,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     out = parser.parse_args().out
-    asked = [
+    questions = [
         {"libtpu": where.libtpu, "shapes": list(factorisations(where.num_devices, 3)), "how": "create", "split": False}
         for where in map(parse, SLICES)
     ]
-    rows = [measured(name, *said) for name, said in zip(SLICES, real_meshes.ask_timed(asked), strict=True)]
+    rows = [measured(name, *answer) for name, answer in zip(SLICES, real_meshes.ask_timed(questions), strict=True)]
     columns = list(rows[0])
     for line in [columns, *([str(row[c]) for c in columns] for row in rows)]:
         print("".join(f"{cell:>15}" for cell in line))

@@ -254,17 +254,17 @@ def _cross_entropy(mesh: Any) -> Any:
         return (jax.nn.logsumexp(logits, -1) - of_target).sum()
 
     def local(x: Any, w: Any, targets: Any) -> tuple:
-        whole = jax.lax.all_gather(w, "fsdp", axis=0, tiled=True)
+        weights = jax.lax.all_gather(w, "fsdp", axis=0, tiled=True)
         num_tokens = targets.size * mesh.size
 
         def add_chunk(sums: tuple, part: tuple) -> tuple:
-            loss, (dx, dw) = jax.value_and_grad(of_chunk, (0, 1))(part[0], whole, part[1])
+            loss, (dx, dw) = jax.value_and_grad(of_chunk, (0, 1))(part[0], weights, part[1])
             return (sums[0] + loss, sums[1] + dw), dx
 
         def chunks(a: Any) -> Any:
             return jnp.moveaxis(a.reshape(a.shape[0], num_chunks, -1, *a.shape[2:]), 1, 0)
 
-        start = (jnp.zeros(()), jnp.zeros(whole.shape, whole.dtype))
+        start = (jnp.zeros(()), jnp.zeros(weights.shape, weights.dtype))
         dx: Any
         (loss, dw), dx = jax.lax.scan(add_chunk, start, (chunks(x), chunks(targets)))
         dw = jax.lax.psum_scatter(dw, "fsdp", scatter_dimension=0, tiled=True)

@@ -41,8 +41,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="only the first so many")
     args = parser.parse_args()
     rows = []
-    for one in ROWS[: args.rows]:
-        rows.append(row(*one, args.cache))
+    for case in ROWS[: args.rows]:
+        rows.append(row(*case, args.cache))
         print(line(rows[-1]), flush=True)
     result = {
         **stamp(__file__),

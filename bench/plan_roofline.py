@@ -105,12 +105,12 @@ def main() -> None:
     for name in args.rows:
         results.append(compare(name, ROWS[name], args.dumps.resolve() / name.replace(" ", "_")))
         r = results[-1]
-        said = (
+        text = (
             f"{r['predicted_s']:8.3f} / {r['published_s']:7.3f} = {r['ratio']:.3f}"
             if r["predicted_s"]
             else "no program"
         )
-        print(f"{name:26s} {r['use']:12s} {said}", flush=True)
+        print(f"{name:26s} {r['use']:12s} {text}", flush=True)
     efficiencies = {name: vars(e) for name, e in roofline.EFFICIENCIES.items()}
     result = {**stamp(__file__), "efficiencies": efficiencies, "rows": results}
     if args.out:

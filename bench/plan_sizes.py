@@ -78,11 +78,11 @@ def estimated(generation: str, model: str) -> dict:
 def compiled(row: dict, cache: Path) -> dict:
     settings = [*overrides(row["model"]), *row["settings"].split()]
     begin = time.perf_counter()
-    found = compiled_plan.document(RECIPE, row["slice"], settings, cache)
-    needs = {p["name"]: round(p["hbm_gib"], 2) for p in found["programs"] if p["hbm_gib"] is not None}
-    step_s = found["step"].get("step_s")
+    plan = compiled_plan.document(RECIPE, row["slice"], settings, cache)
+    needs = {p["name"]: round(p["hbm_gib"], 2) for p in plan["programs"] if p["hbm_gib"] is not None}
+    step_s = plan["step"].get("step_s")
     return {
-        "fits": found["ok"],
+        "fits": plan["ok"],
         "need_gib": needs,
         "step_s": step_s and round(step_s, 1),
         "seconds": round(time.perf_counter() - begin, 1),

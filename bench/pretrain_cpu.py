@@ -94,11 +94,11 @@ def ours(steps: int, own_dims: bool) -> dict:
         state, figures = update(state, batch)
         return float(jax.block_until_ready((state, figures))[1]["loss"])
 
-    found = timed(step, steps)
+    times = timed(step, steps)
     useful = 3 * dims.forward_flops(rows[:, 1:].size, (n + 1) / 2)
     return {
         "system": f"podwright (jax {jax.__version__})",
-        **found,
+        **times,
         "params": dims.num_params(),
         "gflop_useful": round(useful / 1e9, 2),
     }
@@ -156,9 +156,9 @@ def theirs(steps: int) -> dict:
         adamw.zero_grad()
         return loss.item()
 
-    found = timed(step, steps)
+    times = timed(step, steps)
     params = sum(p.numel() for p in model.parameters())
-    return {"system": f"transformers {transformers.__version__} (torch {torch.__version__})", **found, "params": params}
+    return {"system": f"transformers {transformers.__version__} (torch {torch.__version__})", **times, "params": params}
 
 
 def matmul_gflops() -> dict:
@@ -204,23 +204,23 @@ def main() -> None:
     runs: dict[str, list[dict]] = {name: [] for name in PARTS if name != "matmul"}
     rate = child("matmul", 0)["gflops"]
     for _ in range(args.rounds):
-        for name, found in runs.items():
-            found.append(child(name, args.steps))
-            last = found[-1]
+        for name, rows in runs.items():
+            rows.append(child(name, args.steps))
+            last = rows[-1]
             print(
                 f"{name}: {last['step_s']:.3f} s a step, others took {last['others_cpu_share']:.0%}",
                 file=sys.stderr,
                 flush=True,
             )
     assert runs["podwright"][0]["params"] == runs["transformers"][0]["params"]
-    median = {name: statistics.median(run["step_s"] for run in found) for name, found in runs.items()}
-    limit = {name: found[0]["gflop_useful"] / rate for name, found in runs.items() if name != "transformers"}
+    median = {name: statistics.median(run["step_s"] for run in rows) for name, rows in runs.items()}
+    limit = {name: rows[0]["gflop_useful"] / rate for name, rows in runs.items() if name != "transformers"}
     result = {
         **stamp(__file__),
         "optimizer": {"podwright": "Muon and AdamW", "transformers": "AdamW, fused"},
         "step_s": median,
-        "cpu_s": {name: statistics.median(run["cpu_s"] for run in found) for name, found in runs.items()},
-        "peak_rss_mb": {name: max(run["peak_rss_mb"] for run in found) for name, found in runs.items()},
+        "cpu_s": {name: statistics.median(run["cpu_s"] for run in rows) for name, rows in runs.items()},
+        "peak_rss_mb": {name: max(run["peak_rss_mb"] for run in rows) for name, rows in runs.items()},
         "times_faster_than_transformers": round(median["transformers"] / median["podwright"], 2),
         "gflops_measured": rate,
         "limit_s": {name: round(s, 4) for name, s in limit.items()},

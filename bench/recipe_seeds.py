@@ -34,7 +34,7 @@ FIGURES = {
 }
 
 
-def one(recipe: str, seed: int, runs: str) -> dict[str, Any]:
+def figures(recipe: str, seed: int, runs: str) -> dict[str, Any]:
     start, name = time.time(), f"seed-{seed}"
     podwright = [sys.executable, "-m", "podwright"]
     env = os.environ | {"PYTHONPATH": str(HERE.parent)}
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as runs:
-        rows = [one(args.recipe, seed, runs) for seed in args.seeds]
+        rows = [figures(args.recipe, seed, runs) for seed in args.seeds]
     keep({**stamp(__file__), "recipe": args.recipe, "runs": rows}, args.out)
 
 

@@ -24,9 +24,9 @@ def _git(*words: str) -> str:
     return subprocess.run(["git", *words], capture_output=True, text=True, cwd=Path(__file__).parent).stdout.strip()
 
 
-def keep(found: dict[str, Any], out: Path | None) -> int:
+def keep(result: dict[str, Any], out: Path | None) -> int:
     """Print a result, and write it to `out`; the exit code."""
-    text = json.dumps(found, indent=1)
+    text = json.dumps(result, indent=1)
     print(text)
     if out:
         out.write_text(text + "\n")

@@ -20,6 +20,16 @@ class UserError(Exception):
         self.fix = fix
 
 
+def expanded(path: str | Path) -> Path:
+    """With the home of ~ or ~USER; UserError where there is none."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as e:
+        user = str(path).partition("/")[0]
+        known = "has no home directory here" if user == "~" else "is no user of this machine"
+        raise UserError(f"{path}: {user} {known}", "give the path from / on") from e
+
+
 _OS_ERRORS = {
     errno.ENOSPC: ("the disk is full", "free space there, or give another place"),
     errno.EDQUOT: ("your quota of that disk is used up", "free space there, or give another place"),

@@ -99,12 +99,23 @@ class RunDir:
         self.storage = self.path / "storage.json"
 
     @property
-    def storage_url(self) -> str:
-        """Where its checkpoints and records are kept; "" where that is this directory."""
+    def kept(self) -> Record:
+        """storage.json; {} where checkpoints and records are kept in this directory. UserError where the file is damaged."""
         try:
-            return str(json.loads(self.storage.read_text())["url"])
+            record = json.loads(self.storage.read_text())
+            if record["url"] and isinstance(record["url"], str):
+                return dict(record)
         except FileNotFoundError:
-            return ""
+            return {}
+        except (ValueError, LookupError, TypeError, RecursionError):
+            pass
+        fix = 'restore it from a copy of the run, or write {"url": "URL"} to it, with the folder or bucket of the run as URL'
+        raise UserError(f"{self.storage} is damaged: it does not name the storage of the run", fix)
+
+    @property
+    def storage_url(self) -> str:
+        """Where its checkpoints and records are kept; "" where that is this directory. UserError as `kept`."""
+        return str(self.kept.get("url", ""))
 
     @property
     def typed(self) -> str:
@@ -138,6 +149,14 @@ class RunDir:
     def flags(self, when: str) -> Path:
         """Which questions an evaluation answered rightly, one boolean each, for the paired test."""
         return self.path / "evaluations" / f"{when}.json"
+
+    def read_flags(self, when: str) -> list[bool] | None:
+        """What `flags` holds; None where it is absent or damaged."""
+        try:
+            flags = json.loads(self.flags(when).read_text())
+        except (OSError, ValueError, RecursionError):
+            return None
+        return flags if isinstance(flags, list) and all(isinstance(flag, bool) for flag in flags) else None
 
     def log(self, number: int, process: int = 0) -> Path:
         return self.attempt(number) / (f"log-{process}.txt" if process else "log.txt")
@@ -291,16 +310,51 @@ def append_jsonl(path: Path, record: Record) -> None:
 
 
 def read_jsonl(path: Path) -> Iterator[Record]:
-    """The whole records of `path`; a last line cut short by a kill is passed over, and so is one that is not JSON."""
+    """The whole records of `path`; a last line cut short by a kill is passed over, and so is one that is no JSON object."""
     if not path.exists():
         return
-    with path.open(errors="replace") as f:
+    with path.open("rb") as f:
         for line in f:
-            if line.endswith("\n"):
-                try:
-                    yield json.loads(line)
-                except (ValueError, RecursionError):
-                    continue
+            if line.endswith(b"\n") and (record := parse_record(line)) is not None:
+                yield record
+
+
+def parse_record(line: bytes) -> Record | None:
+    """The JSON object in a line; None for a line that holds none."""
+    try:
+        record = json.loads(line.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+_FIELDS: dict[str, dict[str, Any]] = {
+    "phase": {"phase": str},
+    "notice": {"message": str},
+    "environment": {"max_steps": int | None, "versions": dict | None},
+    "resumed": {"step": int, "stage": str | None},
+    "checkpoint": {"step": int},
+    "evaluation": {"when": str, "step": int, "strict": dict | None, "flexible": dict | None},
+}
+"""of an event, by its name: types of what readers rely on; None: may be absent"""
+
+
+def is_metric(record: Record) -> bool:
+    """Whether a record is a step of metrics.jsonl: a damaged line may be JSON of another shape."""
+    return _has(record, {"stage": str, "step": int, "time": int | float})
+
+
+def is_event(record: Record) -> bool:
+    """Whether a record is one of events.jsonl."""
+    return _has(record, {"event": str, "time": int | float}) and _has(record, _FIELDS.get(record["event"], {}))
+
+
+def _has(record: Record, types: dict[str, Any]) -> bool:
+    return all(isinstance(record.get(key), type_) for key, type_ in types.items())
+
+
+def read_events(path: Path) -> list[Record]:
+    return [record for record in read_jsonl(path) if is_event(record)]
 
 
 def flat(values: Record, keys: Collection[str] = (), prefix: str = "") -> Record:
@@ -326,6 +380,6 @@ def main_stage(recipe: Record) -> str:
 def read_metrics(path: Path) -> dict[str, list[Record]]:
     """Records by stage, ordered by step; a step that was run again after a resume counts once, the last time."""
     stages: dict[str, dict[int, Record]] = {}
-    for record in read_jsonl(path):
+    for record in filter(is_metric, read_jsonl(path)):
         stages.setdefault(record["stage"], {})[record["step"]] = record
     return {stage: [steps[n] for n in sorted(steps)] for stage, steps in stages.items()}

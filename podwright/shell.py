@@ -17,7 +17,7 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import IO, NoReturn
 
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 
 # Variables that hold a list of flags: an addition goes after what the user has set.
 FLAG_LISTS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
@@ -176,8 +176,8 @@ class Shell:
 def targets_file() -> Path:
     """Where the user keeps the settings of targets."""
     if "PODWRIGHT_TARGETS" in os.environ:
-        return Path(os.environ["PODWRIGHT_TARGETS"]).expanduser()
-    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "podwright" / "targets.yaml"
+        return expanded(os.environ["PODWRIGHT_TARGETS"])
+    return expanded(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "podwright" / "targets.yaml"
 
 
 def become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:

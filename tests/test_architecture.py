@@ -341,6 +341,9 @@ def test_names_say_what_a_value_is() -> None:
         if name.strip("_").lower() in BANNED_NAMES
     ]
     assert not wrong and not [name_of(path) for path in FILES if path.stem.strip("_") in BANNED_NAMES]
+    for path in (ROOT / "bench").glob("*.py"):
+        names = {name.strip("_").lower() for _, name in given_names(ast.parse(path.read_text()))}
+        assert not names & BANNED_NAMES, path.name
 
 
 def test_the_name_check_sees_every_way_to_name() -> None:

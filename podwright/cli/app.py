@@ -17,7 +17,7 @@ from podwright.cli.ask import ask
 from podwright.cli.exit_codes import ExitCode, of_check
 from podwright.cli.options import Json, Overrides, RunName, Runs
 from podwright.errors import UserError, from_os
-from podwright.rundir import RUNS, RunDir
+from podwright.rundir import RUNS, RunDir, require_layout
 
 
 class _Verbs(TyperGroup):
@@ -92,19 +92,25 @@ def logs(
 
 @app.command()
 def diagnose(
-    source: Annotated[str, typer.Argument(metavar="LOG|RUN", help="a log file, a run, or - for standard input")],
+    source: Annotated[
+        str,
+        typer.Argument(metavar="LOG|DIR|RUN", help="a log file, a directory of logs, a run, or - for standard input"),
+    ],
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
     """Find known failures in a log, with cause and fix. Exit code 1: no known failure."""
     from podwright.watch import explain
 
+    path = Path(source)
     if source == "-":
-        matches = explain.lines(sys.stdin)
+        matches = explain.stream(iter(lambda: sys.stdin.buffer.read(1 << 20), b""))
+    elif path.is_dir() and not any((folder / "journal.jsonl").exists() for folder in (path, runs / source)):
+        matches = explain.folder(path)
+    elif path.exists() and not path.is_dir():
+        matches = explain.file(path)
     else:
-        matches = (
-            explain.file(Path(source)) if Path(source).is_file() else explain.run(_find(runs, source, or_log=True))
-        )
+        matches = explain.run(_find(runs, source, or_log=True))
     show.document({"matches": matches}) if as_json else show.explained(matches)
     raise typer.Exit(of_check(bool(matches)))
 
@@ -187,12 +193,15 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measure the accuracy of a checkpoint."""
+    from podwright.cli import eval_data
     from podwright.run.mirror import is_storage
 
     of_run = runs / checkpoint
     place = of_run if of_run.is_dir() else Path(checkpoint)
     if not place.exists() or is_storage(Path(checkpoint)):  # a run that is kept in a storage is brought to `runs` first
         place = _find(runs, checkpoint).path
+    require_layout(RunDir(place))
+    eval_data.require(data, place)
     options = [*(["--data", data] if data else []), *(["--limit", str(limit)] if limit else [])]
     ask(["eval", str(place), *(overrides or []), *options], as_json, outcomes.evaluation)
 
@@ -237,7 +246,11 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the trained model as a Hugging Face directory."""
-    ask(["export", str(_find(runs, name).path), str(directory), *(["--onnx"] if onnx else [])], as_json)
+    ask(
+        ["export", str(_find(runs, name).path), str(directory), *(["--onnx"] if onnx else [])],
+        as_json,
+        outcomes.exported,
+    )
 
 
 @app.command()

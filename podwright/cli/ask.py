@@ -24,7 +24,7 @@ def answer(arguments: list[str]) -> tuple[int, Row]:
     return code, document
 
 
-def ask(arguments: list[str], as_json: bool, lines: Callable[[Row], Iterable[str]] = show.values) -> None:
+def ask(arguments: list[str], as_json: bool, lines: Callable[[Row], Iterable[str]]) -> None:
     """Print what a verb answers, as JSON or as the `lines` of it."""
     code, document = answer(arguments)
     if as_json and document:

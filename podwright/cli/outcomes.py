@@ -1,11 +1,11 @@
-"""What a trainer's verb came to, in a few lines for a person; every figure is in --json."""
+"""Results of the verbs that the compute half answers, in a few lines each; every figure is in --json."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 
-from podwright.errors import counted
+from podwright.errors import abbreviated, counted
 from podwright.rundir import Record
 
 
@@ -39,6 +39,56 @@ def count(result: Record) -> Iterator[str]:
     if result.get("bytes_per_token") is not None:
         sizes.append(f"{result['bytes_per_token']:.2f} bytes a token")
     yield f"{result['source']}: {', '.join(sizes)}"
+
+
+def check(result: Record) -> Iterator[str]:
+    """Of `data check`: what is there, what of it is valid, and whether that will do."""
+    for name, part in result.get("files", {}).items():
+        yield f"{part.get('source', name)}: {counted(part['lines'], 'line')}, {part['valid']:,} valid{_fields(part)}"
+    number, there = result["num_faults"], _there(result)
+    if not number:
+        yield f"{result['source']}: OK: no problems found in {there}"
+    else:
+        listed = "" if number <= len(result["faults"]) else f" (the first {len(result['faults'])} are listed)"
+        yield f"{result['source']}: {counted(number, 'fault')} in {there}{listed}"
+    for part in (result, *result.get("files", {}).values()):
+        for field, counts in part.get("classes", {}).items():
+            yield f"  {field}: " + ", ".join(f"{value} ({n:,})" for value, n in counts.items())
+        if "fixed" in part:
+            yield f"the valid lines are in {part['fixed']}"
+
+
+def _there(result: Record) -> str:
+    """What a source holds, in numbers."""
+    if "shards" not in result:
+        return f"{counted(result['lines'], 'line')}, {result['valid']:,} valid{_fields(result)}"
+    sizes = [f"{counted(result['shards'], 'shard')}, {result['valid']:,} valid"]
+    if "tokens" in result:
+        documents = result["documents"]
+        vocabulary = result["vocab_size"]
+        sizes.append(counted(result["tokens"], "token"))
+        sizes.append("documents unknown" if documents is None else counted(documents, "document"))
+        sizes.append("vocabulary unknown" if vocabulary is None else f"vocabulary of {vocabulary:,}")
+        sizes.append(f"largest id {result['max_token']:,}")
+    return ", ".join(sizes)
+
+
+def _fields(part: Record) -> str:
+    """How many lines have which field; of pairs, how many have a single modality."""
+    if not part.get("fields"):
+        return ""
+    fields = ", ".join(f"{n:,} with {field}" for field, n in part["fields"].items())
+    alone = f", {part['alone']:,} with a single modality" if part.get("alone") else ""
+    return f" ({fields}{alone})"
+
+
+def exported(result: Record) -> Iterator[str]:
+    """Of `export`: where the model is, and what it is."""
+    step = result.get("step")
+    yield f"model{'' if step is None else f' of step {step:,}'} written to {result['directory']}"
+    yield f"{abbreviated(result['num_params'])} parameters in {result['dtype']}"
+    for graph, difference in result.get("onnx_differences", {}).items():
+        yield f"{graph}: largest difference from PyTorch {difference:.2g}"
 
 
 def tokenization(result: Record) -> Iterator[str]:

@@ -32,7 +32,7 @@ from podwright.cli.options import (
     Svg,
 )
 from podwright.cli.progress import CompileProgress
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.rundir import RUNS, Ending, RunDir
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
 def _context(cache: Path, jax: str) -> CompileContext:
     from podwright.plan.compiled.compile import CompileContext
 
-    return CompileContext(cache.expanduser(), CompileProgress(), jax)
+    return CompileContext(expanded(cache), CompileProgress(), jax)
 
 
 def _compiles(whether: object, price: float | None, jax: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from podwright.cli import outcomes
 from podwright.errors import UserError
 from podwright.rundir import Record, RunDir, flat
 
@@ -240,12 +241,6 @@ def _usage(used: Row) -> str:
     return f"machines: {_short(used['chip_hours'])} chip-hours, {cost}{', still allocated' if used['open'] else ''}"
 
 
-def values(result: Row) -> list[str]:
-    """The single figures of a document; its tables are for --json."""
-    figures = {key: value for key, value in flat(result).items() if not isinstance(value, list)}
-    return [f"{key} = {'unknown' if value is None else value}" for key, value in figures.items()]
-
-
 def report(summary: Sequence[str], folder: Path, readme: Path | None) -> None:
     """The results in a few lines, and where the pages are; every figure is in --json."""
     for line in summary:
@@ -260,17 +255,20 @@ def explained(matches: Sequence[Row]) -> None:
     if not matches:
         text("no known failure in this log; read its end, and docs/diagnosis.md for the failures that are known\n")
     for match in matches:
-        where = f" ({match['file']})" if "file" in match else ""
+        others = match.get("logs", 1) - 1
+        more = f" and {others} other log{'s' if others > 1 else ''}" if others else ""
+        where = f" ({match['file']}{more})" if "file" in match else ""
         text(f"{match['rule']}: {match['cause']}{where}\n  log: {match['evidence']}\n  fix: {match['remedy']}\n")
 
 
 def faults(result: Row) -> None:
+    """Of `data check`: each fault, each warning, and how much there is."""
     for fault in result["faults"]:
         print(f"error: {fault['message']}")
     for part in (result, *result.get("files", {}).values()):
         for warning in part.get("warnings", []):
             print(f"warning: {warning}")
-    for line in values(result):
+    for line in outcomes.check(result):
         print(line)
 
 

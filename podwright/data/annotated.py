@@ -16,8 +16,8 @@ from typing import Any
 
 from podwright.data import media
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError
-from podwright.recipe import answers, sampled_files, text_lines
+from podwright.errors import UserError, expanded
+from podwright.recipe import answers, llm, sampled_files, text_lines
 from podwright.recipe.answers import AnswerSchema
 from podwright.recipe.load import load, require
 from podwright.recipe.multimodal import MultimodalRecipe
@@ -143,16 +143,19 @@ def checked(path: Path, recipe: str | None, repair: bool, schema: str | None = N
         else answers.of(answers.DEFAULT)
     )
     rules = LineRules(known, root if root is not None else data.root if data else "")
-    record, good = check(path, rules, *(_of_recipe(loaded, known) if loaded else ()))
+    record, good = check(path, rules, *(_of_recipe(loaded, rules, path) if loaded else ()))
     return record | ({"fixed": str(fix(path, good))} if repair else {})
 
 
-def _of_recipe(recipe: MultimodalRecipe, schema: AnswerSchema) -> tuple[Budget, int]:
-    source = Path(recipe.model.source).expanduser()
-    if not source.is_dir():
-        what = f"the tokenizer of model.source={recipe.model.source} is not on this machine, so that nobody can count tokens"
-        raise UserError(what, "leave --recipe out, or name a recipe whose model.source is a directory")
-    return budget(Tokenizer.load(source), recipe.data.system_prompt, schema), recipe.data.max_text_length
+def _of_recipe(recipe: MultimodalRecipe, rules: LineRules, path: Path) -> tuple[Budget, int]:
+    """Of random weights the tokenizer is learned from the lines that a run trains on, here those of `path`."""
+    source = expanded(recipe.model.source)
+    if recipe.model.source != "random" and not source.is_dir():
+        what = f"the tokenizer of model.source={recipe.model.source} is not on this machine: tokens cannot be counted"
+        raise UserError(what, "leave --recipe out, or name a recipe whose model.source is random or a directory")
+    is_random = recipe.model.source == "random"
+    tokenizer = learned(read(path, rules.schema, rules.root)[0], recipe) if is_random else Tokenizer.load(source)
+    return budget(tokenizer, recipe.data.system_prompt, rules.schema), recipe.data.max_text_length
 
 
 def fix(path: Path, good: Sequence[int]) -> Path:
@@ -177,6 +180,14 @@ def fixed_path(path: Path) -> Path:
             f"move it away, or leave --fix out; if it may go, type: rm {shlex.quote(str(out))}",
         )
     return out
+
+
+def learned(training: list[AnnotatedExample], recipe: MultimodalRecipe) -> Tokenizer:
+    """That of random weights."""
+    schema = recipe.data.schema_of_answers
+    texts = ["".join(text for _, text in schema.pieces(e.answer)) for e in training]
+    size = min(llm.find(recipe.model.name).vocab_size, 4096)
+    return Tokenizer.train([recipe.data.system_prompt, *(e.instruction for e in training), *texts], size)
 
 
 def budget(tokenizer: Tokenizer, system_prompt: str, schema: AnswerSchema) -> Budget:

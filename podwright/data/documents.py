@@ -103,7 +103,7 @@ def load(
     model's; `num_documents` and `seed` are for `arithmetic`. Raises UserError for whatever is wrong with the source.
     """
     loaded = texts.find_tokenizer(source, tokenizer, cwd)
-    if texts.is_text(source):
+    if corpus.is_text(source):
         if loaded is None:
             raise UserError(
                 f"{source} is text, and there is no tokenizer for it", "name one: bytes, or a Hugging Face directory"

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from podwright.data import documents, texts
+from podwright.data import documents
 from podwright.data.shards import progress
 from podwright.errors import UserError
-from podwright.recipe import corpus, text_lines, worked_examples
+from podwright.recipe import corpus, held_out, text_lines, worked_examples
+from podwright.recipe.conversions import to_questions, to_text
 from podwright.recipe.corpus import Shard
 from podwright.recipe.location import Location
+from podwright.recipe.worked_examples import ExampleFiles
 
 Record = dict[str, Any]
 _LISTED = 100
@@ -27,11 +30,13 @@ def check(source: str, vocab_size: int | None = None) -> Record:
         what = "arithmetic is generated when it is read: there is no file to check"
         raise UserError(what, "type podwright plan with data.source=arithmetic, or podwright data tokenize arithmetic")
     place = Location.of(source)
-    if texts.is_text(source):
+    if corpus.is_text(source):
         return {"source": source, **_text(place)}
+    if place.local is not None and _has_examples(place.local):
+        return {"source": source, **_examples(source, place.local)}
     try:
         if records := corpus.records(place):
-            return {"source": source, **_array_records(records, vocab_size)}
+            return {"source": source, **_array_records(records, vocab_size), "warnings": _unread(place, records)}
         files = corpus.look(place)
     except UserError as e:
         if not place.exists():
@@ -46,7 +51,80 @@ def check(source: str, vocab_size: int | None = None) -> Record:
         listed, faulty, largest = listed + wrong, faulty + bool(wrong), max(largest, highest)
     sizes = {"shards": len(files.shards), "valid": len(files.shards) - faulty}
     ids = {"tokens": files.tokens, "documents": files.documents, "vocab_size": known, "max_token": largest}
-    return {"source": source, **sizes, **ids, **_listed(listed)}
+    warnings = _unread(place, [shard.place for shard in files.shards])
+    return {"source": source, **sizes, **ids, **_listed(listed), "warnings": warnings}
+
+
+def _has_examples(path: Path) -> bool:
+    """Whether a path is a parquet file, or a directory as GRPO reads them."""
+    if path.suffix == ".parquet":
+        return path.is_file()
+    is_split = any((path / name).is_file() for name in ("train.jsonl", "test.jsonl"))
+    folders = (path, path / "main", path / "data")
+    return is_split or any(next(folder.glob("*.parquet"), None) for folder in folders)
+
+
+def _examples(source: str, path: Path) -> Record:
+    """Of a parquet file as of lines; of a directory besides {files: {NAME: the same}}."""
+    if path.is_file():
+        return _parquet(path)
+    try:
+        files = worked_examples.files(source, path)
+    except UserError as e:
+        return {"lines": 0, "valid": 0, **_listed([{"line": 0, "field": None, "message": str(e)}])}
+    by_file = {
+        str(file): _parquet(file) if file.suffix == ".parquet" else _text(Location.of(str(file)))
+        for file in (*files.train, *files.test)
+    }
+    faults = [fault | {"file": file} for file, record in by_file.items() for fault in record.pop("faults")]
+    sums = {key: sum(record[key] for record in by_file.values()) for key in ("lines", "valid", "num_faults")}
+    warnings = ["; ".join(unread)] if (unread := worked_examples.unread(files)) else []
+    warnings += [] if faults else _shared(source, files)
+    return {**sums, "faults": faults[:_LISTED], "warnings": warnings, "files": by_file}
+
+
+def _shared(source: str, files: ExampleFiles) -> list[str]:
+    """A warning of questions that training has and the test too."""
+    training, tested = (
+        [row.get("question") for _, row in worked_examples.rows(part)] for part in (files.train, files.test)
+    )
+    if not (equal := held_out.shared(training, tested)):
+        return []
+    names = files.train[0].name, files.test[0].name
+    return ["; ".join(held_out.warning(source, names, equal, len(tested)))]
+
+
+def _parquet(path: Path) -> Record:
+    faults: list[Record] = []
+    num_rows = 0
+    for where, row in worked_examples.rows([path]):
+        num_rows += 1
+        try:
+            worked_examples.example(where, row)
+        except UserError as e:
+            faults.append({"line": num_rows, "field": None, "message": str(e)})
+    if not num_rows:
+        faults.append({"line": 0, "field": None, "message": f"{path} holds no rows"})
+    return {"lines": num_rows, "valid": num_rows - sum(fault["line"] > 0 for fault in faults), **_listed(faults)}
+
+
+def _other_layout(place: Location) -> UserError | None:
+    """Of a file whose first line is of another program, of chat or of Alpaca; None of other files."""
+    first = next((line for line in corpus.lines(place) if line.strip()), b"")
+    try:
+        row = text_lines.parse_json(first)
+    except ValueError:
+        return None
+    for_grpo, for_text = to_questions(place.typed, row), to_text(place.typed, row)
+    if not for_grpo or {"text", "question"} & row.keys():
+        return None
+    what = f"{place.typed} has lines in the layout of another program; of the first: {text_lines.keys_of(row)}"
+    return UserError(what, f"for GRPO, whose answers end in '#### n', {for_grpo}; for pretraining {for_text}")
+
+
+def _unread(place: Location, read: Sequence[Location]) -> list[str]:
+    names = corpus.unread(place, read)
+    return ["; ".join(corpus.not_read(place, names))] if names else []
 
 
 def _array_records(files: list[Location], vocab_size: int | None) -> Record:
@@ -67,6 +145,8 @@ def _text(place: Location) -> Record:
     num_lines = num_empty = 0
     undecoded: dict[int, bytes] = {}
     try:
+        if place.suffix != ".txt" and (fault := _other_layout(place)):
+            raise fault
         for number, line in enumerate(corpus.lines(place), 1):
             on(len(line))
             if not line.strip():

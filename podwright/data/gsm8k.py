@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from podwright.data import arithmetic, hub
+from podwright.errors import expanded
 from podwright.recipe import arithmetic_capacity, worked_examples
 from podwright.recipe.paths import looks_like_path, missing
 from podwright.recipe.schema import GrpoData
@@ -36,7 +37,7 @@ def load(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
     """
     if data.source == "arithmetic":
         return _generated(data, seed)
-    path = Path(data.source).expanduser()
+    path = expanded(data.source)
     if path.exists():
         files = worked_examples.files(data.source, path)
         train = _examples(worked_examples.rows(files.train))
@@ -55,7 +56,7 @@ def load(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
 
 def sampled(data: GrpoData, seed: int) -> tuple[SampledPart, SampledPart]:
     """(train, test) as `load` has them, in bounded time: of large files, large numbers of problems and of the hub some examples."""
-    path = Path(data.source).expanduser()
+    path = expanded(data.source)
     if data.source == "arithmetic":
         sizes, most = (data.num_train, data.num_test), _STEPS // data.max_operations
         parts = _generated(data.model_copy(update={k: min(n, most) for k, n in zip(_SIZES, sizes, strict=True)}), seed)

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from podwright.data import annotated, synthetic_images
-from podwright.data.annotated import AnnotatedExample, Record, prompt_ids, response_ids
+from podwright.data.annotated import AnnotatedExample, Record, learned, prompt_ids, response_ids
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError
-from podwright.recipe import hf_weights, llm, pairs, sampled_files
+from podwright.errors import UserError, expanded
+from podwright.recipe import hf_weights, pairs, sampled_files
 from podwright.recipe.contrastive import Pairs
 from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
-from podwright.recipe.paths import require_root
+from podwright.recipe.paths import require_no_dead_link, require_root
 
 _COUNTED = 4000  # lines, in two seconds
 _DRAWN = 4000  # generated lines that stand for all: there are fewer than 1,000 different answers
@@ -41,9 +42,9 @@ class Lengths:
 
 def lengths(recipe: MultimodalRecipe) -> Lengths:
     """Of the longest line to train on, where lines and tokenizer are on this machine; UserError as training would have it."""
-    directory = None if recipe.model.source == "random" else Path(recipe.model.source).expanduser()
+    directory = None if recipe.model.source == "random" else expanded(recipe.model.source)
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(recipe.data.source).expanduser()
+        source = expanded(recipe.data.source)
         if recipe.data.source == "drawn":
             source = Path(folder)
             num_train, num_test = (min(n, _DRAWN) for n in (recipe.data.num_train, recipe.data.num_test))
@@ -107,29 +108,19 @@ def split(source: Path, data: MultimodalData | Pairs, read: Reader[T]) -> tuple[
             "check the path, or type data.source=drawn data.num_train=2000 data.num_test=200",
         )
     training = read_all(source / "train.jsonl" if source.is_dir() else source, read, data.check_options)
-    has_val = source.is_dir() and (source / "val.jsonl").exists()
+    has_val = source.is_dir() and os.path.lexists(source / "val.jsonl")
     held_out = read_all(source / "val.jsonl", read, data.check_options) if has_val else []
     if not held_out:
         count = pairs.num_held_out(len(training), data.num_test)
         if len(training) < 2 or count >= len(training):
-            raise UserError(
-                f"data.source={source} has {len(training)} lines, which leave none to train on",
-                "give more, or a smaller data.num_test",
-            )
+            raise pairs.none_left(str(source), len(training), pairs.LEAST_HELD_OUT if isinstance(data, Pairs) else 1)
         training, held_out = training[:-count], training[-count:]
     return training[: data.num_train or None], held_out[: data.num_test or None]
 
 
-def learned(training: list[AnnotatedExample], recipe: MultimodalRecipe) -> Tokenizer:
-    """That of random weights."""
-    schema = recipe.data.schema_of_answers
-    texts = ["".join(text for _, text in schema.pieces(e.answer)) for e in training]
-    size = min(llm.find(recipe.model.name).vocab_size, 4096)
-    return Tokenizer.train([recipe.data.system_prompt, *(e.instruction for e in training), *texts], size)
-
-
 def read_all(path: Path, read: Reader[T], options: str = "") -> list[T]:
     """Every line; UserError when one is bad. `options` of the verb that lists all that is wrong."""
+    require_no_dead_link(path)
     if not path.is_file():
         raise UserError(f"there is no {path}", "a directory of data holds train.jsonl and perhaps val.jsonl")
     sampled_files.require_utf8(path, sampled_files.all_lines(path))

@@ -23,6 +23,8 @@ NUM_FRAMES = 16
 _MOST_SECONDS = 600.0
 _MOST_PIXELS = 178_956_970  # of PIL, for pictures made to fill a memory
 _HEAD_BYTES = 512
+_UNKNOWN_BYTES = 0x7FFF0000  # from here on a WAV header has a length that its writer did not know, as of a pipe
+_CUT_SHARE = 0.01  # of a sound that may be missing at its end
 _FORMATS = (
     ("PNG", "picture", rb"\x89PNG"),
     ("JPEG", "picture", rb"\xff\xd8\xff"),
@@ -62,7 +64,10 @@ def sound(path: Path) -> Array:
     with _explained(path, "sound"), av.open(str(path)) as opened:
         if not opened.streams.audio:
             raise Unreadable(f"{path.name} has no sound")
-        return _sound(opened)
+        sound_track = _sound(opened)
+        if cut := _cut_off(path):
+            raise Unreadable(cut)
+        return sound_track
 
 
 def video(path: Path) -> tuple[Array, Array | None]:
@@ -118,8 +123,10 @@ class _explained:
     def __enter__(self) -> None:
         if "\0" in str(self._path):
             raise Unreadable("its name holds a NUL byte")
-        if any("\ud800" <= c <= "\udfff" for c in str(self._path)):
+        if not text_lines.is_encodable(str(self._path)):
             raise Unreadable("its name holds half a character")
+        if os.path.isdir(self._path):
+            raise Unreadable("it cannot be read (a directory, not a file)")
         if os.path.exists(self._path) and not os.path.isfile(self._path):  # a pipe would be waited for
             raise Unreadable("it cannot be read (no regular file)")
 
@@ -139,6 +146,24 @@ def _absent(path: Path) -> str:
     if os.path.islink(path):
         return f"it is a link to {os.readlink(path)}, which is not there"
     return "there is no such file"
+
+
+def _cut_off(path: Path) -> str:
+    """What is wrong with a WAV file whose header promises more samples than the file has, which no decoder minds; "" of others."""
+    size = path.stat().st_size
+    with path.open("rb") as f:
+        riff = f.read(12)
+        if riff[:4] != b"RIFF" or riff[8:] != b"WAVE":
+            return ""
+        while len(chunk := f.read(8)) == 8:  # a name and a length, padded to an even one
+            length = int.from_bytes(chunk[4:], "little")
+            if chunk[:4] == b"data":
+                there = size - f.tell()
+                is_known = length < _UNKNOWN_BYTES
+                what = f"it is WAV, cut off: its header says {length:,} bytes of sound, {there:,} are there"
+                return what if is_known and there < (1 - _CUT_SHARE) * length else ""
+            f.seek(length + length % 2, os.SEEK_CUR)
+    return ""
 
 
 def _reason(path: Path, noun: str, error: str) -> str:

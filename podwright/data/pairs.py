@@ -21,8 +21,9 @@ from podwright.data.annotated import (
 )
 from podwright.data.annotated import checked as check_annotated
 from podwright.errors import UserError
-from podwright.recipe import answers, pairs
-from podwright.recipe.paths import media_folder, require_root
+from podwright.recipe import answers, held_out, pairs
+from podwright.recipe.conversions import paired_keys
+from podwright.recipe.paths import media_folder, require_no_dead_link, require_root
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +41,8 @@ def is_pairs(path: Path) -> bool:
         return False
     for _, parsed, _ in numbered(path):
         if isinstance(parsed, dict):
-            return not {"instruction", "response"} & parsed.keys() and sum(f in parsed for f in pairs.FIELDS) > 1
+            names = {*parsed, *paired_keys(parsed).values()}
+            return not {"instruction", "response"} & parsed.keys() and sum(f in names for f in pairs.FIELDS) > 1
     return False
 
 
@@ -49,11 +51,15 @@ def check_lines(
 ) -> Record | None:
     """What `podwright data check` says of a file of pairs or annotated lines, or of a directory with such; None for another source."""
     require_root("--root", root or "", Path())
-    parts = [part for name in ("train.jsonl", "val.jsonl") if (part := path / name).is_file()]
+    parts = [path / name for name in ("train.jsonl", "val.jsonl")]
+    for part in parts:
+        require_no_dead_link(part)
+    parts = [part for part in parts if part.is_file()]
     paired, annotated = (any(map(of, parts or [path])) for of in (is_pairs, is_annotated))
-    if not annotated and (recipe or schema or not paired):
+    paired = paired and not (recipe or schema)  # which are of annotated lines
+    if not paired and not annotated:
         return None
-    judge = functools.partial(check_annotated, recipe=recipe, schema=schema) if annotated else checked
+    judge = checked if paired else functools.partial(check_annotated, recipe=recipe, schema=schema)
     check = functools.partial(judge, root=root)
     if not parts:
         return check(path, repair=repair)
@@ -68,7 +74,17 @@ def check_lines(
         for entry in record.pop("faults")
     ]
     sums = {key: sum(record[key] for record in by_part.values()) for key in ("lines", "valid", "num_faults")}
-    return {"source": str(path), **sums, "faults": listed, "files": by_part}
+    return {"source": str(path), **sums, "faults": listed, "warnings": _shared(path, parts), "files": by_part}
+
+
+def _shared(folder: Path, parts: list[Path]) -> list[str]:
+    """A warning of lines that stand in the files to train on and to hold out, or of held-out lines that nobody reads."""
+    if len(parts) < 2:
+        return ["; ".join(unread)] if (unread := held_out.unread(parts[0])) else []
+    training, held = ([pairs.content_of(x) for _, x, _ in numbered(part) if isinstance(x, dict)] for part in parts)
+    equal = held_out.shared(training, held)
+    names = parts[0].name, parts[1].name
+    return ["; ".join(held_out.warning(str(folder), names, equal, len(held)))] if equal else []
 
 
 def read(path: Path, root: str = "") -> tuple[list[Pair], list[Record]]:
@@ -102,15 +118,24 @@ def checked(path: Path, repair: bool, root: str | None = None) -> Record:
             valid.append(example)
     faults.sort(key=lambda f: f["line"])
     lines = len({f["line"] for f in faults if f["line"]} | {example.line for example in good})
+    lone = sum(pairs.alone(example.contents) for example in valid)
     if not lines and not faults:
         faults.append(fault(0, None, f"{path} holds no lines"))
+    elif lone == len(valid) and not any(f["line"] == 0 for f in faults):
+        other = next((row for _, row, _ in numbered(path) if paired_keys(row)), None)
+        faults.insert(0, fault(0, None, "; ".join(pairs.nothing_to_pair(path, other))))
     fields = dict(collections.Counter(f for example in valid for f in example.contents))
-    lone = sum(pairs.alone(example.contents) for example in valid)
     found_record = {"source": str(path), "lines": lines, "valid": len(valid), "alone": lone, "fields": fields}
     named = [str(x) for example in good for x in example.contents.values() if isinstance(x, Path)]
     warnings = other_root(path, root or "", named)
+    if repeated := pairs.repeated(path, [_content(example) for example in good if not pairs.alone(example.contents)]):
+        warnings.append("; ".join(repeated))
     found_record |= {"num_faults": len(faults), "faults": faults[:LISTED], "warnings": warnings}
     return found_record | ({"fixed": str(fix(path, [example.line for example in valid]))} if repair else {})
+
+
+def _content(example: Pair) -> tuple[tuple[str, str], ...]:
+    return pairs.content_of({field: str(content) for field, content in example.contents.items()})
 
 
 def _wrong(field: str, path: Path) -> str:

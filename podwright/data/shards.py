@@ -23,6 +23,7 @@ from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import corpus
 from podwright.recipe.location import Location
+from podwright.recipe.paths import require_new_directory
 
 Record = dict[str, Any]
 _EVERY_S = 10.0  # a line, where stderr is no terminal
@@ -34,10 +35,7 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
         raise UserError(
             f"--out {out} is not on this machine", "name a new directory here, and copy it to the store afterwards"
         )
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file, and a directory is written", "name a new directory")
-    if out.exists() and any(out.iterdir()):
-        raise UserError(f"--out {out} is already there and not empty", "name a new directory")
+    require_new_directory(f"--out {out}", out)
     if shard_tokens < 1:
         raise UserError(f"--shard-tokens {shard_tokens} makes no shards", "type one such as --shard-tokens 100000000")
     loaded = texts.named_tokenizer(tokenizer)
@@ -62,7 +60,7 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
 
 def count(source: str, tokenizer: str = "") -> Record:
     """Documents and tokens of a source; a text is tokenized for it."""
-    if not texts.is_text(source):
+    if not corpus.is_text(source):
         files = corpus.look(Location.of(source))
         return {"source": source, "documents": files.documents, "tokens": files.tokens, "shards": len(files.shards)}
     if not tokenizer:
@@ -120,7 +118,7 @@ def _clock(seconds: float) -> str:
 def _text_bytes(source: str) -> int:
     if source == "arithmetic":
         return 0
-    if not texts.is_text(source):
+    if not corpus.is_text(source):
         raise UserError(f"{source} is not text to tokenize", f"give {' or '.join(corpus.TEXT)} files, or arithmetic")
     return Location.of(source).size()
 

@@ -11,15 +11,12 @@ from pathlib import Path
 
 from podwright.data import arithmetic
 from podwright.data.tokenizer import Tokenizer
+from podwright.errors import expanded
 from podwright.recipe import corpus
 from podwright.recipe.arithmetic_capacity import CORPUS_NUMBER, CORPUS_OPERATIONS
 from podwright.recipe.location import Location
 
 _AT_A_TIME = 256  # documents
-
-
-def is_text(source: str) -> bool:
-    return source == "arithmetic" or source.endswith(corpus.TEXT)
 
 
 def read(
@@ -49,7 +46,7 @@ def find_tokenizer(source: str, name: str = "", cwd: Path = Path()) -> Tokenizer
     """The tokenizer called `name` (bytes, a Hugging Face directory, a tokenizer.json); for "" that which `source` brings along."""
     if name:
         return named_tokenizer(name, cwd)
-    if is_text(source) or source.endswith(".npy"):
+    if corpus.is_text(source) or source.endswith(".npy"):
         return None
     place = Location.of(source, cwd)
     if not (place / corpus.META).exists():
@@ -66,7 +63,7 @@ def find_tokenizer(source: str, name: str = "", cwd: Path = Path()) -> Tokenizer
 def named_tokenizer(name: str, cwd: Path = Path()) -> Tokenizer:
     if name == "bytes":
         return Tokenizer.bytes()
-    path = cwd / Path(name).expanduser()
+    path = cwd / expanded(name)
     return Tokenizer.load(path.parent if path.name == "tokenizer.json" else path)
 
 

@@ -17,6 +17,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from podwright.data import chat
 from podwright.errors import UserError
+from podwright.recipe import text_lines
 
 END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SPECIAL = (END_OF_TEXT, START_OF_TURN, END_OF_TURN)
@@ -47,7 +48,7 @@ def _unread(files: Mapping[str, bytes]) -> str:
             return f"{name} is not {'JSON' if name.endswith('.json') else 'UTF-8'}"
     if "tokenizer.json" not in files:
         return "there is no tokenizer.json"
-    return "they do not fit together, or are of a newer version of the package tokenizers"
+    return "its files do not fit together, or are of a newer version of the package tokenizers"
 
 
 class Tokenizer:
@@ -88,6 +89,9 @@ class Tokenizer:
     @classmethod
     def of_files(cls, files: Mapping[str, bytes], place: str) -> Tokenizer:
         """The tokenizer of these files; UserError, with the `place` that they are from, when it cannot be read."""
+        for name, content in files.items():
+            if fault := text_lines.pointer(f"{place}/{name}", content):
+                raise fault
         try:
             loaded = cls(files)
             loaded._place = f"{place}: "

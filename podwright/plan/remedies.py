@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from podwright.plan.checks import meshes
 from podwright.plan.estimates import memory
 from podwright.plan.kinds import PlanPart
-from podwright.plan.settings import Overrides, changed, differing, divisible_slices, every, typed
+from podwright.plan.settings import Overrides, changed, differing, divisible_slices, every, halved, typed
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
 from podwright.slices import Slice
@@ -103,8 +103,7 @@ class MemoryRemedy(Generic[R]):
         for key, (value, least) in self.part.lengths(self.recipe).items():
             if value == 0:
                 yield {key: least}
-            while value // 2 >= least and value % 2 == 0:
-                value //= 2
+            while (value := halved(value)) >= least:
                 yield {key: value}
 
     def _together(self, dims: Dims) -> Overrides | None:

@@ -9,10 +9,12 @@ from typing import TypeVar, cast
 from podwright.accelerators import Accelerator
 from podwright.plan.checks.meshes import BATCH_AXES, axes, largest_axes, mappable, shards
 from podwright.recipe.dimensions import Dims
-from podwright.recipe.kinds import JaxRecipe
+from podwright.recipe.kinds import JaxRecipe, Recipe
+from podwright.recipe.schema import divisors
 from podwright.slices import MOST_DEVICES, Slice, sold
 
-R = TypeVar("R", bound=JaxRecipe)
+R = TypeVar("R", bound=Recipe)
+_MOST_PARTS = 64  # numbers of micro-batches that a search tries: batches below 10,000 have no more divisors
 Overrides = dict[str, int | str]
 """new values by dotted key"""
 
@@ -27,9 +29,9 @@ def every(
         num_shards = shards(recipe, shape)
         if not takes(mesh, num_shards):
             continue
-        for parts in range(1, recipe.batch_size // num_shards + 1):
-            if recipe.batch_size % (parts * num_shards):
-                continue
+        if recipe.batch_size % num_shards:
+            continue
+        for parts in divisors(recipe.batch_size // num_shards)[:_MOST_PARTS]:
             for remat in dict.fromkeys(("none", "layer", recipe.model.remat)):
                 yield {**mesh, "training.gradient_accumulation_steps": parts, "model.remat": remat}
 
@@ -71,6 +73,11 @@ def differing(recipe: JaxRecipe, overrides: Overrides) -> Overrides:
         if (before[section][name] if dot else before[key]) != value:
             kept[key] = value
     return kept
+
+
+def halved(value: int) -> int:
+    """The next smaller value that a remedy tries: the half, of an odd one the power of two below it; 0 after 1."""
+    return value // 2 if value % 2 == 0 else (1 << (value - 1).bit_length()) // 2
 
 
 def typed(overrides: Overrides) -> str:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import string
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+DEVICE_MEMORY_FULL = re.compile(
+    r"[Rr]an out of memory (on|in memory space) (hbm|HBM)|CompileTimeHbmOom|Exceeded hbm capacity|HBM_OUT_OF_MEMORY"
+    r"|Attempting to (reserve|allocate) \d|RESOURCE_EXHAUSTED: .*([Oo]ut of (device )?memory|[Ff]ailed to allocate|device buffer|HBM)"
+)
+"""What XLA says when a device's memory does not hold a program. RESOURCE_EXHAUSTED alone may be a quota, a rate or a full disk too."""
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError, nearest
+from podwright.errors import UserError, expanded, nearest
 from podwright.recipe import yaml_file
-from podwright.recipe.text_lines import JsonFault, parse_json, rename
+from podwright.recipe.text_lines import JsonFault, is_encodable, parse_json, rename
 from podwright.recipe.wrong_values import shown as typed
 
 DEFAULT = "ethogram"
@@ -119,7 +119,7 @@ class AnswerSchema:
             if not isinstance(value, str) or not value.strip():
                 absent = f"is missing{_renamed(field, line)}"
                 yield field, absent if field not in line else f"{shown(value)} is not a text"
-            elif not _encodable(value):
+            elif not is_encodable(value):
                 yield field, f"{shown(value)} holds half a character"
         given = [name for name in MEDIA if name in line]
         if not given:
@@ -129,7 +129,7 @@ class AnswerSchema:
             if not isinstance(line[name], str) or not line[name]:
                 yield name, f"{shown(line[name])} is not a path"
         response = line.get("response")
-        if isinstance(response, str) and response.strip() and _encodable(response):
+        if isinstance(response, str) and response.strip() and is_encodable(response):
             try:
                 answer = parse_json(response.encode())
             except JsonFault as e:
@@ -141,7 +141,7 @@ class AnswerSchema:
         if value is None:
             return "is missing"
         if field in self.texts:
-            is_text = isinstance(value, str) and value.strip() and _encodable(value)
+            is_text = isinstance(value, str) and value.strip() and is_encodable(value)
             return "" if is_text else f"{shown(value)} is not a text"
         known = self.options[field]
         if self.is_rating(field):
@@ -167,7 +167,7 @@ class AnswerSchema:
                 field = f"{path}.{name}" if path else name
                 if field not in known | groups:
                     yield (
-                        field if _encodable(field) else path or "response",
+                        field if is_encodable(field) else path or "response",
                         f"{shown(name)} is no field of {self.version}",
                     )
 
@@ -204,7 +204,7 @@ def content(value: Any) -> Any:
         )
     if value in shipped():
         return value
-    path = Path(value).expanduser()
+    path = expanded(value)
     if not path.exists():
         guess = nearest(value, list(shipped()))
         fix = f"did you mean {guess}?" if guess else f"give a YAML file, or {', '.join(shipped())}"
@@ -246,7 +246,7 @@ def parse(raw: Mapping[str, Any]) -> AnswerSchema:
         raw.get(key, default) for key, default in (("version", "V1"), ("instruction", "Describe it."))
     )
     for key, value in (("version", version), ("instruction", instruction), ("file", file)):
-        if not isinstance(value, str) or not _encodable(value):
+        if not isinstance(value, str) or not is_encodable(value):
             raise UserError(f"{where}: {key}={shown(value)} is not a text", "write it in quotes")
     return AnswerSchema(version, instruction, options, floors, texts, file)
 
@@ -282,7 +282,7 @@ def _options(where: str, field: str, given: Any) -> tuple[Value, ...]:
         return tuple(range(first, last + 1))
     values = _listed(where, str(field), given)
     for value in values:
-        if not isinstance(value, str) or not value.strip() or not _encodable(value):
+        if not isinstance(value, str) or not value.strip() or not is_encodable(value):
             raise UserError(f"{where}: {field}: {shown(value)} is not a text", "write it in quotes, as 'no' or '3'")
     if len(values) < 2 or len(set(values)) < len(values):
         raise UserError(f"{where}: {field}={shown(given)}", "give two values or more, each of them once")
@@ -339,7 +339,7 @@ def _cause(floor: Floor, values: Mapping[str, Any]) -> str:
 
 def shown(value: Any) -> str:
     """A value as it stands in a message: on one line, and not longer than that."""
-    text = repr(value) if isinstance(value, str) or not _encodable(typed(value)) else typed(value)
+    text = repr(value) if isinstance(value, str) or not is_encodable(typed(value)) else typed(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -380,11 +380,3 @@ def _at(answer: Any, field: str) -> Any:
 
 def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -17,6 +17,8 @@ CORPUS_OPERATIONS, CORPUS_NUMBER = 3, 99
 MAX_FACTOR = 5
 SUM_WORDINGS, PRODUCT_WORDINGS = 2048, 1024
 """of one expression of one operation (data/wording.py): a sum or a difference, and a product"""
+MOST_OPERATIONS = 10_000_000
+"""in all problems of a run: three minutes on one core before training begins"""
 _DRAWN = 0.99  # of the problems that there are, which drawing at random finds before it gives up
 _EXPRESSIONS = 0.5  # of the expressions up to a large number, which it finds at least
 
@@ -57,6 +59,12 @@ def capacities(num_train: int, num_test: int, max_operations: int, max_number: i
 
 def shortage(num_train: int, num_test: int, max_operations: int, max_number: int) -> tuple[str, bool]:
     """Why there may not be as many problems, and whether that is certain; "" where there are enough."""
+    if (number := _operations(num_train, num_test, max_operations)) > MOST_OPERATIONS:
+        what = (
+            f"{num_train:,} training and {num_test:,} test problems of up to {counted(max_operations, 'operation')} have {number:,} operations, "
+            f"and at most {MOST_OPERATIONS:,} are generated, which takes minutes"
+        )
+        return what, True
     for capacity in capacities(num_train, num_test, max_operations, max_number):
         if capacity.wanted > capacity.sure:
             certain = capacity.wanted > capacity.most
@@ -70,9 +78,11 @@ def shortage(num_train: int, num_test: int, max_operations: int, max_number: int
 
 
 def largest(num_train: int, num_test: int, max_operations: int, max_number: int) -> tuple[int, int]:
-    """As many training and test problems as there certainly are, with no more of either."""
+    """As many training and test problems as there certainly are and as are generated, with no more of either."""
 
     def short() -> set[str]:
+        if _operations(num_train, num_test, max_operations) > MOST_OPERATIONS:
+            return {"train" if num_train > num_test else "test"}
         listed = capacities(num_train, num_test, max_operations, max_number)
         return {capacity.part for capacity in listed if capacity.wanted > capacity.sure}
 
@@ -81,6 +91,11 @@ def largest(num_train: int, num_test: int, max_operations: int, max_number: int)
             _rounded(n * 9 // 10) if part in parts else n for part, n in (("train", num_train), ("test", num_test))
         )
     return num_train, num_test
+
+
+def _operations(num_train: int, num_test: int, max_operations: int) -> int:
+    """Of all problems: as many have 1 as have 2 ... as have `max_operations`."""
+    return (num_train + num_test) * (max_operations + 1) // 2
 
 
 def _rounded(number: int) -> int:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from podwright.recipe.multimodal import ROOT, Encoders, MultimodalCheckpoint, Positive, require_drawn
 from podwright.recipe.paths import check_options
-from podwright.recipe.schema import Count, Expect, PathText, PositiveInt, Section, Source
+from podwright.recipe.schema import BatchSize, Count, Expect, PathText, PositiveInt, Section, Source
 
 
 class TextEncoder(Section):
@@ -43,7 +43,7 @@ class Pairs(Section):
         0,
         description="held-out lines, the last ones where there is no val.jsonl (0: all of it, or a tenth; drawn: how many)",
     )
-    num_workers: PositiveInt = Field(4, description="threads that decode files")
+    num_workers: PositiveInt = Field(4, le=256, description="threads that decode files")
     root: PathText = Field("", description=ROOT)
 
     @property
@@ -78,7 +78,7 @@ class ContrastiveRecipe(Section):
     text_encoder: TextEncoder = TextEncoder()
     aligner: Heads = Heads()
     data: Pairs
-    per_device_batch_size: PositiveInt = Field(
+    per_device_batch_size: BatchSize = Field(
         description="lines that a device holds; each is scored against those of all devices, so there is no gradient accumulation"
     )
     optimizer: ContrastiveOptimizer = ContrastiveOptimizer()

@@ -17,8 +17,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.recipe import text_lines
+from podwright.recipe.conversions import to_text
 from podwright.recipe.location import Location
 from podwright.recipe.paths import absent, require_all_numbered, require_file
 
@@ -41,6 +42,8 @@ _KINDS = {
     "U": "text",
 }
 _LISTED = 10  # files of a command
+_NAMED = 3  # files of a message
+_NOTES = {"readme", "license", "notice"}  # .txt files that are no data
 _MAGIC = b"\x93NUMPY"
 
 
@@ -82,6 +85,11 @@ class TokenFiles:
         return None if None in counts else sum(n or 0 for n in counts)
 
 
+def is_text(source: str) -> bool:
+    """Whether a source is text, which needs a tokenizer; else it holds token ids."""
+    return source == "arithmetic" or source.endswith(TEXT)
+
+
 def look(place: Location) -> TokenFiles:
     """The token files at `place`, a directory or one .npy file. UserError for what sizes and headers show to be wrong."""
     if place.suffix == ".npy":
@@ -114,7 +122,7 @@ def _no_source(place: Location) -> UserError:
     if fault := text_lines.other_format(place.typed, head):
         return fault
     if text_lines.is_utf8(head[:-3]) and b"\0" not in head:
-        what = f"{place.typed} has none of the endings by which sources are told: {', '.join(TEXT)}, .npy"
+        what = f"{place.typed} has none of the endings that sources have: {', '.join(TEXT)}, .npy"
         return UserError(what, 'give lines such as {"text": "..."} in a .jsonl file, or one document in a .txt file')
     return UserError(
         f"{place.typed} is no source of text or tokens",
@@ -136,6 +144,29 @@ def records(place: Location) -> list[Location]:
         return []
     require_all_numbered(place.typed, (p.name for p in places))
     return places
+
+
+def unread(place: Location, read: Sequence[Location]) -> list[str]:
+    """Names of data files in a directory of which only the files `read` are read; [] of a single file."""
+    if place.suffix in (".npy", *TEXT) or not place.is_dir():
+        return []
+    names = {file.name for file in read}
+    return [
+        name
+        for name in place.files()
+        if name.endswith((".npy", RECORDS, *TEXT))
+        and not name.endswith(ENDS)
+        and name not in names
+        and name.partition(".")[0].lower() not in _NOTES
+    ]
+
+
+def not_read(place: Location, names: Sequence[str]) -> tuple[str, str]:
+    """What a directory holds besides the files that are read, and what to type instead."""
+    listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    folder = place.typed.rstrip("/")
+    what = f"{folder} holds {counted(len(names), 'file')} that {'is' if len(names) == 1 else 'are'} not read: {listed}"
+    return what, f"type {shlex.quote(f'data.source={folder}/{names[0]}')} to read that, or move it out of {folder}"
 
 
 def id_dtype(vocab_size: int) -> str:
@@ -189,7 +220,7 @@ def text_of(place: Location, where: str, line: bytes) -> str:
     except text_lines.JsonFault as e:
         raise UserError(f"{where} is not JSON ({e})", "fix that line: one object a line") from e
     if not isinstance(row, dict) or "text" not in row:
-        fix = text_lines.rename("text", row) or 'write {"text": "..."}'
+        fix = text_lines.rename("text", row) or to_text(place.typed, row) or 'write {"text": "..."}'
         if isinstance(row, list) and row and isinstance(row[0], dict):
             fix = text_lines.unlisted(place.typed)
         raise UserError(f"{where} has no 'text'; {text_lines.keys_of(row)}", fix)

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from podwright.errors import UserError
+from podwright.recipe import text_lines
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
 
@@ -22,7 +23,6 @@ Config = dict[str, Any]
 
 _OWN = "give the checkpoint's own config.json"
 _ROPE_THETA = 10000.0  # transformers: RotaryEmbeddingConfigMixin.default_theta
-_POINTER = b"version https://git-lfs.github.com/"
 _INNER = ("*", "snapshots/*", "*/snapshots/*")  # where a model lies in directories that hold several; the hub's cache
 _ORBAX = frozenset({"_METADATA", "_CHECKPOINT_METADATA", "manifest.ocdbt"})
 _DTYPES = frozenset({"float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "auto"})
@@ -123,9 +123,8 @@ def read(directory: Path, key: str = "model.source") -> Config:
 
 def refuse_pointer(file: Path, content: bytes) -> None:
     """UserError for what git leaves in the place of a large file that it has not fetched."""
-    if content.startswith(_POINTER):
-        what = f"{file} is a pointer of git-lfs, and not the file itself"
-        raise UserError(what, f"type git -C {shlex.quote(str(file.parent))} lfs pull")
+    if fault := text_lines.pointer(str(file), content):
+        raise fault
 
 
 def refuse_other_contents(directory: Path, key: str) -> None:
@@ -138,13 +137,17 @@ def refuse_other_contents(directory: Path, key: str) -> None:
         raise UserError(what, f"type {shlex.quote(f'{key}={newest}')}")
     names = sorted(path.name for path in directory.iterdir())
     if "adapter_config.json" in names:
-        raise UserError(f"{directory} holds an adapter only, not a model", "merge it into its model, and give that")
+        raise adapter_only(directory)
     if not _ORBAX.isdisjoint(names):
         what = f"{directory} is a checkpoint of orbax, which is read only where a run resumes"
         raise UserError(what, f"type podwright export RUN, and give {key} the directory that it writes")
     if gguf := next((name for name in names if name.endswith(".gguf")), ""):
         what = f"{directory} holds {gguf}, and weights in the format GGUF are not read"
         raise UserError(what, f"give {key} the model's directory with config.json and safetensors files")
+
+
+def adapter_only(directory: Path) -> UserError:
+    return UserError(f"{directory} holds an adapter only, not a model", "merge it into its model, and give that")
 
 
 def _unreadable(directory: Path, reason: str) -> UserError:

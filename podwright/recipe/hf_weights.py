@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe.hf_config import count, refuse_pointer
+from podwright.recipe.hf_config import adapter_only, count, refuse_pointer
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.paths import dead_link
@@ -89,7 +89,7 @@ def refuse_other_layouts(directory: Path) -> None:
     names = sorted(path.name for path in directory.iterdir())
     parts = [name for name in names if name.endswith(".safetensors")]
     if "adapter_config.json" in names:
-        raise UserError(f"{directory} holds an adapter only, not a model", "merge it into its model, and give that")
+        raise adapter_only(directory)
     if len(parts) > 1:
         raise UserError(f"{directory} has {parts[0]}, but no {INDEX}", "download that file too")
     if parts:

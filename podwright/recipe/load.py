@@ -221,7 +221,8 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:
     if first["type"] == "extra_forbidden":
         return _unknown(key, list(fields(model)))
     if first["type"] == "missing":
-        return UserError(f"{key} is missing", f"set it, it is {fields(model).get(key) or 'required'}")
+        meaning = fields(model).get(key)
+        return UserError(f"{key} is missing", f"type {key}=VALUE{f': {meaning}' if meaning else ''}")
     message = in_words(first)
     refused = first.get("ctx", {}).get("error")
     if isinstance(refused, RefusedValue):

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from podwright.errors import UserError
-from podwright.recipe.paths import absent, expanded
+from podwright.errors import UserError, expanded
+from podwright.recipe.paths import absent
 from podwright.storage.base import StorageFailure, cause_of
 
 
@@ -155,6 +156,8 @@ class Location:
                 raise absent(self.typed, Path(self.path)) from e
             raise UserError(f"there is no {self.typed}", "check the path") from e
         except Exception as e:
+            if isinstance(e, OSError) and e.errno == errno.ELOOP:
+                raise absent(self.typed, Path(self.path)) from e
             if self.fs is None and not isinstance(e, OSError):
                 raise
             reason = e.strerror if isinstance(e, OSError) and e.strerror else f"{type(e).__name__}: {_first(e)}"

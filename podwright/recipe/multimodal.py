@@ -11,9 +11,10 @@ from podwright.recipe import answers
 from podwright.recipe.answers import AnswerSchema
 from podwright.recipe.paths import check_options
 from podwright.recipe.schema import (
+    BatchSize,
     Count,
+    Decay,
     Expect,
-    Fraction,
     PathText,
     PositiveInt,
     RefusedValue,
@@ -38,7 +39,7 @@ class MultimodalModel(Section):
         16, description="train adapters of this rank and freeze the weights (LoRA); 0: train all parameters"
     )
     lora_alpha: Positive = Field(32.0, description="what adapters add is scaled by lora_alpha / lora_rank")
-    lora_dropout: Fraction = Field(0.1, description="share of an adapter's inputs that are left out in training")
+    lora_dropout: Decay = Field(0.1, description="share of an adapter's inputs that are left out in training")
     lora_target_modules: tuple[Module, ...] = Field(
         ("q_proj", "k_proj", "v_proj", "o_proj"), min_length=1, description="the products that get adapters"
     )
@@ -61,7 +62,9 @@ class Encoders(Section):
 
     image: str = Field("mobilenetv4_conv_small", description="'tiny', or a model of timm")
     image_weights: PathText = Field("random", description="'random', 'pretrained' (timm fetches them), or a file")
-    image_size: PositiveInt = Field(224, description="pixels of each side of the square that a picture becomes")
+    image_size: PositiveInt = Field(
+        224, le=4096, description="pixels of each side of the square that a picture becomes"
+    )
     image_preprocessing: Literal["stretch", "purrsight"] = Field(
         "stretch",
         description="'stretch': the picture scaled to the square; 'purrsight': its shorter side to 8/7 of that, and the middle cut out",
@@ -105,7 +108,7 @@ class MultimodalData(Section):
     max_text_length: PositiveInt = Field(
         512, description="tokens of prompt and response; a line that needs more is refused, never cut"
     )
-    num_workers: PositiveInt = Field(4, description="threads that decode files")
+    num_workers: PositiveInt = Field(4, le=256, description="threads that decode files")
     root: PathText = Field("", description=ROOT)
     answers: str | dict[str, Any] = Field(
         answers.DEFAULT,
@@ -163,7 +166,7 @@ class MultimodalEvaluation(Section):
     every_n_steps: Count = Field(
         0, description="answers to held-out lines every N steps besides before and after; 0: only those two"
     )
-    batch_size: PositiveInt = Field(64, description="lines answered at a time")
+    batch_size: BatchSize = Field(64, description="lines answered at a time")
     max_new_tokens: PositiveInt = Field(96, description="most tokens of each free text in an answer")
 
 
@@ -205,7 +208,7 @@ class MultimodalRecipe(Section):
     aligner: AlignerSection
     projector: ProjectorSection = ProjectorSection()
     data: MultimodalData
-    per_device_batch_size: PositiveInt = Field(description="lines that a device holds at a time")
+    per_device_batch_size: BatchSize = Field(description="lines that a device holds at a time")
     optimizer: MultimodalOptimizer = MultimodalOptimizer()
     training: MultimodalTraining = MultimodalTraining()
     evaluation: MultimodalEvaluation = MultimodalEvaluation()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
 import shlex
@@ -10,7 +11,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from podwright.errors import UserError, from_os, visible
+from podwright.errors import UserError, expanded, from_os, visible
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,95})?")
 _MISSPELT, _LIKE = 0.85, 0.7  # how like a name that is here: so that it is that name misspelt, and so that it may be
@@ -20,6 +21,10 @@ _SUFFIXES |= {".tar", ".zst", ".bin", ".pt", ".pth", ".safetensors", ".gguf", ".
 _FOLDERS = {"data", "dataset", "datasets", "model", "models", "checkpoint", "checkpoints", "weights", "runs", "out"}
 _FOLDERS |= {"output", "outputs", "corpus", "shared", "tmp"}
 _NUMBERED = re.compile(r"(?P<stem>.+?)[-_.](?P<number>\d+)-of-(?P<total>\d+)\b")
+_ON_HUB = re.compile(r"huggingface\.co/(?:datasets/)?([\w.-]+/[\w.-]+)/?$")
+_COPY_FILE = dict.fromkeys(("http", "https"), "curl -fL {url} -o {name}")
+_COPY_FILE |= {"s3": "aws s3 cp {url} {name}", "gs": "gcloud storage cp {url} {name}"}
+_COPY_FOLDER = {"s3": "aws s3 cp --recursive {url} {name}", "gs": "gcloud storage cp -r {url} ."}
 _KINDS = {
     stat.S_ISCHR: "a device",
     stat.S_ISBLK: "a device",
@@ -45,7 +50,9 @@ def looks_like_file(source: str) -> bool:
 
 def missing(key: str, source: str, cwd: Path) -> UserError:
     """Of a path with nothing there: the first part of it that is not there, and the nearest name beside that."""
-    path = cwd / Path(source).expanduser()
+    if "://" in source:
+        return _url(key, source)
+    path = cwd / expanded(source)
     if os.path.islink(path):
         return dead_link(f"{key}={source}", path)
     parts = [*reversed(path.parents), path]
@@ -62,6 +69,22 @@ def missing(key: str, source: str, cwd: Path) -> UserError:
     return UserError(f"{key}={visible(source)} is not there", fix)
 
 
+def _url(key: str, source: str) -> UserError:
+    """Of a URL where a path of this machine is read."""
+    scheme, _, rest = source.partition("://")
+    what = f"{key}={source} is a URL, and files are read from this machine here"
+    if scheme == "file":
+        return UserError(what, f"type {shlex.quote(f'{key}={rest}')}")
+    if of_hub := _ON_HUB.match(rest):
+        return UserError(what, f"type {key}={of_hub[1]}")
+    name = Path(rest.partition("?")[0]).name
+    copy = (_COPY_FILE if Path(name).suffix else _COPY_FOLDER).get(scheme, "")
+    if not name or not copy:
+        return UserError(what, "copy it to this machine, and give its path")
+    command = copy.format(url=shlex.quote(source), name=shlex.quote(name))
+    return UserError(what, f"type {command}, and then {shlex.quote(f'{key}={name}')}")
+
+
 def absent(typed: str, path: Path) -> UserError:
     """Of a path of this machine that is not an override's value, with nothing there."""
     if os.path.islink(path):
@@ -74,17 +97,19 @@ def absent(typed: str, path: Path) -> UserError:
 
 
 def dead_link(name: str, path: str | Path) -> UserError:
+    """Of a link that leads to nothing, or back to itself."""
+    try:
+        os.stat(path)
+    except OSError as e:
+        if e.errno == errno.ELOOP:
+            return UserError(f"{name} is a link to {os.readlink(path)}, and its links lead in a circle", "fix the link")
     return UserError(f"{name} is a link to {os.readlink(path)}, which is not there", "fix the link")
 
 
-def expanded(path: str) -> Path:
-    """With the home of ~ or ~USER; UserError where there is none."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as e:
-        raise UserError(
-            f"{path}: {path.partition('/')[0]} is no user of this machine", "give the path from / on"
-        ) from e
+def require_no_dead_link(path: Path) -> None:
+    """UserError for a link with nothing behind it, which looks as if no file were there."""
+    if os.path.islink(path) and not os.path.exists(path):
+        raise dead_link(str(path), path)
 
 
 def media_folder(lines: Path, root: str, cwd: Path | None = None) -> Path:
@@ -98,7 +123,7 @@ def require_root(key: str, root: str, cwd: Path) -> None:
     """UserError for a folder of media that is none; `key`: what it was typed after."""
     if not root:
         return
-    path = cwd / Path(root).expanduser()
+    path = cwd / expanded(root)
     if not os.path.exists(path):
         raise missing(key, root, cwd)
     require_directory(f"{key}={root}", path)
@@ -143,6 +168,8 @@ def require_file_or_directory(key: str, path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as e:  # ValueError: a null byte
+        if os.path.islink(path) and not os.path.exists(path):
+            raise dead_link(key, path) from e
         error = from_os(e, path) if isinstance(e, OSError) else None
         raise UserError(f"{key}: {error.what if error else e}", error.fix if error else "check the path") from e
     if kind := next((kind for is_kind, kind in _KINDS.items() if is_kind(mode)), ""):
@@ -161,10 +188,12 @@ def require_all_numbered(folder: str, names: Iterable[str]) -> None:
             raise UserError(f"{folder} holds {stem} files of {sizes}, which are two sets", "remove one of the two")
         ((total, present),) = by_total.items()
         first = int(total in present)  # some writers count from 1
-        absent = sorted(set(range(first, first + total)) - present)
-        if absent:
-            what = f"{folder} lacks {len(absent)} of the {total} {stem} files: number {', '.join(map(str, absent[:5]))}"
-            raise UserError(what + (" and others" if len(absent) > 5 else ""), "copy or fetch the whole set again")
+        wanted = range(first, first + total)  # by a name, which may say any number
+        lacking = total - sum(number in wanted for number in present)
+        if lacking:
+            listed = [number for number in wanted[: len(present) + 5] if number not in present][:5]
+            what = f"{folder} lacks {lacking:,} of the {total:,} {stem} files: number {', '.join(map(str, listed))}"
+            raise UserError(what + (" and others" if lacking > 5 else ""), "copy or fetch the whole set again")
 
 
 def require_file(key: str, path: Path) -> None:
@@ -178,3 +207,12 @@ def require_directory(key: str, path: Path) -> None:
     require_file_or_directory(key, path)
     if not path.is_dir():
         raise UserError(f"{key} is a file, not a directory", "name the directory that it lies in")
+
+
+def require_new_directory(typed: str, path: Path) -> None:
+    """UserError where a directory that is to be written would replace something; an empty one may be there."""
+    fix = "name a directory that does not exist yet or is empty"
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{typed} is a file, and a directory is written", fix)
+    if path.exists() and any(path.iterdir()):
+        raise UserError(f"{typed} is there already and not empty", fix)

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from podwright.recipe.hybrid import BLOCK
 from podwright.recipe.schema import (
+    BatchSize,
     Checkpoint,
     Count,
     Decay,
@@ -110,7 +111,7 @@ class PretrainRecipe(Section):
     expect: Expect
     model: PretrainModel
     data: PretrainData
-    batch_size: PositiveInt = Field(description="sequences per step, over all devices")
+    batch_size: BatchSize = Field(description="sequences per step, over all devices")
     sequence_length: PositiveInt = Field(description="tokens of a sequence; documents are packed into it")
     mesh: PretrainMesh = PretrainMesh()
     optimizer: PretrainOptimizer = PretrainOptimizer()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.recipe import llm, purrsight_files
 from podwright.recipe.load import load, settled
 from podwright.recipe.purrsight_files import PurrsightSettings
@@ -241,7 +241,7 @@ def _factor(flat: str, settings: PurrsightSettings, raw: dict[str, Any], notes: 
 def _steps_per_epoch(given: dict[str, Any]) -> int | None:
     """Of the GPUs that the file names (one, where it names none), where the lines to train on are here."""
     size = [given.get("batch_size", 16), given.get("gradient_accumulation_steps", 1), given.get("num_gpus", 1)]
-    place = Path(str(given.get("data_dir"))).expanduser()
+    place = expanded(str(given.get("data_dir")))
     lines = _lines(place if place.suffix == ".jsonl" else place / "train.jsonl")
     if not lines or not all(map(_is_count, size)):
         return None
@@ -265,7 +265,7 @@ def _warmup(settings: PurrsightSettings, raw: dict[str, Any]) -> str:
 def _held_out(share: Any, given: dict[str, Any]) -> str:
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise UserError(f"val_split={share!r} is no share of the lines", "write 0.1")
-    lines = _lines(Path(str(given.get("data_dir"))).expanduser())
+    lines = _lines(expanded(str(given.get("data_dir"))))
     number = str(max(1, round(share * lines))) if lines else f"N, where N is {share} x lines"
     return f"the last lines are held out where there is no val.jsonl, a tenth and 200 at most; for {share} of them type data.num_test={number}"
 
@@ -322,7 +322,7 @@ def _saving(every: Any, settings: PurrsightSettings) -> str:
     if every == 1:
         return f"{_NOTHING}a checkpoint is written at the end of every epoch"
     size = [given.get("batch_size", 16), given.get("gradient_accumulation_steps", 1), given.get("num_gpus")]
-    counts = [_lines(Path(str(given.get("data_dir"))).expanduser() / name) for name in ("train.jsonl", "val.jsonl")]
+    counts = [_lines(expanded(str(given.get("data_dir"))) / name) for name in ("train.jsonl", "val.jsonl")]
     if all(counts) and all(map(_is_count, size)):  # without val.jsonl, some lines of the other are held out
         steps = every * math.ceil(counts[0] / math.prod(size))
         return f"a checkpoint is written at the end of every epoch; for every {every} epochs type checkpoint.every_n_steps={steps}"

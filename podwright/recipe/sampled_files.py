@@ -33,21 +33,23 @@ def sampled_text(path: Path) -> tuple[Lines, int, bool]:
         lines = list(all_lines(path))
         return lines, len(lines), True
     head = _read(path, 0, _END_BYTES)
-    cut = head.rfind(b"\n") + 1
-    if not cut:
-        raise UserError(f"{path}:1 is longer than {_END_BYTES:,} bytes", "write one object a line")
+    if b"\n" not in head:
+        head = _first_line(path)
+    cut = head.rfind(b"\n") + 1 or len(head)
     lines = list(_numbered(path, head[:cut]))
-    rows_per_byte = len(lines) / cut
+    in_head = len(lines)
     for n in range(1, _PIECES + 1):
         start = round(size * n / (_PIECES + 1))
         piece = _read(path, start, _PIECE_BYTES)
         lines += _after_first_line(path, start, piece[: piece.rfind(b"\n") + 1])
     lines += _after_first_line(path, size - _END_BYTES, _read(path, size - _END_BYTES))
-    return lines, round(size * rows_per_byte), False
+    rest = lines[in_head:]
+    per_byte = len(rest) / sum(len(line) + 1 for _, line in rest) if rest else in_head / cut
+    return lines, in_head + round((size - cut) * per_byte), False
 
 
 def head_of(path: Path) -> bytes:
-    """The first bytes of a file, by which its encoding is told."""
+    """The first bytes of a file, from which its encoding is detected."""
     return _read(path, 0, SAMPLE_BYTES)
 
 
@@ -74,6 +76,11 @@ def _after_first_line(path: Path, start: int, piece: bytes) -> Iterator[tuple[st
         if line.strip():
             yield f"{path} at byte {start + at:,}", line
         at += len(line) + 1
+
+
+def _first_line(path: Path) -> bytes:
+    with path.open("rb") as f:
+        return f.readline()
 
 
 def _read(path: Path, start: int = 0, size: int = -1) -> bytes:

@@ -6,6 +6,7 @@ Loading files and overrides is `load.py`; nothing here does I/O.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from typing import Annotated, Literal
@@ -14,7 +15,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 
 LIMIT = 2**31
 """of whole numbers: sizes, steps and seeds are of 32 bits in jax"""
+_SMALLEST, _LARGEST = 1.2e-38, 3.4e38  # of floats, in the 32 bits that trainers compute with
 PositiveInt = Annotated[int, Field(gt=0, lt=LIMIT)]
+MOST_ROWS = 1 << 20
+"""of a batch, so that settings which divide it can be searched"""
+BatchSize = Annotated[int, Field(gt=0, le=MOST_ROWS)]
 Count = Annotated[int, Field(ge=0, lt=LIMIT)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -39,11 +44,17 @@ class RefusedValue(ValueError):
         self.fix = fix
 
 
+@functools.cache
+def divisors(number: int) -> tuple[int, ...]:
+    """Of a number of at least 1, the smallest first."""
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return tuple(sorted({*small, *(number // n for n in small)}))
+
+
 def require_divisor(batch_size: int, parts: int) -> None:
     """RefusedValue for micro-batches that a batch cannot be split into."""
     if batch_size % parts:
-        small = [n for n in range(1, math.isqrt(batch_size) + 1) if batch_size % n == 0]
-        divisor = max(n for n in (*small, *(batch_size // n for n in small)) if n < parts)
+        divisor = max(n for n in divisors(batch_size) if n < parts)
         raise RefusedValue(
             f"training.gradient_accumulation_steps={parts} must divide batch_size={batch_size}",
             f"type training.gradient_accumulation_steps={divisor}",
@@ -60,6 +71,14 @@ class Section(BaseModel):
         annotation = cls.model_fields[info.field_name or ""].annotation
         if isinstance(value, bool) and annotation in (int, float):
             raise ValueError("must be a number")
+        return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _is_a_float_of_32_bits(cls, value: object) -> object:
+        """Beyond them a float is infinite where it is used, or 0, by which a temperature divides."""
+        if isinstance(value, float) and value and not _SMALLEST <= abs(value) <= _LARGEST:
+            raise ValueError(f"must be 0 or between {_SMALLEST:g} and {_LARGEST:g}, as floats of 32 bits are")
         return value
 
 
@@ -112,7 +131,7 @@ class GrpoMesh(Section):
 
 
 class Grpo(Section):
-    num_generations: PositiveInt = Field(8, description="completions sampled per prompt: the size of a group")
+    num_generations: BatchSize = Field(8, description="completions sampled per prompt: the size of a group")
     num_iterations: PositiveInt = Field(1, description="optimizer steps taken on each batch of rollouts")
     loss: Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo"] = Field("grpo", description="the policy loss")
     epsilon: Annotated[float, Field(gt=0)] = Field(0.2, description="lower (and by default upper) clip of the ratio")
@@ -178,7 +197,7 @@ class WarmStart(Section):
     """Supervised steps on worked answers before GRPO, for a model that starts from random weights."""
 
     max_steps: PositiveInt = Field(description="supervised steps")
-    batch_size: PositiveInt = Field(description="worked answers per supervised step")
+    batch_size: BatchSize = Field(description="worked answers per supervised step")
     learning_rate: Annotated[float, Field(gt=0)] = Field(description="peak learning rate of the supervised steps")
     terse_share: Fraction = Field(
         0.0, description="share of the answers that are bare results in the last third of these steps"
@@ -187,7 +206,7 @@ class WarmStart(Section):
 
 class GrpoEvaluation(Section):
     every_n_steps: Count = Field(0, description="greedy test every N steps besides before and after; 0: only those two")
-    batch_size: PositiveInt = Field(256, description="prompts decoded at a time")
+    batch_size: BatchSize = Field(256, description="prompts decoded at a time")
 
 
 class Checkpoint(Section):
@@ -201,7 +220,7 @@ class GrpoRecipe(Section):
     expect: Expect
     model: GrpoModel
     data: GrpoData
-    batch_size: PositiveInt = Field(description="prompts per step, over all devices")
+    batch_size: BatchSize = Field(description="prompts per step, over all devices")
     mesh: GrpoMesh = GrpoMesh()
     grpo: Grpo = Grpo()
     rollout: Rollout = Rollout()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from podwright.errors import expanded
 from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
@@ -16,7 +17,7 @@ Changes = dict[str, int]
 
 def grpo(recipe: GrpoRecipe) -> Changes:
     """At most 32 questions in each test, and 20 supervised steps before."""
-    file = Path(recipe.data.source).expanduser()
+    file = expanded(recipe.data.source)
     changes = {"data.num_test": min(recipe.data.num_test or 32, 32, _tenth(file))}
     if recipe.warm_start:
         changes["warm_start.max_steps"] = min(recipe.warm_start.max_steps, 20)

@@ -16,7 +16,7 @@ from typing import Any
 from podwright.errors import UserError, counted
 
 SAMPLE_BYTES = 1 << 20
-"""of a file, by which its encoding is told"""
+"""of a file, from which its encoding is detected"""
 _PACKED = {
     b"\x1f\x8b": ("compressed (gzip)", "gunzip -c"),
     b"BZh": ("compressed (bzip2)", "bunzip2 -c"),
@@ -44,6 +44,8 @@ _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\f\x1b")) + b"\x7f"
 _MOST_CONTROLS, _MOST_ACCENTS = 0.02, 0.25  # of the bytes of a text, and of one in a European language
 _ACCENTED = bytes(set(range(0xC0, 0x100)) | set(range(0x91, 0x98)) | {0x80, 0x85})  # of Windows-1252
 _LATIN = {"Latin-1": "ISO-8859-1", "Windows-1252": "WINDOWS-1252"}
+_POINTER = b"version https://git-lfs.github.com/"
+_COLUMN = re.compile(r"[^\W\d][\w.-]*( [\w.-]+){0,2}")  # a name of a few words
 _LISTED = 10
 _LINES = "lines"  # in the name of a file that jq writes
 _JSON_FAULTS = {
@@ -82,18 +84,34 @@ def other_format(file: str, head: bytes) -> UserError | None:
                 f"{file} is {kind} of arrays", f"type unzip -p {shlex.quote(file)} > {new} if it has a single one"
             )
         if head.startswith(magic):
-            return UserError(f"{file} is {kind}", _through(file, command, "unpacked"))
+            return UserError(f"{file} is {kind}", through(file, command, "unpacked"))
     if head[_TAR_MAGIC : _TAR_MAGIC + 5] == b"ustar":
         return UserError(f"{file} is a tar archive", f"type tar -xf {shlex.quote(file)}, and give what it unpacks")
     for magic, kind in _FORMATS.items():
         if head.startswith(magic):
             fix = _OF_PARQUET if magic == b"PAR1" else "give a file of text, as UTF-8"
             return UserError(f"{file} is {kind}, not text", fix)
+    if fault := pointer(file, head):
+        return fault
+    if not file.endswith(".txt") and re.search(rb"}[ \t]*\r[ \t]*{", head):
+        what = f"{file} has lines that end with CR alone, as old Macs wrote them, and not with LF"
+        return UserError(what, through(file, r"tr '\r' '\n' <", "lf"))
+    if separator := _separator(file, head):
+        kind = "tab-separated values" if separator == "\t" else "CSV"
+        return UserError(f"{file} is {kind}, not lines of JSON", _from_csv(file, separator))
     if head.strip() in (b"[", b"{", b"[{") and not file.endswith(".txt"):
         what = f"{file} holds JSON over several lines, not one object a line"
-        return UserError(what, _through(file, "jq -c .", _LINES) if head.startswith(b"{") else unlisted(file))
+        return UserError(what, through(file, "jq -c .", _LINES) if head.startswith(b"{") else unlisted(file))
     name = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "") or _wide(head)
     return UserError(f"{file} is {name}, not UTF-8", _recoded(file, name)) if name else None
+
+
+def pointer(file: str, head: bytes) -> UserError | None:
+    """Of what git leaves in the place of a large file that it has not fetched; None of other files."""
+    if not head.startswith(_POINTER):
+        return None
+    folder = shlex.quote(str(PurePosixPath(file).parent))
+    return UserError(f"{file} is a pointer of git-lfs, and not the file itself", f"type git -C {folder} lfs pull")
 
 
 def encoding(sample: bytes) -> str:
@@ -167,7 +185,7 @@ def require_text(where: str, key: str, value: Any) -> str:
         else:
             fix = f"write {key} as text"
         raise UserError(f"{where}: {key} is {json_kind(value)}, not text", fix)
-    if any("\ud800" <= c <= "\udfff" for c in value):
+    if not is_encodable(value):
         raise UserError(f"{where}: {key} holds half a character (a lone surrogate)", "write the whole character")
     return value
 
@@ -185,7 +203,12 @@ def keys_of(row: Any) -> str:
 
 def unlisted(file: str) -> str:
     """What to type for a file that holds a list of objects."""
-    return _through(file, "jq -c '.[]'", _LINES)
+    return through(file, "jq -c '.[]'", _LINES)
+
+
+def distinct(file: str) -> str:
+    """What to type for a file in which lines are equal."""
+    return through(file, "awk '!seen[$0]++'", "distinct")
 
 
 def rename(key: str, row: Any) -> str:
@@ -194,7 +217,7 @@ def rename(key: str, row: Any) -> str:
     return f'rename the key "{like[0]}" to "{key}"' if like else ""
 
 
-def _through(file: str, command: str, word: str) -> str:
+def through(file: str, command: str, word: str) -> str:
     """What to type for a file that a command writes to standard output, under a name beside it."""
     path = PurePosixPath(file)
     bare = path.with_suffix("") if path.suffix in (".gz", ".bz2", ".xz", ".zst", ".zip") else path
@@ -205,8 +228,27 @@ def _through(file: str, command: str, word: str) -> str:
     return f"type {command} {shlex.quote(file)} > {shlex.quote(str(new))}, and use that file in its place"
 
 
+def _separator(file: str, head: bytes) -> str:
+    """What stands between the column names that a file begins with in place of JSON; "" where none do."""
+    line = head.removeprefix(codecs.BOM_UTF8).partition(b"\n")[0].strip()
+    if not file.endswith((".jsonl", ".json", ".csv", ".tsv")) or not is_utf8(line):
+        return ""
+    text = line.decode()
+    separator = next((mark for mark in "\t,;" if mark in text), "")
+    names = [name.strip('"') for name in text.split(separator)] if separator else []
+    is_header = len(names) > 1 and len(set(names)) == len(names) and all(map(_COLUMN.fullmatch, names))
+    return separator if is_header else ""
+
+
+def _from_csv(file: str, separator: str) -> str:
+    with_separator = "" if separator == "," else f",delimiter={json.dumps(separator)}"
+    rows = f'csv.DictReader(open(sys.argv[1],encoding="utf-8-sig",newline=""){with_separator})'
+    code = f"import csv,json,sys; [print(json.dumps(r)) for r in {rows}]"
+    return through(file, f"python3 -c {shlex.quote(code)}", _LINES)
+
+
 def _recoded(file: str, name: str) -> str:
-    return _through(file, f"iconv -f {_LATIN.get(name, name)} -t UTF-8", "utf8")
+    return through(file, f"iconv -f {_LATIN.get(name, name)} -t UTF-8", "utf8")
 
 
 def _wide(head: bytes) -> str:
@@ -218,6 +260,15 @@ def _wide(head: bytes) -> str:
         if zero.count(0) > 0.5 * len(zero) and other.count(0) <= 0.05 * len(other) + 1:
             return name
     return ""
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text has no lone surrogate (half a character), so that it can be written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def is_utf8(line: bytes) -> bool:

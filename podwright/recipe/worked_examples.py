@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe import extras, text_lines
-from podwright.recipe.paths import require_all_numbered, require_file_or_directory
+from podwright.recipe import extras, held_out, text_lines
+from podwright.recipe.conversions import to_questions
+from podwright.recipe.paths import require_all_numbered, require_file_or_directory, require_no_dead_link
 from podwright.recipe.sampled_files import all_lines, head_of, sampled_text
 from podwright.recipe.schema import GrpoData
 
@@ -28,7 +29,9 @@ HELD_OUT = 10
 
 
 # The pattern and the stripping of commas are those of the data set's authors (openai/grade-school-math, dataset.py).
+_PLACE = re.compile(r"(.+?)(?::\d+| at byte [\d,]+)")  # of a line in a file
 _GOLD = re.compile(r"#### (\-?[0-9\.\,]+)")
+_NAMED = 3  # files of a message
 _SMALL_ROWS, _END_ROWS = 20_000, 2_000  # of parquet files
 
 
@@ -46,6 +49,8 @@ class ExampleFiles:
     train: tuple[Path, ...]
     test: tuple[Path, ...]
     """() for a single file, of which a part is held out"""
+    unread: tuple[Path, ...] = ()
+    """parquet files beside lines that are read"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +70,11 @@ def files(source: str, path: Path) -> ExampleFiles:
     if path.is_file():
         return ExampleFiles((path,), ())
     lines = [path / "train.jsonl", path / "test.jsonl"]
+    for file in lines:
+        require_no_dead_link(file)
     if lines[0].is_file() and lines[1].is_file():
-        return ExampleFiles((lines[0],), (lines[1],))
+        unread = [p for split in ("train", "test") for p in sorted(path.glob(f"{split}*.parquet"))]
+        return ExampleFiles((lines[0],), (lines[1],), tuple(unread))
     for folder in (path, path / "main", path / "data"):
         train, test = (tuple(sorted(folder.glob(f"{split}*.parquet"))) for split in ("train", "test"))
         if train and test:
@@ -77,6 +85,8 @@ def files(source: str, path: Path) -> ExampleFiles:
     missing = lines[1] if lines[0].is_file() else lines[0]
     if missing.exists():
         raise UserError(f"{missing} is not a file", "replace it by a file of lines")
+    if missing == lines[1] and (other := held_out.misnamed(path, missing.name)):
+        raise UserError(f"there is no {missing}", held_out.renaming(other, missing.name))
     if missing == lines[1]:
         raise UserError(
             f"there is no {missing}", f"add it, or type data.source={lines[0]} to hold a part of that file out"
@@ -84,6 +94,15 @@ def files(source: str, path: Path) -> ExampleFiles:
     raise UserError(
         f"there is no {missing}", "give a directory with train.jsonl and test.jsonl (or parquet files of these names)"
     )
+
+
+def unread(files: ExampleFiles) -> tuple[str, str] | None:
+    """What is wrong with a directory of lines that holds parquet files as well, and what to do."""
+    if not files.unread:
+        return None
+    names = ", ".join(path.name for path in files.unread[:_NAMED]) + ", ..." * (len(files.unread) > _NAMED)
+    what = f"of {files.unread[0].parent} the files train.jsonl and test.jsonl are read, and {names} not"
+    return what, "move those out of the directory that are not to be read"
 
 
 def _half(folder: Path, train: tuple[Path, ...], test: tuple[Path, ...]) -> UserError:
@@ -120,7 +139,12 @@ def example(where: str, row: Mapping[str, Any]) -> Example:
     """What a row holds; UserError naming the place and what is wrong with it."""
     for key in ("question", "answer"):
         if key not in row:
-            fix = text_lines.rename(key, row) or 'write {"question": "...", "answer": "... #### n"}'
+            file = _PLACE.fullmatch(where)
+            fix = (
+                text_lines.rename(key, row)
+                or (file and to_questions(file[1], row))
+                or 'write {"question": "...", "answer": "... #### n"}'
+            )
             raise UserError(f"{where} has no {key!r}; {text_lines.keys_of(row)}", fix)
         if not text_lines.require_text(where, key, row[key]).strip():
             raise UserError(f"{where}: {key} is empty", "fill it in or remove the row")

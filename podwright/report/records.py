@@ -15,7 +15,7 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import stored
-from podwright.rundir import DEVICE_COLUMNS, Record, RunDir, main_stage, read_jsonl, recipe_of
+from podwright.rundir import DEVICE_COLUMNS, Record, RunDir, is_metric, main_stage, read_events, read_jsonl, recipe_of
 
 Result = dict[str, Any]
 """what result.json holds"""
@@ -68,8 +68,8 @@ def read(run: RunDir) -> Records:
         raise UserError(f"{run.path} is not a run", "`podwright list` shows the runs")
     raw = recipe_of(run)
     main = main_stage(raw)
-    metrics = _records_with(run.metrics, "stage", "step")
-    events = _records_with(run.events, "event")
+    metrics = [r for r in read_jsonl(run.metrics) if is_metric(r)]
+    events = read_events(run.events)
     return Records(
         name=run.path.resolve().name,
         raw=raw,
@@ -125,13 +125,13 @@ def _json(path: Path) -> dict[str, Any] | None:
 
 
 def _records_with(path: Path, *keys: str) -> list[Record]:
-    """The records of `path` that are objects and have `keys`."""
-    return [r for r in read_jsonl(path) if isinstance(r, dict) and all(k in r for k in keys)]
+    """The records of `path` that have `keys`."""
+    return [r for r in read_jsonl(path) if all(k in r for k in keys)]
 
 
 def _that_count(metrics: list[Record], events: list[Record], stage: str, main: str) -> list[Record]:
     """The steps of `stage` in order, without those that a later attempt ran again or went back behind."""
-    mine = [r for r in metrics if r["stage"] == stage and isinstance(r["step"], int)]
+    mine = [r for r in metrics if r["stage"] == stage]
     back = _went_back(events, stage, main)
     firsts: dict[int, int] = {}
     for r in mine:
@@ -150,7 +150,7 @@ def _went_back(events: list[Record], stage: str, main: str) -> list[tuple[int, i
     """(attempt, step of `stage` that it went on from) of every resume; back in the warm start, the main stage has not begun."""
     points = []
     for e in events:
-        if e["event"] == "resumed" and isinstance(e.get("step"), int):
+        if e["event"] == "resumed":
             place = e.get("stage", main)
             if place in (stage, BEFORE):
                 points.append((_attempt_of(e), e["step"] if place == stage else 0))

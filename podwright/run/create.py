@@ -80,6 +80,8 @@ def seeded(recipe: Recipe, base: str, text: str, folders: Sequence[Path]) -> dic
     numbers = [n for group in ranges for n in group]
     if None in parts or not all(ranges) or len(set(numbers)) != len(numbers):
         raise UserError(f"--seeds {text!r} names no seeds, or one twice", "type --seeds 0,1,2, or --seeds 0-4")
+    for folder in folders:
+        _require_writable(folder)
     names = {f"{base}-seed-{n}": n for n in numbers}
     used = [name for name in names if any(os.path.lexists(folder / name) for folder in folders)]
     if used:

@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -34,11 +34,12 @@ from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.storage import url_of_run
 from podwright.targets import ResolvedTarget
-from podwright.targets.base import GONE, AllocationState, HostAddress, Polled, Process, Target
+from podwright.targets.base import GONE, AllocationState, HostAddress, Polled, Process, Remark, Target
 from podwright.targets.polling import Poller
 
 TICK_S = 0.5  # between two looks at the journal and at what the trainer has written
 LOCK_WAIT_S = 60.0
+CHECK_AGAIN_S = 86_400.0  # a day
 
 Observe = Callable[[RunState, str], None]
 """of the state of the run, and why it waits if it does"""
@@ -244,15 +245,25 @@ def resume(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
 
 
 def _require_target(state: RunState, kind: str) -> None:
-    """UserError where the entry of the target cannot be read, or has changed since the last attempt and would not take a next one."""
+    """UserError where the entry of the target cannot be read, or would not take a next attempt: it is checked where it has changed
+    since the last one, or where that one was submitted more than CHECK_AGAIN_S ago."""
     last, now = state.handle, targets.current(state.target, state.handle)
-    if last is None or all(now[key] == last.get(key) for key in ("kind", "settings")):
+    if last is None:
         return
-    for remark in targets.resolve(state.target).check(kind):
-        if remark.level in ("error", "inconclusive"):
-            raise UserError(
-                f"target {state.target} was changed since attempt {state.attempt}: {remark.what}", remark.fix
-            )
+    if any(now[key] != last.get(key) for key in ("kind", "settings")):
+        remarks = targets.resolve(state.target).check(kind)
+        _refuse(remarks, ("error", "inconclusive"), f"target {state.target} was changed since attempt {state.attempt}")
+    elif (days := (journal.now() - state.submitted) / CHECK_AGAIN_S) > 1:
+        remarks = targets.of_handle(last).check()
+        _refuse(
+            remarks, ("error",), f"target {state.target} takes no attempt now; the last one was {days:.0f} days ago"
+        )
+
+
+def _refuse(remarks: Sequence[Remark], levels: Sequence[str], why: str) -> None:
+    for remark in remarks:
+        if remark.level in levels:
+            raise UserError(f"{why}: {remark.what}", remark.fix)
 
 
 def stop(driver: Driver, interrupts: Interrupts | None = None) -> RunState:

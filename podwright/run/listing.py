@@ -75,23 +75,34 @@ def log(run: RunDir, follow: bool, process: int = 0) -> Iterator[str]:
         raise UserError(
             f"run {run.name} has no log: nothing was started yet", f"`podwright resume {run.typed}` starts it"
         )
-    if mirror.observes(run):
-        return iter([run.log_since(state.attempt, 0, process)[0]])
+    if _only_observed(run):
+        return _or_why(run, process, iter([run.log_since(state.attempt, 0, process)[0]]))
     started = state.phase is not Phase.SUBMITTING
     if started and not (folder := run.attempt(state.attempt)).is_dir():
         raise UserError(f"the log of run {run.name} is gone: {folder} is missing", "restore it from a copy of the run")
-    pieces = logs.read(targets.of_handle(state.handle), state.handle, follow, process)
-    ended = state.ended_attempt >= state.attempt
-    return _or_gone(run.log(state.attempt, process), pieces) if ended else pieces
+    return _or_why(run, process, logs.read(targets.of_handle(state.handle), state.handle, follow, process))
 
 
-def _or_gone(path: Path, pieces: Iterator[str]) -> Iterator[str]:
-    """UserError for the log of an attempt that has ended whose file is missing."""
-    first = next(pieces, "")
-    if not first and not path.exists():
-        raise UserError(f"there is no log {path}", "restore it from a copy of the run, if its trainer wrote one")
-    yield first
-    yield from pieces
+def _or_why(run: RunDir, process: int, pieces: Iterator[str]) -> Iterator[str]:
+    """UserError where nothing was logged: why, and which other files of the attempt there are."""
+    empty = True
+    for text in pieces:
+        empty = empty and not text
+        yield text
+    if empty:
+        state = journal.read(run)
+        phase, ending, detail, fix = _standing_of(run, state)
+        path = run.log(state.attempt, process)
+        if ending and not path.exists() and run.exit(state.attempt).exists():
+            raise UserError(f"there is no log {path}", "restore it from a copy of the run: its trainer wrote one")
+        why = f"it ended {ending}" if ending else f"it is {phase}"
+        others = [str(p) for p in sorted(run.attempt(state.attempt).glob("*.txt")) if p.stat().st_size]
+        steps = [f"read {' and '.join(others)}"] if others else []
+        steps += [fix] if fix else [] if others else [f"type podwright {'diagnose' if ending else 'watch'} {run.typed}"]
+        raise UserError(
+            f"attempt {state.attempt} of run {run.name} has logged nothing: {why}{f' ({detail})' if detail else ''}",
+            ", then ".join(steps),
+        )
 
 
 def run_dirs(runs: Path) -> list[RunDir]:
@@ -106,8 +117,6 @@ def run_dirs(runs: Path) -> list[RunDir]:
 
 def rows(runs: Path) -> list[dict[str, Any]]:
     """Every run of `runs`, oldest first. UserError for a file; a directory that is not there has none yet."""
-    if runs.exists() and not runs.is_dir():
-        raise UserError(f"--runs {runs} is a file", "name a directory")
     return sorted((_row_or_fault(run) for run in run_dirs(runs)), key=lambda r: (r["created"], r["name"]))
 
 
@@ -180,7 +189,7 @@ def _machines(state: RunState, record: AllocationRecord) -> str:
 
 def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
     """State and ending. A run that is only observed is as its journal says: its machines are another launcher's affair."""
-    phase, ending, detail, fix = _by_the_journal(state) if mirror.observes(run) else _now(run, state)
+    phase, ending, detail, fix = _standing_of(run, state)
     return {
         "state": str(phase),
         "ending": str(ending) if ending else None,
@@ -188,6 +197,19 @@ def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
         "detail": detail,
         "fix": advice(ending, fix, run.typed, of_run(run.recipe)) if ending else "",
     }
+
+
+def _standing_of(run: RunDir, state: RunState) -> tuple[str, Ending | None, str, str]:
+    """Phase, ending, detail and fix; by the journal alone where nothing may be done about the run from here."""
+    return _by_the_journal(state) if _only_observed(run) else _now(run, state)
+
+
+def _only_observed(run: RunDir) -> bool:
+    """Whether nothing may be done about the run from here; so too where its damaged storage.json does not tell."""
+    try:
+        return mirror.observes(run)
+    except UserError:
+        return True
 
 
 def _by_the_journal(state: RunState) -> tuple[str, Ending | None, str, str]:

@@ -158,11 +158,8 @@ def fetch(url: str, runs: Path) -> RunDir:
 
 
 def observes(run: RunDir) -> bool:
-    """Whether this machine only observes `run`: it was fetched, or another machine has gone on with it."""
-    try:
-        return bool(json.loads(run.storage.read_text()).get("observer"))
-    except FileNotFoundError:
-        return False
+    """Whether this machine only observes `run`: it was fetched, or another machine has gone on with it. UserError as `RunDir.kept`."""
+    return bool(run.kept.get("observer"))
 
 
 def take_over(run: RunDir) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.storage.base import Cause, Conflict, StorageFailure, Versioned, patiently
 
 _LOCK = ".lock"
@@ -42,7 +42,7 @@ class Folder:
 
     def __init__(self, url: str, patience_s: float | None = None):
         self._patience_s = patience_s
-        self.path = Path(url).expanduser().absolute()
+        self.path = expanded(url).absolute()
         self.url = str(self.path)
 
     def read(self, name: str) -> Versioned | None:

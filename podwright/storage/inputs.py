@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.rundir import Record, RunDir, is_below, write_json
 from podwright.storage import open_storage
 from podwright.storage.base import Storage
@@ -32,7 +32,7 @@ def upload(run: RunDir, recipe: Record, cwd: Path, storage: Storage) -> dict[str
     """
     before = _listed(run)
     uploaded = dict(before or {})
-    paths = {key: cwd / Path(value).expanduser() for key, value in named(recipe).items()}
+    paths = {key: cwd / expanded(value) for key, value in named(recipe).items()}
     for key, path in paths.items():
         if _REWARD.fullmatch(key):
             if path.is_file():
@@ -65,12 +65,19 @@ def localized(run: RunDir, recipe: Record) -> Record:
 
 
 def _listed(run: RunDir) -> dict[str, str] | None:
-    """None where nothing was uploaded yet."""
+    """None where nothing was uploaded yet. UserError where the list is damaged."""
+    path = run.path / LIST
     try:
-        names: dict[str, str] = json.loads((run.path / LIST).read_text())
+        names = json.loads(path.read_text())
+        if all(isinstance(name, str) for name in names.values()):
+            return dict(names)
     except FileNotFoundError:
         return None
-    return names
+    except (ValueError, AttributeError, RecursionError):
+        pass
+    raise UserError(
+        f"{path} is damaged", "restore it from a copy of the run, or start the run again under another name"
+    )
 
 
 def named(recipe: Record) -> dict[str, str]:

@@ -22,7 +22,7 @@ def filled(name: str, values: dict[str, Any], **filters: Callable[[str], str]) -
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.filters |= filters
+    environment.filters |= {"quoted": shlex.quote, **filters}
     return environment.get_template(name).render(values)
 
 

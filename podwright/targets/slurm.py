@@ -35,6 +35,7 @@ from podwright.targets.base import (
     identity,
 )
 from podwright.targets.handles import attempt_of, log_since
+from podwright.targets.hosts.transport import setup_failed
 from podwright.targets.settings.slurm import SlurmSettings
 
 _CHOOSING = ("--partition=", "--account=", "--qos=", "--constraint=", "--nodes=", "--gpus-per-node=")
@@ -154,7 +155,7 @@ class Slurm:
         peers = 'peers=$(scontrol show hostnames "$SLURM_JOB_NODELIST")'
         meet = '--rank "$SLURM_PROCID" --meet "$(echo "$peers" | head -n 1):$((12000 + SLURM_JOB_ID % 20000))"'
         lines = [
-            *(f"{line} >&2 || exit 1" for line in own.setup),
+            *(f"eval {shlex.quote(line)} >&2 || {{ echo {setup_failed(line)} >&2; exit 1; }}" for line in own.setup),
             peers,
             f'exec {tell} $(echo "$peers" | sed "s/^/--peer /") {meet}',
         ]

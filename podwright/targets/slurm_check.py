@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from podwright.errors import UserError, counted
@@ -23,9 +24,9 @@ def check(own: SlurmSettings, ask: Ask, options: Sequence[str]) -> list[Remark]:
     """`options`: of sbatch, as a job would have them."""
     try:
         remarks, waits = _partition(own, ask)
-        return [*remarks, *_trial(own, ask, options, bool(waits)), *_places(own)]
+        return [*remarks, *_trial(own, ask, options, bool(waits)), *_places(own), *_syntax(own, ask)]
     except MachinesBusy as e:
-        return [Remark("inconclusive", e.what, e.fix), *_places(own)]
+        return [Remark("inconclusive", e.what, e.fix), *_places(own), *_syntax(own, ask)]
     except UserError as e:
         return [Remark("error", e.what, e.fix)]
 
@@ -39,7 +40,7 @@ def waiting(own: SlurmSettings, ask: Ask) -> str:
 
 
 def _partition(own: SlurmSettings, ask: Ask) -> tuple[list[Remark], str]:
-    """The remarks, and why a job would wait for what is out of service."""
+    """The remarks, and why a job would wait for what is out of service, in each of its partitions."""
     code, out, err = ask("sinfo", "--noheader", "--all", "--exact", "--format=%P|%a|%l|%D|%c|%G|%t")
     if code:
         unknown = slurm_states.failure("sinfo", code, err)
@@ -47,11 +48,30 @@ def _partition(own: SlurmSettings, ask: Ask) -> tuple[list[Remark], str]:
     rows = [line.split("|") for line in out.splitlines()]
     default = next((row[0].rstrip("*") for row in rows if row[0].endswith("*")), "")
     wanted = own.partition or default
-    mine = [row for row in rows if row[0].rstrip("*") == wanted]
-    if not mine:
-        known = sorted({row[0].rstrip("*") for row in rows})
-        what = f"partition={wanted}: there is no such partition" if wanted else "the cluster has no default partition"
+    names = wanted.split(",")
+    known = sorted({row[0].rstrip("*") for row in rows})
+    if absent := [name for name in names if name not in known]:
+        what = "the cluster has no default partition"
+        if wanted:
+            what = f"partition={wanted}: there is no such partition"
+            what += "" if len(names) == 1 else f" as {', '.join(absent)}"
         return [Remark("error", what, f"set partition to one of {', '.join(known)}")], ""
+    each = [_one_partition(own, name, [row for row in rows if row[0].rstrip("*") == name]) for name in names]
+    return _of_the_best(each)
+
+
+def _of_the_best(each: list[tuple[list[Remark], str]]) -> tuple[list[Remark], str]:
+    """Of several partitions: a job starts in any of them, so the faults of one are warnings where another has none."""
+    usable = any(all(r.level != "error" for r in remarks) for remarks, _ in each)
+    now = any(not waits and all(r.level != "error" for r in remarks) for remarks, waits in each)
+    remarks = [
+        replace(r, level="warning") if usable and r.level == "error" else r for remarks, _ in each for r in remarks
+    ]
+    return remarks, "" if now else next((waits for _, waits in each if waits), "")
+
+
+def _one_partition(own: SlurmSettings, wanted: str, mine: list[list[str]]) -> tuple[list[Remark], str]:
+    """`mine`: rows of sinfo, at least one."""
     remarks, waits = [], ""
     _, up, limit, *_ = mine[0]
     if up == "down":  # which takes jobs, and starts none
@@ -133,6 +153,24 @@ def _places(own: SlurmSettings) -> list[Remark]:
                 f"type `mkdir -p {shlex.quote(own.runs)}`, or fix runs",
             )
         )
+    return remarks
+
+
+def _syntax(own: SlurmSettings, ask: Ask) -> list[Remark]:
+    """Lines of setup that bash cannot parse; they are not run here."""
+    remarks = []
+    for line in own.setup:
+        code, _, err = ask("bash", "-n", "-c", line)
+        if code:
+            reason = re.sub(r"^.*?line \d+: ", "", err.partition("\n")[0])
+            what = f"a line of the target's setup has a syntax error: {line} ({reason})"
+            remarks.append(
+                Remark(
+                    "error",
+                    what,
+                    "correct that line under setup of the target: each line must be a complete command of bash",
+                )
+            )
     return remarks
 
 

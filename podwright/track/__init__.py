@@ -55,6 +55,8 @@ def _mirror(run: RunDir, name: str) -> str | None:
             return None
         warning: str | None = tracker.send(run, pending)
         batch.done(run, name, pending)
+    except UserError as e:
+        return f"{name} is behind: {e}"
     except Exception as e:
         what = str(e).strip().split("\n")[0]
         return f"{name} is behind ({type(e).__name__}: {what}); nothing is lost, the next look tries again"

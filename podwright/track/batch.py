@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from podwright.errors import UserError
 from podwright.run.journal import fold
-from podwright.rundir import Record, RunDir, flat, read_jsonl, read_metrics, write_json
+from podwright.rundir import Record, RunDir, flat, read_events, read_jsonl, read_metrics, write_json
 
 NOT_FIGURES = ("stage", "step", "time", "attempt", "event")
 
@@ -71,14 +72,25 @@ def mlflow_database(runs: Path) -> Path:
 
 
 def _cursor(run: RunDir, tracker: str) -> dict[str, Any]:
+    """What `done` wrote. UserError where it is damaged: what the tracker has is not known."""
     path = run.trackers / f"{tracker}.json"
-    return json.loads(path.read_text()) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    try:
+        cursor = json.loads(path.read_text())
+        if all(isinstance(cursor.get(key, {}), dict) for key in ("sent", "state")):
+            return dict(cursor)
+    except (ValueError, AttributeError, RecursionError):
+        pass
+    raise UserError(
+        f"{path} is damaged", "restore it from a copy, or delete it: all figures are then sent to a new run there"
+    )
 
 
 def _rows(run: RunDir) -> list[Row]:
     """All steps and tests, each stage in the order of its steps."""
     rows = [_row(stage, record) for stage, records in read_metrics(run.metrics).items() for record in records]
-    tests = {e["step"]: e for e in read_jsonl(run.events) if e["event"] == "evaluation"}
+    tests = {e["step"]: e for e in read_events(run.events) if e["event"] == "evaluation"}
     return rows + [_row("evaluation", flat(tests[step])) for step in sorted(tests)]
 
 

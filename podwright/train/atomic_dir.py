@@ -9,14 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from podwright.errors import UserError
+from podwright.recipe.paths import require_new_directory
 
 
 def check(out: Path) -> None:
     """UserError where `out` cannot become a directory of ours."""
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file, and a directory is written", "name a directory that does not exist yet")
-    if out.exists() and any(out.iterdir()):
-        raise UserError(f"{out} is not empty", "name a directory that does not exist yet")
+    require_new_directory(str(out), out)
     if out.resolve() == Path.cwd():
         raise UserError(f"{out} is where you are, and would be replaced", "name a directory that does not exist yet")
 

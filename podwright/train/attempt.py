@@ -20,10 +20,10 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe import extras, load
-from podwright.recipe.advice import of_run
+from podwright.recipe.advice import DEVICE_MEMORY_FULL, of_run
 from podwright.recipe.location import storage_failure
 from podwright.rundir import Ending, RunDir, full_disk, recipe_of, write_json
-from podwright.storage.base import StorageFailure, failure_of
+from podwright.storage.base import StorageFailure, cause_of, failure_of
 from podwright.train import entry, patient_gcs, run_directory
 from podwright.train.emit import TrainingOutcome
 from podwright.train.run_storage import AttemptStart
@@ -207,8 +207,15 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     if (limit := _address_limit()) and (isinstance(e, MemoryError) or _NO_ADDRESSES.search(str(e))):
         raised = "type ulimit -v unlimited where the run is started (a line of setup in the target)"
         return Ending.OUT_OF_MEMORY, f"{first} ({limit})", f"{raised}, {then}"
-    if "RESOURCE_EXHAUSTED" in str(e):
+    if DEVICE_MEMORY_FULL.search(str(e)):
         return Ending.OUT_OF_MEMORY, first, of_run(run.recipe).device_memory
+    if "RESOURCE_EXHAUSTED" in str(e):  # as quotas and rates say too
+        ending = Ending.STORAGE_UNREACHABLE if cause_of(e) else Ending.CRASHED
+        return (
+            ending,
+            f"a service refuses requests: a quota or a rate limit is used up ({first})",
+            f"wait a minute, {then}",
+        )
     if isinstance(e, MemoryError):
         return Ending.OUT_OF_MEMORY, first, f"{of_run(run.recipe).host_memory}, or use a machine with more memory"
     if isinstance(e, UnicodeError | OverflowError):  # of a value or a line of data, which another start reads again

@@ -119,7 +119,7 @@ class Checkpoints:
             }, ""
         except Exception as e:
             fault = _damage(e)
-            if self._keep:  # in the log of the attempt, for who mends the files
+            if self._keep:  # in the log of the attempt: the cause, for whoever restores the files
                 print(f"checkpoint {step}: {type(e).__name__}: {(str(e).splitlines() or [''])[0][:300]}", flush=True)
             return None, fault
 

@@ -7,7 +7,7 @@ import math
 import time
 from typing import Any
 
-from podwright.rundir import Ending, RunDir, append_jsonl, read_jsonl
+from podwright.rundir import Ending, RunDir, append_jsonl, read_events, read_metrics
 from podwright.train.run_storage import RunStorage
 
 
@@ -49,8 +49,8 @@ class Emitter:
         """A notice where steps of `stage` were trained, and saved, by an earlier attempt, and no checkpoint of them is left."""
         if not self.mine:
             return
-        saved = [e["step"] for e in read_jsonl(self._run.events) if e["event"] == "checkpoint"]
-        last = max((r["step"] for r in read_jsonl(self._run.metrics) if r["stage"] == stage), default=0)
+        saved = [e["step"] for e in read_events(self._run.events) if e["event"] == "checkpoint"]
+        last = max((r["step"] for r in read_metrics(self._run.metrics).get(stage, [])), default=0)
         if saved and last:
             gone = f"no checkpoint is left in {self.storage.root}/checkpoints, where that of step {max(saved)} was"
             self.event("notice", message=f"{gone}: training begins again at step 0, after {last} steps")
@@ -58,7 +58,7 @@ class Emitter:
 
 def evaluations(run: RunDir) -> set[tuple[str, int]]:
     """(when, step) of every evaluation that is written down: a resume comes to the same figures and repeats none."""
-    return {(e["when"], e["step"]) for e in read_jsonl(run.events) if e["event"] == "evaluation"}
+    return {(e["when"], e["step"]) for e in read_events(run.events) if e["event"] == "evaluation"}
 
 
 def evaluated(run: RunDir) -> set[tuple[str, int]]:

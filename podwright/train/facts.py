@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.storage import trial
 
 Facts = dict[str, Any]
@@ -49,7 +49,7 @@ def gather(folders: list[str], peers: list[str], files: list[str], storage: str 
         "gpus_fault": fault,
         "folders": {folder: _folder(Path(folder)) for folder in folders},
         "peers": {peer: _address(peer) for peer in [*peers, *([socket.gethostname()] if len(peers) > 1 else [])]},
-        "files": {file: Path(file).expanduser().exists() for file in files},
+        "files": {file: expanded(file).exists() for file in files},
         "storage": _storage(storage) if storage else None,
     }
 

@@ -18,6 +18,7 @@ from typing import Any
 from podwright.errors import UserError, from_os
 from podwright.recipe import answers, load
 from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.recipe.paths import require_new_directory
 from podwright.rundir import RunDir, recipe_of
 from podwright.train import entry
 
@@ -120,12 +121,7 @@ def _draw(argv: list[str]) -> Document:
     for option, count, least in (("--num-train", args.num_train, 1), ("--num-test", args.num_test, 0)):
         if count < least:
             raise UserError(f"{option} {count} is less than {least}", f"type {option} 100")
-    if args.folder.exists() and not args.folder.is_dir():
-        raise UserError(f"{args.folder} is a file", "name a directory that does not exist yet or is empty")
-    if args.folder.exists() and any(args.folder.iterdir()):
-        raise UserError(
-            f"{args.folder} is there already and not empty", "name a directory that does not exist yet or is empty"
-        )
+    require_new_directory(str(args.folder), args.folder)
     (synthetic_pairs if args.pairs else synthetic_images).write(args.folder, args.num_train, args.num_test, args.seed)
     return {"out": str(args.folder), "train": args.num_train, "val": args.num_test}
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 
-from podwright.rundir import Ending, RunDir
+from podwright.errors import UserError
+from podwright.rundir import DEVICE_COLUMNS, Ending, RunDir
 from podwright.watch.metrics import Progress, Tail
 
 
@@ -23,15 +24,38 @@ def of_run(run: RunDir, progress: Progress, ended: bool) -> list[str]:
         and (last := progress.step_of(progress.main)) < finished_at
     ):
         reasons["metrics.jsonl"] = f"its last step is {last}, and the run finished at step {finished_at}"
+    reasons |= _unreadable(run, ended)
     tested = {str(e.get("when")) for e in progress.evaluations}
     lacking = [when for when in ("before", "after") if run.flags(when).exists() and when not in tested]
     if finished_at is not None and not reasons["events.jsonl"] and lacking:
         reasons["events.jsonl"] = f"it lacks the evaluation of which evaluations/{lacking[0]}.json has the answers"
-    return [
+    sentences = [
         f"{run.path / name} is damaged ({reason}), so figures of this run may be missing: restore it from a copy of the run"
         for name, reason in reasons.items()
         if reason
     ]
+    try:
+        _ = run.kept
+    except UserError as e:
+        sentences.append(str(e))
+    return sentences
+
+
+def _unreadable(run: RunDir, ended: bool) -> dict[str, str]:
+    """Reasons for the files that are read as a unit: answers of evaluations, samples of devices."""
+    reasons = {}
+    for path in sorted(run.path.glob("evaluations/*.json")):
+        if run.read_flags(path.stem) is None:
+            reasons[path.relative_to(run.path).as_posix()] = "it is no list of true and false"
+    for path in sorted(run.path.glob("attempts/*/devices-*.csv")):
+        lines = path.read_bytes().splitlines()
+        begun = [b",".join(name.encode() for name in DEVICE_COLUMNS)]
+        wrong = sum(line.count(b",") != len(DEVICE_COLUMNS) - 1 for line in (lines if ended else lines[:-1]))
+        if lines and lines[:1] != begun:
+            reasons[path.relative_to(run.path).as_posix()] = "its first line does not name the columns"
+        elif wrong:
+            reasons[path.relative_to(run.path).as_posix()] = f"lines that cannot be read: {wrong} of {len(lines)}"
+    return reasons
 
 
 def _finished_at(run: RunDir, reasons: dict[str, str]) -> int | None:

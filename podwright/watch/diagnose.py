@@ -13,6 +13,7 @@ from podwright.recipe.advice import of_run
 from podwright.rundir import Ending, RunDir, full_disk
 from podwright.targets.base import Polled
 from podwright.watch import explain
+from podwright.watch.scan import scan
 
 _TAIL_BYTES = 16_384
 _LIMIT = re.compile(r"^podwright: (ulimit -v allows .+)$", re.MULTILINE)
@@ -63,7 +64,8 @@ def _killed(polled: Polled) -> bool:
 
 def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome:
     """An attempt whose trainer wrote no exit.json."""
-    returncode, log = polled.returncode, _log_tail(run, attempt)
+    returncode, tails = polled.returncode, _log_tails(run, attempt)
+    log = b"\n".join(tails.values()).decode(errors="replace")
     last = next(
         (line.strip() for line in reversed(log.splitlines()) if line.strip() and not line.startswith(_SCHEDULER)), ""
     )
@@ -71,7 +73,9 @@ def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Attem
     if stop_wanted and returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
         return AttemptOutcome(Ending.STOPPED, f"stopped before the trainer could save ({how})")
     keys, full = of_run(run.recipe), full_disk(run.path)
-    for match in explain.lines(log.splitlines(), bool(polled.who or full), keys)[:1]:
+    logs = explain.sources(run, attempt, tails)
+    matches = [(source, match) for source in logs for match in scan([tails[source.path]])]
+    for match in explain.ranked(matches, bool(polled.who or full), keys)[:1]:
         explained = explain.typed(match, run)
         detail = f"{explained['cause']}: {explained['evidence']} ({how})"
         if full and explained["rule"] == "disk-full":
@@ -124,13 +128,13 @@ def _how(returncode: int | None) -> str:
         return f"killed by signal {-returncode}"
 
 
-def _log_tail(run: RunDir, attempt: int) -> str:
+def _log_tails(run: RunDir, attempt: int) -> dict[Path, bytes]:
     """Of every process, the first one last."""
     first = run.log(attempt)
-    return "\n".join(_tail(path) for path in (*sorted(first.parent.glob("log-*.txt")), first) if path.exists())
+    return {path: _tail(path) for path in (*sorted(first.parent.glob("log-*.txt")), first) if path.exists()}
 
 
-def _tail(path: Path) -> str:
+def _tail(path: Path) -> bytes:
     with path.open("rb") as f:
         f.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-        return f.read().decode(errors="replace")
+        return f.read()

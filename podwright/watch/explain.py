@@ -1,70 +1,143 @@
-"""`podwright diagnose`: which known failures the logs of a run, or any log, tell of, the likeliest cause first."""
+"""`podwright diagnose`: which known failures the logs of a run, or any logs, tell of, the likeliest cause first."""
 
 from __future__ import annotations
 
 import json
+import math
+import os
 import re
-from collections.abc import Iterable
+import shlex
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.recipe.advice import GENERAL, RecipeAdvice, of_run
 from podwright.rundir import Ending, Record, RunDir, read_jsonl, recipe_of
-from podwright.watch.rules import RULES, Rule
+from podwright.watch.rules import Role
+from podwright.watch.scan import BLOCK, LogMatch, scan, text_blocks
 
-_LINE = 2_000  # characters of a line that are looked at
-_SHOWN = 300
+_SUFFIXES = {".txt", ".log", ".out", ".err"}
+_READERS = {
+    b"\x1f\x8b": ("compressed (gzip)", "gunzip -c"),
+    b"\x28\xb5\x2f\xfd": ("compressed (zstd)", "zstd -dc"),
+    b"\xfd7zXZ": ("compressed (xz)", "xz -dc"),
+    b"BZh": ("compressed (bzip2)", "bzip2 -dc"),
+    b"\xff\xfe": ("UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
+}
+"""by the first bytes of a file: what it is, and the command that writes its text to standard output"""
 
 
-def lines(text: Iterable[str], only_causes: bool = False, keys: RecipeAdvice = GENERAL) -> list[Record]:
-    """One match for each rule that a line meets, with the first such line as evidence: causes before what follows from them (or alone),
-    each in the order in which they were said. `keys`: what a remedy names of the recipe."""
-    matches: dict[str, tuple[Rule, str]] = {}
-    for line in text:
-        rule = next((r for r in RULES if r.pattern.search(line[:_LINE])), None)
-        if rule is not None and rule.name not in matches and not (only_causes and rule.follows):
-            matches[rule.name] = (rule, line.strip()[:_SHOWN])
-    ranked = sorted(matches.values(), key=lambda match: match[0].follows)
-    return [
-        {
-            "rule": rule.name,
-            "ending": str(rule.ending),
-            "cause": rule.cause,
-            "remedy": keys.filled(rule.remedy),
-            "evidence": evidence,
-        }
-        for rule, evidence in ranked
-    ]
+@dataclass(frozen=True)
+class LogSource:
+    """A log, and what is known of the process that wrote it."""
+
+    path: Path
+    number: int = 0
+    ended_s: float | None = None
+    """when its process wrote down its end, in seconds since 1970"""
+    failed_first: bool = False
+
+
+Sourced = tuple[LogSource, LogMatch]
+
+
+def lines(text: Iterable[str], keys: RecipeAdvice = GENERAL) -> list[Record]:
+    """One record for each rule that a line matches, with the first such line as evidence: causes before what follows from them.
+    `keys`: what a remedy names of the recipe."""
+    return stream(text_blocks(text), keys)
+
+
+def stream(blocks: Iterable[bytes], keys: RecipeAdvice = GENERAL) -> list[Record]:
+    """`lines` of a log in pieces of any size."""
+    records = ranked([(LogSource(Path()), match) for match in scan(blocks)], keys=keys)
+    return [{key: value for key, value in record.items() if key not in ("file", "logs")} for record in records]
 
 
 def file(path: Path, keys: RecipeAdvice = GENERAL) -> list[Record]:
-    """Of a log on disk, however large and whatever bytes it holds."""
-    try:
-        with path.open(errors="replace") as f:
-            return lines(f, keys=keys)
-    except OSError as e:
-        raise UserError(f"{path} cannot be read ({e.strerror})", "give a log file, or the name of a run") from e
+    """`lines` of a log on disk, however large and whatever bytes it holds; UserError where it is compressed or cannot be read."""
+    return stream(_blocks(path), keys)
+
+
+def folder(path: Path) -> list[Record]:
+    """Of all logs below a directory, each record with the `file` of its evidence, and with the number of `logs` that match its rule.
+    UserError where there are none, and for one that cannot be read."""
+    paths = sorted((p for p in path.rglob("*") if _is_log(p, strict=False)), key=_natural)
+    if not paths:
+        raise UserError(f"{path} is a directory without logs", "name a directory with logs in it, a log file, or a run")
+    logs = [LogSource(p, number) for number, p in enumerate(paths)]
+    return ranked([(s, match) for s in logs for match in scan(_blocks(s.path))])
 
 
 def run(run: RunDir) -> list[Record]:
-    """Of all that the last attempt wrote down, each match with the file that it stands in."""
+    """Of all that the last attempt wrote down, as `folder` does."""
     attempts = sorted(int(p.name) for p in (run.path / "attempts").glob("*") if p.name.isdigit())
-    if not attempts and any(isinstance(e, dict) and e.get("event") == "submitting" for e in read_jsonl(run.journal)):
+    if not attempts and any(e.get("event") == "submitting" for e in read_jsonl(run.journal)):
         what = f"the logs of run {run.name} are gone: {run.path / 'attempts'} has no attempt"
         raise UserError(what, "restore attempts/ from a copy of the run")
     if not attempts:
         raise UserError(f"{run.name} has not started yet: there is no log", f"type podwright watch {run.typed}")
-    newest, keys = run.attempt(attempts[-1]), of_run(run.recipe)
-    matches = [
-        match | {"file": str(path)} for path in sorted(newest.rglob("*")) if _is_log(path) for match in file(path, keys)
-    ]
+    paths = (path for path in sorted(run.attempt(attempts[-1]).rglob("*"), key=_natural) if _is_log(path))
+    matches = [(s, match) for s in sources(run, attempts[-1], paths) for match in scan(_blocks(s.path))]
     if not matches:
-        matches = _last_word(run, attempts[-1])
-        if not matches and run.recipe.exists():
+        last_word = _last_word(run, attempts[-1])
+        if not last_word and run.recipe.exists():
             recipe_of(run)  # a damaged one is a fault of its own
-        return matches
-    follows = {rule.name: rule.follows for rule in RULES}
-    return [typed(match, run) for match in sorted(matches, key=lambda match: follows[match["rule"]])]
+        return last_word
+    return [typed(record, run) for record in ranked(matches, keys=of_run(run.recipe))]
+
+
+def sources(run: RunDir, attempt: int, paths: Iterable[Path]) -> list[LogSource]:
+    """The logs of an attempt, with what is known of how their processes ended."""
+    failed = _read(run.fault(attempt)).get("process")
+    known: list[LogSource] = []
+    for path in paths:
+        named = re.fullmatch(r"log(?:-(\d+))?\.txt", path.name)
+        number = int(named[1] or 0) if named else len(known)
+        ended = _read(run.exit(attempt, number)).get("time") if named else None
+        known.append(
+            LogSource(
+                path,
+                number,
+                float(ended) if isinstance(ended, int | float) else None,
+                named is not None and failed == number,
+            )
+        )
+    return known
+
+
+def ranked(matches: Iterable[Sourced], only_causes: bool = False, keys: RecipeAdvice = GENERAL) -> list[Record]:
+    """A record for each rule, what explains most first: causes before symptoms before consequences, over all logs; of each of these the
+    earliest. A line without a time is as late as the end of its process. Where no time is known, the process that failed first counts
+    first. `only_causes`: without consequences."""
+    records: dict[str, Record] = {}
+    for source, match in sorted(matches, key=lambda sourced: _order(*sourced)):
+        if not (only_causes and match.rule.role is Role.CONSEQUENCE):
+            record = records.setdefault(match.rule.name, _record(source, match, keys))
+            record["logs"] += 1
+    return list(records.values())
+
+
+def _order(source: LogSource, match: LogMatch) -> tuple[float, ...]:
+    known = [seconds for seconds in (match.time, source.ended_s, math.inf) if seconds is not None]
+    return (match.rule.role, known[0], not source.failed_first, source.number, match.offset)
+
+
+def _record(source: LogSource, match: LogMatch, keys: RecipeAdvice) -> Record:
+    def filled(text: str) -> str:
+        named = {name.upper(): value for name, value in match.values.items()}
+        return re.sub(r"\b[A-Z]+\b", lambda word: named.get(word[0], word[0]), text)
+
+    return {
+        "rule": match.rule.name,
+        "ending": str(match.rule.ending),
+        "cause": filled(match.rule.cause),
+        "remedy": filled(keys.filled(match.rule.remedy)),
+        "evidence": match.evidence,
+        "file": str(source.path),
+        "logs": 0,
+    }
 
 
 def _last_word(run: RunDir, attempt: int) -> list[Record]:
@@ -79,13 +152,51 @@ def _last_word(run: RunDir, attempt: int) -> list[Record]:
         return []
     remedy = own.get("fix") or f"read the end of its log: podwright logs {run.typed}"
     record = {"rule": "last-word", "ending": str(ending), "cause": cause, "remedy": remedy}
-    return [record | {"evidence": f"{ending}: {cause}", "file": str(path)}]
+    return [record | {"evidence": f"{ending}: {cause}", "file": str(path), "logs": 1}]
 
 
 def typed(match: Record, run: RunDir) -> Record:
     """With what to type for this run."""
-    return match | {"remedy": re.sub(r"\bRUN\b", run.typed, match["remedy"])}
+    return match | {"remedy": re.sub(r"\bRUN\b", lambda _: run.typed, match["remedy"])}
 
 
-def _is_log(path: Path) -> bool:
-    return path.is_file() and path.suffix in (".txt", ".log", ".out", ".err")
+def _blocks(path: Path) -> Iterator[bytes]:
+    """The bytes that a log has now; what a process appends meanwhile is left out. A pipe is read to its end."""
+    try:
+        with path.open("rb") as f:
+            status = os.fstat(f.fileno())
+            left: float = status.st_size if stat.S_ISREG(status.st_mode) else math.inf
+            head = True
+            while left > 0 and (block := f.read(int(min(BLOCK, left)))):
+                if head:
+                    _require_text(path, block)
+                yield block
+                head, left = False, left - len(block)
+    except OSError as e:
+        raise UserError(f"{path} cannot be read ({e.strerror})", "give a log file, or the name of a run") from e
+
+
+def _require_text(path: Path, head: bytes) -> None:
+    for magic, (what, command) in _READERS.items():
+        if head.startswith(magic):
+            fix = f"type {command} {shlex.quote(str(path))} | podwright diagnose -"
+            raise UserError(f"{path} is {what}, and only plain text is searched", fix)
+
+
+def _read(path: Path) -> Record:
+    try:
+        record = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _is_log(path: Path, strict: bool = True) -> bool:
+    """By its name; not `strict`: rotated and compressed logs, and files without a suffix, too."""
+    known = {path.suffix} & _SUFFIXES if strict else {*path.suffixes} & _SUFFIXES or not path.suffix
+    return bool(known) and not path.name.startswith(".") and path.is_file()
+
+
+def _natural(path: Path) -> list[tuple[str, int]]:
+    """To sort by: worker 2 before worker 10."""
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", str(path))]

@@ -19,7 +19,9 @@ _SHOWN = (
 
 def of_step(record: Record) -> list[str]:
     """The few figures of a step that are looked at while it runs; one that is not known is left out."""
-    return [f"{label} {form.format(record[key])}" for key, label, form in _SHOWN if record.get(key) is not None]
+    return [
+        f"{label} {form.format(record[key])}" for key, label, form in _SHOWN if isinstance(record.get(key), int | float)
+    ]
 
 
 def of_test(event: Record) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from podwright.rundir import Record, RunDir, main_stage
+from podwright.rundir import Record, RunDir, is_event, is_metric, main_stage, parse_record
 
 _RECENT = 20  # steps that the time left is estimated from
 
@@ -34,7 +33,7 @@ class Tail:
         self._offset += len(complete)
         self._unterminated = len(complete) < len(data)
         lines = [line for line in complete.splitlines() if line.strip()]
-        records = [r for line in lines if (r := _record(line)) is not None and self._is_record(r)]
+        records = [r for line in lines if (r := parse_record(line)) is not None and self._is_record(r)]
         self._lines += len(lines)
         self._damaged += len(lines) - len(records)
         return records
@@ -46,29 +45,12 @@ class Tail:
         return f"lines that cannot be read: {number} of {lines}" if number else ""
 
 
-def _record(line: bytes) -> Record | None:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):  # cut short by a kill
-        return None
-    return record if isinstance(record, dict) else None
-
-
-def _is_metric(record: Record) -> bool:
-    named = isinstance(record.get("stage"), str) and isinstance(record.get("step"), int)
-    return named and isinstance(record.get("time"), int | float)
-
-
-def _is_event(record: Record) -> bool:
-    return isinstance(record.get("event"), str) and isinstance(record.get("time"), int | float)
-
-
 class Progress:
     """Figures of one run. `update()` reads what is new and returns it."""
 
     def __init__(self, run: RunDir, recipe: dict[str, Any]):
-        self.metrics = Tail(run.metrics, _is_metric)
-        self.events = Tail(run.events, _is_event)
+        self.metrics = Tail(run.metrics, is_metric)
+        self.events = Tail(run.events, is_event)
         warm_start = recipe.get("warm_start") or {}
         self.main = main_stage(recipe)
         """the stage whose steps are the steps of the run"""
@@ -105,7 +87,7 @@ class Progress:
             self.evaluations.append(event)
         elif kind == "resumed":
             # What came after that checkpoint will be run again, and until then has not happened.
-            stage = event.get("stage", self.main)
+            stage = event.get("stage") or self.main
             self._steps[stage] = {n: r for n, r in self._steps.get(stage, {}).items() if n <= event["step"]}
 
     @property

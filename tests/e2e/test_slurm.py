@@ -327,6 +327,23 @@ def test_what_the_cluster_refuses_or_never_starts_is_said_after(farm: Farm) -> N
     assert farm.ended() == ["STOPPED"] and farm.lab.state(farm.job()) == "CANCELLED"
 
 
+def test_a_run_starts_in_any_of_several_partitions(farm: Farm) -> None:
+    farm.target("several", nodes=2, partition="one,gpu", python=farm.folder / "python")
+    code, out, _ = farm.call("target", "check", "several")
+    assert code == 0 and "warning: nodes=2: partition one has 1 node(s)" in out, out
+    code, out, _ = farm.run(2, "mesh.fsdp=2", "--on", "several")
+    assert code == 0 and farm.ended() == ["FINISHED"], out
+
+
+def test_a_syntax_error_in_setup_is_said_with_its_line(farm: Farm) -> None:
+    farm.target("typo", setup=["if true; then"], python=farm.folder / "python")
+    code, out, _ = farm.call("target", "check", "typo")
+    assert code == 3 and "setup has a syntax error: if true; then (syntax error: unexpected end of file)" in out, out
+    code, out, _ = farm.run(2, "--on", "typo")
+    assert code == 1 and farm.ended() == ["BAD_INPUT"]
+    assert "a line of the target's setup failed on the cluster: if true; then" in out, out
+
+
 def test_setup_that_fails_is_said(farm: Farm) -> None:
     farm.target("bad", setup=["module load 'no such'"], python=farm.folder / "python")
     code, out, _ = farm.run(2, "--on", "bad")

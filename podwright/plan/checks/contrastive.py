@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 
-from podwright.errors import UserError, abbreviated, counted
+from podwright.errors import UserError, abbreviated, counted, expanded
 from podwright.plan.checks import encoders, multimodal, weights
 from podwright.plan.checks.inputs import in_source
 from podwright.plan.findings import Finding
 from podwright.recipe import hf_config, hf_weights, llm, pairs, text_encoder_files
 from podwright.recipe.contrastive import ContrastiveRecipe, Pairs
+from podwright.recipe.conversions import paired_keys, to_pairs
 from podwright.recipe.paths import media_folder, require_root
 from podwright.slices import Slice
 
 _PICKLED = "pytorch_model.bin"
-_EXAMPLE = '{"text": "a cat purrs", "audio": "purr.wav"}'
 _TRAIN, _TEST = 2000, 200  # drawn lines, as in phase1-tiny
 
 
@@ -25,7 +25,7 @@ def check(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Fin
     findings = [] if where is None else multimodal.place(where)
     findings += encoders.check(recipe.encoders, cwd)
     source = recipe.text_encoder.source
-    directory = cwd / Path(source).expanduser()
+    directory = cwd / expanded(source)
     if source != "random" and recipe.text_encoder.name != "tiny" and not (directory / "config.json").is_file():
         findings.append(_no_text_encoder(source, directory))
     elif source != "random" and recipe.text_encoder.name != "tiny":
@@ -68,7 +68,7 @@ def _text_encoder(source: str, directory: Path, max_tokens: int) -> list[Finding
 def to_start(recipe: ContrastiveRecipe, cwd: Path) -> list[Finding]:
     """What stands against starting a run from a text encoder that could be planned."""
     source = recipe.text_encoder.source
-    directory = cwd / Path(source).expanduser()
+    directory = cwd / expanded(source)
     unread = source == "random" or recipe.text_encoder.name == "tiny" or not directory.is_dir()
     if unread or hf_weights.present(directory) or (directory / _PICKLED).is_file():
         return []
@@ -95,7 +95,7 @@ def _heads(recipe: ContrastiveRecipe, cwd: Path) -> Iterator[Finding]:
     source = recipe.aligner.source
     if source == "random":
         return
-    path = cwd / Path(source).expanduser()
+    path = cwd / expanded(source)
     if not path.is_file():
         yield multimodal.error(
             "model", f"aligner.source={source} is not there", "check the path, or type aligner.source=random"
@@ -121,14 +121,16 @@ def _data(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Fin
         return [multimodal.error("data", e.what, e.fix)]
     findings: list[Finding] = []
     counts = {}
-    for path in files:
-        counts[path.name], file_findings = _file(path, recipe.data, cwd)
+    contents: list[list[Hashable]] = [[] for _ in files]
+    for path, lines in zip(files, contents, strict=True):
+        counts[path.name], file_findings = _file(path, recipe.data, cwd, lines)
         findings += file_findings
     if not any(f.level == "error" for f in findings):
         left, held_out = _divided(recipe, counts)
         if left < 1:
-            what = f"data.source={recipe.data.source} has {counted(next(iter(counts.values())), 'pair')}, which leaves none to train on"
-            return [*findings, multimodal.error("data", what, "give more, or a smaller data.num_test")]
+            refused = pairs.none_left(recipe.data.source, next(iter(counts.values())), pairs.LEAST_HELD_OUT)
+            return [*findings, multimodal.error("data", refused.what, refused.fix)]
+        findings += multimodal.shared(recipe.data, files, contents)
         findings += _batch(recipe, left, held_out, where)
     return findings
 
@@ -141,11 +143,13 @@ def _divided(recipe: ContrastiveRecipe, counts: dict[str, int]) -> tuple[int, in
     return min(recipe.data.num_train or left, left), held_out
 
 
-def _file(path: Path, data: Pairs, cwd: Path) -> tuple[int, list[Finding]]:
-    """How many of its lines make pairs; its first fault, its first absent file, how many are alone, and which pairs there are."""
+def _file(path: Path, data: Pairs, cwd: Path, contents: list[Hashable]) -> tuple[int, list[Finding]]:
+    """How many of its lines make pairs; its first fault, its first absent file, how many are alone or repeat another, and which pairs
+    there are, which go to `contents`."""
     faults: list[str] = []
     absent: list[str] = []
     named: list[str] = []
+    other: object = None  # a line with keys of another program
     alone, folder = 0, media_folder(path, data.root, cwd)
     has: Counter[tuple[str, ...]] = Counter()
     try:
@@ -155,25 +159,30 @@ def _file(path: Path, data: Pairs, cwd: Path) -> tuple[int, list[Finding]]:
     for where, line in lines:
         parsed, wrong = multimodal.parsed_line(line, pairs.line_faults)
         given = {} if wrong else pairs.given(parsed)
+        other = other or (parsed if paired_keys(parsed) else None)
         faults += [f"{where}: {field} {message}" for field, message in wrong]
         absent += multimodal.absent_of(where, given, folder)
         named += multimodal.named_by(given)
         alone += bool(given) and pairs.alone(given)
         if given and not pairs.alone(given):
             has[tuple(given)] += 1
+            contents.append(pairs.content_of(given))
     read = sum(has.values())
     useful = read if complete else round(num_lines * read / max(1, len(lines)))
     findings = [] if complete else [multimodal.partly_read(path, len(lines), num_lines)]
     if faults:
         what = f"{path} has {counted(len(faults), 'fault')}, such as {faults[0]}"
-        findings.append(multimodal.error("data", what, multimodal.mending(path, read, data.check_options, _EXAMPLE)))
+        fix = to_pairs(str(path), other) or multimodal.mending(path, read, data.check_options, pairs.EXAMPLE)
+        findings.append(multimodal.error("data", what, fix))
     findings += multimodal.missing_files(path, absent, named, data.root, cwd)
     if not useful and not faults:
-        what = f"no line of {path} has two of {', '.join(pairs.FIELDS)}, so that there is nothing to tell apart"
-        findings.append(multimodal.error("data", what, f"give lines such as {_EXAMPLE}"))
+        findings.append(multimodal.error("data", *pairs.nothing_to_pair(path, other)))
     elif alone:
         what = f"{path.name} has {counted(alone, 'line')} with a single modality, and training leaves those out"
-        findings.append(Finding("data", "warning", what, "give each a text, a picture or a sound besides"))
+        fix = to_pairs(str(path), other) or "give each a text, a picture or a sound besides"
+        findings.append(Finding("data", "warning", what, fix))
+    if complete and (repeated := pairs.repeated(path, contents)):  # pieces of a large file may overlap
+        findings.append(Finding("data", "warning", *repeated))
     if useful:
         most = ", ".join(f"{count:,} of {' and '.join(fields)}" for fields, count in has.most_common(4))
         findings.append(
@@ -191,21 +200,24 @@ def _batch(recipe: ContrastiveRecipe, lines: int, held_out: int, where: Slice | 
     size = recipe.per_device_batch_size * devices
     if lines < max(2, devices):
         what = f"{counted(lines, 'line')} to train on, and contrastive loss needs at least {max(2, devices)} on {counted(devices, 'device')}"
-        return [multimodal.error("batch", what, _more(recipe, "num_train", _TRAIN * devices))]
+        return [multimodal.error("batch", what, _more(recipe, "num_train", _TRAIN * devices, max(2, devices)))]
     if size < 2:
         what = f"per_device_batch_size={recipe.per_device_batch_size} on {devices} device: contrastive loss needs at least 2 samples per step"
         return [multimodal.error("batch", what, f"type per_device_batch_size={min(32, lines)}")]
     if lines < size:
         what = f"a step takes {size} lines and there are {lines} to train on; a sample cannot be its own negative"
         return [multimodal.error("batch", what, f"type per_device_batch_size={lines // devices}")]
-    if held_out < 2:
+    if held_out < pairs.LEAST_HELD_OUT:
         what = f"{counted(held_out, 'line')} held out: retrieval needs at least 2, because one is always right"
-        return [multimodal.error("batch", what, _more(recipe, "num_test", _TEST))]
+        return [multimodal.error("batch", what, _more(recipe, "num_test", _TEST, pairs.LEAST_HELD_OUT))]
     steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
     return [Finding("batch", "info", f"{counted(steps, 'step')}; contrastive batch of {size} lines over all devices")]
 
 
-def _more(recipe: ContrastiveRecipe, key: str, number: int) -> str:
+def _more(recipe: ContrastiveRecipe, key: str, number: int, least: int) -> str:
+    """What to type for at least `least` lines of a file, or for a `number` of drawn ones."""
     if recipe.data.source == "drawn":
         return f"type data.{key}={number}"
-    return "give more lines" if key == "num_train" else "type data.num_test=2, or give val.jsonl more lines"
+    if key == "num_train":
+        return f"give at least {least} lines" + (" and type data.num_train=0" if recipe.data.num_train else "")
+    return f"type data.num_test={least}, with at least {least} lines in val.jsonl where there is one"

@@ -6,6 +6,7 @@ import itertools
 import math
 from pathlib import Path
 
+from podwright.errors import expanded
 from podwright.plan.findings import Finding
 from podwright.recipe.llm import IMAGE_DIMS
 from podwright.recipe.multimodal import Encoders
@@ -26,7 +27,7 @@ def _weights(section: Encoders, cwd: Path) -> list[Finding]:
     return [
         _error(f"encoders.{key}={source} is not there", f"check the path, or type encoders.{key}=random")
         for key, source in sources.items()
-        if source not in ("random", "pretrained") and not (cwd / Path(source).expanduser()).is_file()
+        if source not in ("random", "pretrained") and not (cwd / expanded(source)).is_file()
     ]
 
 

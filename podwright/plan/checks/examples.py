@@ -10,12 +10,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from podwright.errors import UserError, nearest
+from podwright.errors import UserError, expanded, nearest
 from podwright.plan.checks import hub
 from podwright.plan.findings import Finding
-from podwright.recipe import arithmetic_capacity, worked_examples
+from podwright.recipe import arithmetic_capacity, held_out, worked_examples
 from podwright.recipe.paths import looks_like_path, missing
 from podwright.recipe.schema import GrpoData, GrpoRecipe
+from podwright.recipe.worked_examples import ExampleFiles, Sample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +25,8 @@ class ExampleCounts:
     test: int
     rows_read: int | None = None
     """of files that were too large to read all of, so that `train` and `test` are estimates; None: all were read"""
+    warnings: tuple[Finding, ...] = ()
+    """of test questions that training has too, and of files that are not read"""
 
 
 def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
@@ -38,7 +41,7 @@ def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
     if counted.train < recipe.batch_size:
         message = f"batch_size={recipe.batch_size} is more than the {counted.train} training examples"
         return [Finding("data", "error", message, f"type batch_size={counted.train} or less, or give more data")]
-    findings = [Finding("data", "info", _lasting(recipe, counted))]
+    findings = [Finding("data", "info", _lasting(recipe, counted)), *counted.warnings]
     if data.source == "arithmetic" and (why := _shortage(data)[0]):
         findings.append(Finding("data", "inconclusive", why, _fewer(data)))
     return findings
@@ -48,7 +51,7 @@ def counts(data: GrpoData, cwd: Path) -> ExampleCounts | None:
     """None for a hub id. UserError for data that training refuses."""
     if data.source == "arithmetic":
         return _generated(data)
-    path = cwd / Path(data.source).expanduser()
+    path = cwd / expanded(data.source)
     if not os.path.exists(path):
         if nearest(data.source, ["arithmetic"]):
             raise UserError(f"there is no data.source={data.source}", "did you mean data.source=arithmetic?")
@@ -58,9 +61,11 @@ def counts(data: GrpoData, cwd: Path) -> ExampleCounts | None:
     files = worked_examples.files(data.source, path)
     train = worked_examples.sampled(files.train)
     num_train, samples = train.num_rows, [train]
+    warnings = [Finding("data", "warning", *unread)] if (unread := worked_examples.unread(files)) else []
     if files.test:
         samples.append(worked_examples.sampled(files.test))
         num_test = samples[1].num_rows
+        warnings += _shared(data, files, *samples)
     elif train.num_rows:
         questions = {e.question for e in train.examples}
         num_test = worked_examples.num_held_out(len(questions) if train.complete else num_train, data)
@@ -74,7 +79,18 @@ def counts(data: GrpoData, cwd: Path) -> ExampleCounts | None:
         min(num_train, data.num_train or num_train),
         min(num_test, data.num_test or num_test),
         None if all(s.complete for s in samples) else sum(len(s.examples) for s in samples),
+        tuple(warnings),
     )
+
+
+def _shared(data: GrpoData, files: ExampleFiles, train: Sample, test: Sample) -> list[Finding]:
+    """A warning of questions that stand in both parts, by the rows that were read."""
+    questions = [[e.question for e in part.examples] for part in (train, test)]
+    training, tested = questions[0][: data.num_train or None], questions[1][: data.num_test or None]
+    if not (equal := held_out.shared(training, tested)):
+        return []
+    names = files.train[0].name, files.test[0].name
+    return [Finding("data", "warning", *held_out.warning(data.source, names, equal, len(tested)))]
 
 
 def num_train_examples(data: GrpoData, cwd: Path) -> int | None:

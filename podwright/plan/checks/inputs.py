@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from podwright.errors import UserError, abbreviated, nearest
+from podwright.errors import UserError, abbreviated, expanded, nearest
 from podwright.plan.checks import hub
 from podwright.plan.findings import Finding
 from podwright.recipe import hf_config, hf_weights
@@ -49,7 +49,7 @@ def lora_rank(name: str, rank: int, hidden_size: int) -> list[Finding]:
 
 
 def _checkpoint(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
-    directory = cwd / Path(section.source).expanduser()
+    directory = cwd / expanded(section.source)
     if not os.path.exists(directory):  # Path.exists raises for a name that no file can have
         return _of_hub(section, cwd)
     require_directory(f"model.source={section.source}", directory)
@@ -85,7 +85,7 @@ def weights(source: str, directory: Path, wanted: Shapes) -> list[Finding]:
 
 def to_start(source: str, cwd: Path) -> list[Finding]:
     """What stands against starting a run from a model that could be planned."""
-    directory = cwd / Path(source).expanduser()
+    directory = cwd / expanded(source)
     if source == "random" or not directory.is_dir() or hf_weights.present(directory):
         return []
     return [_error("model", f"model.source={source} has a config.json and no weights", WEIGHTS)]

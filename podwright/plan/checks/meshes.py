@@ -15,8 +15,8 @@ from podwright.recipe.hybrid import CHUNK, HybridDims
 from podwright.recipe.kinds import JaxRecipe
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.pretrain import PretrainRecipe
-from podwright.recipe.schema import GrpoRecipe
-from podwright.slices import Slice, outer_shape
+from podwright.recipe.schema import MOST_ROWS, GrpoRecipe
+from podwright.slices import MOST_DEVICES, Slice, outer_shape
 
 BATCH_AXES = ("data", "fsdp", "expert")
 """that a batch is split over, where a recipe's mesh has them"""
@@ -73,6 +73,9 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
         ]
     if where is None:
         shape = requested(recipe)
+        if (number := math.prod(max(1, n) for n in shape)) > MOST_DEVICES:
+            what = f"mesh.{' x '.join(axes(recipe))} = {number:,} is more than the {MOST_DEVICES:,} devices of the largest slices"
+            return [Finding("mesh", "error", what, f"type {_on_any_machine(recipe)}")]
         return _division(recipe, dims, shape, None) or (_batch(recipe, shards(recipe, shape)) if fsdp > 0 else [])
     shape = resolved(recipe, where)
     if math.prod(shape) != where.num_devices:
@@ -90,6 +93,12 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
     findings = _links(recipe, dims, where, shape) + _division(recipe, dims, shape, where)
     # what to do about the batch is a question for a mesh that exists
     return findings if any(f.level == "error" for f in findings) else findings + _batch(recipe, shards(recipe, shape))
+
+
+def _on_any_machine(recipe: JaxRecipe) -> str:
+    """The keys that make a mesh of all devices, however many there are."""
+    wanted = {axis: -1 if axis == "fsdp" else 1 for axis in axes(recipe)}
+    return " ".join(f"mesh.{axis}={n}" for axis, n in wanted.items() if getattr(recipe.mesh, axis) != n)
 
 
 def legal(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[Shape]:
@@ -182,8 +191,11 @@ def _parts(recipe: JaxRecipe, dims: HybridDims) -> dict[str, int]:
     )
 
 
-def divides(axes: Mapping[str, int], dims: Mapping[str, int]) -> list[Finding]:
-    """Whether each dim, {what it is, with {} for its size: size}, can be split over all of `axes`, {mesh axis: size}, together."""
+def divides(axes: Mapping[str, int], dims: Mapping[str, int], data: int = 1) -> list[Finding]:
+    """Whether each dim, {what it is, with {} for its size: size}, can be split over all of `axes`, {mesh axis: size}, together.
+
+    What they cannot be is left to the axis `data`, which has this size.
+    """
     parts = math.prod(axes.values())
     wrong = [what.format(size) for what, size in dims.items() if size % parts]
     if not wrong:
@@ -192,10 +204,12 @@ def divides(axes: Mapping[str, int], dims: Mapping[str, int]) -> list[Finding]:
     most = math.gcd(*dims.values())
     kept = math.gcd(most, parts)
     if axes.keys() == {"tensor"}:
-        fix = f"type mesh.tensor= one of {', '.join(str(n) for n in range(1, most + 1) if most % n == 0)}"
+        first, *others = sorted((n for n in range(1, most + 1) if most % n == 0), key=lambda n: (n > parts, -n))
+        fix = f"type mesh.tensor={first}{''.join(f', or mesh.tensor={n}' for n in others)}"
     else:
         copies = parts // kept
-        fix = f"make {product} {kept} and mesh.data {copies} times as large; {_price(copies)}"
+        smaller = " ".join(f"mesh.{axis}={n}" for axis, n in zip(axes, (kept, *[1] * len(axes)), strict=False))
+        fix = f"type {smaller} mesh.data={data * copies}; {_price(copies)}"
     return [Finding("mesh", "error", f"{product}={parts} does not divide {', '.join(wrong)}", fix)]
 
 
@@ -205,7 +219,7 @@ def _division(recipe: JaxRecipe, dims: Dims | None, shape: Shape, where: Slice |
     findings, split = [], _split(recipe, dims)
     for axis, size in zip(axes(recipe), shape, strict=True):
         if size > 0 and axis in split:
-            findings += divides({axis: size}, split[axis])
+            findings += divides({axis: size}, split[axis], recipe.mesh.data)
     return [replace(f, fix=_instead(recipe, dims, where, shape)) for f in findings] if where else findings
 
 
@@ -291,8 +305,9 @@ def _batch(recipe: JaxRecipe, shards: int) -> list[Finding]:
 
 
 def _larger(recipe: JaxRecipe, shards: int) -> dict[str, tuple[int, int]]:
-    """Batch sizes that `shards` does not divide, and the next ones that it does."""
+    """Batch sizes that `shards` does not divide, and the next ones that it does; the ones below where a recipe allows none above."""
     parts = {"batch_size": (recipe.batch_size, shards * recipe.training.gradient_accumulation_steps)}
     if isinstance(recipe, GrpoRecipe) and recipe.warm_start:
         parts["warm_start.batch_size"] = (recipe.warm_start.batch_size, shards)
-    return {key: (size, -(-size // num) * num) for key, (size, num) in parts.items() if size % num}
+    last = {num: MOST_ROWS // num * num for _, num in parts.values()}
+    return {key: (size, min(-(-size // num) * num, last[num])) for key, (size, num) in parts.items() if size % num}

@@ -8,16 +8,16 @@ import math
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError, abbreviated, counted
+from podwright.errors import UserError, abbreviated, counted, expanded
 from podwright.plan.checks import encoders, hub, weights
 from podwright.plan.checks.inputs import in_source, lora_rank, missing_source
 from podwright.plan.checks.inputs import weights as weights_of
 from podwright.plan.findings import Finding, InconclusiveCheck
-from podwright.recipe import answers, hf_config, hf_weights, llm
+from podwright.recipe import answers, held_out, hf_config, hf_weights, llm, pairs
 from podwright.recipe.answers import FieldFault
 from podwright.recipe.contrastive import Pairs
 from podwright.recipe.llm import LlmDims
@@ -102,12 +102,12 @@ def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     m, p = recipe.model, recipe.projector
     findings = []
     try:
-        if m.source != "random" and not os.path.exists(cwd / Path(m.source).expanduser()):
+        if m.source != "random" and not os.path.exists(cwd / expanded(m.source)):
             if fault := missing_source("model", m.source, ["random"], cwd):
                 raise fault
             findings.append(hub.model(m.source)[0])
         dims = dimensions(m, cwd)
-        directory = cwd / Path(m.source).expanduser()
+        directory = cwd / expanded(m.source)
         if m.source != "random" and directory.is_dir():
             findings += weights_of(m.source, directory, hf_weights.qwen2(dims))
     except InconclusiveCheck:
@@ -150,7 +150,7 @@ def dimensions(section: MultimodalModel, cwd: Path) -> LlmDims:
     """Of the weights where they or their config.json are here, else those that model.name stands for."""
     if section.source == "random":
         return llm.find(section.name)
-    directory = cwd / Path(section.source).expanduser()
+    directory = cwd / expanded(section.source)
     if os.path.exists(directory):
         require_directory(f"model.source={section.source}", directory)
         try:
@@ -175,7 +175,7 @@ def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
             return []
         what = "aligner.source=random: the features mean nothing yet"
         return [Finding("model", "warning", what, "give the aligner.pt of Phase 1")]
-    path = cwd / Path(source).expanduser()
+    path = cwd / expanded(source)
     if not path.is_file():
         return [error("model", f"aligner.source={source} is not there", "check the path")]
     names = weights.shapes(path)
@@ -209,7 +209,7 @@ def _other_features(recipe: MultimodalRecipe, path: Path) -> list[Finding]:
 
 def data_files(key: str, source: str, cwd: Path, fix: str) -> list[Path]:
     """train.jsonl and, where there is one, val.jsonl of a directory, or the file itself; UserError with `fix` where it is not there."""
-    path = cwd / Path(source).expanduser()
+    path = cwd / expanded(source)
     if not os.path.lexists(path):
         fault = missing(key, source, cwd)
         raise UserError(fault.what, f"{fault.fix}, or {fix}" if "did you mean" not in fault.fix else fault.fix)
@@ -231,11 +231,27 @@ def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Find
         files = data_files("data.source", recipe.data.source, cwd, f"type {drawn(recipe.data)}")
     except UserError as e:
         return [error("data", e.what, e.fix)]
-    looks = [_file(path, recipe.data, cwd) for path in files]
+    contents: list[list[Hashable]] = [[] for _ in files]
+    looks = [_file(path, recipe.data, cwd, lines) for path, lines in zip(files, contents, strict=True)]
     findings = [finding for _, listed in looks for finding in listed]
     if not any(f.level == "error" for f in findings):
-        findings += _batch(recipe, recipe.data.num_train or looks[0][0], where)
+        findings += shared(recipe.data, files, contents)
+        left = looks[0][0] if len(files) > 1 else looks[0][0] - pairs.num_held_out(looks[0][0], recipe.data.num_test)
+        if left < 1:
+            refused = pairs.none_left(recipe.data.source, looks[0][0], 1)
+            return [*findings, error("data", refused.what, refused.fix)]
+        findings += _batch(recipe, min(recipe.data.num_train or left, left), where)
     return findings
+
+
+def shared(data: MultimodalData | Pairs, files: list[Path], lines: Sequence[Sequence[Hashable]]) -> list[Finding]:
+    """A warning of lines that stand in both files, by what makes those equal that were read; or of held-out lines that nobody reads."""
+    if len(files) < 2:
+        return [Finding("data", "warning", *unread)] if (unread := held_out.unread(files[0])) else []
+    held = lines[1][: data.num_test or None]
+    equal = held_out.shared(lines[0][: data.num_train or None], held)
+    names = files[0].name, files[1].name
+    return [Finding("data", "warning", *held_out.warning(data.source, names, equal, len(held)))] if equal else []
 
 
 def drawn(data: MultimodalData | Pairs) -> str:
@@ -264,8 +280,8 @@ def mending(path: Path, num_valid: int, options: str, example: str) -> str:
     return f"give a file with lines such as {example}"
 
 
-def _file(path: Path, data: MultimodalData, cwd: Path) -> tuple[int, list[Finding]]:
-    """How many lines it has, and its first fault, its first absent file, its longest line."""
+def _file(path: Path, data: MultimodalData, cwd: Path, contents: list[Hashable]) -> tuple[int, list[Finding]]:
+    """How many lines it has, and its first fault, its first absent file, its longest line; what its lines ask goes to `contents`."""
     faults: list[str] = []
     absent: list[str] = []
     named: list[str] = []
@@ -283,6 +299,7 @@ def _file(path: Path, data: MultimodalData, cwd: Path) -> tuple[int, list[Findin
         faults += [f"{where}: {field} {message}" for field, message in wrong]
         if not wrong:
             num_valid += 1
+            contents.append(pairs.content_of(parsed))
             absent += absent_of(where, parsed, folder)
             named += named_by(parsed)
             size = len((data.system_prompt + parsed["instruction"] + parsed["response"]).encode())
@@ -308,7 +325,7 @@ def _file(path: Path, data: MultimodalData, cwd: Path) -> tuple[int, list[Findin
 def absent_of(where: str, line: dict[str, str], folder: Path) -> list[str]:
     """Files that a line names and that are not there, a name that no file can have among them."""
     return [
-        f"{where}: {answers.shown(line[m])}"
+        f"{where}: {answers.shown(line[m])}{' (a directory)' if os.path.isdir(folder / line[m]) else ''}"
         for m in answers.MEDIA
         if m in line and not os.path.isfile(folder / line[m])
     ]
@@ -338,12 +355,22 @@ def parsed_line(line: bytes, line_faults: Callable[[Any], Iterator[FieldFault]])
     return parsed, list(line_faults(parsed))
 
 
+def _smaller_step(recipe: MultimodalRecipe, lines: int, devices: int) -> str:
+    """What to type for a step of at most so many lines."""
+    parts = recipe.training.gradient_accumulation_steps
+    if size := lines // (devices * parts):
+        return f"type per_device_batch_size={size}"
+    if parts := lines // (devices * recipe.per_device_batch_size):
+        return f"type training.gradient_accumulation_steps={parts}"
+    return "type per_device_batch_size=1 training.gradient_accumulation_steps=1, or give more data"
+
+
 def _batch(recipe: MultimodalRecipe, lines: int, where: Slice | None) -> list[Finding]:
     devices = where.num_devices if where else 1
     size = recipe.per_device_batch_size * devices * recipe.training.gradient_accumulation_steps
     if lines < size:
         what = f"a step takes {counted(size, 'line')} and there are {lines} to train on, so that some are in it more than once"
-        return [Finding("batch", "warning", what, "type a smaller per_device_batch_size")]
+        return [Finding("batch", "warning", what, _smaller_step(recipe, lines, devices))]
     steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
     factor = devices if recipe.optimizer.scale_with_devices else 1
     what = f"{counted(steps, 'step')} of {counted(size, 'line')}; the learning rate is {recipe.optimizer.learning_rate * factor:g}"

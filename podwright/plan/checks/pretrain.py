@@ -68,9 +68,12 @@ def _between(recipe: PretrainRecipe, dims: Dims, where: Slice) -> list[Finding]:
 
 def _stream(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> list[Finding]:
     data = recipe.data
-    if dims and data.eos_id is not None and data.eos_id >= dims.vocab_size:
+    is_text = data.source == "arithmetic" or data.source.endswith(corpus.TEXT)  # whose tokenizer ends documents
+    if dims and not is_text and data.eos_id is not None and data.eos_id >= dims.vocab_size:
         message = f"data.eos_id={data.eos_id:,} is outside the vocabulary of {dims.vocab_size:,}"
-        return [Finding("data", "error", message, "type the id of the token that ends documents")]
+        return [
+            Finding("data", "error", message, "type data.eos_id=null for that of the token shards, or the right one")
+        ]
     return streams.check(
         data.source,
         data.tokenizer,
@@ -83,6 +86,7 @@ def _stream(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> list[Findin
         num_held=recipe.evaluation.num_batches * recipe.batch_size,
         multiple_of=recipe.model.document_multiple,
         sequence_multiple=_multiple(recipe, dims),
+        max_positions=dims.max_positions if dims else None,
         cwd=cwd,
     )
 

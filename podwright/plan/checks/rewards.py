@@ -6,7 +6,7 @@ import ast
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from podwright.errors import nearest
+from podwright.errors import expanded, nearest
 from podwright.plan.findings import Finding
 from podwright.recipe.schema import GrpoData
 
@@ -20,7 +20,7 @@ def rewards(reference: str, cwd: Path) -> list[Finding]:
     if not place or not name.isidentifier():
         return [_error(f"reward {reference!r} names no function", "write file.py:function or package.module:function")]
     if place.endswith(".py"):
-        path = cwd / Path(place).expanduser()
+        path = cwd / expanded(place)
         return (
             _function(path, name) if path.is_file() else [_error(f"there is no reward file {place}", "check the path")]
         )

@@ -12,10 +12,10 @@ import json
 import shlex
 from pathlib import Path
 
-from podwright.errors import UserError, counted
+from podwright.errors import UserError, counted, expanded
 from podwright.plan.checks import patience, text_sample
 from podwright.plan.findings import Finding, Level
-from podwright.recipe import arithmetic_capacity, corpus
+from podwright.recipe import arithmetic_capacity, corpus, text_lines
 from podwright.recipe.arithmetic_capacity import CORPUS_NUMBER, CORPUS_OPERATIONS
 from podwright.recipe.corpus import Shard
 from podwright.recipe.location import Location, Unreachable
@@ -29,9 +29,9 @@ _BYTE_VOCABULARY = 259
 _SAMPLED = "estimated from"  # begins to say what was read of a text
 _PATIENCE_S = 10.0
 _GENERATED_BYTES = 120
+"""of a generated problem, in the mean"""
 _DOUBT = 0.5  # share that an estimate may be off by, as `_ESTIMATE_WITHIN` takes it
 _ESTIMATE_WITHIN = 2  # times what is there: an estimate is not wrong by more
-"""of a made-up problem, in the mean"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Stock:
     """so many ids were held against the vocabulary; None: all, or it is not known"""
     doubt: float = 0.0
     """by what share an estimate may be off"""
+    unread: tuple[str, ...] = ()
+    """names of data files beside those that are read"""
 
 
 def check(
@@ -60,13 +62,14 @@ def check(
     num_held: int = 0,
     multiple_of: int = 1,
     sequence_multiple: int = 1,
+    max_positions: int | None = None,
     cwd: Path = Path(),
 ) -> list[Finding]:
     """Problems of the data of a pretraining recipe, or how much it is. `num_held` rows are held out of it.
 
     `vocab_size` is the model's, where it is known; `num_epochs` 0: the data is repeated without end.
     Documents that begin at multiples of `multiple_of` tokens are reckoned to take half of one more each. A sequence has a multiple of
-    `sequence_multiple` tokens.
+    `sequence_multiple` tokens, and no more than `max_positions`, which is None where the model is not known.
     """
     try:
         stock = _stock(source, tokenizer, num_documents, vocab_size, cwd)
@@ -82,7 +85,9 @@ def check(
     room = stock.tokens + (stock.documents or 0) * (multiple_of - 1) // 2
     rows = -(-(room - held) // sequence_length)
     about = f"{'about ' if stock.how_counted else ''}{stock.tokens:,} tokens"
-    shorter = _shorter(source, stock, num_documents, sequence_length, batch_size, num_held, sequence_multiple)
+    shorter = _shorter(
+        source, stock, num_documents, sequence_length, batch_size, num_held, sequence_multiple, max_positions
+    )
 
     def level(wanted: int, there: int) -> Level:
         return "warning" if stock.how_counted and wanted <= _ESTIMATE_WITHIN * there else "error"
@@ -104,6 +109,8 @@ def check(
     if stock.documents == 1 and held:
         about += f", the last {held:,} of them held out,"
     findings = _lasting(stock, about, source, rows, batch_size, sequence_length, max_steps, num_epochs)
+    if stock.unread:
+        findings.append(Finding("data", "warning", *corpus.not_read(Location.of(source, cwd), stock.unread)))
     if source == "arithmetic" and (why := _shortage(num_documents)[0]):
         findings.append(Finding("data", "inconclusive", why, _fewer(num_documents)))
     return findings
@@ -136,7 +143,14 @@ def _smaller(rows: int, batch_size: int, num_batches: int) -> str:
 
 
 def _shorter(
-    source: str, stock: Stock, num_documents: int, sequence_length: int, batch_size: int, num_held: int, multiple: int
+    source: str,
+    stock: Stock,
+    num_documents: int,
+    sequence_length: int,
+    batch_size: int,
+    num_held: int,
+    multiple: int,
+    max_positions: int | None,
 ) -> str:
     """What to type where no batch is small enough: more made-up problems, or a sequence with which one batch can be held out."""
     enough = max(2 * (num_held * sequence_length + 1), (num_held + batch_size) * sequence_length)
@@ -144,7 +158,8 @@ def _shorter(
         more = -(-enough * (stock.documents or 1) // stock.tokens)
         if not _shortage(more)[0]:
             return f"type data.num_documents={more} or more"
-    size = (stock.tokens // 2 - 1) // batch_size // multiple * multiple
+    size = (stock.tokens // 2 - 1) // batch_size
+    size = min(size, max_positions or size) // multiple * multiple
     give = f"give at least {enough:,} tokens"
     return f"type sequence_length={size} evaluation.num_batches=1, or {give}" if size > 0 else give
 
@@ -155,7 +170,7 @@ def take(
     """How much there is; UserError for what can be seen to be wrong with it."""
     if source != "arithmetic" and (local := Location.of(source, cwd).local) is not None and local.exists():
         require_file_or_directory(f"data.source={source}", local)
-    if source == "arithmetic" or source.endswith(corpus.TEXT):
+    if corpus.is_text(source):
         theirs = _vocabulary(source, tokenizer, cwd)
         corpus.fits(theirs, vocab_size, f"the tokenizer {tokenizer}")
         stock = (
@@ -164,22 +179,25 @@ def take(
             else _text(Location.of(source, cwd), tokenizer)
         )
         return dataclasses.replace(stock, vocab_size=theirs)
-    if records := corpus.records(Location.of(source, cwd)):
+    place = Location.of(source, cwd)
+    if records := corpus.records(place):
         item = corpus.ITEM_BYTES[corpus.id_dtype(vocab_size or 1)]
         return Stock(
             sum(r.size() for r in records) // item,
             None,
             "by the size of its files, which may be packed closer or wider",
+            unread=tuple(corpus.unread(place, records)),
         )
-    files = corpus.look(Location.of(source, cwd))
+    files = corpus.look(place)
+    unread = tuple(corpus.unread(place, [shard.place for shard in files.shards]))
     corpus.fits(files.vocab_size, vocab_size, source)
     known = vocab_size or files.vocab_size
     if known:
         most = max(1, _LOOKED_AT[files.place.local is None] // len(files.shards))
         seen = sum(_ids(shard, known, most) for shard in files.shards)
         if seen < files.tokens:
-            return Stock(files.tokens, files.documents, "", files.vocab_size, seen)
-    return Stock(files.tokens, files.documents, "", files.vocab_size)
+            return Stock(files.tokens, files.documents, "", files.vocab_size, seen, unread=unread)
+    return Stock(files.tokens, files.documents, "", files.vocab_size, unread=unread)
 
 
 def _stock(source: str, tokenizer: str, num_documents: int, vocab_size: int | None, cwd: Path) -> Stock:
@@ -288,7 +306,7 @@ def _vocabulary(source: str, tokenizer: str, cwd: Path) -> int:
         )
     if tokenizer == "bytes":
         return _BYTE_VOCABULARY
-    path = cwd / Path(tokenizer).expanduser()
+    path = cwd / expanded(tokenizer)
     file = path if path.name == "tokenizer.json" else path / "tokenizer.json"
     if not file.is_file():
         raise UserError(
@@ -296,7 +314,10 @@ def _vocabulary(source: str, tokenizer: str, cwd: Path) -> int:
             "type data.tokenizer=bytes, or a Hugging Face directory with a fast tokenizer",
         )
     try:
-        described = json.loads(file.read_text())
+        content = file.read_bytes()
+        if fault := text_lines.pointer(str(file), content):
+            raise fault
+        described = json.loads(content)
         words = described["model"]["vocab"]
         ids = list(words.values()) if isinstance(words, dict) else range(len(words))
         return int(max([*ids, *(added["id"] for added in described["added_tokens"])])) + 1

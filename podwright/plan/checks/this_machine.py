@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import psutil
 
@@ -15,7 +15,7 @@ from podwright import slices
 from podwright.accelerators import GIB
 from podwright.plan.checks import meshes
 from podwright.plan.findings import Finding
-from podwright.plan.settings import Overrides, changed, typed
+from podwright.plan.settings import Overrides, changed, halved, typed
 from podwright.recipe import extras
 from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.shell import Shell
@@ -72,19 +72,37 @@ def memory(part: PlanPart[R], recipe: R, where: Slice | None, cwd: Path) -> list
 
 
 def _smaller(part: PlanPart[R], recipe: R, where: Slice, cwd: Path, total_gib: float) -> str:
-    """The batches with which it fits by the same estimate: that of the program that needs most is halved until it does."""
-    smaller: Overrides = {}
-    shards = meshes.shards(recipe, meshes.resolved(recipe, where)) * recipe.training.gradient_accumulation_steps
-    while True:
-        adjusted = changed(recipe, smaller)
-        largest = max(part.memory(adjusted, where, cwd), key=lambda e: e.estimated_gib)
-        if where.num_devices * largest.estimated_gib <= total_gib:
-            return f"type {typed(smaller)}"
-        rows = part.test_rows(adjusted) if largest.name == "evaluate" else 0
-        key, size, least = ("evaluation.batch_size", rows, 1) if rows else ("batch_size", adjusted.batch_size, shards)
-        if size % 2 or size // 2 % least or size == least:
-            return "take a smaller model"
-        smaller[key] = size // 2
+    """What fits by the same estimate: one key that is enough by itself, batches before the rest, or several keys."""
+    shards = meshes.shards(recipe, meshes.resolved(recipe, where))
+    units = {"batch_size": shards * recipe.training.gradient_accumulation_steps, "warm_start.batch_size": shards}
+    rows = part.test_rows(recipe)
+    sizes = {**part.lengths(recipe), **({"evaluation.batch_size": (rows, 1)} if rows else {})}
+    keys = sorted(sizes, key=lambda key: not key.endswith("batch_size"))
+
+    def needed(overrides: Overrides) -> float:
+        entries = part.memory(changed(recipe, overrides), where, cwd)
+        return where.num_devices * max(e.estimated_gib for e in entries)
+
+    def reduced(key: str, before: Overrides) -> Overrides:
+        """With a value of `key` that is enough, or no smaller one that helps more."""
+        value, least = sizes[key]
+        unit, best = units.get(key, 1), dict(before)
+        while needed(best) > total_gib and (value := halved(value // unit) * unit) >= max(least, unit):
+            smaller: Overrides = {**before, key: value}
+            if needed(smaller) >= needed(best):
+                break
+            best = smaller
+        return best
+
+    for key in keys:
+        if needed(alone := reduced(key, {})) <= total_gib:
+            return f"type {typed(alone)}"
+    several: Overrides = {}
+    for key in keys:
+        several = reduced(key, several)
+        if needed(several) <= total_gib:
+            return f"type {typed(several)}"
+    return "take a smaller model"
 
 
 def host_memory(part: PlanPart[T], recipe: T, processes: int, cwd: Path) -> list[Finding]:
@@ -115,12 +133,10 @@ def _fewer(part: PlanPart[T], recipe: T, processes: int, cwd: Path, total: float
         number //= 2
         if fits(recipe, number):
             return f"type --on cpu-{number}"
-    key = "per_device_batch_size"
-    size = int(getattr(recipe, key))
-    while size > 2:
-        size //= 2
-        if fits(cast(T, recipe.model_copy(update={key: size})), processes):
-            return f"type {key}={size}"
+    for key, (size, least) in part.lengths(recipe).items():
+        while (size := halved(size)) >= least:
+            if fits(changed(recipe, {key: size}), processes):
+                return f"type {key}={size}"
     return "take a smaller model or smaller encoders.image_size and encoders.audio_seconds, or type --on with GPUs"
 
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from podwright.errors import expanded
 from podwright.plan.checks import hub, patience
 from podwright.plan.findings import Finding
 from podwright.recipe import corpus, extras
@@ -51,7 +52,7 @@ def of_prompts(recipe: GrpoRecipe, findings: list[Finding], cwd: Path) -> list[F
     unreachable = [
         section
         for section, (source, word) in sources.items()
-        if source != word and not os.path.exists(cwd / Path(source).expanduser()) and not _on_hub(section, source)
+        if source != word and not os.path.exists(cwd / expanded(source)) and not _on_hub(section, source)
     ]
     if "model" in unreachable or (unreachable and recipe.model.source == "random"):
         keys = " and ".join(f"{section}.source" for section in unreachable)
@@ -70,8 +71,8 @@ def of_texts(recipe: PretrainRecipe, findings: list[Finding], cwd: Path) -> list
     source, tokenizer = recipe.data.source, recipe.data.tokenizer
     named = tokenizer or os.path.join(source, "tokenizer")  # which shards bring along
     refused = any(f.level == "error" and f.check in ("data", "model") for f in findings)
-    loaded = tokenizer != "bytes" and bool(tokenizer or (cwd / Path(named).expanduser()).exists())
-    recorded = next((cwd / Path(source).expanduser()).glob(f"*{corpus.RECORDS}"), None)
+    loaded = tokenizer != "bytes" and bool(tokenizer or (cwd / expanded(named)).exists())
+    recorded = next((cwd / expanded(source)).glob(f"*{corpus.RECORDS}"), None)
     if refused or not (loaded or recorded):
         return findings
     return [*findings, *_tokens(recipe.model_dump_json(), (), cwd, _stamps(cwd, [named, source]))]
@@ -96,7 +97,7 @@ def _only_counted(recipe: GrpoRecipe) -> str:
 
 def _stamps(cwd: Path, sources: list[str]) -> tuple[tuple[str, int, int], ...]:
     """Of the files that sources name: a file that has changed is counted again."""
-    paths = [path for source in sources if (path := cwd / Path(source).expanduser()).exists()]
+    paths = [path for source in sources if (path := cwd / expanded(source)).exists()]
     files = [file for path in paths for file in ([path, *path.iterdir()] if path.is_dir() else [path])]
     stats = [(str(file), file.stat()) for file in sorted(files) if file.exists()]
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)

@@ -54,10 +54,6 @@ def _is(value: object) -> Callable[[object], bool]:
     return lambda other: other == value
 
 
-def _is_text(source: str) -> bool:
-    return source == "arithmetic" or source.endswith(corpus.TEXT)
-
-
 _CNN14, _TIMM = "encoders.audio=cnn14", "encoders.image=mobilenetv4_conv_small"
 _ENCODERS = (
     UnusedKeys(("encoders.image_weights",), "encoders.image", _is("tiny"), _TIMM, weights=True),
@@ -76,7 +72,7 @@ GRPO = (
 )
 PRETRAIN = (
     UnusedKeys(_OF_MUON, "optimizer.name", _is("adamw"), "optimizer.name=muon"),
-    UnusedKeys(("data.eos_id",), "data.source", _is_text, "data.source=DIRECTORY of token shards"),
+    UnusedKeys(("data.eos_id",), "data.source", corpus.is_text, "data.source=DIRECTORY of token shards"),
 )
 MULTIMODAL = (*_ENCODERS, UnusedKeys(_ADAPTERS, "model.lora_rank", _is(0), "model.lora_rank=16"))
 CONTRASTIVE = (

@@ -27,6 +27,7 @@ MOST_ROWS, QUERIES = 2**18, 512
 _SORTED, _WIDE, _EXPERTS, _OTHERS, _LOOPED = 3.25, 2.0, 1.5, 20, 5
 # and, where nothing is computed again, bytes that are kept of a layer for each number of the hidden state, unsplit and split over `tensor`
 _UNSPLIT, _SPLIT = 12, 38
+_DIVISORS = 1 << 12  # that are tried for the number of chunks; beyond them the fewest that may be enough count
 _SCORES = 16  # bytes for each score in the backward pass: scores, shares and the gradients of both, float32
 
 PretrainOnMesh = RecipeOnMesh[PretrainRecipe, Dims]
@@ -139,9 +140,8 @@ def _sorted_rows(at: PretrainOnMesh, d: HybridDims, tokens: float) -> tuple[floa
     """Tokens once for each expert that they go to, of those that are worked on at a time; and in how many chunks all are."""
     ranks = at.mesh["expert"]
     rows = tokens * ranks * min(d.moe.num_experts_per_tok, d.moe.num_experts // ranks)
-    chunks = math.ceil(rows / MOST_ROWS)
-    while tokens % chunks:
-        chunks += 1
+    least = math.ceil(rows / MOST_ROWS)
+    chunks = next((n for n in range(least, least + _DIVISORS) if tokens % n == 0), least)
     return rows / chunks, chunks
 
 

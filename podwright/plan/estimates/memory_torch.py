@@ -19,11 +19,8 @@ _BINS, _FRAMES_PER_S = 64, 100  # of log-mel
 _AUDIO_CHANNELS = {"tiny": 8, "cnn14": 64}  # of the first and largest maps
 _IMAGE_CHANNELS = 8  # as many bytes a pixel as the small networks of timm have, which begin with half the sides
 _MAPS = 3  # that exist at one time
-_AUDIO_BYTES, _TEXT_BYTES, _IMAGE_BYTES = (
-    0.30 * GIB,
-    0.09 * GIB,
-    0.02 * GIB,
-)  # weights of CNN14, MiniLM-L6, MobileNetV4 small
+# Weights of CNN14, MiniLM-L6 and MobileNetV4 small.
+_AUDIO_BYTES, _TEXT_BYTES, _IMAGE_BYTES = 0.30 * GIB, 0.09 * GIB, 0.02 * GIB
 _TRAINED = 16  # bytes of a trained parameter: float32, its gradient and both moments
 _F32 = 4
 

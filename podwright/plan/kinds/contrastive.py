@@ -27,6 +27,13 @@ class ContrastivePlan(PlanPart[ContrastiveRecipe]):
     def checks(self, recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
         return contrastive.check(recipe, where, cwd)
 
+    def lengths(self, recipe: ContrastiveRecipe) -> dict[str, tuple[int, int]]:
+        return {
+            "per_device_batch_size": (recipe.per_device_batch_size, 2),
+            "encoders.image_size": (recipe.encoders.image_size, 32),
+            **({"aligner.dim": (recipe.aligner.dim, 64)} if recipe.aligner.source == "random" else {}),
+        }
+
     def to_start(self, recipe: ContrastiveRecipe, cwd: Path) -> list[Finding]:
         return contrastive.to_start(recipe, cwd)
 

@@ -82,6 +82,7 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
             "rollout.total_generation_steps": (recipe.rollout.total_generation_steps, 64),
             "grpo.num_generations": (recipe.grpo.num_generations, 2),
             "batch_size": (recipe.batch_size, 1),
+            **({"warm_start.batch_size": (recipe.warm_start.batch_size, 1)} if recipe.warm_start else {}),
         }
 
     def irrelevant(self, program: str) -> Collection[str]:

@@ -29,6 +29,16 @@ class MultimodalPlan(PlanPart[MultimodalRecipe]):
     def checks(self, recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
         return token_lengths.counted(recipe, multimodal.check(recipe, where, cwd))
 
+    def lengths(self, recipe: MultimodalRecipe) -> dict[str, tuple[int, int]]:
+        return {
+            "per_device_batch_size": (recipe.per_device_batch_size, 2),
+            "encoders.image_size": (recipe.encoders.image_size, 32),
+            "data.max_text_length": (recipe.data.max_text_length, 128),
+            "projector.hidden_size": (recipe.projector.hidden_size, 64),
+            "projector.num_soft_tokens": (recipe.projector.num_soft_tokens, 1),
+            **({"aligner.dim": (recipe.aligner.dim, 64)} if recipe.aligner.source == "random" else {}),
+        }
+
     def to_start(self, recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
         return inputs.to_start(recipe.model.source, cwd)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from podwright.plan.findings import Finding
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
 from podwright.recipe.dimensions import Dims, find
+from podwright.recipe.hybrid import CHUNK
 from podwright.recipe.pretrain import PretrainOptimizer, PretrainRecipe
 from podwright.slices import Slice
 
@@ -42,7 +44,8 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
         return recipe.model.kda != "tokamax" or mesh["mesh.context"] == 1  # a kernel of whole sequences
 
     def lengths(self, recipe: PretrainRecipe) -> dict[str, tuple[int, int]]:
-        return {"sequence_length": (recipe.sequence_length, 128), "batch_size": (recipe.batch_size, 1)}
+        least = math.lcm(128, CHUNK * recipe.mesh.context)
+        return {"sequence_length": (recipe.sequence_length, least), "batch_size": (recipe.batch_size, 1)}
 
     def irrelevant(self, program: str) -> Collection[str]:
         return _IRRELEVANT[program]

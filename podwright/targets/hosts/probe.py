@@ -187,7 +187,9 @@ def probe_hosts(
 
 def prepared(profile: HostProfile, command: str) -> str:
     """`command` after the target's lines of setup, in the shell that they are for."""
+    # eval: a line with a syntax error fails alone, where the script would otherwise end without naming it
     failed = (
-        f"{{ {line}\n}} < /dev/null >&2 || {{ echo {setup_failed(line)} >&2; exit 1; }}" for line in profile.setup
+        f"eval {shlex.quote(line)} < /dev/null >&2 || {{ echo {setup_failed(line)} >&2; exit 1; }}"
+        for line in profile.setup
     )
     return f"exec bash -c {shlex.quote(chr(10).join([*failed, command]))}"

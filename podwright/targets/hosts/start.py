@@ -59,7 +59,7 @@ def start(hosts: Sequence[Host], folder: Path, order: Record, shell: Shell) -> N
 
     def begin(number: int, host: Host) -> None:
         # Exit code 0 without a record: setup ended the shell, or what was started is no Python.
-        kept = f"[ -e host-{number}.json ] || {{ echo {shlex.quote(NOT_STARTED)} >&2; exit 1; }}"
+        kept = f"{{ [ -e host-{number}.json ] || {{ echo {shlex.quote(NOT_STARTED)} >&2; exit 1; }}; }}"
         print(host.call(f"cd {attempt} && bash start.sh {number} && {kept}", stdin, None), end="")
 
     _raise_first(of_each(hosts, begin))

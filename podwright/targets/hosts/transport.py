@@ -91,9 +91,9 @@ _ON_HOST: tuple[StderrRule, ...] = (
         "type podwright target check with the name of the target, which tells which of the two, then resume the run",
     ),
     StderrRule(
-        r"(?:bash|start\.sh): .*(?:syntax error|unexpected (?:EOF|end of file))",
-        "setup of the target has a syntax error on host {host}",
-        "correct setup of the target: each line of it must be a complete command of bash",
+        r"eval: line \d+: ((?:syntax error|unexpected EOF).*)\n(?:.*\n)*?a line of the target's setup failed: (.+)",
+        "a line of the target's setup has a syntax error on host {host}: {1} ({0})",
+        "correct that line under setup of the target: each line must be a complete command of bash",
     ),
     StderrRule(
         r"(?:FileExistsError|NotADirectoryError): .*'(.+)'",

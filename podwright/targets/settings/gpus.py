@@ -18,7 +18,16 @@ class GpuSettings(Protocol):
     def gpus_per_node(self) -> int: ...
 
     @property
+    def tasks_per_node(self) -> int: ...
+
+    @property
     def num_tasks(self) -> int: ...
+
+
+def require_tasks(own: GpuSettings) -> None:
+    """ValueError for a number of processes on a node that do not share its GPUs evenly."""
+    if own.gpus_per_node and own.tasks_per_node not in (1, own.gpus_per_node):
+        raise ValueError(f"tasks_per_node={own.tasks_per_node}: write 1, or one for each GPU ({own.gpus_per_node})")
 
 
 def devices(own: GpuSettings, nodes: int) -> Slice | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from podwright.errors import expanded
 from podwright.slices import Slice
 from podwright.targets.base import Traits
 from podwright.targets.settings import gpus
@@ -61,7 +61,9 @@ class SlurmSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["slurm"] = Field(description="what sort of target it is")
-    partition: str = Field("", description="default: the cluster's own")
+    partition: str = Field(
+        "", description="or several, a,b: the job starts in the one that is free first; default: the cluster's own"
+    )
     account: str = ""
     qos: str = ""
     constraint: str = Field("", description="features that the nodes must have")
@@ -95,6 +97,16 @@ class SlurmSettings(BaseModel):
                 raise ValueError("is no time of SLURM's; write it like 30, 24:00:00 or 2-00:00:00") from None
         return value
 
+    @field_validator("partition")
+    @classmethod
+    def _are_partitions(cls, value: str) -> str:
+        names = value.split(",")
+        if value and not all(names):
+            raise ValueError("has a comma with no partition on one side; write it like gpu, or gpu,backup")
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise ValueError(f"has {twice} twice; leave one of them out")
+        return value
+
     @field_validator("partition", "account", "qos", "constraint")
     @classmethod
     def _is_a_word(cls, value: str) -> str:
@@ -126,16 +138,13 @@ class SlurmSettings(BaseModel):
     @field_validator("runs", "python")
     @classmethod
     def _is_absolute(cls, value: str) -> str:
-        if value and not Path(value).expanduser().is_absolute():
+        if value and not expanded(value).is_absolute():
             raise ValueError("must be an absolute path: it is used on other machines")
-        return str(Path(value).expanduser()) if value else value
+        return str(expanded(value)) if value else value
 
     @model_validator(mode="after")
     def _fits_together(self) -> SlurmSettings:
-        if self.gpus_per_node and self.tasks_per_node not in (1, self.gpus_per_node):
-            raise ValueError(
-                f"tasks_per_node={self.tasks_per_node}: write 1, or one for each GPU ({self.gpus_per_node})"
-            )
+        gpus.require_tasks(self)
         if self.time and seconds(self.time) <= self.warn_s:
             raise ValueError(
                 f"time={self.time} is not longer than warn_s={self.warn_s}; write a longer time, or a smaller warn_s"

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from podwright.slices import Slice
 from podwright.targets.base import Traits
 from podwright.targets.settings import gpus
+from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
 from podwright.targets.settings.storage import StorageSetting
 
 _HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9_.-]*(?::\d{1,5})?")
@@ -47,9 +48,7 @@ class SshSettings(BaseModel):
     )
     folder: str = Field("~/.podwright", description="where a run is on hosts that share no folder")
     storage: StorageSetting = ""
-    env: tuple[str, ...] = Field(
-        ("HF_TOKEN",), description="variables of your shell that the processes get; they are never in a file"
-    )
+    env: EnvSetting = DEFAULT_ENV
     ssh: tuple[str, ...] = Field((), description="further options of ssh, such as [-J, gate] for a jump host")
 
     @field_validator("hosts")
@@ -72,16 +71,6 @@ class SshSettings(BaseModel):
             raise ValueError("is no name and no IPv4 address; write it like 10.0.0.1, without a port")
         return value
 
-    @field_validator("env")
-    @classmethod
-    def _are_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if wrong := next((v for v in value if not v.isidentifier()), None):
-            named = wrong.partition("=")[0]  # what follows may be a secret
-            raise ValueError(
-                f"has {named!r}: it takes names of variables, never their values; write it like [HF_TOKEN]"
-            )
-        return value
-
     @field_validator("runs", "folder", "python")
     @classmethod
     def _is_found_from_anywhere(cls, value: str, info: ValidationInfo) -> str:
@@ -96,10 +85,7 @@ class SshSettings(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> SshSettings:
-        if self.gpus_per_node and self.tasks_per_node not in (1, self.gpus_per_node):
-            raise ValueError(
-                f"tasks_per_node={self.tasks_per_node}: write 1, or one for each GPU ({self.gpus_per_node})"
-            )
+        gpus.require_tasks(self)
         self.devices()
         return self
 

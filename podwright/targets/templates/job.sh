@@ -23,7 +23,7 @@ saved > "$here/saved"
 say "job $SLURM_JOB_ID, start $start, on $SLURM_JOB_NODELIST"
 
 {% for line in setup -%}
-{{ line }} || { last_word BAD_INPUT {{ line | failed }}; exit 1; }
+eval {{ line | quoted }} || { last_word BAD_INPUT {{ line | failed }}; exit 1; }
 {% endfor -%}
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((12000 + SLURM_JOB_ID % 20000))

@@ -8,8 +8,7 @@ cd {{ cwd }} || exit 1
 cd ../../../.. || exit 1
 {% endif -%}
 {% for line in setup -%}
-{ {{ line }}
-} < /dev/null || { echo {{ line | failed }} >&2; exit 1; }
+eval {{ line | quoted }} < /dev/null || { echo {{ line | failed }} >&2; exit 1; }
 {% endfor -%}
 {% if not shared -%}
 export PYTHONPATH=$(cd ../code && pwd)${PYTHONPATH:+:$PYTHONPATH}

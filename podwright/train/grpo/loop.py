@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import shlex
 from collections.abc import Callable
@@ -256,5 +255,9 @@ def _stop(
 def _compare(job: GrpoRun) -> None:
     """The paired test of after against before, question by question."""
     if job.emit.mine and job.run.flags("before").exists():
-        before, after = (json.loads(job.run.flags(when).read_text()) for when in ("before", "after"))
+        before, after = (job.run.read_flags(when) for when in ("before", "after"))
+        if before is None or after is None or len(before) != len(after):
+            where = job.run.flags("before").parent
+            job.emit.event("notice", message=f"before and after were not compared: the answers in {where} are damaged")
+            return
         job.emit.event("comparison", **grading.paired(before, after))

@@ -115,7 +115,9 @@ def _encoded(text: str, tokenizer: Tokenizer, positions: int) -> list[int]:
 def encode(
     examples: Sequence[Example], tokenizer: Tokenizer, data: schema.GrpoData, rollout: schema.Rollout, positions: int
 ) -> Prompts:
-    """The questions of a test that fit; UserError where none does. `positions`: of the model."""
+    """The questions of a test that fit; UserError where none does, or there is none. `positions`: of the model."""
+    if not examples:
+        raise UserError("there is no question to test on", "give data with at least one question")
     encoded = tokenized(examples, tokenizer, data, positions)
     TokenLimits(rollout, positions, [PromptTokens("test", len(examples), encoded.lengths())]).require()
     return encoded.fitting(rollout.max_prompt_length, tokenizer.pad_id)

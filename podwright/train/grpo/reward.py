@@ -14,11 +14,10 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from podwright.errors import UserError, nearest
+from podwright.errors import UserError, expanded, nearest
 from podwright.recipe import schema
 from podwright.train.grpo.answers import extract_flexible, extract_strict, same_number
 
@@ -109,7 +108,7 @@ def _find(spec: str, modules: dict[str, ModuleType]) -> Callable[..., Any]:
 
 
 def _from_file(place: str) -> ModuleType:
-    path = Path(place).expanduser().resolve()
+    path = expanded(place).resolve()
     if not path.is_file():
         raise UserError(
             f"there is no reward file {place}", "check the path; it is relative to where the run was started"

@@ -9,11 +9,11 @@ from typing import Any
 
 from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.models import convert, lora, param, qwen3
 from podwright.recipe import load, positions, schema
 from podwright.recipe.schema import GrpoRecipe
-from podwright.rundir import RunDir, read_jsonl, read_metrics, recipe_of
+from podwright.rundir import RunDir, read_events, read_metrics, recipe_of
 from podwright.storage import inputs
 from podwright.train import atomic_dir, checkpoint, entry
 from podwright.train.grpo import evaluate as evaluation
@@ -63,9 +63,9 @@ def _original_source(path: Path) -> str:
 def _questions(recipe: GrpoRecipe, source: str, original: str = "") -> list[gsm8k.Example]:
     """The test part of `source`: the run's own when it is the run's own data, so that no training question is in it. `original`:
     where the run's own data was before it was copied."""
-    data, path = recipe.data, Path(source).expanduser()
+    data, path = recipe.data, expanded(source)
     names = [data.source, *([original] if original else [])]
-    own = path.resolve() in [Path(name).expanduser().resolve() for name in names]
+    own = path.resolve() in [expanded(name).resolve() for name in names]
     if not own and path.is_file():
         return gsm8k.read(path)
     if not own:
@@ -149,5 +149,5 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
 def _last_step(run: RunDir) -> int:
     """That was trained by the run's own records; 0 before the first one."""
     steps = [record["step"] for record in read_metrics(run.metrics).get("grpo", [])]
-    saved = [event["step"] for event in read_jsonl(run.events) if event["event"] == "checkpoint"]
+    saved = [event["step"] for event in read_events(run.events) if event["event"] == "checkpoint"]
     return max(steps + saved, default=0)

@@ -15,13 +15,13 @@ from typing import Any
 import jax
 
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.models import convert, param, qwen3
 from podwright.recipe import models
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.recipe.worked_examples import Example
-from podwright.rundir import Record, RunDir, read_jsonl
+from podwright.rundir import Record, RunDir, read_events
 from podwright.train import checkpoint
 from podwright.train.emit import Emitter
 from podwright.train.grpo import program, prompts, warm_start
@@ -44,7 +44,7 @@ class Source:
 
 def begun_with(run: RunDir) -> Record:
     """What the first attempt that got so far wrote about its surroundings; {} before that."""
-    return next((e for e in read_jsonl(run.events) if e["event"] == "environment"), {})
+    return next((e for e in read_events(run.events) if e["event"] == "environment"), {})
 
 
 def check_data(
@@ -71,7 +71,7 @@ def find_source(recipe: GrpoRecipe, revision: str | None = None) -> Source:
     """Downloads a hub id, at the commit `revision` if one is given. To be asked once a process: the hub may move on meanwhile."""
     if recipe.model.source == "random":
         return Source(None)
-    path = Path(recipe.model.source).expanduser()
+    path = expanded(recipe.model.source)
     if path.is_dir():
         return Source(path)
     import huggingface_hub

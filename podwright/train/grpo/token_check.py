@@ -11,8 +11,8 @@ from pathlib import Path
 from podwright.data import gsm8k
 from podwright.data.gsm8k import SampledPart
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError
-from podwright.recipe import hf_config, models, positions
+from podwright.errors import UserError, expanded
+from podwright.recipe import hf_config, models, positions, worked_examples
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.recipe.worked_examples import Example
@@ -20,10 +20,8 @@ from podwright.rundir import Record
 from podwright.train.grpo import prompts
 from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
 
-_SPREAD, _END = (
-    8_000,
-    500,
-)  # of examples that are tokenized: of all lengths, and besides of the shortest and of the longest
+_SPREAD = 8_000  # examples of all lengths that are tokenized
+_END = 500  # and of the shortest and of the longest, besides
 _FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 _STAND_INS = [Example(f"{n}+1?", str(n + 1), f"#### {n + 1}") for n in range(2)]
 
@@ -35,10 +33,14 @@ def findings(recipe: GrpoRecipe, unreachable: Collection[str]) -> list[Record]:
     """
     check, level = "data", "error"
     try:
-        if recipe.data.source != "arithmetic" and not Path(recipe.data.source).expanduser().exists():
+        if recipe.data.source != "arithmetic" and not expanded(recipe.data.source).exists():
             check, level = "context", "inconclusive"  # the hub may answer when the run starts
         parts: Sequence[SampledPart] = () if "data" in unreachable else gsm8k.sampled(recipe.data, recipe.seed)
-        check, level = "model", "error"
+        check, level = "data", "error"
+        for name, part in zip(("train", "test"), parts, strict=False):  # none where data is not counted
+            if not part.examples:
+                raise worked_examples.no_examples(recipe.data.source, name)
+        check = "model"
         directory = _directory(recipe)
         if directory and not (directory / "tokenizer.json").is_file():
             return []
@@ -64,8 +66,10 @@ def findings(recipe: GrpoRecipe, unreachable: Collection[str]) -> list[Record]:
 def _directory(recipe: GrpoRecipe) -> Path | None:
     """Of the model's tokenizer and configuration, fetched from the hub for an id; None for random weights."""
     source = recipe.model.source
-    if source == "random" or (path := Path(source).expanduser()).exists():
-        return None if source == "random" else path
+    if source == "random":
+        return None
+    if (path := expanded(source)).exists():
+        return path
     import huggingface_hub
 
     return Path(huggingface_hub.snapshot_download(source, allow_patterns=list(_FILES)))

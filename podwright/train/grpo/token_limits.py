@@ -93,11 +93,11 @@ class TokenLimits:
         return lessons and all(min(part.counted) <= prompt for part in self.parts)
 
     def remedy(self) -> str:
-        """Lengths that are refused no more, for all of the data at once; to shorten it, where the model has no positions for any."""
+        """Lengths that are refused no more, for all of the data at once; shorter data, where the model has no positions for any."""
         if self._taken(*self._possible()):
             return f"type {self.enough()}"
         return (
-            f"shorten data.instruction, give shorter examples, or a model with more positions: with rollout.total_generation_steps="
+            f"give shorter examples (each prompt ends with data.instruction), or a model with more positions: with rollout.total_generation_steps="
             f"{self.rollout.total_generation_steps} too few of the {self.max_positions:,} positions of the model are left"
         )
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.rundir import RunDir
 from podwright.train.emit import Emitter, TrainingOutcome
@@ -206,7 +206,7 @@ def _sizes(batch_size: int, lines: int, world: World) -> None:
             f"type per_device_batch_size={min(32, max(2, lines))}",
         )
     if lines < max(2, world.size):
-        what = f"{lines} to train on, and contrastive loss needs at least {max(2, world.size)} lines on {world.size} devices"
+        what = f"{counted(lines, 'line')} to train on, and contrastive loss needs at least {max(2, world.size)} on {counted(world.size, 'device')}"
         raise UserError(what, "give more lines, or type a larger data.num_train")
     if lines < batch_size:
         what = (

@@ -24,11 +24,11 @@ def findings(recipe: PretrainRecipe) -> list[Record]:
     dims = dimensions.find(recipe.model.name, recipe.model.gate, recipe.model.kda)
     try:
         tokenizer = texts.find_tokenizer(data.source, data.tokenizer)
-        if tokenizer is not None and texts.is_text(data.source):
+        if tokenizer is not None and corpus.is_text(data.source):
             corpus.fits(tokenizer.vocab_size, dims.vocab_size, f"the tokenizer {data.tokenizer}")
             if data.source == "arithmetic" or Location.of(data.source).local is not None:
                 tokenizer.documents(_first(recipe))
-        if not texts.is_text(data.source) and (records := corpus.records(Location.of(data.source))):
+        if not corpus.is_text(data.source) and (records := corpus.records(Location.of(data.source))):
             from podwright.data import documents  # needs the package grain, which other sources do without here
 
             documents.require_records(records)

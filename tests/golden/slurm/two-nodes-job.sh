@@ -39,8 +39,8 @@ printf '{"job": %s, "nodes": "%s", "time": %s}\n' "$SLURM_JOB_ID" "$SLURM_JOB_NO
 saved > "$here/saved"
 say "job $SLURM_JOB_ID, start $start, on $SLURM_JOB_NODELIST"
 
-module load cuda/12.4 || { last_word BAD_INPUT 'a line of the target'"'"'s setup failed on the cluster: module load cuda/12.4' 'fix setup of the target, then resume the run'; exit 1; }
-export WHERE='a "b"' || { last_word BAD_INPUT 'a line of the target'"'"'s setup failed on the cluster: export WHERE='"'"'a \"b\"'"'"'' 'fix setup of the target, then resume the run'; exit 1; }
+eval 'module load cuda/12.4' || { last_word BAD_INPUT 'a line of the target'"'"'s setup failed on the cluster: module load cuda/12.4' 'fix setup of the target, then resume the run'; exit 1; }
+eval 'export WHERE='"'"'a "b"'"'"'' || { last_word BAD_INPUT 'a line of the target'"'"'s setup failed on the cluster: export WHERE='"'"'a \"b\"'"'"'' 'fix setup of the target, then resume the run'; exit 1; }
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((12000 + SLURM_JOB_ID % 20000))
 

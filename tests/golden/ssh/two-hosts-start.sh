@@ -3,10 +3,8 @@
 cd "$(dirname "$0")" || exit 1
 attempt=$PWD
 cd ../../../.. || exit 1
-{ source /etc/profile.d/modules.sh
-} < /dev/null || { echo 'a line of the target'"'"'s setup failed: source /etc/profile.d/modules.sh' >&2; exit 1; }
-{ module load 'cuda/12.4' # the newest
-} < /dev/null || { echo 'a line of the target'"'"'s setup failed: module load '"'"'cuda/12.4'"'"' # the newest' >&2; exit 1; }
+eval 'source /etc/profile.d/modules.sh' < /dev/null || { echo 'a line of the target'"'"'s setup failed: source /etc/profile.d/modules.sh' >&2; exit 1; }
+eval 'module load '"'"'cuda/12.4'"'"' # the newest' < /dev/null || { echo 'a line of the target'"'"'s setup failed: module load '"'"'cuda/12.4'"'"' # the newest' >&2; exit 1; }
 export PYTHONPATH=$(cd ../code && pwd)${PYTHONPATH:+:$PYTHONPATH}
 export MASTER_ADDR=gpu-1 MASTER_PORT=29988
 exec "$HOME"/venv/bin/python -m podwright.targets.hosts.on_host keep "$attempt" "$1"

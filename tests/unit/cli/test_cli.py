@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import constants
 
 from podwright.cli.app import main
 from podwright.data import gsm8k
 from podwright.recipe.load import load, smoke
 from podwright.run import create, journal, mirror
-from podwright.rundir import append_jsonl
+from podwright.rundir import append_jsonl, write_json
 from podwright.shell import Shell
+from podwright.targets import alive
 from podwright.targets.base import identity
 from podwright.targets.settings.local import LocalSettings
+from podwright.targets.settings.slurm import SlurmSettings
 
 RECIPE = "qwen3-tiny-arithmetic-grpo"
 
@@ -423,11 +426,35 @@ def test_a_log_that_is_gone_is_one_line(call: Any, folder: Path) -> None:
         "error: the logs of run a are gone: runs/a/attempts has no attempt; restore attempts/ from a copy of the run\n"
     )
     assert call("diagnose", "a") == (2, "", gone)
-    run.attempt(1).mkdir(parents=True)
+    write_json(run.exit(1), {"ending": "FINISHED", "step": 2, "detail": "", "fix": ""})
     code, out, err = call("logs", "a")
     assert (code, out) == (2, "") and err.startswith("error: there is no log runs/a/attempts/1/log.txt; restore it")
     run.log(1).touch()
-    assert call("logs", "a")[0] == 0
+    text = "attempt 1 of run a has logged nothing: it ended FINISHED; type podwright diagnose a"
+    assert call("logs", "a") == (2, "", f"error: {text}\n")
+
+
+def test_logs_say_why_an_attempt_that_never_started_has_none(call: Any, folder: Path) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    cluster = identity("c", SlurmSettings(kind="slurm"))
+    handle = {"run_dir": str(run.path), "attempt": 1, "job_name": "a.1", "processes": 2, **cluster}
+    for event in ("submitting", "submitted"):
+        journal.append(run, event, attempt=1, handle=handle)
+    run.attempt(1).mkdir(parents=True)
+    (run.attempt(1) / "sbatch.txt").write_text("sbatch: error: invalid partition specified: gpus\n")
+    why = "attempt 1 of run a has logged nothing: it ended BAD_INPUT (sbatch refused the job: invalid partition specified: gpus); "
+    for follow in ((), ("--follow",), ("--process", "1")):
+        code, out, err = call("logs", "a", *follow)
+        assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith(
+            f"error: {why}read runs/a/attempts/1/sbatch.txt, then "
+        ), err
+    (run.attempt(1) / "sbatch.txt").unlink()
+    with alive.held(run.alive(1)):
+        code, _, err = call("logs", "a")
+    why = "attempt 1 of run a has logged nothing: it is waiting (Submitting: sbatch has not answered yet)"
+    assert (code, err) == (2, f"error: {why}; type podwright watch a\n")
+    run.log(1).write_text("begun\n")
+    assert call("logs", "a")[:2] == (0, "begun\n")
 
 
 def test_damaged_records_are_named_by_the_list(call: Any, folder: Path) -> None:
@@ -438,6 +465,58 @@ def test_damaged_records_are_named_by_the_list(call: Any, folder: Path) -> None:
     assert json.loads(call("list", "--json")[1])[0]["damaged"][0].startswith(sentence)
 
 
+@pytest.mark.parametrize(
+    "content", ["", "{", "[1]", "7", "{}", '{"url": 3}', '{"url": ""}', "[" * 100_000], ids=range(8)
+)
+def test_a_damaged_storage_json_is_named_and_hides_nothing_else(call: Any, folder: Path, content: str) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    handle = {"run_dir": str(run.path), "attempt": 1, **identity("local", LocalSettings())}
+    for event in ("submitting", "submitted"):
+        journal.append(run, event, attempt=1, handle=handle)
+    run.attempt(1).mkdir(parents=True)
+    run.log(1).write_text("begun\n")
+    append_jsonl(run.metrics, {"stage": "grpo", "step": 3, "time": 1.0})
+    run.storage.write_text(content)
+    text = "runs/a/storage.json is damaged: it does not name the storage of the run; restore it from a copy of the run"
+    (row,) = json.loads(call("list", "--json")[1])
+    assert (row["state"], row["step"]) == ("running", 3) and row["damaged"][0].startswith(text)
+    assert call("logs", "a")[1] == "begun\n"
+    code, out, _ = call("report", "a", "--json")
+    assert code == 0 and json.loads(out)["damaged"][0].startswith(text)
+    for verb in ("watch", "stop", "resume"):
+        code, _, err = call(verb, "a")
+        assert (code, err.count("\n")) == (2, 1) and err.startswith(f"error: {text}"), verb
+    assert run.storage.read_text() == content
+
+
+def test_a_misplaced_file_of_a_run_is_named_by_eval(call: Any, folder: Path, child: Any) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    run.events.mkdir()
+    assert call("eval", "a", "--data", "arithmetic")[2].startswith(
+        "error: run a is damaged: runs/a/events.jsonl is a directory and must be a file; restore events.jsonl"
+    )
+    run.events.rmdir()
+    asked = child(0, json.dumps(EVALUATED))
+    assert call("eval", "a", "--data", "arithmetic")[0] == 0 and len(asked) == 1
+
+
+@pytest.mark.parametrize("data", ["./none.jsonl", "none.jsonl", "podwright/no-such-set", "no-such-set-of-podwright"])
+def test_eval_refuses_data_that_is_nowhere_before_the_trainer_starts(
+    call: Any, folder: Path, child: Any, monkeypatch: pytest.MonkeyPatch, data: str
+) -> None:
+    create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    asked = child(0, json.dumps(EVALUATED))
+    for checkpoint in ("a", "runs/a"):
+        code, out, err = call("eval", checkpoint, "--data", data)
+        assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith(f"error: --data={data} is "), err
+    assert not asked
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder))
+    (folder / f"datasets--{data.replace('/', '--')}" / "snapshots" / "0").mkdir(parents=True)
+    assert call("eval", "a", "--data", data)[0] == 2
+    (folder / f"datasets--{data.replace('/', '--')}" / "snapshots" / "0" / "train.jsonl").touch()
+    assert call("eval", "a", "--data", data)[0] == (2 if "none" in data else 0)
+
+
 def test_a_run_without_its_recipe_is_reported_with_the_words_of_the_list(call: Any, folder: Path) -> None:
     create.create(folder / "runs" / "a", load(RECIPE), "local", {}).recipe.unlink()
     (row,) = json.loads(call("list", "--json")[1])
@@ -445,7 +524,8 @@ def test_a_run_without_its_recipe_is_reported_with_the_words_of_the_list(call: A
 
 
 def test_a_file_is_no_directory_of_runs(call: Any) -> None:
-    assert call("list", "--runs", "reward.py") == (2, "", "error: --runs reward.py is a file; name a directory\n")
+    code, out, err = call("list", "--runs", "reward.py")
+    assert (code, out) == (2, "") and err.startswith("error: --runs reward.py is not a directory; type --runs with")
     assert call("list", "--runs", "none")[0] == 0
 
 
@@ -474,6 +554,8 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_eval_and_export_are_done_by_the_compute_half(call: Any, folder: Path, child: Any) -> None:
     create.create(folder / "runs" / "r", load(RECIPE), "local", {})
     asked = child(0, json.dumps(EVALUATED))
+    for name in ("test.jsonl", "d"):
+        Path(name).touch()
     code, out, _ = call("eval", "r", "--data", "test.jsonl", "--limit", "8")
     assert (code, out.splitlines()) == (0, [
         "runs/r at step 3 on test.jsonl: 50.0 % (95 % confidence interval 21.5 to 78.5 %) correct of 8 questions",
@@ -493,7 +575,13 @@ def test_eval_and_export_are_done_by_the_compute_half(call: Any, folder: Path, c
     ]
     assert json.loads(call("export", "r", "out", "--json")[1])["samples"] == [1, 2]
     assert asked[-1][3:] == ["export", "runs/r", "out"]
-    call("export", "r", "out", "--onnx")
+    document = {"directory": "out", "step": 3, "dtype": "float32", "num_params": 1_720_000, "files": ["a"]}
+    asked = child(0, json.dumps(document | {"onnx_differences": {"projector": 1.25e-6}}))
+    assert call("export", "r", "out", "--onnx")[1].splitlines() == [
+        "model of step 3 written to out",
+        "1.72 M parameters in float32",
+        "projector: largest difference from PyTorch 1.3e-06",
+    ]
     assert asked[-1][3:] == ["export", "runs/r", "out", "--onnx"]
 
 
@@ -535,6 +623,7 @@ def test_a_multimodal_run_knows_what_to_ask_and_its_export_is_asked_too(call: An
 
 def test_what_the_compute_half_refuses_is_an_error_of_ours(call: Any, folder: Path, child: Any) -> None:
     (folder / "x").mkdir()
+    (folder / "d").touch()
     child(2, '{"error": "x is no checkpoint", "fix": "give one"}')
     assert call("eval", "x", "--data", "d")[::2] == (2, "error: x is no checkpoint; give one\n")
     child(1, "")

@@ -183,7 +183,8 @@ def test_a_plan_counts_the_warnings_of_its_verdict(folder: Path, monkeypatch: py
 
 @pytest.mark.parametrize(("num_faults", "code"), [(0, ExitCode.OK), (2, ExitCode.FAILED)])
 def test_data_check(monkeypatch: pytest.MonkeyPatch, num_faults: int, code: ExitCode) -> None:
-    said = json.dumps({"num_faults": num_faults, "faults": []})
+    record = {"source": "x.jsonl", "lines": 3, "valid": 3 - num_faults, "num_faults": num_faults, "faults": []}
+    said = json.dumps(record)
     monkeypatch.setattr(Shell, "answer", lambda shell, program, words: (0, said))
     assert main(["data", "check", "x.jsonl"]) == code
 

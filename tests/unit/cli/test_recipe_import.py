@@ -202,7 +202,7 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path.write_text("seed: 1\nllm_model_name: x\ncluster:\n  slurm_nodes: 1\n  slurm_nodes: 2\n")
     assert "a.yaml line 5 has the key slurm_nodes twice; leave one of them out" in call(capsys, str(path))[2]
     path.write_text("? [seed, seed]\n: 1\n")
-    assert "a.yaml line 1 is not YAML: found unhashable key" in call(capsys, str(path))[2]
+    assert "a.yaml line 1 is not YAML: at column 3, a key is a list or a mapping" in call(capsys, str(path))[2]
     assert "there is no file" in call(capsys, str(tmp_path / "b.yaml"))[2]
     assert call(capsys, str(tmp_path))[::2] == (2, f"error: {tmp_path}: that is a directory; name a file\n")
     path.write_text(yaml.safe_dump(GIVEN))

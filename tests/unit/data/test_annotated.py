@@ -151,8 +151,13 @@ def test_lengths_are_held_against_the_budget(folder: Path) -> None:
         found["faults"][0]["message"] == "line 1: response prompt and response need 90 + 40 tokens, max_text_length=129"
     )
     assert annotated.check(folder / "val.jsonl", RULES, lambda one: (90, 40), 130)[0]["valid"] == 1
-    with pytest.raises(UserError, match="leave --recipe out"):
-        annotated.checked(folder / "val.jsonl", "phase2-tiny", False)
+    with pytest.raises(UserError, match="leave --recipe out, or name a recipe"):
+        annotated.checked(folder / "val.jsonl", "phase2-qwen2.5-0.5b-cluster", False)
+    assert annotated.checked(folder / "val.jsonl", "phase2-tiny", False)["valid"] == 1, "a tokenizer learned from lines"
+    lines = [json.dumps(line(instruction=word)) for word in ("What?", "What? " * 400)]
+    (folder / "long.jsonl").write_text("\n".join(lines))
+    (fault,) = annotated.checked(folder / "long.jsonl", "phase2-tiny", False)["faults"]
+    assert fault["line"] == 2 and "tokens, max_text_length=" in fault["message"]
 
 
 JSON = st.recursive(

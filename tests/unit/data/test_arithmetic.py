@@ -110,6 +110,15 @@ def test_the_closed_form_says_how_many_problems_can_be_generated(sizes: tuple[in
             generate(*sizes, 3, seed=0)
 
 
+@pytest.mark.parametrize("sizes", [(10_000_000, 1, 3, 99), (2_000_000, 200, 50, 9), (200, 2_000_000, 50, 9)])
+def test_problems_that_take_minutes_to_generate_are_refused(sizes: tuple[int, int, int, int]) -> None:
+    why, certain = arithmetic_capacity.shortage(*sizes)
+    assert certain and "at most 10,000,000 are generated, which takes minutes" in why
+    num_train, num_test = arithmetic_capacity.largest(*sizes)
+    assert arithmetic_capacity.shortage(num_train, num_test, *sizes[2:]) == ("", False)
+    assert (num_train + num_test) * (sizes[2] + 1) / 2 > 0.8 * arithmetic_capacity.MOST_OPERATIONS
+
+
 def test_the_closed_form_counts_what_the_generator_draws_from() -> None:
     chains = arithmetic._chains(1, arithmetic_capacity.MAX_NUMBER, 10**6, random.Random(0))
     products = [chain for chain in chains if chain.steps[0].operation == "*"]

@@ -6,7 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from podwright.data import media, pairs, synthetic_pairs
+import pytest
+
+from podwright.data import faults, lines, media, pairs, synthetic_pairs
+from podwright.errors import UserError
+from podwright.plan.checks import multimodal
+from podwright.recipe.contrastive import Pairs
 
 
 def test_what_is_drawn_is_told_by_its_seed_and_its_sentence(tmp_path: Path) -> None:
@@ -93,3 +98,49 @@ def test_annotated_lines_are_not_taken_for_pairs(tmp_path: Path) -> None:
         (tmp_path / "a.jsonl").write_text(json.dumps(line) + "\n")
         assert pairs.is_pairs(tmp_path / "a.jsonl") == expected, line
     assert not pairs.is_pairs(tmp_path / "none.jsonl")
+
+
+def test_a_sound_that_is_cut_off_and_a_directory_are_named(tmp_path: Path) -> None:
+    synthetic_pairs.write(tmp_path, 0, 6, 0)
+    path = next(x for one in pairs.read(tmp_path / "val.jsonl")[0] if isinstance(x := one.contents.get("audio"), Path))
+    content = path.read_bytes()
+    assert media.check("audio", path) == ""
+    path.write_bytes(content[: len(content) // 2])
+    says, there = len(content) - 44, len(content) // 2 - 44
+    what = f"it is WAV, cut off: its header says {says:,} bytes of sound, {there:,} are there"
+    assert media.check("audio", path) == what
+    path.write_bytes(content[:40] + b"\xff\xff\xff\xff" + content[44:])  # as written into a pipe
+    assert media.check("audio", path) == ""
+    assert {media.check(field, tmp_path) for field in ("image", "audio", "video")} == {
+        "it cannot be read (a directory, not a file)"
+    }
+
+
+def test_pairs_without_a_text_are_no_annotated_lines(tmp_path: Path) -> None:
+    synthetic_pairs.write(tmp_path, 0, 6, 0)
+    path = tmp_path / "val.jsonl"
+    rows = [json.loads(row) for row in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({key: row[key] for key in ("image", "audio")}) + "\n" for row in rows))
+    record = pairs.check_lines(path, None, False)
+    assert record is not None and (record["valid"], record["num_faults"]) == (6, 0), record
+    path.write_text("".join(json.dumps({"text": row["text"], "audio": ""}) + "\n" for row in rows))
+    record = pairs.check_lines(path, None, False)
+    assert record is not None and "nothing to tell apart" in record["faults"][0]["message"], "as a plan refuses it"
+
+
+@pytest.mark.parametrize(
+    ("target", "fault"), [("nowhere", "nowhere, which is not there"), ("val.jsonl", "and its links lead in a circle")]
+)
+def test_a_link_to_nothing_is_no_absent_file(tmp_path: Path, target: str, fault: str) -> None:
+    """Lines would be held out of train.jsonl in place of those."""
+    synthetic_pairs.write(tmp_path, 20, 4, 0)
+    (tmp_path / "val.jsonl").unlink()
+    (tmp_path / "val.jsonl").symlink_to(target)
+    for read in (
+        lambda: pairs.check_lines(tmp_path, None, False),
+        lambda: lines.split(tmp_path, Pairs(source=str(tmp_path)), pairs.read),
+        lambda: multimodal.data_files("data.source", str(tmp_path), tmp_path, ""),
+        lambda: faults.check(str(tmp_path / "val.jsonl")),
+    ):
+        with pytest.raises(UserError, match=f"val.jsonl is a link to .*{fault}"):
+            read()

@@ -63,7 +63,7 @@ def test_shards_are_whole_or_not_there(source: Path, made: Path, tmp_path: Path)
     with pytest.raises(UserError, match=r"a\.jsonl:201 has no 'text'"):
         shards.tokenize([str(source)], "bytes", tmp_path / "new", 1000)
     assert sorted(tmp_path.iterdir()) == before
-    with pytest.raises(UserError, match=r"--out .*made is already there and not empty; name a new directory"):
+    with pytest.raises(UserError, match=r"--out .*made is there already and not empty; name a directory"):
         shards.tokenize([str(source)], "bytes", made, 1000)
 
 

@@ -23,7 +23,7 @@ from podwright.recipe.schema import GrpoData
 LINES = b'{"text": "one"}\n{"text": "two"}\n'
 GERMAN = '{"text": "Gr\u00fc\u00dfe aus K\u00f6ln"}\n' * 5
 LIBRARY_WORDS = re.compile(
-    r"Error|Expecting|delimiter|recursion|4300|set_int_max|NoneType|\\bint\\b|\\bdict\\b|\\bstr\\b|char \\d|codec|surrogates not allowed|Errno"
+    r"Error|Expecting|delimiter|recursion|4300|set_int_max|NoneType|\bint\b|\bdict\b|\bstr\b|char \d|codec|surrogates not allowed|Errno"
 )
 
 

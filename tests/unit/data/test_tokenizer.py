@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import unicodedata
@@ -16,6 +17,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from podwright.data import arithmetic
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
+from podwright.plan.checks import streams
 
 TEXTS = [f"{p.question}\n{p.solution}" for p in arithmetic.generate(300, 10, 2, 20, 0)[0]]
 AWKWARD = [
@@ -249,3 +251,17 @@ def test_a_tokenizer_that_cannot_stop(tmp_path: Path) -> None:
         Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "end"}')
     assert (Tokenizer.load(tmp_path).stop_ids, Tokenizer.load(tmp_path).pad_id) == ((1,), 1)
+
+
+def test_a_tokenizer_that_git_lfs_has_not_fetched_is_called_that(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:a\nsize 1\n")
+    fault = (
+        f"{tmp_path}/tokenizer.json is a pointer of git-lfs, and not the file itself; type git -C {tmp_path} lfs pull"
+    )
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    for read in (
+        lambda: Tokenizer.load(tmp_path),
+        lambda: streams.take(str(tmp_path / "a.jsonl"), str(tmp_path)),
+    ):
+        with pytest.raises(UserError, match=re.escape(fault)):
+            read()

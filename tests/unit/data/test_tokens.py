@@ -315,7 +315,7 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path) -> None:
     cut.write_bytes(b"no array at all")
     refused("cut.npy is no .npy file", source=cut)
     (tmp_path / "a.bin").write_bytes(b"123")
-    refused("a.bin has none of the endings by which sources are told: .jsonl, .txt, .npy", source=tmp_path / "a.bin")
+    refused("a.bin has none of the endings that sources have: .jsonl, .txt, .npy", source=tmp_path / "a.bin")
     (tmp_path / "a.bin").write_bytes(b"\0\1\2\3")
     refused("a.bin is no source of text or tokens", ".npy", source=tmp_path / "a.bin")
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"{}"))

@@ -79,14 +79,14 @@ def test_dynamic_sampling_may_use_the_data_up_sooner(tmp_path: Path) -> None:
             "model.lora_rank=33 is more than the hidden size of qwen3-micro, 32; type model.lora_rank=16, or 0",
         ),
         ("mesh.fsdp=0", "mesh.fsdp=0 is no number of devices; type mesh.fsdp=-1"),
-        ("mesh.tensor=2", "mesh.tensor=2 does not divide 1 key/value heads; type mesh.tensor= one of 1"),
+        ("mesh.tensor=2", "mesh.tensor=2 does not divide 1 key/value heads; type mesh.tensor=1"),
         (
             "mesh.fsdp=32",
             "batch_size=16 cannot be split over 32 batch shards (data x fsdp) x 1 micro-batches; type batch_size=32",
         ),
         (
             "mesh.fsdp=3",
-            "mesh.fsdp=3 does not divide a hidden size of 32; make mesh.fsdp 1 and mesh.data 3 times as large; each device then",
+            "mesh.fsdp=3 does not divide a hidden size of 32; type mesh.fsdp=1 mesh.data=3; each device then",
         ),
         (
             "rollout.total_generation_steps=2000",
@@ -248,7 +248,7 @@ def test_what_we_ship_will_run(name: str) -> None:
 
 def test_legal_tensor_sizes_divide_every_sharded_dim(tmp_path: Path) -> None:
     (found,) = faults(check(load("qwen3-1.7b-gsm8k-grpo", ["mesh.tensor=3"]), None, tmp_path))
-    assert "type mesh.tensor= one of 1, 2, 4, 8" in found
+    assert "type mesh.tensor=2, or mesh.tensor=1, or mesh.tensor=8, or mesh.tensor=4" in found
     assert dataclasses.asdict(find("qwen3-1.7b"))["num_kv_heads"] == 8
 
 

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from podwright import slices
 from podwright.accelerators import GIB
+from podwright.data import pairs
 from podwright.plan.checks import this_machine
 from podwright.plan.findings import Finding
 from podwright.plan.make import make
@@ -44,8 +46,13 @@ BOTH = {"text": "a cat", "image": "a.png"}
 
 def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
     source = lines(
-        tmp_path, *[BOTH] * 200, *[{"video": "a.mp4"}] * 100, {"audio": "a.wav", "text": "purr", "image": None}
+        tmp_path,
+        *[BOTH | {"text": f"cat {n}"} for n in range(200)],
+        *[{"video": f"{n}.mp4"} for n in range(100)],
+        {"audio": "a.wav", "text": "purr", "image": None},
     )
+    for n in range(100):
+        (tmp_path / f"{n}.mp4").touch()
     assert told(tmp_path, "error", source) == "" and told(tmp_path, "warning", source) == ""
     info = told(tmp_path, "info", source)
     assert "1.74 M trainable parameters in heads for text, picture and sound;" in info
@@ -223,3 +230,55 @@ def test_lines_of_another_kind_are_shown_an_example_and_not_a_fix_that_refuses(
     source = lines(tmp_path, *[{"question": "1+1?", "answer": "#### 2"}] * 20)
     errors = told(tmp_path, "error", source, "data.num_train=0", "data.num_test=0", on="", name=(name,))
     assert f"give a file with lines such as {example}" in errors and "--fix" not in errors
+
+
+def test_pairs_that_repeat_others_are_named(tmp_path: Path) -> None:
+    distinct = [BOTH | {"text": f"cat {n}"} for n in range(200)]
+    source = lines(tmp_path, *distinct, *[BOTH] * 20)
+    warning = told(tmp_path, "warning", source)
+    assert warning.startswith("19 lines of a.jsonl repeat an earlier line: in a batch with both, a negative is equal")
+    typed = warning.partition("type ")[2].partition(", and use")[0]
+    subprocess.run(["sh", "-c", typed], check=True)
+    assert told(tmp_path, "warning", f"data.source={tmp_path / 'a.distinct.jsonl'}") == ""
+    assert pairs.checked(tmp_path / "a.jsonl", False)["warnings"] == [warning]
+
+
+def test_held_out_lines_that_training_has_too_are_named(tmp_path: Path) -> None:
+    distinct = [BOTH | {"text": f"cat {n}"} for n in range(300)]
+    lines(tmp_path, *distinct[:250], name="train.jsonl")
+    lines(tmp_path, *distinct[200:], name="val.jsonl")
+    source = f"data.source={tmp_path}"
+    warning = told(tmp_path, "warning", source)
+    assert warning.startswith("50 lines of the 100 of val.jsonl are in train.jsonl too: an evaluation on lines")
+    record = pairs.check_lines(tmp_path, None, False)
+    assert record is not None and record["warnings"] == [warning]
+    assert told(tmp_path, "warning", f"{source}/train.jsonl") == ""
+    assert told(tmp_path, "warning", source, "data.num_train=200") == ""
+    (tmp_path / "val.jsonl").rename(tmp_path / "test.jsonl")
+    warning = told(tmp_path, "warning", source)
+    assert warning.startswith(
+        f"{tmp_path}/test.jsonl is not read: the last lines of train.jsonl are held out; type mv "
+    )
+    record = pairs.check_lines(tmp_path, None, False)
+    assert record is not None and record["warnings"] == [warning]
+    subprocess.run(["sh", "-c", warning.partition("; type ")[2]], check=True)
+    assert (tmp_path / "val.jsonl").is_file() and " is not read" not in told(tmp_path, "warning", source)
+
+
+@pytest.mark.parametrize(
+    ("number", "num_test", "fix"),
+    [
+        (10, 10, "type data.num_test=2"),
+        (300, 300, "type data.num_test=30"),
+        (3, 3, "give a file with at least 4 lines"),
+    ],
+)
+def test_a_remedy_for_too_many_held_out_lines_names_a_number(
+    tmp_path: Path, number: int, num_test: int, fix: str
+) -> None:
+    source = lines(tmp_path, *[BOTH | {"text": f"cat {n}"} for n in range(number)])
+    settings = (source, "data.num_train=0", "per_device_batch_size=2")
+    error = told(tmp_path, "error", *settings, f"data.num_test={num_test}", on="1xA100-40GB")
+    assert error.endswith(f"that can be used, which leaves none to train on; {fix}")
+    if fix.startswith("type "):
+        assert told(tmp_path, "error", *settings, fix.removeprefix("type "), on="1xA100-40GB") == ""

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -11,18 +12,19 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from podwright.data import gsm8k
+from podwright.data import faults, gsm8k
 from podwright.errors import UserError
 from podwright.plan.checks import examples
 from podwright.plan.findings import Finding
-from podwright.recipe.load import load
+from podwright.recipe.load import load, override
 from podwright.recipe.schema import GrpoData
 
 GOOD = json.dumps({"question": "1+1?", "answer": "2\n#### 2"})
 
 
-def good(number: int) -> str:
-    return "".join(json.dumps({"question": f"{n}+1?", "answer": f"#### {n + 1}"}) + "\n" for n in range(number))
+def good(number: int, plus: int = 1) -> str:
+    rows = [{"question": f"{n}+{plus}?", "answer": f"#### {n + plus}"} for n in range(number)]
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def checked(folder: Path, source: str, *overrides: str) -> Finding:
@@ -119,7 +121,7 @@ def test_a_directory_is_held_to_what_training_reads(tmp_path: Path, files: dict[
 
 def test_rows_of_parquet_are_read(tmp_path: Path) -> None:
     for name, number in (("train", 30_000), ("test", 20)):
-        rows = [{"question": f"{n}?", "answer": f"#### {n}"} for n in range(number)]
+        rows = [{"question": f"{n} {name}?", "answer": f"#### {n}"} for n in range(number)]
         pyarrow.parquet.write_table(
             pyarrow.Table.from_pylist(rows), tmp_path / f"{name}.parquet", row_group_size=10_000
         )
@@ -136,6 +138,9 @@ def test_what_is_no_file_is_refused_without_being_opened(tmp_path: Path) -> None
     (tmp_path / "d" / "test.jsonl").write_text(good(3))
     (tmp_path / "e" / "train.jsonl").mkdir(parents=True)
     (tmp_path / "broken").symlink_to("nowhere.jsonl")
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f" / "train.jsonl").write_text(good(3))
+    (tmp_path / "f" / "test.jsonl").symlink_to("test.jsonl")
     with socket.socket(socket.AF_UNIX) as s:
         s.bind(str(tmp_path / "s"))
         for source, fault in {
@@ -145,6 +150,7 @@ def test_what_is_no_file_is_refused_without_being_opened(tmp_path: Path) -> None
             "d": "train.jsonl is not a file",
             "e": "train.jsonl is not a file",
             "broken": "data.source=broken is a link to nowhere.jsonl, which is not there",
+            "f": "test.jsonl is a link to test.jsonl, and its links lead in a circle",
         }.items():
             finding = checked(tmp_path, source)
             assert finding.level == "error" and fault in finding.message, source
@@ -152,7 +158,7 @@ def test_what_is_no_file_is_refused_without_being_opened(tmp_path: Path) -> None
 
 def test_examples_are_counted_as_training_counts_them(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text(good(40))
-    (tmp_path / "test.jsonl").write_text(good(5))
+    (tmp_path / "test.jsonl").write_text(good(5, plus=2))
     assert "out of 40 training examples" in checked(tmp_path, str(tmp_path)).message
     assert "out of 18 training examples" in checked(tmp_path, str(tmp_path), "data.num_train=18").message
     assert "out of 36 training examples" in checked(tmp_path, "train.jsonl").message, "a tenth is held out"
@@ -172,6 +178,7 @@ def test_examples_are_counted_as_training_counts_them(tmp_path: Path) -> None:
         ),
         (["train-00000-of-00002-0a1b", "train-00001-of-00002-0a1c"], ""),
         (["train-1-of-2", "train-2-of-2"], ""),
+        (["train-0-of-99999999999"], "lacks 99,999,999,998 of the 99,999,999,999 train files"),
     ],
 )
 def test_a_set_of_parquet_files_is_complete(tmp_path: Path, names: list[str], fault: str) -> None:
@@ -200,3 +207,43 @@ def test_arithmetic_is_held_to_the_problems_that_there_are(
     arithmetic = ("qwen3-tiny-arithmetic-grpo", "data.max_operations=2")
     finding = examples.check(load(arithmetic[0], [*arithmetic[1:], *overrides]), tmp_path)[-1]
     assert finding.level == level and finding.fix == fix, finding
+
+
+def test_test_questions_that_training_has_too_are_named(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text(good(40))
+    recipe = load("qwen3-tiny-arithmetic-grpo", ["data.num_train=0", "data.num_test=0", f"data.source={tmp_path}"])
+    (tmp_path / "test.jsonl").symlink_to("train.jsonl")
+    info, warning = examples.check(recipe, tmp_path)
+    assert (info.level, warning.level) == ("info", "warning")
+    assert warning.message.startswith("40 lines of the 40 of test.jsonl are in train.jsonl too, such as '0+1?': ")
+    assert warning.fix.endswith(f"or type data.source={tmp_path}/train.jsonl to hold a part of that file out")
+    typed = warning.fix.partition("type ")[2].split()[0]
+    assert [f.level for f in examples.check(override(recipe, [typed]), tmp_path)] == ["info"]
+    (tmp_path / "test.jsonl").unlink()
+    (tmp_path / "test.jsonl").write_text(good(9, plus=2) + good(1))
+    assert examples.check(recipe, tmp_path)[1].message.startswith(
+        "1 line of the 10 of test.jsonl is in train.jsonl too"
+    )
+    assert len(examples.check(override(recipe, ["data.num_test=9"]), tmp_path)) == 1, "that line is not read"
+    (tmp_path / "train-0.parquet").touch()
+    warning = examples.check(override(recipe, ["data.num_test=9"]), tmp_path)[1]
+    assert warning.message == f"of {tmp_path} the files train.jsonl and test.jsonl are read, and train-0.parquet not"
+    assert faults.check(str(tmp_path))["warnings"][0] == f"{warning.message}; {warning.fix}"
+    (tmp_path / "train-0.parquet").unlink()
+    (tmp_path / "test.jsonl").rename(tmp_path / "validation.jsonl")
+    (error,) = examples.check(recipe, tmp_path)
+    subprocess.run(["sh", "-c", error.fix.removeprefix("type ")], check=True)
+    assert examples.check(recipe, tmp_path)[0].level == "info"
+
+
+def test_a_first_line_of_a_large_file_may_be_long(tmp_path: Path) -> None:
+    file = tmp_path / "large.jsonl"
+    long = json.dumps({"question": "x" * (2 << 20), "answer": "#### 1"}) + "\n"
+    file.write_text(long + good(200_000))
+    assert file.stat().st_size > 8 << 20
+    (about,) = re.findall(r"out of about ([\d,]+) training", checked(tmp_path, str(file)).message)
+    assert int(about.replace(",", "")) == pytest.approx(180_000, rel=0.1)
+    file.write_text("[" + good(200_000).replace("\n", ", ") + "]")
+    assert (
+        "is a list of" in checked(tmp_path, str(file)).message or "is not JSON" in checked(tmp_path, str(file)).message
+    )

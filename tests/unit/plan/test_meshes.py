@@ -183,7 +183,7 @@ def test_a_dim_over_two_axes_has_to_divide_by_both() -> None:
         "mesh",
         "error",
         "mesh.fsdp x mesh.fsdp_transpose=1024 does not divide a key/value rank of 512",
-        "make mesh.fsdp x mesh.fsdp_transpose 512 and mesh.data 2 times as large; "
+        "type mesh.fsdp=512 mesh.fsdp_transpose=1 mesh.data=2; "
         "each device then holds 2 times the weights and optimizer state",
     )
 
@@ -192,7 +192,7 @@ def test_axes_that_are_still_to_come_are_checked_alike() -> None:
     assert divides({"expert": 8}, {"{} experts": 64}) == []
     (fault,) = divides({"expert": 6}, {"{} experts": 64})
     assert fault.message == "mesh.expert=6 does not divide 64 experts" and fault.fix.startswith(
-        "make mesh.expert 2 and mesh.data 3 times"
+        "type mesh.expert=2 mesh.data=3; "
     )
 
 

@@ -113,7 +113,7 @@ def test_sizes_beyond_those_of_the_language_model_are_refused(overrides: list[st
 
 
 def test_what_compiling_and_spreading_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = f"data.source={lines(tmp_path, line())}"
+    source = f"data.source={lines(tmp_path, line(), line(instruction='And?'))}"
     assert said(findings(tmp_path, source, "training.compile=true"), "error") == []
     monkeypatch.setenv("PATH", str(tmp_path))
     assert said(findings(tmp_path, source, "training.compile=true"), "error") == [
@@ -141,7 +141,7 @@ def test_lines_are_judged_before_a_run(tmp_path: Path) -> None:
     short = findings(tmp_path, f"data.source={lines(tmp_path, line())}", "data.max_text_length=64")
     (warning,) = [w for w in said(short, "warning") if "tokens" in w]
     assert "line 1 of a.jsonl needs about" in warning and "no line is ever cut" in warning
-    few = findings(tmp_path, f"data.source={lines(tmp_path, line())}", on="8xA100-40GB")
+    few = findings(tmp_path, f"data.source={lines(tmp_path, line(), line(instruction='And?'))}", on="8xA100-40GB")
     assert "a step takes 128 lines and there are 1" in " ".join(said(few, "warning"))
     assert "is empty" in said(findings(tmp_path, f"data.source={lines(tmp_path)}"), "error")[0]
     (tmp_path / "folder").mkdir()
@@ -180,8 +180,8 @@ def test_paths_that_fit_below_the_project_are_told_by_name(
     (given,) = errors(tmp_path, "data.root=project")
     assert "2 files that are not below data.root=project, such as line 1: 'val" in given
     assert given.endswith("; check the paths and data.root")
-    for root, what in (("projekt", "data.root=projekt is not there; did you mean data.root=project?"),):
-        assert errors(tmp_path, f"data.root={root}") == [what]
+    misspelt = "data.root=projekt is not there; did you mean data.root=project?"
+    assert errors(tmp_path, "data.root=projekt") == [misspelt]
     (tmp_path / "file").touch()
     assert "data.root=file is a file, not a directory" in errors(tmp_path, "data.root=file")[0]
 
@@ -258,7 +258,7 @@ def test_the_names_in_an_aligner_are_read_without_running_it(tmp_path: Path) -> 
             archive.writestr("aligner/data.pkl", pickle.dumps({name: 0 for name in names}))
 
     write("projection_heads.image_head.fc.weight", "projection_heads.audio_head.fc.weight")
-    source = (f"data.source={lines(tmp_path, line())}", "aligner.source=aligner.pt")
+    source = (f"data.source={lines(tmp_path, line(), line(instruction='And?'))}", "aligner.source=aligner.pt")
     assert said(findings(tmp_path, *source), "error") == []
     encoders = load(CLUSTER[0], CLUSTER[1:]).model_dump(mode="json")["encoders"]
     for stored, warnings in (
@@ -311,3 +311,23 @@ def test_steps_that_a_recipe_leaves_to_the_data_are_told_by_the_trainer(tmp_path
     assert progress.total("multimodal") == 0
     progress.update()
     assert progress.total("multimodal") == 70
+
+
+def test_held_out_lines_that_training_has_too_are_named(tmp_path: Path) -> None:
+    path = lines(tmp_path, *[line(instruction=f"What {n}?") for n in range(100)])
+    path.rename(tmp_path / "train.jsonl")
+    path.write_text(json.dumps(line(instruction="What 7?")) + "\n")
+    path.rename(tmp_path / "val.jsonl")
+    (warning,) = [w for w in said(findings(tmp_path, f"data.source={tmp_path}"), "warning") if "val.jsonl" in w]
+    assert warning.startswith("1 line of the 1 of val.jsonl is in train.jsonl too: an evaluation on lines")
+
+
+def test_more_lines_held_out_than_there_are_is_refused_with_a_number(tmp_path: Path) -> None:
+    source = f"data.source={lines(tmp_path, *[line(instruction=f'What {n}?') for n in range(20)])}"
+    settings = (source, "data.num_train=0", "per_device_batch_size=1", "training.gradient_accumulation_steps=1")
+    (error,) = said(findings(tmp_path, *settings, "data.num_test=20", on="4xA100-40GB"), "error")
+    assert error.endswith("has 20 lines that can be used, which leaves none to train on; type data.num_test=2")
+    assert said(findings(tmp_path, *settings, "data.num_test=2", on="4xA100-40GB"), "error") == []
+    with pytest.raises(UserError, match=r"leaves none to train on; type data\.num_test=2"):
+        data = load("phase2-tiny", [source, "data.num_test=20"]).data
+        data_lines.split(tmp_path / "a.jsonl", data, data_lines.annotated_lines(data))

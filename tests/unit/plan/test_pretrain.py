@@ -71,7 +71,7 @@ def test_the_shipped_recipes_stand(name, on):
             "cpu-1",
             ["data.eos_id=259"],
             "data.eos_id=259 is outside the vocabulary of 259",
-            "type the id of the token that ends documents",
+            "type data.eos_id=null for that of the token shards",
         ),
         (
             "cpu-1",

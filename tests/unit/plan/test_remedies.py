@@ -86,6 +86,14 @@ def test_what_no_slice_holds_is_told_what_else_to_change():
     assert "which changes what is trained" in fix or fix.endswith("take a smaller model")
 
 
+@pytest.mark.parametrize("override", ["warm_start.batch_size=1000000", "grpo.num_generations=999999"])
+def test_a_batch_that_no_slice_holds_is_named_itself(override):
+    key = override.partition("=")[0]
+    overrides = [override, "mesh.fsdp=-1", "batch_size=32"]
+    plans = followed("qwen3-tiny-arithmetic-grpo", overrides, "v6e-8")
+    assert len(plans) == 2 and key in plans[0].errors[0].fix
+
+
 def drawn(number):
     """A recipe, its overrides and a slice, by a seed."""
     rng = random.Random(number)

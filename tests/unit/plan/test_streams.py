@@ -13,7 +13,7 @@ import fsspec
 import numpy as np
 import pytest
 
-from podwright.data import documents, shards, tokens
+from podwright.data import documents, faults, shards, tokens
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.plan.checks import streams, text_sample
@@ -145,6 +145,9 @@ def test_a_sequence_that_is_short_enough_is_named_for_a_source_of_few_tokens(tmp
     assert finding.fix == "type sequence_length=24 evaluation.num_batches=1, or give at least 12,802 tokens"
     (after, *_) = check(tmp_path / "a.txt", "bytes", sequence_length=24, batch_size=8, num_held=8, sequence_multiple=8)
     assert after.level == "info"
+    sizes = {"sequence_length": 400, "batch_size": 1, "num_held": 2, "sequence_multiple": 8}
+    (finding,) = check(tmp_path / "a.txt", "bytes", **sizes, max_positions=100)
+    assert finding.fix.startswith("type sequence_length=96 evaluation.num_batches=1")
 
 
 def test_a_bad_line_is_named(tmp_path: Path) -> None:
@@ -264,9 +267,7 @@ def test_the_end_of_a_large_text_is_read_and_a_pipe_is_not(tmp_path: Path) -> No
     refused("data.source=/dev/zero is a device, not a file", source="/dev/zero")
 
 
-@pytest.mark.parametrize(
-    ("number", "level"), [(10_000_000, "info"), (40_000_000, "inconclusive"), (50_000_000, "error")]
-)
+@pytest.mark.parametrize(("number", "level"), [(4_000_000, "info"), (6_000_000, "error"), (50_000_000, "error")])
 def test_arithmetic_is_held_to_the_problems_that_there_are(number: int, level: str) -> None:
     found = check("arithmetic", "bytes", num_documents=number)[-1]
     assert found.level == level
@@ -345,3 +346,19 @@ def test_a_smaller_batch_or_test_that_is_named_is_small_enough(made: Path, batch
     assert finding.level == "error" and fix
     batch_size, num_batches = int(fix.get("batch_size", batch_size)), int(fix.get("num_batches", num_batches))
     assert check(made, batch_size=batch_size, num_held=num_batches * batch_size)[0].level == "info", finding
+
+
+@pytest.mark.parametrize("described", [True, False], ids=["with meta.json", "plain .npy"])
+def test_data_files_beside_shards_are_named_as_not_read(tmp_path: Path, made: Path, described: bool) -> None:
+    if not described:
+        made = tmp_path / "plain"
+        made.mkdir()
+        np.save(made / "0.npy", np.arange(2000, dtype=np.uint16) % 250)
+    (made / "README.txt").write_text("of what")
+    assert {f.level for f in check(made)} == {"info"}
+    (made / "more.jsonl").write_text('{"text": "more"}\n')
+    warning = next(f for f in check(made) if f.level == "warning")
+    assert warning.message == f"{made} holds 1 file that is not read: more.jsonl"
+    assert warning.fix == f"type data.source={made}/more.jsonl to read that, or move it out of {made}"
+    (record,) = faults.check(str(made))["warnings"]
+    assert record == f"{warning.message}; {warning.fix}"

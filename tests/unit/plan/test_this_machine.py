@@ -1,6 +1,7 @@
 """What a run on this machine would lack is found by its plan, whichever words it is typed with; elsewhere it does not matter."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,30 @@ def test_batches_that_are_named_are_small_enough(
     keys = {pair.partition("=")[0] for pair in pairs}
     code, plan = planned(capsys, *(word for word in large if word.partition("=")[0] not in keys), *pairs)
     assert code == 0 and not [f for f in plan["findings"] if f["check"] == "memory"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override"),
+    [
+        (DEMO, "warm_start.batch_size=1000000"),
+        (DEMO, "grpo.num_generations=1000000"),
+        (DEMO, "evaluation.batch_size=999999"),
+        ("phase2-tiny", "projector.hidden_size=1000000000"),
+        ("phase1-tiny", "aligner.dim=999999999"),
+    ],
+)
+def test_what_takes_too_much_memory_by_itself_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, recipe: str, override: str
+) -> None:
+    monkeypatch.setattr(this_machine, "has_accelerator", lambda: False)
+    monkeypatch.setattr(this_machine, "ram_bytes", lambda: 16 * GIB)
+    key = override.partition("=")[0]
+    code, plan = planned(capsys, recipe, override)
+    (finding,) = (f for f in plan["findings"] if f["check"] == "memory")
+    (typed,) = re.findall(r"[\w.]+=\d+", finding["fix"])
+    assert code in (3, 4) and typed.startswith(f"{key}=")
+    code, plan = planned(capsys, recipe, typed)
+    assert code == 0 and not [f for f in plan["findings"] if f["check"] == "memory" and f["level"] != "info"]
 
 
 def test_the_memory_of_a_container_counts(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import json
 import os
+import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     """A checkpoint in `m`, data in `d`."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d/train.jsonl").write_text(lines(QUESTIONS))
-    (tmp_path / "d/test.jsonl").write_text(lines(QUESTIONS[:5]))
+    (tmp_path / "d/test.jsonl").write_text(lines([q.replace("Ann", "Bob") for q in QUESTIONS[:5]]))
     config = SMALL_CONFIG | {"tie_word_embeddings": True, "max_position_embeddings": 2048}
     Tokenizer.train(QUESTIONS, 384).save(tmp_path / "m")
     (tmp_path / "m/config.json").write_text(json.dumps(config))
@@ -242,6 +244,14 @@ def test_what_cannot_be_read_here_is_named_as_unchecked(folder: Path) -> None:
     ):
         (finding,) = (f for f in findings(folder, *overrides) if f.check == "context")
         assert finding.level == "inconclusive" and finding.message.endswith(unchecked + keys)
+
+
+def test_a_data_set_of_the_hub_without_test_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {"train": [{"question": "1+1?", "answer": "#### 2"}], "test": []}
+    hub = types.SimpleNamespace(load_dataset=lambda *names, streaming: parts)
+    monkeypatch.setitem(sys.modules, "datasets", hub)
+    (finding,) = token_check.findings(recipe("data.source=some/set"), ())
+    assert (finding["level"], finding["message"]) == ("error", "data.source=some/set has no test examples")
 
 
 def test_the_tokenizer_is_checked_where_only_the_data_is_elsewhere(folder: Path) -> None:

@@ -142,7 +142,7 @@ def test_one_step_and_figures_that_are_never_known(tmp_path: Path) -> None:
 
 def test_a_test_that_found_no_loss(tmp_path: Path) -> None:
     made = made_runs.Made(tmp_path / "made", "almodel-tiny").start().held_out("before", 0, math.nan).pretrain(1, 3, 3)
-    append_jsonl(made.run.events, {"event": "evaluation", "when": "after"})
+    append_jsonl(made.run.events, {"event": "evaluation", "when": "after", "step": 3, "time": 9.0})
     got = result(made.run)
     assert (got["loss_before"], got["loss_after"], got["perplexity_after"]) == (None, None, None)
     page.write(made.run)

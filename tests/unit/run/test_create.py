@@ -73,6 +73,8 @@ def test_a_folder_that_can_hold_no_runs_is_refused_before_anything_is_planned_fo
     for folder in ("file", "file/below", "broken"):
         with pytest.raises(UserError, match="is not a directory; type --runs"):
             create.choose_name([tmp_path / folder], "recipe", None)
+        with pytest.raises(UserError, match="is not a directory; type --runs"):
+            create.seeded(RECIPE, "good", "0-1", [tmp_path / folder])
     with pytest.raises(UserError, match="is not a directory; type --runs"):
         listing.run_dirs(tmp_path / "file")
     assert create.choose_name([tmp_path / "new" / "below"], "recipe", "a") == "a"

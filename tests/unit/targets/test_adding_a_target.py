@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from podwright import targets
 from podwright.errors import UserError
 from podwright.recipe import kinds as recipe_kinds
 from podwright.run import drive, journal
-from podwright.rundir import Ending, RunDir, write_json
+from podwright.rundir import Ending, RunDir, append_jsonl, write_json
 from podwright.targets import entries, kinds
 
 # The module of the throw-away target: what it is told, and how it does it (here, as this machine does).
@@ -129,6 +130,25 @@ def test_a_live_run_is_not_orphaned_by_a_change_of_its_entry(file: Path, run: Ru
         return
     assert drive.resume(driver(run)).ending is Ending.FINISHED
     assert greeting(run, 2) == ("second" if change == "changed" else "first"), "a new attempt takes the entry as it is"
+
+
+@pytest.mark.parametrize(
+    ("days", "says"), [(0.9, ""), (3.1, "; the last one was 3 days ago: the name of host nowhere")]
+)
+def test_a_resume_checks_an_unchanged_target_again_after_a_day(file: Path, run: RunDir, days: float, says: str) -> None:
+    entries.add("theirs", ["kind=ssh", "hosts=[nowhere.invalid]"])
+    handle = targets.current("theirs", {}) | {"run_dir": str(run.path), "attempt": 1, "hosts": []}
+    begun = time.time() - days * 86_400
+    for number, event in enumerate(("submitting", "submitted", "ended", "released")):
+        fields = {"ending": "STOPPED"} if event == "ended" else {"handle": handle} if number < 2 else {}
+        append_jsonl(run.journal, {"event": event, "time": begun, "attempt": 1} | fields)
+    before, state = run.journal.read_text(), journal.read(run)
+    if not says:
+        drive._require_target(state, "grpo")
+        return
+    with pytest.raises(UserError, match=f"target theirs takes no attempt now{says}"):
+        drive.resume(driver(run))
+    assert run.journal.read_text() == before, "the run is as it was"
 
 
 def test_a_handle_is_plain_json_that_opens_its_target_again(file: Path, run: RunDir) -> None:

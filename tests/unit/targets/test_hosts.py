@@ -284,9 +284,9 @@ def _knock(port: int) -> None:
             time.sleep(0.01)
 
 
-SCRIPT = """echo "$RANK of $WORLD_SIZE says $GREETING"
+SCRIPT = """trap 'echo saved > "$2/saved-$RANK"; exit 3' TERM
+echo "$RANK of $WORLD_SIZE says $GREETING"
 echo "$1" > "$2/artifact-$RANK"
-trap 'echo saved > "$2/saved-$RANK"; exit 3' TERM
 [ "$3" != fills ] || { head -c 200M /dev/zero > "$2/large-$RANK" || exit 1; }
 [ "$3" != hungry ] || [ "$RANK" = 0 ] || { python3 -c "bytearray(1 << 30)"; exit $?; }
 [ "$3" = at-once ] || while :; do sleep 0.05; done
@@ -328,6 +328,14 @@ class TwoHomes:
             assert time.monotonic() < limit, polled
             time.sleep(0.05)
         return polled
+
+    def until_they_take_signals(self) -> None:
+        """A process runs, by its keeper, before its script has set the trap; a stop at that moment kills it."""
+        self.until(Process.RUNNING)
+        limit = time.monotonic() + 30
+        while any(not list(home.rglob(f"artifact-{n}")) for n, home in enumerate(self.homes)):
+            assert time.monotonic() < limit
+            time.sleep(0.05)
 
     def text(self, name: str) -> str:
         path = self.run.path / name
@@ -407,6 +415,27 @@ def test_a_host_on_which_nothing_is_started_is_named_by_the_check_and_by_the_run
     assert ended.ending is Ending.BAD_INPUT and "setup of the target ends the shell, or python" in ended.detail
 
 
+@pytest.mark.parametrize("line", ["if true; then", "export A='b", "fi", "echo $(", "} || { :"])
+def test_a_syntax_error_in_setup_is_named_with_its_line_by_the_check_and_by_the_run(
+    homes: Callable[..., TwoHomes], line: str
+) -> None:
+    setup = ["export BEFORE=1 # a comment", line]
+    theirs = homes("at-once", setup=setup)
+    hosts = [Host(Shell(), HomeTransport(home.name, str(home))) for home in theirs.homes]
+    remarks = probe.check(HostProfile(python=sys.executable, setup=setup), hosts)
+    assert [remark.level for remark in remarks] == ["error", "error"]
+    says = f"a line of the target's setup has a syntax error on host h1: {line} ("
+    assert remarks[0].what.startswith(says)
+    ended = theirs.until(Process.ENDED)
+    assert ended.ending is Ending.BAD_INPUT and ended.detail.startswith(says), ended.detail
+
+
+def test_a_line_of_setup_that_fails_is_named_by_the_run(homes: Callable[..., TwoHomes]) -> None:
+    ended = homes("at-once", setup=["export A=1", "false # here"]).until(Process.ENDED)
+    assert (ended.ending, ended.bootstrap) == (Ending.BAD_INPUT, True)
+    assert ended.detail == "a line of the target's setup failed on host h1: false # here"
+
+
 def test_a_check_compares_gpus_and_the_storage_with_what_each_host_has(tmp_path: Path) -> None:
     shared, script = tmp_path / "shared", tmp_path / "bin"
     for folder in (shared, script, tmp_path / "h"):
@@ -479,7 +508,7 @@ def test_a_late_release_leaves_what_a_later_attempt_has_on_the_host(homes: Calla
 
 def test_a_stop_and_a_release_are_confirmed_only_when_every_host_has_answered(homes: Callable[..., TwoHomes]) -> None:
     ours = homes("until-stopped")
-    ours.until(Process.RUNNING)
+    ours.until_they_take_signals()
     second, away = ours.homes[1], ours.homes[1].with_name("away")
     second.rename(away)
     stopped = ours.runner.stop(ours.handle)

@@ -96,6 +96,9 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
         ("a: {kind: slurm, mem: lots}", "mem=lots is no size of memory; write it like 200G, or 0", "fix it in"),
         ("a: {kind: slurm, mem: -5G}", "mem=-5G is no size of memory", "fix it in"),
         ("a: {kind: slurm, partition: a b}", "partition=a b has a space or a line break in it", "fix it in"),
+        ("a: {kind: slurm, partition: 'a,'}", "partition=a, has a comma with no partition on one side", "fix it in"),
+        ("a: {kind: slurm, partition: 'a,b,a'}", "partition=a,b,a has a twice", "fix it in"),
+        ("a: {kind: slurm, partition: 'a, b'}", "partition=a, b has a space or a line break in it", "fix it in"),
         ("a: {kind: slurm, nodes: 2, sbatch: [--nodes=3]}", "has '--nodes=3'; write nodes=3 as a setting", "fix it in"),
         ("a: {kind: slurm, sbatch: [-N3]}", "has '-N3'; write nodes=3 as a setting", "fix it in"),
         ("a: {kind: slurm, sbatch: [--mem=lots]}", "has '--mem=lots'; write mem=lots as a setting", "fix it in"),
@@ -288,6 +291,16 @@ def test_the_place_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     entries.add("a", ["kind=slurm"])
     assert (tmp_path / "podwright" / "targets.yaml").is_file()
+
+
+def test_the_home_of_a_user_that_is_not_here_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        UserError, match=r"^~no-user/runs: ~no-user is no user of this machine; give the path from / on"
+    ):
+        entries.add("a", ["kind=slurm", "runs=~no-user/runs"])
+    monkeypatch.setenv("PODWRIGHT_TARGETS", "~no-user/targets.yaml")
+    with pytest.raises(UserError, match="~no-user is no user of this machine"):
+        entries.names()
 
 
 @pytest.mark.parametrize(

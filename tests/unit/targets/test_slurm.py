@@ -89,6 +89,8 @@ class Answers(Shell):
         self.asked: list[tuple[str, ...]] = []
 
     def ask(self, argv, seconds=60.0):
+        if argv[0] == "bash":
+            return super().ask(argv, seconds)
         self.asked.append(tuple(argv))
         if argv[0] not in self.answers:
             raise FileNotFoundError(argv[0])
@@ -410,6 +412,67 @@ def test_a_trial_that_nodes_out_of_service_refuse_is_no_refusal(state: str, mem:
     all_idle = rows.replace(state, "idle")
     remarks = slurm.Slurm(Answers(sinfo=(0, all_idle, ""), sbatch=refused), "lab", settings).check()
     assert [remark.level for remark in remarks] == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("if true; then", "syntax error: unexpected end of file"),
+        ("fi", "syntax error near unexpected token `fi'"),
+        ("export A='b", "unexpected EOF while looking for matching `''"),
+    ],
+)
+def test_a_syntax_error_in_setup_is_named_with_its_line_and_nothing_is_run(
+    tmp_path: Path, line: str, reason: str
+) -> None:
+    settings = TWO_NODES.model_copy(update={"setup": (f"touch {tmp_path}/ran", line, "module load 'x' # the newest")})
+    unreachable = Answers(sinfo=(1, "", DOWN))
+    remarks = slurm.Slurm(unreachable, "lab", settings).check()
+    (remark,) = [r for r in remarks if "syntax" in r.what]
+    assert remark.level == "error" and not any(tmp_path.iterdir())
+    assert remark.what == f"a line of the target's setup has a syntax error: {line} ({reason})"
+
+
+@pytest.mark.parametrize("line", ["if true; then", "fi # it's", "false # a comment", 'export A="b'])
+def test_the_script_of_a_job_names_a_line_of_setup_that_fails(tmp_path: Path, line: str) -> None:
+    """The script's beginning, by a real bash: up to what needs a cluster."""
+    settings = TWO_NODES.model_copy(update={"setup": ("export BEFORE=1 # a comment", line)})
+    run = RunDir(tmp_path / "r")
+    rendered = slurm.Slurm(Shell(), "lab", settings).render(Job(run.path, 1, tmp_path, 1.0))
+    (run.attempt(1)).mkdir(parents=True)
+    script = rendered.files[run.attempt(1) / "job.sh"].partition("export MASTER_ADDR")[0] + 'echo "reached"\n'
+    (tmp_path / "job.sh").write_text(script)
+    code, out, err = Shell().ask(["bash", str(tmp_path / "job.sh")])
+    assert code == 1 and "reached" not in out, (out, err)
+    record = json.loads(run.exit(1).read_text())
+    assert record["ending"] == "BAD_INPUT"
+    assert record["detail"] == f"a line of the target's setup failed on the cluster: {line}"
+
+
+@pytest.mark.parametrize(
+    ("partition", "levels", "says"),
+    [
+        ("gpu,cpu", ["info"], ""),
+        ("small,gpu", ["warning", "info"], "nodes=2: partition small has 1 node(s) with 1 CPUs, and 1 in all"),
+        ("small,short", ["error", "error", "info"], "nodes=2: partition small has 1 node(s)"),
+        ("gpu,nope", ["error", "info"], "partition=gpu,nope: there is no such partition as nope"),
+        ("nope", ["error", "info"], "partition=nope: there is no such partition"),
+        ("off,gpu", ["warning", "info"], "partition off starts no jobs now"),
+        ("off", ["warning", "info"], "partition off starts no jobs now"),
+    ],
+)
+def test_several_partitions_are_as_good_as_the_best_of_them(partition: str, levels: list[str], says: str) -> None:
+    settings = SlurmSettings(kind="slurm", nodes=2, partition=partition, time="1:00:00")
+    rows = (
+        "gpu*|up|2:00:00|2|4|(null)|idle\ncpu|up|2:00:00|2|4|(null)|idle\nsmall|up|2:00:00|1|4|(null)|idle\n"
+        "short|up|30:00|2|4|(null)|idle\noff|down|2:00:00|2|4|(null)|idle\n"
+    )
+    answers = Answers(sinfo=(0, rows, ""), sbatch=(0, "", "sbatch: Job 1 to start at now"))
+    remarks = slurm.Slurm(answers, "lab", settings).check()
+    assert [remark.level for remark in remarks] == levels, remarks
+    assert not says or remarks[0].what.startswith(says)
+    assert f"--partition={partition}" in answers.asked[-1]
+    assert bool(slurm_check.waiting(settings, lambda *argv: answers.ask(argv))) == (partition == "off")
 
 
 def test_runs_that_name_a_file_are_one_line(tmp_path: Path) -> None:

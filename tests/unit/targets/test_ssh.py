@@ -184,9 +184,10 @@ def test_ssh_is_called_so_that_it_asks_nothing_and_keeps_its_connection() -> Non
             Ending.BAD_INPUT,
         ),
         (
-            "bash: -c: line 2: syntax error near unexpected token `}'\nbash: -c: line 2: `} < /dev/null >&2 ...\n",
-            "setup of the target has a syntax error on host me@gpu-2:2222",
-            "correct setup",
+            "start.sh: eval: line 1: syntax error near unexpected token `fi'\nstart.sh: eval: line 1: `fi'\n"
+            "a line of the target's setup failed: fi\n",
+            "setup has a syntax error on host me@gpu-2:2222: fi (syntax error near unexpected token `fi')",
+            "correct that line",
             Ending.BAD_INPUT,
         ),
         (

@@ -53,11 +53,27 @@ def test_a_tracker_that_raises_is_reported_and_the_others_go_on(
     assert len(batch.pending(run, "mlflow").rows) == 8 + 8 + 4
 
 
-def test_a_record_that_cannot_be_read_is_a_warning(tmp_path: Path) -> None:
+def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
     run = made_runs.finished(tmp_path / "made", steps=8)
-    run.metrics.write_text('{"step": 1}\n')
+    sent = len(batch.pending(run, "tensorboard").rows)
+    odd = ("[1]", "7", "{}", '{"stage": "grpo", "step": "9", "time": 1}', '{"stage": "grpo", "step": 9}')
+    for path in (run.metrics, run.events):
+        path.write_text(path.read_text() + "\n".join((*odd, '{"event": "evaluation", "time": 1}')) + "\n")
+    assert len(batch.pending(run, "tensorboard").rows) == sent
+    assert track.mirror(run, ["tensorboard"]) == []
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "7", '{"sent": 3}', '{"state": []}', "[" * 100_000], ids=range(7))
+def test_a_damaged_note_of_what_was_sent_is_named_and_nothing_is_sent_twice(tmp_path: Path, content: str) -> None:
+    run = made_runs.finished(tmp_path / "made", steps=8)
+    note = run.trackers / "tensorboard.json"
+    note.parent.mkdir(parents=True)
+    note.write_text(content)
     (warning,) = track.mirror(run, ["tensorboard"])
-    assert warning.startswith("tensorboard is behind (KeyError")
+    assert warning.startswith(f"tensorboard is behind: {note} is damaged; restore it from a copy, or delete it")
+    assert note.read_text() == content and not (run.trackers / "tensorboard").exists()
+    note.unlink()
+    assert track.mirror(run, ["tensorboard"]) == []
 
 
 def test_a_run_directory_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:

@@ -317,7 +317,7 @@ def test_lines_that_make_no_pair_are_counted_and_files_that_do_not_decode_stop_i
     (folder := lines / "held-out").mkdir()
     (folder / "train.jsonl").write_text("".join(json.dumps(x | {"image": f"../{x['image']}"}) + "\n" for x in good))
     (folder / "val.jsonl").write_text('{"text": "alone"}\n')
-    with pytest.raises(UserError, match="holds 0 lines out that have two modalities, and retrieval needs 2"):
+    with pytest.raises(UserError, match="holds out 0 lines with two modalities, and retrieval needs 2"):
         paired.load(
             RunDir(lines.parent), recipe(f"data.source={folder}", "data.num_train=0", "data.num_test=0"), World()
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from podwright.rundir import RunDir, read_jsonl
-from podwright.train.emit import Emitter
+from podwright.train.emit import Emitter, evaluations
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,19 @@ def test_steps_without_a_checkpoint_are_trained_again_and_the_first_process_says
     assert len(notices) == bool(says) and all(
         n.startswith("no checkpoint is left in ") and n.endswith(says) for n in notices
     )
+
+
+def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    first = Emitter(run, 1, mine=True)
+    first.metrics("grpo", 4, {})
+    first.event("checkpoint", step=4)
+    first.event("evaluation", when="before", step=0)
+    first.event("evaluation", when="during")
+    first.event("checkpoint", step="x")
+    for path in (run.metrics, run.events):
+        path.write_text(path.read_text() + '[1]\n7\nnull\n{}\n{"stage": "grpo"}\n')
+    assert evaluations(run) == {("before", 0)}
+    Emitter(run, 2, mine=True).begins_again("grpo")
+    notices = [e["message"] for e in read_jsonl(run.events) if e.get("event") == "notice"]
+    assert len(notices) == 1 and "that of step 4" in notices[0] and "after 4 steps" in notices[0]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.api_core.exceptions import TooManyRequests
 
 from podwright.errors import UserError
 from podwright.recipe.kinds import KINDS
@@ -59,6 +60,42 @@ def test_a_lack_of_memory_says_what_to_lower(tmp_path):
     assert "larger training.gradient_accumulation_steps" in fix and "rollout.total_generation_steps" in fix
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Out of memory while trying to allocate 68719476736 bytes.",
+        "Attempting to reserve 30.31G. Only 29.35G free.",
+        "Error allocating device buffer: Attempting to allocate 1.00G. That was not possible. There are 512.00M free.",
+        "Ran out of memory on HBM, the total memory required for HLO temporaries (96.00G) exceeds available HBM (31.25G).",
+        "XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 60.41G of 31.25G hbm. Exceeded hbm capacity by 29.16G.",
+        "Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0",
+    ],
+)
+def test_what_a_full_device_says(tmp_path, words):
+    assert explain(RuntimeError(f"RESOURCE_EXHAUSTED: {words}"), RunDir(tmp_path))[0] is Ending.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        (TooManyRequests("RESOURCE_EXHAUSTED: The rate of change requests to the object"), Ending.STORAGE_UNREACHABLE),
+        (
+            ValueError('RESOURCE_EXHAUSTED: Error writing "gs://b/x": HTTP response code: 429'),
+            Ending.STORAGE_UNREACHABLE,
+        ),
+        (
+            RuntimeError("RESOURCE_EXHAUSTED: Quota limit 'TPUV6EPreemptible' has been exceeded. Limit: 0"),
+            Ending.CRASHED,
+        ),
+        (RuntimeError('RESOURCE_EXHAUSTED: There is no more capacity in the zone "us-east5-a"'), Ending.CRASHED),
+    ],
+)
+def test_a_quota_or_a_rate_is_no_lack_of_memory(tmp_path, error, ending):
+    found, detail, fix = explain(error, RunDir(tmp_path / "r"))
+    assert found is ending and detail.startswith("a service refuses requests: a quota or a rate limit is used up (")
+    assert fix == f"wait a minute, then type: podwright resume {tmp_path / 'r'}"
+
+
 def test_a_gpu_without_room_says_what_to_lower(tmp_path):
     error = RuntimeError("CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 15.77 GiB")
     write_json(RunDir(tmp_path).recipe, {"kind": "multimodal"})
@@ -69,7 +106,7 @@ def test_a_gpu_without_room_says_what_to_lower(tmp_path):
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize(
-    "error", [RuntimeError("CUDA out of memory"), RuntimeError("RESOURCE_EXHAUSTED: x"), MemoryError()]
+    "error", [RuntimeError("CUDA out of memory"), RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), MemoryError()]
 )
 def test_a_lack_of_memory_names_keys_that_the_recipe_has(tmp_path: Path, kind: str, error: Exception) -> None:
     write_json(RunDir(tmp_path).recipe, {"kind": kind})
@@ -160,7 +197,7 @@ def test_cats_are_not_drawn_over_what_is_there(tmp_path: Path, own: tuple[str, .
     ):
         _drawn(tmp_path, *more)
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == dict.fromkeys(own, "mine")
-    with pytest.raises(UserError, match=f"{own[0]} is a file; name a directory"):
+    with pytest.raises(UserError, match=f"{own[0]} is a file, and a directory is written; name"):
         _drawn(tmp_path / own[0], *more)
 
 

@@ -68,7 +68,7 @@ def remedied(checked):
         (
             limits(3, 24, [3000], [10]),
             "no training prompt fits rollout.max_prompt_length=3: the shortest of 1 has more than 2,048 tokens, the longest more than 2,048",
-            "shorten data.instruction, give shorter examples, or a model with more positions: with rollout.total_generation_steps=24 too few of the "
+            "give shorter examples (each prompt ends with data.instruction), or a model with more positions: with rollout.total_generation_steps=24 too few of the "
             "2,048 positions of the model are left",
         ),
     ],
@@ -162,6 +162,12 @@ def test_a_template_that_makes_no_prompts_is_refused(tmp_path, template, says):
     with pytest.raises(UserError, match=says) as refused:
         prompts.tokenized(EXAMPLES, saved(tmp_path, template), GrpoData(source="arithmetic"), 2048)
     assert refused.value.what.startswith(f"{tmp_path}: ")
+
+
+def test_a_test_without_a_question_is_refused(tmp_path):
+    tokenizer = saved(tmp_path, "{{ messages[0].content }}")
+    with pytest.raises(UserError, match="there is no question to test on; give data with at least one question"):
+        prompts.encode([], tokenizer, GrpoData(source="arithmetic"), Rollout(), 2048)
 
 
 def test_a_prompt_without_a_token_is_refused(tmp_path):

@@ -343,7 +343,7 @@ def test_what_cannot_be_opened_is_one_line(folder: Path, out: Path, tmp_path: Pa
     run.weights.unlink()
     with pytest.raises(UserError, match=r"has no model.pt: the run has not finished"):
         export.export(run.path, tmp_path / "o", onnx=False)
-    with pytest.raises(UserError, match="is not empty"):
+    with pytest.raises(UserError, match="is there already and not empty"):
         export.export(run.path, out, onnx=False)
     with pytest.raises(
         UserError,

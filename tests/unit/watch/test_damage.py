@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from podwright.rundir import RunDir, append_jsonl, write_json
+from podwright.rundir import DEVICE_COLUMNS, RunDir, append_jsonl, write_json
 from podwright.watch import damage
 from podwright.watch.metrics import Progress
 
@@ -20,7 +20,7 @@ def run(tmp_path: Path) -> RunDir:
     for step in (1, 2):
         append_jsonl(run.metrics, {"stage": "grpo", "step": step, "time": float(step)})
     for when in ("before", "after"):
-        append_jsonl(run.events, {"event": "evaluation", "when": when, "time": 3.0})
+        append_jsonl(run.events, {"event": "evaluation", "when": when, "step": 2, "time": 3.0})
         append_jsonl(run.samples, {"when": when, "question": "1+1"})
         write_json(run.flags(when), [True])
     return run
@@ -76,3 +76,40 @@ def test_an_exit_record_that_cannot_be_read_is_damage(run: RunDir) -> None:
     run.exit(1).write_text(json.dumps({"ending": "FINISHED"})[:-5])
     (sentence,) = damages(run)
     assert "attempts/1/exit.json is damaged (it cannot be read)" in sentence
+
+
+@pytest.mark.parametrize("content", ["", "\0{", "7", "[1, 0]", '{"a": true}', "[" * 100_000], ids=range(6))
+def test_answers_of_an_evaluation_that_cannot_be_read_are_damage(run: RunDir, content: str) -> None:
+    run.flags("before").write_text(content)
+    (sentence,) = damages(run)
+    assert sentence.startswith(f"{run.flags('before')} is damaged (it is no list of true and false), so figures")
+    assert run.read_flags("before") is None and run.read_flags("after") == [True]
+
+
+HEADER = ",".join(DEVICE_COLUMNS) + "\r\n"
+SAMPLE = "1.0,cpu,50,1,2,,\r\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "ended", "says"),
+    [
+        (HEADER + SAMPLE, True, ""),
+        (HEADER + SAMPLE + SAMPLE[:5], False, ""),
+        (HEADER + SAMPLE + SAMPLE[:5], True, "lines that cannot be read: 1 of 3"),
+        (HEADER + "\0\0\r\n" + SAMPLE, False, "lines that cannot be read: 1 of 3"),
+        (HEADER + SAMPLE[:-2] + SAMPLE, True, "lines that cannot be read: 1 of 2"),
+        ("garbage\n", False, "its first line does not name the columns"),
+        ("", True, ""),
+    ],
+)
+def test_samples_of_devices_that_cannot_be_read_are_damage(run: RunDir, content: str, ended: bool, says: str) -> None:
+    run.devices(1, 0).write_bytes(content.encode())
+    sentences = damages(run, ended)
+    assert len(sentences) == bool(says)
+    assert not says or sentences[0].startswith(f"{run.devices(1, 0)} is damaged ({says}), so")
+
+
+def test_a_storage_json_that_cannot_be_read_is_damage(run: RunDir) -> None:
+    run.storage.write_text("{")
+    (sentence,) = damages(run)
+    assert sentence.startswith(f"{run.storage} is damaged: it does not name the storage of the run; restore it")

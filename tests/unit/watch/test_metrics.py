@@ -88,7 +88,14 @@ def test_accuracy_before_and_latest(tmp_path: Path) -> None:
     for n, (when, accuracy) in enumerate([("before", 0.25), ("during", 0.5), ("after", 0.75)]):
         write(
             run.events,
-            {"event": "evaluation", "when": when, "strict": {"accuracy": accuracy}, "num": 4, "time": float(n)},
+            {
+                "event": "evaluation",
+                "when": when,
+                "step": n,
+                "strict": {"accuracy": accuracy},
+                "num": 4,
+                "time": float(n),
+            },
         )
     write(run.events, {"event": "notice", "message": "3 prompts left out", "time": 9.0})
     progress.update()

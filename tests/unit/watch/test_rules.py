@@ -24,15 +24,99 @@ from podwright.watch.rules import RULES
 LOGS = Path(__file__).parents[2] / "logs"
 
 
+def rule_of(log: Path) -> str:
+    """A log is named after the rule that explains it; `@` and a word follow where a rule has several."""
+    return log.stem.partition("@")[0]
+
+
 @pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda path: path.stem)
 def test_the_log_of_a_failure_is_explained_by_its_rule_first(log: Path) -> None:
     found = explain.file(log)
-    assert found and found[0]["rule"] == log.stem, [match["rule"] for match in found]
+    assert found and found[0]["rule"] == rule_of(log), [match["rule"] for match in found]
     assert found[0]["evidence"] in log.read_text()
 
 
+@pytest.mark.parametrize("log", sorted((LOGS / "healthy").glob("*.log")), ids=lambda path: path.stem)
+def test_the_log_of_a_healthy_run_is_explained_by_nothing(log: Path) -> None:
+    assert explain.file(log) == []
+
+
+@pytest.mark.parametrize("folder", sorted((LOGS / "workers").iterdir()), ids=lambda path: path.name)
+def test_the_logs_of_all_workers_are_explained_by_the_first_cause(folder: Path) -> None:
+    found = explain.folder(folder)
+    assert found[0]["rule"] == folder.name, [(match["rule"], match["file"]) for match in found]
+
+
+def test_there_are_logs_enough() -> None:
+    assert len(list(LOGS.glob("*.log"))) >= 60 and len(list((LOGS / "healthy").glob("*.log"))) >= 12
+
+
+@pytest.mark.parametrize(
+    ("line", "rule", "words"),
+    [
+        (
+            "ERROR: (gcloud.compute.tpus.tpu-vm.create) RESOURCE_EXHAUSTED: Quota limit 'TPUV6EPreemptiblePerProjectPerRegionForTPUAPI' "
+            "has been exceeded. Limit: 0 in region us-east5.",
+            "quota-region",
+            "quota TPUV6EPreemptiblePerProjectPerRegionForTPUAPI of us-east5 is 0",
+        ),
+        (
+            "RESOURCE_EXHAUSTED: Quota 'TPUV2sPreemptiblePodPerProjectPerZoneForTPUAPI' exhausted. Limit 32 in zone europe-west4-a",
+            "quota-zone",
+            "quota TPUV2sPreemptiblePodPerProjectPerZoneForTPUAPI of europe-west4-a is 32",
+        ),
+        (
+            "RESOURCE_EXHAUSTED: Quota exceeded for quota metric 'Maximum number of CreateNode requests per minute'",
+            "request-rate",
+            "",
+        ),
+        (
+            "ERROR: (gcloud.compute.tpus.queued-resources.create) RESOURCE_EXHAUSTED: There is no more capacity in the zone "
+            '"europe-west4-a"; you can try in another zone',
+            "no-capacity",
+            "",
+        ),
+        (
+            "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Attempting to reserve 30.31G. Only 29.35G free.",
+            "hbm-out-of-memory",
+            "",
+        ),
+        (
+            "google.api_core.exceptions.TooManyRequests: 429 RESOURCE_EXHAUSTED: The rate of change requests to the object exceeds the "
+            "rate limit",
+            "bucket-rate",
+            "",
+        ),
+        ("RESOURCE_EXHAUSTED: No space left on device", "disk-full", ""),
+        ("RESOURCE_EXHAUSTED: Received message larger than max (5242880 vs. 4194304)", None, ""),
+        (
+            "ABORTED: The TPU is already in use by process with pid 2239507. Not",
+            "tpu-in-use",
+            "process 2239507 of this",
+        ),
+        (
+            "DEADLINE_EXCEEDED: TPU initialization failed: Failed to connect to 10.0.0.3:8471",
+            "tpu-peer",
+            "at 10.0.0.3 ",
+        ),
+        ("} has not finished in 1800 seconds. The operations may still be underway", "creation-unfinished", "1800 s"),
+        ("Error writing: HTTP response code: 429", "bucket-rate", ""),
+        ("Error writing: HTTP response code: 503", "bucket-server", ""),
+        ("Error writing: HTTP response code: 403", "bucket-forbidden", ""),
+        ("Error reading: HTTP response code: 404", "bucket-missing", ""),
+        ("Error writing: HTTP response code: 412", "bucket-conflict", ""),
+        ("Error reading: HTTP response code: 200", None, ""),
+    ],
+)
+def test_what_a_line_stands_for(line: str, rule: str | None, words: str) -> None:
+    found = explain.lines([line])
+    assert [match["rule"] for match in found] == ([rule] if rule else [])
+    assert words in "".join(match["cause"] for match in found)
+
+
 def test_every_rule_has_a_log_and_says_what_to_do() -> None:
-    assert {rule.name for rule in RULES} == {path.stem for path in LOGS.glob("*.log")}
+    assert {rule.name for rule in RULES} == {rule_of(path) for path in LOGS.glob("*.log")}
+    assert len({rule.name for rule in RULES}) == len(RULES)
     for rule in RULES:
         remedy = advice.GENERAL.filled(rule.remedy)
         assert rule.cause and remedy and remedy[0].islower() and "\n" not in rule.cause + remedy
@@ -105,7 +189,10 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     code, text = said(str(tmp_path / "fine.log"))
     assert code == 1 and "no known failure" in text
     monkeypatch.setattr(
-        "sys.stdin", io.StringIO("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-21 DUE TO TIME LIMIT ***\n")
+        "sys.stdin",
+        io.TextIOWrapper(
+            io.BytesIO(b"slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-21 DUE TO TIME LIMIT ***\n")
+        ),
     )
     assert json.loads(said("-", "--json")[1])["matches"][0]["rule"] == "slurm-time"
     assert said("no-such-run")[0] == 2
@@ -148,7 +235,7 @@ def test_every_kind_has_its_advice() -> None:
     assert set(advice.ADVICE) == set(KINDS)
 
 
-FOREIGN = {"--shm-size", "--output", "--exclude", "--start"}
+FOREIGN = {"--shm-size", "--output", "--exclude", "--start", "--force", "--quiet"}
 
 
 def test_what_a_remedy_says_can_be_typed() -> None:

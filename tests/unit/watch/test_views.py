@@ -28,7 +28,10 @@ def test_plain_lines_are_few_and_say_what_is_new(tmp_path: Path) -> None:
     plain = PlainView("r", Progress(run, RECIPE), out)
     write(run.events, {"event": "phase", "phase": "grpo", "time": 0.0})
     write(run.metrics, *(step(n, float(n), reward=1.5, kl=None) for n in range(1, 101)))
-    write(run.events, {"event": "evaluation", "when": "after", "strict": {"accuracy": 0.5}, "num": 8, "time": 200.0})
+    write(
+        run.events,
+        {"event": "evaluation", "when": "after", "step": 3, "strict": {"accuracy": 0.5}, "num": 8, "time": 200.0},
+    )
     plain.refresh("running", 1)
     plain.refresh("running", 1)
     lines = out.getvalue().splitlines()
@@ -50,7 +53,10 @@ def test_the_live_view_shows_bar_figures_accuracy_and_warnings(tmp_path: Path) -
     live = view(run, out)
     assert isinstance(live, LiveView)
     write(run.metrics, step(1, 0.0), step(40, 30.0, reward=2.5, kl=0.02, tokens_per_s=1234.5))
-    write(run.events, {"event": "evaluation", "when": "before", "strict": {"accuracy": 0.125}, "num": 8, "time": 1.0})
+    write(
+        run.events,
+        {"event": "evaluation", "when": "before", "step": 0, "strict": {"accuracy": 0.125}, "num": 8, "time": 1.0},
+    )
     live.say("trackers are behind")
     live.refresh("running", 1)
     live.close()

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from podwright.data import synthetic_images
-from podwright.data.annotated import AnnotatedExample, Record
-from podwright.data.lines import annotated_lines, learned, split, tokenized
+from podwright.data.annotated import AnnotatedExample, Record, learned
+from podwright.data.lines import annotated_lines, split, tokenized
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.recipe.contrastive import Pairs
 from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
 from podwright.rundir import RunDir
@@ -71,7 +71,7 @@ def same_everywhere(source: Path, world: World) -> None:
 def source_of(recipe: MultimodalRecipe, folder: Path) -> Path:
     """The file or directory of the lines; what has to be drawn is drawn in `folder`."""
     if recipe.data.source != "drawn":
-        return Path(recipe.data.source).expanduser()
+        return expanded(recipe.data.source)
     synthetic_images.write(folder, recipe.data.num_train, recipe.data.num_test, recipe.seed)
     return folder
 
@@ -108,7 +108,7 @@ def weights(source: str) -> Path | None:
     """The directory of the language model; None for random weights."""
     if source == "random":
         return None
-    directory = Path(source).expanduser()
+    directory = expanded(source)
     if directory.is_dir():
         return directory
     from huggingface_hub import snapshot_download

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,7 +13,7 @@ from podwright.data import pairs, synthetic_pairs
 from podwright.data.annotated import Record
 from podwright.data.lines import split
 from podwright.data.pairs import Pair
-from podwright.errors import UserError
+from podwright.errors import UserError, counted, expanded
 from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.pairs import alone
 from podwright.rundir import RunDir
@@ -74,7 +73,7 @@ def load(
             lambda: synthetic_pairs.write(source, recipe.data.num_train, recipe.data.num_test, recipe.seed)
         )
     else:
-        source = Path(recipe.data.source).expanduser()
+        source = expanded(recipe.data.source)
     all_parts = split(source, recipe.data, functools.partial(pairs.read, root=recipe.data.root))
     inputs.same_everywhere(source, world)
     parts = [[line for line in part if not alone(line.contents)] for part in all_parts]
@@ -99,7 +98,7 @@ def load(
         )
     if len(built[1]) < 2:
         raise UserError(
-            f"data.source={recipe.data.source} holds {len(built[1])} lines out that have two modalities, and retrieval needs 2",
+            f"data.source={recipe.data.source} holds out {counted(len(built[1]), 'line')} with two modalities, and retrieval needs 2",
             "give val.jsonl more, or leave it away and type data.num_test=2 or more",
         )
     return PairedInputs(built[0].of(list(dims)), built[1].of(list(dims)), dims, num_alone)

@@ -12,7 +12,7 @@ import torch
 
 from podwright.data.annotated import AnnotatedExample
 from podwright.data.lines import annotated_lines, read_all, split
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.recipe.multimodal import MultimodalData
 from podwright.train import confidence
 from podwright.train.multimodal.data import features, inputs
@@ -66,7 +66,7 @@ def _share(share: float, num: int) -> dict[str, Any]:
 
 def _selected(place: Path, own: str, data: MultimodalData) -> tuple[list[AnnotatedExample], list[AnnotatedExample]]:
     """Training lines, where they are the model's own, and those to ask: of a foreign file all."""
-    if data.source == own or Path(data.source).expanduser().resolve() == Path(own).expanduser().resolve():
+    if data.source == own or expanded(data.source).resolve() == expanded(own).resolve():
         return split(place, data, annotated_lines(data))
     if not place.exists():
         raise UserError(f"data.source={data.source} is not there", "check the path")

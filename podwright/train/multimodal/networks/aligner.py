@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.train.multimodal.networks import finite
 
 MODALITIES = ("text", "image", "audio")
@@ -121,7 +120,7 @@ def load(
             what = f"aligner.source={source}: {name} is {list(stored[name].shape)} and not {list(value.shape)}"
             raise UserError(what, "change aligner.dim or the encoders to those it was trained with")
     built.load_state_dict({name: stored.get(_scale_name(name, stored), value) for name, value in wanted.items()})
-    finite.require(built.state_dict(), Path(source).expanduser())
+    finite.require(built.state_dict(), expanded(source))
     return built
 
 
@@ -138,7 +137,7 @@ def sizes(source: str) -> dict[str, int]:
 
 def _read(source: str) -> dict[str, Tensor]:
     """The weights of an aligner.pt by name."""
-    path = Path(source).expanduser()
+    path = expanded(source)
     if not path.is_file():
         raise UserError(
             f"aligner.source={path} is not there",

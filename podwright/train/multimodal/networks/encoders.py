@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.recipe.multimodal import Encoders
 from podwright.train.multimodal.networks import finite, preprocessing
 from podwright.train.multimodal.networks.preprocessing import BINS
@@ -165,7 +165,7 @@ def _timm(name: str, weights: str) -> Any:
 
 def _load(module: nn.Module, path: Path, key: str) -> None:
     """Weights by name; heads that the encoder has not are passed over, what is missing is not."""
-    path = path.expanduser()
+    path = expanded(path)
     if not path.is_file():
         raise UserError(f"{key}={path} is not there", "give a file of weights, or 'random'")
     try:

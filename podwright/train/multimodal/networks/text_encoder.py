@@ -8,13 +8,12 @@ from __future__ import annotations
 import functools
 import re
 import zlib
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.recipe import llm, text_encoder_files
 from podwright.recipe.contrastive import TextEncoder
 from podwright.train.multimodal.networks import finite
@@ -89,7 +88,7 @@ def _of_directory(source: str, max_tokens: int) -> tuple[Any, Any]:
     """The model, and its tokenizer's ids of a text, with the tokens that begin and end it."""
     from transformers import AutoModel, AutoTokenizer
 
-    directory = Path(source).expanduser()
+    directory = expanded(source)
     if not directory.is_dir():
         raise UserError(f"text_encoder.source={source} is not a directory", "give that of a text encoder, or 'random'")
     try:

@@ -1,0 +1,192 @@
+"""Files in the layouts of other programs: what a message says to type makes a file that the plan and training take."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from podwright.data import faults, gsm8k, pairs
+from podwright.errors import UserError
+from podwright.plan.checks import contrastive, examples, streams
+from podwright.recipe import conversions, text_lines
+from podwright.recipe.load import load
+from podwright.recipe.schema import GrpoData
+
+NUMBER = 40
+LAYOUTS = {
+    "chat": lambda n: {
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": f"{n}+1? \u00fc"},
+            {"role": "assistant", "content": f"It is\n#### {n + 1}"},
+        ]
+    },
+    "ShareGPT": lambda n: {
+        "conversations": [{"from": "human", "value": f"{n}+1?"}, {"from": "gpt", "value": f"#### {n + 1}"}]
+    },
+    "Alpaca": lambda n: {"instruction": "Add.", "input": f"{n}+1" if n % 2 else "", "output": f"{n}\n#### {n + 1}"},
+    "completion": lambda n: {"prompt": f"{n}+1?", "completion": f"#### {n + 1}"},
+    "response": lambda n: {"question": f"{n}+1?", "response": f"#### {n + 1}"},
+}
+
+
+def typed(message: str, python: str = "python3 -c") -> str:
+    """The command of a message, and the file that it writes."""
+    command = python + message.partition(python)[2].partition(", and use that file")[0]
+    subprocess.run(["sh", "-c", command], check=True)
+    return shlex.split(command)[-1]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_lines_of_other_programs_become_questions_by_what_is_typed(tmp_path: Path, layout: str) -> None:
+    path = tmp_path / "my data.jsonl"
+    path.write_text("".join(json.dumps(LAYOUTS[layout](n), ensure_ascii=False) + "\n" for n in range(NUMBER)))
+    recipe = ("qwen3-tiny-arithmetic-grpo", "data.num_train=0", "data.num_test=0", "batch_size=4")
+    (error,) = examples.check(load(recipe[0], [*recipe[1:], f"data.source={path}"]), tmp_path)
+    assert error.level == "error" and "\n" not in error.fix
+    with pytest.raises(UserError) as refused:
+        gsm8k.load(GrpoData(source=str(path)), 0)
+    assert refused.value.fix == error.fix
+    new = typed(error.fix)
+    assert new == str(tmp_path / "my data.lines.jsonl")
+    found = examples.check(load(recipe[0], [*recipe[1:], f"data.source={new}"]), tmp_path)
+    assert {f.level for f in found} == {"info"}, found
+    train, test = gsm8k.load(GrpoData(source=new, num_train=0, num_test=0), 0)
+    assert {e.answer for e in [*train, *test]} == {str(n + 1) for n in range(NUMBER)}
+    assert faults.check(new)["num_faults"] == 0
+
+
+@pytest.mark.parametrize("layout", ["chat", "ShareGPT", "Alpaca", "completion"])
+def test_a_check_of_such_lines_says_what_to_type_once(tmp_path: Path, layout: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(LAYOUTS[layout](n)) + "\n" for n in range(NUMBER)))
+    (fault,) = faults.check(str(path))["faults"]
+    assert "is in the layout of another program" in fault["message"] or "has lines in the layout" in fault["message"]
+    for_grpo, _, for_text = fault["message"].partition("; for pretraining ")
+    assert faults.check(typed(for_grpo))["num_faults"] == 0
+    with pytest.raises(UserError) as refused:
+        streams.take(str(path), "bytes")
+    assert refused.value.fix == for_text
+    new = typed(for_text)
+    assert faults.check(new)["valid"] == NUMBER and streams.take(new, "bytes").documents == NUMBER
+
+
+@pytest.mark.parametrize("image", ["image", "image_path"])
+def test_captions_become_pairs_by_what_is_typed(tmp_path: Path, image: str) -> None:
+    from PIL import Image
+
+    path = tmp_path / "a.jsonl"
+    for n in range(NUMBER):
+        Image.new("RGB", (4, 4), (n, 0, 0)).save(tmp_path / f"{n}.png")
+    path.write_text("".join(json.dumps({image: f"{n}.png", "caption": f"cat {n}"}) + "\n" for n in range(NUMBER)))
+    settings = ("data.num_train=0", "data.num_test=0", "per_device_batch_size=8")
+    recipe = load("phase1-tiny", [*settings, f"data.source={path}"])
+    errors = [f for f in contrastive.check(recipe, None, tmp_path) if f.level == "error"]
+    record = pairs.check_lines(path, None, False)
+    assert len(errors) == 1 and record is not None and record["num_faults"]
+    assert any(errors[0].fix in fault["message"] for fault in record["faults"])
+    new = typed(errors[0].fix)
+    found = contrastive.check(load("phase1-tiny", [*settings, f"data.source={new}"]), None, tmp_path)
+    assert not [f for f in found if f.level in ("error", "warning")], found
+    record = pairs.check_lines(Path(new), None, False)
+    assert record is not None and (record["valid"], record["alone"], record["num_faults"]) == (NUMBER, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says", "program"),
+    [
+        ("a.jsonl", "question,answer\n" + "".join(f'"{n}, 1?",#### {n}\n' for n in range(NUMBER)), "CSV", "python3"),
+        ("a.csv", "\ufeffquestion;answer\n" + "".join(f"{n}?;#### {n}\n" for n in range(NUMBER)), "CSV", "python3"),
+        ("a.tsv", "question\tanswer\n" + "".join(f"{n}?\t#### {n}\n" for n in range(NUMBER)), "tab-sep", "python3"),
+        (
+            "a.jsonl",
+            "".join(json.dumps({"question": f"{n}?", "answer": f"#### {n}"}) + "\r" for n in range(NUMBER)),
+            "end with CR alone",
+            "tr ",
+        ),
+    ],
+    ids=["CSV", "semicolons", "TSV", "CR"],
+)
+def test_tables_and_old_line_ends_are_named_and_converted(
+    tmp_path: Path, name: str, content: str, says: str, program: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content.encode())
+    recipe = ("qwen3-tiny-arithmetic-grpo", "data.num_train=0", "data.num_test=0", "batch_size=4")
+    (error,) = examples.check(load(recipe[0], [*recipe[1:], f"data.source={path}"]), tmp_path)
+    assert error.level == "error" and says in error.message
+    if path.suffix == ".jsonl":
+        assert says in faults.check(str(path))["faults"][0]["message"]
+    new = typed(error.fix, program)
+    (info,) = examples.check(load(recipe[0], [*recipe[1:], f"data.source={new}"]), tmp_path)
+    assert info.level == "info"
+
+
+def test_text_with_commas_is_no_table() -> None:
+    for line in (
+        b'"hello, you"',
+        b"Hello, world",
+        b"[1,2]",
+        b'{"a": 1, "b": 2}',
+        b"1,2",
+        b"a,a",
+        b"",
+        b"it is so, or not",
+    ):
+        assert text_lines.other_format("a.jsonl", line) is None, line
+    assert text_lines.other_format("a.txt", b"question,answer") is None
+
+
+def test_rows_without_a_question_have_no_conversion() -> None:
+    for row in ({"messages": []}, {"messages": [{"role": "user", "content": ["x"]}]}, [], "x", {"a": "b"}, {}):
+        assert conversions.to_questions("a.jsonl", row) == ""
+    assert conversions.to_pairs("a.jsonl", {"text": "a", "caption": "b", "image": "c"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "fix"),
+    [
+        (
+            "https://x.org/d/train.jsonl",
+            "type curl -fL https://x.org/d/train.jsonl -o train.jsonl, and then data.source=train.jsonl",
+        ),
+        ("s3://b/train.jsonl", "type aws s3 cp s3://b/train.jsonl train.jsonl, and then data.source=train.jsonl"),
+        ("gs://b/folder", "type gcloud storage cp -r gs://b/folder ., and then data.source=folder"),
+        ("https://huggingface.co/datasets/openai/gsm8k", "type data.source=openai/gsm8k"),
+        ("file:///d/a.jsonl", "type data.source=/d/a.jsonl"),
+        ("ftp://x/y", "copy it to this machine, and give its path"),
+    ],
+)
+def test_a_url_of_data_that_is_read_from_this_machine_says_how_to_copy_it(
+    tmp_path: Path, source: str, fix: str
+) -> None:
+    (error,) = examples.check(load("qwen3-tiny-arithmetic-grpo", [f"data.source={source}"]), tmp_path)
+    assert error.level == "error" and error.message.startswith(f"data.source={source} is a URL") and error.fix == fix
+    found = contrastive.check(load("phase1-tiny", [f"data.source={source}"]), None, tmp_path)
+    (error,) = [f for f in found if f.level == "error"]
+    assert " is a URL" in error.message and error.fix.startswith(fix)
+
+
+def test_parquet_files_and_directories_of_questions_are_checked(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [{"question": f"{n}?", "answer": f"#### {n}" if n != 3 else "none"} for n in range(9)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    record = faults.check(str(tmp_path / "a.parquet"))
+    assert (record["lines"], record["valid"], record["num_faults"]) == (9, 8, 1)
+    assert "a.parquet row 4: the answer has no '#### n'" in record["faults"][0]["message"]
+    (tmp_path / "d").mkdir()
+    for name in ("train", "test"):
+        (tmp_path / "d" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows if row != rows[3]))
+    record = faults.check(str(tmp_path / "d"))
+    assert (record["lines"], record["valid"], record["num_faults"]) == (16, 16, 0)
+    assert list(record["files"]) == [str(tmp_path / "d" / f"{name}.jsonl") for name in ("train", "test")]
+    assert "8 lines of the 8 of test.jsonl are in train.jsonl too" in record["warnings"][0]
+    (tmp_path / "d" / "test.jsonl").write_text(json.dumps(rows[3]) + "\n")
+    argv = [sys.executable, "-m", "podwright", "data", "check", str(tmp_path / "d")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stdout.splitlines()[-1].endswith("d: 1 fault in 9 lines, 8 valid")

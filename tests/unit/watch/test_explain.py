@@ -1,0 +1,182 @@
+"""Which failure of many logs comes first, and logs that are no plain file of text."""
+
+import gzip
+import io
+import json
+import lzma
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from podwright.cli import app
+from podwright.errors import UserError
+from podwright.rundir import RunDir, write_json
+from podwright.targets.base import Polled, Process
+from podwright.watch import explain
+from podwright.watch.diagnose import outcome
+
+FULL = "OSError: [Errno 28] No space left on device\n"
+MISSING = "ModuleNotFoundError: No module named 'orbax'\n"
+PEER = "RuntimeError: Connection closed by peer [10.0.0.4]\n"
+KILLED = "Signal 9 (SIGKILL) received by PID 7\n"
+
+
+def attempted(folder: Path, *logs: str) -> RunDir:
+    run = RunDir(folder / "cats")
+    run.attempt(1).mkdir(parents=True)
+    for process, text in enumerate(logs):
+        run.log(1, process).write_text(text)
+    return run
+
+
+def first(run: RunDir) -> tuple[str, str]:
+    match = explain.run(run)[0]
+    return match["rule"], Path(match["file"]).name
+
+
+def test_the_earliest_cause_of_all_logs_comes_first(tmp_path: Path) -> None:
+    late, early = "2026-11-21 10:00:09 " + FULL, "2026-11-21 10:00:08 " + MISSING
+    assert first(attempted(tmp_path / "a", late, early)) == ("no-module", "log-1.txt")
+    assert first(attempted(tmp_path / "b", early, late)) == ("no-module", "log.txt")
+    assert first(attempted(tmp_path / "c", late, "2026-11-21 10:00:10 " + MISSING)) == ("disk-full", "log.txt")
+
+
+def test_a_consequence_never_precedes_a_cause_of_another_log(tmp_path: Path) -> None:
+    run = attempted(tmp_path, "2026-11-21 10:00:00 " + PEER, "2026-11-21 10:00:01 " + KILLED, FULL)
+    assert [match["rule"] for match in explain.run(run)] == ["disk-full", "peer-gone", "worker-killed"]
+
+
+def test_without_times_the_process_that_ended_first_comes_first(tmp_path: Path) -> None:
+    run = attempted(tmp_path, FULL, MISSING)
+    assert first(run) == ("disk-full", "log.txt")
+    write_json(run.exit(1, 1), {"time": 100.0})
+    assert first(run) == ("no-module", "log-1.txt")
+    write_json(run.exit(1), {"time": 99.5})
+    assert first(run) == ("disk-full", "log.txt")
+    write_json(run.exit(1), {"time": "soon"})
+    assert first(run) == ("no-module", "log-1.txt")
+    run.exit(1).write_text("[]")
+    assert first(run) == ("no-module", "log-1.txt")
+
+
+def test_a_time_in_a_line_counts_before_the_end_of_its_process(tmp_path: Path) -> None:
+    run = attempted(tmp_path, "1970-01-01 00:03:00 " + FULL, MISSING)
+    write_json(run.exit(1), {"time": 10.0})
+    write_json(run.exit(1, 1), {"time": 179.0})
+    assert first(run) == ("no-module", "log-1.txt")
+    write_json(run.exit(1, 1), {"time": 181.0})
+    assert first(run) == ("disk-full", "log.txt")
+
+
+def test_without_any_time_the_process_that_is_known_to_have_failed_first_comes_first(tmp_path: Path) -> None:
+    run = attempted(tmp_path, FULL, MISSING)
+    write_json(run.fault(1), {"process": 1, "host": "n1", "code": 1})
+    assert first(run) == ("no-module", "log-1.txt")
+    write_json(run.fault(1), {"process": 0, "host": "n1", "code": 1})
+    assert first(run) == ("disk-full", "log.txt")
+
+
+def test_workers_are_ordered_by_number(tmp_path: Path) -> None:
+    logs = [""] * 11
+    logs[2], logs[10] = MISSING, FULL
+    assert first(attempted(tmp_path, *logs)) == ("no-module", "log-2.txt")
+
+
+def test_a_rule_that_many_logs_match_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = attempted(tmp_path, FULL, PEER, PEER + FULL, PEER)
+    (run.path / "journal.jsonl").write_text("")
+    assert [(m["rule"], m["logs"]) for m in explain.run(run)] == [("disk-full", 2), ("peer-gone", 3)]
+    assert app.main(["diagnose", str(run.path)]) == 0
+    out = capsys.readouterr().out
+    assert "log.txt and 1 other log)" in out and "log-1.txt and 2 other logs)" in out
+    (run.attempt(1) / "log-2.txt").write_text("")
+    app.main(["diagnose", str(run.path)])
+    assert "log.txt)" in capsys.readouterr().out
+
+
+def test_the_ending_of_an_attempt_is_the_cause_of_any_process(tmp_path: Path) -> None:
+    run = attempted(tmp_path, PEER, "2026-11-21 10:00:09 " + FULL, "2026-11-21 10:00:08 " + MISSING)
+    ended = outcome(run, 1, Polled(Process.ENDED, 1), False)
+    assert ended.ending == "BAD_INPUT" and "'orbax'" in ended.detail
+    ended = outcome(attempted(tmp_path / "b", PEER), 1, Polled(Process.ENDED, 1, who="process 0 on n1"), False)
+    assert ended.ending == "CRASHED" and "another process of the run" not in ended.detail
+
+
+def test_a_directory_of_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "10.log").write_text(FULL)
+    (tmp_path / "w" / "9.log").write_text(PEER)
+    (tmp_path / "worker-3").write_text(MISSING)
+    (tmp_path / "old.log.1").write_text("CUDA out of memory\n")
+    (tmp_path / "data.json").write_text("MemoryError\n")
+    (tmp_path / ".hidden").write_text("MemoryError\n")
+    assert app.main(["diagnose", str(tmp_path), "--json"]) == 0
+    matches = json.loads(capsys.readouterr().out)["matches"]
+    assert {m["rule"] for m in matches} == {"disk-full", "peer-gone", "no-module", "cuda-out-of-memory"}
+    assert matches[-1]["rule"] == "peer-gone" and matches[-1]["file"] == str(tmp_path / "w" / "9.log")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="is a directory without logs"):
+        explain.folder(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fix"),
+    [
+        ("a.log.gz", gzip.compress(FULL.encode()), "gunzip -c"),
+        ("a b.log", gzip.compress(FULL.encode()), "gunzip -c"),
+        ("a.log", lzma.compress(FULL.encode()), "xz -dc"),
+        ("a.log", b"\xff\xfe" + FULL.encode("utf-16-le"), "iconv -f UTF-16 -t UTF-8"),
+    ],
+)
+def test_a_log_that_is_no_plain_text_is_refused_with_what_to_type(
+    tmp_path: Path, name: str, content: bytes, fix: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    for act, place in ((explain.file, path), (explain.folder, tmp_path)):
+        with pytest.raises(UserError) as caught:
+            act(place)
+        quoted = f"'{path}'" if " " in name else str(path)
+        assert caught.value.fix == f"type {fix} {quoted} | podwright diagnose -"
+
+
+def test_a_log_that_grows_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    path, stop = tmp_path / "log.txt", threading.Event()
+    path.write_text("x\n" * 100_000 + FULL)
+
+    def write() -> None:
+        with path.open("a") as f:
+            while not stop.is_set():
+                f.write("x" * 1_000 + "\n")
+                f.flush()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert [match["rule"] for match in explain.file(path)] == ["disk-full"]
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("step 1\n" * 50_000 + FULL,))
+    writer.start()
+    assert app.main(["diagnose", str(tmp_path / "pipe"), "--json"]) == 0
+    writer.join()
+    assert json.loads(capsys.readouterr().out)["matches"][0]["rule"] == "disk-full"
+
+
+def test_standard_input_may_hold_any_bytes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    text = b"\xff\0" + b"x" * 3_000_000 + FULL.encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert app.main(["diagnose", "-", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["matches"][0]["rule"] == "disk-full"
+
+
+def test_a_log_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no.log cannot be read \(No such file"):
+        explain.file(tmp_path / "no.log")
