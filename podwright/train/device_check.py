@@ -6,7 +6,6 @@ A line of JSON for each stage that was reached, so that of processes that wait f
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
 import time
@@ -24,13 +23,14 @@ def run(storage: str) -> Facts:
     _tell({"stage": STAGES[0], "host": socket.gethostname(), "time": time.time()})
     import jax
 
-    from podwright.train.mesh import start_processes
+    from podwright.train.mesh import process_numbers, start_processes
 
     start_processes()
     _tell({"stage": STAGES[1]})
+    number, expected = process_numbers()
     seen = {
-        "process": jax.process_index(),
-        "expected_process": int(os.environ.get("JAX_PROCESS_ID", "0")),
+        "process": number,
+        "expected_process": expected,
         "platform": jax.default_backend(),
         "kind": jax.local_devices()[0].device_kind,
         "local": jax.local_device_count(),

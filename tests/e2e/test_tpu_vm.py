@@ -1,16 +1,12 @@
 """Cloud TPU VMs on the simulated cloud: the product's own gcloud calls and its own ssh, from nothing to a report and back to nothing."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from podwright.rundir import Ending
 from podwright.shell import Shell
 from podwright.targets.base import Allocation, AllocationState, Request
 from podwright.targets.settings.tpu_vm import TpuVmSettings

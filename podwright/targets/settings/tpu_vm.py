@@ -11,6 +11,7 @@ from podwright import slices
 from podwright.errors import UserError
 from podwright.slices import Slice
 from podwright.targets.base import Traits
+from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
 from podwright.targets.settings.storage import StorageSetting
 
 Provisioning = Literal["spot", "on-demand", "reserved", "flex-start"]
@@ -71,9 +72,7 @@ class TpuVmSettings(BaseModel):
     setup: tuple[str, ...] = Field((), description="lines of shell before the trainer")
     python: str = Field("", description="of an environment on the image; default: one that is installed there")
     folder: str = Field("~/.podwright", description="where a run is on the machines")
-    env: tuple[str, ...] = Field(
-        ("HF_TOKEN",), description="variables of your shell that the processes get; they are never in a file"
-    )
+    env: EnvSetting = DEFAULT_ENV
 
     @field_validator("project")
     @classmethod

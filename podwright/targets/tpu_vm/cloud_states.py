@@ -9,7 +9,7 @@ from podwright.rundir import Ending, Record
 from podwright.targets.base import Allocation, AllocationState, Owned, Request, deleting, lost, refused, waiting
 from podwright.targets.tpu_vm import replies
 from podwright.targets.tpu_vm.calls import RUN_LABEL
-from podwright.targets.tpu_vm.replies import Verdict
+from podwright.targets.tpu_vm.replies import Consequence
 
 _QUEUE = {
     "CREATING": "Creating: the request is being checked",
@@ -56,9 +56,9 @@ def failed(message: str, project: str, zone: str) -> Allocation:
     if not message:
         return refused(zone, "Failed: the request was not granted in time")
     reply = replies.classify(message, project, zone)
-    if reply.verdict is Verdict.FINAL:
+    if reply.consequence is Consequence.FINAL:
         return refused("", f"{reply.reason}; {reply.fix}", Ending.BAD_INPUT)
-    scope = replies.region_of(zone) if reply.verdict is Verdict.REGION else zone
+    scope = replies.region_of(zone) if reply.consequence is Consequence.REGION else zone
     return refused(scope, reply.reason)
 
 

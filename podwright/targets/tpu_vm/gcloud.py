@@ -10,7 +10,7 @@ from podwright.shell import Shell
 from podwright.targets.base import GONE, Allocation, unknown
 from podwright.targets.tpu_vm import replies
 from podwright.targets.tpu_vm.calls import Argv
-from podwright.targets.tpu_vm.replies import Reply, Verdict
+from podwright.targets.tpu_vm.replies import Consequence, Reply
 
 CALL_LIMIT_S = 120.0
 
@@ -30,7 +30,7 @@ class Gcloud:
         code, stdout, stderr = self._ask(argv)
         if code:
             reply = replies.classify(stderr, self._project, zone)
-            if reply.verdict is Verdict.ABSENT:
+            if reply.consequence is Consequence.ABSENT:
                 return GONE
             return unknown(f"{reply.reason}; {reply.fix}" if reply.fix else reply.reason)
         record = _parsed(stdout)

@@ -28,7 +28,7 @@ from podwright.targets.settings.tpu_vm import LAG_S, TpuVmSettings
 from podwright.targets.tpu_vm import calls, cloud_states, replies, ssh_key
 from podwright.targets.tpu_vm.calls import EXPIRES_LABEL, RUN_LABEL, Argv, Place
 from podwright.targets.tpu_vm.gcloud import Gcloud
-from podwright.targets.tpu_vm.replies import Verdict
+from podwright.targets.tpu_vm.replies import Consequence
 from podwright.targets.tpu_vm.workers import Workers
 
 _LONGEST_RUN = 20  # letters of a run's name in that of its slice, which has 63 at most
@@ -65,12 +65,12 @@ class SliceProvisioner:
         failure = self._gcloud.do(self._creation(request), request.zone)
         if failure is None:
             return waiting("Requested: the cloud has taken the request")
-        match failure.verdict:
-            case Verdict.ZONE:
+        match failure.consequence:
+            case Consequence.ZONE:
                 return refused(request.zone, failure.reason)
-            case Verdict.REGION:
+            case Consequence.REGION:
                 return refused(replies.region_of(request.zone), failure.reason)
-            case Verdict.FINAL:
+            case Consequence.FINAL:
                 return refused("", f"{failure.reason}; {failure.fix}", Ending.BAD_INPUT)
         return unknown(failure.reason)
 
@@ -97,7 +97,7 @@ class SliceProvisioner:
             return
         self._workers.forget(request.name)
         failure = self._gcloud.do(calls.delete(Place.of(request)), request.zone)
-        if failure and failure.verdict is Verdict.FINAL:
+        if failure and failure.consequence is Consequence.FINAL:
             raise UserError(f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix)
 
     def list_owned(self) -> list[Owned]:
@@ -160,9 +160,9 @@ class SliceProvisioner:
         if node.get("runtimeVersion") == own.runtime:
             return ""
         commands = [calls.delete(place), self._creation(request)]
-        again = ", then ".join(" ".join(words) for words in commands)
+        lines = ", then ".join(" ".join(words) for words in commands)
         image = node.get("runtimeVersion")
-        return f"OtherImage: node {own.node} has the image {image}, and {own.runtime} is needed; type {again}"
+        return f"OtherImage: node {own.node} has the image {image}, and {own.runtime} is needed; type {lines}"
 
 
 def _letters(name: str) -> str:

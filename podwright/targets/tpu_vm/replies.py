@@ -11,130 +11,130 @@ import re
 from dataclasses import dataclass
 
 
-class Verdict(enum.Enum):
+class Consequence(enum.Enum):
     ABSENT = "absent"  # nothing of that name exists
     EXISTS = "exists"
     ZONE = "zone"  # this zone has none: try another
     REGION = "region"  # no zone of this region
-    AGAIN = "again"  # the same call, later
+    REPEAT = "repeat"  # the same call, later
     FINAL = "final"  # no zone and no repetition helps
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
 class Reply:
-    verdict: Verdict
+    consequence: Consequence
     reason: str
     """as `Reason: what it means`"""
     fix: str = ""
 
 
 @dataclass(frozen=True)
-class Row:
+class ReplyRule:
     pattern: str
-    verdict: Verdict
+    consequence: Consequence
     reason: str
     """groups of the pattern are filled in"""
     fix: str = ""
 
 
 _TABLE = (
-    Row(
+    ReplyRule(
         r"Quota limit '(?P<quota>\w*PerZone\w*)' has been exceeded|Quota '(?P<quota2>\w*PerZone\w*)' exhausted",
-        Verdict.ZONE,
+        Consequence.ZONE,
         "Quota: the project has no more of {quota} in this zone",
     ),
-    Row(
+    ReplyRule(
         r"Quota limit '(?P<quota>\w*PerRegion\w*)' has been exceeded|Quota '(?P<quota2>\w*PerRegion\w*)' exhausted",
-        Verdict.REGION,
+        Consequence.REGION,
         "Quota: the project has no more of {quota} in this region",
     ),
-    Row(
+    ReplyRule(
         r"Quota exceeded for quota metric|requests per minute|/qps/",
-        Verdict.AGAIN,
+        Consequence.REPEAT,
         "RequestRate: the project sends more requests a minute than its quota allows",
     ),
-    Row(
+    ReplyRule(
         r"Quota limit '(?P<quota>\w+)' has been exceeded|Quota '(?P<quota2>\w+)' exhausted",
-        Verdict.ZONE,
+        Consequence.ZONE,
         "Quota: the project has no more of {quota}",
     ),
-    Row(r"There is no more capacity in the zone", Verdict.ZONE, "NoCapacity: the zone has no free capacity"),
-    Row(
+    ReplyRule(r"There is no more capacity in the zone", Consequence.ZONE, "NoCapacity: the zone has no free capacity"),
+    ReplyRule(
         r"Insufficient reserved capacity|Insufficient capacity",
-        Verdict.ZONE,
+        Consequence.ZONE,
         "NoCapacity: no free capacity of the requested kind",
     ),
-    Row(
+    ReplyRule(
         r"update is not supported while in state PREEMPTED",
-        Verdict.ZONE,
+        Consequence.ZONE,
         "Preempted: the slice was taken while it was created",
     ),
-    Row(
+    ReplyRule(
         r"FLEX_START provisioning model is not supported",
-        Verdict.ZONE,
+        Consequence.ZONE,
         "NotSold: the zone does not sell this type by flex-start",
     ),
-    Row(
+    ReplyRule(
         r'The requested zone "(?P<zone>[^"]+)" is not supported|Location (?P<zone2>\S+) is not found or access is unauthorized',
-        Verdict.FINAL,
+        Consequence.FINAL,
         "BadZone: Cloud TPU is not in this zone, or the project may not use it",
         "correct zones of the target: gcloud compute tpus locations list --project={project} shows them",
     ),
-    Row(
+    ReplyRule(
         r"accelerator \S+ was not found in zone|could not be found in the zonal accelerator configurations|invalid AcceleratorType",
-        Verdict.FINAL,
+        Consequence.FINAL,
         "NotSold: this zone has no slices of the type",
         "correct zones or accelerator_type of the target: "
         "gcloud compute tpus accelerator-types list --zone={zone} --project={project} shows what the zone has",
     ),
-    Row(
+    ReplyRule(
         r"has not been used in project \S+ before or it is disabled",
-        Verdict.FINAL,
+        Consequence.FINAL,
         "ApiOff: the Cloud TPU API is off in the project",
         "type gcloud services enable tpu.googleapis.com --project={project}, and wait a few minutes",
     ),
-    Row(
+    ReplyRule(
         r"do not currently have an active account selected",
-        Verdict.FINAL,
+        Consequence.FINAL,
         "NoLogin: gcloud has no account",
         "type gcloud auth login",
     ),
-    Row(
+    ReplyRule(
         r"Reauthentication failed|There was a problem refreshing your current auth tokens|invalid_grant",
-        Verdict.FINAL,
+        Consequence.FINAL,
         "NoLogin: the login of gcloud has expired",
         "type gcloud auth login",
     ),
-    Row(
+    ReplyRule(
         r"PERMISSION_DENIED|Permission '(?P<quota>[\w.]+)' denied|Permission denied on|does not have permission",
-        Verdict.FINAL,
+        Consequence.FINAL,
         "NoPermission: the account of gcloud may not do this in the project",
         "ask for the role TPU Admin (roles/tpu.admin) in {project}; podwright target check shows what is missing",
     ),
-    Row(
+    ReplyRule(
         r"Failed to find attribute \[project\]",
-        Verdict.FINAL,
+        Consequence.FINAL,
         "NoProject: the target names no project",
         "set project of the target",
     ),
-    Row(
+    ReplyRule(
         r"invalid choice|unrecognized arguments|argument --\S+: |Invalid value for \[",
-        Verdict.FINAL,
+        Consequence.FINAL,
         "OldGcloud: this gcloud does not know an option of the call",
         "type gcloud components update",
     ),
-    Row(r"ALREADY_EXISTS|already exists", Verdict.EXISTS, "Exists: something of this name exists"),
-    Row(r"NOT_FOUND", Verdict.ABSENT, "Absent: nothing of this name exists"),
-    Row(
+    ReplyRule(r"ALREADY_EXISTS|already exists", Consequence.EXISTS, "Exists: something of this name exists"),
+    ReplyRule(r"NOT_FOUND", Consequence.ABSENT, "Absent: nothing of this name exists"),
+    ReplyRule(
         r"Internal error|\b50[0234]\b|UNAVAILABLE|INTERNAL\b|Service Unavailable|Bad Gateway|Deadline",
-        Verdict.AGAIN,
+        Consequence.REPEAT,
         "CloudBusy: the cloud could not answer",
     ),
-    Row(
+    ReplyRule(
         r"Unable to find the server|Failed to establish a new connection|Connection (?:reset|refused|aborted)|Network is unreachable"
         r"|Temporary failure in name resolution|timed out|Max retries exceeded",
-        Verdict.UNKNOWN,
+        Consequence.UNKNOWN,
         "NoNetwork: this machine does not reach the cloud",
     ),
 )
@@ -146,8 +146,8 @@ def classify(text: str, project: str, zone: str) -> Reply:
         if match := re.search(row.pattern, text):
             groups = [group for group in match.groups() if group]
             fields = {"project": project, "zone": zone, "quota": groups[0] if groups else ""}
-            return Reply(row.verdict, row.reason.format(**fields), row.fix.format(**fields))
-    return Reply(Verdict.UNKNOWN, f"Unclear: gcloud says {_summary(text)}")
+            return Reply(row.consequence, row.reason.format(**fields), row.fix.format(**fields))
+    return Reply(Consequence.UNKNOWN, f"Unclear: gcloud says {_summary(text)}")
 
 
 def region_of(zone: str) -> str:

@@ -130,8 +130,8 @@ def judge(answers: Sequence[Answer], devices_per_host: int) -> Trouble | None:
 
 
 def _failed(answer: Answer) -> Trouble:
-    said = last_line(_without_marks(answer.text))
-    why = "its answer was cut off" if answer.exit == _CUT_OFF else said or f"exit code {answer.exit}"
+    last = last_line(_without_marks(answer.text))
+    why = "its answer was cut off" if answer.exit == _CUT_OFF else last or f"exit code {answer.exit}"
     what = f"the check of {answer.name} failed: {why}"
     return Trouble(what, _ANOTHER, Ending.NO_CAPACITY, answer.text)
 
