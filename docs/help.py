@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
+from pydantic import BaseModel
 
 from podwright.accelerators import GIB, GPUS, TPUS, Accelerator
 from podwright.cli.app import app
@@ -29,6 +30,7 @@ from podwright.recipe.schema import LIMIT, GrpoRecipe
 from podwright.run.states import ALLOCATION_TRANSITIONS, BUDGETS, ENDINGS, TRANSITIONS, Budget
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.targets.settings.ssh import SshSettings
+from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.watch.rules import RULES
 
 DOCS = Path(__file__).resolve().parent
@@ -372,19 +374,11 @@ def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
 
 
-def slurm_keys() -> str:
+def target_keys(settings: type[BaseModel]) -> str:
     rows = []
-    for name, field in SlurmSettings.model_fields.items():
+    for name, field in settings.model_fields.items():
         default = "required" if field.is_required() else _code(field.default) if field.default not in ("", ()) else ""
         rows.append((f"`{name}`", default, field.description or f"as `sbatch --{name.replace('_', '-')}`"))
-    return _table(("key", "default", "meaning"), rows)
-
-
-def ssh_keys() -> str:
-    rows = []
-    for name, field in SshSettings.model_fields.items():
-        default = "required" if field.is_required() else _code(field.default) if field.default not in ("", ()) else ""
-        rows.append((f"`{name}`", default, field.description or ""))
     return _table(("key", "default", "meaning"), rows)
 
 
@@ -405,8 +399,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "sizes": sizes,
     "pretraining": pretraining,
     "time-of-parts": time_of_parts,
-    "slurm-keys": slurm_keys,
-    "ssh-keys": ssh_keys,
+    "slurm-keys": lambda: target_keys(SlurmSettings),
+    "ssh-keys": lambda: target_keys(SshSettings),
+    "tpu-vm-keys": lambda: target_keys(TpuVmSettings),
     "multimodal-memory": multimodal_memory,
     "multimodal-batches": multimodal_batches,
 }

@@ -145,7 +145,7 @@ def stand_in(path: Path, standin: Path) -> Path:
     path.write_text(
         f"""#!/bin/sh
 case "$*" in
-  "-m podwright.train facts"*) exec {sys.executable} "$@" ;;
+  "-m podwright.train facts"* | "-m podwright.train devices"*) exec {sys.executable} "$@" ;;
   "-m podwright.train"*) ;;
   *) exec {sys.executable} "$@" ;;
 esac

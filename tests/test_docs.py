@@ -118,7 +118,9 @@ def test_commands_are_found() -> None:
 def own_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that the pages show."""
     file = tmp_path / "targets.yaml"
-    file.write_text("".join(text for page in ("slurm", "ssh") for text in blocks(ROOT / "docs" / f"{page}.md", "yaml")))
+    file.write_text(
+        "".join(text for page in ("slurm", "ssh", "tpu_vm") for text in blocks(ROOT / "docs" / f"{page}.md", "yaml"))
+    )
     monkeypatch.setenv("PODWRIGHT_TARGETS", str(file))
 
 

@@ -76,11 +76,12 @@ def _allocation_news(state: RunState, seen: Observed, traits: Traits) -> Act | N
         }
         return news.get(cloud)
     if record.phase is AllocationPhase.READY:
-        if cloud in (AllocationState.LOST, AllocationState.DELETING):
+        if cloud in (AllocationState.LOST, AllocationState.REFUSED, AllocationState.DELETING):
             return Act.LOST
         return Act.LOST if cloud is AllocationState.GONE and seen.unchanged_s >= traits.lag_s else None
     if record.phase is AllocationPhase.DELETING:
-        return Act.GONE if cloud is AllocationState.GONE and seen.unchanged_s >= traits.lag_s else None
+        gone = cloud is AllocationState.GONE and seen.unchanged_s >= traits.lag_s
+        return Act.GONE if gone or record.request.borrowed else None
     return None
 
 
@@ -91,7 +92,7 @@ def outlived(state: RunState, traits: Traits, unchanged_s: float) -> bool:
         return False
     if record.number != state.attempt_allocation or record.phase in (AllocationPhase.DELETING, AllocationPhase.GONE):
         return True
-    return record.phase is AllocationPhase.LOST and unchanged_s > traits.grace_s
+    return record.phase is AllocationPhase.LOST and unchanged_s > traits.lost_grace_s
 
 
 def _alive(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:

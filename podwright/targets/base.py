@@ -46,6 +46,8 @@ class Traits:
     """from the decision to submit until the attempt must have left a sign"""
     grace_s: float = 180.0
     """from an acknowledged stop until the attempt is killed: a step and a checkpoint fit in it"""
+    lost_grace_s: float = 180.0
+    """from the loss of machines until a process that still seems to run on them is given up"""
     zones: tuple[str, ...] = ()
     """where machines may be requested, in order; () where they need no request"""
     lag_s: float = 30.0
@@ -117,6 +119,8 @@ class Request:
     """per chip-hour, if the target's settings name one; else the price table decides"""
     details: Mapping[str, Any] = field(default_factory=dict)
     """further plain JSON that the provisioner needs to find it again"""
+    borrowed: bool = False
+    """whether it exists without the run, which uses it and never deletes it"""
 
     @classmethod
     def of(cls, record: Record) -> Request:

@@ -25,6 +25,7 @@ KINDS = {
     "local": TargetKind("podwright.targets.settings.local:LocalSettings", "podwright.targets.local:Local", False),
     "slurm": TargetKind("podwright.targets.settings.slurm:SlurmSettings", "podwright.targets.slurm:Slurm"),
     "ssh": TargetKind("podwright.targets.settings.ssh:SshSettings", "podwright.targets.ssh:Ssh"),
+    "tpu-vm": TargetKind("podwright.targets.settings.tpu_vm:TpuVmSettings", "podwright.targets.tpu_vm.target:TpuVm"),
 }
 
 

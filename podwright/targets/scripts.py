@@ -32,6 +32,11 @@ def exports(environment: Mapping[str, str]) -> list[str]:
     return [f"{name}={before.get(name, '')}{shlex.quote(value)}" for name, value in environment.items()]
 
 
+def train_command(*words: str) -> str:
+    """`podwright.train` with `words` as words of shell, in which $python is a variable of the script."""
+    return f'"$python" -m podwright.train {" ".join(map(shlex.quote, words))}'
+
+
 def command_line(job: Job) -> str:
     """The job's command as words of shell, in which $python and $run are variables of the script."""
     line = " ".join(map(shlex.quote, job.argv("\1", "\2")))

@@ -102,13 +102,14 @@ def of(kind: object) -> TrainerEntry:
 def in_jax(run: RunDir, schema: type[R], start: AttemptStart, stopping: Stopping) -> Iterator[tuple[R, Emitter]]:
     """Joins the other processes of the attempt; yields the recipe and the emitter, with the run locked by the first process."""
     from podwright.train.devices import num_nvidia_gpus
-    from podwright.train.mesh import require_gpus, start_processes, together
+    from podwright.train.mesh import require_gpus, require_own_number, start_processes, together
 
     start_processes()
     stopping.listen()  # jax.distributed takes SIGTERM for itself
     import jax
 
     require_gpus(num_nvidia_gpus())
+    require_own_number()
 
     first = jax.process_index() == 0
     with together():

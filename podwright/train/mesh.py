@@ -51,6 +51,22 @@ def start_processes() -> None:
         )
 
 
+def process_numbers() -> tuple[int, int]:
+    """Of this process: by jax, which on TPUs has it from the machines, and by the launcher, which names logs and exit files by it."""
+    number = jax.process_index()
+    return number, int(os.environ.get("JAX_PROCESS_ID", number))
+
+
+def require_own_number() -> None:
+    """UserError where jax counts the processes in another order than the launcher: records would be another process's."""
+    number, expected = process_numbers()
+    if number != expected:
+        what = f"host {socket.gethostname()} is process {number} for jax, and {expected} for the launcher"
+        raise UserError(
+            what, "resume the run; if it stays so, the hosts of the target are not in the order of the machines"
+        )
+
+
 def require_gpus(num_here: int) -> None:
     """UserError where the target or this machine has GPUs and jax sees none: it falls back to CPUs without a word.
 

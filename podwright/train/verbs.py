@@ -1,7 +1,8 @@
 """What the other half asks of the trainer's packages besides an attempt: a verb each, which prints one JSON document.
 
 `eval CHECKPOINT --data SOURCE`, `export RUN_DIR OUT_DIR`, `predict RUN_DIR` and `data VERB` are a user's;
-`compile SPEC RECORD`, `measure SPEC RECORD`, `memory`, `lengths RECIPE`, `tokens RECIPE` and `facts` are the plan's.
+`compile SPEC RECORD`, `measure SPEC RECORD`, `memory`, `lengths RECIPE`, `tokens RECIPE` and `facts` are the plan's; `devices` is that of a target whose
+machines were created for the run.
 """
 
 from __future__ import annotations
@@ -190,6 +191,14 @@ def _facts(argv: list[str]) -> Document:
     return record
 
 
+def _devices(argv: list[str]) -> Document:
+    from podwright.train import device_check
+
+    parser = argparse.ArgumentParser(prog="python -m podwright.train devices")
+    parser.add_argument("--storage", metavar="URL", default="")
+    return device_check.run(parser.parse_args(argv).storage)
+
+
 def _measure(argv: list[str]) -> Document:
     from podwright.train import measure
 
@@ -210,5 +219,6 @@ VERBS: Mapping[str, Callable[[list[str]], Document]] = MappingProxyType(
         "lengths": _lengths,
         "tokens": _tokens,
         "facts": _facts,
+        "devices": _devices,
     }
 )

@@ -5,14 +5,10 @@ When the test that owns the lab ends, however it ends, so does everything in it.
 """
 
 import contextlib
-import ctypes
 import fcntl
-import json
 import os
 import secrets
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,16 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import lacking
+from tests.lab import machine
+from tests.lab.machine import HOST_START_S, REPOSITORY, TICK_S, bridge, ip, read, wait, write
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-NEEDED = ("sshd", "ssh", "ssh-keygen", "unshare", "ip")
-TICK_S = 0.05
-HOST_START_S = 30.0
+NEEDED = ("sshd", "ssh", "ssh-keygen", "unshare", "ip", "openssl")
 
 
 def missing() -> str:
     """Why there can be no lab here; "" when there can."""
-    if absent := lacking(NEEDED, "openssh-server openssh-client iproute2"):
+    if absent := lacking(NEEDED, "openssh-server openssh-client iproute2 openssl"):
         return absent
     done = subprocess.run(
         ["unshare", "-n", "ip", "link", "add", "br0", "type", "bridge"], capture_output=True, check=False
@@ -57,18 +52,18 @@ class Lab:
             f"User root\nIdentityFile {root}/id\nIdentitiesOnly yes\nUserKnownHostsFile {root}/known_hosts\n"
             "GlobalKnownHostsFile none\n"
         )
-        _write(root / "lab.json", {"number": self.number, "hidden": [str(path) for path in self.hidden]})
+        write(root / "lab.json", {"number": self.number, "hidden": [str(path) for path in self.hidden]})
         self.configure()
-        _ip(f"link add {bridge(self.number)} type bridge")
-        _ip(f"addr add {self.gateway}/24 dev {bridge(self.number)}")
-        _ip(f"link set {bridge(self.number)} up")
+        ip(f"link add {bridge(self.number)} type bridge")
+        ip(f"addr add {self.gateway}/24 dev {bridge(self.number)}")
+        ip(f"link set {bridge(self.number)} up")
         return self
 
     def __exit__(self, *_: object) -> None:
         for folder in (self.root / "allocations").iterdir():
             delete(self.root, folder.name)
-        _wait(lambda: not any((self.root / "allocations").iterdir()), 20)
-        _ip(f"link del {bridge(self.number)}")
+        wait(lambda: not any((self.root / "allocations").iterdir()), 20)
+        ip(f"link del {bridge(self.number)}")
         shutil.rmtree(self.root, ignore_errors=True)
         os.close(self._lock)
 
@@ -80,14 +75,14 @@ class Lab:
     def configure(self, **settings: Any) -> None:
         """num_hosts; no_capacity: zones that refuse; create_s, delete_s: how long these take."""
         defaults = {"num_hosts": 4, "no_capacity": [], "create_s": 0.0, "delete_s": 0.0}
-        _write(self.root / "cloud.json", defaults | settings)
+        write(self.root / "cloud.json", defaults | settings)
 
     def allocations(self) -> list[str]:
         return sorted(path.name for path in (self.root / "allocations").iterdir())
 
     def preempt(self, name: str, notice_s: float = 0.0) -> None:
         """Take an allocation away: its metadata say so, and `notice_s` later all its hosts are off."""
-        _write(self.root / "allocations" / name / "preempt.json", {"notice_s": notice_s})
+        write(self.root / "allocations" / name / "preempt.json", {"notice_s": notice_s})
 
     def disk(self, host: str) -> Path:
         """The home of a host, seen from here."""
@@ -102,14 +97,14 @@ def ssh_config(root: Path, token: str = "*") -> Path:
 
 def create(root: Path, name: str, labels: dict[str, str], zone: str) -> str:
     """Start creating; "" or why not. What exists already is left as it is."""
-    if zone in _read(root / "cloud.json")["no_capacity"]:
+    if zone in read(root / "cloud.json")["no_capacity"]:
         return f'There is no more capacity in the zone "{zone}"'
     folder = root / "allocations" / name
     try:
         folder.mkdir()
     except FileExistsError:
         return ""
-    _write(
+    write(
         folder / "state.json",
         {
             "state": "creating",
@@ -137,7 +132,7 @@ def describe(root: Path, name: str) -> dict[str, Any] | None:
     None: gone."""
     folder = root / "allocations" / name
     try:
-        state = _read(folder / "state.json")
+        state = read(folder / "state.json")
     except FileNotFoundError:
         return None
     return state | ({"state": "deleting"} if (folder / "delete").exists() else {})
@@ -148,18 +143,14 @@ def delete(root: Path, name: str) -> None:
         (root / "allocations" / name / "delete").touch()
 
 
-def bridge(number: int) -> str:
-    return f"pwlab{number}"
-
-
 class Holder:
     """One allocation."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.root, self.name, self.folder = root, name, root / "allocations" / name
-        self.lab, self.cloud = _read(root / "lab.json"), _read(root / "cloud.json")
-        self.state = _read(self.folder / "state.json")
-        self.hosts: list[subprocess.Popen[bytes]] = []
+        self.lab, self.cloud = read(root / "lab.json"), read(root / "cloud.json")
+        self.state = read(self.folder / "state.json")
+        self.hosts: list[machine.Machine] = []
         self.metadata: list[Path] = []
 
     def run(self) -> None:
@@ -184,12 +175,7 @@ class Holder:
         return (self.folder / "delete").exists() or self._owner_is_gone()
 
     def _owner_is_gone(self) -> bool:
-        with (self.root / "owner.lock").open() as f:
-            try:
-                fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-        return True
+        return machine.owner_is_gone(self.root)
 
     def _start(self) -> None:
         count = self.cloud["num_hosts"]
@@ -197,7 +183,7 @@ class Holder:
         names = [f"{self.name}-w-{worker}" for worker in range(count)]
         for worker, (name, address) in enumerate(zip(names, addresses, strict=True)):
             metadata = self.folder / f"metadata-{worker}.json"
-            _write(
+            write(
                 metadata,
                 {
                     "instance/attributes/agent-worker-number": str(worker),
@@ -206,52 +192,34 @@ class Holder:
                 },
             )
             self.metadata.append(metadata)
-            self.hosts.append(self._start_host(name, address, metadata))
+            order = {"name": name, "address": address, "metadata": str(metadata)}
+            self.hosts.append(machine.Machine(self.root, self.folder / f"{name}.json", order))
         limit = time.monotonic() + HOST_START_S
-        while not all(map(_accepts_ssh, addresses)):
+        while not all(map(machine.accepts_ssh, addresses)):
             if self._unwanted() or time.monotonic() > limit:
                 return self._become("broken") if not self._unwanted() else None
             time.sleep(TICK_S)
         self.state["hosts"] = [{"name": n, "address": a} for n, a in zip(names, addresses, strict=True)]
         self._become("ready")
 
-    def _start_host(self, name: str, address: str, metadata: Path) -> subprocess.Popen[bytes]:
-        order = self.folder / f"{name}.json"
-        facts = {"root": str(self.root), "name": name, "address": address, "gateway": f"10.214.{self.lab['number']}.1"}
-        _write(order, facts | {"hidden": self.lab["hidden"], "metadata": str(metadata), "sshd": shutil.which("sshd")})
-        isolated = ["unshare", "-n", "-m", "-u", "-i", "-p", "-f", "--mount-proc", "--kill-child"]
-        child = subprocess.Popen(
-            [*isolated, sys.executable, str(Path(__file__).with_name("host.py")), str(order)],
-            stdin=subprocess.DEVNULL,
-            preexec_fn=_end_with_parent,
-        )
-        _wait(lambda: os.readlink(f"/proc/{child.pid}/ns/net") != os.readlink("/proc/self/ns/net"), 10)
-        outer = f"pwl{secrets.token_hex(5)}"  # that of a host of a killed lab goes when the kernel gets to it
-        _ip(f"link add {outer} type veth peer name eth0 netns {child.pid}")
-        _ip(f"link set {outer} master {bridge(self.lab['number'])} up")
-        return child
-
     def _look(self) -> None:
         with contextlib.suppress(FileNotFoundError):
-            notice_s = _read(self.folder / "preempt.json")["notice_s"]
+            notice_s = read(self.folder / "preempt.json")["notice_s"]
             (self.folder / "preempt.json").unlink()
             for path in self.metadata:
-                _write(path, _read(path) | {"instance/preempted": "TRUE"})
+                write(path, read(path) | {"instance/preempted": "TRUE"})
             self._pause(notice_s)
             self._kill()
             self._become("preempted")
-        if self.state["state"] == "ready" and any(host.poll() is not None for host in self.hosts):
+        if self.state["state"] == "ready" and any(host.ended() for host in self.hosts):
             self._become("broken")
 
     def _kill(self) -> None:
-        for host in self.hosts:
-            host.kill()
-        for host in self.hosts:
-            host.wait()
+        machine.kill(self.hosts)
 
     def _become(self, state: str) -> None:
         self.state |= {"state": state, "since": time.time()}
-        _write(self.folder / "state.json", self.state)
+        write(self.folder / "state.json", self.state)
 
 
 def _claim() -> tuple[int, Path, int]:
@@ -285,38 +253,6 @@ def _numbers(root: Path, count: int) -> list[int]:
         f.truncate(0)
         f.write(str(first + count))
     return list(range(first, first + count))
-
-
-def _accepts_ssh(address: str) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection((address, 22), timeout=1) as connection:
-        return connection.recv(4) == b"SSH-"
-    return False
-
-
-def _ip(words: str) -> None:
-    subprocess.run(["ip", *words.split()], check=True)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
-
-
-def _write(path: Path, value: dict[str, Any]) -> None:
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(value))
-    part.replace(path)
-
-
-def _wait(true: Any, seconds: float) -> None:
-    limit = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < limit, "it did not happen in time"
-        time.sleep(TICK_S)
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""`host.py ORDER_FILE`: the first process of one host of the lab, in namespaces of its own. It serves sshd and a metadata server.
+"""`python -m tests.lab.host ORDER_FILE`: the first process of one host of the lab, in namespaces of its own.
 
-Everything in the host ends with this process.
+It serves sshd and a metadata server. Everything in the host ends with this process. The order is a JSON object: `root`, `gateway`, `hidden` and
+`sshd` of the lab; `name`, `address` and the `metadata` file of the host; and for a guest of the simulated cloud `guest`, see `tests.lab.gcloud.guest`.
 """
 
 import json
@@ -14,11 +15,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from tests.lab.gcloud import guest
+
 METADATA_ADDRESS = "169.254.169.254"
 SSHD = """Port 22
-ListenAddress {address}
-HostKey {root}/host-key
-AuthorizedKeysFile {root}/id.pub
+HostKey {host_key}
+AuthorizedKeysFile {keys}
 PidFile none
 StrictModes no
 PasswordAuthentication no
@@ -33,11 +35,14 @@ SetEnv TMPDIR={home}/tmp
 def main() -> None:
     order = json.loads(Path(sys.argv[1]).read_text())
     root, name, address = Path(order["root"]), order["name"], order["address"]
-    bring_up(address, order["gateway"])
+    bring_up(address, order["gateway"], order.get("internal", ""))
     home = private_disk(root, name, address, order["hidden"])
+    host_key, keys = root / "host-key", str(root / "id.pub")
     threading.Thread(target=serve_metadata, args=(order["metadata"],), daemon=True).start()
+    if "guest" in order:
+        host_key, keys = guest.begin(root, home, order)
     conf = home / "sshd.conf"
-    conf.write_text(SSHD.format(address=address, root=root, home=home))
+    conf.write_text(SSHD.format(host_key=host_key, keys=keys, home=home))
     subprocess.Popen([order["sshd"], "-D", "-e", "-f", str(conf)], stdin=subprocess.DEVNULL)
     while True:  # as the first process of the host: take in orphans
         try:
@@ -46,8 +51,8 @@ def main() -> None:
             time.sleep(1)
 
 
-def bring_up(address: str, gateway: str) -> None:
-    """The other end of eth0 is moved in from outside."""
+def bring_up(address: str, gateway: str, internal: str) -> None:
+    """The other end of eth0 is moved in from outside. `internal`: another address, which this machine has no route to."""
     while subprocess.run(["ip", "link", "show", "eth0"], capture_output=True, check=False).returncode:
         time.sleep(0.02)
     for words in (
@@ -56,6 +61,7 @@ def bring_up(address: str, gateway: str) -> None:
         f"addr add {address}/24 dev eth0",
         "link set eth0 up",
         f"route add default via {gateway}",
+        *([f"addr add {internal}/24 dev eth0"] if internal else []),
     ):
         subprocess.run(["ip", *words.split()], check=True)
 
@@ -65,7 +71,7 @@ def private_disk(root: Path, name: str, address: str, hidden: list[str]) -> Path
     disk, home = root / "disks" / name, root / "home"
     (disk / "tmp").mkdir(parents=True)
     (disk / "etc-hosts").write_text(
-        f"127.0.0.1 localhost\n{address} {name}\n{METADATA_ADDRESS} metadata.google.internal\n"
+        f"127.0.0.1 localhost\n{address} {name}\n{METADATA_ADDRESS} metadata.google.internal {guest.API}\n"
     )
     (disk / "etc-resolv.conf").write_text(
         "nameserver 127.0.0.1\n"

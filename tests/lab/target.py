@@ -60,6 +60,7 @@ class LabSettings(BaseModel):
             storage=self.storage,
             poll_s=0.2,
             grace_s=3.0,
+            lost_grace_s=3.0,
             zones=self.zones,
             lag_s=1.0,
             patience_s=60.0,

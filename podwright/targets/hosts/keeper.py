@@ -16,6 +16,7 @@ import time
 
 from podwright.rundir import Record
 from podwright.targets.hosts import host_attempt, oom
+from podwright.targets.hosts.guest import Guest
 from podwright.targets.hosts.host_attempt import HostAttempt
 
 TICK_S = 0.1
@@ -94,6 +95,8 @@ class Keeper:
         self.last_there = time.monotonic()
         self.server: socket.socket | None = None
         self.oom = oom.of_this_process()
+        self.guest = Guest(job.get("notices", False), job.get("sign_of_life", ""))
+        self.preempted = False
 
     def keep(self) -> None:
         signal.signal(signal.SIGTERM, lambda *_: self.stop())
@@ -151,6 +154,7 @@ class Keeper:
             "codes": self.codes,
             "fault": worst(self.faults),
             "stopped": self.stopping,
+            "preempted": self.preempted,
             "time": time.time(),
         }
         ranks = {n: known.get(n, rank) for n, rank in ranks.items()}
@@ -230,6 +234,7 @@ class Keeper:
                 self.faults += [fault for fault in message.get("faults", []) if fault not in self.faults]
                 if message.get("go") and self.phase == "joining" and not self.faults and not self.stopping:
                     self.start()
+                self.preempted |= message.get("preempted", False)
                 if message.get("stop"):
                     self.stop()
                 if message.get("done"):
@@ -255,6 +260,9 @@ class Keeper:
                 self.fail({"kind": "process", "host": self.name, "process": number, "code": code, "oom": killed})
 
     def obey(self) -> None:
+        if self.guest.preempted and not self.preempted:
+            self.preempted = True
+            self.stop()
         if (self.place.attempt / "stop").exists():
             self.stop()
         if (self.place.attempt / "kill").exists():
@@ -266,7 +274,7 @@ class Keeper:
         self.stopping = True
         self.signal(signal.SIGTERM)
         for link in self.links.values():
-            link.say({"stop": True})
+            link.say({"stop": True, "preempted": self.preempted})
 
     def fail(self, fault: Record | None = None) -> None:
         """The attempt is over: everybody is told, and everything ended."""
@@ -310,6 +318,7 @@ class Keeper:
     def beat(self) -> None:
         if time.monotonic() - self.last_beat > BEAT_S:
             self.last_beat = time.monotonic()
+            self.guest.live()
             for link in self.links.values():
                 link.say({})
 

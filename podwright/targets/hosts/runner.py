@@ -44,6 +44,13 @@ class HostProfile:
     """names of variables of this shell that the processes get"""
     tasks_per_node: int = 1
     gpus_per_node: int = 0
+    tpus_per_node: int = 0
+    notices: bool = False
+    """whether hosts are told beforehand that they will be taken"""
+    sign_of_life: str = ""
+    """a file on each host that is touched while an attempt lives there; "": none"""
+    check: str = ""
+    """a module whose `check` looks at all hosts together before an attempt is started on them; "": none"""
 
     @property
     def python_word(self) -> str:
@@ -84,6 +91,8 @@ class HostRunner:
             "cpus": f"$(( ($(nproc) + {per_node - 1}) / {per_node} ))" if per_node > 1 else "$(nproc)",
             "several": num_processes > 1,
             "gpus": profile.gpus_per_node,
+            "tpus": profile.tpus_per_node,
+            "check": scripts.train_command("devices", "--storage", job.storage) if profile.check else "",
             "environment": scripts.exports(job.environment),
             "command": scripts.command_line(job),
         }
@@ -97,6 +106,8 @@ class HostRunner:
             "control": port + 1,
             "per_node": per_node,
             "shared": shared,
+            "notices": profile.notices,
+            "sign_of_life": profile.sign_of_life,
         }
         files[folder / "job.json"] = json.dumps(plan, indent=1) + "\n"
         on_host = folder if shared else RunDir(Path(home, "work", "runs", run.name)).attempt(job.attempt)
@@ -125,6 +136,8 @@ class HostRunner:
             "cwd": str(rendered.cwd),
             "env": list(self._profile.env),
             "files": [path.name for path in rendered.files],
+            "check": self._profile.check,
+            "devices_per_host": self._profile.tpus_per_node,
         }
         write_json(folder / "order.json", order)
         _point_at(run, number)

@@ -36,6 +36,8 @@ def main() -> int:
         answers = of_each(hosts, lambda number, host: _bring(number, host, folder, order, paths))
         outcome["unreached"] = [h.name for h, answer in zip(hosts, answers, strict=True) if isinstance(answer, Trouble)]
         _raise_first(answers)
+        if order.get("check") and not (folder / "stop").exists():
+            importlib.import_module(order["check"]).check(hosts, order)
         start(hosts, folder, order, shell)
     except UserError as e:
         ending = Ending.BAD_INPUT

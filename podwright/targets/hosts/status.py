@@ -16,6 +16,7 @@ _OPEN = (
     f"open the TCP ports {PORTS.start} to {PORTS.stop - 1} of host {{host}} to the other hosts (each attempt uses two of them), or set "
     "address of the target to an address of that host that the others reach; then resume the run"
 )
+_NOTICE = "the cloud gave notice that it takes the machines"
 
 
 def combined(names: Sequence[str], answers: Sequence[Record | Trouble]) -> Polled:
@@ -62,6 +63,8 @@ def from_record(kept: Record) -> Polled:
 
 def _over(names: Sequence[str], answered: dict[int, Record], ended: Record) -> Polled:
     fault = ended["fault"]
+    if ended.get("preempted") and ended["codes"].get("0") != 0:
+        return Polled(Process.ENDED, ended["codes"].get("0"), ending=Ending.PREEMPTED, detail=_NOTICE)
     if fault is None:
         return Polled(Process.ENDED, ended["codes"].get("0"))
     host = fault["host"]

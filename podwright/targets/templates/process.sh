@@ -8,4 +8,7 @@ echo "podwright: process $rank of $size on $(hostname)"
 export {{ variable }}
 {% endfor -%}
 {% include "variables.sh" %}
+{% if check -%}
+[ "$3" != check ] || exec {{ check }}
+{% endif -%}
 exec {{ command }}

@@ -14,4 +14,7 @@ eval {{ line | quoted }} < /dev/null || { echo {{ line | failed }} >&2; exit 1; 
 export PYTHONPATH=$(cd ../code && pwd)${PYTHONPATH:+:$PYTHONPATH}
 {% endif -%}
 export MASTER_ADDR={{ address }} MASTER_PORT={{ port }}
+{% if check -%}
+[ "$2" != check ] || exec bash "$attempt/process.sh" "$1" 0 check
+{% endif -%}
 exec {{ python }} -m podwright.targets.hosts.on_host keep "$attempt" "$1"

@@ -7,6 +7,8 @@ export PODWRIGHT_GPUS_PER_NODE={{ gpus }} # a trainer that sees none of them ref
 # Without it jax takes the number of the process on its node for the one GPU that it is to use.
 export JAX_LOCAL_DEVICE_IDS={{ "$local" if per_node > 1 else range(gpus) | join(",") }}
 export JAX_PLATFORMS=${JAX_PLATFORMS:-cuda,cpu}
+{% elif tpus -%}
+export JAX_PLATFORMS=${JAX_PLATFORMS:-tpu,cpu}
 {% else -%}
 export JAX_PLATFORMS=cpu CUDA_VISIBLE_DEVICES= XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=1"
 {% endif -%}

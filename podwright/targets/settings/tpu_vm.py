@@ -1,0 +1,198 @@
+"""The settings of Cloud TPU VMs: which slice is requested, where, how it is paid for, and for how long it may live."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from podwright import slices
+from podwright.errors import UserError
+from podwright.slices import Slice
+from podwright.targets.base import Traits
+from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
+from podwright.targets.settings.storage import StorageSetting
+
+Provisioning = Literal["spot", "on-demand", "reserved", "flex-start"]
+
+POLL_S = 10.0
+"""between two looks at the cloud: each start of gcloud costs about a second of a core"""
+LAG_S = 30.0
+"""three polls: for so long the cloud may not show what it was asked for, and a single NOT_FOUND proves nothing"""
+SPOT_NOTICE_S = 25.0
+"""of the 30 s between the notice of a preemption and the end of the machines"""
+_PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
+_ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
+_RUNTIME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_NODE = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_LABEL = re.compile(r"([a-z][a-z0-9_-]{0,62})=([a-z0-9_-]{0,63})")
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_LONGEST_FLEX_S = 7 * 86400.0
+_OTHERS_RUNTIME = re.compile(r"v2-alpha-tpuv\w+(?:-lite)?(?:-pod)?|tpu-(?:vm|ubuntu)\S*")
+
+
+def seconds(duration: str) -> float:
+    """Of a duration as gcloud writes it: 6h, 90m, 1d12h, 30s. ValueError for anything else."""
+    match = _DURATION.fullmatch(duration)
+    if not duration or not match:
+        raise ValueError(duration)
+    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+    return float(days * 86400 + hours * 3600 + minutes * 60 + rest)
+
+
+class TpuVmSettings(BaseModel):
+    """Slices of TPU VMs in one project, as one user uses them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["tpu-vm"] = Field(description="what sort of target it is")
+    project: str = Field(description="that pays")
+    zones: tuple[str, ...] = Field(
+        min_length=1, description="where slices may be requested, in order of preference: [us-east5-b, us-east1-d]"
+    )
+    accelerator_type: str = Field(description="of the slice, such as v6e-16")
+    runtime_version: str = Field("", description="image of the machines; default: that of the TPU generation")
+    provisioning: Provisioning = Field("spot", description="how capacity is requested and paid for")
+    queued: bool = Field(True, description="request a queued resource, which waits for capacity; false: create a node")
+    storage: StorageSetting = ""
+    network: str = Field("", description="default: the project's network called default")
+    subnetwork: str = Field("", description="of that network")
+    internal_ips: bool = Field(False, description="machines without external addresses, reached through IAP")
+    service_account: str = Field("", description="of the machines; default: the project's own of Compute Engine")
+    labels: tuple[str, ...] = Field((), description="further labels of what is created: [team=nlp]")
+    patience: str = Field("6h", description="how long a run waits for capacity before it ends")
+    zone_patience: str = Field("30m", description="how long of that in one zone, if there are several")
+    max_life: str = Field(
+        "",
+        description="after which a slice deletes itself if no run lives on it; default 6h; with flex-start its whole life, default 24h",
+    )
+    node: str = Field("", description="name of a slice that exists in the first zone: it is used and never deleted")
+    price: float | None = Field(None, ge=0, description="USD per chip-hour, for what a run costs")
+    setup: tuple[str, ...] = Field((), description="lines of shell before the trainer")
+    python: str = Field("", description="of an environment on the image; default: one that is installed there")
+    folder: str = Field("~/.podwright", description="where a run is on the machines")
+    env: EnvSetting = DEFAULT_ENV
+
+    @field_validator("project")
+    @classmethod
+    def _is_a_project(cls, value: str) -> str:
+        if not _PROJECT.fullmatch(value):
+            raise ValueError("is no id of a project; `gcloud config get-value project` prints yours")
+        return value
+
+    @field_validator("zones")
+    @classmethod
+    def _are_zones(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := next((zone for zone in value if not _ZONE.fullmatch(zone)), None):
+            raise ValueError(f"has {wrong!r}, which is no zone; write it like [us-east5-b, us-east1-d]")
+        if twice := next((zone for zone in value if value.count(zone) > 1), None):
+            raise ValueError(f"has {twice} twice; leave one of them out")
+        return value
+
+    @field_validator("accelerator_type")
+    @classmethod
+    def _is_sold(cls, value: str) -> str:
+        return _gcloud_type(_slice(value), value)
+
+    @field_validator("labels")
+    @classmethod
+    def _are_labels(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := next((label for label in value if not _LABEL.fullmatch(label)), None):
+            raise ValueError(f"has {wrong!r}; write labels in small letters, digits, _ and -, like [team=nlp]")
+        if own := next((label for label in value if label.startswith("podwright-")), None):
+            raise ValueError(f"has {own!r}, and labels that begin with podwright- are set for each slice; leave it out")
+        return value
+
+    @field_validator("patience", "zone_patience", "max_life")
+    @classmethod
+    def _is_a_duration(cls, value: str, info: ValidationInfo) -> str:
+        try:
+            length = seconds(value) if value else 600.0
+        except ValueError:
+            raise ValueError("is no duration; write it like 6h, 90m or 1d12h") from None
+        if length < 600:
+            raise ValueError("is shorter than a slice takes to start; write 10m or more")
+        return value
+
+    @field_validator("node")
+    @classmethod
+    def _is_a_node(cls, value: str) -> str:
+        if value and not _NODE.fullmatch(value):
+            raise ValueError("is no name of a TPU VM; `gcloud compute tpus tpu-vm list --zone=ZONE` shows yours")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> TpuVmSettings:
+        if self.storage and not self.storage.startswith("gs://"):
+            raise ValueError(f"storage={self.storage}: TPU VMs share no folder; write a bucket like gs://BUCKET/runs")
+        if self.provisioning == "flex-start" and not self.queued:
+            raise ValueError("queued=false: flex-start exists for queued resources only; leave queued out")
+        if self.provisioning == "flex-start" and self.life_s > _LONGEST_FLEX_S:
+            raise ValueError(f"max_life={self.max_life}: flex-start allows 7 days; write max_life=7d or less")
+        own = self.devices().names()["runtime"]
+        if self.runtime_version and not _RUNTIME.fullmatch(self.runtime_version):
+            raise ValueError(f"runtime_version={self.runtime_version} is no name of an image; leave it out for {own}")
+        if self.runtime_version not in ("", own) and _OTHERS_RUNTIME.fullmatch(self.runtime_version):
+            raise ValueError(
+                f"runtime_version={self.runtime_version} has no driver for {self.accelerator_type}; leave it out for {own}"
+            )
+        return self
+
+    @property
+    def runtime(self) -> str:
+        return self.runtime_version or str(self.devices().names()["runtime"])
+
+    @property
+    def wait_s(self) -> float:
+        """For capacity in one zone."""
+        waits = [self.patience, *([self.zone_patience] if len(self.zones) > 1 else [])]
+        return min(seconds(wait) for wait in waits)
+
+    @property
+    def life_s(self) -> float:
+        return seconds(self.max_life or ("24h" if self.provisioning == "flex-start" else "6h"))
+
+    @property
+    def chips_per_host(self) -> int:
+        return self.devices().chips_per_host
+
+    @property
+    def runs(self) -> str:
+        return ""
+
+    @property
+    def gpus_per_node(self) -> int:
+        return 0
+
+    def devices(self) -> Slice:
+        return _slice(self.accelerator_type)
+
+    def traits(self) -> Traits:
+        return Traits(
+            ships_files=True,
+            storage=self.storage,
+            poll_s=POLL_S,
+            lost_grace_s=SPOT_NOTICE_S,
+            zones=self.zones[:1] if self.node else self.zones,
+            lag_s=LAG_S,
+            patience_s=seconds(self.patience),
+        )
+
+
+def _slice(accelerator_type: str) -> Slice:
+    """ValueError for what is no slice of TPUs."""
+    try:
+        devices = slices.parse(accelerator_type)
+    except UserError as e:
+        raise ValueError(f"{e.what.removeprefix('--on ')}; write it like v6e-16") from None
+    if devices.accelerator.pod is None or devices.num_slices > 1:
+        raise ValueError("is not one slice of TPUs; write it like v6e-16")
+    return devices
+
+
+def _gcloud_type(devices: Slice, value: str) -> str:
+    name = devices.names()["gcloud_accelerator_type"]
+    if not name:
+        raise ValueError("cannot be requested as a TPU VM; write a type such as v6e-16, v5litepod-16 or v5p-16")
+    return name

@@ -1,0 +1,138 @@
+"""The command lines of gcloud by which slices are requested, looked at and deleted. Pure; every line passes gcloud's own linter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+
+from podwright.rundir import Record
+from podwright.targets.base import Request
+from podwright.targets.settings.tpu_vm import TpuVmSettings
+
+Argv = tuple[str, ...]
+
+RUN_LABEL = "podwright-run"
+"""the run's tag"""
+EXPIRES_LABEL = "podwright-expires"
+"""Unix seconds at the time of the request; the slice's own timer knows of extensions"""
+_TPUS = ("gcloud", "compute", "tpus")
+_TPUS_ALPHA = ("gcloud", "alpha", "compute", "tpus")
+_SEPARATOR = "^~^"  # between entries of a list, so that values may hold commas
+
+
+@dataclass(frozen=True)
+class Place:
+    """Of a slice, and of the queued resource that it was requested with."""
+
+    name: str
+    """of both"""
+    project: str
+    zone: str
+    queued: bool
+
+    @classmethod
+    def of(cls, request: Request) -> Place:
+        return cls(request.name, request.details["project"], request.zone, request.details["queued"])
+
+    @property
+    def resource(self) -> str:
+        """As the REST interface calls what has to be deleted, with the query that deletes it whole."""
+        kind = "queuedResources" if self.queued else "nodes"
+        return f"projects/{self.project}/locations/{self.zone}/{kind}/{self.name}" + (
+            "?force=true" if self.queued else ""
+        )
+
+    @property
+    def options(self) -> Argv:
+        return (f"--project={self.project}", f"--zone={self.zone}")
+
+
+def startup_script() -> str:
+    """Where the script lies that a slice runs at each start."""
+    return str(resources.files("podwright.targets.tpu_vm") / "startup.sh")
+
+
+def create(place: Place, own: TpuVmSettings, labels: Mapping[str, str], user: str, public_key: str) -> Argv:
+    """The key is part of the creation: gcloud would else add it by an update of the node, a minute or two after the first ssh."""
+    metadata = {
+        "ssh-keys": f"{user}:{public_key}",
+        "podwright-life-s": f"{own.life_s:.0f}",
+        "podwright-resource": place.resource,
+    }
+    common = [
+        *place.options,
+        f"--accelerator-type={own.accelerator_type}",
+        _list_of("labels", dict(label.split("=") for label in own.labels) | dict(labels)),
+        _list_of("metadata", metadata),
+        f"--metadata-from-file=startup-script={startup_script()}",
+        *(f"--{name}={value}" for name, value in _network(own).items() if value),
+        *(["--internal-ips"] if own.internal_ips else []),
+        "--async",
+        "--quiet",
+    ]
+    if not place.queued:
+        tier = {"spot": ["--spot"], "reserved": ["--reserved"]}.get(own.provisioning, [])
+        return (*_TPUS, "tpu-vm", "create", place.name, f"--version={own.runtime}", *tier, *common)
+    waiting = f"--valid-until-duration={own.wait_s:.0f}s"
+    tier = {
+        "spot": ["--spot"],
+        "reserved": ["--reserved"],
+        "flex-start": ["--provisioning-model=flex-start", f"--max-run-duration={own.life_s:.0f}s"],
+    }.get(own.provisioning, [])
+    # Only the alpha track knows flex-start, and there --spot alone requests on-demand capacity.
+    track = _TPUS_ALPHA if own.provisioning == "flex-start" else _TPUS
+    verb = ("queued-resources", "create", place.name, f"--node-id={place.name}")
+    return (*track, *verb, f"--runtime-version={own.runtime}", *tier, waiting, *common)
+
+
+def describe_queued(place: Place) -> Argv:
+    return (*_TPUS, "queued-resources", "describe", place.name, *place.options, "--format=json")
+
+
+def describe_node(place: Place) -> Argv:
+    return (*_TPUS, "tpu-vm", "describe", place.name, *place.options, "--format=json")
+
+
+def guest_attributes(place: Place) -> Argv:
+    """Host keys and names of all workers."""
+    return (*_TPUS, "tpu-vm", "get-guest-attributes", place.name, *place.options, "--format=json")
+
+
+def delete(place: Place) -> Argv:
+    """Of a queued resource its node too, which has to go first."""
+    quiet = ("--async", "--quiet")
+    if place.queued:
+        return (*_TPUS, "queued-resources", "delete", place.name, *place.options, "--force", *quiet)
+    return (*_TPUS, "tpu-vm", "delete", place.name, *place.options, *quiet)
+
+
+def list_queued(project: str) -> Argv:
+    """Of all zones: a queued resource has no labels of its own to filter by."""
+    return (*_TPUS, "queued-resources", "list", f"--project={project}", "--zone=-", "--format=json")
+
+
+def list_nodes(project: str) -> Argv:
+    return (
+        *_TPUS,
+        "tpu-vm",
+        "list",
+        f"--project={project}",
+        "--zone=-",
+        f"--filter=labels.{RUN_LABEL}:*",
+        "--format=json",
+    )
+
+
+def tunnel(instance: str, project: str, zone: str) -> Argv:
+    """What ssh sends its bytes through to a machine without an external address."""
+    place = (f"--project={project}", f"--zone={zone}")
+    return ("gcloud", "compute", "start-iap-tunnel", instance, "22", "--listen-on-stdin", *place)
+
+
+def _list_of(flag: str, values: Mapping[str, str]) -> str:
+    return f"--{flag}={_SEPARATOR}{'~'.join(f'{key}={value}' for key, value in values.items())}"
+
+
+def _network(own: TpuVmSettings) -> Record:
+    return {"network": own.network, "subnetwork": own.subnetwork, "service-account": own.service_account}

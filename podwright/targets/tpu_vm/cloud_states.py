@@ -1,0 +1,126 @@
+"""What the cloud's own states of queued resources and nodes mean for a run. Pure; a state that nobody knows is one of waiting, never
+one of being gone."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from podwright.rundir import Ending, Record
+from podwright.targets.base import Allocation, AllocationState, Owned, Request, deleting, lost, refused, waiting
+from podwright.targets.tpu_vm import replies
+from podwright.targets.tpu_vm.calls import RUN_LABEL
+from podwright.targets.tpu_vm.replies import Consequence
+
+_QUEUE = {
+    "CREATING": "Creating: the request is being checked",
+    "ACCEPTED": "Queued: the request is in the queue",
+    "WAITING_FOR_RESOURCES": "Queued: the zone has no free capacity yet",
+    "PROVISIONING": "Provisioning: the machines are being started",
+}
+_STARTING = {
+    "CREATING": "Creating: the machines are being started",
+    "STARTING": "Starting: the machines are being started",
+    "RESTARTING": "Maintenance: the machines restart",
+    "REIMAGING": "Maintenance: the machines get a new image",
+    "REPAIRING": "Maintenance: the cloud repairs the machines",
+    "HIDING": "Hidden: the cloud has hidden the slice",
+    "HIDDEN": "Hidden: the cloud has hidden the slice",
+    "UNHIDING": "Hidden: the cloud shows the slice again",
+    "UNKNOWN": "Unknown: a repair of the slice has failed",
+}
+
+
+def of_queued(record: Record, project: str, zone: str, life_s: float, now: float) -> Allocation | None:
+    """Of a queued resource; None when its node decides. `life_s`: after which the cloud ends it, 0 where it does not; `now`: Unix seconds."""
+    state = record.get("state", {}).get("state", "")
+    if state == "ACTIVE":
+        return None
+    if state == "DELETING":
+        return deleting()
+    if state == "FAILED":
+        return failed(record["state"].get("failedData", {}).get("error", {}).get("message", ""), project, zone)
+    if state in ("SUSPENDING", "SUSPENDED"):
+        created = unix(record.get("createTime", ""))
+        if life_s and created and now - created >= life_s:
+            return lost(
+                Ending.TIMED_OUT, f"Expired: its life of {life_s / 3600:.0f} h (max_life of the target) is over"
+            )
+        if record["state"].get("stateInitiator") == "USER":
+            return lost(Ending.NODE_LOST, "Suspended: somebody has taken the machines away")
+        return lost(Ending.PREEMPTED, "Preempted: the cloud has taken the machines")
+    return waiting(_QUEUE.get(state, f"{state or 'Unknown'}: the cloud says no more"))
+
+
+def failed(message: str, project: str, zone: str) -> Allocation:
+    """Of a queued resource or an operation that has ended with an error; what is left of it holds quota until it is deleted."""
+    if not message:
+        return refused(zone, "Failed: the request was not granted in time")
+    reply = replies.classify(message, project, zone)
+    if reply.consequence is Consequence.FINAL:
+        return refused("", f"{reply.reason}; {reply.fix}", Ending.BAD_INPUT)
+    scope = replies.region_of(zone) if reply.consequence is Consequence.REGION else zone
+    return refused(scope, reply.reason)
+
+
+def of_node(record: Record) -> Allocation | None:
+    """None when it is ready."""
+    state = record.get("state", "")
+    match state:
+        case "READY":
+            return None
+        case "DELETING":
+            return deleting()
+        case "PREEMPTED":
+            return lost(Ending.PREEMPTED, "Preempted: the cloud has taken the machines")
+        case "TERMINATED":
+            return lost(
+                Ending.PREEMPTED,
+                "Terminated: the cloud has ended the machines for maintenance, or at the end of their life",
+            )
+        case "STOPPED" | "STOPPING":
+            return lost(Ending.NODE_LOST, "Stopped: somebody has stopped the machines")
+    return waiting(_STARTING.get(state, f"{state or 'Unknown'}: the cloud says no more"))
+
+
+def owned(record: Record, project: str, queued: bool) -> Owned | None:
+    """Of a row of the cloud's list of queued resources, or of nodes; None for what no run of podwright has requested."""
+    _, _, zone, _, name = record["name"].split("/")[1:6]
+    node = record.get("tpu", {}).get("nodeSpec", [{}])[0].get("node", {}) if queued else record
+    labels = node.get("labels", {})
+    if RUN_LABEL not in labels:
+        return None
+    allocation = of_queued(record, project, zone, 0.0, 0.0) if queued else of_node(record)
+    state = allocation.state if allocation else AllocationState.READY
+    request = Request(name, zone, labels=labels, details={"project": project, "queued": queued})
+    return Owned(request, "", state, unix(record.get("createTime", "")))
+
+
+def remark_of(record: Record) -> str:
+    """What a user may want to know of a node that is ready: maintenance to come, or a health that is not HEALTHY."""
+    coming = record.get("upcomingMaintenance", {})
+    if coming:
+        begin = coming.get("windowStartTime", "")
+        return f"maintenance is {coming.get('maintenanceStatus', 'planned').lower()}" + (
+            f" from {begin}" if begin else ""
+        )
+    health = record.get("health", "HEALTHY")
+    if health in ("HEALTHY", "HEALTH_UNSPECIFIED"):
+        return ""
+    return f"health {health}: {record.get('healthDescription', '')}".rstrip(": ")
+
+
+def addresses(record: Record) -> list[tuple[str, str]]:
+    """Of the workers of a node in the cloud's order: the internal address, and the external one or ""."""
+    return [
+        (point["ipAddress"], point.get("accessConfig", {}).get("externalIp", ""))
+        for point in record.get("networkEndpoints", [])
+        if point.get("ipAddress")
+    ]
+
+
+def unix(timestamp: str) -> float | None:
+    """Seconds, of a time as the cloud writes it; None of none."""
+    try:
+        return datetime.fromisoformat(timestamp[:19] + "+00:00").timestamp() if timestamp else None
+    except ValueError:
+        return None

@@ -1,0 +1,72 @@
+"""Runs gcloud, and says what a call that failed, or was cut off, lets one conclude."""
+
+from __future__ import annotations
+
+import json
+
+from podwright.errors import UserError
+from podwright.rundir import Record
+from podwright.shell import Shell
+from podwright.targets.base import GONE, Allocation, unknown
+from podwright.targets.tpu_vm import replies
+from podwright.targets.tpu_vm.calls import Argv
+from podwright.targets.tpu_vm.replies import Consequence, Reply
+
+CALL_LIMIT_S = 120.0
+
+
+class Gcloud:
+    def __init__(self, shell: Shell, project: str):
+        self._shell = shell
+        self._project = project
+
+    def do(self, argv: Argv, zone: str) -> Reply | None:
+        """Why a call failed, as far as its reply tells; None if it did not."""
+        code, _, stderr = self._ask(argv)
+        return replies.classify(stderr, self._project, zone) if code else None
+
+    def read(self, argv: Argv, zone: str) -> Record | Allocation:
+        """The object that is printed; GONE if there is nothing of the name, an unknown allocation where that cannot be told."""
+        code, stdout, stderr = self._ask(argv)
+        if code:
+            reply = replies.classify(stderr, self._project, zone)
+            if reply.consequence is Consequence.ABSENT:
+                return GONE
+            return unknown(f"{reply.reason}; {reply.fix}" if reply.fix else reply.reason)
+        record = _parsed(stdout)
+        return record if isinstance(record, dict) else unknown("Unclear: the answer of gcloud was cut off")
+
+    def rows(self, argv: Argv) -> list[Record]:
+        """The list that is printed; UserError where it cannot be had whole."""
+        code, stdout, stderr = self._ask(argv)
+        if code:
+            reply = replies.classify(stderr, self._project, "-")
+            raise UserError(f"the cloud does not list what it has: {reply.reason}", reply.fix or "try again")
+        rows = _parsed(stdout)
+        if not isinstance(rows, list):
+            raise UserError("the cloud's list was cut off", "try again")
+        return rows
+
+    def attributes(self, argv: Argv, zone: str) -> dict[int, dict[str, dict[str, str]]]:
+        """What the workers of a node have published: by worker, by namespace, by key. {} where it cannot be had now."""
+        code, stdout, _ = self._ask(argv)
+        rows = _parsed(stdout) if code == 0 else None
+        workers: dict[int, dict[str, dict[str, str]]] = {}
+        for row in rows if isinstance(rows, list) else []:
+            workers.setdefault(int(row["worker_id"]), {}).setdefault(row["namespace"], {})[row["key"]] = row["value"]
+        return workers
+
+    def _ask(self, argv: Argv) -> tuple[int, str, str]:
+        try:
+            return self._shell.ask(argv, CALL_LIMIT_S)
+        except FileNotFoundError:
+            fix = "install the Google Cloud CLI: https://cloud.google.com/sdk/docs/install"
+            raise UserError("command gcloud not found on this machine", fix) from None
+
+
+def _parsed(text: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        return None
+    return value

@@ -1,0 +1,170 @@
+"""Requests slices, looks at them and deletes them, through gcloud. No reply is believed but those of describe and list: a call whose reply
+is lost or unclear may have done its work."""
+
+from __future__ import annotations
+
+import re
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.rundir import Ending, Record
+from podwright.shell import Shell
+from podwright.targets.base import (
+    GONE,
+    Allocation,
+    AllocationState,
+    Owned,
+    Request,
+    lost,
+    refused,
+    unknown,
+    waiting,
+)
+from podwright.targets.settings.tpu_vm import LAG_S, TpuVmSettings
+from podwright.targets.tpu_vm import calls, cloud_states, replies, ssh_key
+from podwright.targets.tpu_vm.calls import EXPIRES_LABEL, RUN_LABEL, Argv, Place
+from podwright.targets.tpu_vm.gcloud import Gcloud
+from podwright.targets.tpu_vm.replies import Consequence
+from podwright.targets.tpu_vm.workers import Workers
+
+_LONGEST_RUN = 20  # letters of a run's name in that of its slice, which has 63 at most
+
+
+class SliceProvisioner:
+    def __init__(self, shell: Shell, settings: TpuVmSettings):
+        self._shell = shell
+        self._settings = settings
+        self._gcloud = Gcloud(shell, settings.project)
+        self._workers = Workers(shell, self._gcloud, settings)
+        self._absent_since: dict[str, float] = {}
+        self._last_not_ready: dict[str, float] = {}
+
+    def describe_request(self, run_dir: Path, created: float, number: int, avoid: Sequence[str]) -> Request:
+        own, chips = self._settings, self._settings.devices()
+        zones = [zone for zone in own.zones if not any(zone.startswith(scope) for scope in avoid)]
+        tag = f"{zlib.crc32(f'{run_dir} {created}'.encode()):08x}"
+        request = Request(
+            name=own.node or f"pw-{_letters(run_dir.name)}-{tag}-{number}",
+            zone=(zones or own.zones)[0],
+            labels={RUN_LABEL: tag, EXPIRES_LABEL: f"{created + own.life_s:.0f}"},
+            chip=chips.accelerator.name,
+            num_chips=chips.num_chips,
+            price=own.price,
+            details={"project": own.project, "queued": own.queued and not own.node},
+            borrowed=bool(own.node),
+        )
+        return request if request.borrowed else replace(request, argv=self._creation(request))
+
+    def create(self, request: Request) -> Allocation:
+        if request.borrowed:
+            return self.describe(request)
+        failure = self._gcloud.do(self._creation(request), request.zone)
+        if failure is None:
+            return waiting("Requested: the cloud has taken the request")
+        match failure.consequence:
+            case Consequence.ZONE:
+                return refused(request.zone, failure.reason)
+            case Consequence.REGION:
+                return refused(replies.region_of(request.zone), failure.reason)
+            case Consequence.FINAL:
+                return refused("", f"{failure.reason}; {failure.fix}", Ending.BAD_INPUT)
+        return unknown(failure.reason)
+
+    def describe(self, request: Request) -> Allocation:
+        place = Place.of(request)
+        if not place.queued:
+            return self._node(request, place)
+        if self._workers.have_answered(request.name):  # then one call tells all, as long as the node is ready
+            answer = self._node(request, place)
+            if answer.state is AllocationState.READY:
+                return answer
+        record = self._gcloud.read(calls.describe_queued(place), request.zone)
+        if isinstance(record, Allocation):
+            return record
+        life_s = self._settings.life_s if self._settings.provisioning == "flex-start" else 0.0
+        if of_queue := cloud_states.of_queued(record, place.project, place.zone, life_s, time.time()):
+            self._last_not_ready[request.name] = time.time()
+            return of_queue
+        return self._of_active(request, place)
+
+    def delete(self, request: Request) -> None:
+        """UserError where no repetition would help; the cloud may know nothing of it yet, or no longer, which is no failure."""
+        if request.borrowed:
+            return
+        self._workers.forget(request.name)
+        failure = self._gcloud.do(calls.delete(Place.of(request)), request.zone)
+        if failure and failure.consequence is Consequence.FINAL:
+            raise UserError(f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix)
+
+    def list_owned(self) -> list[Owned]:
+        own = self._settings
+        slices = {}
+        for argv, queued in ((calls.list_queued(own.project), True), (calls.list_nodes(own.project), False)):
+            for record in self._gcloud.rows(argv):
+                if not queued and record.get("queuedResource"):
+                    continue
+                if owned := cloud_states.owned(record, own.project, queued):
+                    slices[owned.request.zone, owned.request.name] = owned
+        return list(slices.values())
+
+    def _creation(self, request: Request) -> Argv:
+        key = ssh_key.public_key(self._shell)
+        return calls.create(Place.of(request), self._settings, request.labels, ssh_key.USER, key)
+
+    def _of_active(self, request: Request, place: Place) -> Allocation:
+        """Of a queued resource that is active: what its node is. The cloud's lists lag, so a node is missed only after some polls."""
+        answer = self._node(request, place)
+        if answer.state is not AllocationState.GONE:
+            self._absent_since.pop(request.name, None)
+            return answer
+        absent_s = time.monotonic() - self._absent_since.setdefault(request.name, time.monotonic())
+        if absent_s > LAG_S:
+            return lost(Ending.NODE_LOST, "NodeLost: the cloud no longer lists the node of the queued resource")
+        return unknown("Unclear: the queued resource is active, and its node is not listed")
+
+    def _node(self, request: Request, place: Place) -> Allocation:
+        record = self._gcloud.read(calls.describe_node(place), request.zone)
+        if isinstance(record, Allocation):
+            if request.borrowed and record is GONE:
+                fix = f"correct node or zones of the target: gcloud compute tpus tpu-vm list --zone=- --project={place.project}"
+                return refused(
+                    "", f"Absent: there is no node {request.name} in {request.zone}; {fix}", Ending.BAD_INPUT
+                )
+            return record
+        if answer := cloud_states.of_node(record):
+            self._last_not_ready[request.name] = time.time()
+            return answer
+        if wrong := self._unusable(record, request, place):
+            return refused("", wrong, Ending.BAD_INPUT)
+        return self._workers.ready(record, place, self._ready_since(record, request.name))
+
+    def _ready_since(self, node: Record, name: str) -> float | None:
+        """Unix seconds. The cloud names only the time of creation, minutes earlier; it counts where nobody has looked meanwhile."""
+        seen = self._last_not_ready.get(name, 0.0)
+        return seen if time.time() - seen < LAG_S else cloud_states.unix(node.get("createTime", ""))
+
+    def _unusable(self, node: Record, request: Request, place: Place) -> str:
+        """Why a node of the right name is not to be used, as `Reason: what it means`; "" if it is."""
+        own = self._settings
+        if not request.borrowed:
+            if node.get("labels", {}).get(RUN_LABEL) == request.labels[RUN_LABEL]:
+                return ""
+            return f"NameTaken: {request.name} in {request.zone} is not of this run; delete it, or start the run under another name"
+        there = node.get("acceleratorType", "").rpartition("/")[2]
+        if there != own.accelerator_type:
+            return f"OtherSlice: node {own.node} is a {there}, not accelerator_type={own.accelerator_type}; set accelerator_type={there}"
+        if node.get("runtimeVersion") == own.runtime:
+            return ""
+        commands = [calls.delete(place), self._creation(request)]
+        lines = ", then ".join(" ".join(words) for words in commands)
+        image = node.get("runtimeVersion")
+        return f"OtherImage: node {own.node} has the image {image}, and {own.runtime} is needed; type {lines}"
+
+
+def _letters(name: str) -> str:
+    """Of a run's name what the name of a slice may hold."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST_RUN].strip("-") or "run"

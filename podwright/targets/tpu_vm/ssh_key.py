@@ -1,0 +1,66 @@
+"""The SSH key by which this user reaches TPU VMs, and the host keys that they are known by; both lie beside the file of targets."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.shell import Shell, targets_file
+
+USER = "podwright"
+"""account on the machines; their image makes it for the key in their metadata"""
+
+
+def folder() -> Path:
+    return targets_file().parent / "tpu-vm"
+
+
+def private_key() -> Path:
+    return folder() / "id_ed25519"
+
+
+def public_key(shell: Shell) -> str:
+    """Of this user's key, which is created first if there is none. UserError where it cannot be."""
+    path = private_key()
+    try:
+        folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (folder() / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", USER, "-f", str(path)]
+                code, _, stderr = shell.ask(argv)
+                if code:
+                    raise UserError(
+                        f"no SSH key could be created as {path}: {stderr.strip()}", "see ssh-keygen's message"
+                    )
+        return path.with_suffix(".pub").read_text().strip()
+    except FileNotFoundError as e:
+        if e.filename == "ssh-keygen":
+            raise UserError("command ssh-keygen not found on this machine", "install the OpenSSH client") from None
+        raise UserError(f"{path.with_suffix('.pub')} is missing", f"type: rm {path}; a new key is then created") from e
+    except OSError as e:
+        raise UserError(f"no SSH key can be kept in {folder()}: {e.strerror}", "make that folder writable") from e
+
+
+def known_hosts(name: str) -> Path:
+    """Of the slice called `name`."""
+    return folder() / f"known_hosts-{name}"
+
+
+def alias(name: str, worker: int) -> str:
+    """By which the host key of a worker is kept: its address may be another slice's tomorrow."""
+    return f"tpu.{name}-{worker}"
+
+
+def write_known_hosts(name: str, keys: Mapping[int, Sequence[str]]) -> None:
+    """`keys`: of each worker, as ssh writes them: TYPE BASE64."""
+    lines = [f"{alias(name, worker)} {key}\n" for worker, of_worker in sorted(keys.items()) for key in of_worker]
+    part = known_hosts(name).with_suffix(".part")
+    part.write_text("".join(lines))
+    part.replace(known_hosts(name))
+
+
+def forget(name: str) -> None:
+    known_hosts(name).unlink(missing_ok=True)

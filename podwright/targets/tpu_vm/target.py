@@ -1,0 +1,50 @@
+"""Cloud TPU VMs as a target: slices are requested by provisioner.py, attempts run on their workers as on any hosts (hosts/runner.py)."""
+
+from __future__ import annotations
+
+from podwright.rundir import Record
+from podwright.shell import Shell
+from podwright.targets.base import HostAddress, Hosts, Job, Provisioner, Remark, Rendered, identity
+from podwright.targets.hosts.runner import HostProfile, HostRunner
+from podwright.targets.settings.tpu_vm import TpuVmSettings
+from podwright.targets.tpu_vm import environment, worker, worker_check
+from podwright.targets.tpu_vm.provisioner import SliceProvisioner
+from podwright.targets.tpu_vm.worker import Worker
+
+
+class TpuVm(HostRunner):
+    def __init__(self, shell: Shell, name: str, settings: TpuVmSettings):
+        self.traits = settings.traits()
+        super().__init__(shell, _profile(settings), worker.connect)
+        self._settings = settings
+        self.identity = identity(name, settings)
+        self.provisioner: Provisioner | None = SliceProvisioner(shell, settings)
+
+    def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
+        """Without `hosts`, as a dry run has none, with names in their place."""
+        own = self._settings
+        shown = [
+            HostAddress(worker.name("SLICE", k), f"WORKER-{k}", f"WORKER-{k}") for k in range(own.devices().num_hosts)
+        ]
+        workers = [Worker(host.name, host.address, host.connect, own.project) for host in hosts or shown]
+        return self.render_on(workers, job, self.identity)
+
+    def check(self) -> list[Remark]:
+        return []
+
+    def probe_hosts(self, arguments: list[str]) -> list[Record]:
+        """Of no machine: they exist only while a run has them, and are looked at before it starts on them."""
+        return []
+
+
+def _profile(settings: TpuVmSettings) -> HostProfile:
+    return HostProfile(
+        setup=settings.setup if settings.python else (*settings.setup, environment.setup_line()),
+        python=settings.python or environment.python(),
+        folder=settings.folder,
+        env=settings.env,
+        tpus_per_node=settings.chips_per_host,
+        notices=True,
+        sign_of_life="/var/lib/podwright/alive",  # startup.sh looks at it
+        check=worker_check.__name__,
+    )

@@ -1,0 +1,94 @@
+"""One worker of a slice as a host: ssh with the key and the host keys of ssh_key.py, directly or through IAP."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import asdict, dataclass
+
+from podwright.rundir import Ending, Record
+from podwright.targets.hosts.ssh_transport import SshTransport
+from podwright.targets.hosts.transport import StderrRule, Trouble, explained
+from podwright.targets.tpu_vm import calls, ssh_key
+
+_RULES = (
+    StderrRule(
+        r"failed to connect to backend|4003:|4010:|4047:",
+        "the IAP tunnel to {host} was not opened: {line}",
+        "allow 35.235.240.0/20 to reach port 22 in the firewall of the network, and ask for roles/iap.tunnelResourceAccessor",
+        Ending.NO_CAPACITY,
+    ),
+    StderrRule(
+        r"Permission denied \((?=\w)",
+        "{host} does not accept the key {key}",
+        "the slice was requested with another key: follow the run on the machine that started it",
+        Ending.NO_CAPACITY,
+    ),
+    StderrRule(
+        r"Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "{host} answers with another host key than the cloud names for it",
+        "type podwright resume with the run, which asks the cloud again; if it stays so, another machine answers in its place",
+        Ending.NO_CAPACITY,
+    ),
+)
+
+
+_THROUGH_IAP = "iap:"
+
+
+@dataclass(frozen=True)
+class Worker:
+    name: str
+    """as a user knows it: NODE-w-NUMBER, the number being that of the cloud's list"""
+    address: str
+    """by which the other workers reach it"""
+    connect: str
+    """by which this machine reaches it: an address, or iap:ZONE:INSTANCE"""
+    project: str
+
+    @property
+    def record(self) -> Record:
+        return asdict(self)
+
+    @property
+    def _ssh(self) -> SshTransport:
+        node, _, number = self.name.rpartition("-w-")
+        options = [
+            f"-i{ssh_key.private_key()}",
+            "-oIdentitiesOnly=yes",
+            "-oStrictHostKeyChecking=yes",
+            f"-oUserKnownHostsFile={ssh_key.known_hosts(node)}",
+            "-oGlobalKnownHostsFile=none",
+            f"-oHostKeyAlias={ssh_key.alias(node, int(number))}",
+        ]
+        if not self.connect.startswith(_THROUGH_IAP):
+            return SshTransport(f"{ssh_key.USER}@{self.connect}", tuple(options))
+        _, zone, instance = self.connect.split(":")
+        options.append(f"-oProxyCommand={shlex.join(calls.tunnel(instance, self.project, zone))}")
+        return SshTransport(f"{ssh_key.USER}@{instance}", tuple(options))
+
+    def argv(self, command: str) -> list[str]:
+        return self._ssh.argv(command)
+
+    def explain(self, stderr: str) -> Trouble | None:
+        fields = {"host": self.name, "key": str(ssh_key.private_key())}
+        if known := explained(_RULES, stderr, fields):
+            return known
+        trouble = self._ssh.explain(stderr)
+        if trouble is None:
+            return None
+        shown = re.escape(self._ssh.name)
+        what = re.sub(shown, self.name, trouble.what)
+        return Trouble(what, re.sub(shown, self.name, trouble.fix), trouble.ending, trouble.stderr)
+
+
+def name(node: str, number: int) -> str:
+    return f"{node}-w-{number}"
+
+
+def through_iap(zone: str, instance: str) -> str:
+    return f"{_THROUGH_IAP}{zone}:{instance}"
+
+
+def connect(record: Record) -> Worker:
+    return Worker(**record)

@@ -1,0 +1,183 @@
+"""Looks at all workers of a slice together before a run is started on them: whether jax sees their chips as one slice, in the right
+order, and whether each has the same software, disk space and the storage.
+
+What is wrong with the machines costs the slice, which is replaced; what is wrong with the settings ends the run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from podwright.rundir import Ending, Record
+from podwright.targets.hosts.transport import Host, StderrRule, Trouble, explained, last_line, of_each
+
+LIMIT_S = 180
+LEAST_FREE = 10 << 30
+_SKEW_S = 10.0
+_EXIT = "podwright: the check ended with "
+_TIMED_OUT = (124, 137)
+_CUT_OFF = -1
+_ANOTHER = "resume the run: it requests another slice"
+_BUSY = f"end that process (sudo lsof -w /dev/vfio/* /dev/accel* shows it), or {_ANOTHER}"
+
+CAUSES: tuple[StderrRule, ...] = (
+    StderrRule(
+        r"The TPU is already in use by process with pid (\d+)",
+        "the TPU of {host} is in use by process {0}",
+        _BUSY,
+        Ending.NO_CAPACITY,
+    ),
+    StderrRule(
+        r"Device or resource busy|Couldn't open iommu group",
+        "the TPU of {host} is in use by another process",
+        _BUSY,
+        Ending.NO_CAPACITY,
+    ),
+    StderrRule(
+        r"Failed to get global TPU topology|No accelerator found|Failed to initialize TPU system",
+        "jax finds no working TPU driver on {host}: {line}",
+        "compare runtime_version of the target with the TPU generation, or resume the run: it requests another slice",
+        Ending.NO_CAPACITY,
+    ),
+    StderrRule(
+        r"No module named '?([\w.]+)",
+        "the Python of {host} lacks {0}",
+        "remove python from the target, and an environment is installed there, or install what is missing",
+    ),
+    StderrRule(
+        r"a line of the target's setup failed: (.+)",
+        "a line of the target's setup failed on {host}: {0}",
+        "correct that line under setup of the target",
+    ),
+    StderrRule(
+        r"podwright: no environment: (.+)",
+        "no Python environment could be installed on {host}: {0}",
+        "check that the machines reach pypi.org and github.com (those without external addresses need a NAT), or set python of the target",
+    ),
+)
+CONSEQUENCES: tuple[StderrRule, ...] = (
+    StderrRule(
+        r"Failed to connect to (\S+:8471)",
+        "{host} does not reach the TPU of another worker ({0})",
+        _ANOTHER,
+        Ending.NO_CAPACITY,
+    ),
+)
+
+
+@dataclass
+class Answer:
+    """Of one worker."""
+
+    name: str
+    text: str
+    exit: int = _CUT_OFF
+    stages: list[Record] = field(default_factory=list)
+
+    @property
+    def seen(self) -> Record:
+        """Of all stages together."""
+        return {key: value for stage in self.stages for key, value in stage.items()}
+
+
+def check(hosts: Sequence[Host], order: Record) -> None:
+    """Trouble that names the worker at fault; nothing if an attempt can start."""
+    attempt = shlex.quote(order["handle"]["attempt_dir"])
+
+    def ask(number: int, host: Host) -> Answer:
+        limited = f"timeout -k 5 {LIMIT_S} bash start.sh {number} check 2>&1"
+        return parse(host.name, host.call(f"cd {attempt} && {{ {limited}; echo '{_EXIT}'$?; }}", "", LIMIT_S + 60))
+
+    answers = of_each(hosts, ask)
+    if silent := next((answer for answer in answers if isinstance(answer, Trouble)), None):
+        raise silent
+    if trouble := judge([answer for answer in answers if isinstance(answer, Answer)], order["devices_per_host"]):
+        raise trouble
+
+
+def parse(name: str, text: str) -> Answer:
+    answer = Answer(name, text)
+    for line in text.splitlines():
+        if match := re.match(f"{_EXIT}(\\d+)$", line):
+            answer.exit = int(match[1])
+        if line.startswith("{"):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict) and "stage" in record:
+                answer.stages.append(record)
+    return answer
+
+
+def judge(answers: Sequence[Answer], devices_per_host: int) -> Trouble | None:
+    """The first cause over all workers: of those that failed by themselves, then of those that kept the others waiting."""
+    for rules in (CAUSES, CONSEQUENCES):
+        for answer in answers:
+            if answer.exit and (known := explained(rules, answer.text, {"host": answer.name})):
+                return known
+    if failed := next((a for a in answers if a.exit and a.exit not in _TIMED_OUT), None):
+        return _failed(failed)
+    if any(answer.exit in _TIMED_OUT for answer in answers):
+        return _hanging(answers)
+    return next(
+        (t for answer in answers if (t := _of_one(answer, devices_per_host, len(answers)))), None
+    ) or _differing(answers)
+
+
+def _failed(answer: Answer) -> Trouble:
+    last = last_line(_without_marks(answer.text))
+    why = "its answer was cut off" if answer.exit == _CUT_OFF else last or f"exit code {answer.exit}"
+    what = f"the check of {answer.name} failed: {why}"
+    return Trouble(what, _ANOTHER, Ending.NO_CAPACITY, answer.text)
+
+
+def _hanging(answers: Sequence[Answer]) -> Trouble:
+    """All wait when one does: those that have come least far are to blame."""
+    least = min(len(answer.stages) for answer in answers)
+    names = [answer.name for answer in answers if len(answer.stages) == least]
+    doing = ("starting Python", "joining the others", "initializing its TPU", "trying the storage")[min(least, 3)]
+    who = ", ".join(names) if len(names) < len(answers) else "every worker"
+    what = f"{who} hangs in the check: {doing} takes more than {LIMIT_S} s"
+    return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
+
+
+def _of_one(answer: Answer, devices_per_host: int, num_hosts: int) -> Trouble | None:
+    seen, name = answer.seen, answer.name
+    if fault := seen.get("fault"):
+        return Trouble(f"{name}: {fault}", seen["fix"])
+    if seen["local"] != devices_per_host:
+        what = f"{name} sees {seen['local']} of its {devices_per_host} chips (platform {seen['platform']})"
+        return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
+    if seen["all"] != devices_per_host * num_hosts:
+        what = f"{name} sees {seen['all']} of {devices_per_host * num_hosts} chips of the slice"
+        return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
+    if seen["process"] != seen["expected_process"]:
+        what = f"{name} is process {seen['process']} for jax and {seen['expected_process']} for the cloud"
+        return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
+    if seen["free_bytes"] < LEAST_FREE:
+        what = f"{name} has {seen['free_bytes'] / (1 << 30):.1f} GiB of free disk space, and 10 are needed"
+        return Trouble(what, "free some there, or delete the slice", Ending.NO_CAPACITY)
+    return None
+
+
+def _differing(answers: Sequence[Answer]) -> Trouble | None:
+    first = answers[0]
+    for answer in answers[1:]:
+        for package, version in answer.seen["versions"].items():
+            if version != first.seen["versions"][package]:
+                what = f"{answer.name} has {package} {version or 'not'}, and {first.name} {first.seen['versions'][package] or 'not'}"
+                return Trouble(what, "install the same on all, or remove python from the target")
+        skew = abs(answer.seen["time"] - first.seen["time"])
+        if skew > _SKEW_S + LIMIT_S:
+            what = f"the clocks of {first.name} and {answer.name} differ by {skew:.0f} s"
+            return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
+    return None
+
+
+def _without_marks(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.startswith((_EXIT, "{")))

@@ -1,0 +1,80 @@
+"""The executable: parses, applies the fault that is planned for this call, runs the command, logs the call."""
+
+import fnmatch
+import os
+import random
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+
+from tests.lab.gcloud import store
+from tests.lab.gcloud.api import ApiError, Json
+from tests.lab.gcloud.session import Session, waited
+from tests.lab.gcloud.surface import Call, Refusal, parse
+from tests.lab.gcloud.verbs import RUN
+
+
+def main(root: Path, argv: list[str]) -> int:
+    number, started = secrets.token_hex(4), time.time()
+    store.log_call(root, {"id": number, "time": started, "argv": argv})
+    status, out, err = 1, "", ""
+    try:
+        status, out, err = answer(root, argv)
+    finally:
+        store.log_call(root, {"id": number, "rc": status, "seconds": time.time() - started})
+    sys.stdout.write(out)
+    sys.stderr.write(err)
+    return status
+
+
+def answer(root: Path, argv: list[str]) -> tuple[int, str, str]:
+    """(exit status, stdout, stderr)."""
+    try:
+        call = parse(argv)
+    except Refusal as refusal:
+        return refusal.status, "", refusal.text
+    session = Session(root, call)
+    fault = planned(root, call)
+    time.sleep(fault.get("delay_s", 0.0))
+    try:
+        if fault.get("before") and "status" in fault:
+            raise session.fail(session.describe(ApiError(fault["status"], fault["message"])))
+        RUN[call.verb](session)
+        if "status" in fault:
+            raise session.fail(session.describe(ApiError(fault["status"], fault["message"])))
+        status = 0
+    except Refusal as refusal:
+        status = refusal.status
+        session.err.append(refusal.text)
+    out, err = "".join(session.out), "".join(session.err)
+    match fault.get("kind"):
+        case "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "cut":
+            return 1, out[: fault["keep"]], err[: fault["keep"]]
+        case "timeout":
+            operation = f"projects/{call.flags.get('project', 'p')}/locations/{call.flags.get('zone', '-')}/operations/operation-{secrets.token_hex(8)}"
+            first = err.partition("\n")[0]
+            return (
+                1,
+                "",
+                f"{first}\nWaiting for operation [{operation}] to complete...\n.....failed.\nERROR: ({call.dotted}) {waited(operation)}\n",
+            )
+    return status, out, err
+
+
+def planned(root: Path, call: Call) -> Json:
+    """The first fault that holds for this call; one for the next n calls is used up by it."""
+    with store.opened(root) as state:
+        faults = state["knobs"]["faults"]
+        for fault in faults:
+            if not fnmatch.fnmatch(call.verb, fault["verb"]) or random.random() >= fault["probability"]:
+                continue
+            if fault["calls"] is not None:
+                fault["calls"] -= 1
+                if fault["calls"] <= 0:
+                    faults.remove(fault)
+            return dict(fault)
+    return {}

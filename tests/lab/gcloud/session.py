@@ -1,0 +1,196 @@
+"""One call of the simulated gcloud: requests to the API under its account, and its answers and refusals in gcloud's words.
+
+Forms of output were taken from gcloud 528 itself, run against a server that answered as the API does.
+"""
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.lab.gcloud import api, store
+from tests.lab.gcloud.api import ApiError, Json
+from tests.lab.gcloud.surface import Call, Refusal
+
+POLL_S = 0.05
+WAITED_S = 1800.0
+
+
+class Session:
+    """One call of gcloud: the lab's state, and what the call prints."""
+
+    def __init__(self, root: Path, call: Call) -> None:
+        self.root, self.call = root, call
+        self.out: list[str] = []
+        self.err: list[str] = []
+        knobs = store.read(root)["knobs"]
+        self.properties: dict[str, str] = knobs["properties"]
+        self.account, self.login_expired = knobs["account"], knobs["login_expired"]
+
+    def say(self, line: str) -> None:
+        self.err.append(line + "\n")
+
+    def show(self, value: Any) -> None:
+        """On stdout, as --format=json does; `value(key)` prints one field. Other formats are not simulated."""
+        chosen = self.call.flags.get("format", "")
+        if chosen == "json":
+            self.out.append(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+        elif match := re.fullmatch(r"value\(([\w.]+)\)", chosen):
+            rows = value if isinstance(value, list) else [value]
+            self.out.append("".join(f"{lookup(row, match[1]) or ''}\n" for row in rows))
+        else:
+            raise Refusal(f"lab: only --format=json and --format=value(KEY) are simulated, not {chosen!r}\n", 70)
+
+    def fail(self, text: str, status: int = 1) -> Refusal:
+        return Refusal(f"ERROR: ({self.call.dotted}) {text}\n", status)
+
+    def setting(self, flag: str, name: str, missing: str) -> str:
+        """A flag's value, else that of gcloud's configuration."""
+        if value := self.call.flags.get(flag) or self.properties.get(name, ""):
+            return value
+        noun = self.call.spec.noun
+        head, resource = (noun, noun) if noun else (missing, {"zone": "location"}.get(missing, missing))
+        ways = [f"provide the argument `{noun}` on the command line with a fully specified name"] if noun else []
+        ways += [f"provide the argument `--{missing}` on the command line", f"set the property `{name}`"]
+        raise self.fail(
+            f"Error parsing [{head}].\nThe [{resource}] resource is not properly specified.\nFailed to find attribute [{missing}]. "
+            "The attribute can be set in the following ways: \n" + "\n".join(f"- {way}" for way in ways)
+        )
+
+    @property
+    def parent(self) -> str:
+        project = self.setting("project", "core/project", "project")
+        return f"projects/{project}/locations/{self.setting('zone', 'compute/zone', 'zone')}"
+
+    def request(self, method: str, path: str, body: Json | None = None, **query: str) -> Json:
+        """One request to the API, under the account of gcloud; its refusal ends the call."""
+        if not self.account:
+            raise self.fail(NO_LOGIN)
+        if self.login_expired:
+            raise self.fail(EXPIRED)
+        version = "v2alpha1" if self.call.track == "alpha" else "v2"
+        try:
+            with store.opened(self.root) as state:
+                return api.handle(state, method, f"/{version}/{path}", query, body)
+        except ApiError as error:
+            raise self.fail(self.describe(error)) from None
+
+    def describe(self, error: ApiError) -> str:
+        """The service's refusal in gcloud's words."""
+        if error.status >= 500:
+            return http_error(self.root, self.call, error)
+        text = f"{error.name}: {error.message}"
+        if error.status in (401, 403, 404):
+            text = f"{text.rstrip('.')}. This command is authenticated as {self.account} which is the active account specified by the [core/account] property"
+        if not error.details:
+            return text
+        info, links = error.details
+        lines = [
+            f"{text}.",
+            *(part for link in links["links"] for part in (link["description"], link["url"])),
+            f"- '@type': {info['@type']}",
+            f"  domain: {info['domain']}",
+            "  metadata:",
+            *(f"    {key}: {value}" for key, value in sorted(info["metadata"].items())),
+            f"  reason: {info['reason']}",
+        ]
+        return "\n".join(lines)
+
+    def operation(self, started: Json, issued: str, done: str) -> Json:
+        """Wait for an operation, or say how to look at it; the operation as it is then."""
+        name, shown = started["name"], self.call.name
+        self.say(f"{issued} issued for: [{shown}]")
+        if "async" in self.call.flags:
+            self.say(f"Check operation [{name}] for status.")
+            return started
+        limit = time.monotonic() + WAITED_S
+        while not started["done"]:
+            if time.monotonic() > limit:
+                raise self.fail(waited(name))
+            time.sleep(POLL_S)
+            started = self.request("GET", name)
+        failed = started.get("error")
+        self.say(f"Waiting for operation [{name}] to complete...\n.....{'failed' if failed else 'done'}.")
+        if failed:
+            raise self.fail(json.dumps(failed, indent=2, sort_keys=True))
+        self.say(f"{done} {self.call.spec.noun} [{shown}].")
+        return started
+
+
+NO_LOGIN = """You do not currently have an active account selected.
+Please run:
+
+  $ gcloud auth login
+
+to obtain new credentials.
+
+If you have already logged in with a different account, run:
+
+  $ gcloud config set account ACCOUNT
+
+to select an already authenticated account to use."""
+EXPIRED = """There was a problem refreshing your current auth tokens: Reauthentication failed. cannot prompt during non-interactive execution.
+Please run:
+
+  $ gcloud auth login
+
+to obtain new credentials.
+
+If you have already logged in with a different account, run:
+
+  $ gcloud config set account ACCOUNT
+
+to select an already authenticated account to use."""
+
+
+def waited(operation: str) -> str:
+    return (
+        f"Operation {operation} has not finished in {WAITED_S:.0f} seconds. The operations may still be underway remotely and may still succeed; "
+        "use gcloud list and describe commands or https://console.developers.google.com/ to check resource state."
+    )
+
+
+def http_error(root: Path, call: Call, error: ApiError) -> str:
+    """A 5xx, which gcloud shows as the HTTP client's exception."""
+    path = "/".join(filter(None, ("nodes" if "tpu-vm" in call.command else "queuedResources", call.name)))
+    place = f"projects/{call.flags.get('project', '')}/locations/{call.flags.get('zone', '')}"
+    headers = {"content-type": "application/json; charset=UTF-8", "server": "ESF", "status": error.status}
+    return (
+        f"HttpError accessing <https://tpu.googleapis.com/v2/{place}/{path}?alt=json>: response: <{headers}>, "
+        f"content <{json.dumps(error.body(), indent=2)}\n>\n"
+        "This may be due to network connectivity issues. Please check your network settings, and the status of the service you are trying to reach."
+    )
+
+
+def lookup(value: Any, path: str) -> Any:
+    """A field of a message: names, and [i] into lists."""
+    for part in re.findall(r"[^.\[\]]+", path):
+        if isinstance(value, list):
+            value = value[int(part)] if part.isdigit() and int(part) < len(value) else None
+        else:
+            value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def matches(item: Any, expression: str) -> bool:
+    """Of gcloud's filters: terms KEY=VALUE, KEY!=VALUE, KEY:VALUE, KEY:* and KEY~PATTERN, joined by AND or a blank."""
+    for term in re.split(r"\s+AND\s+|\s+", expression.strip()):
+        parts = re.fullmatch(r"([\w.\[\]-]+)(!=|=|:|~)(.*)", term)
+        if not parts:
+            raise Refusal(f"lab: the filter term {term!r} is not simulated\n", 70)
+        key, operator, wanted = parts[1], parts[2], parts[3].strip("'\"")
+        value = lookup(item, key)
+        text = "" if value is None else str(value)
+        match operator:
+            case "=":
+                true = text == wanted
+            case "!=":
+                true = text != wanted
+            case ":":
+                true = value is not None and (wanted == "*" or wanted.rstrip("*").lower() in text.lower())
+            case _:
+                true = value is not None and re.search(wanted, text) is not None
+        if not true:
+            return False
+    return True
