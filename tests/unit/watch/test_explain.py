@@ -116,6 +116,9 @@ def test_a_directory_of_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     matches = json.loads(capsys.readouterr().out)["matches"]
     assert {m["rule"] for m in matches} == {"disk-full", "peer-gone", "no-module", "cuda-out-of-memory"}
     assert matches[-1]["rule"] == "peer-gone" and matches[-1]["file"] == str(tmp_path / "w" / "9.log")
+    run = attempted(tmp_path / "runs", FULL)
+    run.journal.write_text("")
+    assert app.main(["diagnose", str(run.path.parent)]) == 2, "which of the runs is not said"
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="is a directory without logs"):
         explain.folder(tmp_path / "empty")
