@@ -22,7 +22,7 @@ Knobs, effective at once (methods of `Gcloud`; times are seconds):
   fault(verb, kind=, status=, text=, calls=, probability=, before=, keep=, delay_s=)   cut, killed, timeout, http, 429, 5xx, any other text
   deny("tpu.nodes.list", "instance:tpu.nodes.delete", "storage.buckets.get", "iap.tunnelInstances.accessViaIAP", ...)
   set(lag={"describe": s, "list": s}, name_taken_s=)   readers that lag behind; a name that stays taken after its resource is gone
-  set(account="" or a name, login_expired=, api_enabled=, properties={"core/project": ...}, buckets={name: fields})
+  set(account="" or a name, login_expired=, default_credentials=, api_enabled=, properties={"core/project": ...}, buckets={name: fields})
   set(num_hosts={"v6e-8": 2})   hosts of an accelerator type, where it is not four chips a host
   order_endpoints([2, 0, 3, 1], node=)   networkEndpoints in another order than agent-worker-number
   unreachable(node, worker, seconds)   no packet passes; late_key(node, worker, seconds)   ssh refuses the key until then

@@ -4,6 +4,7 @@ Forms of output were taken from gcloud 528 itself, run against a server that ans
 """
 
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -25,7 +26,7 @@ class Session:
         self.out: list[str] = []
         self.err: list[str] = []
         knobs = store.read(root)["knobs"]
-        self.properties: dict[str, str] = knobs["properties"]
+        self.properties: dict[str, str] = knobs["properties"] | from_environment()
         self.account, self.login_expired = knobs["account"], knobs["login_expired"]
 
     def say(self, line: str) -> None:
@@ -132,6 +133,10 @@ If you have already logged in with a different account, run:
   $ gcloud config set account ACCOUNT
 
 to select an already authenticated account to use."""
+NO_DEFAULT = (
+    "Your default credentials were not found. To set up Application Default Credentials, see "
+    "https://cloud.google.com/docs/authentication/external/set-up-adc for more information."
+)
 EXPIRED = """There was a problem refreshing your current auth tokens: Reauthentication failed. cannot prompt during non-interactive execution.
 Please run:
 
@@ -144,6 +149,12 @@ If you have already logged in with a different account, run:
   $ gcloud config set account ACCOUNT
 
 to select an already authenticated account to use."""
+
+
+def from_environment() -> dict[str, str]:
+    """Properties that variables such as CLOUDSDK_CORE_PROJECT set."""
+    names = [name.split("_", 2) for name in os.environ if re.fullmatch(r"CLOUDSDK_(CORE|COMPUTE)_[A-Z_]+", name)]
+    return {f"{section.lower()}/{key.lower()}": os.environ[f"CLOUDSDK_{section}_{key}"] for _, section, key in names}
 
 
 def waited(operation: str) -> str:

@@ -78,6 +78,9 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("config", "get"): Command({}, "SECTION/PROPERTY", tracks=ALL),
     ("config", "list"): Command({"all": 0}, "SECTION/PROPERTY", tracks=ALL),
     ("auth", "list"): Command({"filter-account": 1, **LIST}, tracks=ALL),
+    ("auth", "print-access-token"): Command({"lifetime": 1}, "ACCOUNT", tracks=ALL),
+    ("auth", "application-default", "print-access-token"): Command({"lifetime": 1, "scopes": 1}, tracks=ALL),
+    ("version",): Command({}, tracks=("",)),
     ("storage", "buckets", "describe"): Command({"raw": 0}, "URL", tracks=("", "alpha")),
     ("projects", "describe"): Command({}, "PROJECT_ID_OR_NUMBER", tracks=ALL),
     ("projects", "get-iam-policy"): Command(LIST, "PROJECT_ID_OR_NUMBER", tracks=ALL),
@@ -141,6 +144,10 @@ def parse(argv: list[str]) -> Call:
             f"ERROR: ({'.'.join(filter(None, ('gcloud', track, *command)))}) Command name argument expected.\n"
         )
     spec = COMMANDS[command]
+    if track not in spec.tracks:
+        raise Refusal(
+            f"ERROR: ({'.'.join(('gcloud', track, *command[:-1]))}) Invalid choice: '{command[-1]}'.\n{SEARCH}"
+        )
     call = Call(track, command, "", {}, [], spec)
     allowed = EVERYWHERE | spec.flags | (spec.alpha if track == "alpha" else {})
     unknown: list[str] = []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.lab.gcloud import iap, metadata, store
 from tests.lab.gcloud.api import ApiError, Json
-from tests.lab.gcloud.session import EXPIRED, NO_LOGIN, Session, matches
+from tests.lab.gcloud.session import EXPIRED, NO_DEFAULT, NO_LOGIN, Session, matches
 from tests.lab.gcloud.store import State
 from tests.lab.gcloud.surface import Call
 
@@ -212,11 +212,11 @@ def get_value(session: Session) -> None:
     name = session.call.name if "/" in session.call.name else f"core/{session.call.name}"
     value = session.account if name == "core/account" else session.properties.get(name, "")
     if session.call.flags.get("format") == "json":
-        return session.show(value or None)
-    session.out.append(f"{value}\n" if value else "")
+        session.show(value or [])
+    elif value:
+        session.out.append(f"{value}\n")
     if not value:
         session.say("(unset)")
-    return None
 
 
 def list_config(session: Session) -> None:
@@ -229,6 +229,24 @@ def list_config(session: Session) -> None:
 
 def list_accounts(session: Session) -> None:
     session.show([{"account": session.account, "status": "ACTIVE"}] if session.account else [])
+
+
+def print_token(session: Session) -> None:
+    """Of gcloud's account, or of the application-default credentials."""
+    default = "application-default" in session.call.command
+    if default and not store.read(session.root)["knobs"]["default_credentials"]:
+        raise session.fail(NO_DEFAULT)
+    if not default:
+        signed_in(session)
+    token = f"ya29.{'default' if default else 'user'}"
+    if "format" in session.call.flags:
+        session.show({"token": token})
+    else:
+        session.out.append(f"{token}\n")
+
+
+def show_version(session: Session) -> None:
+    session.show({"Google Cloud SDK": "528.0.0", "alpha": "2025.06.20", "beta": "2025.06.20", "core": "2025.06.20"})
 
 
 def describe_bucket(session: Session) -> None:
@@ -281,6 +299,9 @@ RUN: dict[str, Callable[[Session], None]] = {
     "config get": get_value,
     "config list": list_config,
     "auth list": list_accounts,
+    "auth print-access-token": print_token,
+    "auth application-default print-access-token": print_token,
+    "version": show_version,
     "storage buckets describe": describe_bucket,
     "projects describe": describe_project,
     "projects get-iam-policy": get_policy,

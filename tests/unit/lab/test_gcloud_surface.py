@@ -40,7 +40,7 @@ SAMPLE |= {
     "topology": "4x4",
 }
 SAMPLE |= dict.fromkeys(("valid-until-duration", "valid-after-duration", "max-run-duration"), "6h")
-SAMPLE |= {"workload-type": "availability-optimized"}
+SAMPLE |= {"lifetime": "3600", "workload-type": "availability-optimized"}
 NOT_TOGETHER = [
     {"node-id", "node-count"},
     {"node-id", "node-prefix"},
@@ -117,6 +117,8 @@ REFUSED = [
     "compute tpus queued-resources delete q --preserve",
     "compute tpus queued-resources update q --update-labels=a=b",
     "beta compute tpus queued-resources list",
+    "beta compute tpus tpu-vm list",
+    "alpha version",
     "compute tpus tpu-vm create n --accelerator-type=v6e-16 --version=r --max-run-duration=6h",
     "alpha compute tpus tpu-vm create n --accelerator-type=v6e-16 --version=r --max-run-duration=6h",
     "compute tpus tpu-vm create n --accelerator-type=v6e-16",
