@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -319,3 +320,49 @@ def test_a_node_that_is_taken_while_it_is_made_and_an_operation_that_hangs(clien
     assert (
         "Internal error. Please try again" in client.run(*VM, "delete", "n", "--quiet")[2] and cloud.resources() == []
     )
+
+
+def test_calls_at_once_and_several_nodes_of_one_request(client: Client) -> None:
+    client.cloud.times(creating=5.0)
+    argv = [str(client.cloud.folder / "gcloud"), *QUEUED, "create", "q", "--node-count=2", "--accelerator-type=v6e-8"]
+    argv += [
+        "--runtime-version=v2-alpha-tpuv6e",
+        "--project=p",
+        f"--zone={ZONE}",
+        "--quiet",
+        "--async",
+        client.metadata,
+    ]
+    started = [subprocess.Popen(argv, stderr=subprocess.DEVNULL) for _ in range(6)]
+    assert sorted(process.wait() for process in started) == [0, 1, 1, 1, 1, 1]
+    client.cloud.times(creating=0.0)
+    until(lambda: client.state("q") == "ACTIVE")
+    assert [client.node_state(name) for name in ("q-0", "q-1")] == ["READY", "READY"]
+    names = [host["name"] for node in ("q-0", "q-1") for host in client.cloud.hosts(node)]
+    assert [client.ssh(node, 0, "hostname").stdout.strip() for node in ("q-0", "q-1")] == names
+
+
+def test_a_cloud_ends_with_the_test_that_owns_it() -> None:
+    code = (
+        "import os, signal, time\n"
+        "from tests.lab import cloud\n"
+        "from tests.lab.gcloud.control import Gcloud\n"
+        "lab = cloud.Lab().__enter__()\n"
+        "gcloud = Gcloud(lab).__enter__()\n"
+        "gcloud.call('compute', 'tpus', 'tpu-vm', 'create', 'n', '--accelerator-type=v6e-8', '--version=v',\n"
+        f"    '--project=p', '--zone={ZONE}')\n"
+        "assert gcloud.hosts('n')\n"
+        "print(lab.root, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    argv = [sys.executable, "-c", code]
+    root = subprocess.run(argv, capture_output=True, text=True, cwd=cloud.REPOSITORY, check=False).stdout.strip()
+    assert root
+    until(lambda: not [path for path in Path("/proc").glob("[0-9]*/cmdline") if root in text(path)])
+
+
+def text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
