@@ -254,6 +254,8 @@ def test_login_api_project_and_other_services(client: Client) -> None:
     assert "zone" in client.cloud.call(*VM, "describe", "n").stderr
     types = client.run(*VM, "accelerator-types", "list")[1]
     assert "v6e-16" in [item["type"] for item in types]
+    assert 'The requested zone "us-west1-a" is not supported' in client.create("q", zone="us-west1-a")[2]
+    assert "could not be found in the zonal accelerator configurations" in client.create("q", size="v4-8")[2]
     assert client.run(*VM, "describe", "n", zone="mars-1a")[2].count("Permission denied on 'locations/mars-1a'") == 1
 
 

@@ -65,6 +65,9 @@ def handle(
         locations = [{"name": f"projects/{project}/locations/{z}", "locationId": z} for z in catalog.ZONES]
         return {"locations": locations}
     if zone not in catalog.ZONES and not (zone == "-" and verb == "list"):
+        if verb == "create" and re.fullmatch(r"[a-z]+-[a-z]+\d+-[a-f]", zone):
+            message = f'Cloud TPU received a bad request. The requested zone "{zone}" is not supported. {event_id()}'
+            raise ApiError(400, message)
         raise ApiError(403, f"Permission denied on 'locations/{zone}' (or it may not exist).")
     parent = f"projects/{project}/locations/{zone}"
     match collection, verb:

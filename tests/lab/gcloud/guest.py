@@ -53,7 +53,8 @@ def keep_accounts(metadata: Path, home: Path, private: Path) -> None:
     while True:
         lines = json.loads(metadata.read_text()).get("agent/ssh-keys", "")
         if lines != before:
-            before, keys = lines, {}
+            before = lines
+            keys: dict[str, list[str]] = {}
             for user, key in (line.split(":", 1) for line in lines.splitlines() if ":" in line):
                 keys.setdefault(user, []).append(key)
             for user, of_user in keys.items():

@@ -112,7 +112,7 @@ def delete(session: Session) -> None:
             "to accept default answers for all prompts."
         )
     query = {"force": "true"} if "force" in flags else {}
-    started = session.request("DELETE", f"{session.parent}/{collection}/{session.call.name}", **query)
+    started = session.request("DELETE", f"{session.parent}/{collection}/{session.call.name}", None, **query)
     ended = session.operation(started, "Delete request", "Deleted")
     if "format" in flags:
         session.show(ended)
