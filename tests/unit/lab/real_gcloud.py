@@ -14,8 +14,16 @@ def main() -> None:
     sdk = sys.argv[1]
     sys.path[:0] = [f"{sdk}/lib", f"{sdk}/lib/third_party"]
     from googlecloudsdk import gcloud_main
-    from googlecloudsdk.api_lib.util import apis, waiter  # noqa: F401
-    from googlecloudsdk.command_lib.util.apis import yaml_command_translator  # noqa: F401
+
+    warm = gcloud_main.CreateCLI([])
+    for group in (["queued-resources", "list"], ["tpu-vm", "list"], ["locations", "list"]):
+        node = warm._TopElement()
+        for word in ("compute", "tpus", *group):  # imports what all children need
+            node = node.LoadSubElement(word)
+    from googlecloudsdk.api_lib.util import apis
+
+    apis.GetClientInstance("tpu", "v2", no_http=True)
+    apis.GetClientInstance("tpu", "v2alpha1", no_http=True)
 
     argvs = json.load(sys.stdin)
     results = []
