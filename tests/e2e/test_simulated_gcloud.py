@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -253,6 +254,8 @@ def test_login_api_project_and_other_services(client: Client) -> None:
     assert "zone" in client.cloud.call(*VM, "describe", "n").stderr
     types = client.run(*VM, "accelerator-types", "list")[1]
     assert "v6e-16" in [item["type"] for item in types]
+    assert 'The requested zone "us-west1-a" is not supported' in client.create("q", zone="us-west1-a")[2]
+    assert "could not be found in the zonal accelerator configurations" in client.create("q", size="v4-8")[2]
     assert client.run(*VM, "describe", "n", zone="mars-1a")[2].count("Permission denied on 'locations/mars-1a'") == 1
 
 
@@ -278,3 +281,90 @@ def test_a_worker_behind_a_tunnel_and_out_of_reach(client: Client) -> None:
     until(lambda: client.ssh("q", 0, "true").returncode == 0)
     read = "curl -s -H 'Metadata-Flavor: Google' http://metadata.google.internal/computeMetadata/v1/instance/attributes/lab-device"
     assert client.ssh("q", 0, read).stdout == "busy"
+
+
+def test_provisioning_fails_or_starts_again(client: Client) -> None:
+    cloud = client.cloud
+    cloud.fail_provisioning("Insufficient reserved capacity.", code=9, request="bad")
+    cloud.fail_provisioning("", request="retried", back=True)
+    assert client.create("bad", "--reserved")[0] == 0 and client.create("retried", "--spot")[0] == 0
+    until(lambda: client.state("bad") == "FAILED")
+    error = {"code": 9, "message": "Insufficient reserved capacity."}
+    assert client.run(*QUEUED, "describe", "bad")[1]["state"]["failedData"] == {"error": error}
+    until(lambda: client.state("retried") == "ACTIVE")
+    cloud.image("*", None, "tpu-ubuntu2204-base")
+    read = "curl -s -H 'Metadata-Flavor: Google' http://metadata.google.internal/computeMetadata/v1/instance/attributes/lab-image"
+    until(lambda: client.ssh("retried", 0, read).stdout == "tpu-ubuntu2204-base")
+    assert client.run(*VM, "delete", "retried", "--quiet", "--async")[0] == 0
+    until(lambda: client.state("retried") == "SUSPENDED")
+    assert client.run(*QUEUED, "describe", "retried")[1]["state"]["stateInitiator"] == "USER"
+
+
+def test_a_node_that_is_taken_while_it_is_made_and_an_operation_that_hangs(client: Client) -> None:
+    cloud = client.cloud
+    cloud.times(operation=1.0, provisioning=5.0)
+    flags = ("--accelerator-type=v6e-8", "--version=v2-alpha-tpuv6e", "--spot")
+    argv = [str(cloud.folder / "gcloud"), *VM, "create", "n", *flags, "--project=p", f"--zone={ZONE}", "--quiet"]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: client.node_state("n") == "CREATING")
+        cloud.preempt("n")
+        until(lambda: client.node_state("n") == "PREEMPTED")
+        assert process.poll() is None, "the operation is still pending"
+        err = process.communicate()[1]
+    assert process.returncode == 1 and '"code": 3' in err and "update is not supported while in state PREEMPTED" in err
+    cloud.fault("tpu-vm describe", text="INTERNAL: something nobody has seen before", calls=1)
+    assert client.run(*VM, "describe", "n")[2].endswith("describe) INTERNAL: something nobody has seen before\n")
+    cloud.fault("tpu-vm describe", "http", status=429)
+    assert (
+        "HttpError accessing <https://tpu.googleapis.com/v2/projects/p/locations" in client.run(*VM, "describe", "n")[2]
+    )
+    cloud.fault("tpu-vm delete", status=500, before=False)
+    assert (
+        "Internal error. Please try again" in client.run(*VM, "delete", "n", "--quiet")[2] and cloud.resources() == []
+    )
+
+
+def test_calls_at_once_and_several_nodes_of_one_request(client: Client) -> None:
+    client.cloud.times(creating=5.0)
+    argv = [str(client.cloud.folder / "gcloud"), *QUEUED, "create", "q", "--node-count=2", "--accelerator-type=v6e-8"]
+    argv += [
+        "--runtime-version=v2-alpha-tpuv6e",
+        "--project=p",
+        f"--zone={ZONE}",
+        "--quiet",
+        "--async",
+        client.metadata,
+    ]
+    started = [subprocess.Popen(argv, stderr=subprocess.DEVNULL) for _ in range(6)]
+    assert sorted(process.wait() for process in started) == [0, 1, 1, 1, 1, 1]
+    client.cloud.times(creating=0.0)
+    until(lambda: client.state("q") == "ACTIVE")
+    assert [client.node_state(name) for name in ("q-0", "q-1")] == ["READY", "READY"]
+    names = [host["name"] for node in ("q-0", "q-1") for host in client.cloud.hosts(node)]
+    assert [client.ssh(node, 0, "hostname").stdout.strip() for node in ("q-0", "q-1")] == names
+
+
+def test_a_cloud_ends_with_the_test_that_owns_it() -> None:
+    code = (
+        "import os, signal, time\n"
+        "from tests.lab import cloud\n"
+        "from tests.lab.gcloud.control import Gcloud\n"
+        "lab = cloud.Lab().__enter__()\n"
+        "gcloud = Gcloud(lab).__enter__()\n"
+        "gcloud.call('compute', 'tpus', 'tpu-vm', 'create', 'n', '--accelerator-type=v6e-8', '--version=v',\n"
+        f"    '--project=p', '--zone={ZONE}')\n"
+        "assert gcloud.hosts('n')\n"
+        "print(lab.root, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    argv = [sys.executable, "-c", code]
+    root = subprocess.run(argv, capture_output=True, text=True, cwd=cloud.REPOSITORY, check=False).stdout.strip()
+    assert root
+    until(lambda: not [path for path in Path("/proc").glob("[0-9]*/cmdline") if root in text(path)])
+
+
+def text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

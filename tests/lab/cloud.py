@@ -238,7 +238,8 @@ def _claim() -> tuple[int, Path, int]:
         for path in root.iterdir():
             if path.name != "owner.lock":
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        subprocess.run(["ip", "link", "del", bridge(number)], capture_output=True, check=False)
+        for remains in (f"link del {bridge(number)}", f"route del unreachable 10.213.{number}.0/24"):
+            subprocess.run(["ip", *remains.split()], capture_output=True, check=False)
         return number, root, lock
     raise AssertionError("254 labs are in use")
 
