@@ -52,7 +52,8 @@ def remove(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
 
     folders = [runs]
     with contextlib.suppress(UserError):  # a wrong entry can be removed too
-        folders += [Path(own.runs)] if (own := entries.find(name)) and own.runs else []
+        own = entries.find(name)
+        folders += [folder for folder in [Path(own.runs)] if folder.is_dir()] if own and own.runs else []
     for folder in folders:
         if run := listing.living(folder, name):
             stop = f"type podwright stop {run.typed}, then remove the target"

@@ -25,9 +25,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def choose_name(folders: Sequence[Path], recipe: str, wanted: str | None) -> str:
     """`wanted` if it can be a name and is free in all `folders`; without it, the recipe's name and the time, made unique.
 
-    UserError also for a folder in which no run can be created.
+    The first folder is that of --runs: UserError where no run can be created in it. Another one is of a target, whose check judges it.
     """
-    for folder in folders:
+    for folder in folders[:1]:
         _require_writable(folder)
     if wanted is None:
         base = f"{recipe}-{time.strftime('%m%d-%H%M%S')}"
@@ -80,7 +80,7 @@ def seeded(recipe: Recipe, base: str, text: str, folders: Sequence[Path]) -> dic
     numbers = [n for group in ranges for n in group]
     if None in parts or not all(ranges) or len(set(numbers)) != len(numbers):
         raise UserError(f"--seeds {text!r} names no seeds, or one twice", "type --seeds 0,1,2, or --seeds 0-4")
-    for folder in folders:
+    for folder in folders[:1]:
         _require_writable(folder)
     names = {f"{base}-seed-{n}": n for n in numbers}
     used = [name for name in names if any(os.path.lexists(folder / name) for folder in folders)]

@@ -37,6 +37,8 @@ class RunPromises:
         """when a person last stopped the run: what a launcher decided at that moment it may still write down"""
         self._stopped_phase_since = 0.0
         """when the phase began that this stop ended"""
+        self._stopped_phase: Phase | None = None
+        """that phase"""
         self.described: dict[str, AllocationState] = {}
         """by name, what the cloud answered last"""
 
@@ -60,6 +62,7 @@ class RunPromises:
         name = event["event"]
         if name == "stopping":
             self._stopped, self._stopped_phase_since = self._world.time, before.since
+            self._stopped_phase = before.phase
         elif after == before and not self._just_stopped():
             self._break(f"{name} changes nothing")
         if name.startswith("allocation ") and after.allocation:
@@ -113,7 +116,9 @@ class RunPromises:
         if before.phase in (Phase.SUBMITTING, Phase.RUNNING) and not self._just_stopped():
             self._break(f"{name} was deleted while the run is {before.phase}")
         used = before.attempt > 0 and before.attempt_allocation == old.number and old.phase not in AWAY
-        holds = before.phase is Phase.STOPPING or (before.phase is Phase.ENDED and not before.released)
+        decided_before = self._just_stopped() and self._stopped_phase is Phase.READY  # when no attempt was on them
+        holds = before.phase is Phase.STOPPING and not decided_before
+        holds |= before.phase is Phase.ENDED and not before.released
         if used and holds and not (before.calls >= UNANSWERED and said is AllocationState.READY):
             self._break(f"{name} was deleted before its hosts had been silent for long on ready machines")
 

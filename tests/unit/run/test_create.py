@@ -78,6 +78,9 @@ def test_a_folder_that_can_hold_no_runs_is_refused_before_anything_is_planned_fo
     with pytest.raises(UserError, match="is not a directory; type --runs"):
         listing.run_dirs(tmp_path / "file")
     assert create.choose_name([tmp_path / "new" / "below"], "recipe", "a") == "a"
+    of_target = [tmp_path / "new", tmp_path / "file"]
+    assert create.choose_name(of_target, "recipe", "a") == "a", "the check of a target names its key runs"
+    assert list(create.seeded(RECIPE, "a", "1", of_target)) == ["a-seed-1"]
     assert not (tmp_path / "new").exists()
 
 

@@ -219,6 +219,19 @@ def test_a_stop_that_comes_after_the_decision_to_submit_breaks_no_promise() -> N
     life.teardown()
 
 
+def test_a_stop_that_comes_after_the_decision_to_delete_machines_at_fault_breaks_no_promise() -> None:
+    """No attempt was on them when the launcher decided; the stop is written down before its decision."""
+    life = Life()
+    life.the_cloud_is_so(lag_s=0.0, create_delay_s=0.0, create_s=1.0)
+    life.a_launcher_dies_while_it_submits(dies_in=4)
+    life.the_trainer_ends(ending=Ending.NODE_LOST)
+    life.a_launcher_dies(dies_in=2, launcher=0)
+    life.a_person_stops_it_in_the_middle_of_a_step(after=6, often=0)
+    life.a_launcher_dies_while_it_submits(dies_in=3)
+    life.nothing_is_violated()
+    life.teardown()
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_hosts_that_never_answer_again_do_not_keep_their_machines(tmp_path: Path, stopped: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:

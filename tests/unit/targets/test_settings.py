@@ -430,6 +430,8 @@ def test_a_target_of_a_run_that_has_not_ended_is_not_removed(
     assert main(["target", "remove", "a", *runs]) == 2
     assert f"; type podwright stop {run.typed}, then remove the target" in capsys.readouterr().err
     assert main(["target", "remove", "b", *runs]) == 0 and entries.names() == ["a"]
+    entries.add("c", ["kind=ssh", "hosts=[h]", f"runs={file}"])  # which is no folder
+    assert main(["target", "remove", "c", *runs]) == 0
 
 
 def test_names_that_are_no_target_are_refused_with_what_to_type(file: Path) -> None:
