@@ -278,3 +278,44 @@ def test_a_worker_behind_a_tunnel_and_out_of_reach(client: Client) -> None:
     until(lambda: client.ssh("q", 0, "true").returncode == 0)
     read = "curl -s -H 'Metadata-Flavor: Google' http://metadata.google.internal/computeMetadata/v1/instance/attributes/lab-device"
     assert client.ssh("q", 0, read).stdout == "busy"
+
+
+def test_provisioning_fails_or_starts_again(client: Client) -> None:
+    cloud = client.cloud
+    cloud.fail_provisioning("Insufficient reserved capacity.", code=9, request="bad")
+    cloud.fail_provisioning("", request="retried", back=True)
+    assert client.create("bad", "--reserved")[0] == 0 and client.create("retried", "--spot")[0] == 0
+    until(lambda: client.state("bad") == "FAILED")
+    error = {"code": 9, "message": "Insufficient reserved capacity."}
+    assert client.run(*QUEUED, "describe", "bad")[1]["state"]["failedData"] == {"error": error}
+    until(lambda: client.state("retried") == "ACTIVE")
+    cloud.image("*", None, "tpu-ubuntu2204-base")
+    read = "curl -s -H 'Metadata-Flavor: Google' http://metadata.google.internal/computeMetadata/v1/instance/attributes/lab-image"
+    until(lambda: client.ssh("retried", 0, read).stdout == "tpu-ubuntu2204-base")
+    assert client.run(*VM, "delete", "retried", "--quiet", "--async")[0] == 0
+    until(lambda: client.state("retried") == "SUSPENDED")
+    assert client.run(*QUEUED, "describe", "retried")[1]["state"]["stateInitiator"] == "USER"
+
+
+def test_a_node_that_is_taken_while_it_is_made_and_an_operation_that_hangs(client: Client) -> None:
+    cloud = client.cloud
+    cloud.times(operation=1.0, provisioning=5.0)
+    flags = ("--accelerator-type=v6e-8", "--version=v2-alpha-tpuv6e", "--spot")
+    argv = [str(cloud.folder / "gcloud"), *VM, "create", "n", *flags, "--project=p", f"--zone={ZONE}", "--quiet"]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: client.node_state("n") == "CREATING")
+        cloud.preempt("n")
+        until(lambda: client.node_state("n") == "PREEMPTED")
+        assert process.poll() is None, "the operation is still pending"
+        err = process.communicate()[1]
+    assert process.returncode == 1 and '"code": 3' in err and "update is not supported while in state PREEMPTED" in err
+    cloud.fault("tpu-vm describe", text="INTERNAL: something nobody has seen before", calls=1)
+    assert client.run(*VM, "describe", "n")[2].endswith("describe) INTERNAL: something nobody has seen before\n")
+    cloud.fault("tpu-vm describe", "http", status=429)
+    assert (
+        "HttpError accessing <https://tpu.googleapis.com/v2/projects/p/locations" in client.run(*VM, "describe", "n")[2]
+    )
+    cloud.fault("tpu-vm delete", status=500, before=False)
+    assert (
+        "Internal error. Please try again" in client.run(*VM, "delete", "n", "--quiet")[2] and cloud.resources() == []
+    )

@@ -31,7 +31,9 @@ STATUS |= {401: "UNAUTHENTICATED", 500: "INTERNAL", 503: "UNAVAILABLE"}
 
 
 class ApiError(Exception):
-    """A refusal of the service: `status` is that of HTTP."""
+    """A refusal of the service: `status` is that of HTTP. `raw`: gcloud shows it as an exception of its HTTP client."""
+
+    raw = False
 
     def __init__(self, status: int, message: str, name: str = "", details: list[Json] | None = None) -> None:
         super().__init__(message)
@@ -69,7 +71,7 @@ def handle(
         case "queuedResources", "create":
             return create_request(state, parent, query["queuedResourceId"], body or {})
         case "queuedResources", "delete":
-            return delete_request(state, parent, name, query.get("force") == "true")
+            return delete_request(state, parent, name, query.get("force", "").lower() == "true")
         case "nodes", "create":
             return create_node(state, parent, query["nodeId"], body or {})
         case "nodes", "delete":
@@ -163,9 +165,9 @@ def check_type(accelerator_type: str, zone: str) -> None:
         )
 
 
-def check_quota(state: State, zone: str, accelerator_type: str, preemptible: bool) -> None:
+def check_quota(state: State, zone: str, accelerator_type: str, preemptible: bool, nodes: int = 1) -> None:
     """Quota counts what exists, suspended and failed requests too."""
-    if reason := lifecycle.quota_exhausted(state, zone, accelerator_type, preemptible):
+    if reason := lifecycle.quota_exhausted(state, zone, accelerator_type, preemptible, nodes):
         raise ApiError(429, reason)
 
 
@@ -180,7 +182,7 @@ def create_request(state: State, parent: str, name: str, body: Json) -> Json:
         free_name(state, f"{parent}/nodes/{node}", "nodes")
     model = body.get("provisioningModel", "")
     preemptible = "spot" in body or model in ("SPOT", "FLEX_START")
-    check_quota(state, zone, spec["node"]["acceleratorType"], preemptible)
+    check_quota(state, zone, spec["node"]["acceleratorType"], preemptible, len(nodes))
     policy = body.get("queueingPolicy", {})
     operation = lifecycle.begin(state, parent, full_name, "create")
     record = {
@@ -215,9 +217,9 @@ def seconds(duration: str) -> float:
 
 def delete_request(state: State, parent: str, name: str, force: bool) -> Json:
     record = living(state, "queuedResources", parent, name)
-    if record["state"] not in DELETABLE and not (force and record["state"] != "DELETING"):
-        if record["state"] == "DELETING" and force:
-            return lifecycle.operation_view(state["operations"][record["operation"]])
+    if record["state"] == "DELETING" and force:
+        return lifecycle.operation_view(state["operations"][record["operation"]])
+    if record["state"] not in DELETABLE and not force:
         raise ApiError(
             400,
             f"DeleteQueuedResource is not supported when state is {record['state']} (must be one of [{' '.join(DELETABLE)}])",

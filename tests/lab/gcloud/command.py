@@ -15,6 +15,36 @@ from tests.lab.gcloud.session import Session, waited
 from tests.lab.gcloud.surface import Call, Refusal, parse
 from tests.lab.gcloud.verbs import RUN
 
+UNSIMULATED = {
+    "limit",
+    "sort-by",
+    "page-size",
+    "type",
+    "topology",
+    "data-disk",
+    "boot-disk",
+    "network-config",
+    "min-duration",
+}
+UNSIMULATED |= {
+    "valid-until-time",
+    "valid-after-time",
+    "valid-after-duration",
+    "best-effort",
+    "workload-type",
+    "reservation",
+}
+UNSIMULATED |= {
+    "attach-disk",
+    "detach-disk",
+    "worker",
+    "add-tags",
+    "clear-tags",
+    "remove-tags",
+    "local-host-port",
+    "raw",
+}
+
 
 def main(root: Path, argv: list[str]) -> int:
     number, started = secrets.token_hex(4), time.time()
@@ -33,21 +63,24 @@ def answer(root: Path, argv: list[str]) -> tuple[int, str, str]:
     """(exit status, stdout, stderr)."""
     try:
         call = parse(argv)
-    except Refusal as refusal:
-        return refusal.status, "", refusal.text
+    except Refusal as refused:
+        return refused.status, "", refused.text
     session = Session(root, call)
     fault = planned(root, call)
     time.sleep(fault.get("delay_s", 0.0))
     try:
+        if fault.get("text"):
+            raise session.fail(fault["text"])
         if fault.get("before") and "status" in fault:
-            raise session.fail(session.describe(ApiError(fault["status"], fault["message"])))
+            raise session.fail(session.describe(refusal(fault)))
+        unsimulated(call)
         RUN[call.verb](session)
         if "status" in fault:
-            raise session.fail(session.describe(ApiError(fault["status"], fault["message"])))
+            raise session.fail(session.describe(refusal(fault)))
         status = 0
-    except Refusal as refusal:
-        status = refusal.status
-        session.err.append(refusal.text)
+    except Refusal as refused:
+        status = refused.status
+        session.err.append(refused.text)
     out, err = "".join(session.out), "".join(session.err)
     match fault.get("kind"):
         case "killed":
@@ -63,6 +96,18 @@ def answer(root: Path, argv: list[str]) -> tuple[int, str, str]:
                 f"{first}\nWaiting for operation [{operation}] to complete...\n.....failed.\nERROR: ({call.dotted}) {waited(operation)}\n",
             )
     return status, out, err
+
+
+def refusal(fault: Json) -> ApiError:
+    error = ApiError(fault["status"], fault["message"])
+    error.raw = fault.get("kind") == "http"
+    return error
+
+
+def unsimulated(call: Call) -> None:
+    """Flags that gcloud has and that would do nothing here end the call instead."""
+    if names := sorted(UNSIMULATED & set(call.flags)):
+        raise Refusal(f"lab: --{names[0]} is not simulated\n", 70)
 
 
 def planned(root: Path, call: Call) -> Json:

@@ -48,10 +48,12 @@ class Gcloud:
         return self
 
     def __exit__(self, *_: object) -> None:
+        ended = self.process.poll() is not None
         self.process.kill()
         self.process.wait()
         machine.ip(f"route del unreachable {self.internal}")
         shutil.rmtree(store.folder(self.root))
+        assert not ended, (self.root / "control-plane.txt").read_text()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -84,9 +86,7 @@ class Gcloud:
     def chip_hours(self) -> float:
         """Of the ledger; what still lives counts until now."""
         now = time.time()
-        return (
-            sum((row["gone_at"] or now) - row["ready_at"] for row in self.ledger() for _ in range(row["chips"])) / 3600
-        )
+        return sum(row["chips"] * ((row["gone_at"] or now) - row["ready_at"]) for row in self.ledger()) / 3600
 
     def calls(self) -> list[Row]:
         """Every call of gcloud and of the API: {"time", "argv", "rc", "seconds"}; rc is None for a call that was killed."""
@@ -154,6 +154,7 @@ class Gcloud:
         calls: int | None = 1,
         probability: float = 1.0,
         before: bool = True,
+        text: str = "",
         keep: int = 40,
         delay_s: float = 0.0,
     ) -> None:
@@ -161,7 +162,8 @@ class Gcloud:
 
         kind "cut": the call takes effect, `keep` characters of each stream arrive, exit status 1. "killed": it takes effect, then dies.
         "timeout": it takes effect, the client gives up waiting. `status` 429, 500, 503, ...: refused so, or with before=False after
-        it took effect. `delay_s`: the call takes longer.
+        it took effect; kind "http" with it shows it as older gclouds did. `text`: refused, with this in place of what gcloud would say.
+        `delay_s`: the call takes longer.
         """
         row = {
             "verb": verb,
@@ -170,6 +172,7 @@ class Gcloud:
             "delay_s": delay_s,
             "keep": keep,
             "before": before,
+            "text": text,
         }
         row |= {"kind": kind} if kind else {}
         row |= {"status": status, "message": message or MESSAGES[status]} if status else {}
@@ -235,7 +238,7 @@ class Gcloud:
 
 MESSAGES: Mapping[int, str] = {
     429: "Quota exceeded for quota metric 'Create node requests' and limit 'Maximum number of CreateNode requests per minute' of service "
-    "'tpu.googleapis.com' for consumer 'project_number:123456789012'.",
+    "'tpu.googleapis.com' for consumer 'project_number:123456789012' (tpu.googleapis.com/qps/create).",
     500: "Internal error. Please try again",
     503: "The service is currently unavailable.",
 }

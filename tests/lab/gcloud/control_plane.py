@@ -1,10 +1,12 @@
 """`python -m tests.lab.gcloud.control_plane ROOT`: lets time pass in the simulated cloud, and starts and ends the hosts of its nodes."""
 
 import contextlib
+import os
 import queue
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +82,16 @@ class ControlPlane:
         while True:
             node = self.to_start.get()
             started = self.machines.get(node["body"]["id"], [])
-            for worker, host in enumerate(node["planned"]):
-                if self.machines.get(node["body"]["id"]) is not started:
-                    break
-                order = {**host, "metadata": str(self.metadata_file(node, worker)), "guest": {}}
-                order_file = store.folder(self.root) / f"order-{node['hex']}-{worker}.json"
-                started.append(Machine(self.root, order_file, order))
+            try:
+                for worker, host in enumerate(node["planned"]):
+                    if self.machines.get(node["body"]["id"]) is not started:
+                        break
+                    order = {**host, "metadata": str(self.metadata_file(node, worker)), "guest": {}}
+                    order_file = store.folder(self.root) / f"order-{node['hex']}-{worker}.json"
+                    started.append(Machine(self.root, order_file, order))
+            except Exception:
+                traceback.print_exc()
+                os._exit(1)  # the test is told when it leaves the cloud
             threading.Thread(target=self.wait_for_hosts, args=(node, started), daemon=True).start()
 
     def wait_for_hosts(self, node: Json, started: list[Machine]) -> None:

@@ -20,6 +20,7 @@ from tests.lab.gcloud.api import ApiError, handle
 
 API = "tpu.googleapis.com"
 API_ADDRESS = "169.254.169.254"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TICK_S = 0.05
 
 
@@ -38,7 +39,10 @@ def begin(root: Path, home: Path, order: dict[str, Any]) -> tuple[Path, str]:
         (home / "startup-script").write_text(script)
         with (home / "startup-script.log").open("wb") as log:
             command = ["bash", str(home / "startup-script")]
-            subprocess.Popen(command, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            env = {"PATH": PATH}
+            subprocess.Popen(
+                command, cwd="/", env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
     return host_key, f"{private}/keys-%u"
 
 

@@ -185,10 +185,10 @@ def has_capacity(state: State, zone: str, chips: int, preemptible: bool, reserve
     return True
 
 
-def quota_exhausted(state: State, zone: str, accelerator_type: str, preemptible: bool) -> str:
+def quota_exhausted(state: State, zone: str, accelerator_type: str, preemptible: bool, nodes: int) -> str:
     """The service's sentence when another allocation exceeds a limit; "" when none does."""
     generation = catalog.generation(accelerator_type)
-    chips = catalog.chips(accelerator_type)
+    chips = catalog.chips(accelerator_type) * nodes
     for limit in state["knobs"]["quota"]:
         scope, place = limit["scope"], limit["place"]
         here = zone if scope == "zone" else catalog.region(zone)
@@ -247,6 +247,9 @@ def advance_request(state: State, request: Json, now: float, times: Json) -> Non
                 become(state, request, "WAITING_FOR_RESOURCES")
             else:
                 become(state, request, "FAILED", error={"code": error["code"], "message": error["message"]})
+        case "PROVISIONING" if any(node["state"] == "PREEMPTED" for node in nodes):
+            remove(state, nodes)
+            become(state, request, "WAITING_FOR_RESOURCES")
         case "PROVISIONING" if age >= times["provisioning"] and all(node["boot"] == "on" for node in nodes):
             for node in nodes:
                 make_ready(state, node)

@@ -4,6 +4,7 @@ Forms of output were taken from gcloud 528 itself, run against a server that ans
 """
 
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -25,7 +26,7 @@ class Session:
         self.out: list[str] = []
         self.err: list[str] = []
         knobs = store.read(root)["knobs"]
-        self.properties: dict[str, str] = knobs["properties"]
+        self.properties: dict[str, str] = knobs["properties"] | from_environment()
         self.account, self.login_expired = knobs["account"], knobs["login_expired"]
 
     def say(self, line: str) -> None:
@@ -78,16 +79,17 @@ class Session:
 
     def describe(self, error: ApiError) -> str:
         """The service's refusal in gcloud's words."""
-        if error.status >= 500:
-            return http_error(self.root, self.call, error)
+        if error.status >= 500 or error.raw:
+            return http_error(self.call, error)
         text = f"{error.name}: {error.message}"
         if error.status in (401, 403, 404):
-            text = f"{text.rstrip('.')}. This command is authenticated as {self.account} which is the active account specified by the [core/account] property"
+            account = f"This command is authenticated as {self.account} which is the active account specified by the [core/account] property"
+            text = f"{text} {account}." if text.endswith(".") else f"{text}. {account}"
         if not error.details:
             return text
         info, links = error.details
         lines = [
-            f"{text}.",
+            text,
             *(part for link in links["links"] for part in (link["description"], link["url"])),
             f"- '@type': {info['@type']}",
             f"  domain: {info['domain']}",
@@ -104,14 +106,15 @@ class Session:
         if "async" in self.call.flags:
             self.say(f"Check operation [{name}] for status.")
             return started
-        limit = time.monotonic() + WAITED_S
+        limit, waiting = time.monotonic() + WAITED_S, not started["done"]
         while not started["done"]:
             if time.monotonic() > limit:
                 raise self.fail(waited(name))
             time.sleep(POLL_S)
             started = self.request("GET", name)
         failed = started.get("error")
-        self.say(f"Waiting for operation [{name}] to complete...\n.....{'failed' if failed else 'done'}.")
+        if waiting:
+            self.say(f"Waiting for operation [{name}] to complete...\n.....{'failed' if failed else 'done'}.")
         if failed:
             raise self.fail(json.dumps(failed, indent=2, sort_keys=True))
         self.say(f"{done} {self.call.spec.noun} [{shown}].")
@@ -130,6 +133,10 @@ If you have already logged in with a different account, run:
   $ gcloud config set account ACCOUNT
 
 to select an already authenticated account to use."""
+NO_DEFAULT = (
+    "Your default credentials were not found. To set up Application Default Credentials, see "
+    "https://cloud.google.com/docs/authentication/external/set-up-adc for more information."
+)
 EXPIRED = """There was a problem refreshing your current auth tokens: Reauthentication failed. cannot prompt during non-interactive execution.
 Please run:
 
@@ -144,6 +151,12 @@ If you have already logged in with a different account, run:
 to select an already authenticated account to use."""
 
 
+def from_environment() -> dict[str, str]:
+    """Properties that variables such as CLOUDSDK_CORE_PROJECT set."""
+    names = [name.split("_", 2) for name in os.environ if re.fullmatch(r"CLOUDSDK_(CORE|COMPUTE)_[A-Z_]+", name)]
+    return {f"{section.lower()}/{key.lower()}": os.environ[f"CLOUDSDK_{section}_{key}"] for _, section, key in names}
+
+
 def waited(operation: str) -> str:
     return (
         f"Operation {operation} has not finished in {WAITED_S:.0f} seconds. The operations may still be underway remotely and may still succeed; "
@@ -151,8 +164,8 @@ def waited(operation: str) -> str:
     )
 
 
-def http_error(root: Path, call: Call, error: ApiError) -> str:
-    """A 5xx, which gcloud shows as the HTTP client's exception."""
+def http_error(call: Call, error: ApiError) -> str:
+    """A 5xx, which gcloud shows as the HTTP client's exception; older ones showed other refusals so too."""
     path = "/".join(filter(None, ("nodes" if "tpu-vm" in call.command else "queuedResources", call.name)))
     place = f"projects/{call.flags.get('project', '')}/locations/{call.flags.get('zone', '')}"
     headers = {"content-type": "application/json; charset=UTF-8", "server": "ESF", "status": error.status}

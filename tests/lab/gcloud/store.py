@@ -31,6 +31,7 @@ KNOBS: State = {
     "api_enabled": True,
     "account": "lab@example.com",
     "login_expired": False,
+    "default_credentials": True,
     "properties": {},
     "buckets": {},
     "guests": [],

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 TPUS = ("compute", "tpus")
 EVERYWHERE = {"project": 1, "format": 1, "quiet": 0, "account": 1, "configuration": 1, "verbosity": 1}
 EVERYWHERE |= {"impersonate-service-account": 1, "billing-project": 1, "log-http": 0, "user-output-enabled": 0}
-LIST = {"filter": 1, "limit": 1, "page-size": 1, "sort-by": 1, "uri": 0}
+LIST = {"filter": 1, "limit": 1, "page-size": 1, "sort-by": 1}
 ZONE, ASYNC = {"zone": 1}, {"async": 0}
 NODE = {"network": 1, "subnetwork": 1, "internal-ips": 0, "service-account": 1, "scopes": 1, "tags": 1, "data-disk": 1}
 NODE |= {"description": 1, "labels": 1, "metadata": 1, "metadata-from-file": 1, "range": 1, "shielded-secure-boot": 0}
@@ -71,13 +71,16 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     (*VM, "accelerator-types", "describe"): Command(ZONE, "ACCELERATOR_TYPE", "accelerator_type"),
     (*TPUS, "locations", "list"): Command(LIST, tracks=ALL),
     ("compute", "start-iap-tunnel"): Command(
-        ZONE | {"listen-on-stdin": 0, "local-host-port": 1, "network": 1, "region": 1}, "INSTANCE_NAME", tracks=ALL
+        ZONE | {"listen-on-stdin": 0, "local-host-port": 1}, "INSTANCE_NAME", tracks=ALL
     ),
     ("services", "list"): Command(LIST | {"enabled": 0, "available": 0}, tracks=ALL),
     ("config", "get-value"): Command({}, "SECTION/PROPERTY", tracks=ALL),
     ("config", "get"): Command({}, "SECTION/PROPERTY", tracks=ALL),
     ("config", "list"): Command({"all": 0}, "SECTION/PROPERTY", tracks=ALL),
     ("auth", "list"): Command({"filter-account": 1, **LIST}, tracks=ALL),
+    ("auth", "print-access-token"): Command({"lifetime": 1}, "ACCOUNT", tracks=ALL),
+    ("auth", "application-default", "print-access-token"): Command({"lifetime": 1, "scopes": 1}, tracks=ALL),
+    ("version",): Command({}, tracks=("",)),
     ("storage", "buckets", "describe"): Command({"raw": 0}, "URL", tracks=("", "alpha")),
     ("projects", "describe"): Command({}, "PROJECT_ID_OR_NUMBER", tracks=ALL),
     ("projects", "get-iam-policy"): Command(LIST, "PROJECT_ID_OR_NUMBER", tracks=ALL),
@@ -141,6 +144,10 @@ def parse(argv: list[str]) -> Call:
             f"ERROR: ({'.'.join(filter(None, ('gcloud', track, *command)))}) Command name argument expected.\n"
         )
     spec = COMMANDS[command]
+    if track not in spec.tracks:
+        raise Refusal(
+            f"ERROR: ({'.'.join(('gcloud', track, *command[:-1]))}) Invalid choice: '{command[-1]}'.\n{SEARCH}"
+        )
     call = Call(track, command, "", {}, [], spec)
     allowed = EVERYWHERE | spec.flags | (spec.alpha if track == "alpha" else {})
     unknown: list[str] = []
@@ -177,8 +184,8 @@ def unrecognized(call: Call, elsewhere: list[str], unknown: list[str]) -> str:
         f"\n {flag} flag is available in one or more alternate release tracks. Try:\n\n  gcloud alpha {' '.join(call.command)} {flag}\n"
         for flag in flags
     )
-    return (
-        f"ERROR: ({call.dotted}) unrecognized arguments:\n  {tries}\n  " + "\n  ".join([*elsewhere, *unknown]) + SEARCH
+    return f"ERROR: ({call.dotted}) unrecognized arguments:\n  {tries}\n  " + "\n  ".join(
+        [*elsewhere, *unknown, SEARCH.lstrip()]
     )
 
 

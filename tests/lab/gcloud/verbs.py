@@ -6,19 +6,25 @@ from pathlib import Path
 
 from tests.lab.gcloud import iap, metadata, store
 from tests.lab.gcloud.api import ApiError, Json
-from tests.lab.gcloud.session import EXPIRED, NO_LOGIN, Session, matches
+from tests.lab.gcloud.session import EXPIRED, NO_DEFAULT, NO_LOGIN, Session, matches
 from tests.lab.gcloud.store import State
 from tests.lab.gcloud.surface import Call
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "": 1}
 
 
-def pairs(text: str) -> dict[str, str]:
+def pairs(session: Session, flag: str) -> dict[str, str]:
     """KEY=VALUE,...; `^X^` in front makes X the separator, as `gcloud topic escaping` says."""
-    separator = ","
+    text, separator = session.call.flags.get(flag, ""), ","
     if match := re.match(r"\^([^^]+)\^", text):
         separator, text = match[1], text[match.end() :]
-    return dict(part.split("=", 1) for part in text.split(separator) if part)
+    parts = [part for part in text.split(separator) if part]
+    for part in parts:
+        if "=" not in part:
+            hint = "Please see `gcloud topic flags-file` or `gcloud topic escaping` for information on providing list or dictionary flag "
+            hint += "values with special characters."
+            raise session.fail(f"argument --{flag}: Bad syntax for dict arg: [{part}]. {hint}", 2)
+    return dict(part.split("=", 1) for part in parts)
 
 
 def duration(text: str) -> str:
@@ -27,7 +33,8 @@ def duration(text: str) -> str:
     return f"{sum(float(number) * UNITS[unit] for number, unit in parts):g}s"
 
 
-def node_body(flags: dict[str, str]) -> Json:
+def node_body(session: Session) -> Json:
+    flags = session.call.flags
     body: Json = {
         "networkConfig": {"network": flags.get("network", "default"), "enableExternalIps": "internal-ips" not in flags}
     }
@@ -41,11 +48,11 @@ def node_body(flags: dict[str, str]) -> Json:
     if "scopes" in flags:
         body["serviceAccount"]["scope"] = flags["scopes"].split(",")
     if "labels" in flags:
-        body["labels"] = pairs(flags["labels"])
+        body["labels"] = pairs(session, "labels")
     if "tags" in flags:
         body["tags"] = flags["tags"].split(",")
-    files = {key: Path(path).read_text() for key, path in pairs(flags.get("metadata-from-file", "")).items()}
-    body["metadata"] = pairs(flags.get("metadata", "")) | files
+    files = {key: Path(path).read_text() for key, path in pairs(session, "metadata-from-file").items()}
+    body["metadata"] = pairs(session, "metadata") | files
     if version := flags.get("runtime-version") or flags.get("version"):
         body["runtimeVersion"] = version
     return body
@@ -53,7 +60,7 @@ def node_body(flags: dict[str, str]) -> Json:
 
 def create_request(session: Session) -> None:
     flags, parent = session.call.flags, session.parent
-    spec: Json = {"parent": parent, "node": node_body(flags)}
+    spec: Json = {"parent": parent, "node": node_body(session)}
     if "node-id" in flags:
         spec["nodeId"] = flags["node-id"]
     else:
@@ -61,6 +68,8 @@ def create_request(session: Session) -> None:
         if "node-prefix" in flags:
             several["nodeIdPrefix"] = flags["node-prefix"]
         spec["multisliceParams"] = several
+    if session.call.track == "alpha":
+        spec["node"]["autocheckpointEnabled"] = "autocheckpoint-enabled" in flags
     body: Json = {"tpu": {"nodeSpec": [spec]}}
     if "spot" in flags:
         body["spot"] = {}
@@ -85,7 +94,8 @@ def create_request(session: Session) -> None:
 def create_node(session: Session) -> None:
     flags, parent = session.call.flags, session.parent
     scheduling = {name: True for name in ("spot", "reserved", "preemptible") if name in flags}
-    body = {"acceleratorType": "v2-8", **node_body(flags), "schedulingConfig": scheduling}
+    body = {"acceleratorType": "v2-8", **node_body(session), "schedulingConfig": scheduling}
+    body["shieldedInstanceConfig"] = {"enableSecureBoot": "shielded-secure-boot" in flags}
     started = session.request("POST", f"{parent}/nodes", body, nodeId=session.call.name)
     ended = session.operation(started, "Create request", "Created")
     if "format" in flags:
@@ -116,7 +126,7 @@ def update(session: Session) -> None:
     for field, flag in (("labels", "labels"), ("metadata", "metadata")):
         before = dict(node.get(field, {}))
         after = {} if f"clear-{flag}" in flags else dict(before)
-        after |= pairs(flags.get(f"update-{flag}", ""))
+        after |= pairs(session, f"update-{flag}")
         for key in filter(None, flags.get(f"remove-{flag}", "").split(",")):
             after.pop(key, None)
         if after != before:
@@ -127,7 +137,9 @@ def update(session: Session) -> None:
             "No fields would change as a result of this update; must specify at least one field to update."
         )
     started = session.request("PATCH", path, node, updateMask=",".join(mask))
-    session.operation(started, "Request", "Updated")
+    ended = session.operation(started, "Request", "Updated")
+    if "format" in flags:
+        session.show(ended)
 
 
 def collection_of(call: Call) -> str:
@@ -200,11 +212,11 @@ def get_value(session: Session) -> None:
     name = session.call.name if "/" in session.call.name else f"core/{session.call.name}"
     value = session.account if name == "core/account" else session.properties.get(name, "")
     if session.call.flags.get("format") == "json":
-        return session.show(value or None)
-    session.out.append(f"{value}\n" if value else "")
+        session.show(value or [])
+    elif value:
+        session.out.append(f"{value}\n")
     if not value:
         session.say("(unset)")
-    return None
 
 
 def list_config(session: Session) -> None:
@@ -217,6 +229,24 @@ def list_config(session: Session) -> None:
 
 def list_accounts(session: Session) -> None:
     session.show([{"account": session.account, "status": "ACTIVE"}] if session.account else [])
+
+
+def print_token(session: Session) -> None:
+    """Of gcloud's account, or of the application-default credentials."""
+    default = "application-default" in session.call.command
+    if default and not store.read(session.root)["knobs"]["default_credentials"]:
+        raise session.fail(NO_DEFAULT)
+    if not default:
+        signed_in(session)
+    token = f"ya29.{'default' if default else 'user'}"
+    if "format" in session.call.flags:
+        session.show({"token": token})
+    else:
+        session.out.append(f"{token}\n")
+
+
+def show_version(session: Session) -> None:
+    session.show({"Google Cloud SDK": "528.0.0", "alpha": "2025.06.20", "beta": "2025.06.20", "core": "2025.06.20"})
 
 
 def describe_bucket(session: Session) -> None:
@@ -269,6 +299,9 @@ RUN: dict[str, Callable[[Session], None]] = {
     "config get": get_value,
     "config list": list_config,
     "auth list": list_accounts,
+    "auth print-access-token": print_token,
+    "auth application-default print-access-token": print_token,
+    "version": show_version,
     "storage buckets describe": describe_bucket,
     "projects describe": describe_project,
     "projects get-iam-policy": get_policy,
