@@ -105,7 +105,11 @@ def diagnose(
     path = Path(source)
     if source == "-":
         matches = explain.stream(iter(lambda: sys.stdin.buffer.read(1 << 20), b""))
-    elif path.is_dir() and not any((folder / "journal.jsonl").exists() for folder in (path, runs / source)):
+    elif path.is_dir() and not [
+        *path.glob("journal.jsonl"),
+        *path.glob("*/journal.jsonl"),
+        *(runs / source).glob("*.jsonl"),
+    ]:
         matches = explain.folder(path)
     elif path.exists() and not path.is_dir():
         matches = explain.file(path)

@@ -116,6 +116,9 @@ def test_a_directory_of_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     matches = json.loads(capsys.readouterr().out)["matches"]
     assert {m["rule"] for m in matches} == {"disk-full", "peer-gone", "no-module", "cuda-out-of-memory"}
     assert matches[-1]["rule"] == "peer-gone" and matches[-1]["file"] == str(tmp_path / "w" / "9.log")
+    run = attempted(tmp_path / "runs", FULL)
+    run.journal.write_text("")
+    assert app.main(["diagnose", str(run.path.parent)]) == 2, "which of the runs is not said"
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="is a directory without logs"):
         explain.folder(tmp_path / "empty")
@@ -180,3 +183,28 @@ def test_standard_input_may_hold_any_bytes(monkeypatch: pytest.MonkeyPatch, caps
 def test_a_log_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no.log cannot be read \(No such file"):
         explain.file(tmp_path / "no.log")
+
+
+def test_a_run_without_logs_says_whether_they_are_gone_or_not_written_yet(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "cats")
+    run.path.mkdir()
+    run.journal.write_text('{"event": "created"}\n')
+    with pytest.raises(UserError, match="has not started yet"):
+        explain.run(run)
+    run.journal.write_text('{"event": "created"}\n{"event": "submitting"}\n')
+    with pytest.raises(UserError, match="the logs of run cats are gone"):
+        explain.run(run)
+
+
+def test_of_a_run_only_logs_are_searched(tmp_path: Path) -> None:
+    run = attempted(tmp_path, PEER)
+    (run.attempt(1) / "notes").write_text(FULL)
+    (run.attempt(1) / "old.log.1").write_text(FULL)
+    assert [match["rule"] for match in explain.run(run)] == ["peer-gone"]
+
+
+def test_a_last_word_is_of_one_log(tmp_path: Path) -> None:
+    run = attempted(tmp_path, "step 1\n")
+    write_json(run.exit(1), {"ending": "BAD_INPUT", "detail": "no lines", "fix": "give lines"})
+    (match,) = explain.run(run)
+    assert (match["rule"], match["logs"], match["file"]) == ("last-word", 1, str(run.exit(1)))

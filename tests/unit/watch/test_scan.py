@@ -1,6 +1,7 @@
 """One pass over a log of any size: lines that rules know, whatever lies around them."""
 
 import time
+import tracemalloc
 from calendar import timegm
 
 import pytest
@@ -153,3 +154,15 @@ def test_a_time_is_remembered_across_blocks() -> None:
 
 def test_nothing_is_in_an_empty_log() -> None:
     assert scan([]) == [] and scan([b""]) == [] and scan([b"\n\n\0\r"]) == []
+
+
+@pytest.mark.parametrize(
+    "block", [b"step 1 of many\n" * 70_000, b"x" * module.BLOCK], ids=["lines", "a line without an end"]
+)
+def test_memory_does_not_grow_with_the_log(block: bytes) -> None:
+    tracemalloc.start()
+    try:
+        assert scan(block for _ in range(30)) == []
+        assert tracemalloc.get_traced_memory()[1] < 10 * module.BLOCK
+    finally:
+        tracemalloc.stop()
