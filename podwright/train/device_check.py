@@ -20,13 +20,13 @@ STAGES = ("started", "joined", "devices", "storage")
 
 def run(storage: str) -> Facts:
     """The last stage: devices of this process and of all, versions, free disk space in bytes, and what is wrong with `storage`."""
-    _tell({"stage": STAGES[0], "host": socket.gethostname(), "time": time.time()})
+    _tell({"stage": STAGES[0], "host": socket.gethostname()})
     import jax
 
     from podwright.train.mesh import process_numbers, start_processes
 
     start_processes()
-    _tell({"stage": STAGES[1]})
+    _tell({"stage": STAGES[1], "time": time.time()})  # all processes come here at once
     number, expected = process_numbers()
     seen = {
         "process": number,

@@ -10,10 +10,11 @@ import pytest
 from podwright.shell import Shell
 from podwright.targets.base import Allocation, AllocationState, Request
 from podwright.targets.settings.tpu_vm import TpuVmSettings
+from podwright.targets.tpu_vm import ssh_key
 from podwright.targets.tpu_vm.provisioner import SliceProvisioner
 from tests import sshd
 from tests.e2e.conftest import LAUNCH, Bench, wait_for
-from tests.lab import cloud
+from tests.lab import cloud, tpu_python
 from tests.lab.gcloud.control import Gcloud
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
@@ -75,8 +76,12 @@ class TpuBench(Bench):
 
     def __init__(self, folder: Path, **settings: object):
         super().__init__(folder)
-        entry = SETTINGS | {"env": ["STANDIN_STEP_S"], "setup": [CPUS]} | settings
-        (folder / "targets.yaml").write_text(json.dumps({"tpu": entry}))
+        self._entry = SETTINGS | {"env": ["STANDIN_STEP_S"], "setup": [CPUS]} | settings
+        self.settings()
+
+    def settings(self, **changed: object) -> None:
+        """Of the target, besides those it was made with."""
+        (self.folder / "targets.yaml").write_text(json.dumps({"tpu": self._entry | changed}))
 
     def events(self, prefix: str = "") -> list[str]:
         return [r["event"] for r in self.records("journal.jsonl") if r["event"].startswith(prefix)]
@@ -103,3 +108,110 @@ def test_a_run_goes_from_no_machines_over_a_preemption_to_a_report_and_no_machin
     assert ended == ["PREEMPTED", "FINISHED"] and sorted(set(bench.steps())) == list(range(1, 41))
     assert gcloud.resources() == []
     assert [row["zone"] for row in gcloud.ledger()] == [B, C]
+
+
+@pytest.fixture
+def stood_in(lab: cloud.Lab, gcloud: Gcloud, tmp_path: Path) -> Iterator[TpuBench]:
+    """Its hosts have simulated TPUs and the stand-in trainer."""
+    bench = TpuBench(tmp_path, python=str(tpu_python.write(lab.root, LAUNCH.with_name("standin.py"))), setup=[])
+    yield bench
+    bench.close()
+
+
+def endings(bench: TpuBench) -> list[tuple[str, str]]:
+    return [(r["ending"], r["detail"]) for r in bench.records("journal.jsonl") if r["event"] == "ended"]
+
+
+def test_a_fault_of_one_worker_is_named_and_costs_the_slice_only(
+    gcloud: Gcloud, lab: cloud.Lab, stood_in: TpuBench
+) -> None:
+    gcloud.busy_device("pw-*-2", 2)
+    (lab.root / "hang-3").touch()
+    gcloud.late_key("pw-*-3", 1, 2.0)
+    gcloud.order_endpoints([3, 1, 0, 2])
+    code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu")
+    assert code == 0, (out, err)
+    details = [detail for _, detail in endings(stood_in)]
+    assert [ending for ending, _ in endings(stood_in)] == ["NO_CAPACITY", "NO_CAPACITY", "FINISHED"]
+    assert "-w-0 hangs in the check: joining the others" in details[0]
+    assert details[1].startswith("the TPU of pw-r-") and "w-3 is in use by another process" in details[1]
+    assert stood_in.steps() == [1, 2, 3, 4, 5] and gcloud.resources() == []
+    assert [row["name"][-2:] for row in gcloud.ledger()] == ["-1", "-2", "-3"]
+
+
+def test_a_notice_of_preemption_has_the_run_saved_before_the_machines_go(gcloud: Gcloud, stood_in: TpuBench) -> None:
+    launcher = stood_in.start_run(12, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.5")
+    wait_for(lambda: len(stood_in.steps()) > 2, 60)
+    (node,) = (row["name"] for row in gcloud.resources() if row["kind"] == "node")
+    gcloud.preempt(node, notice_s=20.0)
+    out, err = launcher.communicate(timeout=120)
+    assert launcher.returncode == 0, (out, err)
+    (first, second) = endings(stood_in)
+    assert first == ("PREEMPTED", "the cloud gave notice that it takes the machines") and second[0] == "FINISHED"
+    assert stood_in.steps() == list(range(1, 13)), "no step was done twice"
+    assert gcloud.resources() == []
+
+
+def test_replies_that_are_cut_off_refused_or_late_neither_lose_a_slice_nor_create_two(
+    gcloud: Gcloud, stood_in: TpuBench
+) -> None:
+    for kind in (
+        {"kind": "cut"},
+        {"kind": "killed"},
+        {"kind": "timeout"},
+        {"status": 503},
+        {"status": 429},
+        {"status": 500, "before": False},
+    ):
+        for verb in (
+            "queued-resources describe",
+            "tpu-vm describe",
+            "tpu-vm get-guest-attributes",
+            "queued-resources delete",
+        ):
+            gcloud.fault(verb, **kind)
+    gcloud.fault("queued-resources create", kind="cut", keep=0)
+    code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu")
+    assert code == 0, (out, err)
+    assert [ending for ending, _ in endings(stood_in)] == ["FINISHED"] and gcloud.resources() == []
+    assert len(gcloud.ledger()) == 1, "one slice, whatever was answered"
+
+
+def test_a_slice_that_exists_is_used_and_left_as_it_was(gcloud: Gcloud, stood_in: TpuBench) -> None:
+    key = ssh_key.public_key(Shell())
+    create = [
+        "compute",
+        "tpus",
+        "tpu-vm",
+        "create",
+        "mine",
+        "--project=my-project",
+        f"--zone={A}",
+        "--accelerator-type=v6e-16",
+    ]
+    create += ["--version=v2-alpha-tpuv6e", f"--metadata=ssh-keys=podwright:{key}", "--labels=team=nlp"]
+    assert gcloud.call(*create).returncode == 0
+    before = gcloud.resources()
+    stood_in.settings(node="mine", zones=[A])
+    code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu")
+    assert code == 0, (out, err)
+    assert gcloud.resources() == before and endings(stood_in)[0][0] == "FINISHED"
+    changing = [row["argv"] for row in gcloud.calls() if {"create", "delete", "update"} & set(row["argv"])]
+    assert len(changing) == 1, "the test's own creation"
+    stood_in.settings(node="mine", zones=[A], runtime_version="my-image")
+    code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu", "--name", "other")
+    assert (
+        code != 0
+        and "has the image v2-alpha-tpuv6e, and my-image is needed; type gcloud compute tpus tpu-vm delete mine"
+        in out + err
+    )
+    assert gcloud.resources() == before
+
+
+def test_a_slice_deletes_itself_when_no_run_lives_on_it(gcloud: Gcloud, stood_in: TpuBench) -> None:
+    launcher = stood_in.start_run(400, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.05", LIFE_S="6")
+    wait_for(lambda: len(stood_in.steps()) > 2, 60)
+    launcher.kill()
+    time.sleep(8)
+    assert gcloud.resources() != [], "the trainer lives, and its keeper says so"
+    wait_for(lambda: gcloud.resources() == [], 90)

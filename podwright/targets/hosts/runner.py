@@ -51,6 +51,7 @@ class HostProfile:
     """a file on each host that is touched while an attempt lives there; "": none"""
     check: str = ""
     """a module whose `check` looks at all hosts together before an attempt is started on them; "": none"""
+    check_limit_s: float = 180.0
 
     @property
     def python_word(self) -> str:
@@ -137,6 +138,7 @@ class HostRunner:
             "env": list(self._profile.env),
             "files": [path.name for path in rendered.files],
             "check": self._profile.check,
+            "check_limit_s": self._profile.check_limit_s,
             "devices_per_host": self._profile.tpus_per_node,
         }
         write_json(folder / "order.json", order)

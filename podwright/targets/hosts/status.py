@@ -63,7 +63,7 @@ def from_record(kept: Record) -> Polled:
 
 def _over(names: Sequence[str], answered: dict[int, Record], ended: Record) -> Polled:
     fault = ended["fault"]
-    if ended.get("preempted") and ended["codes"].get("0") != 0:
+    if ended.get("preempted"):  # a trainer that had finished says so itself
         return Polled(Process.ENDED, ended["codes"].get("0"), ending=Ending.PREEMPTED, detail=_NOTICE)
     if fault is None:
         return Polled(Process.ENDED, ended["codes"].get("0"))

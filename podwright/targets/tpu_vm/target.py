@@ -11,6 +11,8 @@ from podwright.targets.tpu_vm import environment, worker, worker_check
 from podwright.targets.tpu_vm.provisioner import SliceProvisioner
 from podwright.targets.tpu_vm.worker import Worker
 
+CHECK_LIMIT_S = 180.0
+
 
 class TpuVm(HostRunner):
     def __init__(self, shell: Shell, name: str, settings: TpuVmSettings):
@@ -47,4 +49,5 @@ def _profile(settings: TpuVmSettings) -> HostProfile:
         notices=True,
         sign_of_life="/var/lib/podwright/alive",  # startup.sh looks at it
         check=worker_check.__name__,
+        check_limit_s=CHECK_LIMIT_S,
     )

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from podwright.rundir import Ending, Record
 from podwright.targets.hosts.transport import Host, StderrRule, Trouble, explained, last_line, of_each
 
-LIMIT_S = 180
 LEAST_FREE = 10 << 30
 _SKEW_S = 10.0
 _EXIT = "podwright: the check ended with "
@@ -86,11 +85,11 @@ class Answer:
 
 def check(hosts: Sequence[Host], order: Record) -> None:
     """Trouble that names the worker at fault; nothing if an attempt can start."""
-    attempt = shlex.quote(order["handle"]["attempt_dir"])
+    attempt, limit_s = shlex.quote(order["handle"]["attempt_dir"]), order["check_limit_s"]
 
     def ask(number: int, host: Host) -> Answer:
-        limited = f"timeout -k 5 {LIMIT_S} bash start.sh {number} check 2>&1"
-        return parse(host.name, host.call(f"cd {attempt} && {{ {limited}; echo '{_EXIT}'$?; }}", "", LIMIT_S + 60))
+        limited = f"timeout -k 5 {limit_s:.0f} bash start.sh {number} check 2>&1"
+        return parse(host.name, host.call(f"cd {attempt} && {{ {limited}; echo '{_EXIT}'$?; }}", "", limit_s + 60))
 
     answers = of_each(hosts, ask)
     if silent := next((answer for answer in answers if isinstance(answer, Trouble)), None):
@@ -142,7 +141,7 @@ def _hanging(answers: Sequence[Answer]) -> Trouble:
     names = [answer.name for answer in answers if len(answer.stages) == least]
     doing = ("starting Python", "joining the others", "initializing its TPU", "trying the storage")[min(least, 3)]
     who = ", ".join(names) if len(names) < len(answers) else "every worker"
-    what = f"{who} hangs in the check: {doing} takes more than {LIMIT_S} s"
+    what = f"{who} hangs in the check: {doing} did not end in time"
     return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
 
 
@@ -173,7 +172,7 @@ def _differing(answers: Sequence[Answer]) -> Trouble | None:
                 what = f"{answer.name} has {package} {version or 'not'}, and {first.name} {first.seen['versions'][package] or 'not'}"
                 return Trouble(what, "install the same on all, or remove python from the target")
         skew = abs(answer.seen["time"] - first.seen["time"])
-        if skew > _SKEW_S + LIMIT_S:
+        if skew > _SKEW_S:
             what = f"the clocks of {first.name} and {answer.name} differ by {skew:.0f} s"
             return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
     return None

@@ -76,8 +76,8 @@ class Workers:
         keys = {
             k: [f"{key} {value}" for key, value in own.get("hostkeys", {}).items()] for k, own in attributes.items()
         }
-        if silent := next((k for k in range(len(points)) if not keys.get(k)), None):
-            raise Trouble(f"worker {silent} has no host key yet", "wait", Ending.NO_CAPACITY)
+        if without := [k for k in range(len(points)) if not keys.get(k)]:
+            raise Trouble(f"worker {without[0]} has no host key yet", "wait", Ending.NO_CAPACITY)
         ssh_key.write_known_hosts(place.name, keys)
         workers = []
         for k, (internal, external) in enumerate(points):

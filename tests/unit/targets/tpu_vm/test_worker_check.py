@@ -23,13 +23,13 @@ def text(worker: int, stages: int = 4, exit: int = 0, printed: str = "", **chang
     }
     seen |= {"versions": VERSIONS, "free_bytes": 80 << 30}
     records = [
-        {"stage": "started", "host": f"w{worker}", "time": 1000.0 + worker},
-        {"stage": "joined"},
+        {"stage": "started", "host": f"w{worker}"},
+        {"stage": "joined", "time": 1000.0 + worker},
         {"stage": "devices", **seen, **{key: value for key, value in changed.items() if key in seen}},
         {"stage": "storage", "storage": "gs://b", **{key: v for key, v in changed.items() if key in ("fault", "fix")}},
     ]
     if "time" in changed:
-        records[0]["time"] = changed["time"]
+        records[1]["time"] = changed["time"]
     lines = [json.dumps(record) for record in records[:stages]]
     return "\n".join(["podwright: process 0 of 4", *lines, printed, f"podwright: the check ended with {exit}", ""])
 
