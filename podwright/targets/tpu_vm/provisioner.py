@@ -140,7 +140,8 @@ class SliceProvisioner:
             return answer
         if wrong := self._unusable(record, request, place):
             return refused("", wrong, Ending.BAD_INPUT)
-        return self._workers.ready(record, place, self._ready_since(record, request.name))
+        is_new = request.name in self._last_not_ready
+        return self._workers.ready(record, place, self._ready_since(record, request.name), is_new)
 
     def _ready_since(self, node: Record, name: str) -> float | None:
         """Unix seconds. The cloud names only the time of creation, minutes earlier; it counts where nobody has looked meanwhile."""
