@@ -53,6 +53,7 @@ INSTALLED_FOR = (
     "tests/e2e/test_slurm_training.py",
     "tests/e2e/test_ssh.py",
     "tests/e2e/test_tpu_vm.py",
+    "tests/e2e/test_tpu_vm_verbs.py",
     "tests/unit/report/test_browser.py",
 )
 SKIPS_FAIL = "PODWRIGHT_SKIPS_FAIL"

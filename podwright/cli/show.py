@@ -206,6 +206,11 @@ def runs(rows: Sequence[Row]) -> None:
         return
     table = [("NAME", "TARGET", "STATUS", "STEP")]
     table += [(r["name"], r["target"] or "", _status(r), _step(r)) for r in rows]
+    columns(table)
+
+
+def columns(table: Sequence[Sequence[str]]) -> None:
+    """Lines of cells under each other; the first is the head."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -81,9 +81,22 @@ def list_targets(as_json: Json = False) -> None:
 
 
 @verbs.command("show")
-def show_target(name: Name, as_json: Json = False) -> None:
+def show_target(
+    name: Name,
+    live: Annotated[
+        bool, typer.Option("--live", help="show the machines instead that the cloud has for it now")
+    ] = False,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
     """Show every setting of a target with its meaning."""
     from podwright.targets import entries, kinds
+
+    if live:
+        from podwright.cli import machines
+
+        machines.live(name, runs, as_json)
+        return
 
     own = entries.require(name)
     values = own.model_dump(mode="json")

@@ -85,6 +85,14 @@ def as_json(usage: Usage | None) -> dict[str, Any] | None:
     return asdict(usage) if usage else None
 
 
+def of_chips(
+    chip: str, chip_hours: float, price: float | None, prices: Mapping[str, ListPrice] = LIST_PRICES
+) -> float | None:
+    """USD, by `price` per chip-hour where a target names it, else by the table; None where neither knows it."""
+    known = _price({"chip": chip, "price": price}, prices)[0]
+    return None if known is None else known * chip_hours
+
+
 def _price(request: Record, prices: Mapping[str, ListPrice]) -> tuple[float | None, str]:
     """Per chip-hour, and where it is from."""
     if request["price"] is not None:

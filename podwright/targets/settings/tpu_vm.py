@@ -177,6 +177,7 @@ class TpuVmSettings(BaseModel):
             zones=self.zones[:1] if self.node else self.zones,
             lag_s=LAG_S,
             patience_s=seconds(self.patience),
+            borrowed=self.node,
         )
 
 
