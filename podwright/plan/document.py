@@ -109,6 +109,18 @@ class ProgramSeconds(PlanRecord):
     """what limits it: compute, hbm or links; None where that is not known"""
 
 
+class CostEntry(PlanRecord):
+    """What a run costs by one way of paying for machines, USD."""
+
+    provisioning: str
+    """on-demand, spot, reserved or flex-start"""
+    price: float | None
+    """per chip-hour; None where no source names it"""
+    cost: float | None
+    source: str
+    """of the price, with its date; where there is none, how to set one"""
+
+
 class RunTotals(PlanRecord):
     steps: int
     evaluations: int | None
@@ -119,6 +131,8 @@ class RunTotals(PlanRecord):
     chip_hours: float | None
     price: float | None
     cost: float | None
+    costs: tuple[CostEntry, ...] = ()
+    """by ways of paying; () where --price names the price, and for what is no TPU"""
 
 
 class StepEntry(PlanRecord):

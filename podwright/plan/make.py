@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from podwright.errors import UserError, nearest
-from podwright.plan import kinds
+from podwright.plan import kinds, prices
 from podwright.plan.checks import patience, this_machine, unused_keys
 from podwright.plan.checks.inputs import DIRECTORY
 from podwright.plan.document import MemoryEntry, Plan, SliceEntry
@@ -48,7 +48,8 @@ def make(recipe: Recipe, destination: Destination, options: PlanOptions | None =
     if wanted and not {*_OF_MODEL}.isdisjoint(wanted):
         wanted.append("model")
     with patience.only_about(wanted):
-        return _planned(recipe, destination, options)
+        planned = _planned(recipe, destination, options)
+    return planned if options.price is not None else prices.with_costs(planned, destination)
 
 
 def _planned(recipe: Recipe, destination: Destination, options: PlanOptions) -> Plan:

@@ -54,6 +54,12 @@ class Traits:
     """for how long the cloud may answer as if a creation or deletion had not happened yet"""
     patience_s: float = 6 * 3600.0
     """how long a run waits for machines until it ends with NO_CAPACITY"""
+    provisioning: str = ""
+    """how requested machines are paid for: spot, on-demand, reserved or flex-start; "" where they need no request"""
+    price: float | None = None
+    """of a chip-hour in USD, where the settings name it"""
+    preemptions_per_day: float = 0.0
+    """that are expected of requested machines"""
 
 
 @dataclass(frozen=True)
