@@ -49,6 +49,7 @@ def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = ()) -> Dest
         provisioning=traits.provisioning,
         price=traits.price,
         preemptions_per_day=traits.preemptions_per_day,
+        shared_storage=bool(traits.storage),
     )
 
 

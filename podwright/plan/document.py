@@ -149,6 +149,26 @@ class StepEntry(PlanRecord):
     notes: tuple[str, ...]
 
 
+class PreemptionEntry(PlanRecord):
+    """What saves and preemptions cost a run on machines that may be taken away."""
+
+    preemptions_per_day: float
+    """that are assumed"""
+    checkpoint_gib: float
+    wait_s: float
+    """that training stands still for a save"""
+    write_s: float
+    """until a save counts"""
+    every_n_steps: int
+    """of the recipe"""
+    interval_s: float | None = None
+    """between saves; None, as all below, where the time of a step is not known"""
+    loss: float | None = None
+    """share of the time that goes to saves and to steps that are computed again"""
+    best_every_n_steps: int | None = None
+    best_loss: float | None = None
+
+
 class FitRow(PlanRecord):
     typed: str
     step_s: float | None
@@ -183,6 +203,7 @@ class Plan(PlanRecord):
     programs: tuple[ProgramEntry, ...] = ()
     step: StepEntry | None = None
     fit: FitEntry | None = None
+    preemption: PreemptionEntry | None = None
 
     @field_validator("step", mode="before")
     @classmethod
@@ -207,7 +228,8 @@ class Plan(PlanRecord):
         record: Record = {"version": __version__}
         record |= {name: listed.get(name) for name in ("recipe", "target", "slice", "verdict")} | {"ok": self.ok}
         record |= {name: listed.get(name, []) for name in ("findings", "memory", "programs")}
-        return record | {"step": listed.get("step") or {}} | ({"fit": listed["fit"]} if self.fit else {})
+        record["step"] = listed.get("step") or {}
+        return record | {name: listed[name] for name in ("preemption", "fit") if getattr(self, name)}
 
     def refuse(self) -> None:
         """Raise the first error as a UserError, if there is one."""

@@ -33,6 +33,8 @@ class Destination:
     """USD per chip-hour, where its settings name it"""
     preemptions_per_day: float = 0.0
     """that are expected of its machines"""
+    shared_storage: bool = True
+    """whether all its hosts write checkpoints; else the first one writes all"""
 
 
 @dataclass(frozen=True)
