@@ -15,7 +15,7 @@ from podwright.errors import UserError
 from podwright.rundir import Record, RunDir, flat
 
 if TYPE_CHECKING:
-    from podwright.plan.document import FitEntry, MemoryEntry, PartSeconds, Plan, ProgramEntry, StepEntry
+    from podwright.plan.document import CostEntry, FitEntry, MemoryEntry, PartSeconds, Plan, ProgramEntry, StepEntry
     from podwright.plan.findings import Finding
 
 Row = Record
@@ -133,10 +133,18 @@ def _step_time(step: StepEntry) -> None:
     run = step.run
     tests = f" and {run.evaluations} evaluations" if run.evaluations else ""
     chips = "" if run.chip_hours is None else f", {_short(run.chip_hours)} chip-hours"
-    cost = "" if run.cost is None else f", {_short(run.cost)} at {run.price:g} a chip-hour"
+    cost = "" if run.cost is None or run.costs else f", {_short(run.cost)} at {run.price:g} a chip-hour"
     print(f"run: {run.steps} steps{tests}: {_short(run.hours)} h{chips}{cost}")
+    for row in run.costs:
+        print(f"  {row.provisioning}: {_cost(row)}")
     for note in step.notes:
         print(f"  {note}")
+
+
+def _cost(row: CostEntry) -> str:
+    if row.cost is None:
+        return f"cost {row.source}"
+    return f"{_short(row.cost)} USD at {row.price:g} a chip-hour ({row.source})"
 
 
 def _fit(fit: FitEntry, target: str) -> None:

@@ -95,6 +95,8 @@ def _totals(step: StepEntry, figures: Result) -> Iterator[dict[str, Any]]:
         chip_hours = figures["usage"]["chip_hours"]
     price = step.run.price
     cost = None if chip_hours is None or price is None else chip_hours * price
+    if hours is not None and figures["usage"] and step.run.costs:
+        cost = figures["usage"]["cost"]
     for (what, unit, field), measured in zip(_TOTALS, (hours, chip_hours, cost), strict=True):
         yield _row(what, unit, getattr(step.run, field), measured, _source(estimated=step.estimated))
 

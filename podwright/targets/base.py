@@ -58,6 +58,12 @@ class Traits:
     """how long a run waits for machines until it ends with NO_CAPACITY"""
     borrowed: str = ""
     """name of machines in the first of `zones` that exist without runs, and are used and never deleted; "" where runs create theirs"""
+    provisioning: str = ""
+    """how requested machines are paid for: spot, on-demand, reserved or flex-start; "" where they need no request"""
+    price: float | None = None
+    """of a chip-hour in USD, where the settings name it"""
+    preemptions_per_day: float = 0.0
+    """that are expected of requested machines"""
 
 
 @dataclass(frozen=True)

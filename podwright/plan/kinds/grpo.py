@@ -99,6 +99,10 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         estimates = memory_grpo.estimates(recipe, dims, shape, row, self.programs(recipe))
         return [memory.entry(estimate, row.hbm_bytes) for estimate in estimates]
 
+    def saved_bytes(self, recipe: GrpoRecipe, cwd: Path) -> float | None:
+        dims = self.dimensions(recipe, cwd)
+        return None if dims is None else sum(memory_grpo.trained_state(recipe, dims).values())
+
     def step(self, recipe: GrpoRecipe, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
         dims, row = self.dimensions(recipe, cwd), where.accelerator
         emulated = recipe.model.compute_dtype == "bfloat16" and not row.bf16_flops
