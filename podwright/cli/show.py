@@ -15,7 +15,16 @@ from podwright.errors import UserError
 from podwright.rundir import Record, RunDir, flat
 
 if TYPE_CHECKING:
-    from podwright.plan.document import CostEntry, FitEntry, MemoryEntry, PartSeconds, Plan, ProgramEntry, StepEntry
+    from podwright.plan.document import (
+        CostEntry,
+        FitEntry,
+        MemoryEntry,
+        PartSeconds,
+        Plan,
+        ProgramEntry,
+        RunTotals,
+        StepEntry,
+    )
     from podwright.plan.findings import Finding
 
 Row = Record
@@ -130,15 +139,19 @@ def _step_time(step: StepEntry) -> None:
         done = f"{_short(step.completions_per_s)} completions/s"
     how = "estimated" if step.estimated else "predicted"
     print(f"step: {_short(step.step_s)} s {how} ({parts}); {done}{share}")
-    run = step.run
+    if (run := step.run) is not None:
+        _run_time(run)
+    for note in step.notes:
+        print(f"  {note}")
+
+
+def _run_time(run: RunTotals) -> None:
     tests = f" and {run.evaluations} evaluations" if run.evaluations else ""
     chips = "" if run.chip_hours is None else f", {_short(run.chip_hours)} chip-hours"
     cost = "" if run.cost is None or run.costs else f", {_short(run.cost)} at {run.price:g} a chip-hour"
     print(f"run: {run.steps} steps{tests}: {_short(run.hours)} h{chips}{cost}")
     for row in run.costs:
         print(f"  {row.provisioning}: {_cost(row)}")
-    for note in step.notes:
-        print(f"  {note}")
 
 
 def _cost(row: CostEntry) -> str:

@@ -145,7 +145,8 @@ class StepEntry(PlanRecord):
     tokens_per_s_per_device: float
     tflops_per_device: float | None = None
     mfu: float | None
-    run: RunTotals
+    run: RunTotals | None
+    """None where the number of steps is known only when the data has been read"""
     notes: tuple[str, ...]
 
 

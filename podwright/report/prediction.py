@@ -89,6 +89,8 @@ def _totals(step: StepEntry, figures: Result) -> Iterator[dict[str, Any]]:
     the hours that it took on the chips of the plan."""
     seconds = number(inner(figures, "wall_time.total_s"))
     hours = seconds / 3600 if seconds is not None and figures["ending"] == Ending.FINISHED else None
+    if step.run is None:
+        return
     chips = _ratio(step.run.chip_hours, step.run.hours)
     chip_hours = None if hours is None or chips is None else hours * chips
     if hours is not None and figures["usage"]:

@@ -109,12 +109,13 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         if dims is None or emulated or not (row.hbm_bandwidth and (row.bf16_flops or row.fp16_flops)):
             return None
         seconds = step_seconds(recipe, dims, meshes.resolved(recipe, where), where)
-        return step_time.estimated_grpo(seconds, recipe, dims, where, price)
+        return step_time.estimated_grpo(seconds, examples.in_steps(recipe, cwd), dims, where, price)
 
     def compiled(self, recipe: GrpoRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
         dims = self.dimensions(recipe, options.cwd)
         if dims is None:
             raise verdict.unknown_dimensions(recipe.model.name)
+        recipe = examples.in_steps(recipe, options.cwd)
         compiled = verdict.compile_programs(self, recipe, dims, where, options)
         num_test = examples.num_test_examples(recipe.data, options.cwd)
         step = step_time.compiled_grpo(compiled, recipe, dims, where, num_test, options.price)

@@ -64,8 +64,9 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping) 
         tokenizer = start.tokenizer(run, source, dims, train)
         mesh = make_mesh(recipe.mesh)
         _divides(recipe, num_batch_shards(mesh))
-        setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
         training, testing = _prompts(recipe, dims.max_positions, tokenizer, train, test)
+        recipe = recipe.in_steps(len(training))
+        setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
     limit = recipe.rollout.max_prompt_length
     for name, encoded, of in (("training", training, train), ("test", testing, test)):
         if encoded.left_out:
@@ -73,6 +74,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping) 
             emit.event("notice", message=message)
     rank, total = recipe.model.lora_rank, dims.num_params()
     sizes = {"num_params": total, "num_trained_params": dims.num_lora_params(rank) if rank else total}
+    sizes["max_steps"] = recipe.training.max_steps
     emit.event("environment", **speed.environment(), **sizes, model_revision=source.revision, data=data)
     programs = program.programs(setup, len(testing))
     collector = Collector(setup, programs, training, tokenizer, rewards)

@@ -345,3 +345,21 @@ def test_adapters_are_counted_as_what_is_trained(tmp_path):
     assert 0 < begun["num_trained_params"] < begun["num_params"] / 2
     (only,) = steps(run)
     assert only["grad_norm"] > 0
+
+
+def test_epochs_are_steps_of_the_prompts_that_fit(tmp_path, whole):
+    """40 examples in batches of 12: 3 steps and a remainder of 4; the same as with three steps, also when stopped and resumed."""
+    batch = ("batch_size=12", "warm_start.batch_size=12", "grpo.dynamic_sampling=0")
+    by_steps, outcome = train(tmp_path / "steps", *batch, "training.max_steps=3")
+    assert (outcome.ending, outcome.step) == (Ending.FINISHED, 3)
+    epochs = (*batch, "training.max_steps=0", "training.num_epochs=1")
+    by_epochs, outcome = train(tmp_path / "epochs", *epochs)
+    assert (outcome.ending, outcome.step) == (Ending.FINISHED, 3)
+    assert steps(by_epochs) == steps(by_steps) and steps(by_epochs)[-1]["epoch"] == 36 / 40
+    assert [e["max_steps"] for e in read_jsonl(by_epochs.events) if e["event"] == "environment"] == [3]
+    path = tmp_path / "halved"
+    halved, outcome = train(path, *epochs, stopping=lambda: len(list(read_jsonl(RunDir(path).metrics))) == 2 + 1)
+    assert (outcome.ending, outcome.step) == (Ending.STOPPED, 1)
+    _, outcome = train(path, *epochs, attempt=2)
+    assert (outcome.ending, outcome.step) == (Ending.FINISHED, 3)
+    assert steps(halved) == steps(by_epochs)
