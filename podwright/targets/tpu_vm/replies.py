@@ -101,10 +101,15 @@ _TABLE = (
         "type gcloud auth login",
     ),
     ReplyRule(
-        r"Reauthentication failed|There was a problem refreshing your current auth tokens|invalid_grant",
+        r"Reauthentication (?:failed|required)|problem reauthenticating|complete reauthentication|invalid_grant|(?:invalid|unauthorized|deleted)_client",
         Consequence.FINAL,
         "NoLogin: the login of gcloud has expired",
         "type gcloud auth login",
+    ),
+    ReplyRule(
+        r"There was a problem refreshing (?:your current )?auth tokens",  # by a network or a token server that failed
+        Consequence.UNKNOWN,
+        "NoToken: the login of gcloud could not be renewed now",
     ),
     ReplyRule(
         r"PERMISSION_DENIED|Permission '(?P<quota>[\w.]+)' denied|Permission denied on|does not have permission",

@@ -90,6 +90,15 @@ OPERATION = 'ERROR: (gcloud.compute.tpus.tpu-vm.create) {\n  "code": %d,\n  "mes
         ),
         ("Reauthentication failed. cannot prompt during non-interactive execution.", Consequence.FINAL),
         (
+            "There was a problem refreshing your current auth tokens: ('invalid_grant: Token has been expired or revoked.', {})",
+            Consequence.FINAL,
+        ),
+        (
+            "There was a problem refreshing your current auth tokens: HTTPSConnectionPool(host='oauth2.googleapis.com', port=443): "
+            "Max retries exceeded with url: /token\nPlease run:\n\n  $ gcloud auth login\n\nto obtain new credentials.",
+            Consequence.UNKNOWN,
+        ),
+        (
             "Error parsing [tpu]. The [tpu] resource is not properly specified.\nFailed to find attribute [project].",
             Consequence.FINAL,
         ),
