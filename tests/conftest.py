@@ -48,10 +48,12 @@ SLOWEST = (
 # They need SLURM, an sshd, networks of hosts or a browser. `.ci/run` sets SKIPS_FAIL where it has installed these: a skip is then a fault.
 INSTALLED_FOR = (
     "tests/e2e/test_allocations.py",
+    "tests/e2e/test_chaos.py",
     "tests/e2e/test_simulated_gcloud.py",
     "tests/e2e/test_slurm.py",
     "tests/e2e/test_slurm_training.py",
     "tests/e2e/test_ssh.py",
+    "tests/e2e/test_tpu_replies.py",
     "tests/e2e/test_tpu_vm.py",
     "tests/e2e/test_tpu_vm_verbs.py",
     "tests/unit/report/test_browser.py",

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from podwright.rundir import RunDir, read_jsonl, read_metrics
 from podwright.run import journal
 from podwright.run.states import AllocationPhase, Phase
+from podwright.rundir import RunDir, read_jsonl, read_metrics
 from tests.e2e.conftest import LAUNCH
 from tests.e2e.test_tpu_vm import TpuBench
 from tests.lab import cloud, tpu_python
@@ -313,6 +313,3 @@ class _Disturbed:
         life.recomputed = len(raw) - len(set(raw))
         if life.recomputed > max(0, life.attempts - 1) * STEPS:
             faults.append(f"{life.recomputed} steps were computed again in {life.attempts} attempts")
-
-
-

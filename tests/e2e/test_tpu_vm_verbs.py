@@ -35,7 +35,7 @@ def test_clean_removes_what_no_run_needs_and_nothing_of_others(gcloud: Gcloud, t
     gcloud.capacity(A, 0)  # so that no hosts are started
     bench = TpuBench(tmp_path)
     lost = request(tmp_path / "runs" / "lost")
-    others = request(Path("/home/other/runs/r"), by="00000000")
+    others = request(Path("/users/other/runs/r"), by="00000000")
     gcloud.capacity("us-east1-d", 0)
     foreign = gcloud.call(
         *("compute", "tpus", "queued-resources", "create", "foreign", "--node-id=foreign", "--zone=us-east1-d"),
@@ -54,7 +54,7 @@ def test_clean_removes_what_no_run_needs_and_nothing_of_others(gcloud: Gcloud, t
     assert code == 1, err
     rows = {row["name"]: row for row in json.loads(out)["machines"]}
     assert {name: row["need"] for name, row in rows.items()} == {lost: "gone", others: "others"}
-    assert rows[lost]["run_dir"] == str(tmp_path / "runs" / "lost") and rows[others]["run_dir"] == "/home/other/runs/r"
+    assert rows[lost]["run_dir"] == str(tmp_path / "runs" / "lost") and rows[others]["run_dir"] == "/users/other/runs/r"
     assert len(names(gcloud)) == 3, "without --yes nothing is removed"
 
     code, out, _ = bench.call("clean")
