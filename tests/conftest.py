@@ -28,8 +28,10 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 # Begun first, so that no worker is left alone with one of them at the end; files that mostly wait and files that compute take turns.
 SLOWEST = (
-    "tests/e2e/test_ssh.py",
+    "tests/e2e/test_tpu_vm.py",
     "tests/unit/train/test_pretrain.py",
+    "tests/e2e/test_ssh.py",
+    "tests/e2e/test_chaos.py",
     "tests/e2e/test_slurm.py",
     "tests/e2e/test_several_processes.py",
     "tests/unit/train/test_watchdog.py",

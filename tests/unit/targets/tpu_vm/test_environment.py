@@ -1,7 +1,9 @@
 """The environment that is brought to the machines: installed once, never half, and from the versions that are tested here."""
 
+import functools
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,17 @@ ROOT = Path(__file__).resolve().parents[4]
 SCRIPT = ROOT / "podwright/targets/tpu_vm/environment.sh"
 
 
-def install(place: Path, python: str = "3.11", package: str = "six==1.17.0") -> "subprocess.Popen[str]":
+@functools.cache
+def unreachable() -> str:
+    """Why the file of uv cannot be had here; "" when it can."""
+    (url,) = re.findall(r"^uv_url=(\S+)", SCRIPT.read_text(), re.MULTILINE)
+    asked = subprocess.run(["curl", "-sSfI", "-m", "20", url], capture_output=True, text=True, check=False)
+    return asked.stderr.strip()
+
+
+def install(place: Path, python: str = sys.executable, package: str = "six==1.17.0") -> "subprocess.Popen[str]":
+    if unreachable():
+        pytest.skip(f"uv cannot be downloaded: {unreachable()}")
     requirements = place.parent / "requirements.txt"
     requirements.write_text(f"{package}\n")
     argv = ["bash", str(SCRIPT), str(place), str(requirements), python]
@@ -39,7 +51,7 @@ def test_one_environment_is_installed_by_several_at_once_and_then_left_alone(tmp
     ("python", "package", "reason"),
     [
         ("2.6", "six==1.17.0", "podwright: no environment: there is no Python 2.6"),
-        ("3.11", "six==99.0", "podwright: no environment: the packages could not be installed"),
+        (sys.executable, "six==99.0", "podwright: no environment: the packages could not be installed"),
     ],
 )
 def test_what_cannot_be_installed_is_one_line_and_no_environment(
