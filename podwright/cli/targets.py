@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +14,7 @@ import typer
 from podwright.cli import show
 from podwright.cli.exit_codes import of_verdict
 from podwright.cli.options import Json, Runs
-from podwright.rundir import RUNS
+from podwright.rundir import RUNS, Record
 
 verbs = typer.Typer(help="Define your clusters and hosts, and check them.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -127,3 +129,41 @@ def check(name: Name, as_json: Json = False) -> None:
     document = {"target": name, "verdict": verdict, "ok": verdict.ok, "findings": [asdict(f) for f in remarks]}
     show.document(document) if as_json else show.checked(name, remarks, verdict)
     raise typer.Exit(of_verdict(verdict))
+
+
+@verbs.command("exec")
+def execute(
+    name: Name,
+    words: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND...", help="a line of shell, or a command with its arguments")
+    ],
+    host: Annotated[int | None, typer.Option("--host", metavar="N", min=0, help="only on this host, from 0")] = None,
+    run: Annotated[str, typer.Option("--run", metavar="RUN", help="whose machines; default: the newest run's")] = "",
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Run a command on the hosts of a target: those of kind=ssh, or the slice that a run has now.
+
+    Each line has its host in front. The exit code is the highest of all hosts, 255 for one that is not reached.
+    """
+    from podwright.run import execution
+
+    hosts = execution.hosts_of(name, runs, run, host)
+    width = max(len(each.name) for each in hosts)
+    results: list[Record] = []
+    lines: list[str] = []
+    for item in execution.execute(hosts, words[0] if len(words) == 1 else shlex.join(words)):
+        if isinstance(item, execution.OutputLine):
+            lines.append(item.text)
+            if not as_json:
+                show.text(f"{item.host:<{width}} | {item.text.rstrip(chr(10))}\n")
+            continue
+        stderr = f"error: {item.trouble}\n" if item.trouble else item.stderr
+        results.append({"host": item.host, "code": item.code, "stdout": "".join(lines), "stderr": stderr})
+        lines = []
+        if not as_json:
+            for line in stderr.splitlines():
+                print(f"{item.host:<{width}} | {line}", file=sys.stderr)
+    if as_json:
+        show.document({"target": name, "hosts": results})
+    raise typer.Exit(max(result["code"] for result in results))

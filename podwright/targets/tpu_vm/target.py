@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from podwright.rundir import Record
 from podwright.shell import Shell
-from podwright.targets.base import HostAddress, Hosts, Job, Provisioner, Remark, Rendered, identity
+from podwright.targets.base import HostAddress, Hosts, Job, Remark, Rendered, identity
 from podwright.targets.hosts.runner import HostProfile, HostRunner
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import environment, worker, worker_check
@@ -20,7 +20,7 @@ class TpuVm(HostRunner):
         super().__init__(shell, _profile(settings), worker.connect)
         self._settings = settings
         self.identity = identity(name, settings)
-        self.provisioner: Provisioner | None = SliceProvisioner(shell, settings)
+        self.provisioner = SliceProvisioner(shell, settings)
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         """Without `hosts`, as a dry run has none, with names in their place."""
@@ -28,8 +28,10 @@ class TpuVm(HostRunner):
         shown = [
             HostAddress(worker.name("SLICE", k), f"WORKER-{k}", f"WORKER-{k}") for k in range(own.devices().num_hosts)
         ]
-        workers = [Worker(host.name, host.address, host.connect, own.project) for host in hosts or shown]
-        return self.render_on(workers, job, self.identity)
+        return self.render_on(self.transports(hosts or tuple(shown)), job, self.identity)
+
+    def transports(self, hosts: Hosts) -> list[Worker]:
+        return [Worker(host.name, host.address, host.connect, self._settings.project) for host in hosts]
 
     def check(self) -> list[Remark]:
         return []

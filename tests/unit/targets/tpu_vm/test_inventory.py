@@ -63,7 +63,7 @@ def test_what_another_user_or_machine_has_created_is_not_mine() -> None:
 
 def test_the_directory_of_a_run_comes_back_from_the_metadata() -> None:
     own = settings()
-    for run_dir in ("/users/me/runs/a b", "/users/~me/r,s=t^~^"):
+    for run_dir in ("/elsewhere/runs/a b", "/~me/r,s=t^~^"):
         argv = calls.create(Place("q", own.project, "us-east5-b", True), own, LABELS, "u", "KEY", run_dir)
         (metadata,) = [word for word in argv if word.startswith("--metadata=")]
         pairs = dict(pair.split("=", 1) for pair in metadata.removeprefix("--metadata=^~^").split("~"))
