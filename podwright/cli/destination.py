@@ -58,6 +58,11 @@ def remarks(target: ResolvedTarget, kind: str = "") -> list[Finding]:
     return [Finding("target", r.level, r.what, r.fix) for r in target.check(kind)]
 
 
+def access(target: ResolvedTarget) -> list[Finding]:
+    """Whether this user can have machines of a target whose machines are requested."""
+    return [Finding("access", r.level, r.what, r.fix) for r in target.check_access()]
+
+
 def storage(target: ResolvedTarget) -> list[Finding]:
     """Whether this machine can use the storage of a target. It writes there, which a plan does not."""
     return [Finding("storage", r.level, r.what, r.fix) for r in target.try_storage()]

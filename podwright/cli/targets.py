@@ -119,12 +119,15 @@ def check(name: Name, as_json: Json = False) -> None:
 
     entries.require(name)
     place = targets.resolve(name)
-    remarks = [*destination.remarks(place), *destination.storage(place)]
+    remarks = [*destination.remarks(place), *destination.access(place), *destination.storage(place)]
     if url := place.traits.storage:
-        what = f"the hosts of {name} were not checked for access to storage={url}"
-        remarks.append(
-            Finding("storage", "inconclusive", what, f"type podwright doctor --on {name}, which checks them")
+        what, fix = (
+            f"the hosts of {name} were not checked for access to storage={url}",
+            f"type podwright doctor --on {name}, which checks them",
         )
+        if place.traits.zones:
+            what, fix = f"{what}: they exist only while a run has them", "a run checks them before it starts"
+        remarks.append(Finding("storage", "inconclusive", what, fix))
     verdict = verdict_of(remarks)
     document = {"target": name, "verdict": verdict, "ok": verdict.ok, "findings": [asdict(f) for f in remarks]}
     show.document(document) if as_json else show.checked(name, remarks, verdict)

@@ -393,6 +393,11 @@ class Target(Protocol):
         """What stands in the way of runs as things are now; it may ask other machines."""
         ...
 
+    def check_access(self) -> list[Remark]:
+        """What of the user's rights and of the cloud stands in the way; slower than `check`, and not asked before each run. [] where
+        machines need no request."""
+        ...
+
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         """What `podwright.train facts ARGUMENTS` tells on each machine, which are asked together; UserError when they cannot be,
         MachinesBusy when a run would wait for them."""

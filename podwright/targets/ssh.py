@@ -26,6 +26,9 @@ class Ssh(HostRunner):
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         return probe.probe_hosts(self._profile, self.own_hosts(()), self._settings.address, arguments, self._name)
 
+    def check_access(self) -> list[Remark]:
+        return []
+
     def check(self) -> list[Remark]:
         return probe.check(
             self._profile, self.own_hosts(()), self._settings.storage, self._settings.address, self._name

@@ -135,5 +135,8 @@ class LabTarget(HostRunner):
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         return []
 
+    def check_access(self) -> list[Remark]:
+        return []
+
     def check(self) -> list[Remark]:
         return []

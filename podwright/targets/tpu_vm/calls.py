@@ -131,6 +131,39 @@ def list_nodes(project: str) -> Argv:
     )
 
 
+def accounts() -> Argv:
+    return ("gcloud", "auth", "list", "--format=json")
+
+
+def configuration() -> Argv:
+    """What gcloud takes for project and zone where a command names none."""
+    return ("gcloud", "config", "list", "--format=json")
+
+
+def tpu_service(project: str) -> Argv:
+    """A row if the Cloud TPU API is on."""
+    only = "--filter=config.name=tpu.googleapis.com"
+    return ("gcloud", "services", "list", "--enabled", only, f"--project={project}", "--format=json")
+
+
+def locations(project: str) -> Argv:
+    return (*_TPUS, "locations", "list", f"--project={project}", "--format=json")
+
+
+def accelerator_types(project: str, zone: str) -> Argv:
+    place = (f"--project={project}", f"--zone={zone}")
+    return (*_TPUS, "tpu-vm", "accelerator-types", "list", *place, "--format=json")
+
+
+def runtime_versions(project: str, zone: str) -> Argv:
+    return (*_TPUS, "tpu-vm", "versions", "list", f"--project={project}", f"--zone={zone}", "--format=json")
+
+
+def describe_bucket(url: str) -> Argv:
+    """`url`: gs://BUCKET."""
+    return ("gcloud", "storage", "buckets", "describe", url, "--format=json")
+
+
 def tunnel(instance: str, project: str, zone: str) -> Argv:
     """What ssh sends its bytes through to a machine without an external address."""
     place = (f"--project={project}", f"--zone={zone}")
