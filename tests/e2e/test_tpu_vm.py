@@ -215,3 +215,19 @@ def test_a_slice_deletes_itself_when_no_run_lives_on_it(gcloud: Gcloud, stood_in
     time.sleep(8)
     assert gcloud.resources() != [], "the trainer lives, and its keeper says so"
     wait_for(lambda: gcloud.resources() == [], 90)
+
+
+def test_a_slice_is_paid_for_from_when_it_is_ready_however_late_its_workers_answer(
+    gcloud: Gcloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podwright.targets.tpu_vm.provisioner.LAG_S", 1.0)
+    gcloud.times(creating=5.0)
+    gcloud.late_key("*", 2, 4.0)
+    own = provisioner()
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    own.create(request)
+    since = until(own, request, AllocationState.READY).since
+    (row,) = gcloud.ledger()
+    assert since is not None and row["ready_at"] - 2.0 < since <= row["ready_at"]
+    own.delete(request)
+    until(own, request, AllocationState.GONE)
