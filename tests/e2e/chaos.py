@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from podwright.run.states import AllocationPhase, Phase
 from podwright.rundir import RunDir, read_jsonl, read_metrics
 from tests.e2e.conftest import LAUNCH
 from tests.e2e.test_tpu_vm import TpuBench
-from tests.lab import cloud, tpu_python
+from tests.lab import cloud, machine, tpu_python
 from tests.lab.gcloud.control import Gcloud
 
 STEPS = 20
@@ -68,10 +69,12 @@ FAULTS: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL for the launcher `after_s` seconds after a moment of its own life; for its process group too with `group`."""
+    """SIGKILL for the launcher `after_s` seconds after a moment of its own life, or, where that has been before it was started, after
+    `late_s` seconds; for its process group too with `group`."""
 
     moment: str
     after_s: float
+    late_s: float
     group: bool
     pause_s: float
     """until the next launcher starts"""
@@ -97,7 +100,9 @@ class Script:
 def _kill(draw: random.Random) -> Kill:
     moment = draw.choice(MOMENTS)
     after_s = draw.uniform(0.0, 12.0) if moment == "start" else draw.choice((0.0, draw.uniform(0.0, 1.5)))
-    return Kill(moment, after_s, draw.random() < 0.5, draw.choice((0.0, draw.uniform(0.0, 3.0))))
+    return Kill(
+        moment, after_s, draw.uniform(0.0, 8.0), draw.random() < 0.5, draw.choice((0.0, draw.uniform(0.0, 3.0)))
+    )
 
 
 def _disturbances(draw: random.Random) -> Iterator[tuple[str, float, dict[str, Any]]]:
@@ -197,7 +202,9 @@ class _Disturbed:
         launcher = self._start(argv)
         kill = self._kills.pop(0) if self._kills else None
         known = self._known()
-        at = None if kill is None or kill.moment != "start" else time.monotonic() + kill.after_s
+        at = None
+        if kill and (kill.moment == "start" or known.get(kill.moment)):
+            at = time.monotonic() + (kill.after_s if kill.moment == "start" else kill.late_s)
         while launcher.poll() is None:
             now = time.monotonic()
             if kill and at is None and self._happened(kill.moment, known):
@@ -228,8 +235,6 @@ class _Disturbed:
         return True
 
     def _start(self, argv: list[str]) -> "subprocess.Popen[str]":
-        import sys
-
         out = (self._bench.folder / f"launcher-{self._life.launchers}.txt").open("w")
         process = subprocess.Popen(
             [sys.executable, str(self._bench.launch), *argv],
@@ -240,6 +245,7 @@ class _Disturbed:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            preexec_fn=machine.end_with_parent,
         )
         out.close()
         self._bench.started.append(process)

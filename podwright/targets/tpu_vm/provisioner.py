@@ -43,6 +43,7 @@ class SliceProvisioner:
         self._workers = Workers(shell, self._gcloud, settings)
         self._absent_since: dict[str, float] = {}
         self._last_not_ready: dict[str, float] = {}
+        self._ready_since: dict[str, float | None] = {}
 
     def describe_request(self, run_dir: Path, created: float, number: int, avoid: Sequence[str]) -> Request:
         own, chips = self._settings, self._settings.devices()
@@ -88,7 +89,7 @@ class SliceProvisioner:
             return record
         life_s = self._settings.life_s if self._settings.provisioning == "flex-start" else 0.0
         if of_queue := cloud_states.of_queued(record, place.project, place.zone, life_s, time.time()):
-            self._last_not_ready[request.name] = time.time()
+            self._not_ready(request.name)
             return of_queue
         return self._of_active(request, place)
 
@@ -130,14 +131,19 @@ class SliceProvisioner:
                 )
             return record
         if answer := cloud_states.of_node(record):
-            self._last_not_ready[request.name] = time.time()
+            self._not_ready(request.name)
             return answer
         if wrong := self._unusable(record, request, place):
             return refused("", wrong, Ending.BAD_INPUT)
-        is_new = request.name in self._last_not_ready
-        return self._workers.ready(record, place, self._ready_since(record, request.name), is_new)
+        if request.name not in self._ready_since:  # its workers answer later than it is called ready, and paid for
+            self._ready_since[request.name] = self._called_ready(record, request.name)
+        return self._workers.ready(record, place, self._ready_since[request.name], request.name in self._last_not_ready)
 
-    def _ready_since(self, node: Record, name: str) -> float | None:
+    def _not_ready(self, name: str) -> None:
+        self._last_not_ready[name] = time.time()
+        self._ready_since.pop(name, None)
+
+    def _called_ready(self, node: Record, name: str) -> float | None:
         """Unix seconds. The cloud names only the time of creation, minutes earlier; it counts where nobody has looked meanwhile."""
         seen = self._last_not_ready.get(name, 0.0)
         return seen if time.time() - seen < LAG_S else cloud_states.unix(node.get("createTime", ""))
