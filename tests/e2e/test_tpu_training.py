@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from podwright.rundir import RunDir, read_jsonl
 from podwright.run import cost
+from podwright.rundir import RunDir, read_jsonl
 from tests.bucket import EmulatedBucket
 from tests.conftest import _QUICK
 from tests.e2e.conftest import wait_for
