@@ -82,6 +82,7 @@ class Slurm:
             "cpus": own.cpus_per_task,
             "several": own.num_tasks > 1,
             "gpus": own.gpus_per_node,
+            "tpus": 0,
             "environment": scripts.exports(job.environment),
             "trainer": shlex.join(job.argv(python, str(job.run_dir))),
         }
