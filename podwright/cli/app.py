@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from podwright.cli import checkpoints, doctor, machines, outcomes, show, targets
 from podwright.cli import data as data_verbs
-from podwright.cli import doctor, machines, outcomes, show, targets
 from podwright.cli import recipes as recipe_verbs
 from podwright.cli import runs as run_verbs
 from podwright.cli.ask import ask
@@ -47,6 +47,7 @@ app.command()(run_verbs.plan)
 app.command()(run_verbs.run)
 app.command()(doctor.doctor)
 app.command()(machines.clean)
+app.command()(checkpoints.checkpoints)
 
 EXPORTED = "projector.safetensors"  # what only an export has
 

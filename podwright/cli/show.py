@@ -7,6 +7,7 @@ import math
 import shlex
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -235,6 +236,18 @@ def columns(table: Sequence[Sequence[str]]) -> None:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def checkpoints(name: str, url: str, rows: Sequence[Row]) -> None:
+    if not rows:
+        print(f"run {name} has no checkpoint yet in {url}")
+        return
+    table = [("STEP", "SAVED", "SIZE")]
+    for r in rows:
+        saved = datetime.fromtimestamp(r["time"]).isoformat(" ", "seconds")
+        table.append((str(r["step"]), saved, f"{_short(r['size_bytes'] / (1 << 20))} MiB"))
+    columns(table)
+    print(f"in {url}/checkpoints")
 
 
 def damaged(r: Row) -> None:

@@ -26,6 +26,15 @@ class Versioned(NamedTuple):
     """changes with each write; 0 stands for an object that does not exist"""
 
 
+class StoredObject(NamedTuple):
+    """As a list tells of it."""
+
+    name: str
+    size_bytes: int
+    time: float
+    """Unix seconds when it was written"""
+
+
 class Conflict(Exception):
     """A conditional write was refused: the object has another generation than the writer knew."""
 
@@ -75,6 +84,10 @@ class Storage(Protocol):
 
     def names(self, prefix: str = "") -> list[str]:
         """All names that begin with `prefix`, sorted."""
+        ...
+
+    def objects(self, prefix: str = "") -> list[StoredObject]:
+        """The same objects with their sizes and times."""
         ...
 
     def delete(self, name: str) -> None:

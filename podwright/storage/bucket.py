@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from podwright.errors import UserError
-from podwright.storage.base import Conflict, Versioned, patiently
+from podwright.storage.base import Conflict, StoredObject, Versioned, patiently
 
 T = TypeVar("T")
 _TIMEOUT_S = (10.0, 60.0)  # to connect, and between two pieces of an answer
@@ -66,17 +66,27 @@ class Bucket:
             raise Conflict(f"{self.url}/{name}") from e
 
     def names(self, prefix: str = "") -> list[str]:
-        def act() -> list[str]:
-            blobs = self._client.list_blobs(
-                self._bucket_name,
-                prefix=self._prefix + prefix,
-                fields="items(name),nextPageToken",
-                timeout=self._timeout_s,
-                retry=None,
-            )
-            return sorted(blob.name.removeprefix(self._prefix) for blob in blobs)
+        return self._in_bucket(lambda: sorted(map(self._name_of, self._blobs(prefix, "name"))))
+
+    def objects(self, prefix: str = "") -> list[StoredObject]:
+        def act() -> list[StoredObject]:
+            blobs = self._blobs(prefix, "name,size,updated")
+            return sorted(StoredObject(self._name_of(blob), blob.size, blob.updated.timestamp()) for blob in blobs)
 
         return self._in_bucket(act)
+
+    def _blobs(self, prefix: str, fields: str) -> Iterator[Any]:
+        blobs: Iterator[Any] = self._client.list_blobs(
+            self._bucket_name,
+            prefix=self._prefix + prefix,
+            fields=f"items({fields}),nextPageToken",
+            timeout=self._timeout_s,
+            retry=None,
+        )
+        return blobs
+
+    def _name_of(self, blob: Any) -> str:
+        return str(blob.name).removeprefix(self._prefix)
 
     def delete(self, name: str) -> None:
         from google.api_core.exceptions import NotFound

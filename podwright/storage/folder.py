@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from podwright.errors import UserError, expanded
-from podwright.storage.base import Cause, Conflict, StorageFailure, Versioned, patiently
+from podwright.storage.base import Cause, Conflict, StorageFailure, StoredObject, Versioned, patiently
 
 _LOCK = ".lock"
 
@@ -78,6 +78,14 @@ class Folder:
         folder = self.path / prefix.rpartition("/")[0]
         paths = (str(p.relative_to(self.path)) for p in folder.rglob("*") if p.is_file() and p.name != _LOCK)
         return sorted(name for name in paths if name.startswith(prefix) and not name.endswith(".part"))
+
+    def objects(self, prefix: str = "") -> list[StoredObject]:
+        rows = []
+        for name in self.names(prefix):
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                about = (self.path / name).stat()
+                rows.append(StoredObject(name, about.st_size, about.st_mtime))
+        return rows
 
     def delete(self, name: str) -> None:
         path = self.path / name

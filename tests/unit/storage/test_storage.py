@@ -34,9 +34,17 @@ def test_names_are_listed_by_prefix_and_deleted(url):
     for name in ("b/2", "b/1", "bc", "a/1"):
         storage.write(name, b"")
     assert storage.names("b/") == ["b/1", "b/2"] and storage.names("b") == ["b/1", "b/2", "bc"]
+    assert [each.name for each in storage.objects("b/")] == ["b/1", "b/2"]
     storage.delete("b/1")
     storage.delete("b/1")
     assert storage.names() == ["a/1", "b/2", "bc"]
+
+
+def test_a_list_has_sizes_and_times(url):
+    storage = open_storage(url)
+    storage.write("a", b"four")
+    (listed,) = storage.objects()
+    assert (listed.name, listed.size_bytes) == ("a", 4) and abs(listed.time - time.time()) < 60
 
 
 def test_files_go_up_and_come_down_whole(url, tmp_path):
