@@ -34,11 +34,15 @@ def add(
     from podwright.shell import targets_file
     from podwright.targets import entries
 
-    values = entries.add(name, pairs).model_dump(mode="json", exclude_unset=True)
-    written = {"name": name, "file": str(targets_file()), **values}
-    show.document(written) if as_json else show.text(
-        f"wrote {name} to {targets_file()}; `podwright target check {name}` checks it\n"
-    )
+    proposed = [f"{key}={value}" for key, value in entries.proposals(pairs).items()]
+    values = entries.add(name, [*pairs, *proposed]).model_dump(mode="json", exclude_unset=True)
+    written = {"name": name, "file": str(targets_file()), "proposed": proposed, **values}
+    if as_json:
+        show.document(written)
+        return
+    if proposed:
+        show.text(f"taken from gcloud's configuration (gcloud config list): {' '.join(proposed)}\n")
+    show.text(f"wrote {name} to {targets_file()}; `podwright target check {name}` checks it\n")
 
 
 @verbs.command()

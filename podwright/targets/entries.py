@@ -67,6 +67,15 @@ def require(name: str) -> Settings:
     )
 
 
+def proposals(pairs: Sequence[str]) -> dict[str, str]:
+    """Values for keys that an entry of `pairs` must have and lacks, where the tools of its kind know them."""
+    given = dict(pair.partition("=")[::2] for pair in pairs)
+    if given.get("kind") not in kinds.configured():
+        return {}
+    fields = kinds.settings_class(given["kind"]).model_fields
+    return kinds.proposals(given["kind"], [k for k, field in fields.items() if field.is_required() and k not in given])
+
+
 def add(name: str, pairs: Sequence[str]) -> Settings:
     """Write a new entry at the end of the file; what stands there stays as it is."""
     path = _regular_file()

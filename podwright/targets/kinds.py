@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +20,19 @@ class TargetKind:
     """MODULE:CLASS, made from a Shell, the name of the target and its settings"""
     in_file: bool = True
     """whether entries of the user's file may be of it"""
+    proposals: str = ""
+    """MODULE:FUNCTION of a Shell: values by key, as they are typed, from the configuration of the cloud's own tool"""
 
 
 KINDS = {
     "local": TargetKind("podwright.targets.settings.local:LocalSettings", "podwright.targets.local:Local", False),
     "slurm": TargetKind("podwright.targets.settings.slurm:SlurmSettings", "podwright.targets.slurm:Slurm"),
     "ssh": TargetKind("podwright.targets.settings.ssh:SshSettings", "podwright.targets.ssh:Ssh"),
-    "tpu-vm": TargetKind("podwright.targets.settings.tpu_vm:TpuVmSettings", "podwright.targets.tpu_vm.target:TpuVm"),
+    "tpu-vm": TargetKind(
+        "podwright.targets.settings.tpu_vm:TpuVmSettings",
+        "podwright.targets.tpu_vm.target:TpuVm",
+        proposals="podwright.targets.tpu_vm.configuration:proposed",
+    ),
 }
 
 
@@ -36,6 +43,15 @@ def configured() -> list[str]:
 
 def settings_class(kind: str) -> type[BaseModel]:
     return _imported(KINDS[kind].settings)
+
+
+def proposals(kind: str, missing: Collection[str]) -> dict[str, str]:
+    """Values for some of the `missing` keys, as they are typed; nothing is asked where none is missing."""
+    from podwright.shell import Shell
+
+    where = KINDS[kind].proposals
+    values: dict[str, str] = _imported(where)(Shell()) if where and missing else {}
+    return {key: value for key, value in values.items() if key in missing}
 
 
 def open_target(kind: str, name: str, settings: Any) -> Target:

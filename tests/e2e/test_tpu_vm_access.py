@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from podwright.cli.app import main
 from podwright.shell import Shell
@@ -191,3 +192,38 @@ def test_without_gcloud_the_check_says_where_it_is_from(
     (tmp_path / "targets.yaml").write_text(json.dumps({"my-v6e": SETTINGS}))
     assert main(["target", "check", "my-v6e"]) == 3
     assert "command gcloud not found on this machine; install the Google Cloud CLI" in capsys.readouterr().out
+
+
+ADD = ["target", "add", "my-v6e", "kind=tpu-vm", "accelerator_type=v6e-16"]
+
+
+def test_missing_keys_of_a_new_target_are_taken_from_gclouds_configuration_and_named(
+    cloud: Control, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.set(properties={"core/project": "my-project", "compute/zone": B})
+    assert main(ADD) == 0
+    assert f"gcloud's configuration (gcloud config list): project=my-project zones=[{B}]" in capsys.readouterr().out
+    assert yaml.safe_load((tmp_path / "targets.yaml").read_text())["my-v6e"] == {
+        "kind": "tpu-vm",
+        "accelerator_type": "v6e-16",
+        "project": "my-project",
+        "zones": [B],
+    }
+
+
+def test_what_is_typed_comes_before_what_gcloud_has(cloud: Control, capsys: pytest.CaptureFixture[str]) -> None:
+    cloud.set(properties={"core/project": "my-project", "compute/zone": B})
+    assert main([*ADD, f"zones=[{A}]", "--json"]) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert (written["proposed"], written["zones"], written["project"]) == (["project=my-project"], [A], "my-project")
+
+
+def test_nothing_is_asked_where_nothing_is_missing(cloud: Control) -> None:
+    assert main([*ADD, "project=other-project", f"zones=[{A}]"]) == 0
+    assert cloud.calls() == []
+
+
+def test_what_gcloud_does_not_have_is_named_as_missing(cloud: Control, capsys: pytest.CaptureFixture[str]) -> None:
+    cloud.set(properties={"core/project": "my-project"})
+    assert main(ADD) == 2
+    assert "zones is missing; add zones=" in capsys.readouterr().err

@@ -1,0 +1,21 @@
+"""What gcloud's own configuration says of keys that an entry of a TPU VM lacks."""
+
+from __future__ import annotations
+
+from podwright.errors import UserError
+from podwright.shell import Shell
+from podwright.targets.tpu_vm import calls
+from podwright.targets.tpu_vm.gcloud import Gcloud
+
+
+def proposed(shell: Shell) -> dict[str, str]:
+    """Values by key of the target, as they are typed: those that gcloud has, {} without gcloud."""
+    try:
+        sections, _ = Gcloud(shell, "").look(calls.configuration(), "-")
+    except UserError:
+        return {}
+    if not isinstance(sections, dict):
+        return {}
+    project = sections.get("core", {}).get("project", "")
+    zone = sections.get("compute", {}).get("zone", "")
+    return ({"project": project} if project else {}) | ({"zones": f"[{zone}]"} if zone else {})
