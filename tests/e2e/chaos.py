@@ -3,6 +3,7 @@
 A life ends when `podwright` says that the run is finished and no command is wanted any more. What must hold then is `Life.faults`.
 """
 
+import itertools
 import os
 import random
 import signal
@@ -14,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from podwright.rundir import RunDir, read_jsonl, read_metrics
 from podwright.run import journal
 from podwright.run.states import AllocationPhase, Phase
+from podwright.rundir import RunDir, read_jsonl, read_metrics
 from tests.e2e.conftest import LAUNCH
 from tests.e2e.test_tpu_vm import TpuBench
 from tests.lab import cloud, machine, tpu_python
@@ -78,6 +79,8 @@ class Kill:
     group: bool
     pause_s: float
     """until the next launcher starts"""
+    stop: bool
+    """whether the next command is `stop`, and not `resume`"""
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,7 @@ class _Disturbed:
         self._kills = list(life.script.kills)
         self._later = sorted((when, what, how) for what, when, how in life.script.cloud if when)
         self._began = time.monotonic()
+        self._stop = False
 
     def run(self) -> None:
         for what, when, how in self._life.script.cloud:
@@ -194,8 +198,10 @@ class _Disturbed:
     def _one_launcher(self) -> bool:
         """Start one and see it end or kill it; whether another one is wanted."""
         self._life.launchers += 1
+        stopping = self._begun() and self._stop
+        self._stop = False
         if self._begun():
-            argv = ["resume", "r"]
+            argv = ["stop" if stopping else "resume", "r"]
         else:
             recipe = ("qwen3-tiny-arithmetic-grpo", "data.num_train=64", "model.name=qwen3-micro", "mesh.fsdp=16")
             argv = ["run", *recipe, f"training.max_steps={STEPS}", "--on", "tpu", "--name", "r", "--force"]
@@ -223,8 +229,8 @@ class _Disturbed:
         out, err = self._output(launcher)
         if "Traceback" in out + err:
             self._life.faults.append(f"traceback: {(out + err)[-1500:]}")
-        if launcher.returncode == 0 and not self._kills:
-            return False
+        if stopping:
+            return True
         if launcher.returncode not in (0, 1, 2):
             self._life.faults.append(f"exit code {launcher.returncode}: {(out + err)[-300:]}")
         if launcher.returncode:
@@ -262,6 +268,7 @@ class _Disturbed:
             launcher.kill()
         launcher.wait()
         self._life.killed += 1
+        self._stop = kill.stop
         time.sleep(kill.pause_s)
         return True
 
@@ -299,7 +306,7 @@ class _Disturbed:
             faults.append(f"left in the cloud: {left}")
         ledger = sorted(self._gcloud.ledger(), key=lambda row: row["ready_at"])
         life.slices = len(ledger)
-        for first, second in zip(ledger, ledger[1:], strict=False):
+        for first, second in itertools.pairwise(ledger):
             if first["gone_at"] is None or second["ready_at"] < first["gone_at"]:
                 faults.append(f"{first['name']} and {second['name']} were ready at the same time")
         try:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from podwright.rundir import RunDir, read_jsonl
 from podwright.run import cost
+from podwright.rundir import RunDir, read_jsonl
 from tests.bucket import EmulatedBucket
 from tests.conftest import _QUICK
 from tests.e2e.conftest import wait_for
@@ -38,7 +38,7 @@ class TrainingBench(TpuBench):
         self.bucket = bucket
 
     def train(self, name: str) -> "subprocess.Popen[str]":
-        sizes = ("batch_size=16", "warm_start.batch_size=16", "evaluation.batch_size=16", "data.num_test=16")
+        sizes = ("batch_size=16", "warm_start.batch_size=16", "evaluation.batch_size=16", "data.num_test=16", "rollout.total_generation_steps=24")
         changes = ("mesh.fsdp=16", *sizes, "training.max_steps=6")
         patience = {"POLL_S": str(POLL_S), "LAG_S": str(LAG_S), "CHECK_LIMIT_S": "180"}
         return self.start("run", DEMO, *TINY, *changes, "--on", "tpu", "--name", name, "--force", **patience)
