@@ -86,6 +86,7 @@ class RunDir:
         self.journal = self.path / "journal.jsonl"
         self.lock = self.path / "trainer.lock"
         self.launcher_lock = self.path / "launcher.lock"
+        self.attended_lock = self.path / "attended.lock"
         self.metrics = self.path / "metrics.jsonl"
         self.events = self.path / "events.jsonl"
         self.samples = self.path / "samples.jsonl"
@@ -202,7 +203,7 @@ class RunDir:
 
 
 _FILES = ("journal.jsonl", "recipe.json", "storage.json", "metrics.jsonl", "events.jsonl", "samples.jsonl")
-_LOCKS = ("launcher.lock", "trainer.lock")
+_LOCKS = ("launcher.lock", "attended.lock", "trainer.lock")
 _FOLDERS = ("attempts", "evaluations")
 
 

@@ -28,8 +28,10 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 # Begun first, so that no worker is left alone with one of them at the end; files that mostly wait and files that compute take turns.
 SLOWEST = (
-    "tests/e2e/test_ssh.py",
+    "tests/e2e/test_tpu_vm.py",
     "tests/unit/train/test_pretrain.py",
+    "tests/e2e/test_ssh.py",
+    "tests/e2e/test_chaos.py",
     "tests/e2e/test_slurm.py",
     "tests/e2e/test_several_processes.py",
     "tests/unit/train/test_watchdog.py",
@@ -48,11 +50,14 @@ SLOWEST = (
 # They need SLURM, an sshd, networks of hosts or a browser. `.ci/run` sets SKIPS_FAIL where it has installed these: a skip is then a fault.
 INSTALLED_FOR = (
     "tests/e2e/test_allocations.py",
+    "tests/e2e/test_chaos.py",
     "tests/e2e/test_simulated_gcloud.py",
     "tests/e2e/test_slurm.py",
     "tests/e2e/test_slurm_training.py",
     "tests/e2e/test_ssh.py",
+    "tests/e2e/test_tpu_replies.py",
     "tests/e2e/test_tpu_vm.py",
+    "tests/e2e/test_tpu_vm_verbs.py",
     "tests/unit/report/test_browser.py",
 )
 SKIPS_FAIL = "PODWRIGHT_SKIPS_FAIL"

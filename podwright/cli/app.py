@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from podwright.cli import data as data_verbs
-from podwright.cli import doctor, outcomes, show, targets
+from podwright.cli import doctor, machines, outcomes, show, targets
 from podwright.cli import recipes as recipe_verbs
 from podwright.cli import runs as run_verbs
 from podwright.cli.ask import ask
@@ -46,6 +46,7 @@ app.add_typer(targets.verbs, name="target")
 app.command()(run_verbs.plan)
 app.command()(run_verbs.run)
 app.command()(doctor.doctor)
+app.command()(machines.clean)
 
 EXPORTED = "projector.safetensors"  # what only an export has
 

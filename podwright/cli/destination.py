@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from podwright.plan.checks.patience import LEFT_OUT
@@ -39,12 +40,27 @@ def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = ()) -> Dest
             what = f"the {check} of {target.name} was not looked at: {LEFT_OUT}"
             findings.append(Finding(check, "inconclusive", what, f"leave --only out, or add {check} to it"))
     findings += _trackers(recipe)
-    return Destination(target.name, target.slice, tuple(findings), target.is_local, target.gpus_per_node)
+    destination = Destination(target.name, target.slice, tuple(findings), target.is_local, target.gpus_per_node)
+    if target.settings is None:
+        return destination
+    traits = target.traits
+    return replace(
+        destination,
+        provisioning=traits.provisioning,
+        price=traits.price,
+        preemptions_per_day=traits.preemptions_per_day,
+        shared_storage=bool(traits.storage),
+    )
 
 
 def remarks(target: ResolvedTarget, kind: str = "") -> list[Finding]:
     """What stands in the way of runs (of a `kind` of recipe) on a target; it may ask other machines."""
     return [Finding("target", r.level, r.what, r.fix) for r in target.check(kind)]
+
+
+def access(target: ResolvedTarget) -> list[Finding]:
+    """Whether this user can have machines of a target whose machines are requested."""
+    return [Finding("access", r.level, r.what, r.fix) for r in target.check_access()]
 
 
 def storage(target: ResolvedTarget) -> list[Finding]:

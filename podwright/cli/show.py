@@ -15,7 +15,16 @@ from podwright.errors import UserError
 from podwright.rundir import Record, RunDir, flat
 
 if TYPE_CHECKING:
-    from podwright.plan.document import FitEntry, MemoryEntry, PartSeconds, Plan, ProgramEntry, StepEntry
+    from podwright.plan.document import (
+        CostEntry,
+        FitEntry,
+        MemoryEntry,
+        PartSeconds,
+        Plan,
+        ProgramEntry,
+        RunTotals,
+        StepEntry,
+    )
     from podwright.plan.findings import Finding
 
 Row = Record
@@ -130,13 +139,25 @@ def _step_time(step: StepEntry) -> None:
         done = f"{_short(step.completions_per_s)} completions/s"
     how = "estimated" if step.estimated else "predicted"
     print(f"step: {_short(step.step_s)} s {how} ({parts}); {done}{share}")
-    run = step.run
-    tests = f" and {run.evaluations} evaluations" if run.evaluations else ""
-    chips = "" if run.chip_hours is None else f", {_short(run.chip_hours)} chip-hours"
-    cost = "" if run.cost is None else f", {_short(run.cost)} at {run.price:g} a chip-hour"
-    print(f"run: {run.steps} steps{tests}: {_short(run.hours)} h{chips}{cost}")
+    if (run := step.run) is not None:
+        _run_time(run)
     for note in step.notes:
         print(f"  {note}")
+
+
+def _run_time(run: RunTotals) -> None:
+    tests = f" and {run.evaluations} evaluations" if run.evaluations else ""
+    chips = "" if run.chip_hours is None else f", {_short(run.chip_hours)} chip-hours"
+    cost = "" if run.cost is None or run.costs else f", {_short(run.cost)} at {run.price:g} a chip-hour"
+    print(f"run: {run.steps} steps{tests}: {_short(run.hours)} h{chips}{cost}")
+    for row in run.costs:
+        print(f"  {row.provisioning}: {_cost(row)}")
+
+
+def _cost(row: CostEntry) -> str:
+    if row.cost is None:
+        return f"cost {row.source}"
+    return f"{_short(row.cost)} USD at {row.price:g} a chip-hour ({row.source})"
 
 
 def _fit(fit: FitEntry, target: str) -> None:
@@ -206,6 +227,11 @@ def runs(rows: Sequence[Row]) -> None:
         return
     table = [("NAME", "TARGET", "STATUS", "STEP")]
     table += [(r["name"], r["target"] or "", _status(r), _step(r)) for r in rows]
+    columns(table)
+
+
+def columns(table: Sequence[Sequence[str]]) -> None:
+    """Lines of cells under each other; the first is the head."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())

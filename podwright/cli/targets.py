@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +14,7 @@ import typer
 from podwright.cli import show
 from podwright.cli.exit_codes import of_verdict
 from podwright.cli.options import Json, Runs
-from podwright.rundir import RUNS
+from podwright.rundir import RUNS, Record
 
 verbs = typer.Typer(help="Define your clusters and hosts, and check them.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -81,9 +83,22 @@ def list_targets(as_json: Json = False) -> None:
 
 
 @verbs.command("show")
-def show_target(name: Name, as_json: Json = False) -> None:
+def show_target(
+    name: Name,
+    live: Annotated[
+        bool, typer.Option("--live", help="show the machines instead that the cloud has for it now")
+    ] = False,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
     """Show every setting of a target with its meaning."""
     from podwright.targets import entries, kinds
+
+    if live:
+        from podwright.cli import machines
+
+        machines.live(name, runs, as_json)
+        return
 
     own = entries.require(name)
     values = own.model_dump(mode="json")
@@ -104,13 +119,54 @@ def check(name: Name, as_json: Json = False) -> None:
 
     entries.require(name)
     place = targets.resolve(name)
-    remarks = [*destination.remarks(place), *destination.storage(place)]
+    remarks = [*destination.remarks(place), *destination.access(place), *destination.storage(place)]
     if url := place.traits.storage:
-        what = f"the hosts of {name} were not checked for access to storage={url}"
-        remarks.append(
-            Finding("storage", "inconclusive", what, f"type podwright doctor --on {name}, which checks them")
+        what, fix = (
+            f"the hosts of {name} were not checked for access to storage={url}",
+            f"type podwright doctor --on {name}, which checks them",
         )
+        if place.traits.zones:
+            what, fix = f"{what}: they exist only while a run has them", "a run checks them before it starts"
+        remarks.append(Finding("storage", "inconclusive", what, fix))
     verdict = verdict_of(remarks)
     document = {"target": name, "verdict": verdict, "ok": verdict.ok, "findings": [asdict(f) for f in remarks]}
     show.document(document) if as_json else show.checked(name, remarks, verdict)
     raise typer.Exit(of_verdict(verdict))
+
+
+@verbs.command("exec")
+def execute(
+    name: Name,
+    words: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND...", help="a line of shell, or a command with its arguments")
+    ],
+    host: Annotated[int | None, typer.Option("--host", metavar="N", min=0, help="only on this host, from 0")] = None,
+    run: Annotated[str, typer.Option("--run", metavar="RUN", help="whose machines; default: the newest run's")] = "",
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Run a command on the hosts of a target: those of kind=ssh, or the slice that a run has now.
+
+    Each line has its host in front. The exit code is the highest of all hosts, 255 for one that is not reached.
+    """
+    from podwright.run import execution
+
+    hosts = execution.hosts_of(name, runs, run, host)
+    width = max(len(each.name) for each in hosts)
+    results: list[Record] = []
+    lines: list[str] = []
+    for item in execution.execute(hosts, words[0] if len(words) == 1 else shlex.join(words)):
+        if isinstance(item, execution.OutputLine):
+            lines.append(item.text)
+            if not as_json:
+                show.text(f"{item.host:<{width}} | {item.text.rstrip(chr(10))}\n")
+            continue
+        stderr = f"error: {item.trouble}\n" if item.trouble else item.stderr
+        results.append({"host": item.host, "code": item.code, "stdout": "".join(lines), "stderr": stderr})
+        lines = []
+        if not as_json:
+            for line in stderr.splitlines():
+                print(f"{item.host:<{width}} | {line}", file=sys.stderr)
+    if as_json:
+        show.document({"target": name, "hosts": results})
+    raise typer.Exit(max(result["code"] for result in results))

@@ -109,6 +109,18 @@ class ProgramSeconds(PlanRecord):
     """what limits it: compute, hbm or links; None where that is not known"""
 
 
+class CostEntry(PlanRecord):
+    """What a run costs by one way of paying for machines, USD."""
+
+    provisioning: str
+    """on-demand, spot, reserved or flex-start"""
+    price: float | None
+    """per chip-hour; None where no source names it"""
+    cost: float | None
+    source: str
+    """of the price, with its date; where there is none, how to set one"""
+
+
 class RunTotals(PlanRecord):
     steps: int
     evaluations: int | None
@@ -119,6 +131,8 @@ class RunTotals(PlanRecord):
     chip_hours: float | None
     price: float | None
     cost: float | None
+    costs: tuple[CostEntry, ...] = ()
+    """by ways of paying; () where --price names the price, and for what is no TPU"""
 
 
 class StepEntry(PlanRecord):
@@ -131,8 +145,29 @@ class StepEntry(PlanRecord):
     tokens_per_s_per_device: float
     tflops_per_device: float | None = None
     mfu: float | None
-    run: RunTotals
+    run: RunTotals | None
+    """None where the number of steps is known only when the data has been read"""
     notes: tuple[str, ...]
+
+
+class PreemptionEntry(PlanRecord):
+    """What saves and preemptions cost a run on machines that may be taken away."""
+
+    preemptions_per_day: float
+    """that are assumed"""
+    checkpoint_gib: float
+    wait_s: float
+    """that training stands still for a save"""
+    write_s: float
+    """until a save counts"""
+    every_n_steps: int
+    """of the recipe"""
+    interval_s: float | None = None
+    """between saves; None, as all below, where the time of a step is not known"""
+    loss: float | None = None
+    """share of the time that goes to saves and to steps that are computed again"""
+    best_every_n_steps: int | None = None
+    best_loss: float | None = None
 
 
 class FitRow(PlanRecord):
@@ -169,6 +204,7 @@ class Plan(PlanRecord):
     programs: tuple[ProgramEntry, ...] = ()
     step: StepEntry | None = None
     fit: FitEntry | None = None
+    preemption: PreemptionEntry | None = None
 
     @field_validator("step", mode="before")
     @classmethod
@@ -193,7 +229,8 @@ class Plan(PlanRecord):
         record: Record = {"version": __version__}
         record |= {name: listed.get(name) for name in ("recipe", "target", "slice", "verdict")} | {"ok": self.ok}
         record |= {name: listed.get(name, []) for name in ("findings", "memory", "programs")}
-        return record | {"step": listed.get("step") or {}} | ({"fit": listed["fit"]} if self.fit else {})
+        record["step"] = listed.get("step") or {}
+        return record | {name: listed[name] for name in ("preemption", "fit") if getattr(self, name)}
 
     def refuse(self) -> None:
         """Raise the first error as a UserError, if there is one."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import cast
 
 from podwright.errors import UserError, nearest
-from podwright.plan import kinds
-from podwright.plan.checks import patience, this_machine, unused_keys
+from podwright.plan import kinds, prices
+from podwright.plan.checks import patience, preemption, this_machine, unused_keys
 from podwright.plan.checks.inputs import DIRECTORY
 from podwright.plan.document import MemoryEntry, Plan, SliceEntry
 from podwright.plan.estimates import memory
@@ -31,6 +31,7 @@ CHECKS = (
     "target",
     "storage",
     "trackers",
+    "preemption",
 )
 """the parts of a static plan, as findings and `--only` name them"""
 JaxPlan = kinds.PlanPart[JaxRecipe]
@@ -48,7 +49,23 @@ def make(recipe: Recipe, destination: Destination, options: PlanOptions | None =
     if wanted and not {*_OF_MODEL}.isdisjoint(wanted):
         wanted.append("model")
     with patience.only_about(wanted):
-        return _planned(recipe, destination, options)
+        planned = _planned(recipe, destination, options)
+    if not wanted or "preemption" in wanted:
+        planned = _with_preemption(planned, recipe, destination, options.cwd)
+    return planned if options.price is not None else prices.with_costs(planned, destination)
+
+
+def _with_preemption(plan: Plan, recipe: Recipe, destination: Destination, cwd: Path) -> Plan:
+    """`plan` with what preemptions cost, on machines that may be taken away."""
+    where = destination.where
+    if where is None or not destination.preemptions_per_day or plan.verdict is Verdict.REFUSED:
+        return plan
+    saved_bytes = kinds.of(recipe).saved_bytes(recipe, cwd)
+    if saved_bytes is None:
+        return plan
+    step_s = plan.step.step_s if plan.step else None
+    entry, finding = preemption.check(cast(JaxRecipe, recipe), saved_bytes, step_s, destination, where)
+    return plan.with_finding(finding).model_copy(update={"preemption": entry})
 
 
 def _planned(recipe: Recipe, destination: Destination, options: PlanOptions) -> Plan:

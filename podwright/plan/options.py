@@ -27,6 +27,14 @@ class Destination:
     """whether it is this machine, whose packages and memory can be looked at"""
     gpus_per_node: int = 0
     """of a target whose settings say so; 0 for a slice"""
+    provisioning: str = ""
+    """how its machines are paid for: spot, on-demand, reserved or flex-start; "" where they are not requested for a run"""
+    price: float | None = None
+    """USD per chip-hour, where its settings name it"""
+    preemptions_per_day: float = 0.0
+    """that are expected of its machines"""
+    shared_storage: bool = True
+    """whether all its hosts write checkpoints; else the first one writes all"""
 
 
 @dataclass(frozen=True)

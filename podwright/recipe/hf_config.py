@@ -7,8 +7,8 @@ missing has transformers' default. The plan and the trainers read with the same 
 from __future__ import annotations
 
 import json
-import math
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -48,6 +48,10 @@ _ONLY: Mapping[str, tuple[object, ...]] = MappingProxyType(
     }
 )
 """keys that change what is computed, and the values that are implemented"""
+_QWEN2_KINDS: Mapping[str, type] = MappingProxyType(
+    {"hidden_act": str, "attention_dropout": int, "sliding_window": int, "rope_parameters": dict, "rope_scaling": dict}
+)
+"""types of values that transformers implements in more than one way"""
 _WITHOUT_EFFECT = frozenset(
     {
         "_attn_implementation_autoset",
@@ -215,6 +219,10 @@ def qwen2(config: Config) -> LlmDims:
     """Dimensions of a Qwen2, whose other values transformers itself implements."""
     _require_type(config, "qwen2", "give a directory of a Qwen2 or Qwen2.5, such as Qwen2.5-0.5B-Instruct")
     require_dtype(config)
+    for key, kind in _QWEN2_KINDS.items():
+        _require_kind(key, config.get(key), kind)
+    if config.get("rope_theta") is not None:
+        _positive(config, "rope_theta", _ROPE_THETA)
     hidden, heads = count(config, "hidden_size"), count(config, "num_attention_heads")
     require_heads(hidden, heads)
     if config.get("head_dim") not in (None, hidden // heads):
@@ -252,6 +260,18 @@ def _require_type(config: Config, model_type: str, fix: str) -> None:
     if config.get("model_type") != model_type:
         raise UserError(f"config.json says model_type={_short(config.get('model_type'))}", fix)
     require_unquantized(config)
+    require_token_ids(config)
+
+
+def require_token_ids(config: Config) -> None:
+    """UserError for a special token that is given by something else than its id, with which transformers refuses a checkpoint."""
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        value = config.get(key)
+        ids = value if isinstance(value, list) and key == "eos_token_id" else [value]
+        if value is not None and any(type(i) is not int for i in ids):
+            listed = ", or a list of such ids" if key == "eos_token_id" else ""
+            what = f"config.json says {key}={_short(value)}, which is no id of a token"
+            raise UserError(what, f"write the id as a number, as in {key}: 151645{listed}")
 
 
 def require_unquantized(config: Config) -> None:
@@ -295,7 +315,7 @@ def count(config: Config, key: str, default: int | None = None) -> int:
 
 def _positive(config: Config, key: str, default: float) -> float:
     value = config.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
         raise UserError(f"config.json says {key}={_short(value)}, which is no positive number", _OWN)
     return float(value)
 

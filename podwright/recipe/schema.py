@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from podwright.errors import UserError, counted
+
 LIMIT = 2**31
 """of whole numbers: sizes, steps and seeds are of 32 bits in jax"""
 _SMALLEST, _LARGEST = 1.2e-38, 3.4e38  # of floats, in the 32 bits that trainers compute with
@@ -189,7 +191,10 @@ class GrpoOptimizer(Section):
 
 
 class GrpoTraining(Section):
-    max_steps: PositiveInt = Field(description="GRPO steps")
+    max_steps: Count = Field(0, description="GRPO steps; 0: as num_epochs says")
+    num_epochs: Count = Field(
+        0, description="how often every training example is used, in place of max_steps; 0: as max_steps says"
+    )
     gradient_accumulation_steps: PositiveInt = Field(1, description="micro-batches the update is split into")
 
 
@@ -232,6 +237,35 @@ class GrpoRecipe(Section):
     checkpoint: Checkpoint = Checkpoint()
     trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
     seed: Count = Field(0, description="seed of weights, data order and sampling")
+
+    def in_steps(self, num_examples: int) -> GrpoRecipe:
+        """With `training.max_steps` in the place of `training.num_epochs`, for so many training examples.
+
+        The examples that remain after the last whole batch are not used, and there is at least one step. UserError for more than 2^31 steps.
+        """
+        if self.training.max_steps:
+            return self
+        steps = max(1, self.training.num_epochs * num_examples // self.batch_size)
+        if steps >= LIMIT:
+            what = f"training.num_epochs={self.training.num_epochs} of {num_examples:,} examples are {steps:,} steps, more than {LIMIT - 1:,}"
+            raise UserError(what, f"type training.num_epochs={LIMIT * self.batch_size // num_examples - 1} or less")
+        training = self.training.model_copy(update={"max_steps": steps, "num_epochs": 0})
+        return self.model_copy(update={"training": training})
+
+    @model_validator(mode="after")
+    def _has_a_length(self) -> GrpoRecipe:
+        steps, epochs = self.training.max_steps, self.training.num_epochs
+        if steps and epochs:
+            raise RefusedValue(
+                f"training.max_steps={steps} and training.num_epochs={epochs} are both set",
+                f"type training.max_steps=0 to train {counted(epochs, 'epoch')}, or training.num_epochs=0 to train {counted(steps, 'step')}",
+            )
+        if not steps and not epochs:
+            raise RefusedValue(
+                "neither training.max_steps nor training.num_epochs is set",
+                "type training.max_steps=N, or training.num_epochs=1 with training.max_steps=0",
+            )
+        return self
 
     @model_validator(mode="after")
     def _fits_together(self) -> GrpoRecipe:

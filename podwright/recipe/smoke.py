@@ -18,7 +18,10 @@ Changes = dict[str, int]
 def grpo(recipe: GrpoRecipe) -> Changes:
     """At most 32 questions in each test, and 20 supervised steps before."""
     file = expanded(recipe.data.source)
-    changes = {"data.num_test": min(recipe.data.num_test or 32, 32, _tenth(file))}
+    changes = {
+        "data.num_test": min(recipe.data.num_test or 32, 32, _tenth(file)),
+        "training.num_epochs": 0,  # of a smoke run the steps are given
+    }
     if recipe.warm_start:
         changes["warm_start.max_steps"] = min(recipe.warm_start.max_steps, 20)
     return changes

@@ -26,6 +26,7 @@ def check(directory: Path, max_tokens: int) -> dict[str, Any]:
     config = hf_config.read(directory, "text_encoder.source")
     hf_config.require_unquantized(config)
     hf_config.require_dtype(config)
+    hf_config.require_token_ids(config)
     hf_weights.refuse_adapter(directory)
     if config.get("model_type") == "bert":
         hidden = hf_config.count(config, "hidden_size", 768)

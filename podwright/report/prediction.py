@@ -89,12 +89,16 @@ def _totals(step: StepEntry, figures: Result) -> Iterator[dict[str, Any]]:
     the hours that it took on the chips of the plan."""
     seconds = number(inner(figures, "wall_time.total_s"))
     hours = seconds / 3600 if seconds is not None and figures["ending"] == Ending.FINISHED else None
+    if step.run is None:
+        return
     chips = _ratio(step.run.chip_hours, step.run.hours)
     chip_hours = None if hours is None or chips is None else hours * chips
     if hours is not None and figures["usage"]:
         chip_hours = figures["usage"]["chip_hours"]
     price = step.run.price
     cost = None if chip_hours is None or price is None else chip_hours * price
+    if hours is not None and figures["usage"] and step.run.costs:
+        cost = figures["usage"]["cost"]
     for (what, unit, field), measured in zip(_TOTALS, (hours, chip_hours, cost), strict=True):
         yield _row(what, unit, getattr(step.run, field), measured, _source(estimated=step.estimated))
 

@@ -6,25 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from podwright.plan.prices import LIST_PRICES, ListPrice
 from podwright.rundir import Record
-
-
-@dataclass(frozen=True)
-class ListPrice:
-    """Of one chip for an hour, on demand."""
-
-    usd: float
-    date: str
-    """when it was read"""
-    source: str
-
-
-LIST_PRICES: Mapping[str, ListPrice] = {
-    "v6e": ListPrice(
-        2.70, "2024-12-11", "Google's price at general availability, as quoted by neowin.net, US and Europe"
-    ),
-}
-"""By the name of the accelerator. A chip without a row has no cost until the settings of its target name a price."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +68,17 @@ def as_json(usage: Usage | None) -> dict[str, Any] | None:
     return asdict(usage) if usage else None
 
 
+def of_chips(
+    chip: str, chip_hours: float, price: float | None, prices: Mapping[str, ListPrice] = LIST_PRICES
+) -> float | None:
+    """USD, by `price` per chip-hour where a target names it, else by the table; None where neither knows it."""
+    known = _price({"chip": chip, "price": price}, prices)[0]
+    return None if known is None else known * chip_hours
+
+
 def _price(request: Record, prices: Mapping[str, ListPrice]) -> tuple[float | None, str]:
     """Per chip-hour, and where it is from."""
     if request["price"] is not None:
         return request["price"], "settings of the target"
     row = prices.get(request["chip"])
-    return (row.usd, f"{row.source}, {row.date}") if row else (None, "not known")
+    return (row.usd, str(row)) if row else (None, "not known")

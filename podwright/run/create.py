@@ -64,7 +64,7 @@ def steps(text: str, recipe: Recipe) -> list[int]:
             f"--profile {text}: jax's profiler sees nothing of a run of kind {recipe.kind}", "leave --profile out"
         )
     most = recipe.training.max_steps
-    if last > most:
+    if most and last > most:
         raise UserError(
             f"--profile {text}: there is no step {last}, training.max_steps={most}", f"type --profile {most} or less"
         )

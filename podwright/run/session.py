@@ -7,6 +7,7 @@ from typing import TextIO
 
 from podwright.errors import UserError
 from podwright.run import drive, journal, mirror
+from podwright.run.attended import attending
 from podwright.run.finish import Mirror
 from podwright.run.interrupts import Interrupts
 from podwright.run.journal import RunState
@@ -52,13 +53,14 @@ def _carry_out(run: RunDir, verb: str, looking: View, interrupts: Interrupts) ->
         _require_driver(run, verb)
         mirror.take_over(run)
     driver = drive.Driver(run, observe, warn, starts=verb != "watch")
-    if verb == "submit":
-        return driver.submit()
-    if verb == "stop":
-        return drive.stop(driver, interrupts)
-    if verb == "resume":
-        return drive.resume(driver, interrupts)
-    return driver.follow(interrupts)
+    with attending(run):
+        if verb == "submit":
+            return driver.submit()
+        if verb == "stop":
+            return drive.stop(driver, interrupts)
+        if verb == "resume":
+            return drive.resume(driver, interrupts)
+        return driver.follow(interrupts)
 
 
 def _follow_from_the_storage(run: RunDir, observe: drive.Observe, update: Mirror, interrupts: Interrupts) -> RunState:

@@ -67,6 +67,10 @@ class ResolvedTarget:
             settings = cast("Settings", kinds.settings_class(settings.kind).model_validate(values))
         return [*unused, *kinds.open_target(settings.kind, self.name, settings).check()]
 
+    def check_access(self) -> list[Remark]:
+        """What of the user's rights and of the cloud stands in the way of machines for a run; it asks the cloud, and creates nothing."""
+        return self.open().check_access()
+
     def look_at_storage(self, kind: str) -> list[Remark]:
         """What stands in the way of keeping runs of a `kind` of recipe in the storage of the target, seen from this machine without
         writing; [] where there is none, or the kind does not use it."""

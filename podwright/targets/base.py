@@ -23,6 +23,8 @@ from podwright.slices import Slice
 Handle = dict[str, Any]
 """Plain JSON by which any process can find what was submitted; `kind` and `settings` say with which target."""
 
+RUN_LABEL = "podwright-run"
+"""of what is created for a run: the tag of the run, or its directory"""
 _PLACEHOLDER = re.compile(r"\{(python|run_dir|attempt|storage)\}")
 
 
@@ -54,6 +56,14 @@ class Traits:
     """for how long the cloud may answer as if a creation or deletion had not happened yet"""
     patience_s: float = 6 * 3600.0
     """how long a run waits for machines until it ends with NO_CAPACITY"""
+    borrowed: str = ""
+    """name of machines in the first of `zones` that exist without runs, and are used and never deleted; "" where runs create theirs"""
+    provisioning: str = ""
+    """how requested machines are paid for: spot, on-demand, reserved or flex-start; "" where they need no request"""
+    price: float | None = None
+    """of a chip-hour in USD, where the settings name it"""
+    preemptions_per_day: float = 0.0
+    """that are expected of requested machines"""
 
 
 @dataclass(frozen=True)
@@ -193,10 +203,20 @@ class Owned:
 
     request: Request
     run_dir: str
-    """of the run that it was created for, as its labels tell; "" where they do not"""
+    """of the run that it was created for, on the machine that did it; "" where the cloud does not tell"""
     state: AllocationState
     created: float | None = None
     """Unix seconds"""
+    mine: bool = True
+    """whether this user created it on this machine"""
+    cloud_state: str = ""
+    """as the cloud calls it, with its health if that is not good"""
+    remark: str = ""
+    """what a user may want to know of it, such as maintenance to come"""
+    expires: float | None = None
+    """Unix seconds when it deletes itself at the earliest; a run that lives on it puts that off"""
+    ready_since: float | None = None
+    """Unix seconds since when its machines cost, or earlier; None where they do not"""
 
 
 class Provisioner(Protocol):
@@ -218,7 +238,8 @@ class Provisioner(Protocol):
         ...
 
     def list_owned(self) -> list[Owned]:
-        """Everything of this user's in the target's zones, from the cloud's own list. UserError if it cannot be had."""
+        """Everything that podwright has created where the target creates machines, from the cloud's own list, and the borrowed machines
+        of the target. UserError if it cannot be had."""
         ...
 
 
@@ -370,6 +391,11 @@ class Target(Protocol):
 
     def check(self) -> list[Remark]:
         """What stands in the way of runs as things are now; it may ask other machines."""
+        ...
+
+    def check_access(self) -> list[Remark]:
+        """What of the user's rights and of the cloud stands in the way; slower than `check`, and not asked before each run. [] where
+        machines need no request."""
         ...
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:

@@ -104,6 +104,9 @@ class Local:
                 process.terminate()
         return Stopped(True)
 
+    def check_access(self) -> list[Remark]:
+        return []
+
     def check(self) -> list[Remark]:
         return []
 

@@ -185,6 +185,9 @@ class Slurm:
             )
         return facts
 
+    def check_access(self) -> list[Remark]:
+        return []
+
     def check(self) -> list[Remark]:
         """What stands in the way of a job on the cluster as it is now."""
         return slurm_check.check(self._settings, self._ask, _options(self._settings))

@@ -6,17 +6,14 @@ import sys
 
 from podwright.rundir import Record
 from podwright.shell import Shell
-from podwright.targets.base import Hosts, Job, Provisioner, Remark, Rendered, identity
+from podwright.targets.base import Hosts, Job, Remark, Rendered, identity
 from podwright.targets.hosts import probe, ssh_transport
 from podwright.targets.hosts.runner import HostProfile, HostRunner
 from podwright.targets.hosts.ssh_transport import SshTransport
-from podwright.targets.hosts.transport import Host
 from podwright.targets.settings.ssh import SshSettings
 
 
 class Ssh(HostRunner):
-    provisioner: Provisioner | None = None
-
     def __init__(self, shell: Shell, name: str, settings: SshSettings):
         self.traits = settings.traits()
         super().__init__(shell, _profile(settings), ssh_transport.connect)
@@ -24,19 +21,21 @@ class Ssh(HostRunner):
         self.identity = identity(name, settings)
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
-        return self.render_on(self._transports(), job, self.identity, self._settings.address)
+        return self.render_on(self.transports(()), job, self.identity, self._settings.address)
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
-        return probe.probe_hosts(self._profile, self._own_hosts(), self._settings.address, arguments, self._name)
+        return probe.probe_hosts(self._profile, self.own_hosts(()), self._settings.address, arguments, self._name)
+
+    def check_access(self) -> list[Remark]:
+        return []
 
     def check(self) -> list[Remark]:
-        return probe.check(self._profile, self._own_hosts(), self._settings.storage, self._settings.address, self._name)
+        return probe.check(
+            self._profile, self.own_hosts(()), self._settings.storage, self._settings.address, self._name
+        )
 
-    def _transports(self) -> list[SshTransport]:
+    def transports(self, hosts: Hosts) -> list[SshTransport]:
         return [SshTransport(name, self._settings.ssh) for name in self._settings.hosts]
-
-    def _own_hosts(self) -> list[Host]:
-        return [Host(self._shell, transport) for transport in self._transports()]
 
 
 def _profile(settings: SshSettings) -> HostProfile:

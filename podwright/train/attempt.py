@@ -45,10 +45,11 @@ STATUS = {Ending.FINISHED: 0, Ending.STOPPED: 3}
 
 
 class StopRequest:
-    """True after SIGTERM, SIGINT or SIGUSR1 (SLURM's warning): the loop then finishes its step and saves."""
+    """True after SIGTERM, SIGINT or SIGUSR1 (SLURM's warning): the loop then finishes its step and saves. After a second one it is in a
+    hurry, and a step that can be dropped is."""
 
     def __init__(self) -> None:
-        self.requested = False
+        self.requests = 0
         self.listen()
 
     def listen(self) -> None:
@@ -56,10 +57,13 @@ class StopRequest:
             signal.signal(number, self._ask)
 
     def _ask(self, *_: Any) -> None:
-        self.requested = True
+        self.requests += 1
 
     def __call__(self) -> bool:
-        return self.requested
+        return self.requests > 0
+
+    def hurried(self) -> bool:
+        return self.requests > 1
 
 
 def main() -> int:

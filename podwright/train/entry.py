@@ -33,6 +33,10 @@ class Stopping(Protocol):
 
     def __call__(self) -> bool: ...
 
+    def hurried(self) -> bool:
+        """Whether there is no time to finish the step: the machines are taken in seconds."""
+        ...
+
     def listen(self) -> None:
         """Take the signals again, after a library took them."""
         ...

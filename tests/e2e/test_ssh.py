@@ -109,6 +109,24 @@ def pair(tmp_path: Path, lab: sshd.Hosts) -> Iterator[Pair]:
     made.close()
 
 
+def test_a_command_runs_on_all_hosts_and_its_worst_exit_code_counts(pair: Pair) -> None:
+    first, second = pair.lab.names
+    code, out, err = pair.call("target", "exec", "lab", "--", "echo here")
+    assert code == 0 and [line.split(" | ") for line in out.splitlines()] == [[first, "here"], [second, "here"]], (
+        out,
+        err,
+    )
+    code, out, err = pair.call("target", "exec", "lab", "--host", "1", "--", "echo", "$HOME", ";")
+    assert (code, out) == (0, f"{second} | $HOME ;\n"), err
+    pair.target("away", hosts=[first, "127.0.0.1:1"])
+    code, out, err = pair.call("target", "exec", "away", "--json", "--", "exit 3")
+    answers = json.loads(out)["hosts"]
+    assert code == 255 and [answer["code"] for answer in answers] == [3, 255]
+    assert "refuses connections on port 1" in answers[1]["stderr"]
+    code, _, err = pair.call("target", "exec", "lab", "--run", "r", "--", "true")
+    assert code == 2 and "leave --run out" in err
+
+
 def test_a_run_goes_through_and_everything_comes_back(pair: Pair) -> None:
     of_the_kind = {"TELL_KIND": "a 'quoted' word"}
     code, out, err = pair.run(3, "--on", "lab", TELL="a secret", LAUNCH_ENVIRONMENT=json.dumps(of_the_kind))

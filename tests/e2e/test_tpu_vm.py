@@ -217,6 +217,14 @@ def test_a_slice_deletes_itself_when_no_run_lives_on_it(gcloud: Gcloud, stood_in
     wait_for(lambda: gcloud.resources() == [], 90)
 
 
+def test_machines_without_external_addresses_are_reached_through_iap(gcloud: Gcloud, stood_in: TpuBench) -> None:
+    stood_in.settings(internal_ips=True)
+    code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu")
+    assert code == 0, (out, err)
+    assert [ending for ending, _ in endings(stood_in)] == ["FINISHED"] and gcloud.resources() == []
+    assert any("start-iap-tunnel" in row["argv"] for row in gcloud.calls())
+
+
 def test_a_slice_is_paid_for_from_when_it_is_ready_however_late_its_workers_answer(
     gcloud: Gcloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,11 +125,17 @@ class LabTarget(HostRunner):
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         addresses = [host.address for host in hosts or ()] or [f"w-{n}" for n in range(self._settings.num_hosts)]
+        named = tuple(HostAddress(address, address) for address in addresses)
+        return self.render_on(self.transports(named), job, self.identity)
+
+    def transports(self, hosts: Hosts) -> list[SshTransport]:
         options = ("-F", str(cloud.ssh_config(Path(self._settings.root))))
-        transports = [SshTransport(address, options) for address in addresses]
-        return self.render_on(transports, job, self.identity)
+        return [SshTransport(host.address, options) for host in hosts]
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
+        return []
+
+    def check_access(self) -> list[Remark]:
         return []
 
     def check(self) -> list[Remark]:

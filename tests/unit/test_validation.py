@@ -15,7 +15,17 @@ RECIPE = "qwen3-tiny-arithmetic-grpo"
 @pytest.mark.parametrize(
     ("override", "what", "fix"),
     [
-        ("training.max_steps=0", "training.max_steps=0: must be greater than 0", "training.max_steps: GRPO steps"),
+        (
+            "training.max_steps=0",
+            "neither training.max_steps nor training.num_epochs is set",
+            "training.num_epochs=1 with",
+        ),
+        ("training.max_steps=-1", "training.max_steps=-1: must be at least 0", "training.max_steps: GRPO steps"),
+        (
+            "training.num_epochs=2",
+            "training.max_steps=80 and training.num_epochs=2 are both set",
+            "type training.max_steps=0 to train 2 epochs, or training.num_epochs=0 to train 80 steps",
+        ),
         ("training.max_steps=null", "training.max_steps=null: must be a whole number", "GRPO steps"),
         ("training.max_steps=true", "training.max_steps=true: must be a number", "GRPO steps"),
         ("training.max_steps=[2]", "training.max_steps=[2]: must be a whole number", "GRPO steps"),

@@ -105,7 +105,8 @@ def _heads(recipe: ContrastiveRecipe, cwd: Path) -> Iterator[Finding]:
     if names is None:
         yield multimodal.error("model", f"aligner.source={source} is not what torch.save writes", "give an aligner.pt")
         return
-    yield from weights.misfits(source, names, dim, dict.fromkeys(widths))  # the data says which widths matter
+    # the data says which widths matter
+    yield from weights.misfits(source, names, dim, dict.fromkeys(widths)) or weights.not_finite(path)
     absent = [m for m in widths if f"projection_heads.{m}_head.fc.weight" not in names]
     if absent:
         what = f"aligner.source={source} has no head for {', '.join(absent)}: random weights where the data has that"

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from podwright import errors
 from podwright.errors import UserError, expanded, nearest
 from podwright.plan.checks import hub
 from podwright.plan.findings import Finding
@@ -37,11 +38,18 @@ def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
     except UserError as e:
         return [Finding("data", "error", e.what, e.fix)]
     if counted is None:
-        return [hub.dataset(data.source)]
+        return [hub.dataset(data.source), *_uncounted(recipe)]
     if counted.train < recipe.batch_size:
         message = f"batch_size={recipe.batch_size} is more than the {counted.train} training examples"
         return [Finding("data", "error", message, f"type batch_size={counted.train} or less, or give more data")]
-    findings = [Finding("data", "info", _lasting(recipe, counted)), *counted.warnings]
+    try:
+        resolved = recipe.in_steps(counted.train)
+    except UserError as e:
+        return [Finding("data", "error", e.what, e.fix)]
+    findings = [Finding("data", "info", _lasting(resolved, counted)), *counted.warnings]
+    if epochs := recipe.training.num_epochs:
+        about = f"training.num_epochs={epochs} of {counted.train:,} examples is {errors.counted(resolved.training.max_steps, 'step')}"
+        findings.insert(0, Finding("data", "info", f"{about}; the run counts again, without prompts that are too long"))
     if data.source == "arithmetic" and (why := _shortage(data)[0]):
         findings.append(Finding("data", "inconclusive", why, _fewer(data)))
     return findings
@@ -91,6 +99,24 @@ def _shared(data: GrpoData, files: ExampleFiles, train: Sample, test: Sample) ->
         return []
     names = files.train[0].name, files.test[0].name
     return [Finding("data", "warning", *held_out.warning(data.source, names, equal, len(tested)))]
+
+
+def _uncounted(recipe: GrpoRecipe) -> list[Finding]:
+    """What a plan says of epochs whose steps it cannot count."""
+    if recipe.training.max_steps:
+        return []
+    what = f"the steps of training.num_epochs={recipe.training.num_epochs} are counted when the run has read data.source={recipe.data.source}"
+    return [Finding("data", "info", what)]
+
+
+def in_steps(recipe: GrpoRecipe, cwd: Path) -> GrpoRecipe:
+    """`recipe` with its steps in the place of epochs, by the examples that are read here; as it is where they cannot be counted."""
+    if recipe.training.max_steps or not (num_train := num_train_examples(recipe.data, cwd)):
+        return recipe
+    try:
+        return recipe.in_steps(num_train)
+    except UserError:
+        return recipe
 
 
 def num_train_examples(data: GrpoData, cwd: Path) -> int | None:

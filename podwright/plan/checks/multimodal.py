@@ -188,7 +188,8 @@ def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     if absent:
         return [error("model", f"aligner.source={source} has no {absent[0]}", "give an aligner of these modalities")]
     widths = {"image": llm.IMAGE_DIMS.get(recipe.encoders.image), "audio": llm.AUDIO_DIMS[recipe.encoders.audio]}
-    return [*weights.misfits(source, names, recipe.aligner.dim, widths), *_other_features(recipe, path)]
+    damaged = weights.misfits(source, names, recipe.aligner.dim, widths) or weights.not_finite(path)
+    return [*damaged, *_other_features(recipe, path)]
 
 
 def _other_features(recipe: MultimodalRecipe, path: Path) -> list[Finding]:

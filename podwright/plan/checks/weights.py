@@ -1,16 +1,28 @@
-"""Names and shapes in what torch.save wrote, without torch; nothing of the file is executed: what it calls is a stand-in."""
+"""Names, shapes and first and last values in what torch.save wrote, without torch; nothing of the file is executed: what it calls is a stand-in."""
 
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import zipfile
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from podwright.errors import UserError
 from podwright.plan.findings import Finding
+from podwright.recipe import hf_weights
+from podwright.recipe.hf_weights import StoredTensor
 
 Shapes = dict[str, tuple[int, ...]]
+
+_DTYPES = MappingProxyType(
+    {"DoubleStorage": "F64", "FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16"}
+)
+_LOCAL_HEADER = (
+    30  # bytes of a zip file before the name of an entry, of which the last four are the lengths of what follows
+)
 
 
 class _Inert(dict[Any, Any]):
@@ -26,22 +38,64 @@ class _Inert(dict[Any, Any]):
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        return _Inert
+        return _DTYPES.get(name, _Inert) if module == "torch" else _Inert
 
     def persistent_load(self, pid: Any) -> Any:
-        return None
+        """("storage", dtype, name of its entry, device, numbers)"""
+        return pid
 
 
 def shapes(path: Path) -> Shapes | None:
     """By name; () for what is no tensor. None for a file of another kind."""
     try:
         with zipfile.ZipFile(path) as archive:
-            name = next(n for n in archive.namelist() if n.endswith("/data.pkl"))
-            loaded = _Reader(io.BytesIO(archive.read(name))).load()
+            return {name: _shape(value) for name, value in _content(archive).items()}
     except Exception:  # of a file that is no pickle, the library raises whatever it stumbles over
         return None
+
+
+def not_finite(path: Path) -> list[Finding]:
+    """An error for a weight with NaN or infinity at either end, in the words of training."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            tensors = {name: _tensor(path, archive, value) for name, value in _content(archive).items()}
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                hf_weights.require_finite(name, tensor, path)
+    except UserError as e:
+        return [Finding("model", "error", e.what, e.fix)]
+    except Exception:  # as of `shapes`, which says so
+        return []
+    return []
+
+
+def _content(archive: zipfile.ZipFile) -> dict[str, Any]:
+    loaded = _Reader(io.BytesIO(archive.read(_pickled(archive)))).load()
     loaded = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
-    return {str(name): _shape(value) for name, value in loaded.items()}
+    return {str(name): value for name, value in loaded.items()}
+
+
+def _pickled(archive: zipfile.ZipFile) -> str:
+    return next(n for n in archive.namelist() if n.endswith("/data.pkl"))
+
+
+def _tensor(path: Path, archive: zipfile.ZipFile, value: Any) -> StoredTensor | None:
+    """Of _rebuild_tensor_v2(storage, offset, size, stride, ...), whose numbers stand in an entry of the archive that is not
+    compressed; None of what is no tensor of floats."""
+    given: tuple[Any, ...] = getattr(value, "given", ())
+    if given and isinstance(given[0], _Inert):
+        return _tensor(path, archive, given[0])
+    if len(given) < 4 or given[0][1] not in _DTYPES.values():
+        return None
+    (_, dtype, key, _, numbers), offset, shape = given[0], given[1], given[2]
+    entry = archive.getinfo(_pickled(archive).removesuffix("data.pkl") + f"data/{key}")
+    if entry.compress_type != zipfile.ZIP_STORED or offset + math.prod(shape) > numbers:
+        return None
+    with path.open("rb") as f:
+        f.seek(entry.header_offset + _LOCAL_HEADER - 4)
+        lengths = f.read(4)
+    start = entry.header_offset + _LOCAL_HEADER + sum(int.from_bytes(lengths[i : i + 2], "little") for i in (0, 2))
+    return StoredTensor(path, dtype, tuple(shape), start + offset * entry.file_size // max(1, numbers))
 
 
 def _shape(value: Any) -> tuple[int, ...]:

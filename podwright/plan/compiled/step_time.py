@@ -68,7 +68,7 @@ def _grpo(
     recipe: GrpoRecipe,
     dims: Qwen3Dims,
     where: Slice,
-    totals: RunTotals,
+    totals: RunTotals | None,
     notes: tuple[str, ...],
     *,
     estimated: bool,
@@ -141,7 +141,10 @@ def _run(
     step_s: float,
     num_test: int | None,
     price: float | None,
-) -> RunTotals:
+) -> RunTotals | None:
+    """None for a recipe whose steps are not counted yet."""
+    if not recipe.training.max_steps:
+        return None
     steps_s = recipe.training.max_steps * step_s
     evaluations_s = warm_start_s = None
     if num_test and "evaluate" in costs:

@@ -66,8 +66,18 @@ def prompts(at: GrpoOnMesh) -> float:
 
 def trained(at: GrpoOnMesh) -> int:
     """Parameters with a gradient and moments."""
-    rank = at.recipe.model.lora_rank
-    return at.dims.num_lora_params(rank) if rank else at.dims.num_params()
+    return _num_trained(at.recipe, at.dims)
+
+
+def _num_trained(recipe: GrpoRecipe, dims: Qwen3Dims) -> int:
+    rank = recipe.model.lora_rank
+    return dims.num_lora_params(rank) if rank else dims.num_params()
+
+
+def trained_state(recipe: GrpoRecipe, dims: Qwen3Dims) -> Parts:
+    """Of all devices together, what training changes and a checkpoint holds."""
+    number = _num_trained(recipe, dims)
+    return layers.state(number, number)
 
 
 def token_counts(at: GrpoOnMesh, rows: float) -> tuple[float, float]:

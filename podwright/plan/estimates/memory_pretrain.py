@@ -42,11 +42,16 @@ def estimates(
     return [of_parts(name, resident | (_update(at) if name == "update" else _evaluate(at))) for name in names]
 
 
+def trained_state(recipe: PretrainRecipe, dims: Dims) -> Parts:
+    """Of all devices together, what training changes and a checkpoint holds: Muon has one moment, for matrices alone, AdamW two."""
+    total = dims.num_params()
+    adam = total - layers.matrices(dims) if recipe.optimizer.name == "muon" else total
+    return layers.state(total, adam)
+
+
 def _resident(at: PretrainOnMesh) -> Parts:
-    """What stays on a device through the whole run: Muon has one moment, for matrices alone, AdamW two."""
-    total = at.dims.num_params()
-    adam = total - layers.matrices(at.dims) if at.recipe.optimizer.name == "muon" else total
-    return layers.state(total / at.shards, adam / at.shards)
+    """What stays on a device through the whole run."""
+    return {part: size / at.shards for part, size in trained_state(at.recipe, at.dims).items()}
 
 
 def _tokens(at: PretrainOnMesh) -> float:

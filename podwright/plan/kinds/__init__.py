@@ -112,6 +112,10 @@ class PlanPart(Generic[R]):
         """The closed form of each program's memory; [] where it is unknown. Mesh, batch and model are sound when this is asked."""
         return []
 
+    def saved_bytes(self, recipe: R, cwd: Path) -> float | None:
+        """Of a checkpoint; None where it is unknown."""
+        return None
+
     def host_memory(self, recipe: R, processes: int, cwd: Path) -> HostMemory | None:
         """What each of so many processes needs where the CPU trains, of a kind whose `memory` is unknown."""
         return None

@@ -99,18 +99,23 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         estimates = memory_grpo.estimates(recipe, dims, shape, row, self.programs(recipe))
         return [memory.entry(estimate, row.hbm_bytes) for estimate in estimates]
 
+    def saved_bytes(self, recipe: GrpoRecipe, cwd: Path) -> float | None:
+        dims = self.dimensions(recipe, cwd)
+        return None if dims is None else sum(memory_grpo.trained_state(recipe, dims).values())
+
     def step(self, recipe: GrpoRecipe, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
         dims, row = self.dimensions(recipe, cwd), where.accelerator
         emulated = recipe.model.compute_dtype == "bfloat16" and not row.bf16_flops
         if dims is None or emulated or not (row.hbm_bandwidth and (row.bf16_flops or row.fp16_flops)):
             return None
         seconds = step_seconds(recipe, dims, meshes.resolved(recipe, where), where)
-        return step_time.estimated_grpo(seconds, recipe, dims, where, price)
+        return step_time.estimated_grpo(seconds, examples.in_steps(recipe, cwd), dims, where, price)
 
     def compiled(self, recipe: GrpoRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
         dims = self.dimensions(recipe, options.cwd)
         if dims is None:
             raise verdict.unknown_dimensions(recipe.model.name)
+        recipe = examples.in_steps(recipe, options.cwd)
         compiled = verdict.compile_programs(self, recipe, dims, where, options)
         num_test = examples.num_test_examples(recipe.data, options.cwd)
         step = step_time.compiled_grpo(compiled, recipe, dims, where, num_test, options.price)

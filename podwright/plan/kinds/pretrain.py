@@ -61,6 +61,10 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
         estimates = memory_pretrain.estimates(recipe, dims, shape, row, self.programs(recipe))
         return [memory.entry(estimate, row.hbm_bytes) for estimate in estimates]
 
+    def saved_bytes(self, recipe: PretrainRecipe, cwd: Path) -> float | None:
+        dims = self.dimensions(recipe, cwd)
+        return None if dims is None else sum(memory_pretrain.trained_state(recipe, dims).values())
+
     def compiler_package(self, recipe: PretrainRecipe) -> str:
         return "tokamax" if recipe.model.kda == "tokamax" else ""
 

@@ -237,6 +237,8 @@ class Keeper:
                 self.preempted |= message.get("preempted", False)
                 if message.get("stop"):
                     self.stop()
+                    if message.get("preempted"):
+                        self.signal(signal.SIGINT)
                 if message.get("done"):
                     self.done.add(n)
                 if message.get("over"):
@@ -263,6 +265,7 @@ class Keeper:
         if self.guest.preempted and not self.preempted:
             self.preempted = True
             self.stop()
+            self.signal(signal.SIGINT)  # a second one: there is no time to finish a step
         if (self.place.attempt / "stop").exists():
             self.stop()
         if (self.place.attempt / "kill").exists():

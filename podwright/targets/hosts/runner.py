@@ -20,7 +20,7 @@ from pathlib import Path
 from podwright.rundir import Ending, Record, RunDir, write_json
 from podwright.shell import Shell
 from podwright.targets import alive, scripts
-from podwright.targets.base import Handle, Job, Polled, Process, Released, Rendered, Stopped
+from podwright.targets.base import Handle, Hosts, Job, Polled, Process, Provisioner, Released, Rendered, Stopped
 from podwright.targets.handles import attempt_of, log_since
 from podwright.targets.hosts import gather, status
 from podwright.targets.hosts.transport import PORTS, Connect, Host, Transport, Trouble, of_each, setup_failed
@@ -61,13 +61,22 @@ class HostProfile:
 
 
 class HostRunner:
-    """All of a target but what its hosts are: `render` of a subclass says that, by `render_on`."""
+    """All of a target but what its hosts are: `render` of a subclass says that, by `render_on`, and `transports` does."""
+
+    provisioner: Provisioner | None = None
 
     def __init__(self, shell: Shell, profile: HostProfile, connect: Connect):
         self._shell = shell
         self._profile = profile
         self._connect = connect
         self._last_gather = 0.0
+
+    def transports(self, hosts: Hosts) -> Sequence[Transport]:
+        """Of an allocation; of a target that creates no machines its own, whatever `hosts` is."""
+        raise NotImplementedError
+
+    def own_hosts(self, hosts: Hosts) -> list[Host]:
+        return [Host(self._shell, transport) for transport in self.transports(hosts)]
 
     def render_on(self, transports: Sequence[Transport], job: Job, target: Record, address: str = "") -> Rendered:
         """`target`: its `identity`, for the handle. `address`: of the first host as the others reach it; "": as this machine does."""

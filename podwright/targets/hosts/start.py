@@ -22,7 +22,17 @@ from podwright.targets.hosts.package import pack_code
 from podwright.targets.hosts.transport import NOT_STARTED, Host, Trouble, of_each
 
 # Of the run's directory what a trainer neither reads nor writes, earlier attempts, and copies of what is in the storage.
-_STAYS = ("journal.jsonl", "launcher.lock", "trainer.lock", "report", "trackers", "latest", "attempts", "inputs")
+_STAYS = (
+    "journal.jsonl",
+    "launcher.lock",
+    "attended.lock",
+    "trainer.lock",
+    "report",
+    "trackers",
+    "latest",
+    "attempts",
+    "inputs",
+)
 
 
 def main() -> int:

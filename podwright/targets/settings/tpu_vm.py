@@ -22,6 +22,8 @@ LAG_S = 30.0
 """three polls: for so long the cloud may not show what it was asked for, and a single NOT_FOUND proves nothing"""
 SPOT_NOTICE_S = 25.0
 """of the 30 s between the notice of a preemption and the end of the machines"""
+SPOT_PREEMPTIONS_PER_DAY = 4.0
+"""an assumption: no source states a rate, which differs by zone, size and hour"""
 _PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
 _RUNTIME = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -69,6 +71,9 @@ class TpuVmSettings(BaseModel):
     )
     node: str = Field("", description="name of a slice that exists in the first zone: it is used and never deleted")
     price: float | None = Field(None, ge=0, description="USD per chip-hour, for what a run costs")
+    preemptions_per_day: float | None = Field(
+        None, ge=0, description="expected of a slice, for the checkpoint interval; default: 4 with spot, else 0"
+    )
     setup: tuple[str, ...] = Field((), description="lines of shell before the trainer")
     python: str = Field("", description="of an environment on the image; default: one that is installed there")
     folder: str = Field("~/.podwright", description="where a run is on the machines")
@@ -177,7 +182,17 @@ class TpuVmSettings(BaseModel):
             zones=self.zones[:1] if self.node else self.zones,
             lag_s=LAG_S,
             patience_s=seconds(self.patience),
+            borrowed=self.node,
+            provisioning=self.provisioning,
+            price=self.price,
+            preemptions_per_day=self._preemptions,
         )
+
+    @property
+    def _preemptions(self) -> float:
+        if self.preemptions_per_day is not None:
+            return self.preemptions_per_day
+        return SPOT_PREEMPTIONS_PER_DAY if self.provisioning == "spot" else 0.0
 
 
 def _slice(accelerator_type: str) -> Slice:

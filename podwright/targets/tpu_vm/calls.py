@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
+from urllib.parse import quote
 
 from podwright.rundir import Record
-from podwright.targets.base import Request
+from podwright.targets.base import RUN_LABEL, Request
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 
 Argv = tuple[str, ...]
 
-RUN_LABEL = "podwright-run"
-"""the run's tag"""
+BY_LABEL = "podwright-by"
+"""who requested it: `creator`"""
 EXPIRES_LABEL = "podwright-expires"
 """Unix seconds at the time of the request; the slice's own timer knows of extensions"""
+RUN_DIR_KEY = "podwright-run-dir"
+"""in the metadata, URL-quoted: of the run, on the machine that requested it"""
 _TPUS = ("gcloud", "compute", "tpus")
 _TPUS_ALPHA = ("gcloud", "alpha", "compute", "tpus")
 _SEPARATOR = "^~^"  # between entries of a list, so that values may hold commas
@@ -53,13 +56,17 @@ def startup_script() -> str:
     return str(resources.files("podwright.targets.tpu_vm") / "startup.sh")
 
 
-def create(place: Place, own: TpuVmSettings, labels: Mapping[str, str], user: str, public_key: str) -> Argv:
+def create(
+    place: Place, own: TpuVmSettings, labels: Mapping[str, str], user: str, public_key: str, run_dir: str = ""
+) -> Argv:
     """The key is part of the creation: gcloud would else add it by an update of the node, a minute or two after the first ssh."""
     metadata = {
         "ssh-keys": f"{user}:{public_key}",
         "podwright-life-s": f"{own.life_s:.0f}",
         "podwright-resource": place.resource,
     }
+    if run_dir:
+        metadata[RUN_DIR_KEY] = quote(run_dir).replace("~", "%7E")  # `~` separates the entries
     common = [
         *place.options,
         f"--accelerator-type={own.accelerator_type}",
@@ -122,6 +129,39 @@ def list_nodes(project: str) -> Argv:
         f"--filter=labels.{RUN_LABEL}:*",
         "--format=json",
     )
+
+
+def accounts() -> Argv:
+    return ("gcloud", "auth", "list", "--format=json")
+
+
+def configuration() -> Argv:
+    """What gcloud takes for project and zone where a command names none."""
+    return ("gcloud", "config", "list", "--format=json")
+
+
+def tpu_service(project: str) -> Argv:
+    """A row if the Cloud TPU API is on."""
+    only = "--filter=config.name=tpu.googleapis.com"
+    return ("gcloud", "services", "list", "--enabled", only, f"--project={project}", "--format=json")
+
+
+def locations(project: str) -> Argv:
+    return (*_TPUS, "locations", "list", f"--project={project}", "--format=json")
+
+
+def accelerator_types(project: str, zone: str) -> Argv:
+    place = (f"--project={project}", f"--zone={zone}")
+    return (*_TPUS, "tpu-vm", "accelerator-types", "list", *place, "--format=json")
+
+
+def runtime_versions(project: str, zone: str) -> Argv:
+    return (*_TPUS, "tpu-vm", "versions", "list", f"--project={project}", f"--zone={zone}", "--format=json")
+
+
+def describe_bucket(url: str) -> Argv:
+    """`url`: gs://BUCKET."""
+    return ("gcloud", "storage", "buckets", "describe", url, "--format=json")
 
 
 def tunnel(instance: str, project: str, zone: str) -> Argv:

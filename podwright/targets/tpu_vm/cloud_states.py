@@ -6,9 +6,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from podwright.rundir import Ending, Record
-from podwright.targets.base import Allocation, AllocationState, Owned, Request, deleting, lost, refused, waiting
+from podwright.targets.base import Allocation, deleting, lost, refused, waiting
 from podwright.targets.tpu_vm import replies
-from podwright.targets.tpu_vm.calls import RUN_LABEL
 from podwright.targets.tpu_vm.replies import Consequence
 
 _QUEUE = {
@@ -80,19 +79,6 @@ def of_node(record: Record) -> Allocation | None:
         case "STOPPED" | "STOPPING":
             return lost(Ending.NODE_LOST, "Stopped: somebody has stopped the machines")
     return waiting(_STARTING.get(state, f"{state or 'Unknown'}: the cloud says no more"))
-
-
-def owned(record: Record, project: str, queued: bool) -> Owned | None:
-    """Of a row of the cloud's list of queued resources, or of nodes; None for what no run of podwright has requested."""
-    _, _, zone, _, name = record["name"].split("/")[1:6]
-    node = record.get("tpu", {}).get("nodeSpec", [{}])[0].get("node", {}) if queued else record
-    labels = node.get("labels", {})
-    if RUN_LABEL not in labels:
-        return None
-    allocation = of_queued(record, project, zone, 0.0, 0.0) if queued else of_node(record)
-    state = allocation.state if allocation else AllocationState.READY
-    request = Request(name, zone, labels=labels, details={"project": project, "queued": queued})
-    return Owned(request, "", state, unix(record.get("createTime", "")))
 
 
 def remark_of(record: Record) -> str:

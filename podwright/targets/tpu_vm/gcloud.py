@@ -37,6 +37,15 @@ class Gcloud:
         record = _parsed(stdout)
         return record if isinstance(record, dict) else unknown("Unclear: the answer of gcloud was cut off")
 
+    def look(self, argv: Argv, zone: str) -> tuple[object, Reply | None]:
+        """What is printed as JSON, or None and why there is none."""
+        code, stdout, stderr = self._ask(argv)
+        if code:
+            return None, replies.classify(stderr, self._project, zone)
+        value = _parsed(stdout)
+        cut = Reply(Consequence.UNKNOWN, "Unclear: the answer of gcloud was cut off")
+        return value, cut if value is None else None
+
     def rows(self, argv: Argv) -> list[Record]:
         """The list that is printed; UserError where it cannot be had whole."""
         code, stdout, stderr = self._ask(argv)

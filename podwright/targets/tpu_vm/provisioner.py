@@ -16,6 +16,7 @@ from podwright.shell import Shell
 from podwright.targets import alive
 from podwright.targets.base import (
     GONE,
+    RUN_LABEL,
     Allocation,
     AllocationState,
     Owned,
@@ -26,8 +27,8 @@ from podwright.targets.base import (
     waiting,
 )
 from podwright.targets.settings.tpu_vm import LAG_S, TpuVmSettings
-from podwright.targets.tpu_vm import calls, cloud_states, replies, ssh_key
-from podwright.targets.tpu_vm.calls import EXPIRES_LABEL, RUN_LABEL, Argv, Place
+from podwright.targets.tpu_vm import calls, cloud_states, inventory, replies, ssh_key
+from podwright.targets.tpu_vm.calls import BY_LABEL, EXPIRES_LABEL, Argv, Place
 from podwright.targets.tpu_vm.gcloud import Gcloud
 from podwright.targets.tpu_vm.replies import Consequence
 from podwright.targets.tpu_vm.workers import Workers
@@ -52,11 +53,11 @@ class SliceProvisioner:
         request = Request(
             name=own.node or f"pw-{_letters(run_dir.name)}-{tag}-{number}",
             zone=(zones or own.zones)[0],
-            labels={RUN_LABEL: tag, EXPIRES_LABEL: f"{created + own.life_s:.0f}"},
+            labels={RUN_LABEL: tag, BY_LABEL: inventory.creator(), EXPIRES_LABEL: f"{created + own.life_s:.0f}"},
             chip=chips.accelerator.name,
             num_chips=chips.num_chips,
             price=own.price,
-            details={"project": own.project, "queued": own.queued and not own.node},
+            details={"project": own.project, "queued": own.queued and not own.node, "run_dir": str(run_dir)},
             borrowed=bool(own.node),
         )
         return request if request.borrowed else replace(request, argv=self._creation(request))
@@ -113,19 +114,12 @@ class SliceProvisioner:
             raise UserError(f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix)
 
     def list_owned(self) -> list[Owned]:
-        own = self._settings
-        slices = {}
-        for argv, queued in ((calls.list_queued(own.project), True), (calls.list_nodes(own.project), False)):
-            for record in self._gcloud.rows(argv):
-                if not queued and record.get("queuedResource"):
-                    continue
-                if owned := cloud_states.owned(record, own.project, queued):
-                    slices[owned.request.zone, owned.request.name] = owned
-        return list(slices.values())
+        return inventory.listed(self._gcloud, self._settings)
 
     def _creation(self, request: Request) -> Argv:
         key = ssh_key.public_key(self._shell)
-        return calls.create(Place.of(request), self._settings, request.labels, ssh_key.USER, key)
+        run_dir = request.details.get("run_dir", "")
+        return calls.create(Place.of(request), self._settings, request.labels, ssh_key.USER, key, run_dir)
 
     def _of_active(self, request: Request, place: Place) -> Allocation:
         """Of a queued resource that is active: what its node is. The cloud's lists lag, so a node is missed only after some polls."""
@@ -154,7 +148,7 @@ class SliceProvisioner:
             return refused("", wrong, Ending.BAD_INPUT)
         if request.name not in self._ready_since:  # its workers answer later than it is called ready, and paid for
             self._ready_since[request.name] = self._called_ready(record, request.name)
-        return self._workers.ready(record, place, self._ready_since[request.name])
+        return self._workers.ready(record, place, self._ready_since[request.name], request.name in self._last_not_ready)
 
     def _not_ready(self, name: str) -> None:
         self._last_not_ready[name] = time.time()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from podwright.errors import UserError
 from podwright.rundir import Record
 from podwright.shell import Shell
-from podwright.targets.base import HostAddress, Hosts, Job, Provisioner, Remark, Rendered, identity
+from podwright.targets.base import HostAddress, Hosts, Job, Remark, Rendered, identity
 from podwright.targets.hosts.runner import HostProfile, HostRunner
 from podwright.targets.settings.tpu_vm import TpuVmSettings
-from podwright.targets.tpu_vm import environment, worker, worker_check
+from podwright.targets.tpu_vm import access, environment, worker, worker_check
+from podwright.targets.tpu_vm.gcloud import Gcloud
 from podwright.targets.tpu_vm.provisioner import SliceProvisioner
 from podwright.targets.tpu_vm.worker import Worker
 
@@ -20,7 +24,7 @@ class TpuVm(HostRunner):
         super().__init__(shell, _profile(settings), worker.connect)
         self._settings = settings
         self.identity = identity(name, settings)
-        self.provisioner: Provisioner | None = SliceProvisioner(shell, settings)
+        self.provisioner = SliceProvisioner(shell, settings)
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         """Without `hosts`, as a dry run has none, with names in their place."""
@@ -28,11 +32,25 @@ class TpuVm(HostRunner):
         shown = [
             HostAddress(worker.name("SLICE", k), f"WORKER-{k}", f"WORKER-{k}") for k in range(own.devices().num_hosts)
         ]
-        workers = [Worker(host.name, host.address, host.connect, own.project) for host in hosts or shown]
-        return self.render_on(workers, job, self.identity)
+        return self.render_on(self.transports(hosts or tuple(shown)), job, self.identity)
+
+    def transports(self, hosts: Hosts) -> list[Worker]:
+        return [Worker(host.name, host.address, host.connect, self._settings.project) for host in hosts]
 
     def check(self) -> list[Remark]:
+        """Nothing: whether machines can be had is what the cloud says when a run requests them."""
         return []
+
+    def check_access(self) -> list[Remark]:
+        own, name = self._settings, self.identity["target"]
+        try:
+            remarks = access.check(own, Gcloud(self._shell, own.project))
+        except UserError as e:
+            return [Remark("error", e.what, e.fix)]
+        if own.node and self.provisioner and not any(r.level == "error" for r in remarks):
+            request = self.provisioner.describe_request(Path(name), 0.0, 0, ())
+            remarks.append(access.node(own, self.provisioner.describe(request)))
+        return [*remarks, *access.expiry(own, name)]
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         """Of no machine: they exist only while a run has them, and are looked at before it starts on them."""

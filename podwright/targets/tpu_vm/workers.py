@@ -38,15 +38,18 @@ class Workers:
         self._asked_since.pop(node, None)
         ssh_key.forget(node)
 
-    def ready(self, record: Record, place: Place, since: float | None) -> Allocation:
-        """Ready once all workers of a node have answered: a host that is counted before is not wholly there."""
+    def ready(self, record: Record, place: Place, since: float | None, is_new: bool) -> Allocation:
+        """Ready once all workers of a node have answered: a host that is counted before is not wholly there.
+
+        `is_new`: whether this process has seen the node before it was ready. Of any other a run may be at work on workers that only
+        this machine does not reach."""
         if place.name in self._hosts:
             return ready(self._hosts[place.name], since)
         asked_s = time.monotonic() - self._asked_since.setdefault(place.name, time.monotonic())
         try:
             hosts = self._ask(self._listed(record, place))
         except Trouble as e:
-            if asked_s > BOOT_LIMIT_S:
+            if is_new and asked_s > BOOT_LIMIT_S:
                 return lost(
                     Ending.NODE_LOST,
                     f"NotStarted: {e.what}, {BOOT_LIMIT_S / 60:.0f} min after the cloud called it ready",

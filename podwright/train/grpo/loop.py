@@ -16,6 +16,7 @@ from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Ending, RunDir
 from podwright.train import checkpoint, observe, profile, speed
 from podwright.train.emit import Emitter, TrainingOutcome, evaluated
+from podwright.train.entry import Stopping
 from podwright.train.grpo import collect, evaluate, grading, program, prompts, reward, start
 from podwright.train.grpo.collect import Clock, Collector
 from podwright.train.grpo.evaluate import Evaluator
@@ -39,9 +40,11 @@ class GrpoRun:
     evaluator: Evaluator
     examples: list[gsm8k.Example]
     stopping: Callable[[], bool]
+    hurried: Callable[[], bool]
+    """whether there is no time to finish the step"""
 
 
-def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> GrpoRun:
+def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping) -> GrpoRun:
     """Reads data, tokenizer and rewards and builds the programs; every fault of the user's input shows up here."""
     emit.event("phase", phase="loading")
     begun = from_first(lambda: start.begun_with(run))
@@ -61,8 +64,9 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
         tokenizer = start.tokenizer(run, source, dims, train)
         mesh = make_mesh(recipe.mesh)
         _divides(recipe, num_batch_shards(mesh))
-        setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
         training, testing = _prompts(recipe, dims.max_positions, tokenizer, train, test)
+        recipe = recipe.in_steps(len(training))
+        setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
     limit = recipe.rollout.max_prompt_length
     for name, encoded, of in (("training", training, train), ("test", testing, test)):
         if encoded.left_out:
@@ -70,11 +74,13 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[
             emit.event("notice", message=message)
     rank, total = recipe.model.lora_rank, dims.num_params()
     sizes = {"num_params": total, "num_trained_params": dims.num_lora_params(rank) if rank else total}
+    sizes["max_steps"] = recipe.training.max_steps
     emit.event("environment", **speed.environment(), **sizes, model_revision=source.revision, data=data)
     programs = program.programs(setup, len(testing))
     collector = Collector(setup, programs, training, tokenizer, rewards)
-    evaluator = Evaluator(setup, programs["evaluate"], testing, tokenizer, stopping)
-    return GrpoRun(run, recipe, emit, source, setup, tokenizer, collector, evaluator, train, stopping)
+    stop, hurry = agreed(stopping), agreed(stopping.hurried)
+    evaluator = Evaluator(setup, programs["evaluate"], testing, tokenizer, stop)
+    return GrpoRun(run, recipe, emit, source, setup, tokenizer, collector, evaluator, train, stop, hurry)
 
 
 def _prompts(
@@ -106,10 +112,10 @@ def _divides(recipe: GrpoRecipe, shards: int) -> None:
             )
 
 
-def train(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Callable[[], bool]) -> TrainingOutcome:
+def train(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping) -> TrainingOutcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
     with observe.observed(run, emit) as watchdog:
-        job = prepare(run, recipe, emit, agreed(stopping))
+        job = prepare(run, recipe, emit, stopping)
         with checkpoint.Checkpoints(emit.storage, checkpoint.KEPT) as checkpoints:
             return _train(job, checkpoints, watchdog)
 
@@ -138,7 +144,11 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog
                 with watchdog.resting():
                     return _stop(job, checkpoints, state, cursor)
             with traced.step(number + 1) as marks:
-                state, cursor, figures = step(job.collector, state, reference, cursor, base)
+                done = step(job.collector, state, reference, cursor, base, job.hurried)
+            if done is None:
+                with watchdog.resting():
+                    return _stop(job, checkpoints, state, cursor)
+            state, cursor, figures = done
             number = cursor["step"]
             for message in stragglers.stepped(figures.pop("own_s"), figures["step_s"]):
                 emit.event("notice", message=message)
@@ -192,16 +202,24 @@ def _reference(job: GrpoRun, state: GrpoState, base: Any) -> Any:
 
 
 def step(
-    collector: Collector, state: GrpoState, reference: Any, cursor: dict[str, int], base: Any = None
-) -> tuple[GrpoState, dict[str, int], dict[str, Any]]:
+    collector: Collector,
+    state: GrpoState,
+    reference: Any,
+    cursor: dict[str, int],
+    base: Any = None,
+    hurried: Callable[[], bool] = lambda: False,
+) -> tuple[GrpoState, dict[str, int], dict[str, Any]] | None:
     """One GRPO step: rollouts, rewards, reference scores, `num_iterations` updates. -> state, cursor, figures
 
     `base` are the frozen weights of a run that trains adapters. Of the figures `own_s` (seconds before this process met others) is its own.
+    None when `hurried()` after the rollouts, with the state as it was: the step has to be done again.
     """
     recipe, programs, clock = collector.setup.recipe, collector.programs, Clock()
     policy = lora.policy(state.params, base)
     sampled, rounds = collector.collect(policy, cursor["used"], cursor["rollouts"])
     clock.mark("rollout_s")
+    if hurried():
+        return None
     old = programs["score"](policy, sampled.group) if recipe.grpo.num_iterations > 1 else None
     scores = programs["score"](reference, sampled.group) if reference is not None else None
     clock.mark("score_s", (old, scores))

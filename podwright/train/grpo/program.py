@@ -131,7 +131,8 @@ def evaluation_rows(setup: GrpoSetup, num_test: int | None) -> int:
 
 
 def policy_schedule(recipe: GrpoRecipe) -> optax.Schedule:
-    steps = recipe.training.max_steps * recipe.grpo.num_iterations
+    # A program that is compiled without data has some schedule: its shapes do not depend on the number of steps.
+    steps = recipe.in_steps(recipe.batch_size).training.max_steps * recipe.grpo.num_iterations
     return optimizer.schedule(recipe.optimizer.learning_rate, recipe.optimizer.warmup_ratio, steps)
 
 

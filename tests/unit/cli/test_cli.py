@@ -651,6 +651,8 @@ def test_smoke_cuts_everything_down() -> None:
     assert small.warm_start is not None
     assert (small.data.num_test, small.warm_start.max_steps, small.checkpoint.every_n_steps) == (8, 5, 2)
     assert smoke(load("qwen3-1.7b-gsm8k-grpo"), 10).warm_start is None
+    epochs = smoke(load(RECIPE, ["training.max_steps=0", "training.num_epochs=2"]), 3)
+    assert (epochs.training.max_steps, epochs.training.num_epochs) == (3, 0)
 
 
 @pytest.mark.parametrize("recipe", [RECIPE, "almodel-tiny", "phase1-tiny", "phase2-tiny"])

@@ -94,6 +94,8 @@ def same_logits(path, mesh):
         ({"tie_word_embeddings": None}, "tie_word_embeddings=None"),
         ({"rms_norm_eps": "1e-6"}, "rms_norm_eps='1e-6'"),
         ({"rope_theta": None, "rope_parameters": None}, "rope_theta=None"),
+        ({"rope_theta": 10**400, "rope_parameters": None}, r"rope_theta=1000+\.\.\., which is no positive number"),
+        ({"rms_norm_eps": 10**400}, r"rms_norm_eps=1000+\.\.\., which is no positive number"),
         ({"head_dim": None}, "head_dim=None"),
         ({"hidden_size": 48.0}, r"hidden_size=48\.0"),
         ({"num_key_value_heads": 3}, "num_key_value_heads=3"),
@@ -186,6 +188,39 @@ def test_what_config_json_leaves_out_has_the_default_of_transformers(tmp_path, o
     ],
 )
 def test_the_base_of_the_rotation_is_the_one_that_transformers_takes(tmp_path, one_device, values):
+    reference.checkpoint(tmp_path)
+    change(tmp_path, **values)
+    same_logits(tmp_path, one_device)
+
+
+@pytest.mark.parametrize("theta", [1e-3, 1.0, 2.5, 1_000_000, 1e38, 1e308])
+def test_the_ends_of_the_range_of_rope_theta_give_the_logits_of_transformers(tmp_path, one_device, theta):
+    reference.checkpoint(tmp_path, rope_theta=theta)
+    same_logits(tmp_path, one_device)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"architectures": None},
+        {"architectures": ["LlamaForCausalLM"]},
+        {"architectures": ["Qwen3ForCausalLM", "Qwen3Model"]},
+        {"eos_token_id": 9999},
+        {"eos_token_id": [5, 9999]},
+        {"hidden_act": "swish"},
+        {"attention_dropout": 0.0},
+        {"attention_dropout": -0.0},
+        {"pretraining_tp": 1.0},
+        {"pruned_heads": {}},
+        {"use_mrope": False},
+        {"sliding_window": 4},
+        {"rms_norm_eps": 1e-30},
+        {"rms_norm_eps": 1e30},
+    ],
+    ids=str,
+)
+def test_a_value_without_effect_or_at_the_edge_of_what_is_implemented_keeps_the_logits(tmp_path, one_device, values):
+    """`architectures` names a class of transformers, and the model is the one of `model_type`."""
     reference.checkpoint(tmp_path)
     change(tmp_path, **values)
     same_logits(tmp_path, one_device)
@@ -355,6 +390,13 @@ def not_finite(path, value, dtype, at):
         ({"rope_scaling": {"rope_type": 3}}, "rope_scaling.rope_type=3, which is no text"),
         ({"hidden_act": 3}, "hidden_act=3, which is no text"),
         ({"use_sliding_window": "yes"}, "use_sliding_window='yes', which is neither true nor false"),
+        (
+            {"eos_token_id": "5"},
+            "eos_token_id='5', which is no id of a token; write the id as a number, .*or a list of",
+        ),
+        ({"eos_token_id": [5, "6"]}, r"eos_token_id=\[5, '6'\], which is no id of a token"),
+        ({"bos_token_id": True}, "bos_token_id=True, which is no id of a token"),
+        ({"pad_token_id": [5]}, r"pad_token_id=\[5\], which is no id of a token; write .* pad_token_id: 151645$"),
         ({"pretraining_tp": "1"}, "pretraining_tp='1', which is no number"),
         ({"quantization_config": "x"}, "quantization_config='x', which is no object with keys"),
     ],

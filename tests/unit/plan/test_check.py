@@ -50,6 +50,32 @@ def test_a_good_recipe_has_no_faults_and_says_how_long_the_data_lasts(tmp_path: 
     assert "1,600 prompts out of 400 training examples: 4 epochs; one epoch is 25 steps" in said(found)
 
 
+def test_epochs_are_steps_by_the_data_and_the_batch(tmp_path: Path) -> None:
+    epochs = ("training.max_steps=0", "batch_size=16", "data.num_train=403")
+    # 403 = 25 * 16 + 3: a remainder of 3 in one pass, of 2 * 403 - 50 * 16 = 6 in two
+    for number, steps, prompts in ((1, 25, "400"), (2, 50, "800"), (16, 403, "6,448")):
+        found = findings(tmp_path, *epochs, f"training.num_epochs={number}")
+        assert faults(found) == []
+        assert f"training.num_epochs={number} of 403 examples is {steps} steps" in said(found)
+        assert f"{prompts} prompts out of 403 training examples" in said(found)
+    many = faults(findings(tmp_path, *epochs, "training.num_epochs=2147483647"))
+    assert many == [
+        "training.num_epochs=2147483647 of 403 examples are 54,089,744,358 steps, more than 2,147,483,647; type training.num_epochs=85259895 or less"
+    ]
+    findings(tmp_path, *epochs, "training.num_epochs=85259895")
+
+
+def test_a_plan_bills_the_steps_that_epochs_come_to(tmp_path: Path) -> None:
+    epochs = ["training.max_steps=0", "training.num_epochs=1", "batch_size=16", "data.num_train=403", "mesh.fsdp=8"]
+    destination = Destination("v6e-8", parse("v6e-8"))
+    planned = make(load("qwen3-tiny-arithmetic-grpo", epochs), destination)
+    assert planned.step is not None and planned.step.run is not None and planned.step.run.steps == 25
+    hub = ["training.max_steps=0", "training.num_epochs=1"]
+    unread = make(load("qwen3-1.7b-gsm8k-grpo", hub), destination)
+    assert "steps of training.num_epochs=1 are counted when the run has read" in said(list(unread.findings))
+    assert unread.step is None or unread.step.run is None
+
+
 def test_dynamic_sampling_may_use_the_data_up_sooner(tmp_path: Path) -> None:
     found = findings(
         tmp_path, "batch_size=16", "training.max_steps=100", "data.num_train=400", "grpo.dynamic_sampling=1"

@@ -28,6 +28,7 @@ from tests.unit.data.test_annotated import answer, line
 from tests.unit.plan import static
 from tests.unit.plan.static import slice_entry
 
+WIDTHS = {"text": 384, "image": 512, "audio": 512}  # of the tiny encoders
 CLUSTER = (
     "phase2-qwen2.5-0.5b-cluster",
     "model.source=random",
@@ -301,6 +302,36 @@ def test_an_aligner_of_another_size_is_refused_before_a_run(tmp_path: Path) -> N
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("aligner/data.pkl", pickle.dumps({"a": Evil()}))
     assert weights.shapes(path) == {"a": ()} and not ran.exists()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_an_aligner_whose_weights_are_not_numbers_is_refused_before_a_run(tmp_path: Path, dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    from podwright.train.multimodal.networks import aligner
+
+    path = tmp_path / "aligner.pt"
+    sound = {name: value.to(getattr(torch, dtype)) for name, value in aligner.Aligner(WIDTHS, 256).state_dict().items()}
+    names = ("projection_heads.image_head.fc.weight", "postprocessors.text_scaling.logit_scale")
+    views = torch.stack([sound[names[0]], sound[names[0]]])
+    recipes = [load(name, [f"aligner.source={path}", "aligner.dim=256"]) for name in ("phase2-tiny", "phase1-tiny")]
+
+    def errors() -> set[str]:
+        return {text for recipe in recipes for text in said(static.check(recipe, None, tmp_path), "error")}
+
+    torch.save(sound | {names[0]: views[1], "steps": torch.ones(2, dtype=torch.long)}, path)
+    assert errors() == set()
+    for name, at, value in ((names[0], 0, torch.nan), (names[0], -1, torch.inf), (names[1], 0, -torch.inf)):
+        changed = sound[name].clone()
+        changed.view(-1)[at] = value
+        torch.save({"state_dict": sound | {name: torch.nn.Parameter(changed)}}, path)
+        (error,) = errors()
+        assert error.startswith(f"weight {name} in {path} holds values that are not finite (NaN or infinity); give a")
+        with pytest.raises(UserError) as e:
+            aligner.load(str(path), WIDTHS, 256)
+        assert str(e.value) == error
+    views[0] = torch.nan
+    torch.save(sound | {names[0]: views[1]}, path)
+    assert errors() == set(), "the numbers of another tensor in the same storage are not its own"
 
 
 def test_steps_that_a_recipe_leaves_to_the_data_are_told_by_the_trainer(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from podwright import __version__
 from podwright.cli.app import main
+from podwright.plan.document import CostEntry
 from podwright.report import page, prediction
 from podwright.report.comparison import side_by_side
 from podwright.report.result import result
@@ -66,6 +67,24 @@ def test_chip_hours_and_cost_of_created_machines_are_those_of_their_usage(tmp_pa
     assert rows["chip-hours"]["measured"] == got["usage"]["chip_hours"] == 4.0
     assert rows["cost"]["measured"] == 8.0, "at the plan's price of 2"
     assert rows["run time"]["measured"] == pytest.approx(got["wall_time"]["total_s"] / 3600)
+
+
+def test_at_list_prices_the_measured_cost_is_that_of_the_usage(tmp_path: Path) -> None:
+    plan = made_runs.compiled_plan()
+    assert plan.step
+    row = CostEntry(provisioning="on-demand", price=2.7, cost=0.135, source="a page")
+    totals = plan.step.run.model_copy(update={"price": 2.7, "cost": 0.135, "costs": (row,)})
+    plan = plan.model_copy(update={"step": plan.step.model_copy(update={"run": totals})})
+    run = with_plan(made_runs.finished(tmp_path / "made", 40), plan.document(), **TPU)
+    request = {"request": asdict(Request("pw-1", "a-1", chip="v6e", num_chips=2, price=3.0)), "target": {}}
+    for event in ("requested", "ready"):
+        append_jsonl(
+            run.journal, {"event": f"allocation {event}", "time": 0.0, "allocation": 1, "hosts": [], **request}
+        )
+    append_jsonl(run.journal, {"event": "allocation gone", "time": 7200.0, "allocation": 1})
+    got, rows = result(run), predicted(run)
+    assert (rows["cost"]["predicted"], rows["cost"]["measured"]) == (0.135, 12.0)
+    assert rows["cost"]["measured"] == got["usage"]["cost"], "4 chip-hours at the price of the request"
 
 
 def test_hours_and_cost_of_a_run_that_has_not_finished_are_not_measured(tmp_path: Path) -> None:

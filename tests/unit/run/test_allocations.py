@@ -25,7 +25,7 @@ from podwright.targets.base import (
     waiting,
 )
 
-TRAITS = Traits(zones=("a-1", "a-2", "b-1"))
+TRAITS = Traits(zones=("a-1", "a-2", "b-1"), grace_s=170.0, lost_grace_s=20.0)
 NOW = 10_000.0
 HOSTS = (HostAddress("h", "10.0.0.1"),)
 P = AllocationPhase
@@ -55,6 +55,7 @@ def act(at: RunState, cloud: Allocation = GONE, process: Process = Process.ENDED
         (P.REQUESTED, unknown("Timeout: x"), 99.0, Act.WAIT),
         (P.READY, lost(Ending.PREEMPTED, "x"), 0.0, Act.LOST),
         (P.READY, deleting(), 0.0, Act.LOST),
+        (P.READY, refused("", "Failed: x"), 0.0, Act.LOST),
         (P.READY, GONE, 29.0, Act.SUBMIT),
         (P.READY, GONE, 30.0, Act.LOST),
         (P.READY, GONE, 31.0, Act.LOST),
@@ -69,6 +70,13 @@ def act(at: RunState, cloud: Allocation = GONE, process: Process = Process.ENDED
 )
 def test_a_run_that_waits_for_machines(phase: P, cloud: Allocation, unchanged_s: float, expected: Act) -> None:
     assert act(state(Phase.READY, allocation(phase)), cloud, unchanged_s=unchanged_s) is expected
+
+
+def test_machines_that_exist_without_the_run_are_let_go_and_not_waited_for() -> None:
+    own = allocation(P.DELETING)
+    borrowed = replace(own, request=replace(own.request, borrowed=True))
+    assert act(state(Phase.READY, own), ready(HOSTS)) is Act.WAIT
+    assert act(state(Phase.READY, borrowed), ready(HOSTS)) is Act.GONE
 
 
 def test_an_unknown_reply_leads_to_the_same_request_again_and_never_to_another() -> None:
@@ -123,8 +131,8 @@ def test_pauses_grow_to_a_limit_and_a_time_in_the_future_is_not_waited_for() -> 
 
 def test_an_attempt_that_runs_on_lost_machines_may_save_and_is_then_given_up() -> None:
     taken = state(Phase.RUNNING, allocation(P.LOST), ended_attempt=0)
-    assert act(taken, lost(Ending.PREEMPTED, "x"), Process.RUNNING, unchanged_s=TRAITS.grace_s) is Act.WAIT
-    assert act(taken, lost(Ending.PREEMPTED, "x"), Process.RUNNING, unchanged_s=TRAITS.grace_s + 1) is Act.END
+    assert act(taken, lost(Ending.PREEMPTED, "x"), Process.RUNNING, unchanged_s=TRAITS.lost_grace_s) is Act.WAIT
+    assert act(taken, lost(Ending.PREEMPTED, "x"), Process.RUNNING, unchanged_s=TRAITS.lost_grace_s + 1) is Act.END
     assert act(taken, lost(Ending.PREEMPTED, "x"), Process.ENDED) is Act.END
 
 

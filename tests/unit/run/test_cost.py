@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from podwright.run.cost import ListPrice, usage
+from podwright.plan.prices import ListPrice
+from podwright.run.cost import usage
 
 PRICES = {"v6e": ListPrice(2.0, "2026-01-01", "https://example.org/prices")}
 

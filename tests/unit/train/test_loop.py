@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import json
 import shutil
 
@@ -110,6 +111,14 @@ def test_a_step_moves_on_by_all_rollouts_that_it_took():
     assert {"rollout_s", "score_s", "update_s", "step_s", "own_s"} <= figures.keys()
 
 
+def test_a_step_without_time_is_dropped_after_its_rollouts_and_leaves_the_state_as_it_was():
+    made = Scripted("grpo.beta=0.1")
+    cursor, state = {"step": 2, "used": 0, "rollouts": 1}, GrpoState(7.0, None)
+    assert loop.step(made.collector, state, "reference", cursor, hurried=lambda: True) is None
+    assert made.drew == [(7.0, 1)] and made.scored == [] and made.updates == [] and state.params == 7.0
+    assert cursor == {"step": 2, "used": 0, "rollouts": 1}
+
+
 def test_several_updates_share_a_batch_and_the_log_probabilities_from_before_the_first():
     made = Scripted("grpo.num_iterations=3", "training.max_steps=10")
     cursor = {"step": 2, "used": 0, "rollouts": 1}
@@ -162,13 +171,23 @@ def never():
     return False
 
 
-def train(path, *overrides, attempt=1, stopping=never):
+class StopWhen:
+    """What the launcher asks for, as functions."""
+
+    def __init__(self, stopping, hurried):
+        self.stopping, self.hurried = stopping, hurried
+
+    def __call__(self):
+        return self.stopping()
+
+
+def train(path, *overrides, attempt=1, stopping=never, hurried=never):
     """On one device, in this process."""
     run = RunDir(path)
     run.attempt(attempt).mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "make_mesh", functools.partial(make_mesh, devices=jax.devices()[:1]))
-        return run, loop.train(run, recipe(*overrides), Emitter(run, attempt, True), stopping)
+        return run, loop.train(run, recipe(*overrides), Emitter(run, attempt, True), StopWhen(stopping, hurried))
 
 
 def steps(run):
@@ -233,6 +252,16 @@ def test_a_run_that_was_stopped_and_resumed_repeats_no_step_and_no_evaluation(wh
     ]
     assert steps(run) == steps(whole)
     assert json.loads(run.flags("after").read_text()) == json.loads(whole.flags("after").read_text())
+
+
+def test_a_step_that_was_dropped_in_a_hurry_is_done_again_as_if_it_had_not_begun(whole, tmp_path):
+    """The machines are taken while step 4 draws: step 3 is saved, though no checkpoint was due."""
+    taken = itertools.count(1)
+    run, outcome = train(tmp_path / "run", hurried=lambda: next(taken) > 3)
+    assert (outcome.ending, outcome.step, outcome.detail) == (Ending.STOPPED, 3, "stopped after step 3")
+    assert events(run)[-2:] == ["saving", "checkpoint 3"] and steps(run) == steps(whole)[:3]
+    run, outcome = train(tmp_path / "run", attempt=2)
+    assert (outcome.ending, outcome.step) == (Ending.FINISHED, 5) and steps(run) == steps(whole)
 
 
 def test_an_evaluation_that_is_written_down_is_not_repeated(whole, tmp_path):
@@ -316,3 +345,21 @@ def test_adapters_are_counted_as_what_is_trained(tmp_path):
     assert 0 < begun["num_trained_params"] < begun["num_params"] / 2
     (only,) = steps(run)
     assert only["grad_norm"] > 0
+
+
+def test_epochs_are_steps_of_the_prompts_that_fit(tmp_path, whole):
+    """40 examples in batches of 12: 3 steps and a remainder of 4; the same as with three steps, also when stopped and resumed."""
+    batch = ("batch_size=12", "warm_start.batch_size=12", "grpo.dynamic_sampling=0")
+    by_steps, outcome = train(tmp_path / "steps", *batch, "training.max_steps=3")
+    assert (outcome.ending, outcome.step) == (Ending.FINISHED, 3)
+    epochs = (*batch, "training.max_steps=0", "training.num_epochs=1")
+    by_epochs, outcome = train(tmp_path / "epochs", *epochs)
+    assert (outcome.ending, outcome.step) == (Ending.FINISHED, 3)
+    assert steps(by_epochs) == steps(by_steps) and steps(by_epochs)[-1]["epoch"] == 36 / 40
+    assert [e["max_steps"] for e in read_jsonl(by_epochs.events) if e["event"] == "environment"] == [3]
+    path = tmp_path / "halved"
+    halved, outcome = train(path, *epochs, stopping=lambda: len(list(read_jsonl(RunDir(path).metrics))) == 2 + 1)
+    assert (outcome.ending, outcome.step) == (Ending.STOPPED, 1)
+    _, outcome = train(path, *epochs, attempt=2)
+    assert (outcome.ending, outcome.step) == (Ending.FINISHED, 3)
+    assert steps(halved) == steps(by_epochs)

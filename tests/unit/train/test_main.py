@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -282,3 +283,18 @@ def test_a_recipe_of_a_run_with_a_renamed_key_is_damaged(tmp_path: Path, verb: s
             attempt._run(run, AttemptStart(1), lambda: False)  # type: ignore[arg-type]
     assert refused.value.what.startswith(f"{run.recipe} is damaged or of another version: batch"), refused.value
     assert refused.value.fix == "restore it from a copy, or use the version that wrote it"
+
+
+def test_a_second_request_to_stop_is_one_in_a_hurry() -> None:
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        stop = attempt.StopRequest()
+        assert not stop() and not stop.hurried()
+        signal.raise_signal(signal.SIGTERM)
+        assert stop() and not stop.hurried()
+        signal.raise_signal(signal.SIGINT)
+        assert stop() and stop.hurried()
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -65,6 +65,7 @@ def test_a_text_as_long_as_is_allowed_has_positions_in_a_roberta(tmp_path):
     [
         ("config.json", {"num_attention_heads": 3}, "num_attention_heads=3, which does not divide hidden_size=8"),
         ("config.json", {"num_attention_heads": 0}, "num_attention_heads=0, which is no positive integer"),
+        ("config.json", {"pad_token_id": "0"}, "pad_token_id='0', which is no id of a token; write the id as a number"),
         ("config.json", {"dtype": "foo"}, "dtype='foo', which is no dtype of weights"),
         ("config.json", {"max_position_embeddings": 16}, "64 is more than the 16 positions .* type text_encoder.max_t"),
         ("config.json", {"vocab_size": 5}, "the tokenizer of .* has 7 tokens, the model 5"),
@@ -85,6 +86,14 @@ def test_a_damaged_directory_is_refused(tmp_path, file, values, words):
     else:
         (tmp_path / file).write_text(values)
     assert re.search(words, refusal(tmp_path)), refusal(tmp_path)
+
+
+def test_a_value_that_only_transformers_refuses_is_named_in_one_line(tmp_path):
+    directory(tmp_path)
+    change(tmp_path, "config.json", layer_norm_eps="x")
+    with pytest.raises(UserError, match=r"is no text encoder with its tokenizer \(.*layer_norm_eps") as e:
+        encoder(tmp_path)
+    assert "\n" not in str(e.value)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.float8_e4m3fn])

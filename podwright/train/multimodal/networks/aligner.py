@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from podwright.errors import UserError, expanded
-from podwright.train.multimodal.networks import finite
+from podwright.train.multimodal.networks import finite, stored
 
 MODALITIES = ("text", "image", "audio")
 PREFIX = "projection_heads."
@@ -108,31 +107,37 @@ def load(
         built = Aligner(dims, dim, scaled)
     if source == "random":
         return built
-    stored = _read(source)
+    weights = _read(source)
     wanted = built.state_dict()
-    absent = {modality for modality in dims if not has_head(modality, stored)}
+    absent = {modality for modality in dims if not has_head(modality, weights)}
     for name, value in wanted.items():
-        if not name.startswith(PREFIX) or (absent - set(needed)) & {name.removeprefix(PREFIX).partition("_")[0]}:
+        if (absent - set(needed)) & {name.removeprefix(PREFIX).partition("_")[0]}:
             continue
-        if name not in stored:
+        held = weights.get(_scale_name(name, weights))
+        if held is None and name.startswith(PREFIX):
             raise UserError(f"aligner.source={source} has no {name}", "give the aligner.pt of these modalities")
-        if stored[name].shape != value.shape:
-            what = f"aligner.source={source}: {name} is {list(stored[name].shape)} and not {list(value.shape)}"
-            raise UserError(what, "change aligner.dim or the encoders to those it was trained with")
-    built.load_state_dict({name: stored.get(_scale_name(name, stored), value) for name, value in wanted.items()})
+        one_number = value.ndim == 0 and held is not None and held.shape == (1,)  # as some files have a scale
+        if held is not None and held.shape != value.shape and not one_number:
+            fix = "change aligner.dim or the encoders to those it was trained with"
+            raise stored.misshapen("aligner.source", source, name, held, value, fix)
+    built.load_state_dict({name: weights.get(_scale_name(name, weights), value) for name, value in wanted.items()})
     finite.require(built.state_dict(), expanded(source))
     return built
 
 
-def has_head(modality: str, stored: Mapping[str, Tensor]) -> bool:
-    return any(name.startswith(f"{PREFIX}{modality}_head.") for name in stored)
+def has_head(modality: str, weights: Mapping[str, Tensor]) -> bool:
+    return any(name.startswith(f"{PREFIX}{modality}_head.") for name in weights)
 
 
 def sizes(source: str) -> dict[str, int]:
     """Features of each modality that the file `source` has a head for."""
-    stored = _read(source)
+    weights = _read(source)
     names = {modality: f"{PREFIX}{modality}_head.fc.weight" for modality in MODALITIES}
-    return {modality: stored[name].shape[1] for modality, name in names.items() if name in stored}
+    held = {modality: weights[name] for modality, name in names.items() if name in weights}
+    if odd := next((modality for modality, value in held.items() if value.ndim != 2), ""):
+        what = f"aligner.source={source}: {names[odd]} is {list(held[odd].shape)} and no matrix"
+        raise UserError(what, "give the aligner.pt of Phase 1")
+    return {modality: value.shape[1] for modality, value in held.items()}
 
 
 def _read(source: str) -> dict[str, Tensor]:
@@ -143,21 +148,15 @@ def _read(source: str) -> dict[str, Tensor]:
             f"aligner.source={path} is not there",
             "give an aligner.pt, or aligner.source=random to see whether all works",
         )
-    try:
-        stored: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as e:
-        raise UserError(
-            f"aligner.source={path} cannot be read: it is damaged, or no file of weights", "give an aligner.pt"
-        ) from e
-    stored = stored.get("state_dict", stored) if isinstance(stored, dict) else {}
-    if not any(name.startswith(PREFIX) for name in stored):
+    weights = stored.read(path, "aligner.source", "give an aligner.pt")
+    if not any(name.startswith(PREFIX) for name in weights):
         raise UserError(f"aligner.source={path} has no weights under {PREFIX}", "give the aligner.pt of Phase 1")
-    return dict(stored)
+    return weights
 
 
-def _scale_name(name: str, stored: Mapping[str, Tensor]) -> str:
+def _scale_name(name: str, weights: Mapping[str, Tensor]) -> str:
     """A scale's name in the file, where it may stand elsewhere: postprocessors.image.1.logit_scale."""
-    if name in stored or not name.startswith("postprocessors."):
+    if name in weights or not name.startswith("postprocessors."):
         return name
     modality = name.removeprefix("postprocessors.").partition("_")[0]
-    return next((k for k in stored if k.startswith(f"postprocessors.{modality}") and k.endswith("logit_scale")), name)
+    return next((k for k in weights if k.startswith(f"postprocessors.{modality}") and k.endswith("logit_scale")), name)

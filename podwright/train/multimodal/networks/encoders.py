@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from podwright.errors import UserError, expanded
 from podwright.recipe.multimodal import Encoders
-from podwright.train.multimodal.networks import finite, preprocessing
+from podwright.train.multimodal.networks import finite, preprocessing, stored
 from podwright.train.multimodal.networks.preprocessing import BINS
 
 SEED = 0  # of random encoders: two runs with the same recipe see the same features, whatever their own seed
@@ -168,19 +168,12 @@ def _load(module: nn.Module, path: Path, key: str) -> None:
     path = expanded(path)
     if not path.is_file():
         raise UserError(f"{key}={path} is not there", "give a file of weights, or 'random'")
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            state: Any = load_file(path)
-        else:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as e:  # whatever a torn file makes of the reader
-        raise UserError(
-            f"{key}={path} cannot be read: it is damaged, or no file of weights", "give a file of weights, or 'random'"
-        ) from e
-    state = state.get("model", state.get("state_dict", state))
-    missing, _ = module.load_state_dict(state, strict=False)
+    weights = stored.read(path, key, "give a file of weights, or 'random'")
+    for name, wanted in module.state_dict().items():
+        if name in weights and weights[name].shape != wanted.shape:
+            fix = "give the weights of this encoder, or 'random'"
+            raise stored.misshapen(key, path, name, weights[name], wanted, fix)
+    missing, _ = module.load_state_dict(weights, strict=False)
     if missing:
         raise UserError(
             f"{key}={path} has no {missing[0]} and lacks {len(missing)} weights in all",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -167,7 +168,7 @@ def _loaded(recipe: MultimodalRecipe, directory: Path) -> Any:
     hf_weights.check(directory, hf_weights.qwen2(sizes))
     try:
         built = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa")
-    except (OSError, ValueError, KeyError, SafetensorError) as e:
+    except (OSError, ValueError, KeyError, SafetensorError, StrictDataclassError) as e:
         what = f"model.source={recipe.model.source} is no causal language model ({str(e).splitlines()[0][:100]})"
         raise UserError(what, "give a Hugging Face directory of one, such as Qwen2.5-0.5B-Instruct") from e
     finite.require(built.state_dict(), directory)

@@ -11,6 +11,7 @@ import zlib
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 
 from podwright.errors import UserError, expanded
@@ -101,7 +102,7 @@ def _of_directory(source: str, max_tokens: int) -> tuple[Any, Any]:
         body, loading = AutoModel.from_pretrained(
             directory, local_files_only=True, dtype=torch.float32, output_loading_info=True
         )
-    except (OSError, ValueError, KeyError, RuntimeError) as e:
+    except (OSError, ValueError, KeyError, RuntimeError, StrictDataclassError) as e:
         what = f"text_encoder.source={source} is no text encoder with its tokenizer ({str(e).splitlines()[0][:100]})"
         raise UserError(what, "give a Hugging Face directory of one, such as MiniLM-L6-H384-uncased") from e
     _require_whole(body, loading, source)

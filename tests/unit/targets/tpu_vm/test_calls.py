@@ -47,6 +47,13 @@ def every_call() -> list[tuple[str, ...]]:
         calls.describe_queued(queued),
         calls.list_queued("my-project"),
         calls.list_nodes("my-project"),
+        calls.accounts(),
+        calls.configuration(),
+        calls.tpu_service("my-project"),
+        calls.locations("my-project"),
+        calls.accelerator_types("my-project", "us-east5-b"),
+        calls.runtime_versions("my-project", "us-east5-b"),
+        calls.describe_bucket("gs://my-bucket"),
         calls.tunnel("t1v-n-1234abcd-w-0", "my-project", "us-east5-b"),
     ]
 

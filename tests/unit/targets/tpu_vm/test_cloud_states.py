@@ -84,23 +84,6 @@ def test_a_health_that_is_not_healthy_is_told_and_ends_nothing() -> None:
     assert cloud_states.remark_of({"health": "HEALTHY"}) == ""
 
 
-def test_rows_of_the_list_are_ours_by_their_label_alone() -> None:
-    row = {
-        "name": "projects/p/locations/us-east5-b/queuedResources/q",
-        "createTime": CREATED,
-        "state": {"state": "SUSPENDED"},
-        "tpu": {"nodeSpec": [{"nodeId": "q", "node": {"labels": {"podwright-run": "0a1b2c3d"}}}]},
-    }
-    owned = cloud_states.owned(row, "p", True)
-    assert owned and (owned.request.name, owned.request.zone, owned.state) == ("q", "us-east5-b", AllocationState.LOST)
-    assert owned.created == pytest.approx(NOW - 3600, abs=1)
-    row["tpu"]["nodeSpec"][0]["node"]["labels"] = {"team": "nlp"}
-    assert cloud_states.owned(row, "p", True) is None
-    node = {"name": "projects/p/locations/us-east5-b/nodes/n", "labels": {"podwright-run": "1"}, "state": "READY"}
-    owned = cloud_states.owned(node, "p", False)
-    assert owned and owned.state is AllocationState.READY and owned.request.details["queued"] is False
-
-
 def test_times_of_the_cloud() -> None:
     assert (
         cloud_states.unix(CREATED) == NOW - 3600 and cloud_states.unix("") is None and cloud_states.unix("soon") is None

@@ -1,0 +1,142 @@
+"""The verbs about machines in the cloud: what exists there, and the removal of what no run needs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from podwright.cli import show
+from podwright.cli.exit_codes import ExitCode, of_check
+from podwright.cli.options import Json, Runs
+from podwright.errors import UserError, counted
+from podwright.rundir import RUNS, Record
+
+if TYPE_CHECKING:
+    from podwright.run.cleaning import CloudSlice
+
+
+def clean(
+    target: Annotated[str, typer.Argument(metavar="[TARGET]", help="default: all targets that create machines")] = "",
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="remove these, whoever created them")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="remove them; without it they are only shown")] = False,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """List machines in the cloud that runs have created, and remove those that no run needs.
+
+    What another user or machine created is removed only if its NAME is typed. Exit code 1: there is something to remove, or left.
+    """
+    from podwright.run import cleaning
+
+    known = cleaning.inventory(target, runs)
+    for fault in known.faults:
+        print(f"warning: {fault}", file=sys.stderr)
+    chosen = _named(known.slices, names) if names else [each for each in known.slices if each.removable]
+    rows = [each.document() for each in known.slices]
+    left: dict[cleaning.Key, str] = {}
+    if not as_json:
+        _table(rows)
+    if yes and chosen:
+        left = cleaning.remove(chosen, lambda line: print(line, file=sys.stderr))
+    removed = [each.name for each in chosen if yes and each.key not in left]
+    remaining = [{"name": key[2], "zone": key[1], "why": why} for key, why in left.items()]
+    if as_json:
+        faults = [str(fault) for fault in known.faults]
+        removable = [each.name for each in chosen]
+        show.document(
+            {"machines": rows, "removable": removable, "removed": removed, "left": remaining, "faults": faults}
+        )
+    elif yes:
+        _outcome(removed, remaining)
+    elif chosen:
+        words = " ".join(["podwright clean", *([target] if target else []), *(names or [])])
+        print(f"{counted(len(chosen), 'slice')} to remove: type {words} --yes")
+    if left or (chosen and not yes):
+        raise typer.Exit(ExitCode.FAILED)
+    raise typer.Exit(ExitCode.INCONCLUSIVE if known.faults else of_check(True))
+
+
+def _named(slices: Sequence[CloudSlice], names: Sequence[str]) -> list[CloudSlice]:
+    """UserError for what does not exist, or is needed by a run."""
+    from podwright.run.cleaning import Need
+
+    for name in names:
+        if not (of_name := [each for each in slices if each.name == name]):
+            there = ", ".join(each.name for each in slices)
+            raise UserError(
+                f"the cloud lists no {name} that podwright created", f"there is {there}" if there else "leave it out"
+            )
+        if living := next((each for each in of_name if each.need is Need.LIVING and each.run), None):
+            assert living.run
+            raise UserError(f"{name} is in use: {living.detail}", f"type podwright stop {living.run.typed}")
+    return [each for each in slices if each.name in names]
+
+
+def _table(rows: Sequence[Record]) -> None:
+    if not rows:
+        print("no machines of podwright's in the cloud")
+        return
+    table = [("NAME", "ZONE", "STATE", "AGE", "COST", "RUN", "")]
+    table += [
+        (r["name"], r["zone"], r["cloud_state"], _age(r["age_s"]), _usd(r["cost"]), r["run"] or "", _why(r))
+        for r in rows
+    ]
+    show.columns(table)
+
+
+def _why(r: Record) -> str:
+    mark = "remove: " if r["removable"] else "keep: "
+    return f"{mark}{r['detail']}{f'; {remark}' if (remark := r['remark']) else ''}"
+
+
+def _outcome(removed: Sequence[str], left: Sequence[Record]) -> None:
+    if removed:
+        print(f"removed {', '.join(removed)}: the cloud no longer lists {'it' if len(removed) == 1 else 'them'}")
+    for row in left:
+        print(f"{row['name']} in {row['zone']} is left: {row['why']}", file=sys.stderr)
+    if not removed and not left:
+        print("nothing to remove")
+
+
+def live(name: str, runs: Path, as_json: bool) -> None:
+    """Print what the cloud has now for target `name`. UserError where it creates no machines."""
+    from podwright.run import cleaning
+
+    rows = [each.document() for each in cleaning.of_target(name, runs)]
+    if as_json:
+        show.document({"target": name, "machines": rows})
+        return
+    if not rows:
+        print(f"the cloud has no machines for {name}")
+        return
+    table = [("NAME", "ZONE", "STATE", "AGE", "EXPIRES", "COST", "RUN", "")]
+    for r in rows:
+        remark = "; ".join(word for word in (r["remark"], r["detail"]) if word)
+        expires = _expiry(r["expires"])
+        table.append((r["name"], r["zone"], r["cloud_state"], _age(r["age_s"]), expires, _usd(r["cost"]), r["run"] or "", remark))  # fmt: skip
+    show.columns(table)
+
+
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    minutes = int(seconds // 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+def _expiry(at: float | None) -> str:
+    if at is None:
+        return ""
+    left = at - time.time()
+    return f"in {_age(left)}" if left > 0 else "once idle"
+
+
+def _usd(cost: float | None) -> str:
+    return "" if cost is None else f"{cost:.2f} USD"

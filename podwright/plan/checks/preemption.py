@@ -1,0 +1,49 @@
+"""What a run on machines that may be taken away loses: seconds of a save, and the expected loss at the recipe's checkpoint interval."""
+
+from __future__ import annotations
+
+from podwright.plan.document import PreemptionEntry
+from podwright.plan.estimates.preemption import DAY_S, MOST_LOSS, best_interval, expected_loss, save_time
+from podwright.plan.findings import Finding
+from podwright.plan.options import Destination
+from podwright.recipe.kinds import JaxRecipe
+from podwright.slices import Slice
+
+
+def check(
+    recipe: JaxRecipe, saved_bytes: float, step_s: float | None, destination: Destination, where: Slice
+) -> tuple[PreemptionEntry, Finding]:
+    """`saved_bytes`: of a checkpoint; `step_s`: None where the time of a step is not known. The rate of `destination` is above 0."""
+    hosts = where.num_hosts if destination.shared_storage else 1
+    save = save_time(saved_bytes, where.num_chips, hosts)
+    rate, every = destination.preemptions_per_day, recipe.checkpoint.every_n_steps
+    between_s = DAY_S / rate
+    entry = PreemptionEntry(
+        preemptions_per_day=rate,
+        checkpoint_gib=saved_bytes / (1 << 30),
+        wait_s=save.wait_s,
+        write_s=save.write_s,
+        every_n_steps=every,
+    )
+    writers = f"{hosts} hosts write" if hosts > 1 else "1 host writes"
+    begin = f"a save of {saved_bytes / 1e9:.3g} GB: training waits {save.wait_s:.2g} s, and {writers} it in about {save.write_s:.2g} s"
+    if step_s is None:
+        what = f"{begin}; what preemptions cost is not known, since the time of a step is not known"
+        return entry, Finding("preemption", "info", what, "type --compile")
+    steps = min(every, recipe.training.max_steps)
+    loss = expected_loss(steps * step_s, save, between_s)
+    best = best_interval(step_s, recipe.training.max_steps, save, between_s)
+    least = expected_loss(best * step_s, save, between_s)
+    entry = entry.model_copy(
+        update={"interval_s": steps * step_s, "loss": loss, "best_every_n_steps": best, "best_loss": least}
+    )
+    what = (
+        f"{begin}; at {rate:g} preemptions a day, saves every {steps} steps ({steps * step_s:,.0f} s) lose {loss:.1%} of the time"
+        " to saves and to steps that are computed again"
+    )
+    if loss <= MOST_LOSS:
+        return entry, Finding("preemption", "info", what)
+    if least >= loss:
+        return entry, Finding("preemption", "warning", what, "request machines with provisioning=on-demand")
+    fix = f"type checkpoint.every_n_steps={best}, which loses {least:.1%}"
+    return entry, Finding("preemption", "warning", what, fix)

@@ -1,0 +1,75 @@
+"""What a chip costs by dated sources, and what a run would cost by them and by the settings of its target. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from podwright import accelerators
+from podwright.plan.document import CostEntry, Plan
+from podwright.plan.options import Destination
+
+ON_DEMAND, SPOT = "on-demand", "spot"
+
+
+@dataclass(frozen=True)
+class ListPrice:
+    """Of one chip for an hour, on demand."""
+
+    usd: float
+    date: str
+    """when it was read"""
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.source}, {self.date}"
+
+
+LIST_PRICES: Mapping[str, ListPrice] = {
+    "v6e": ListPrice(
+        2.70, "2024-12-11", "Google's price at general availability, as quoted by neowin.net, US and Europe"
+    ),
+}
+"""By the name of the accelerator. A chip without a row has no cost until the settings of its target name a price. No dated source for
+spot prices is known."""
+
+
+def with_costs(plan: Plan, destination: Destination, prices: Mapping[str, ListPrice] = LIST_PRICES) -> Plan:
+    """`plan` with what its run costs on demand, at spot, and as its target requests machines, where it predicts chip-hours of TPUs.
+
+    `price` and `cost` of the run are at the price that its machines will be counted with (run/cost.py): the target's, else the list price.
+    """
+    if plan.step is None or plan.slice is None or plan.step.run.chip_hours is None:
+        return plan
+    if plan.slice.accelerator not in {row.name for row in accelerators.TPUS}:
+        return plan
+    listed = prices.get(plan.slice.accelerator)
+    rows = {name: _row(name, destination, listed) for name in (ON_DEMAND, SPOT, destination.provisioning) if name}
+    counted = destination.price if destination.price is not None else listed.usd if listed else None
+    chip_hours = plan.step.run.chip_hours
+    changes = {
+        "price": counted,
+        "cost": None if counted is None else counted * chip_hours,
+        "costs": tuple(
+            row.model_copy(update={"cost": None if row.price is None else row.price * chip_hours})
+            for row in rows.values()
+        ),
+    }
+    run = plan.step.run.model_copy(update=changes)
+    return plan.model_copy(update={"step": plan.step.model_copy(update={"run": run})})
+
+
+def _row(provisioning: str, destination: Destination, listed: ListPrice | None) -> CostEntry:
+    """Without a cost yet."""
+    price, source = None, ""
+    if provisioning == destination.provisioning and destination.price is not None:
+        price, source = destination.price, f"price of target {destination.name}"
+    elif provisioning == ON_DEMAND and listed:
+        price, source = listed.usd, str(listed)
+    elif provisioning == destination.provisioning:
+        source = f"not known: set price of target {destination.name}, in USD per chip-hour"
+    elif destination.provisioning:
+        source = f"not known: set provisioning={provisioning} and price of a target, in USD per chip-hour"
+    else:
+        source = "not known: type --compile --price with USD per chip-hour, or set price of a target of kind tpu-vm"
+    return CostEntry(provisioning=provisioning, price=price, cost=None, source=source)

@@ -1,0 +1,30 @@
+"""Whether a launcher follows a run: each holds a lock of the run's directory for as long as it does, and the kernel drops it with the process."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Iterator
+
+from podwright.rundir import RunDir
+
+
+@contextlib.contextmanager
+def attending(run: RunDir) -> Iterator[None]:
+    """Of any number of launchers. Where the file cannot be opened the journal cannot be written either, which says what is wrong."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            fcntl.flock(stack.enter_context(run.attended_lock.open("a")), fcntl.LOCK_SH)
+        yield
+
+
+@contextlib.contextmanager
+def unattended(run: RunDir) -> Iterator[bool]:
+    """Whether no launcher follows the run; while the body runs, none begins to."""
+    with contextlib.ExitStack() as stack:
+        try:
+            fcntl.flock(stack.enter_context(run.attended_lock.open("a")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True

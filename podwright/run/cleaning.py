@@ -1,0 +1,277 @@
+"""What exists in the cloud for runs, whether somebody still needs it, and the removal of what nobody does.
+
+Only what this user has created on this machine is removed without being named, and nothing that a run needs: one that a launcher
+follows, or that trains without one.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from podwright import targets
+from podwright.errors import UserError
+from podwright.run import cost, journal, listing, mirror
+from podwright.run.allocations import due
+from podwright.run.attended import unattended
+from podwright.run.states import Phase
+from podwright.rundir import Record, RunDir, read_jsonl
+from podwright.targets import entries
+from podwright.targets.base import RUN_LABEL, AllocationState, Owned, Process, Provisioner, Target, Traits
+
+LIMIT_S = 1200.0
+"""until the cloud must no longer list what was removed: a slice takes minutes to delete"""
+Key = tuple[str, str, str]
+Say = Callable[[str], None]
+
+
+class Need(enum.StrEnum):
+    """Who needs a slice."""
+
+    LIVING = "living"  # a run that is followed by a launcher, or trains without one
+    LEFT = "left"  # a run that has not ended, and that no launcher follows and no trainer works for
+    ENDED = "ended"
+    GONE = "gone"  # a run whose directory is gone
+    OTHERS = "others"  # another user or machine created it
+    UNCLEAR = "unclear"
+
+
+_FREE = (Need.LEFT, Need.ENDED, Need.GONE)
+
+
+@dataclass(frozen=True)
+class CloudSlice:
+    """Machines, or what is left of them, that exist in the cloud."""
+
+    target: str
+    """a target that lists it"""
+    owned: Owned
+    need: Need
+    detail: str
+    run: RunDir | None = None
+
+    @property
+    def key(self) -> Key:
+        return key_of(self.owned)
+
+    @property
+    def name(self) -> str:
+        return self.owned.request.name
+
+    @property
+    def removable(self) -> bool:
+        """Without being named."""
+        return self.need in _FREE
+
+    @property
+    def cost(self) -> float | None:
+        """USD so far, at most; None where the price is not known."""
+        own, since = self.owned.request, self.owned.ready_since
+        hours = 0.0 if since is None else max(0.0, time.time() - since) / 3600
+        return cost.of_chips(own.chip, own.num_chips * hours, own.price)
+
+    def document(self) -> Record:
+        own = self.owned
+        return {
+            "name": self.name,
+            "zone": own.request.zone,
+            "target": self.target,
+            "state": str(own.state),
+            "cloud_state": own.cloud_state,
+            "remark": own.remark,
+            "created": own.created,
+            "age_s": None if own.created is None else max(0.0, time.time() - own.created),
+            "expires": own.expires,
+            "cost": self.cost,
+            "run": self.run.name if self.run else None,
+            "run_dir": str(self.run.path) if self.run else own.run_dir or None,
+            "mine": own.mine,
+            "borrowed": own.request.borrowed,
+            "need": str(self.need),
+            "detail": self.detail,
+            "removable": self.removable,
+        }
+
+
+@dataclass
+class Inventory:
+    slices: list[CloudSlice] = field(default_factory=list)
+    faults: list[UserError] = field(default_factory=list)
+    """why a target was not listed"""
+
+
+def key_of(owned: Owned) -> Key:
+    return str(owned.request.details.get("project", "")), owned.request.zone, owned.request.name
+
+
+def creating(name: str) -> tuple[Target, Provisioner] | None:
+    """Target `name`, if it creates machines. UserError for a wrong entry."""
+    entries.require(name)
+    target = targets.resolve(name).open()
+    return (target, target.provisioner) if target.provisioner else None
+
+
+def _require_creating(name: str, fix: str) -> None:
+    if creating(name) is None:
+        raise UserError(f"target {name} creates no machines", fix)
+
+
+def inventory(name: str, runs: Path) -> Inventory:
+    """Of target `name`, or of all ("") that create machines; a slice that several targets list is there once. Borrowed machines are not."""
+    if name:
+        _require_creating(name, "name a target of kind=tpu-vm, or none for all")
+    known = Inventory()
+    journals = _journals(runs)
+    slices: dict[Key, CloudSlice] = {}
+    borrowed: set[tuple[str, str]] = set()
+    for each in entries.names():
+        try:
+            if traits := _traits(each):
+                borrowed.update([(traits.zones[0], traits.borrowed)] if traits.borrowed else [])
+            if each == name or not name:
+                slices |= {key_of(owned): _slice(each, owned, journals) for owned in _listed(each)}
+        except UserError as e:
+            if each == name:
+                raise
+            if not name:
+                known.faults.append(e)
+    known.slices = [
+        s for s in slices.values() if not s.owned.request.borrowed and (s.owned.request.zone, s.name) not in borrowed
+    ]
+    return known
+
+
+def of_target(name: str, runs: Path) -> list[CloudSlice]:
+    """What the cloud lists for target `name`, borrowed machines among it. UserError where it creates and borrows none."""
+    _require_creating(name, "leave --live out, or name a target of kind=tpu-vm")
+    journals = _journals(runs)
+    return [_slice(name, owned, journals) for owned in _listed(name)]
+
+
+def remove(slices: Sequence[CloudSlice], say: Say, limit_s: float = LIMIT_S) -> dict[Key, str]:
+    """Delete them, again where the cloud does not answer, until it no longer lists them; of those that are left, why."""
+    left = {each.key: "not deleted yet" for each in slices}
+    refused: dict[Key, str] = {}
+    calls: dict[Key, tuple[int, float]] = {}
+    states = {each.key: each.owned.state for each in slices}
+    end, shown = time.monotonic() + limit_s, ""
+    while left and time.monotonic() < end:
+        for each in slices:
+            count, last = calls.get(each.key, (0, 0.0))
+            if each.key in left and states[each.key] is not AllocationState.DELETING and due(count, last, time.time()):
+                calls[each.key] = count + 1, time.time()
+                try:
+                    _delete(each)
+                except UserError as e:
+                    refused[each.key] = str(e)
+                    del left[each.key]
+        states, pause_s, fault = _states(slices, left)
+        left = {key: f"the cloud calls it {states[key]}" for key in left if key in states}
+        if fault:
+            left = dict.fromkeys(left, fault)
+        now = f"waiting until the cloud no longer lists {', '.join(sorted(key[2] for key in left))}" if left else ""
+        if now and (line := f"{now}{f' ({fault})' if fault else ''}") != shown:
+            say(line)
+            shown = line
+        if left:
+            time.sleep(pause_s)
+    return refused | left
+
+
+def _delete(each: CloudSlice) -> None:
+    """UserError where it may not be, or no repetition helps."""
+    if (opened := creating(each.target)) is None:
+        return
+    if each.run is None or not each.run.path.is_dir():
+        opened[1].delete(each.owned.request)
+        return
+    with unattended(each.run) as free:  # so that no launcher takes the slice into use now
+        if not free:
+            raise UserError(f"run {each.run.name} is followed again", f"type podwright stop {each.run.typed}")
+        opened[1].delete(each.owned.request)
+
+
+def _states(slices: Sequence[CloudSlice], left: Collection[Key]) -> tuple[dict[Key, AllocationState], float, str]:
+    """What the cloud still lists of `slices`, how long to wait for another look, and why a list was not to be had, or ""."""
+    states: dict[Key, AllocationState] = {}
+    pause_s, fault = 1.0, ""
+    for name in {each.target for each in slices if each.key in left}:
+        of_target = {each.key: each.owned.state for each in slices if each.target == name}
+        try:
+            if opened := creating(name):
+                pause_s = max(pause_s, opened[0].traits.poll_s)
+                states |= {key_of(owned): owned.state for owned in opened[1].list_owned()}
+        except UserError as e:
+            states |= of_target
+            fault = str(e)
+    return states, pause_s, fault
+
+
+def _traits(name: str) -> Traits | None:
+    own = entries.find(name)
+    return own.traits() if own else None
+
+
+def _listed(name: str) -> list[Owned]:
+    opened = creating(name)
+    return opened[1].list_owned() if opened else []
+
+
+def _journals(runs: Path) -> dict[str, RunDir]:
+    """The runs in `runs` by the names and the tags of what they have requested."""
+    known: dict[str, RunDir] = {}
+    for run in listing.run_dirs(runs):
+        known |= dict.fromkeys(_requested(run), run)
+    return known
+
+
+def _requested(run: RunDir) -> Iterator[str]:
+    for event in read_jsonl(run.journal):
+        if event.get("event") == "allocation requested" and isinstance(request := event.get("request"), dict):
+            yield from (str(word) for word in (request.get("name"), request.get("labels", {}).get(RUN_LABEL)) if word)
+
+
+def _slice(target: str, owned: Owned, journals: dict[str, RunDir]) -> CloudSlice:
+    run = journals.get(owned.request.name) or journals.get(owned.request.labels.get(RUN_LABEL, ""))
+    if run is None and owned.mine and owned.run_dir:
+        there = RunDir(Path(owned.run_dir))
+        run = there if there.journal.exists() and owned.request.name in _requested(there) else None
+    if owned.request.borrowed:
+        need, detail = Need.OTHERS, "borrowed: it is used and never deleted"
+    elif run is not None:
+        need, detail = _need_of(run, owned)
+    elif owned.run_dir:
+        need, detail = Need.GONE, f"its run in {owned.run_dir} is gone"
+    else:
+        need, detail = Need.UNCLEAR, "nothing tells which run it belongs to"
+    if not (owned.mine or owned.request.borrowed) and need is not Need.LIVING:
+        where = f" for {owned.run_dir}" if owned.run_dir else ""
+        need, detail = Need.OTHERS, f"another user or machine created it{where}"
+    return CloudSlice(target, owned, need, detail, run)
+
+
+def _need_of(run: RunDir, owned: Owned) -> tuple[Need, str]:
+    """Whether `run` needs what it has created."""
+    try:
+        state = journal.read(run)
+        if mirror.observes(run):
+            ended = state.phase is Phase.ENDED
+            return (Need.ENDED, f"run {run.name} {state.ending}") if ended else (
+                Need.UNCLEAR,
+                f"another machine drives run {run.name}",
+            )  # fmt: skip
+        with unattended(run) as free:
+            if not free:
+                return Need.LIVING, f"run {run.name} is followed by a launcher"
+        may_train = owned.state in (AllocationState.READY, AllocationState.UNKNOWN)
+        handle = state.handle if may_train and state.attempt > state.ended_attempt else None
+        if handle and targets.of_handle(handle).poll(handle).process is Process.RUNNING:
+            return Need.LIVING, f"run {run.name} trains without a launcher"
+    except (UserError, OSError) as e:
+        return Need.UNCLEAR, f"run {run.name} cannot be read: {e}"
+    if state.phase is Phase.ENDED:
+        return Need.ENDED, f"run {run.name} {state.ending}"
+    return Need.LEFT, f"run {run.name} has not ended, and no launcher follows it"

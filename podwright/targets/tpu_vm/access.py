@@ -1,0 +1,183 @@
+"""What the cloud says of a target before anything is requested: login, API, zones, types, images, rights and the bucket.
+
+Nothing is created. What the cloud tells only at a request is named as not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from podwright.rundir import Record
+from podwright.targets.base import Allocation, AllocationState, Remark
+from podwright.targets.settings.tpu_vm import TpuVmSettings
+from podwright.targets.tpu_vm import calls
+from podwright.targets.tpu_vm.gcloud import Gcloud
+from podwright.targets.tpu_vm.replies import Consequence, Reply
+
+_CERTAIN = (Consequence.FINAL, Consequence.ABSENT)
+
+
+def check(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
+    """Each remark says what was looked at; after an error that all further calls would repeat there are none. UserError without gcloud."""
+    rows, failure = gcloud.look(calls.accounts(), "-")
+    account = next((row["account"] for row in _listed(rows) if row.get("status") == "ACTIVE"), "")
+    if failure:
+        return [_failed("the login of gcloud", failure)]
+    if not account:
+        return [Remark("error", "gcloud has no login", "type gcloud auth login")]
+    remarks = [Remark("info", f"gcloud is logged in as {account}"), *_api(own, gcloud)]
+    if any(r.level == "error" for r in remarks):
+        return remarks
+    remarks += _zones(own, gcloud)
+    remarks += _lists(own, gcloud, account)
+    return [*remarks, *_bucket(own, gcloud, account)]
+
+
+def node(own: TpuVmSettings, allocation: Allocation) -> Remark:
+    """Of a slice that exists, from what the provisioner says of it."""
+    zone = own.zones[0]
+    match allocation.state:
+        case AllocationState.REFUSED | AllocationState.LOST | AllocationState.GONE:
+            return Remark("error", f"node {own.node} in {zone} cannot be used: {allocation.reason}")
+        case AllocationState.READY:
+            return Remark("info", f"node {own.node} in {zone} is ready; runs use it and never delete it")
+    return Remark("inconclusive", f"node {own.node} in {zone} is not ready: {allocation.reason}", "check again later")
+
+
+def expiry(own: TpuVmSettings, name: str) -> list[Remark]:
+    """What ends a slice without its run, and what of that could not be checked. Nothing does for a slice that exists."""
+    if own.node:
+        return [Remark("info", f"node {own.node} is not deleted by anything of Podwright")]
+    hours = own.life_s / 3600
+    remarks = []
+    if own.queued:
+        what = f"a request that waits for capacity ends after {own.wait_s / 60:.0f} min, enforced by the cloud (--valid-until-duration)"
+        remarks.append(Remark("info", what))
+    if own.provisioning == "flex-start":
+        what = f"a slice ends {hours:g} h after its start, enforced by the cloud (--max-run-duration), whether or not a run lives on it"
+        remarks.append(Remark("info", what))
+    else:
+        what = (
+            f"the cloud enforces no end of a slice with provisioning={own.provisioning}: the slice deletes itself after {hours:g} h"
+            " without a run, by its startup script, and only if its service account may delete TPUs"
+        )
+        remarks.append(Remark("info", what))
+    account = (
+        f"service account {own.service_account}" if own.service_account else "the project's default service account"
+    )
+    what = (
+        f"not checked, since nothing was requested: the quota of {own.accelerator_type} in {own.project}, whether you may create and"
+        f" delete TPUs, and whether {account} may delete them"
+    )
+    fix = f"give you and that account the role TPU Admin (roles/tpu.admin) in {own.project}; if it cannot delete, only podwright clean {name} ends a slice whose launcher is gone"
+    return [*remarks, Remark("inconclusive", what, fix)]
+
+
+def _api(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
+    rows, failure = gcloud.look(calls.tpu_service(own.project), "-")
+    if failure and failure.reason.startswith("NoPermission"):
+        what = f"whether the Cloud TPU API is on in {own.project} cannot be seen: you may not list its services"
+        return [Remark("warning", what, "ask for serviceusage.services.list, or go by the zones below")]
+    if failure:
+        return [_failed(f"services of {own.project}", failure)]
+    if _listed(rows):
+        return [Remark("info", f"the Cloud TPU API is on in {own.project}")]
+    fix = f"type gcloud services enable tpu.googleapis.com --project={own.project}, and wait a few minutes"
+    return [Remark("error", f"the Cloud TPU API is off in {own.project}", fix)]
+
+
+def _zones(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
+    """What a zone lacks is an error where no zone has all, and a warning where another has."""
+    zones = own.zones[:1] if own.node else own.zones
+    rows, failure = gcloud.look(calls.locations(own.project), "-")
+    if failure:
+        return [_failed(f"zones of {own.project}", failure)]
+    known = {row.get("locationId", "") for row in _listed(rows)}
+    usable, remarks = [], []
+    for zone in zones:
+        fault = _zone(own, gcloud, zone) if zone in known else _unknown_zone(own, zone)
+        if fault is None:
+            usable.append(zone)
+        else:
+            remarks.append(fault)
+    if usable:
+        what = f"{own.accelerator_type} with image {own.runtime} is offered in {', '.join(usable)}; offered is not free"
+        remarks = [Remark("info", what), *(_as_warning(r) for r in remarks)]
+    return remarks
+
+
+def _unknown_zone(own: TpuVmSettings, zone: str) -> Remark:
+    fix = f"correct zones of the target: gcloud compute tpus locations list --project={own.project} shows them"
+    return Remark("error", f"zone {zone} has no Cloud TPUs, or {own.project} may not use it", fix)
+
+
+def _zone(own: TpuVmSettings, gcloud: Gcloud, zone: str) -> Remark | None:
+    """What it lacks; None if nothing."""
+    for what, wanted, argv, key in (
+        ("slices of type", own.accelerator_type, calls.accelerator_types(own.project, zone), "type"),
+        ("image", own.runtime, calls.runtime_versions(own.project, zone), "version"),
+    ):
+        rows, failure = gcloud.look(argv, zone)
+        if failure:
+            return _failed(f"what zone {zone} offers", failure)
+        offered = {row.get(key) or row.get("name", "").rpartition("/")[2] for row in _listed(rows)}
+        if wanted not in offered:
+            fix = f"leave {zone} out of zones of the target; {' '.join(argv[:-1])} shows what it offers"
+            return Remark("error", f"zone {zone} offers no {what} {wanted}", fix)
+    return None
+
+
+def _lists(own: TpuVmSettings, gcloud: Gcloud, account: str) -> list[Remark]:
+    remarks = []
+    for what, argv in (
+        ("queued resources", calls.list_queued(own.project)),
+        ("TPU VMs", calls.list_nodes(own.project)),
+    ):
+        _, failure = gcloud.look(argv, "-")
+        if failure:
+            remarks.append(_failed(f"the list of {what} of {own.project}", failure))
+        else:
+            remarks.append(Remark("info", f"{account} may list {what} of {own.project}"))
+    return remarks
+
+
+def _bucket(own: TpuVmSettings, gcloud: Gcloud, account: str) -> list[Remark]:
+    """By the login of gcloud; with application-default credentials the storage is tried by the trainer's own calls."""
+    if not own.storage:
+        return []
+    bucket = "gs://" + own.storage.removeprefix("gs://").partition("/")[0]
+    record, failure = gcloud.look(calls.describe_bucket(bucket), "-")
+    if failure is None and isinstance(record, dict):
+        return [_location(own, bucket, record)]
+    reason = failure.reason if failure else "the answer of gcloud was cut off"
+    if "not found: 404" in reason:
+        create = f"type gcloud storage buckets create {bucket} --project={own.project} --location=REGION"
+        return [Remark("error", f"there is no bucket {bucket}", create)]
+    if reason.startswith("NoPermission"):
+        what = f"{account} may not describe {bucket} (storage.buckets.get), so its location is not known"
+        return [Remark("warning", what, "ask for the role roles/storage.bucketViewer on it, or leave it at that")]
+    return [Remark("inconclusive", f"{bucket} cannot be described: {reason}", failure.fix if failure else "try again")]
+
+
+def _location(own: TpuVmSettings, bucket: str, record: Record) -> Remark:
+    place = str(record.get("location", "")).lower()
+    regions = {zone.rpartition("-")[0] for zone in own.zones}
+    what = f"bucket {bucket} is in {place or 'a location that gcloud does not say'}"
+    if record.get("location_type") == "region" and place not in regions:
+        outside = f"{what}, and the zones of the target are in {', '.join(sorted(regions))}"
+        return Remark("warning", outside, "transfers between regions are slower and are charged; take a bucket there")
+    return Remark("info", what)
+
+
+def _failed(what: str, failure: Reply) -> Remark:
+    fix = failure.fix or "check again later"
+    certain = failure.consequence in _CERTAIN
+    return Remark("error" if certain else "inconclusive", f"{what}: {failure.reason}", fix)
+
+
+def _as_warning(remark: Remark) -> Remark:
+    return Remark("warning", remark.what, remark.fix) if remark.level == "error" else remark
+
+
+def _listed(rows: object) -> Sequence[Record]:
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

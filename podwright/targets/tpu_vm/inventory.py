@@ -1,0 +1,134 @@
+"""What the cloud has of podwright's in a project: its lists of queued resources and of nodes put together, and who created what."""
+
+from __future__ import annotations
+
+import os
+import platform
+import pwd
+import zlib
+from pathlib import Path
+from urllib.parse import unquote
+
+from podwright import slices
+from podwright.errors import UserError
+from podwright.rundir import Record
+from podwright.targets.base import RUN_LABEL, Allocation, AllocationState, Owned, Request
+from podwright.targets.settings.tpu_vm import TpuVmSettings
+from podwright.targets.tpu_vm import calls, cloud_states
+from podwright.targets.tpu_vm.calls import BY_LABEL, EXPIRES_LABEL, RUN_DIR_KEY, Place
+from podwright.targets.tpu_vm.gcloud import Gcloud
+
+_MACHINE_ID = Path("/etc/machine-id")
+
+
+def creator() -> str:
+    """This user on this machine, as a label tells it: a checksum, since everybody in the project can read labels."""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = str(os.getuid())
+    try:
+        machine = _MACHINE_ID.read_text().strip()
+    except OSError:
+        machine = ""
+    return f"{zlib.crc32(f'{user}@{platform.node()} {machine}'.encode()):08x}"
+
+
+def listed(gcloud: Gcloud, own: TpuVmSettings) -> list[Owned]:
+    """Of all zones of the project. UserError where the cloud does not list them."""
+    queue = {_place(record): record for record in gcloud.rows(calls.list_queued(own.project))}
+    nodes = {_place(record): record for record in gcloud.rows(calls.list_nodes(own.project))}
+    of_queue = [owned(record, own, True, nodes.get(place)) for place, record in queue.items()]
+    # A node outlives its queued resource where a deletion was cut off.
+    others = [owned(record, own, False, record) for place, record in nodes.items() if place not in queue]
+    return [*_borrowed(gcloud, own), *(each for each in of_queue + others if each and each.request.name != own.node)]
+
+
+def _place(record: Record) -> tuple[str, str]:
+    """Zone and name; projects are named by id or by number."""
+    parts = record["name"].split("/")
+    return parts[3], parts[5]
+
+
+def owned(record: Record, own: TpuVmSettings, queued: bool, node: Record | None) -> Owned | None:
+    """Of a row of the list of queued resources, or of that of nodes; None for what no run of podwright has requested. `node`: the row of
+    its node, if there is one."""
+    spec = record.get("tpu", {}).get("nodeSpec", [{}])[0].get("node", {}) if queued else record
+    labels = spec.get("labels", {})
+    if RUN_LABEL not in labels:
+        return None
+    zone, name = _place(record)
+    allocation = cloud_states.of_queued(record, own.project, zone, 0.0, 0.0) if queued else None
+    if allocation is None and node is not None:
+        allocation = cloud_states.of_node(node)
+    expires = labels.get(EXPIRES_LABEL, "")
+    return _owned(
+        _request(name, zone, own, spec, queued),
+        allocation,
+        record,
+        node,
+        run_dir=unquote(spec.get("metadata", {}).get(RUN_DIR_KEY, "")),
+        mine=labels.get(BY_LABEL) == creator(),
+        expires=float(expires) if expires.isdigit() else None,
+    )
+
+
+def _borrowed(gcloud: Gcloud, own: TpuVmSettings) -> list[Owned]:
+    if not own.node:
+        return []
+    place = Place(own.node, own.project, own.zones[0], queued=False)
+    record = gcloud.read(calls.describe_node(place), place.zone)
+    if isinstance(record, Allocation):
+        request = Request(own.node, place.zone, borrowed=True)
+        return [Owned(request, "", record.state, mine=False, cloud_state=record.reason.partition(":")[0] or "absent")]
+    request = _request(own.node, place.zone, own, record, queued=False, borrowed=True)
+    return [_owned(request, cloud_states.of_node(record), record, record, run_dir="", mine=False, expires=None)]
+
+
+def _owned(
+    request: Request,
+    allocation: Allocation | None,
+    record: Record,
+    machines: Record | None,
+    *,
+    run_dir: str,
+    mine: bool,
+    expires: float | None,
+) -> Owned:
+    """`allocation`: None for one that is ready; `machines`: the row of its node, if there is one."""
+    state = allocation.state if allocation else AllocationState.READY
+    own_state = record.get("state", "")
+    created = cloud_states.unix(record.get("createTime", ""))
+    return Owned(
+        request,
+        run_dir,
+        state,
+        created,
+        mine,
+        cloud_state=own_state if isinstance(own_state, str) else own_state.get("state", ""),
+        remark=cloud_states.remark_of(machines or {}),
+        expires=expires,
+        ready_since=cloud_states.unix((machines or {}).get("createTime", ""))
+        if state is AllocationState.READY
+        else None,
+    )
+
+
+def _request(
+    name: str, zone: str, own: TpuVmSettings, spec: Record, queued: bool, *, borrowed: bool = False
+) -> Request:
+    try:
+        devices = slices.parse(spec.get("acceleratorType", "").rpartition("/")[2])
+        chip, num_chips = devices.accelerator.name, devices.num_chips
+    except UserError:
+        chip, num_chips = "", 0
+    return Request(
+        name,
+        zone,
+        labels=spec.get("labels", {}),
+        chip=chip,
+        num_chips=num_chips,
+        price=own.price,
+        details={"project": own.project, "queued": queued},
+        borrowed=borrowed,
+    )

@@ -1,0 +1,154 @@
+"""The verbs about machines on the simulated cloud: what exists, whose it is, what is removed, and commands on the workers."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from podwright.targets.base import AllocationState
+from tests import sshd
+from tests.e2e.conftest import LAUNCH, wait_for
+from tests.e2e.test_tpu_vm import A, TpuBench, gcloud, lab, provisioner  # noqa: F401  fixtures
+from tests.lab import cloud
+from tests.lab.gcloud.control import Gcloud
+
+pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
+ELSEWHERE = ("unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh")
+
+
+def names(gcloud: Gcloud) -> list[str]:  # noqa: F811
+    return sorted({row["name"] for row in gcloud.resources()})
+
+
+def request(run_dir: Path, by: str = "", number: int = 1) -> str:
+    """The name of a slice that is requested now for a run in `run_dir`."""
+    own = provisioner()
+    described = own.describe_request(run_dir, 1.0, number, ())
+    if by:
+        described = replace(described, labels={**described.labels, "podwright-by": by})
+    assert own.create(described).state is AllocationState.WAITING
+    return described.name
+
+
+def test_clean_removes_what_no_run_needs_and_nothing_of_others(gcloud: Gcloud, tmp_path: Path) -> None:  # noqa: F811
+    gcloud.capacity(A, 0)  # so that no hosts are started
+    bench = TpuBench(tmp_path)
+    lost = request(tmp_path / "runs" / "lost")
+    others = request(Path("/elsewhere/runs/r"), by="00000000")
+    gcloud.capacity("us-east1-d", 0)
+    foreign = gcloud.call(
+        *("compute", "tpus", "queued-resources", "create", "foreign", "--node-id=foreign", "--zone=us-east1-d"),
+        *(
+            "--accelerator-type=v6e-4",
+            "--runtime-version=v2-alpha-tpuv6e",
+            "--project=my-project",
+            "--async",
+            "--quiet",
+        ),
+    )
+    assert foreign.returncode == 0, foreign.stderr
+    assert names(gcloud) == sorted([lost, others, "foreign"])
+
+    code, out, err = bench.call("clean", "--json")
+    assert code == 1, err
+    rows = {row["name"]: row for row in json.loads(out)["machines"]}
+    assert {name: row["need"] for name, row in rows.items()} == {lost: "gone", others: "others"}
+    assert rows[lost]["run_dir"] == str(tmp_path / "runs" / "lost") and rows[others]["run_dir"] == "/elsewhere/runs/r"
+    assert len(names(gcloud)) == 3, "without --yes nothing is removed"
+
+    code, out, _ = bench.call("clean")
+    assert code == 1 and "1 slice to remove: type podwright clean --yes" in out and "another user or machine" in out
+
+    gcloud.fault("queued-resources delete", status=503)
+    code, out, err = bench.call("clean", "tpu", "--yes")
+    assert (code, names(gcloud)) == (0, sorted([others, "foreign"])), (out, err)
+    assert f"removed {lost}" in out and "waiting until the cloud no longer lists" in err
+
+    code, _, err = bench.call("clean", "tpu", "foreign", "--yes")
+    assert code == 2 and "the cloud lists no foreign that podwright created" in err
+    code, _, err = bench.call("clean", "other", "--yes")
+    assert code == 2 and "there is no target 'other'" in err
+    assert bench.call("clean", "tpu", others, "--yes")[0] == 0
+    assert names(gcloud) == ["foreign"]
+    code, out, _ = bench.call("clean")
+    assert code == 0 and "no machines of podwright's" in out
+
+
+def test_clean_from_another_machine_shows_what_this_one_has_and_keeps_it(gcloud: Gcloud, tmp_path: Path) -> None:  # noqa: F811
+    gcloud.capacity(A, 0)
+    bench = TpuBench(tmp_path)
+    name = request(tmp_path / "runs" / "lost")
+    argv = [*ELSEWHERE, sys.executable, str(bench.launch), "clean", "--yes", "--json"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["machines"]
+    assert (row["name"], row["need"], row["mine"], row["removable"]) == (name, "others", False, False)
+    assert names(gcloud) == [name]
+    done = subprocess.run([*argv[:-3], "clean", "tpu", name, "--yes"], cwd=tmp_path, check=False)
+    assert done.returncode == 0 and names(gcloud) == []
+
+
+def test_machines_of_a_living_run_are_shown_used_and_kept(gcloud: Gcloud, lab: cloud.Lab, tmp_path: Path) -> None:  # noqa: F811
+    python = sshd.stand_in(lab.root / "python", LAUNCH.with_name("standin.py"))
+    bench = TpuBench(tmp_path, python=str(python), price=2.0)
+    launcher = bench.start_run(2000, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.25")
+    try:
+        wait_for(lambda: len(bench.steps()) > 2, 90)
+        (node,) = [row["name"] for row in gcloud.resources() if row["kind"] == "node"]
+
+        code, out, err = bench.call("clean", "--yes")
+        assert code == 0 and "keep: run r is followed by a launcher" in out, (out, err)
+        code, _, err = bench.call("clean", "tpu", node, "--yes")
+        assert code == 2 and "run r is followed by a launcher; type podwright stop r" in err
+
+        code, out, _ = bench.call("target", "show", "tpu", "--live", "--json")
+        (row,) = json.loads(out)["machines"]
+        assert (code, row["name"], row["zone"], row["cloud_state"], row["run"]) == (0, node, A, "ACTIVE", "r")
+        assert row["cost"] == pytest.approx(2.0 * 16 * row["age_s"] / 3600, rel=0.2) and row["expires"] > 0
+        code, out, _ = bench.call("target", "show", "tpu", "--live")
+        assert code == 0 and out.splitlines()[0].split()[:5] == ["NAME", "ZONE", "STATE", "AGE", "EXPIRES"]
+
+        code, out, err = bench.call("target", "exec", "tpu", "--", "echo $((6 * 7)); pwd")
+        workers = [f"{node}-w-{k}" for k in range(4)]
+        lines = [line.split(" | ") for line in out.splitlines()]
+        assert code == 0 and [host for host, _ in lines] == [w for w in workers for _ in range(2)], (out, err)
+        assert {text for _, text in lines[::2]} == {"42"}
+        code, out, err = bench.call(
+            "target", "exec", "tpu", "--run", "r", "--host", "2", "--", "sh", "-c", "echo no >&2; exit 3"
+        )
+        assert (code, out, err) == (3, "", f"{workers[2]} | no\n")
+        code, _, err = bench.call("target", "exec", "tpu", "--host", "4", "--", "true")
+        assert code == 2 and "type a number from 0 to 3" in err
+
+        launcher.kill()
+        launcher.communicate()
+        code, out, err = bench.call("clean", "--yes")
+        assert code == 0 and "keep: run r trains without a launcher" in out, (out, err)
+        assert node in names(gcloud)
+        assert bench.call("stop", "r")[0] == 0
+    finally:
+        bench.close()
+    assert gcloud.resources() == []
+    code, _, err = bench.call("target", "exec", "tpu", "--", "true")
+    assert code == 2 and "no run of target tpu in runs has machines now" in err
+
+
+def test_what_a_killed_launcher_has_requested_is_removed_and_the_run_goes_on(gcloud: Gcloud, tmp_path: Path) -> None:  # noqa: F811
+    gcloud.capacity(A, 0)
+    bench = TpuBench(tmp_path, zones=[A])
+    launcher = bench.start_run(40, "mesh.fsdp=16", "--on", "tpu")
+    try:
+        wait_for(lambda: bool(gcloud.resources()), 60)
+        assert "followed by a launcher" in bench.call("clean", "--yes")[1]
+        launcher.kill()
+        launcher.communicate()
+        code, out, err = bench.call("clean", "--yes")
+        assert code == 0 and "remove: run r has not ended, and no launcher follows it" in out, (out, err)
+        assert gcloud.resources() == []
+        assert bench.call("stop", "r")[0] == 0
+    finally:
+        bench.close()
+    assert gcloud.resources() == [] and bench.standing()["ending"] == "STOPPED"
