@@ -79,8 +79,8 @@ class Kill:
     group: bool
     pause_s: float
     """until the next launcher starts"""
-    stop: bool
-    """whether the next command is `stop`, and not `resume`"""
+    following: str
+    """the verb that is typed next; `resume` follows `stop` and `clean`"""
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class Script:
 def _kill(draw: random.Random) -> Kill:
     moment = draw.choice(MOMENTS)
     after_s = draw.uniform(0.0, 12.0) if moment == "start" else draw.choice((0.0, draw.uniform(0.0, 1.5)))
-    return Kill(
-        moment, after_s, draw.uniform(0.0, 8.0), draw.random() < 0.5, draw.choice((0.0, draw.uniform(0.0, 3.0)))
-    )
+    pause_s = draw.choice((0.0, draw.uniform(0.0, 3.0)))
+    following = draw.choices(("resume", "stop", "clean"), (6, 1, 1))[0]
+    return Kill(moment, after_s, draw.uniform(0.0, 8.0), draw.random() < 0.5, pause_s, following)
 
 
 def _disturbances(draw: random.Random) -> Iterator[tuple[str, float, dict[str, Any]]]:
@@ -181,7 +181,7 @@ class _Disturbed:
         self._kills = list(life.script.kills)
         self._later = sorted((when, what, how) for what, when, how in life.script.cloud if when)
         self._began = time.monotonic()
-        self._stop = False
+        self._verb = "resume"
 
     def run(self) -> None:
         for what, when, how in self._life.script.cloud:
@@ -198,10 +198,9 @@ class _Disturbed:
     def _one_launcher(self) -> bool:
         """Start one and see it end or kill it; whether another one is wanted."""
         self._life.launchers += 1
-        stopping = self._begun() and self._stop
-        self._stop = False
-        if self._begun():
-            argv = ["stop" if stopping else "resume", "r"]
+        verb, self._verb = self._verb if self._begun() else "run", "resume"
+        if verb != "run":
+            argv = ["clean", "tpu", "--yes"] if verb == "clean" else [verb, "r"]
         else:
             recipe = ("qwen3-tiny-arithmetic-grpo", "data.num_train=64", "model.name=qwen3-micro", "mesh.fsdp=16")
             argv = ["run", *recipe, f"training.max_steps={STEPS}", "--on", "tpu", "--name", "r", "--force"]
@@ -229,7 +228,7 @@ class _Disturbed:
         out, err = self._output(launcher)
         if "Traceback" in out + err:
             self._life.faults.append(f"traceback: {(out + err)[-1500:]}")
-        if stopping:
+        if verb in ("stop", "clean"):
             return True
         if launcher.returncode not in (0, 1, 2):
             self._life.faults.append(f"exit code {launcher.returncode}: {(out + err)[-300:]}")
@@ -268,7 +267,7 @@ class _Disturbed:
             launcher.kill()
         launcher.wait()
         self._life.killed += 1
-        self._stop = kill.stop
+        self._verb = kill.following
         time.sleep(kill.pause_s)
         return True
 
