@@ -111,11 +111,20 @@ class Shell:
                 os.close(messages)
         return done.returncode, done.stdout
 
-    def ask(self, argv: Sequence[str], seconds: float = 60.0, cwd: Path | None = None) -> tuple[int, str, str]:
+    def ask(
+        self, argv: Sequence[str], seconds: float = 60.0, cwd: Path | None = None, keep_open: Sequence[int] = ()
+    ) -> tuple[int, str, str]:
         """Run `argv` to its end, at most so long, here or in `cwd`: exit code, stdout, stderr. FileNotFoundError: there is no such command here."""
         try:
             done = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=seconds, cwd=cwd
+                argv,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=seconds,
+                cwd=cwd,
+                pass_fds=tuple(keep_open),
             )
         except subprocess.TimeoutExpired:
             return 124, "", f"{argv[0]} has not answered for {seconds:.0f} s"

@@ -3,6 +3,7 @@
 A life ends when `podwright` says that the run is finished and no command is wanted any more. What must hold then is `Life.faults`.
 """
 
+import itertools
 import os
 import random
 import signal
@@ -78,6 +79,8 @@ class Kill:
     group: bool
     pause_s: float
     """until the next launcher starts"""
+    following: str
+    """the verb that is typed next; `resume` follows `stop` and `clean`"""
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,9 @@ class Script:
 def _kill(draw: random.Random) -> Kill:
     moment = draw.choice(MOMENTS)
     after_s = draw.uniform(0.0, 12.0) if moment == "start" else draw.choice((0.0, draw.uniform(0.0, 1.5)))
-    return Kill(
-        moment, after_s, draw.uniform(0.0, 8.0), draw.random() < 0.5, draw.choice((0.0, draw.uniform(0.0, 3.0)))
-    )
+    pause_s = draw.choice((0.0, draw.uniform(0.0, 3.0)))
+    following = draw.choices(("resume", "stop", "clean"), (6, 1, 1))[0]
+    return Kill(moment, after_s, draw.uniform(0.0, 8.0), draw.random() < 0.5, pause_s, following)
 
 
 def _disturbances(draw: random.Random) -> Iterator[tuple[str, float, dict[str, Any]]]:
@@ -178,6 +181,7 @@ class _Disturbed:
         self._kills = list(life.script.kills)
         self._later = sorted((when, what, how) for what, when, how in life.script.cloud if when)
         self._began = time.monotonic()
+        self._verb = "resume"
 
     def run(self) -> None:
         for what, when, how in self._life.script.cloud:
@@ -194,8 +198,9 @@ class _Disturbed:
     def _one_launcher(self) -> bool:
         """Start one and see it end or kill it; whether another one is wanted."""
         self._life.launchers += 1
-        if self._begun():
-            argv = ["resume", "r"]
+        verb, self._verb = self._verb if self._begun() else "run", "resume"
+        if verb != "run":
+            argv = ["clean", "tpu", "--yes"] if verb == "clean" else [verb, "r"]
         else:
             recipe = ("qwen3-tiny-arithmetic-grpo", "data.num_train=64", "model.name=qwen3-micro", "mesh.fsdp=16")
             argv = ["run", *recipe, f"training.max_steps={STEPS}", "--on", "tpu", "--name", "r", "--force"]
@@ -223,8 +228,8 @@ class _Disturbed:
         out, err = self._output(launcher)
         if "Traceback" in out + err:
             self._life.faults.append(f"traceback: {(out + err)[-1500:]}")
-        if launcher.returncode == 0 and not self._kills:
-            return False
+        if verb in ("stop", "clean"):
+            return True
         if launcher.returncode not in (0, 1, 2):
             self._life.faults.append(f"exit code {launcher.returncode}: {(out + err)[-300:]}")
         if launcher.returncode:
@@ -262,6 +267,7 @@ class _Disturbed:
             launcher.kill()
         launcher.wait()
         self._life.killed += 1
+        self._verb = kill.following
         time.sleep(kill.pause_s)
         return True
 
@@ -299,7 +305,7 @@ class _Disturbed:
             faults.append(f"left in the cloud: {left}")
         ledger = sorted(self._gcloud.ledger(), key=lambda row: row["ready_at"])
         life.slices = len(ledger)
-        for first, second in zip(ledger, ledger[1:], strict=False):
+        for first, second in itertools.pairwise(ledger):
             if first["gone_at"] is None or second["ready_at"] < first["gone_at"]:
                 faults.append(f"{first['name']} and {second['name']} were ready at the same time")
         try:

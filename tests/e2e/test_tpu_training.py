@@ -38,7 +38,13 @@ class TrainingBench(TpuBench):
         self.bucket = bucket
 
     def train(self, name: str) -> "subprocess.Popen[str]":
-        sizes = ("batch_size=16", "warm_start.batch_size=16", "evaluation.batch_size=16", "data.num_test=16")
+        sizes = (
+            "batch_size=16",
+            "warm_start.batch_size=16",
+            "evaluation.batch_size=16",
+            "data.num_test=16",
+            "rollout.total_generation_steps=24",
+        )
         changes = ("mesh.fsdp=16", *sizes, "training.max_steps=6")
         patience = {"POLL_S": str(POLL_S), "LAG_S": str(LAG_S), "CHECK_LIMIT_S": "180"}
         return self.start("run", DEMO, *TINY, *changes, "--on", "tpu", "--name", name, "--force", **patience)

@@ -239,3 +239,18 @@ def test_a_slice_is_paid_for_from_when_it_is_ready_however_late_its_workers_answ
     assert since is not None and row["ready_at"] - 2.0 < since <= row["ready_at"]
     own.delete(request)
     until(own, request, AllocationState.GONE)
+
+
+def test_a_request_that_outlives_its_launcher_is_waited_for_before_the_slice_counts_as_gone(
+    gcloud: Gcloud, stood_in: TpuBench
+) -> None:
+    gcloud.fault("queued-resources create", delay_s=8.0)
+    launcher = stood_in.start_run(5, "mesh.fsdp=16", "--on", "tpu")
+    wait_for(lambda: any("create" in row["argv"] for row in gcloud.calls()), 60)
+    launcher.kill()
+    launcher.wait()
+    code, out, err = stood_in.call("stop", "r")
+    assert code == 0, (out, err)
+    (call,) = (row for row in gcloud.calls() if "create" in row["argv"])
+    assert call["rc"] == 0, "it has ended, and was not killed"
+    assert gcloud.resources() == []

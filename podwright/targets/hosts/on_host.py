@@ -1,6 +1,6 @@
-"""`python -m podwright.targets.hosts.on_host keep|status|end ATTEMPT HOST`, on a host.
+"""`python -m podwright.targets.hosts.on_host check|keep|status|end ATTEMPT HOST`, on a host.
 
-keep: leave the connection that this came by behind and see to the attempt (keeper.py). status: print the keeper's record, and what is
+check: become the check of this host, with the variables that its processes would get. keep: leave the connection that this came by behind and see to the attempt (keeper.py). status: print the keeper's record, and what is
 new in the files. end: kill what is left of it, and nothing else.
 """
 
@@ -75,6 +75,11 @@ def keep(place: HostAttempt) -> None:
     keeper.keep()
 
 
+def check(place: HostAttempt) -> None:
+    os.environ.update(json.loads(sys.stdin.readline())["env"])
+    os.execvp("bash", ["bash", str(place.attempt / "process.sh"), str(place.host), "0", "check"])
+
+
 def _tail(path: Path, since: int) -> bytes:
     with path.open("rb") as f:
         f.seek(since)
@@ -86,7 +91,7 @@ def main() -> None:
     if verb == "status":
         print(json.dumps(status(place, json.loads(sys.stdin.readline()))))
     else:
-        {"keep": keep, "end": end}[verb](place)
+        {"check": check, "keep": keep, "end": end}[verb](place)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,6 @@ export PYTHONPATH=$(cd ../code && pwd)${PYTHONPATH:+:$PYTHONPATH}
 {% endif -%}
 export MASTER_ADDR={{ address }} MASTER_PORT={{ port }}
 {% if check -%}
-[ "$2" != check ] || exec bash "$attempt/process.sh" "$1" 0 check
+[ "$2" != check ] || exec {{ python }} -m podwright.targets.hosts.on_host check "$attempt" "$1"
 {% endif -%}
 exec {{ python }} -m podwright.targets.hosts.on_host keep "$attempt" "$1"

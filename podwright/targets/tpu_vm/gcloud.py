@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from podwright.errors import UserError
 from podwright.rundir import Record
@@ -20,9 +21,9 @@ class Gcloud:
         self._shell = shell
         self._project = project
 
-    def do(self, argv: Argv, zone: str) -> Reply | None:
-        """Why a call failed, as far as its reply tells; None if it did not."""
-        code, _, stderr = self._ask(argv)
+    def do(self, argv: Argv, zone: str, keep_open: Sequence[int] = ()) -> Reply | None:
+        """Why a call failed, as far as its reply tells; None if it did not. `keep_open`: files that the call holds, even alone."""
+        code, _, stderr = self._ask(argv, keep_open)
         return replies.classify(stderr, self._project, zone) if code else None
 
     def read(self, argv: Argv, zone: str) -> Record | Allocation:
@@ -65,9 +66,9 @@ class Gcloud:
             workers.setdefault(int(row["worker_id"]), {}).setdefault(row["namespace"], {})[row["key"]] = row["value"]
         return workers
 
-    def _ask(self, argv: Argv) -> tuple[int, str, str]:
+    def _ask(self, argv: Argv, keep_open: Sequence[int] = ()) -> tuple[int, str, str]:
         try:
-            return self._shell.ask(argv, CALL_LIMIT_S)
+            return self._shell.ask(argv, CALL_LIMIT_S, keep_open=keep_open)
         except FileNotFoundError:
             fix = "install the Google Cloud CLI: https://cloud.google.com/sdk/docs/install"
             raise UserError("command gcloud not found on this machine", fix) from None

@@ -13,6 +13,7 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
+from podwright.targets import alive
 from podwright.targets.base import (
     GONE,
     RUN_LABEL,
@@ -64,7 +65,9 @@ class SliceProvisioner:
     def create(self, request: Request) -> Allocation:
         if request.borrowed:
             return self.describe(request)
-        failure = self._gcloud.do(self._creation(request), request.zone)
+        creation = self._creation(request)
+        with alive.held(ssh_key.creating(request.name)) as lock:  # gcloud holds it too, and may outlive this process
+            failure = self._gcloud.do(creation, request.zone, keep_open=[lock])
         if failure is None:
             return waiting("Requested: the cloud has taken the request")
         match failure.consequence:
@@ -77,6 +80,14 @@ class SliceProvisioner:
         return unknown(failure.reason)
 
     def describe(self, request: Request) -> Allocation:
+        """Never GONE while a gcloud that an earlier launcher has started may still create it."""
+        being_created = alive.is_held(ssh_key.creating(request.name))  # before the cloud is asked: it may end between the two
+        answer = self._describe(request)
+        if answer.state is AllocationState.GONE and being_created:
+            return waiting("Requesting: gcloud, as an earlier launcher started it, has not ended yet")
+        return answer
+
+    def _describe(self, request: Request) -> Allocation:
         place = Place.of(request)
         if not place.queued:
             return self._node(request, place)

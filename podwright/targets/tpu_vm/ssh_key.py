@@ -1,4 +1,4 @@
-"""The SSH key by which this user reaches TPU VMs, and the host keys that they are known by; both lie beside the file of targets."""
+"""The SSH key by which this user reaches TPU VMs, the host keys that they are known by, and locks; all lie beside the file of targets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.shell import Shell, targets_file
+from podwright.targets import alive
 
 USER = "podwright"
 """account on the machines; their image makes it for the key in their metadata"""
@@ -49,6 +50,11 @@ def known_hosts(name: str) -> Path:
     return folder() / f"known_hosts-{name}"
 
 
+def creating(name: str) -> Path:
+    """Locked while gcloud is at work on the request for the slice called `name`."""
+    return folder() / f"creating-{name}"
+
+
 def alias(name: str, worker: int) -> str:
     """By which the host key of a worker is kept: its address may be another slice's tomorrow."""
     return f"tpu.{name}-{worker}"
@@ -64,3 +70,5 @@ def write_known_hosts(name: str, keys: Mapping[int, Sequence[str]]) -> None:
 
 def forget(name: str) -> None:
     known_hosts(name).unlink(missing_ok=True)
+    if not alive.is_held(creating(name)):
+        creating(name).unlink(missing_ok=True)
