@@ -16,7 +16,7 @@ from podwright.cli import runs as run_verbs
 from podwright.cli.ask import ask
 from podwright.cli.exit_codes import ExitCode, of_check
 from podwright.cli.options import Json, Overrides, RunName, Runs
-from podwright.errors import UserError, from_os
+from podwright.errors import UserError, expanded, from_os
 from podwright.rundir import RUNS, RunDir, require_layout
 
 
@@ -104,7 +104,7 @@ def diagnose(
     """Find known failures in a log, with cause and fix. Exit code 1: no known failure."""
     from podwright.watch import explain
 
-    path = Path(source)
+    path = expanded(source)
     if source == "-":
         matches = explain.stream(iter(lambda: sys.stdin.buffer.read(1 << 20), b""))
     elif path.is_dir() and not [
@@ -140,14 +140,16 @@ def resume(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
 def report(
     names: Annotated[list[str], typer.Argument(metavar="RUN...", help="the name of a run, or its directory")],
     readme: Annotated[
-        Path | None, typer.Option("--readme", metavar="FILE", help="add the results to this README")
+        Path | None, typer.Option("--readme", parser=expanded, metavar="FILE", help="add the results to this README")
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="compare several runs; lists what is not comparable")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="also write the comparison to this directory, with curves"),
+        typer.Option(
+            "--out", parser=expanded, metavar="DIR", help="also write the comparison to this directory, with curves"
+        ),
     ] = None,
     runs: Runs = RUNS,
     as_json: Json = False,
@@ -203,7 +205,7 @@ def evaluate(
     from podwright.run.mirror import is_storage
 
     of_run = runs / checkpoint
-    place = of_run if of_run.is_dir() else Path(checkpoint)
+    place = of_run if of_run.is_dir() else expanded(checkpoint)
     if not place.exists() or is_storage(Path(checkpoint)):  # a run that is kept in a storage is brought to `runs` first
         place = _find(runs, checkpoint).path
     require_layout(RunDir(place))
@@ -215,15 +217,18 @@ def evaluate(
 @app.command()
 def predict(
     name: Annotated[str, typer.Argument(metavar="RUN|DIR", help="a run, or its export")],
-    image: Annotated[Path | None, typer.Option("--image", metavar="FILE")] = None,
-    audio: Annotated[Path | None, typer.Option("--audio", metavar="FILE")] = None,
+    image: Annotated[Path | None, typer.Option("--image", parser=expanded, metavar="FILE")] = None,
+    audio: Annotated[Path | None, typer.Option("--audio", parser=expanded, metavar="FILE")] = None,
     video: Annotated[
-        Path | None, typer.Option("--video", metavar="FILE", help="its frames, and its audio track if it has one")
+        Path | None,
+        typer.Option("--video", parser=expanded, metavar="FILE", help="its frames, and its audio track if it has one"),
     ] = None,
     text: Annotated[
         str, typer.Option("--text", metavar="TEXT", help="the prompt; default: the prompt of training")
     ] = "",
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="default: results/ in the run")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", parser=expanded, metavar="FILE", help="default: results/ in the run")
+    ] = None,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
@@ -237,14 +242,14 @@ def predict(
         raise UserError(f"--out {out} exists already", "name a new file")
     given = {"--image": image, "--audio": audio, "--video": video, "--out": out, "--text": text or None}
     options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
-    place = Path(name) if (Path(name) / EXPORTED).is_file() else _find(runs, name).path
+    place = expanded(name) if (expanded(name) / EXPORTED).is_file() else _find(runs, name).path
     ask(["predict", str(place), *options], as_json, outcomes.prediction)
 
 
 @app.command()
 def export(
     name: RunName,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="a new directory")],
+    directory: Annotated[Path, typer.Argument(parser=expanded, metavar="DIR", help="a new directory")],
     onnx: Annotated[
         bool, typer.Option("--onnx", help="also write aligner and projector of a multimodal run as ONNX")
     ] = False,

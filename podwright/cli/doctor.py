@@ -10,8 +10,9 @@ import typer
 
 from podwright.cli import options, show
 from podwright.cli.exit_codes import of_verdict
-from podwright.cli.options import Json
+from podwright.cli.options import Json, Runs
 from podwright.errors import UserError
+from podwright.rundir import RUNS
 
 if TYPE_CHECKING:
     from podwright.plan.findings import Finding
@@ -24,14 +25,13 @@ RecipeName = Annotated[
 ]
 Overrides = Annotated[list[str] | None, options.overrides("such as data.source=corpus")]
 On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, or one of your targets")]
-Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_RUNS", help="directory of the runs")]
 
 
 def doctor(
     recipe: RecipeName = "",
     overrides: Overrides = None,
     on: On = "local",
-    runs: Runs = Path("runs"),
+    runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
     """Check every machine of a target.

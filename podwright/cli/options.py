@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from podwright.errors import expanded
+
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe's name, or a YAML file")]
 
 
@@ -28,7 +30,9 @@ def overrides(help: str) -> typer.models.ArgumentInfo:
 
 Overrides = Annotated[list[str] | None, overrides("such as training.max_steps=10")]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="the name of a run, or its directory")]
-Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", envvar="PODWRIGHT_RUNS", help="directory of the runs")]
+Runs = Annotated[
+    Path, typer.Option("--runs", parser=expanded, metavar="DIR", envvar="PODWRIGHT_RUNS", help="directory of the runs")
+]
 On = Annotated[
     str,
     typer.Option(
@@ -48,7 +52,10 @@ Compile = Annotated[
 Only = Annotated[str, typer.Option("--only", metavar="CHECK,...", help="show only these checks, such as mesh,memory")]
 Fit = Annotated[bool, typer.Option("--fit", help="search mesh, micro-batches and remat; the best few are compiled")]
 Cache = Annotated[
-    Path, typer.Option("--cache", metavar="DIR", envvar="PODWRIGHT_CACHE", help="directory of cached compile results")
+    Path,
+    typer.Option(
+        "--cache", parser=expanded, metavar="DIR", envvar="PODWRIGHT_CACHE", help="directory of cached compile results"
+    ),
 ]
 Jax = Annotated[
     str,
@@ -62,7 +69,9 @@ Price = Annotated[
     float | None,
     typer.Option("--price", metavar="X", help="price per chip-hour, to print the cost of the run (with --compile)"),
 ]
-Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="draw the memory of each program as SVG")]
+Svg = Annotated[
+    Path | None, typer.Option("--svg", parser=expanded, metavar="FILE", help="draw the memory of each program as SVG")
+]
 Smoke = Annotated[int, typer.Option("--smoke", metavar="3|10", help="train only 3 or 10 steps on little data")]
 Seeds = Annotated[str | None, typer.Option("--seeds", metavar="N,...", help="one run per seed, such as 0,1,2 or 0-4")]
 Profile = Annotated[

@@ -9,7 +9,7 @@ import typer
 
 from podwright.cli import show
 from podwright.cli.options import Json, Overrides, RecipeName
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 
 shipped = typer.Typer(help="List recipes, or show one with the meaning of its values.", rich_markup_mode=None)
 imports = typer.Typer(help="Import configuration from another framework.", no_args_is_help=True, rich_markup_mode=None)
@@ -51,12 +51,16 @@ def import_(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="phase2_cluster.yaml, phase2_example.yaml or train_config.yaml of PurrSight, as it is"
+            parser=expanded,
+            metavar="FILE",
+            help="phase2_cluster.yaml, phase2_example.yaml or train_config.yaml of PurrSight, as it is",
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="write the recipe there; default: beside it, by its name"),
+        typer.Option(
+            "--out", parser=expanded, metavar="FILE", help="write the recipe there; default: beside it, by its name"
+        ),
     ] = None,
     phase: Annotated[
         int | None,

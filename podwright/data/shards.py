@@ -64,6 +64,8 @@ def count(source: str, tokenizer: str = "") -> Record:
         files = corpus.look(Location.of(source))
         return {"source": source, "documents": files.documents, "tokens": files.tokens, "shards": len(files.shards)}
     if not tokenizer:
+        if source != "arithmetic":
+            Location.of(source).size()  # UserError where there is none
         raise UserError(f"{source} is text", "say what is to count its tokens: --tokenizer bytes, or --tokenizer DIR")
     num_documents = num_tokens = num_bytes = 0
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from podwright.errors import UserError, nearest
+from podwright.errors import UserError, expanded, nearest
 from podwright.recipe import answers, kinds, multimodal
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.schema import RefusedValue
@@ -140,7 +140,7 @@ def _find(name_or_path: str) -> Path:
     names = shipped()
     if name_or_path in names:
         return names[name_or_path]
-    path = Path(name_or_path)
+    path = expanded(name_or_path)
     if path.is_file():
         return path
     if path.is_dir():

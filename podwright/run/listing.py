@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright import targets
-from podwright.errors import UserError, nearest
+from podwright.errors import UserError, expanded, nearest
 from podwright.recipe.advice import of_run
 from podwright.run import cost, journal, mirror
 from podwright.run.allocations import AllocationRecord
@@ -51,7 +51,7 @@ def find(runs: Path, name: str, or_log: bool = False) -> RunDir:
     which is brought to `runs` first. `or_log`: a log file would have done too."""
     if "://" in name or mirror.is_storage(Path(name)):
         return mirror.fetch(name, runs)
-    for path in (runs / name, Path(name)):
+    for path in (runs / name, expanded(name)):
         if (path / "journal.jsonl").exists():
             require_layout(run := RunDir(path))
             return run
