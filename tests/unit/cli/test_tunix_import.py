@@ -310,3 +310,55 @@ def test_the_words_of_a_person_are_printed(tmp_path: Path, capsys: pytest.Captur
     code, out, _ = call(capsys, str(path))
     assert code == 0 and "grpo_config.beta: grpo.beta is 0.08\n" in out and "type: podwright run " in out
     assert "exists already" in call(capsys, str(path))[2]
+
+
+GUIDE = Path(__file__).parents[4] / "shared" / "seeds" / "000_35e1bc9509e1c562.txt"
+
+
+@pytest.mark.skipif(not GUIDE.is_file(), reason="the original's guide is not beside the repository")
+def test_the_settings_and_the_command_of_the_guide_are_imported(tmp_path: Path) -> None:
+    """Its YAML block, with the words that it types after override_config_file=."""
+    text = GUIDE.read_text()
+    blocks = [block.split("```")[0] for block in text.split("```yaml\n")[1:]]
+    (block,) = [block for block in blocks if "grpo_config:" in block]
+    command = text.split("override_config_file=")[1].split("```")[0].split("\n", 1)[1]
+    words = [word for word in command.replace("\\", " ").split() if "=" in word]
+    assert len(words) == 3
+    given = imports.imported(write(tmp_path, block), overrides=words)
+    assert (given.recipe["batch_size"], given.recipe["grpo"]["num_generations"]) == (1, 4)
+    assert given.recipe["training"]["max_steps"] == 10
+    assert given.recipe["mesh"] == {"data": 1, "fsdp": 4, "tensor": 2}
+    assert {*leaves(yaml.safe_load(block)), *(word.partition("=")[0] for word in words)} <= set(given.notes)
+
+
+def test_the_command_of_the_training_script_is_imported(tmp_path: Path) -> None:
+    """Every word that the original's first training script types after base_config.yaml."""
+    section = "rl_training_config"
+    words = [
+        *("reference_model_config.model_name=qwen3-1.7b", "reference_model_config.model_id=Qwen/Qwen3-1.7B"),
+        *("reference_model_config.model_source=huggingface", "reference_model_config.model_download_path=/tmp/m"),
+        *("reference_model_config.intermediate_ckpt_dir=/tmp/c", "reference_model_config.rng_seed=42"),
+        *(
+            f"{role}_model_config.mesh.{key}"
+            for role in ("reference", "actor", "rollout")
+            for key in ("shape=(2,4)", "axis_names=('fsdp','tp')")
+        ),
+        *("tokenizer_config.tokenizer_path=Qwen/Qwen3-1.7B", "tokenizer_config.tokenizer_type=huggingface"),
+        *("tokenizer_config.add_bos=false", "tokenizer_config.add_eos=true", "dataset_name=gsm8k", "batch_size=1"),
+        *("num_batches=3738", "num_test_batches=100", "num_train_epochs=1"),
+        *(f"{section}.actor_optimizer_config.{key}={value}" for key, value in OPTIMIZER.items()),
+        *(f"{section}.eval_every_n_steps=1", f"{section}.max_steps=1"),
+        *(
+            f"{section}.metrics_logging_options.log_dir=/tmp/t",
+            f"{section}.metrics_logging_options.flush_every_n_steps=1",
+        ),
+        *(f"{section}.checkpointing_options.save_interval_steps=1", f"{section}.checkpointing_options.max_to_keep=2"),
+        *(f"{section}.profiler_options={{}}", "rollout_config.total_generation_steps=768", "rollout_config.top_k=50"),
+        *("rollout_engine=sglang", "offload_to_cpu=false", "grpo_config.num_generations=2", "grpo_config.epsilon=0.2"),
+        "reward_functions=['tunix/cli/reward_fn/gsm8k.py']",
+    ]
+    path = write(tmp_path, "grpo_config: {}\n")
+    given = imports.imported(path, overrides=words)
+    assert {word.partition("=")[0] for word in words} <= set(given.notes)
+    recipe = given.recipe
+    assert (recipe["training"]["max_steps"], recipe["seed"], recipe["mesh"]["tensor"]) == (1, 42, 4)
