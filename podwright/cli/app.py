@@ -40,7 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(recipe_verbs.shipped, name="recipes")
-app.add_typer(recipe_verbs.imports, name="recipe")
+app.add_typer(recipe_verbs.importers, name="recipe")
 app.add_typer(data_verbs.verbs, name="data")
 app.add_typer(targets.verbs, name="target")
 app.command()(run_verbs.plan)

@@ -12,7 +12,9 @@ from podwright.cli.options import Json, Overrides, RecipeName
 from podwright.errors import UserError, expanded
 
 shipped = typer.Typer(help="List recipes, or show one with the meaning of its values.", rich_markup_mode=None)
-imports = typer.Typer(help="Import configuration from another framework.", no_args_is_help=True, rich_markup_mode=None)
+importers = typer.Typer(
+    help="Import configuration from another framework.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @shipped.callback(invoke_without_command=True)
@@ -41,21 +43,27 @@ def recipes_show(recipe: RecipeName, overrides: Overrides = None, as_json: Json 
     show.document(values) if as_json else show.settings(values, load.fields(type(resolved)))
 
 
-@imports.callback()
+@importers.callback()
 def group() -> None:
     """A callback keeps a single verb from being taken for the group."""
 
 
-@imports.command("import")
+@importers.command("import")
 def import_(
     file: Annotated[
         Path,
         typer.Argument(
             parser=expanded,
             metavar="FILE",
-            help="phase2_cluster.yaml, phase2_example.yaml or train_config.yaml of PurrSight, as it is",
+            help="an override file of tunix, or PurrSight's phase2_cluster.yaml, phase2_example.yaml or train_config.yaml, as it is",
         ),
     ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="of tunix, as its command line takes them: rl_training_config.max_steps=100"
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -65,15 +73,19 @@ def import_(
     phase: Annotated[
         int | None,
         typer.Option(
-            "--phase", metavar="N", min=1, max=2, help="of a file with both: 1 (the aligner) or 2; default: 2"
+            "--phase",
+            metavar="N",
+            min=1,
+            max=2,
+            help="of a file of PurrSight with both: 1 (the aligner) or 2; default: 2",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Convert a configuration file of PurrSight to a recipe, and print what became of each key."""
-    from podwright.recipe import load, purrsight
+    """Convert a configuration file of tunix or PurrSight to a recipe, and print what became of each key."""
+    from podwright.recipe import imports, load
 
-    imported = purrsight.imported(file, phase)
+    imported = imports.imported(file, phase, overrides or [])
     place = out or file.with_name(f"{imported.recipe['name']}.recipe.yaml")
     if place.exists():
         raise UserError(f"{place} exists already", "name another file with --out")

@@ -5,7 +5,6 @@ PurrsightSettings of a cluster do not belong in a recipe: they become the words 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 import shlex
@@ -17,7 +16,6 @@ from podwright.errors import UserError, expanded
 from podwright.recipe import llm, purrsight_files
 from podwright.recipe.load import load, settled
 from podwright.recipe.purrsight_files import PurrsightSettings
-from podwright.recipe.yaml_file import read
 
 _BASES = {1: "phase1-aligner", 2: "phase2-qwen2.5-0.5b-cluster"}
 _SECONDS = 2.56  # of a sound: 256 frames
@@ -93,18 +91,11 @@ _LAUNCHED = {
 _PRECISIONS = {"true": "fp16", "false": "no", "no": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Imported:
-    recipe: dict[str, Any]
-    notes: dict[str, str]
-    """key of the file -> what became of it, where that is no key of a recipe"""
-    target: list[str]
-    """words to type for the cluster, [] where the file names none"""
-
-
-def imported(path: Path, phase: int | None = None) -> Imported:
-    """The settings of `phase`; of the last one that the file has, where that is None."""
-    settings = purrsight_files.settings(path, read(path, purrsight_files.IMPORTABLE), phase)
+def converted(
+    path: Path, content: dict[str, Any], phase: int | None = None
+) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+    """(recipe, notes, target) of the settings of `phase`; of the last one that the file has, where that is None."""
+    settings = purrsight_files.settings(path, content, phase)
     given, keys = settings.values, settings.keys
     raw = load(_BASES[settings.phase]).model_dump(mode="json")
     same = {flat: key for flat, key in _SAME.items() if settings.phase == 2 or flat in _SAME_IN_PHASE_1}
@@ -132,7 +123,7 @@ def imported(path: Path, phase: int | None = None) -> Imported:
     metric = {1: "recall_at_1_after", 2: "accuracy_after"}[settings.phase]
     raw["expect"] = {"hardware": "", "time": "not measured", "metric": metric}
     target = _target(given, notes)
-    return Imported(settled(raw), notes, target)
+    return settled(raw), notes, target
 
 
 def _set(raw: dict[str, Any], key: str, value: Any) -> None:

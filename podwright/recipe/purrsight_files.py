@@ -87,6 +87,11 @@ class PurrsightSettings:
     """further phases that the file has settings for"""
 
 
+def recognised(raw: dict[Any, Any]) -> bool:
+    """Whether a file has a key of PurrSight's configuration."""
+    return any(key in raw for key in ("llm_model_name", "phase1_checkpoint_path", *(f"phase{n}" for n in _PHASES)))
+
+
 def settings(path: Path, given: dict[str, Any], phase: int | None) -> PurrsightSettings:
     """Of `phase`; of the last one that the file has, where that is None."""
     listed = tuple(n for n in _PHASES if f"phase{n}" in given)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from podwright.cli import app
-from podwright.recipe import purrsight
+from podwright.recipe import imports, purrsight
 from podwright.recipe.load import load
 
 GIVEN = {
@@ -109,13 +109,13 @@ def test_every_key_becomes_something(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_what_has_no_key_here_is_told_with_what_to_type(tmp_path: Path, key: str, value: Any, note: str) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(yaml.safe_dump({"llm_model_name": "x", key: value}))
-    assert note in " ".join(purrsight.imported(path).notes.values())
+    assert note in " ".join(imports.imported(path).notes.values())
 
 
 def test_the_target_has_the_gpus_that_only_the_trainer_was_told_of(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("llm_model_name: x\nnum_gpus: 4\ncluster: {slurm_partition: gpu}\n")
-    assert purrsight.imported(path).target[3:] == [
+    assert imports.imported(path).target[3:] == [
         "cluster",
         "kind=slurm",
         "partition=gpu",
@@ -123,7 +123,7 @@ def test_the_target_has_the_gpus_that_only_the_trainer_was_told_of(tmp_path: Pat
         "tasks_per_node=4",
     ]
     path.write_text("llm_model_name: x\nnum_gpus: auto\ncluster: {slurm_partition: gpu}\n")
-    assert purrsight.imported(path).target[3:] == ["cluster", "kind=slurm", "partition=gpu"]
+    assert imports.imported(path).target[3:] == ["cluster", "kind=slurm", "partition=gpu"]
 
 
 def test_epochs_between_checkpoints_are_counted_where_the_lines_are_here(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_epochs_between_checkpoints_are_counted_where_the_lines_are_here(tmp_pat
     path.write_text(yaml.safe_dump(GIVEN | {"save_every_n_epochs": 5, "data_dir": str(tmp_path)}))
     # 12 lines on each of 4 GPUs, twice: 96 a step, 2 steps an epoch
     assert (
-        purrsight.imported(path)
+        imports.imported(path)
         .notes["save_every_n_epochs"]
         .endswith("for every 5 epochs type checkpoint.every_n_steps=10")
     )
@@ -155,7 +155,7 @@ def test_epochs_between_checkpoints_are_counted_where_the_lines_are_here(tmp_pat
 def test_a_precision_is_what_it_says(tmp_path: Path, given: str, precision: str) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(f"llm_model_name: x\nmixed_precision: {given}\n")
-    found = purrsight.imported(path)
+    found = imports.imported(path)
     assert found.recipe["model"]["mixed_precision"] == precision and f"is {precision}" in found.notes["mixed_precision"]
 
 
@@ -297,10 +297,10 @@ def test_what_a_file_with_sections_leaves_open_is_counted_or_said(tmp_path: Path
     (tmp_path / "train.jsonl").write_text("{}\n" * 100)
     path = tmp_path / "a.yaml"
 
-    def imported(phase: int, **changes: Any) -> purrsight.Imported:
+    def imported(phase: int, **changes: Any) -> imports.Imported:
         base = {1: PHASE_1, 2: PHASE_2}[phase]
         path.write_text(yaml.safe_dump({"common": {}, f"phase{phase}": base | {"data_path": str(tmp_path)} | changes}))
-        return purrsight.imported(path)
+        return imports.imported(path)
 
     # 2 lines, 4 times a step: 13 steps an epoch, 39 in all
     assert imported(2, warmup_ratio=0.1).recipe["optimizer"]["warmup_steps"] == 4
@@ -326,7 +326,7 @@ def test_the_system_prompt_comes_from_the_checkout_in_which_the_file_lies(
     (tmp_path / "config").mkdir()
     path = tmp_path / "config" / "phase2_cluster.yaml"
     path.write_text(yaml.safe_dump(GIVEN))
-    found = purrsight.imported(path)
+    found = imports.imported(path)
     assert found.recipe["data"]["system_prompt"] == "### Role\nA cat 'expert'.\n"
     assert (
         "data.system_prompt is that of" in found.notes["system prompt"]
@@ -338,10 +338,10 @@ def test_the_system_prompt_comes_from_the_checkout_in_which_the_file_lies(
     }
     assert found.recipe["encoders"] | encoders == found.recipe["encoders"]
     monkeypatch.chdir(tmp_path)
-    assert "paths" not in purrsight.imported(path).notes
+    assert "paths" not in imports.imported(path).notes
     for text in ("SYSTEM_PROMPT_V3 = make()", "x = 1", "(", "\0"):
         (tmp_path / "purrsight/LLM/prompts.py").write_text(text)
-        assert "is not in this file" in purrsight.imported(path).notes["system prompt"]
+        assert "is not in this file" in imports.imported(path).notes["system prompt"]
 
 
 @pytest.mark.parametrize(
@@ -389,5 +389,5 @@ def test_what_a_file_with_sections_cannot_have_is_said(
 def test_no_workers_of_the_flat_file_is_one_thread(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(yaml.safe_dump(GIVEN | {"num_workers": 0}))
-    found = purrsight.imported(path)
+    found = imports.imported(path)
     assert found.recipe["data"]["num_workers"] == 1 and "data.num_workers is 1" in found.notes["num_workers"]

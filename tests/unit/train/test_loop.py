@@ -363,3 +363,17 @@ def test_epochs_are_steps_of_the_prompts_that_fit(tmp_path, whole):
     _, outcome = train(path, *epochs, attempt=2)
     assert (outcome.ending, outcome.step) == (Ending.FINISHED, 3)
     assert steps(halved) == steps(by_epochs)
+
+
+def test_a_reward_of_tunix_trains_and_its_seconds_are_counted(tmp_path, whole):
+    module = tmp_path / "plugin.py"
+    module.write_text(
+        "import time\n\n"
+        "def length(prompts, completions, answer, **kwargs):\n"
+        "    time.sleep(0.4)\n"
+        "    return [float(len(text)) for text, _ in zip(completions, answer)]\n"
+    )
+    run, outcome = train(tmp_path / "run", f"rewards=[{{function: '{module}:length'}}]", "training.max_steps=1")
+    (figures,) = read_metrics(run.metrics)["grpo"]
+    assert outcome.ending == Ending.FINISHED
+    assert figures["reward/length"] > 0 and figures["rollout_s"] >= 0.4

@@ -1,5 +1,6 @@
 """Rewards as plugins: what is found, what is refused with which line, and what happens when one fails."""
 
+import time
 from pathlib import Path
 from textwrap import dedent
 
@@ -200,3 +201,51 @@ def refused(call, *says: str) -> None:
     line = str(caught.value)
     assert "\n" not in line and caught.value.fix
     assert all(part in line for part in says), line
+
+
+TUNIX = """
+import re
+import time
+from typing import List
+
+__all__ = ["check_answer"]
+
+
+def check_answer(prompts: List[str], completions: List[str], answer: List[str], **kwargs) -> List[float]:
+    scores = []
+    for completion, truth in zip(completions, answer):
+        match = re.search(r"####\\s*([\\-\\d\\.,]+)", completion)
+        scores.append(3.0 if match and float(match.group(1)) == float(truth) else 0.0)
+    {}
+    return scores
+
+
+def asked(prompts, completions, **kwargs):
+    return [float(kwargs["question"][i][0]) for i in range(len(completions))]
+"""
+
+
+def test_a_module_of_tunix_loads_unchanged(plugin) -> None:
+    loaded = plugin(TUNIX.format("pass"), "check_answer", "asked")
+    assert scored(loaded) == {"check_answer": [3.0, 0.0], "asked": [1.0, 2.0]}
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("scores.pop()", "the reward check_answer gave 1 values for 2 completions"),
+        ("scores[1] = float('nan')", "gave nan for sample 1"),
+        ("scores = ['3.0', '0.0']", "gave '3.0' for sample 0"),
+        ("scores[0] = {}", "gave {} for sample 0"),
+        ("raise KeyError('x')", "the reward check_answer failed: KeyError: 'x'"),
+        ("return", "gave NoneType, not a list"),
+    ],
+)
+def test_a_module_of_tunix_that_returns_something_wrong_is_refused(plugin, line: str, says: str) -> None:
+    refused(lambda: scored(plugin(TUNIX.replace("{}", line, 1), "check_answer")), says)
+
+
+def test_a_reward_that_sleeps_is_waited_for(plugin) -> None:
+    begin = time.perf_counter()
+    assert scored(plugin(TUNIX.format("time.sleep(0.3)"), "check_answer")) == {"check_answer": [3.0, 0.0]}
+    assert time.perf_counter() - begin >= 0.3
