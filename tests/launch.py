@@ -18,8 +18,9 @@ from podwright.recipe import kinds
 from podwright.run import drive, journal
 from podwright.rundir import RunDir
 from podwright.targets import slurm
-from podwright.targets.base import Hosts, Job, Rendered
+from podwright.targets.base import Job, Rendered
 from podwright.targets.local import Local
+from podwright.targets.machines import Hosts
 from podwright.targets.settings.local import LocalSettings
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.targets.settings.ssh import SshSettings

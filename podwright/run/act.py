@@ -23,15 +23,8 @@ from podwright.run.states import AllocationPhase
 from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.storage import inputs
 from podwright.storage.base import StorageFailure
-from podwright.targets.base import (
-    Allocation,
-    AllocationState,
-    Job,
-    Polled,
-    Process,
-    Provisioner,
-    Target,
-)
+from podwright.targets.base import Job, Polled, Process, Target
+from podwright.targets.machines import Allocation, AllocationState, Provisioner
 from podwright.watch.diagnose import AttemptOutcome, outcome
 
 

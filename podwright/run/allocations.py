@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from podwright.run.states import ALLOCATION_TRANSITIONS, AllocationPhase
 from podwright.rundir import Ending, Record
-from podwright.targets.base import HostAddress, Hosts, Request
+from podwright.targets.machines import HostAddress, Hosts, Request
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from podwright.run.attended import unattended
 from podwright.run.states import Phase
 from podwright.rundir import Record, RunDir, read_jsonl
 from podwright.targets import entries
-from podwright.targets.base import RUN_LABEL, AllocationState, Owned, Process, Provisioner, Target, Traits
+from podwright.targets.base import RUN_LABEL, Process, Target, Traits
+from podwright.targets.machines import AllocationState, Owned, Provisioner
 
 LIMIT_S = 1200.0
 """until the cloud must no longer list what was removed: a slice takes minutes to delete"""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from podwright.run.allocations import avoided, due, eligible
 from podwright.run.journal import RunState, budget_of
 from podwright.run.states import BUDGETS, AllocationPhase, Budget, Phase
-from podwright.targets.base import GONE, Allocation, AllocationState, Process, Traits
+from podwright.targets.base import Process, Traits
+from podwright.targets.machines import GONE, Allocation, AllocationState
 
 MOST_UNANSWERED = 10  # calls in a row to hosts, about a quarter of an hour; after that their machines are deleted
 

@@ -34,7 +34,8 @@ from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.storage import url_of_run
 from podwright.targets import ResolvedTarget
-from podwright.targets.base import GONE, AllocationState, HostAddress, Polled, Process, Remark, Target
+from podwright.targets.base import Polled, Process, Remark, Target
+from podwright.targets.machines import GONE, AllocationState, HostAddress
 from podwright.targets.polling import Poller
 
 TICK_S = 0.5  # between two looks at the journal and at what the trainer has written

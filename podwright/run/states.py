@@ -18,7 +18,7 @@ class Phase(enum.StrEnum):
 
 
 class AllocationPhase(enum.StrEnum):
-    """Of the newest allocation, by the journal alone; what the cloud says of it is `targets.base.AllocationState`."""
+    """Of the newest allocation, by the journal alone; what the cloud says of it is `targets.machines.AllocationState`."""
 
     REQUESTED = "requested"  # it may or may not exist
     READY = "ready"

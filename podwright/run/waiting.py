@@ -8,7 +8,8 @@ from podwright.run.allocations import back_off
 from podwright.run.decide import Observed
 from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase, Phase
-from podwright.targets.base import AllocationState, Process
+from podwright.targets.base import Process
+from podwright.targets.machines import AllocationState
 
 
 def reason(state: RunState, seen: Observed, polled: str, now: float, kill_at: float = 0.0) -> str:

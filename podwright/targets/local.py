@@ -21,22 +21,10 @@ from podwright.errors import UserError
 from podwright.rundir import Ending, Record, RunDir, write_json
 from podwright.shell import Shell, joined
 from podwright.targets import alive
-from podwright.targets.base import (
-    Handle,
-    Hosts,
-    Job,
-    Polled,
-    Process,
-    Provisioner,
-    Released,
-    Remark,
-    Rendered,
-    Stopped,
-    facts_in,
-    identity,
-)
+from podwright.targets.base import Handle, Job, Polled, Process, Released, Remark, Rendered, Stopped, facts_in, identity
 from podwright.targets.handles import attempt_of
 from podwright.targets.hosts import oom
+from podwright.targets.machines import Hosts, Provisioner
 from podwright.targets.settings.local import LocalSettings
 
 TRAINER: tuple[str, ...] = (sys.executable, "-m", "podwright.train")

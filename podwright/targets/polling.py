@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from podwright.targets.base import Allocation, AllocationState, Handle, Polled, Process, Request, Target
+from podwright.targets.base import Handle, Polled, Process, Target
+from podwright.targets.machines import Allocation, AllocationState, Request
 
 
 class Poller:

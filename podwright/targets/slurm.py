@@ -21,12 +21,10 @@ from podwright.shell import Shell
 from podwright.targets import alive, scripts, slurm_check, slurm_states
 from podwright.targets.base import (
     Handle,
-    Hosts,
     Job,
     MachinesBusy,
     Polled,
     Process,
-    Provisioner,
     Released,
     Remark,
     Rendered,
@@ -36,6 +34,7 @@ from podwright.targets.base import (
 )
 from podwright.targets.handles import attempt_of, log_since
 from podwright.targets.hosts.transport import setup_failed
+from podwright.targets.machines import Hosts, Provisioner
 from podwright.targets.settings.slurm import SlurmSettings
 
 _CHOOSING = ("--partition=", "--account=", "--qos=", "--constraint=", "--nodes=", "--gpus-per-node=")

@@ -6,10 +6,11 @@ import sys
 
 from podwright.rundir import Record
 from podwright.shell import Shell
-from podwright.targets.base import Hosts, Job, Remark, Rendered, identity
+from podwright.targets.base import Job, Remark, Rendered, identity
 from podwright.targets.hosts import probe, ssh_transport
 from podwright.targets.hosts.runner import HostProfile, HostRunner
 from podwright.targets.hosts.ssh_transport import SshTransport
+from podwright.targets.machines import Hosts
 from podwright.targets.settings.ssh import SshSettings
 
 

@@ -16,7 +16,8 @@ from podwright.rundir import Ending, RunDir, read_jsonl
 from podwright.shell import Shell
 from podwright.storage import open_storage
 from podwright.storage.claim import Claim, ClaimLost
-from podwright.targets.base import Allocation, AllocationState, Job, Polled, Process, Request
+from podwright.targets.base import Job, Polled, Process
+from podwright.targets.machines import Allocation, AllocationState, Request
 from podwright.train.checkpoint import KEPT, Checkpoints
 from podwright.train.run_storage import RunStorage
 from tests import sshd

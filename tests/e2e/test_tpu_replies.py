@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podwright.errors import UserError
-from podwright.targets.base import AllocationState
+from podwright.targets.machines import AllocationState
 from tests.e2e.conftest import LAUNCH
 from tests.e2e.test_tpu_vm import A, B, TpuBench, endings, gcloud, lab, provisioner, until  # noqa: F401
 from tests.lab import cloud, tpu_python

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from podwright.shell import Shell
-from podwright.targets.base import Allocation, AllocationState, Request
+from podwright.targets.machines import Allocation, AllocationState, Request
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import ssh_key
 from podwright.targets.tpu_vm.provisioner import SliceProvisioner

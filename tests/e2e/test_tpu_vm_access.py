@@ -12,7 +12,8 @@ import yaml
 
 from podwright.cli.app import main
 from podwright.shell import Shell
-from podwright.targets.base import Allocation, AllocationState, Remark, ready, refused, waiting
+from podwright.targets.base import Remark
+from podwright.targets.machines import Allocation, AllocationState, ready, refused, waiting
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import access
 from podwright.targets.tpu_vm.gcloud import Gcloud

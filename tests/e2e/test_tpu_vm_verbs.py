@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podwright.targets.base import AllocationState
+from podwright.targets.machines import AllocationState
 from tests import sshd
 from tests.e2e.conftest import LAUNCH, wait_for
 from tests.e2e.test_tpu_vm import A, TpuBench, gcloud, lab, provisioner  # noqa: F401  fixtures

@@ -12,27 +12,23 @@ from podwright import slices
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
 from podwright.slices import Slice
-from podwright.targets.base import (
+from podwright.targets.base import Job, Remark, Rendered, Traits, identity
+from podwright.targets.hosts import ssh_transport
+from podwright.targets.hosts.runner import HostProfile, HostRunner
+from podwright.targets.hosts.ssh_transport import SshTransport
+from podwright.targets.machines import (
     GONE,
     Allocation,
     HostAddress,
     Hosts,
-    Job,
     Owned,
-    Remark,
-    Rendered,
     Request,
-    Traits,
     deleting,
-    identity,
     lost,
     ready,
     refused,
     waiting,
 )
-from podwright.targets.hosts import ssh_transport
-from podwright.targets.hosts.runner import HostProfile, HostRunner
-from podwright.targets.hosts.ssh_transport import SshTransport
 from podwright.targets.settings.storage import StorageSetting
 from tests.lab import cloud
 

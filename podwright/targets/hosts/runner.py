@@ -20,10 +20,11 @@ from pathlib import Path
 from podwright.rundir import Ending, Record, RunDir, write_json
 from podwright.shell import Shell
 from podwright.targets import alive, scripts
-from podwright.targets.base import Handle, Hosts, Job, Polled, Process, Provisioner, Released, Rendered, Stopped
+from podwright.targets.base import Handle, Job, Polled, Process, Released, Rendered, Stopped
 from podwright.targets.handles import attempt_of, log_since
 from podwright.targets.hosts import gather, status
 from podwright.targets.hosts.transport import PORTS, Connect, Host, Transport, Trouble, of_each, setup_failed
+from podwright.targets.machines import Hosts, Provisioner
 
 GATHER_EVERY_S = 15.0  # for complete files
 STOP_LIMIT_S = 20.0  # for a host to confirm a stop

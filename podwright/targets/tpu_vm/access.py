@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podwright.rundir import Record
-from podwright.targets.base import Allocation, AllocationState, Remark
+from podwright.targets.base import Remark
+from podwright.targets.machines import Allocation, AllocationState
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import calls
 from podwright.targets.tpu_vm.gcloud import Gcloud

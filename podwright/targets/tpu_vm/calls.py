@@ -8,7 +8,8 @@ from importlib import resources
 from urllib.parse import quote
 
 from podwright.rundir import Record
-from podwright.targets.base import RUN_LABEL, Request
+from podwright.targets.base import RUN_LABEL
+from podwright.targets.machines import Request
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 
 Argv = tuple[str, ...]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from podwright.rundir import Ending, Record
-from podwright.targets.base import Allocation, deleting, lost, refused, waiting
+from podwright.targets.machines import Allocation, deleting, lost, refused, waiting
 from podwright.targets.tpu_vm import replies
 from podwright.targets.tpu_vm.replies import Consequence
 

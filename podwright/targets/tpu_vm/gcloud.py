@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from podwright.errors import UserError
 from podwright.rundir import Record
 from podwright.shell import Shell
-from podwright.targets.base import GONE, Allocation, unknown
+from podwright.targets.machines import GONE, Allocation, unknown
 from podwright.targets.tpu_vm import replies
 from podwright.targets.tpu_vm.calls import Argv
 from podwright.targets.tpu_vm.replies import Consequence, Reply

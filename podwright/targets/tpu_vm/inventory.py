@@ -12,7 +12,8 @@ from urllib.parse import unquote
 from podwright import slices
 from podwright.errors import UserError
 from podwright.rundir import Record
-from podwright.targets.base import RUN_LABEL, Allocation, AllocationState, Owned, Request
+from podwright.targets.base import RUN_LABEL
+from podwright.targets.machines import Allocation, AllocationState, Owned, Request
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import calls, cloud_states
 from podwright.targets.tpu_vm.calls import BY_LABEL, EXPIRES_LABEL, RUN_DIR_KEY, Place

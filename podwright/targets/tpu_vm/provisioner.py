@@ -14,9 +14,9 @@ from podwright.errors import UserError
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
 from podwright.targets import alive
-from podwright.targets.base import (
+from podwright.targets.base import RUN_LABEL
+from podwright.targets.machines import (
     GONE,
-    RUN_LABEL,
     Allocation,
     AllocationState,
     Owned,

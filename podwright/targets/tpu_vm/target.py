@@ -7,8 +7,9 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.rundir import Record
 from podwright.shell import Shell
-from podwright.targets.base import HostAddress, Hosts, Job, Remark, Rendered, identity
+from podwright.targets.base import Job, Remark, Rendered, identity
 from podwright.targets.hosts.runner import HostProfile, HostRunner
+from podwright.targets.machines import HostAddress, Hosts
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import access, environment, worker, worker_check
 from podwright.targets.tpu_vm.gcloud import Gcloud

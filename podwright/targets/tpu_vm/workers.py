@@ -6,8 +6,8 @@ import time
 
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
-from podwright.targets.base import Allocation, HostAddress, Hosts, lost, ready, waiting
 from podwright.targets.hosts.transport import Host, Trouble, of_each
+from podwright.targets.machines import Allocation, HostAddress, Hosts, lost, ready, waiting
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import calls, cloud_states, ssh_key, worker
 from podwright.targets.tpu_vm.calls import Place

@@ -18,7 +18,7 @@ from podwright.report import page, prediction
 from podwright.report.comparison import side_by_side
 from podwright.report.result import result
 from podwright.rundir import RunDir, append_jsonl, write_json
-from podwright.targets.base import Request
+from podwright.targets.machines import Request
 
 TPU = {"device_kind": "TPU v6 lite"}
 MEMORY = [{"name": "update", "estimated_gib": 0.8, "limit_gib": 31.25, "parts_gib": {}}]

@@ -12,7 +12,7 @@ from podwright.run.decide import settled
 from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase, Phase
 from podwright.rundir import Ending
-from podwright.targets.base import AllocationState
+from podwright.targets.machines import AllocationState
 
 if TYPE_CHECKING:
     from tests.unit.run.cloud_simulation import World

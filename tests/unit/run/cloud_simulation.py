@@ -21,8 +21,9 @@ from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase, Phase
 from podwright.rundir import Ending, RunDir, write_json
 from podwright.storage.base import Cause, StorageFailure
-from podwright.targets import base, polling
-from podwright.targets.base import AllocationState, HostAddress, Job, Polled, Process, Released, Stopped, Traits
+from podwright.targets import base, machines, polling
+from podwright.targets.base import Job, Polled, Process, Released, Stopped, Traits
+from podwright.targets.machines import AllocationState, HostAddress
 from podwright.watch.diagnose import AttemptOutcome
 from tests.unit.run.cloud_promises import RunPromises
 
@@ -240,49 +241,49 @@ class World:
 
     # Provisioner
 
-    def describe_request(self, run_dir: Path, created: float, number: int, avoid: Sequence[str]) -> base.Request:
+    def describe_request(self, run_dir: Path, created: float, number: int, avoid: Sequence[str]) -> machines.Request:
         zone = next(zone for zone in ZONES if not any(zone.startswith(scope) for scope in avoid))
-        return base.Request(f"pw-r-{number}", zone, ("create", f"pw-r-{number}", zone))
+        return machines.Request(f"pw-r-{number}", zone, ("create", f"pw-r-{number}", zone))
 
-    def create(self, request: base.Request) -> base.Allocation:
+    def create(self, request: machines.Request) -> machines.Allocation:
         if not self.call():
             if self.loses_replies_only:
                 self.late_creates.append((self.time + 10.0, request.name, request.zone))
-            return base.unknown("Timeout: no reply")
+            return machines.unknown("Timeout: no reply")
         if self.refuses_for_good:
-            return base.refused("", "Quota: none for this kind", Ending.BAD_INPUT)
+            return machines.refused("", "Quota: none for this kind", Ending.BAD_INPUT)
         if self.refuses_at_once and request.zone in self.stockouts:
-            return base.refused(request.zone, "Stockout: no capacity")
+            return machines.refused(request.zone, "Stockout: no capacity")
         if self.create_delay_s:
             self.late_creates.append((self.time + self.create_delay_s, request.name, request.zone))
         else:
             self._exist(request.name, request.zone)
         self.operation()
-        return base.waiting("Creating: it was just requested")
+        return machines.waiting("Creating: it was just requested")
 
-    def describe(self, request: base.Request) -> base.Allocation:
+    def describe(self, request: machines.Request) -> machines.Allocation:
         answer = self._described(request)
         self.promises.described[request.name] = answer.state
         return answer
 
-    def _described(self, request: base.Request) -> base.Allocation:
+    def _described(self, request: machines.Request) -> machines.Allocation:
         if not self.answers:
-            return base.unknown("Timeout: no reply")
+            return machines.unknown("Timeout: no reply")
         machine = self.machines.get(request.name)
         self.descriptions += 1  # each answer comes from another replica of the cloud
         lag_s = self.lag_s * (self.descriptions % 3) / 2
         seen = [s for at, s in (machine.history if machine else []) if at <= self.time - lag_s]
         state = seen[-1] if seen else AllocationState.GONE
         return {
-            AllocationState.WAITING: base.waiting("Waiting: for resources"),
-            AllocationState.READY: base.ready((HostAddress("h", "10.0.0.1"),)),
-            AllocationState.REFUSED: base.refused(request.zone, "Stockout: no capacity"),
-            AllocationState.LOST: base.lost(Ending.PREEMPTED, "Preempted: the spot machine was taken"),
-            AllocationState.DELETING: base.deleting(),
-            AllocationState.GONE: base.GONE,
+            AllocationState.WAITING: machines.waiting("Waiting: for resources"),
+            AllocationState.READY: machines.ready((HostAddress("h", "10.0.0.1"),)),
+            AllocationState.REFUSED: machines.refused(request.zone, "Stockout: no capacity"),
+            AllocationState.LOST: machines.lost(Ending.PREEMPTED, "Preempted: the spot machine was taken"),
+            AllocationState.DELETING: machines.deleting(),
+            AllocationState.GONE: machines.GONE,
         }[state]
 
-    def delete(self, request: base.Request) -> None:
+    def delete(self, request: machines.Request) -> None:
         if self.call() and (machine := self.machines.get(request.name)) and machine.state is not AllocationState.GONE:
             for trainer in self.running():
                 trainer.given_up = trainer.silent(self.time)
@@ -293,7 +294,7 @@ class World:
                 machine.delete_at = self.time + self.delete_s
         self.operation()
 
-    def list_owned(self) -> list[base.Owned]:
+    def list_owned(self) -> list[machines.Owned]:
         raise NotImplementedError
 
     # Target
@@ -310,7 +311,7 @@ class World:
     def provisioner(self) -> World:
         return self
 
-    def render(self, job: Job, hosts: base.Hosts | None = None) -> base.Rendered:
+    def render(self, job: Job, hosts: machines.Hosts | None = None) -> base.Rendered:
         assert hosts, "an attempt needs hosts"
         if not self.storage_answers:
             raise StorageFailure("gs://b/r", Cause.NETWORK, "no reply")

@@ -10,13 +10,12 @@ from podwright.run.decide import MOST_UNANSWERED, Act, Observed, machines_away, 
 from podwright.run.journal import RunState, fold
 from podwright.run.states import AllocationPhase, Budget, Phase
 from podwright.rundir import Ending
-from podwright.targets.base import (
+from podwright.targets.base import Process, Traits
+from podwright.targets.machines import (
     GONE,
     Allocation,
     HostAddress,
-    Process,
     Request,
-    Traits,
     deleting,
     lost,
     ready,

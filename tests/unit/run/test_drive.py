@@ -23,20 +23,8 @@ from podwright.run.session import require_attended
 from podwright.rundir import Ending, RunDir, read_jsonl, write_json
 from podwright.storage import inputs, open_storage
 from podwright.storage.base import StorageFailure
-from podwright.targets.base import (
-    HostAddress,
-    Job,
-    Polled,
-    Process,
-    Released,
-    Rendered,
-    Request,
-    Stopped,
-    Traits,
-    lost,
-    ready,
-    waiting,
-)
+from podwright.targets.base import Job, Polled, Process, Released, Rendered, Stopped, Traits
+from podwright.targets.machines import HostAddress, Request, lost, ready, waiting
 from tests.bucket import EmulatedBucket
 from tests.unit.run.cloud_simulation import Simulation
 

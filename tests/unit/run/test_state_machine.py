@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from podwright.run.decide import Act
 from podwright.rundir import Ending
-from podwright.targets.base import AllocationState
+from podwright.targets.machines import AllocationState
 from tests.unit.run.cloud_simulation import ZONES, Simulation
 
 EXAMPLES = int(os.environ.get("PODWRIGHT_EXAMPLES", "20000"))

@@ -177,4 +177,4 @@ def test_a_handle_of_another_version_is_refused_in_one_line(handle: dict[str, ob
 @pytest.mark.parametrize("record", [{}, {"name": "pw-1", "zone": "a", "argv": [], "colour": "red"}])
 def test_a_request_of_another_version_is_refused_in_one_line(record: dict[str, object]) -> None:
     with pytest.raises(UserError, match=r"a request '(pw-1)?' for machines that this version cannot read; follow"):
-        targets.base.Request.of(record)
+        targets.machines.Request.of(record)

@@ -3,7 +3,7 @@
 import pytest
 
 from podwright.rundir import Ending
-from podwright.targets.base import AllocationState
+from podwright.targets.machines import AllocationState
 from podwright.targets.tpu_vm import cloud_states
 
 CREATED = "2026-11-20T10:00:00.123456789Z"

@@ -3,7 +3,7 @@
 import pytest
 
 from podwright.rundir import Record
-from podwright.targets.base import AllocationState
+from podwright.targets.machines import AllocationState
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import calls, inventory
 from podwright.targets.tpu_vm.calls import Place
