@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from podwright import slices
 from podwright.accelerators import ACCELERATORS
 from podwright.errors import UserError, from_os, nearest
+from podwright.recipe import yaml_file
 from podwright.recipe.wrong_values import in_words
 from podwright.recipe.yaml_keys import RepeatedKey, once
 from podwright.rundir import replace_file
@@ -171,11 +172,8 @@ def _entries() -> dict[str, Any]:
         what = known.what if known else f"{path} cannot be read: {e}"
         raise FileFault(what, known.fix if known else "name another file in PODWRIGHT_TARGETS") from e
     except yaml.YAMLError as e:
-        mark = getattr(e, "problem_mark", None)
-        raise FileFault(
-            f"{path}{f' line {mark.line + 1}' if mark else ''} is not YAML: {getattr(e, 'problem', e)}",
-            "fix that line",
-        ) from e
+        line, words = yaml_file.fault_of(e)
+        raise FileFault(f"{path}{f' line {line}' if line else ''} is not YAML: {words}", "fix that line") from e
     if entries in (None, ""):
         return {}
     if not isinstance(entries, dict):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jax
 
+from podwright.errors import UserError
 from podwright.rundir import RunDir
 from podwright.train.mesh import from_first
 
@@ -34,7 +35,15 @@ class Profile:
 
 def of(run: RunDir) -> Profile:
     """Every process must call it: each traces its own devices."""
-    return Profile(
-        run.profile,
-        frozenset(from_first(lambda: json.loads(run.profiled.read_text()) if run.profiled.exists() else [])),
-    )
+    return Profile(run.profile, frozenset(from_first(lambda: _steps(run.profiled))))
+
+
+def _steps(file: Path) -> list[int]:
+    """The steps that `podwright run --profile` wrote down; UserError for a damaged file."""
+    try:
+        steps = json.loads(file.read_text()) if file.exists() else []
+    except (ValueError, RecursionError):
+        steps = None
+    if not isinstance(steps, list) or any(type(step) is not int for step in steps):
+        raise UserError(f"{file} is no list of the steps to trace", "delete it: the run resumes without traces")
+    return steps

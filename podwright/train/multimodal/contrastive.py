@@ -207,7 +207,7 @@ def _sizes(batch_size: int, lines: int, world: World) -> None:
         )
     if lines < max(2, world.size):
         what = f"{counted(lines, 'line')} to train on, and contrastive loss needs at least {max(2, world.size)} on {counted(world.size, 'device')}"
-        raise UserError(what, "give more lines, or type a larger data.num_train")
+        raise UserError(what, f"give at least {max(2, world.size)} lines, and type data.num_train=0, which takes all")
     if lines < batch_size:
         what = (
             f"a step takes {batch_size} lines, there are {lines} to train on, and a sample cannot be its own negative"

@@ -218,6 +218,14 @@ def test_what_is_gathered_is_all_of_an_array_however_it_is_sharded() -> None:
     np.testing.assert_array_equal(found, value)
 
 
+def test_a_process_that_the_launcher_counts_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PROCESS_ID", "0")
+    mesh.require_own_number()
+    monkeypatch.setenv("JAX_PROCESS_ID", "3")
+    with pytest.raises(UserError, match="is process 0 for jax, and 3 for the launcher; resume the run"):
+        mesh.require_own_number()
+
+
 def test_each_process_asks_itself_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAX_COORDINATOR_ADDRESS", raising=False)
     mesh.start_processes()
