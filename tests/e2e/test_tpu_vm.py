@@ -106,6 +106,10 @@ def test_a_run_goes_from_no_machines_over_a_preemption_to_a_report_and_no_machin
     assert launcher.returncode == 0, (out, err)
     ended = [r["ending"] for r in bench.records("journal.jsonl") if r["event"] == "ended"]
     assert ended == ["PREEMPTED", "FINISHED"] and sorted(set(bench.steps())) == list(range(1, 41))
+    result = json.loads(bench.path("report/result.json").read_text())
+    rows = {row["what"]: row for row in result["predicted"]}
+    for what, counted in (("chip-hours", "chip_hours"), ("cost", "cost")):
+        assert rows[what]["predicted"] > 0 and rows[what]["measured"] == result["usage"][counted] > 0
     assert gcloud.resources() == []
     assert [row["zone"] for row in gcloud.ledger()] == [B, C]
 
