@@ -258,3 +258,11 @@ def test_a_request_that_outlives_its_launcher_is_waited_for_before_the_slice_cou
     (call,) = (row for row in gcloud.calls() if "create" in row["argv"])
     assert call["rc"] == 0, "it has ended, and was not killed"
     assert gcloud.resources() == []
+
+
+def test_the_check_of_workers_has_the_variables_that_the_trainer_gets(gcloud: Gcloud, stood_in: TpuBench) -> None:
+    stood_in.settings(env=["LAB_FAULT"])
+    code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu", LAB_FAULT="no login for the bucket")
+    ((ending, detail),) = endings(stood_in)
+    assert code != 0 and ending == "BAD_INPUT" and detail.endswith("-w-0: no login for the bucket"), (out, err)
+    assert gcloud.resources() == []

@@ -22,12 +22,12 @@ if rm "{folder}/hang-$worker" 2> /dev/null; then sleep 600; fi
 tell joined ", \\"time\\": $(date +%s)"
 tell devices ", \\"process\\": $worker, \\"expected_process\\": $RANK, \\"platform\\": \\"tpu\\", \\"kind\\": \\"TPU v6 lite\\", \\"local\\": 4,\
  \\"all\\": 16, \\"versions\\": {\\"jax\\": \\"0.10.2\\"}, \\"free_bytes\\": 90000000000"
-tell storage
+tell storage "${LAB_FAULT:+, \\"fault\\": \\"$LAB_FAULT\\", \\"fix\\": \\"mend it\\"}"
 """
 
 
 def write(folder: Path, standin: Path) -> Path:
-    """Below `folder`, which all hosts see; a file hang-K there makes the check of worker K hang, once."""
+    """Below `folder`, which all hosts see; a file hang-K there makes the check of worker K hang, once. The variable LAB_FAULT is a fault of the storage."""
     trainer = stand_in(folder / "trainer-python", standin)
     path = folder / "python"
     devices = DEVICES.replace("{folder}", str(folder))
