@@ -52,6 +52,7 @@ READS_ENVIRONMENT = {
 STARTS_PROCESSES = {"shell.py", "targets/hosts/keeper.py"}  # the latter on another machine
 TARGET_SHARED = {
     "__init__",
+    "machines",
     "base",
     "detached",
     "handles",

@@ -19,12 +19,12 @@ from tests.cluster import lacking
 from tests.lab import machine
 from tests.lab.machine import HOST_START_S, REPOSITORY, TICK_S, bridge, ip, read, wait, write
 
-NEEDED = ("sshd", "ssh", "ssh-keygen", "unshare", "ip", "openssl")
+NEEDED = ("sshd", "ssh", "ssh-keygen", "unshare", "ip", "openssl", "curl")
 
 
 def missing() -> str:
     """Why there can be no lab here; "" when there can."""
-    if absent := lacking(NEEDED, "openssh-server openssh-client iproute2 openssl"):
+    if absent := lacking(NEEDED, "openssh-server openssh-client iproute2 openssl curl"):
         return absent
     done = subprocess.run(
         ["unshare", "-n", "ip", "link", "add", "br0", "type", "bridge"], capture_output=True, check=False
