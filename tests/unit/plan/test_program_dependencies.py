@@ -17,7 +17,7 @@ GRPO = [
     *["grpo.loss=dapo", "grpo.epsilon=0.3", "grpo.epsilon_high=0.4", "grpo.kl=k2", "grpo.importance_cap=3"],
     *["rollout.top_k=3", "rollout.top_p=0.5", "rollout.min_p=0.2", "rollout.temperature=0.7", "batch_size=24"],
     *["optimizer.learning_rate=1e-3", "optimizer.warmup_ratio=0.3", "optimizer.b1=0.5", "optimizer.b2=0.6"],
-    *["optimizer.weight_decay=0.3", "optimizer.max_grad_norm=3", "training.max_steps=77"],
+    *["optimizer.weight_decay=0.3", "optimizer.max_grad_norm=3", "training.max_steps=0", "training.num_epochs=2"],
     *["training.gradient_accumulation_steps=2", "model.remat=layer", "evaluation.every_n_steps=9"],
     *["evaluation.batch_size=12", "warm_start.max_steps=11", "warm_start.batch_size=6", "warm_start.terse_share=0.1"],
     *["warm_start.learning_rate=0.5", "seed=7", "grpo.num_generations=4"],
