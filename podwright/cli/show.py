@@ -226,8 +226,11 @@ def runs(rows: Sequence[Row]) -> None:
     if not rows:
         print("no runs yet; `podwright run RECIPE` starts one, --runs DIR lists another directory")
         return
-    table = [("NAME", "TARGET", "STATUS", "STEP")]
-    table += [(r["name"], r["target"] or "", _status(r), _step(r)) for r in rows]
+    table = [["NAME", "TARGET", "STATUS", "STEP"]]
+    table += [[r["name"], r["target"] or "", _status(r), _step(r)] for r in rows]
+    if any(r["allocation"] for r in rows):
+        machines = [["MACHINES", "COST"], *([_machines(r["allocation"]), _cost(r["usage"])] for r in rows)]
+        table = [[*line, *cells] for line, cells in zip(table, machines, strict=True)]
     columns(table)
 
 
@@ -278,6 +281,18 @@ def standing(r: Row) -> None:
 def _usage(used: Row) -> str:
     cost = "cost not known" if used["cost"] is None else f"about {_short(used['cost'])} USD at list prices"
     return f"machines: {_short(used['chip_hours'])} chip-hours, {cost}{', still allocated' if used['open'] else ''}"
+
+
+def _machines(allocation: Row | None) -> str:
+    """The newest allocation by the journal; nothing of one that is gone."""
+    return "" if not allocation or allocation["state"] == "gone" else f"{allocation['state']} in {allocation['zone']}"
+
+
+def _cost(used: Row | None) -> str:
+    if used is None:
+        return ""
+    chip_hours = f"{_short(used['chip_hours'])} chip-hours"
+    return chip_hours if used["cost"] is None else f"{used['cost']:.2f} USD ({chip_hours})"
 
 
 def report(summary: Sequence[str], folder: Path, readme: Path | None) -> None:
