@@ -72,6 +72,23 @@ class Shell:
             child.wait()
 
     @staticmethod
+    def attach(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start `argv` with the output of this process, in a session of its own so that Ctrl-C does not reach it; `end` ends it."""
+        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
+
+    @staticmethod
+    def end(child: subprocess.Popen[bytes]) -> None:
+        """End a process that `attach` started, with what it started."""
+        if child.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGTERM)
+            try:
+                child.wait(5)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+
+    @staticmethod
     def flags() -> dict[str, str]:
         """The compiler flags that every child inherits."""
         return {name: os.environ[name] for name in FLAG_LISTS if name in os.environ}

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from podwright.cli import checkpoints, doctor, machines, outcomes, show, targets
+from podwright.cli import checkpoints, doctor, machines, outcomes, pages, show, targets
 from podwright.cli import data as data_verbs
 from podwright.cli import recipes as recipe_verbs
 from podwright.cli import runs as run_verbs
@@ -48,6 +48,7 @@ app.command()(run_verbs.run)
 app.command()(doctor.doctor)
 app.command()(machines.clean)
 app.command()(checkpoints.checkpoints)
+app.command()(pages.ui)
 
 EXPORTED = "projector.safetensors"  # what only an export has
 
@@ -264,26 +265,13 @@ def export(
     )
 
 
-@app.command()
-def ui(
-    name: Annotated[str | None, typer.Argument(metavar="[RUN]", help="default: all runs")] = None,
-    runs: Runs = RUNS,
-    as_json: Json = False,
-) -> None:
-    """Open MLflow's page of the runs until Ctrl-C. With --json, print its command."""
-    from podwright import track
-    from podwright.shell import become
-
-    argv = track.ui_argv(_find(runs, name).path if name else runs)
-    if as_json:
-        show.document({"argv": argv})
-    else:
-        become(argv, {"MLFLOW_DISABLE_TELEMETRY": "true"})
+_ALONE = {"--compile": "--compile=quick", "--forward": f"--forward={pages.PORT}"}
 
 
 def words(argv: list[str]) -> list[str]:
-    """What was typed, with the value written out of the one option that may stand without: typer knows no such options."""
-    return ["--compile=quick" if word == "--compile" else word for word in argv]
+    """What was typed, with the value written out of options that may stand without: typer knows no such options."""
+    end = argv.index("--") if "--" in argv else len(argv)  # what follows is no option of ours
+    return [*(_ALONE.get(word, word) for word in argv[:end]), *argv[end:]]
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -89,6 +89,16 @@ def _machines_of(run: RunDir, name: str) -> tuple[float, AllocationRecord] | Non
     return (state.created, record) if record and ready else None
 
 
+def forward_argv(run: RunDir, port: int) -> list[str]:
+    """The command that forwards `port` of this machine to that of the first host of the run's newest attempt. UserError where there is none."""
+    handle = journal.read(run).handle
+    target = targets.of_handle(handle) if handle else None
+    if handle is None or not isinstance(target, HostRunner):
+        what = f"run {run.name} has no hosts that podwright reaches itself"
+        raise UserError(what, "leave --forward out: on this machine no port has to be forwarded")
+    return target.hosts_of(handle)[0].transport.forward(port)
+
+
 def execute(hosts: Sequence[Host], command: str) -> Iterator[OutputLine | HostResult]:
     """Run a line of shell on all hosts at once. What each prints comes in the order of the hosts, and of the first at once."""
     queues: list[queue.Queue[OutputLine | HostResult]] = [queue.Queue() for _ in hosts]

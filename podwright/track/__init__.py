@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from podwright.errors import UserError, nearest
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, recipe_of
 from podwright.track import batch
 
 # A tracker is named as its package, its extra and its file here.
@@ -41,6 +41,16 @@ def ui_argv(runs: Path) -> list[str]:
     if not database.is_file():
         raise UserError(f"no run in {runs} was mirrored to MLflow", "start one with trackers=[mlflow]")
     return [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", f"sqlite:///{database}", "--host", "127.0.0.1"]
+
+
+def tensorboard_argv(run: RunDir) -> list[str]:
+    """The command that opens TensorBoard on the metrics of `run` and the traces of its steps until Ctrl-C. Of a run that has not named
+    this tracker, what there is until now is mirrored first."""
+    if (fault := _fault("tensorboard")) is not None:
+        raise fault
+    if "tensorboard" not in recipe_of(run).get("trackers", []) and (wrong := mirror(run, ["tensorboard"])):
+        raise UserError(wrong[0], "try again")
+    return [sys.executable, "-m", "tensorboard.main", "--logdir", str(run.path.resolve()), "--host", "127.0.0.1"]
 
 
 def _mirror(run: RunDir, name: str) -> str | None:

@@ -1,8 +1,12 @@
 """The verbs about machines on the simulated cloud: what exists, whose it is, what is removed, and commands on the workers."""
 
 import json
+import re
+import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +25,19 @@ ELSEWHERE = ("unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', 
 
 def names(gcloud: Gcloud) -> list[str]:  # noqa: F811
     return sorted({row["name"] for row in gcloud.resources()})
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=2) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
 
 
 def request(run_dir: Path, by: str = "", number: int = 1) -> str:
@@ -104,6 +121,10 @@ def test_machines_of_a_living_run_are_shown_used_and_kept(gcloud: Gcloud, lab: c
         code, _, err = bench.call("clean", "tpu", node, "--yes")
         assert code == 2 and "run r is followed by a launcher; type podwright stop r" in err
 
+        head, row = bench.call("list")[1].splitlines()
+        assert head.split() == ["NAME", "TARGET", "STATUS", "STEP", "MACHINES", "COST"]
+        assert f"ready in {A}" in row and row.endswith(" chip-hours)") and " USD (" in row
+
         code, out, _ = bench.call("target", "show", "tpu", "--live", "--json")
         (row,) = json.loads(out)["machines"]
         assert (code, row["name"], row["zone"], row["cloud_state"], row["run"]) == (0, node, A, "ACTIVE", "r")
@@ -122,6 +143,21 @@ def test_machines_of_a_living_run_are_shown_used_and_kept(gcloud: Gcloud, lab: c
         assert (code, out, err) == (3, "", f"{workers[2]} | no\n")
         code, _, err = bench.call("target", "exec", "tpu", "--host", "4", "--", "true")
         assert code == 2 and "type a number from 0 to 3" in err
+
+        port = free_port()
+        serve = f"setsid python3 -m http.server {port} --bind 127.0.0.1 > /dev/null 2>&1 < /dev/null &"
+        assert bench.call("target", "exec", "tpu", "--host", "0", "--", serve)[0] == 0
+        page = bench.start("ui", "r", f"--forward={port}")
+        wait_for(lambda: answers(port), 30)
+        assert page.stderr
+        address = next(line for line in page.stderr if line.startswith("TensorBoard") and "http://" in line)
+        assert urllib.request.urlopen(re.findall(r"http://\S+", address)[0], timeout=30).status == 200
+        page.send_signal(signal.SIGINT)
+        out, err = page.communicate(timeout=30)
+        assert page.returncode == 130 and f"localhost:{port} is forwarded" in out, (out, err)
+        assert not answers(port)
+        code, out, _ = bench.call("ui", "r", "--forward", "--json")
+        assert code == 0 and "127.0.0.1:9999:127.0.0.1:9999" in json.loads(out)["forward"]
 
         launcher.kill()
         launcher.communicate()

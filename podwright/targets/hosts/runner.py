@@ -191,7 +191,7 @@ class HostRunner:
             (run.attempt(number) / sign).touch()  # by which start.py knows, if it is still at work
         attempt = shlex.quote(handle["attempt_dir"])
         command = f"cd {attempt} 2> /dev/null || exit 0; touch {' '.join(signs)}"
-        answers = of_each(self._hosts(handle), lambda _, host: host.call(command, limit_s=STOP_LIMIT_S))
+        answers = of_each(self.hosts_of(handle), lambda _, host: host.call(command, limit_s=STOP_LIMIT_S))
         reason = _reason(answers)
         return Stopped(not reason, reason)
 
@@ -216,15 +216,15 @@ class HostRunner:
             end = f"[ ! -e host-{host_number}.sh ] || sh host-{host_number}.sh end"
             host.call(f"if cd {attempt} 2> /dev/null; then {end}; fi{remove}")
 
-        reason = _reason(of_each(self._hosts(handle), free))
+        reason = _reason(of_each(self.hosts_of(handle), free))
         return Released(not reason, reason)
 
-    def _hosts(self, handle: Handle) -> list[Host]:
+    def hosts_of(self, handle: Handle) -> list[Host]:
         return [Host(self._shell, self._connect(record)) for record in handle["hosts"]]
 
     def _query(self, handle: Handle) -> Polled:
         run, number = attempt_of(handle)
-        hosts = self._hosts(handle)
+        hosts = self.hosts_of(handle)
         with_files = not handle["shared"] and time.monotonic() - self._last_gather > GATHER_EVERY_S
         answers = of_each(hosts, lambda n, host: self._bring_back(handle, n, host, with_files))
         if with_files:

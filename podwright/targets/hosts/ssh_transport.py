@@ -21,6 +21,7 @@ _OPTIONS = {
     "ControlMaster": "auto",
     "ControlPersist": "60",
 }
+_FIXED = tuple(f"-o{key}={value}" for key, value in _OPTIONS.items())
 _THROUGH_A_JUMP_HOST = (
     StderrRule(
         r"Could not resolve|Name or service|refused|timed out|No route to host|unreachable|is down|Connection (closed|reset)|kex_exchange",
@@ -106,10 +107,18 @@ class SshTransport:
     def argv(self, command: str) -> list[str]:
         # Of other options other connections: a shared one asks for no key.
         socket = f"{Shell.private_folder()}/{zlib.crc32(' '.join(self.options).encode()):08x}-%C"
-        fixed = [f"-o{key}={value}" for key, value in _OPTIONS.items()]
-        port = ["-p", self.port] if self.port else []
         remote = f"sh -c {shlex.quote(command)}"
-        return ["ssh", *self.options, *fixed, f"-oControlPath={socket}", *port, self.login, remote]
+        return ["ssh", *self.options, *_FIXED, f"-oControlPath={socket}", *self._port_option, self.login, remote]
+
+    def forward(self, port: int) -> list[str]:
+        # Over a connection of its own: what a shared one forwards stays when this command ends.
+        own = ("-oControlMaster=no", "-oControlPath=none", "-oExitOnForwardFailure=yes")
+        listen = ("-N", "-L", f"127.0.0.1:{port}:127.0.0.1:{port}")
+        return ["ssh", *self.options, *own, *_FIXED, *listen, *self._port_option, self.login]
+
+    @property
+    def _port_option(self) -> list[str]:
+        return ["-p", self.port] if self.port else []
 
     def explain(self, stderr: str) -> Trouble | None:
         port = self.port or "22"

@@ -68,6 +68,10 @@ class Transport(Protocol):
         """Runs `command` in sh on the host, in the user's home, with stdin, stdout, stderr and exit code passed through."""
         ...
 
+    def forward(self, port: int) -> list[str]:
+        """Forwards a port of this machine to the same one of the host until it is ended."""
+        ...
+
     def explain(self, stderr: str) -> Trouble | None:
         """Why the host was not reached; None when it was and the command itself failed."""
         ...

@@ -70,6 +70,9 @@ class Worker:
     def argv(self, command: str) -> list[str]:
         return self._ssh.argv(command)
 
+    def forward(self, port: int) -> list[str]:
+        return self._ssh.forward(port)
+
     def explain(self, stderr: str) -> Trouble | None:
         fields = {"host": self.name, "key": str(ssh_key.private_key())}
         if known := explained(_RULES, stderr, fields):

@@ -96,6 +96,10 @@ def test_help_is_there_at_once() -> None:
         "eval",
         "export",
         "ui",
+        "clean",
+        "checkpoints",
+        "target exec",
+        "target show",
         "data check",
     ],
 )

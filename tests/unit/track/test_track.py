@@ -112,6 +112,17 @@ def test_rows_of_a_pretraining_run(tmp_path: Path) -> None:
     assert batch.pending(run, "mlflow").empty
 
 
+def test_tensorboard_opens_on_a_run_that_has_not_named_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = made_runs.pretrained(tmp_path / "made", steps=8)
+    argv = track.tensorboard_argv(run)
+    assert argv[1:5] == ["-m", "tensorboard.main", "--logdir", str(run.path)]
+    assert len(list(run.trackers.glob("tensorboard/events.*"))) == 1
+    assert track.tensorboard_argv(run) == argv
+    without(monkeypatch, "tensorboard")
+    with pytest.raises(UserError, match="tensorboard is not installed"):
+        track.tensorboard_argv(run)
+
+
 def test_the_page_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"was mirrored to MLflow; start one with trackers=\[mlflow\]"):
         track.ui_argv(tmp_path)
