@@ -56,6 +56,8 @@ INSTALLED_FOR = (
     "tests/e2e/test_slurm_training.py",
     "tests/e2e/test_ssh.py",
     "tests/e2e/test_tpu_replies.py",
+    "tests/e2e/test_tpu_secrets.py",
+    "tests/e2e/test_tpu_training.py",
     "tests/e2e/test_tpu_vm.py",
     "tests/e2e/test_tpu_vm_verbs.py",
     "tests/unit/report/test_browser.py",

@@ -81,7 +81,9 @@ class SliceProvisioner:
 
     def describe(self, request: Request) -> Allocation:
         """Never GONE while a gcloud that an earlier launcher has started may still create it."""
-        being_created = alive.is_held(ssh_key.creating(request.name))  # before the cloud is asked: it may end between the two
+        being_created = alive.is_held(
+            ssh_key.creating(request.name)
+        )  # before the cloud is asked: it may end between the two
         answer = self._describe(request)
         if answer.state is AllocationState.GONE and being_created:
             return waiting("Requesting: gcloud, as an earlier launcher started it, has not ended yet")

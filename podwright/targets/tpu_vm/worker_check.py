@@ -90,7 +90,9 @@ def check(hosts: Sequence[Host], order: Record) -> None:
     def ask(number: int, host: Host) -> Answer:
         variables = json.dumps({"env": host.shell.variables(order["env"])}) + "\n"
         limited = f"timeout -k 5 {limit_s:.0f} bash start.sh {number} check 2>&1"
-        return parse(host.name, host.call(f"cd {attempt} && {{ {limited}; echo '{_EXIT}'$?; }}", variables, limit_s + 60))
+        return parse(
+            host.name, host.call(f"cd {attempt} && {{ {limited}; echo '{_EXIT}'$?; }}", variables, limit_s + 60)
+        )
 
     answers = of_each(hosts, ask)
     if silent := next((answer for answer in answers if isinstance(answer, Trouble)), None):
