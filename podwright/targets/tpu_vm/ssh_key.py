@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -30,12 +31,7 @@ def public_key(shell: Shell) -> str:
         with (folder() / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
-                argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", USER, "-f", str(path)]
-                code, _, stderr = shell.ask(argv)
-                if code:
-                    raise UserError(
-                        f"no SSH key could be created as {path}: {stderr.strip()}", "see ssh-keygen's message"
-                    )
+                _create(shell, path)
         return path.with_suffix(".pub").read_text().strip()
     except FileNotFoundError as e:
         if e.filename == "ssh-keygen":
@@ -43,6 +39,17 @@ def public_key(shell: Shell) -> str:
         raise UserError(f"{path.with_suffix('.pub')} is missing", f"type: rm {path}; a new key is then created") from e
     except OSError as e:
         raise UserError(f"no SSH key can be kept in {folder()}: {e.strerror}", "make that folder writable") from e
+
+
+def _create(shell: Shell, path: Path) -> None:
+    """Both files, or none: ssh-keygen may be killed between the two."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as place:
+        new = Path(place) / path.name
+        code, _, stderr = shell.ask(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", USER, "-f", str(new)])
+        if code:
+            raise UserError(f"no SSH key could be created as {path}: {stderr.strip()}", "see ssh-keygen's message")
+        new.with_suffix(".pub").replace(path.with_suffix(".pub"))
+        new.replace(path)
 
 
 def known_hosts(name: str) -> Path:
