@@ -18,7 +18,7 @@ import numpy as np
 from podwright.data import texts
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import corpus
+from podwright.recipe import corpus, document_ends
 from podwright.recipe.corpus import Shard
 from podwright.recipe.location import Location, ranges
 
@@ -102,6 +102,22 @@ def load(
     Files without a word on where documents end are cut at `eos_id`, or into pieces of 65,536 tokens. `vocab_size` is the
     model's; `num_documents` and `seed` are for `arithmetic`. Raises UserError for whatever is wrong with the source.
     """
+    documents = _of_any(source, tokenizer, eos_id, vocab_size, num_documents, seed, cwd)
+    if documents.length.max() <= 1:  # the next token of a document's last one is not learned
+        by_id = None if corpus.is_text(source) or documents.tokens == 1 else eos_id
+        raise document_ends.nothing_to_predict(source, by_id)
+    return documents
+
+
+def _of_any(
+    source: str,
+    tokenizer: str,
+    eos_id: int | None,
+    vocab_size: int | None,
+    num_documents: int,
+    seed: int,
+    cwd: Path,
+) -> Documents:
     loaded = texts.find_tokenizer(source, tokenizer, cwd)
     if corpus.is_text(source):
         if loaded is None:
@@ -192,17 +208,22 @@ def _cut(
 def ends(shard: Shard, eos_id: int | None) -> Ids:
     """Where each document of a shard ends."""
     if shard.documents is not None:
+        content = shard.ends.read()
+        document_ends.require_checksum(shard, content)
         try:
-            document_ends: Ids = np.load(io.BytesIO(shard.ends.read()))
-        except ValueError as e:
-            raise UserError(f"{shard.ends.typed} cannot be read", "copy the directory again") from e
+            written: Ids = np.load(io.BytesIO(content))
+        except (ValueError, EOFError) as e:
+            raise document_ends.unreadable(shard) from e
+        if written.ndim != 1 or written.dtype.kind not in "iu":
+            raise document_ends.unreadable(shard)
+        written = written.astype(np.int64)
         if (
-            len(document_ends) != shard.documents
-            or (len(document_ends) and document_ends[-1] != shard.tokens)
-            or (np.diff(document_ends, prepend=0) <= 0).any()
+            len(written) != shard.documents
+            or (len(written) and written[-1] != shard.tokens)
+            or (np.diff(written, prepend=0) <= 0).any()
         ):
-            raise UserError(f"{shard.ends.typed} does not fit {shard.place.name}", "copy the directory again")
-        return document_ends
+            raise document_ends.misfit(shard)
+        return written
     if eos_id is None:
         return np.append(np.arange(PIECE, shard.tokens, PIECE), shard.tokens)
     at = [np.flatnonzero(ids == eos_id) + offset + 1 for offset, ids in scan(shard)]

@@ -12,7 +12,7 @@ import numpy as np
 from podwright.data import documents
 from podwright.data.shards import progress
 from podwright.errors import UserError
-from podwright.recipe import corpus, held_out, text_lines, worked_examples
+from podwright.recipe import corpus, document_ends, held_out, text_lines, worked_examples
 from podwright.recipe.conversions import to_questions, to_text
 from podwright.recipe.corpus import Shard
 from podwright.recipe.location import Location
@@ -45,13 +45,24 @@ def check(source: str, vocab_size: int | None = None) -> Record:
     known = vocab_size or files.vocab_size
     on = progress(files.tokens * corpus.ITEM_BYTES[files.shards[0].dtype])
     listed: list[Record] = []
-    faulty = largest = 0
+    faulty = 0
+    lowest: list[int] = []
+    largest: list[int] = []
     for shard in files.shards:
-        wrong, highest = _shard(shard, known, on)
-        listed, faulty, largest = listed + wrong, faulty + bool(wrong), max(largest, highest)
+        wrong, smallest_id, largest_id = _shard(shard, known, on)
+        listed, faulty = listed + wrong, faulty + bool(wrong)
+        lowest, largest = [*lowest, smallest_id], [*largest, largest_id]
+    if files.tokens == files.documents:
+        listed.append(_fault(source, None, str(document_ends.nothing_to_predict(source))))
     sizes = {"shards": len(files.shards), "valid": len(files.shards) - faulty}
-    ids = {"tokens": files.tokens, "documents": files.documents, "vocab_size": known, "max_token": largest}
+    ids = {"tokens": files.tokens, "documents": files.documents, "vocab_size": known, "max_token": max(largest)}
     warnings = _unread(place, [shard.place for shard in files.shards])
+    if files.tokens > 1 and min(lowest) == max(largest):
+        warnings.append(
+            f"all {files.tokens:,} tokens of {source} are {largest[0]}; tokenize again, or give other files"
+        )
+    if unverified := document_ends.unverified(files):
+        warnings.append(unverified)
     return {"source": source, **sizes, **ids, **_listed(listed), "warnings": warnings}
 
 
@@ -169,7 +180,7 @@ def _text(place: Location) -> Record:
             faults.append({"line": 0, "field": None, "message": f"{place.typed} holds no lines"})
     valid = num_lines - sum(fault["line"] > 0 for fault in faults) - len(undecoded)
     faults += _undecoded(place, undecoded)
-    warnings = [f"{num_empty:,} of {num_lines:,} texts are empty; remove these lines"] if num_empty else []
+    warnings = ["; ".join(corpus.empty_texts(num_empty, num_lines))] if num_empty else []
     return {
         "lines": num_lines,
         "valid": valid,
@@ -211,14 +222,14 @@ def _of_grpo(where: str, line: bytes) -> bool:
     return True
 
 
-def _shard(shard: Shard, vocab_size: int | None, on: Any) -> tuple[list[Record], int]:
-    """Its faults, the first of each sort, and its largest id."""
+def _shard(shard: Shard, vocab_size: int | None, on: Any) -> tuple[list[Record], int, int]:
+    """Its faults, the first of each sort, its smallest and its largest id."""
     name, limit = shard.place.typed, vocab_size or 1 << 31  # rows are int32
-    faults, largest, checksum, outside, where = [], 0, 0, 0, None
+    faults, smallest, largest, checksum, outside, where = [], limit, 0, 0, 0, None
     for offset, ids in documents.scan(shard):
         on(ids.nbytes)
         checksum = zlib.crc32(ids.tobytes(), checksum)
-        largest = max(largest, int(ids.max()))
+        smallest, largest = min(smallest, int(ids.min())), max(largest, int(ids.max()))
         if ids.max() >= limit or ids.min() < 0:
             bad = np.flatnonzero((ids < 0) | (ids >= limit))
             where = where or (offset + int(bad[0]), int(ids[bad[0]]))
@@ -232,7 +243,7 @@ def _shard(shard: Shard, vocab_size: int | None, on: Any) -> tuple[list[Record],
         documents.ends(shard, None)
     except UserError as e:
         faults.append(_fault(shard.ends.typed, None, e.what))
-    return faults, largest
+    return faults, smallest, largest
 
 
 def _fault(file: str, offset: int | None, message: str) -> Record:

@@ -151,11 +151,13 @@ def _shard(out: Path, number: int, held: list[Ids]) -> Record:
     path = out / f"{number:05d}.npy"
     ids = np.concatenate(held)
     np.save(path, ids)
-    np.save(out / f"{number:05d}{corpus.ENDS}", np.cumsum([len(d) for d in held], dtype=np.int64))
+    ends = out / f"{number:05d}{corpus.ENDS}"
+    np.save(ends, np.cumsum([len(d) for d in held], dtype=np.int64))
     return {
         "file": path.name,
         "tokens": len(ids),
         "documents": len(held),
         "bytes": path.stat().st_size,
         "crc32": zlib.crc32(ids.tobytes()),
+        "ends_crc32": zlib.crc32(ends.read_bytes()),
     }

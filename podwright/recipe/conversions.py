@@ -1,7 +1,8 @@
 """Lines in the layouts of other programs, and what to type to convert a file of them.
 
 Chat lines have `messages` of {role, content}, ShareGPT's `conversations` of {from, value}; Alpaca's have `instruction`, `input` and `output`.
-A command is one line of Python that needs no package, so that it runs wherever Podwright does.
+A command is one line of Python that needs no package, so that it runs wherever Podwright does. A file may have lines of several
+layouts: a command converts those of one and writes the others as they are, so that the next check names what is left.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from podwright.recipe.text_lines import through
 
 _QUESTION = ("question", "prompt", "problem", "query", "instruction", "input")
 _ANSWER = ("answer", "response", "completion", "solution", "output")
+_IN_TEXT = ("instruction", "input", "question", "prompt", "content", *_ANSWER)
+"""keys whose texts, in this order, make a text to pretrain on"""
+_IS_QUESTION = '{"question","answer"}<=r.keys()'
 _CHATS = (("messages", "role", "content", "user"), ("conversations", "from", "value", "human"))
 """key of the turns; in a turn the keys of speaker and text, and who asks"""
 _PAIRED = {
@@ -28,31 +32,37 @@ def to_questions(file: str, row: Any) -> str:
     """What to type for a file with such rows, so that GRPO can read it; "" where there is no conversion."""
     if chat := _chat(row):
         key, speaker, text, asker = chat
-        question = f'next(x["{text}"] for x in r["{key}"] if x["{speaker}"]=="{asker}")'
-        return _converted(file, f'{{"question":{question},"answer":r["{key}"][-1]["{text}"]}}')
+        question = f'next((x["{text}"] for x in r["{key}"] if x["{speaker}"]=="{asker}"),None)'
+        converted = f'{{"question":{question},"answer":r["{key}"][-1]["{text}"]}}'
+        return _converted(file, f'{converted} if r.get("{key}") and not {_IS_QUESTION} else r')
     if not isinstance(row, dict):
         return ""
     question_key, answer_key = (next((k for k in keys if _is_text(row.get(k))), "") for keys in (_QUESTION, _ANSWER))
     if not question_key or not answer_key or (question_key, answer_key) == ("question", "answer"):
         return ""
     question = f'r["{question_key}"]'
-    if question_key == "instruction" and "input" in row:
+    if question_key == "instruction":
         question = '(r["instruction"]+"\\n"+(r.get("input") or "")).strip()'
-    return _converted(file, f'{{"question":{question},"answer":r["{answer_key}"]}}')
+    converted = f'{{"question":{question},"answer":r["{answer_key}"]}}'
+    has_keys = f'{{"{question_key}","{answer_key}"}}<=r.keys()'
+    return _converted(file, f"{converted} if {has_keys} and not {_IS_QUESTION} else r")
 
 
 def to_text(file: str, row: Any) -> str:
     """What to type for a file with such rows, so that pretraining can read it; "" where there is no conversion."""
     if chat := _chat(row):
         key, _, text, _ = chat
-        return _converted(file, f'{{"text":"\\n\\n".join(x["{text}"] for x in r["{key}"])}}')
+        joined = f'"\\n\\n".join(x["{text}"] for x in r["{key}"] if x.get("{text}"))'
+        return _converted(file, f'{{"text":{joined}}} if r.get("{key}") and not r.get("text") else r')
     if not isinstance(row, dict):
         return ""
-    keys = [k for k in ("instruction", "input", "question", "prompt", "content", *_ANSWER) if _is_text(row.get(k))]
-    if not keys:
+    if not any(_is_text(row.get(k)) for k in _IN_TEXT):
         return ""
-    joined = json.dumps(keys, separators=(",", ":"))
-    return _converted(file, f'{{"text":"\\n\\n".join(r[k] for k in {joined} if r.get(k))}}')
+    # "input" is empty or left out in lines of Alpaca, the first one perhaps among them
+    keys = [k for k in _IN_TEXT if isinstance(row.get(k), str) or (k == "input" and "instruction" in row)]
+    listed = json.dumps(keys, separators=(",", ":"))
+    joined = f'"\\n\\n".join(r[k] for k in {listed} if r.get(k))'
+    return _converted(file, f'{{"text":{joined}}} if any(map(r.get,{listed})) and not r.get("text") else r')
 
 
 def to_pairs(file: str, row: Any) -> str:
@@ -61,7 +71,7 @@ def to_pairs(file: str, row: Any) -> str:
     if not names:
         return ""
     keys = json.dumps(names, separators=(",", ":"))
-    return _converted(file, f"{{{keys}.get(k,k):v for k,v in r.items()}}")
+    return _converted(file, f"{{(k if {keys}.get(k,k) in r else {keys}[k]):v for k,v in r.items()}}")
 
 
 def paired_keys(row: Any) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What a source of text or tokens holds, told by names, sizes and headers: the layout that `podwright data tokenize` writes.
 
 DIR/meta.json        {format, tokenizer, vocab_size, eos_id, dtype, tokens, documents,
-                      shards: [{file, tokens, documents, bytes, crc32 (of the tokens)}]}
+                      shards: [{file, tokens, documents, bytes, crc32 (of the tokens), ends_crc32 (of the file of ends)}]}
     00000.npy        1-D, unsigned, one document after another, each with the id that ends it
     00000.ends.npy   where in the shard each document ends
     tokenizer/       the tokenizer as a Hugging Face directory, unless it is `bytes`
@@ -58,6 +58,8 @@ class Shard:
     """None: the file says nothing of documents"""
     crc32: int | None = None
     """of the tokens"""
+    ends_crc32: int | None = None
+    """of the file that says where documents end"""
 
     @property
     def ends(self) -> Location:
@@ -93,7 +95,7 @@ def is_text(source: str) -> bool:
 def look(place: Location) -> TokenFiles:
     """The token files at `place`, a directory or one .npy file. UserError for what sizes and headers show to be wrong."""
     if place.suffix == ".npy":
-        return TokenFiles(place, (_plain(place, place.size()),))
+        return TokenFiles(place, (array_file(place, place.size(), "give a file with tokens"),))
     if not place.is_dir():
         if place.exists():
             raise _no_source(place)
@@ -111,7 +113,7 @@ def look(place: Location) -> TokenFiles:
             fix = f"type {command} --tokenizer bytes --out {shlex.quote(place.typed.rstrip('/') + '-tokens')}, and give that directory"
         raise UserError(f"{place.typed} holds no token shards", fix)
     require_all_numbered(place.typed, shards)
-    return TokenFiles(place, tuple(_plain(place / name, files[name]) for name in shards))
+    return TokenFiles(place, tuple(array_file(place / name, files[name]) for name in shards))
 
 
 def _no_source(place: Location) -> UserError:
@@ -167,6 +169,11 @@ def not_read(place: Location, names: Sequence[str]) -> tuple[str, str]:
     folder = place.typed.rstrip("/")
     what = f"{folder} holds {counted(len(names), 'file')} that {'is' if len(names) == 1 else 'are'} not read: {listed}"
     return what, f"type {shlex.quote(f'data.source={folder}/{names[0]}')} to read that, or move it out of {folder}"
+
+
+def empty_texts(number: int, total: int, about: str = "") -> tuple[str, str]:
+    """What is wrong with a file in which so many of all texts are empty (`about`: where that is an estimate), and what to do."""
+    return f"{about}{number:,} of {total:,} texts are empty", "remove these lines"
 
 
 def id_dtype(vocab_size: int) -> str:
@@ -262,7 +269,10 @@ def _described(place: Location, files: dict[str, int]) -> TokenFiles:
                 f"{META} says {entry['tokens']:,} tokens of {here.typed}, which has {size:,} bytes",
                 "copy the directory again",
             )
-        shards.append(Shard(here, entry["tokens"], dtype, header, entry["documents"], entry["crc32"]))
+        shard = Shard(here, entry["tokens"], dtype, header, entry["documents"], entry["crc32"], entry.get("ends_crc32"))
+        if shard.ends.name not in files:
+            raise UserError(f"{shard.ends.typed} is missing; {name} needs it", "copy the whole directory again")
+        shards.append(shard)
     if not sum(s.tokens for s in shards):
         raise UserError(f"{place.typed} holds no tokens", "tokenize files that hold some text")
     return TokenFiles(place, tuple(shards), meta["tokenizer"], meta["vocab_size"], meta["eos_id"])
@@ -287,6 +297,7 @@ def _meta(place: Location) -> dict[str, Any]:
                 raise TypeError(key)
         for entry in meta["shards"]:
             _ = entry["file"] + "", entry["tokens"] + entry["documents"] + entry["bytes"] + entry["crc32"]
+            _ = entry.get("ends_crc32", 0) + 0
     except (ValueError, TypeError, LookupError) as e:
         key = str(e.args[0]) if e.args else ""
         if isinstance(e, text_lines.JsonFault):
@@ -307,10 +318,11 @@ def _numbers(kind: Any) -> str:
     return ("big-endian " if kind[0] == ">" else "") + bits + _KINDS[kind[1]]
 
 
-def _plain(place: Location, size: int) -> Shard:
+def array_file(place: Location, size: int, instead: str = "remove it") -> Shard:
+    """A 1-D .npy file of `size` bytes by its header; UserError where it is none, or holds nothing (`instead`: what to do then)."""
     head = place.read(0, 10)
     if not head:
-        raise UserError(f"{place.typed} is empty", "copy it again, or remove it")
+        raise UserError(f"{place.typed} is empty", f"copy it again, or {instead}")
     if head[:6] != _MAGIC or len(head) < 10:
         raise UserError(f"{place.typed} is no .npy file", "write it with numpy.save")
     wide = head[6] >= 2  # version 1 has two bytes for the length, later ones four
@@ -342,5 +354,5 @@ def _plain(place: Location, size: int) -> Shard:
             "copy it again",
         )
     if not dims[0]:
-        raise UserError(f"{place.typed} holds no tokens", "remove it")
+        raise UserError(f"{place.typed} holds no tokens", instead)
     return Shard(place, dims[0], dtype, header)

@@ -87,6 +87,7 @@ def _stream(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> list[Findin
         multiple_of=recipe.model.document_multiple,
         sequence_multiple=_multiple(recipe, dims),
         max_positions=dims.max_positions if dims else None,
+        eos_id=data.eos_id,
         cwd=cwd,
     )
 
@@ -94,7 +95,8 @@ def _stream(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> list[Findin
 def _rows(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> int | None:
     """That a batch may have, besides what is held out."""
     data, n = recipe.data, recipe.sequence_length
-    rows = streams.num_rows(data.source, data.tokenizer, data.num_documents, dims.vocab_size if dims else None, n, cwd)
+    vocab_size = dims.vocab_size if dims else None
+    rows = streams.num_rows(data.source, data.tokenizer, data.num_documents, vocab_size, n, data.eos_id, cwd)
     return None if rows is None else streams.largest_batch(rows, recipe.evaluation.num_batches)
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 from podwright.errors import UserError, counted, expanded
 from podwright.plan.checks import patience, text_sample
 from podwright.plan.findings import Finding, Level
-from podwright.recipe import arithmetic_capacity, corpus, text_lines
+from podwright.recipe import arithmetic_capacity, corpus, document_ends, text_lines
 from podwright.recipe.arithmetic_capacity import CORPUS_NUMBER, CORPUS_OPERATIONS
-from podwright.recipe.corpus import Shard
+from podwright.recipe.corpus import Shard, TokenFiles
 from podwright.recipe.location import Location, Unreachable
 from podwright.recipe.paths import require_file_or_directory
 
 _LOOKED_AT = 1 << 23, 1 << 18  # tokens, of this machine's files and of a store's: a fraction of a second
-_CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "int32": "i", "int64": "q"}
+_ENDS_BYTES = 1 << 23, 1 << 18  # of the files that say where documents end, likewise
 _BYTES_PER_TOKEN = 4.0
 """of English text with a vocabulary of 50,000 or more"""
 _BYTE_VOCABULARY = 259
@@ -47,6 +47,8 @@ class Stock:
     """by what share an estimate may be off"""
     unread: tuple[str, ...] = ()
     """names of data files beside those that are read"""
+    num_empty: int = 0
+    """of `documents`, texts that are empty"""
 
 
 def check(
@@ -63,6 +65,7 @@ def check(
     multiple_of: int = 1,
     sequence_multiple: int = 1,
     max_positions: int | None = None,
+    eos_id: int | None = None,
     cwd: Path = Path(),
 ) -> list[Finding]:
     """Problems of the data of a pretraining recipe, or how much it is. `num_held` rows are held out of it.
@@ -72,7 +75,7 @@ def check(
     `sequence_multiple` tokens, and no more than `max_positions`, which is None where the model is not known.
     """
     try:
-        stock = _stock(source, tokenizer, num_documents, vocab_size, cwd)
+        stock = _stock(source, tokenizer, num_documents, vocab_size, eos_id, cwd)
     except Unreachable as e:  # the machine that trains may well reach it
         return [Finding("data", "inconclusive", f"how long the data lasts is not known: {e.what}", e.fix)]
     except UserError as e:
@@ -109,6 +112,10 @@ def check(
     if stock.documents == 1 and held:
         about += f", the last {held:,} of them held out,"
     findings = _lasting(stock, about, source, rows, batch_size, sequence_length, max_steps, num_epochs)
+    if stock.num_empty and stock.documents:
+        rough = "about " if stock.how_counted.startswith(_SAMPLED) else ""
+        what, fix = corpus.empty_texts(stock.num_empty, stock.documents, rough)
+        findings.append(Finding("data", "warning", f"{source}: {what}", fix))
     if stock.unread:
         findings.append(Finding("data", "warning", *corpus.not_read(Location.of(source, cwd), stock.unread)))
     if source == "arithmetic" and (why := _shortage(num_documents)[0]):
@@ -122,11 +129,17 @@ def largest_batch(rows: int, num_batches: int) -> int:
 
 
 def num_rows(
-    source: str, tokenizer: str, num_documents: int, vocab_size: int | None, sequence_length: int, cwd: Path
+    source: str,
+    tokenizer: str,
+    num_documents: int,
+    vocab_size: int | None,
+    sequence_length: int,
+    eos_id: int | None,
+    cwd: Path,
 ) -> int | None:
     """None where they cannot be counted here, not even about."""
     try:
-        stock = _stock(source, tokenizer, num_documents, vocab_size, cwd)
+        stock = _stock(source, tokenizer, num_documents, vocab_size, eos_id, cwd)
     except UserError:
         return None
     return None if stock.doubt > _DOUBT else -(-stock.tokens // sequence_length)
@@ -165,7 +178,12 @@ def _shorter(
 
 
 def take(
-    source: str, tokenizer: str = "", num_documents: int = 0, vocab_size: int | None = None, cwd: Path = Path()
+    source: str,
+    tokenizer: str = "",
+    num_documents: int = 0,
+    vocab_size: int | None = None,
+    eos_id: int | None = None,
+    cwd: Path = Path(),
 ) -> Stock:
     """How much there is; UserError for what can be seen to be wrong with it."""
     if source != "arithmetic" and (local := Location.of(source, cwd).local) is not None and local.exists():
@@ -191,29 +209,36 @@ def take(
     files = corpus.look(place)
     unread = tuple(corpus.unread(place, [shard.place for shard in files.shards]))
     corpus.fits(files.vocab_size, vocab_size, source)
-    known = vocab_size or files.vocab_size
-    if known:
+    _require_ends(files)
+    if known := vocab_size or files.vocab_size:
         most = max(1, _LOOKED_AT[files.place.local is None] // len(files.shards))
-        seen = sum(_ids(shard, known, most) for shard in files.shards)
+        heads = [_ids(shard, known, most) for shard in files.shards]
+        seen = sum(map(len, heads))
+        if eos_id is not None and not files.documents and seen == files.tokens == sum(h.count(eos_id) for h in heads):
+            raise document_ends.nothing_to_predict(source, eos_id)
         if seen < files.tokens:
             return Stock(files.tokens, files.documents, "", files.vocab_size, seen, unread=unread)
     return Stock(files.tokens, files.documents, "", files.vocab_size, unread=unread)
 
 
-def _stock(source: str, tokenizer: str, num_documents: int, vocab_size: int | None, cwd: Path) -> Stock:
+def _stock(
+    source: str, tokenizer: str, num_documents: int, vocab_size: int | None, eos_id: int | None, cwd: Path
+) -> Stock:
     """`take`; of a store, which is waited for a while, once a process."""
     if "://" not in source:
-        return take(source, tokenizer, num_documents, vocab_size, cwd)
+        return take(source, tokenizer, num_documents, vocab_size, eos_id, cwd)
     if patience.left_out("data"):
         raise Unreachable(f"{source} was not looked at: {patience.LEFT_OUT}", "leave --only out, or add data to it")
-    answer = _of_store(source, tokenizer, num_documents, vocab_size, cwd)
+    answer = _of_store(source, tokenizer, num_documents, vocab_size, eos_id, cwd)
     if isinstance(answer, UserError):
         raise answer
     return answer
 
 
 @functools.lru_cache(maxsize=16)  # a plan needs the answer several times
-def _of_store(source: str, tokenizer: str, num_documents: int, vocab_size: int | None, cwd: Path) -> Stock | UserError:
+def _of_store(
+    source: str, tokenizer: str, num_documents: int, vocab_size: int | None, eos_id: int | None, cwd: Path
+) -> Stock | UserError:
     """The client of a store that does not answer tries again for minutes, which no plan waits for."""
     try:
         Location.require_client(source)
@@ -221,7 +246,7 @@ def _of_store(source: str, tokenizer: str, num_documents: int, vocab_size: int |
             return Unreachable(
                 f"{source} cannot be reached: {why}", "check the network, or copy the data to this machine"
             )
-        stock = patience.soon(_PATIENCE_S, lambda: take(source, tokenizer, num_documents, vocab_size, cwd))
+        stock = patience.soon(_PATIENCE_S, lambda: take(source, tokenizer, num_documents, vocab_size, eos_id, cwd))
     except UserError as e:
         return e
     return stock or Unreachable(
@@ -291,11 +316,12 @@ def _text(place: Location, tokenizer: str) -> Stock:
     sample = text_sample.look(place)
     read = f"{_SAMPLED} {sample.read_bytes / 1e6:.1f} MB at its ends and between" if not sample.complete else ""
     if tokenizer == "bytes":
-        return Stock(sample.text_bytes + 2 * sample.documents, sample.documents, read, doubt=sample.doubt)
+        tokens = sample.text_bytes + 2 * sample.documents
+        return Stock(tokens, sample.documents, read, doubt=sample.doubt, num_empty=sample.num_empty)
     taken = f"taking {_BYTES_PER_TOKEN:.0f} bytes for a token; podwright data count counts them"
     how = ", ".join(filter(None, (read, taken)))
     tokens = round(sample.text_bytes / _BYTES_PER_TOKEN) + sample.documents
-    return Stock(tokens, sample.documents, how, doubt=sample.doubt)
+    return Stock(tokens, sample.documents, how, doubt=sample.doubt, num_empty=sample.num_empty)
 
 
 def _vocabulary(source: str, tokenizer: str, cwd: Path) -> int:
@@ -326,13 +352,24 @@ def _vocabulary(source: str, tokenizer: str, cwd: Path) -> int:
         raise UserError(f"{file} cannot be read ({reason})", "fetch the tokenizer again") from e
 
 
-def _ids(shard: Shard, vocab_size: int, most: int) -> int:
-    """Hold the first `most` ids of a shard against the vocabulary; how many there were."""
+def _require_ends(files: TokenFiles) -> None:
+    """UserError for what training refuses of where documents end, in as many shards as are read in a moment."""
+    if files.tokens == files.documents:
+        raise document_ends.nothing_to_predict(files.place.typed)
+    left = _ENDS_BYTES[files.place.local is None]
+    for shard in files.shards:
+        left -= (shard.documents or 0) * corpus.ITEM_BYTES["int64"]
+        if shard.documents and left >= 0:
+            document_ends.require(shard)
+
+
+def _ids(shard: Shard, vocab_size: int, most: int) -> array.array[int]:
+    """The first `most` ids of a shard, held against the vocabulary."""
     item = corpus.ITEM_BYTES[shard.dtype]
     ids = array.array(
-        _CODES[shard.dtype], shard.place.read(shard.header, shard.header + min(most, shard.tokens) * item)
+        document_ends.CODES[shard.dtype], shard.place.read(shard.header, shard.header + min(most, shard.tokens) * item)
     )
     if max(ids) >= vocab_size or (shard.dtype.startswith("int") and min(ids) < 0):
         at = next(i for i, token in enumerate(ids) if not 0 <= token < vocab_size)
         raise corpus.out_of_range(shard.place.typed, at, ids[at], vocab_size)
-    return len(ids)
+    return ids

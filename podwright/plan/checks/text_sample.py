@@ -32,6 +32,8 @@ class TextSample:
     """whether all of the file was read; else the first two are estimates"""
     doubt: float = 0.0
     """by what share the text may be another amount: of lines that are too long to look at, and two standard errors of the pieces"""
+    num_empty: int = 0
+    """documents without a character that is not white space; an estimate unless `complete`"""
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,16 @@ def look(place: Location) -> TextSample:
             corpus.decoded(place, place.read(piece.start, piece.stop), piece.start, size)
         return TextSample(size, 1, read, read == size)
     corpus.require_format(place, place.read(0, _PIECE_BYTES))
-    known = text = documents = 0.0
+    known = text = documents = empty = 0.0
     densities = []
     for piece in pieces:
         piece_known = piece_text = 0.0
-        for overlap, length, text_bytes in _lines(place, piece, size):
+        for overlap, length, document in _lines(place, piece, size):
             piece_known += overlap
-            if text_bytes is not None:
-                piece_text += overlap * text_bytes / length
+            if document is not None:
+                piece_text += overlap * len(document.encode()) / length
                 documents += overlap * piece.weight / length
+                empty += overlap * piece.weight / length * (not document.strip())
         known, text = known + piece_known * piece.weight, text + piece_text * piece.weight
         densities.append(piece_text / (piece.stop - piece.start))
     if known and not documents:
@@ -72,7 +75,12 @@ def look(place: Location) -> TextSample:
     doubt = size - known + 2 * spread
     share = size / known if known else 0.0
     return TextSample(
-        round(text * share), max(1, round(documents * share)), read, read == size, doubt / max(1.0, text + doubt)
+        round(text * share),
+        max(1, round(documents * share)),
+        read,
+        read == size,
+        doubt / max(1.0, text + doubt),
+        round(empty * share),
     )
 
 
@@ -87,8 +95,8 @@ def _pieces(place: Location, size: int) -> list[_Piece]:
     return [_Piece(0, _END_BYTES, 1.0), *middle, _Piece(size - _END_BYTES, size, 1.0)]
 
 
-def _lines(place: Location, piece: _Piece, size: int) -> Iterator[tuple[int, int, int | None]]:
-    """(bytes in the piece, length, bytes of its text) of every line with a part in the piece; no text: an empty line. What is left out
+def _lines(place: Location, piece: _Piece, size: int) -> Iterator[tuple[int, int, str | None]]:
+    """(bytes in the piece, length, its text) of every line with a part in the piece; no text: an empty line. What is left out
     of the piece is of lines whose ends are out of reach."""
     content = place.read(piece.start, piece.stop)
     before, after = _before(place, piece.start), _after(place, piece.stop, size)
@@ -106,7 +114,7 @@ def _lines(place: Location, piece: _Piece, size: int) -> Iterator[tuple[int, int
     for number, line in enumerate(io.BytesIO(joined), 1):
         overlap = min(offset + len(line), piece.stop) - max(offset, piece.start)
         where = f"{place.typed}:{number}" if piece.start == 0 else f"{place.typed} at byte {offset:,}"
-        yield overlap, len(line), len(corpus.text_of(place, where, line).encode()) if line.strip() else None
+        yield overlap, len(line), corpus.text_of(place, where, line) if line.strip() else None
         offset += len(line)
 
 

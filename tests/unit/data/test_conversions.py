@@ -74,6 +74,56 @@ def test_a_check_of_such_lines_says_what_to_type_once(tmp_path: Path, layout: st
     assert faults.check(new)["valid"] == NUMBER and streams.take(new, "bytes").documents == NUMBER
 
 
+def test_inputs_of_alpaca_are_kept_where_the_first_line_has_none(tmp_path: Path) -> None:
+    for first in ({"instruction": "Add.", "input": "", "output": "0"}, {"instruction": "Add.", "output": "0"}):
+        path = tmp_path / "a.jsonl"
+        rows = [first, *({"instruction": "Add.", "input": f"{n}+1", "output": str(n + 1)} for n in range(1, NUMBER))]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (error,) = streams.check(str(path), "bytes", vocab_size=259, sequence_length=32, batch_size=1, max_steps=1)
+        converted = [json.loads(line)["text"] for line in Path(typed(error.fix)).read_text().splitlines()]
+        assert converted == ["Add.\n\n0", *(f"Add.\n\n{n}+1\n\n{n + 1}" for n in range(1, NUMBER))]
+
+
+def test_texts_are_kept_in_a_file_that_has_lines_of_another_layout_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [{"text": f"text {n}"} for n in range(50)] + [{"content": f"content {n}"} for n in range(50)]
+    rows += [LAYOUTS["chat"](n) for n in range(50)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    checked = {"vocab_size": 259, "sequence_length": 32, "batch_size": 1, "max_steps": 1}
+    (error,) = streams.check(str(path), "bytes", **checked)
+    once = typed(error.fix)
+    (error,) = streams.check(once, "bytes", **checked)
+    assert ":101 has no 'text'" in error.message
+    twice = typed(error.fix)
+    assert [f.level for f in streams.check(twice, "bytes", **checked)] == ["info"]
+    texts = [json.loads(line)["text"] for line in Path(twice).read_text().splitlines()]
+    assert texts[:100] == [f"text {n}" for n in range(50)] + [f"content {n}" for n in range(50)]
+    assert texts[100].startswith("Be brief.\n\n0+1?")
+
+
+def test_good_questions_are_kept_in_a_file_that_has_lines_of_another_layout_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    good = [{"question": f"What is {n}+1?", "answer": f"#### {n + 1}", "level": n} for n in range(NUMBER)]
+    rows = good + [LAYOUTS["completion"](n) for n in range(50)] + [LAYOUTS["chat"](n) for n in range(50, 60)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    new = str(path)
+    for line in (NUMBER + 1, NUMBER + 51):
+        (error,) = examples.check(load("qwen3-tiny-arithmetic-grpo", [f"data.source={new}"]), tmp_path)
+        assert f":{line} has no 'question'" in error.message
+        new = typed(error.fix)
+    converted = [json.loads(line) for line in Path(new).read_text().splitlines()]
+    assert converted[:NUMBER] == good and converted[NUMBER] == {"question": "0+1?", "answer": "#### 1"}
+    assert faults.check(new)["num_faults"] == 0
+
+
+def test_a_text_is_kept_beside_a_caption(tmp_path: Path) -> None:
+    rows = [{"image": "0.png", "caption": "a"}, {"caption": "b", "text": "c", "image": "1.png"}]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    converted = Path(typed(conversions.to_pairs(str(path), rows[0]))).read_text().splitlines()
+    assert [json.loads(line) for line in converted] == [{"image": "0.png", "text": "a"}, rows[1]]
+
+
 @pytest.mark.parametrize("image", ["image", "image_path"])
 def test_captions_become_pairs_by_what_is_typed(tmp_path: Path, image: str) -> None:
     from PIL import Image

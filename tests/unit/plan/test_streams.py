@@ -124,6 +124,17 @@ def test_what_is_wrong_is_one_error(made: Path, tmp_path: Path) -> None:
     refused("00001.npy is missing", source=made)
 
 
+@pytest.mark.parametrize(("number", "num_empty"), [(100, 100), (100, 3), (100, 0), (40_000, 40_000)])
+def test_empty_texts_are_warned_of_in_the_words_of_a_check(tmp_path: Path, number: int, num_empty: int) -> None:
+    path = tmp_path / "a.jsonl"
+    texts = [" " if n < num_empty else "some words" for n in range(number)]
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    warnings = [f for f in check(path, "bytes", max_steps=1) if f.level == "warning"]
+    what = [f"{num_empty:,} of {number:,} texts are empty; remove these lines"] * (num_empty > 0)
+    assert [f"{f.message}; {f.fix}" for f in warnings] == [f"{path}: {warning}" for warning in what]
+    assert faults.check(str(path))["warnings"] == what
+
+
 @pytest.mark.parametrize("number", [3, 30, 200])
 @pytest.mark.parametrize("sequence_length", [64, 256, 4096])
 def test_what_to_type_for_too_few_tokens_is_accepted(number: int, sequence_length: int) -> None:
