@@ -59,6 +59,15 @@ def test_rendered_as_in_the_golden_files(name: str) -> None:
     assert rendered.argv[1:] == ("-m", "podwright.targets.hosts.start", str(job.run_dir / f"attempts/{job.attempt}"))
 
 
+def test_processes_of_one_host_meet_on_that_host_whatever_other_machines_call_it() -> None:
+    one = SshSettings(kind="ssh", hosts=("alias",), tasks_per_node=2, address="10.255.255.1")
+    job = Job(Path("/runs/r"), 1, Path("/"), 1.0)
+    files = {path.name: text for path, text in Ssh(Shell(), "lab", one).render(job).files.items()}
+    assert "MASTER_ADDR=127.0.0.1 " in files["start.sh"] and '"address": "127.0.0.1"' in files["job.json"]
+    two = one.model_copy(update={"hosts": ("alias", "other")})
+    assert "MASTER_ADDR=10.255.255.1 " in next(iter(Ssh(Shell(), "lab", two).render(job).files.values()))
+
+
 def test_runs_are_told_apart_on_their_hosts_and_attempts_by_their_ports() -> None:
     def rendered(folder: str, number: int, created: float) -> tuple[str, str]:
         made = Ssh(Shell(), "lab", TWO).render(Job(Path(folder), number, Path("/"), created))
