@@ -243,3 +243,25 @@ def test_a_jump_host_that_is_not_reached_is_named(options: tuple[str, ...]) -> N
     assert trouble and trouble.what.startswith("host gpu-2 was not reached through jump host nogate: ")
     assert trouble.fix.startswith("type ssh nogate true") and trouble.ending is Ending.NO_CAPACITY
     assert "jump" not in str(SshTransport("gpu-2", ("-F", "c")).explain(said))
+
+
+@pytest.mark.parametrize(
+    ("stderr", "fix"),
+    [
+        ("Host key verification failed.\n", "`ssh -i '/my keys/id' -oUserKnownHostsFile=/k -J gate -p 2222 me@b true`"),
+        (
+            "me@b: Permission denied (publickey).\n",
+            "ssh-copy-id -i '/my keys/id' -o UserKnownHostsFile=/k -o ProxyJump=gate",
+        ),
+        ("REMOTE HOST IDENTIFICATION HAS CHANGED\n", "ssh-keygen -f /k -R '[b]:2222'"),
+    ],
+)
+def test_a_command_to_type_has_the_options_of_the_target(stderr: str, fix: str) -> None:
+    options = ("-i", "/my keys/id", "-oUserKnownHostsFile=/k", "-J", "gate")
+    trouble = SshTransport("me@b:2222", options).explain(stderr)
+    assert trouble and fix in trouble.fix
+
+
+def test_a_jump_host_is_tried_with_the_configuration_of_the_target() -> None:
+    trouble = SshTransport("b", ("-F", "/c", "-Jgate", "-i", "/k")).explain("Connection closed by remote host\n")
+    assert trouble and trouble.fix.startswith("type ssh -F /c gate true; ")
