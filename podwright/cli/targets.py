@@ -62,7 +62,10 @@ def remove(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
         folders += [folder for folder in [Path(own.runs)] if folder.is_dir()] if own and own.runs else []
     for folder in folders:
         if run := listing.living(folder, name):
-            stop = f"type podwright stop {run.typed}, then remove the target"
+            stop = (
+                f"type podwright stop {run.typed}, then remove the target; if its machines are gone for good, "
+                f"remove the lines of {name} from {targets_file()} by hand"
+            )
             raise UserError(f"run {run.name} on target {name} has not ended ({folder})", stop)
     entries.remove(name)
     removed = {"name": name, "file": str(targets_file())}

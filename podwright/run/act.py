@@ -111,7 +111,8 @@ class Carrier:
         self._mirror.publish()  # `stopping` is in the journal
         answer = target.stop(state.handle or {})
         if answer.acknowledged:
-            self._journal("signalled", state)
+            boot, seconds = journal.uptime()
+            self._journal("signalled", state, boot=boot, uptime=seconds)
         else:
             self._journal("stop unanswered", state, reason=answer.reason)
 

@@ -165,12 +165,14 @@ class Driver:
         return self._pollers[key]
 
     def _stopping_s(self, state: RunState) -> float:
-        """Since this launcher first saw that the newest attempt has acknowledged a stop; another launcher's clock may be off."""
+        """Since the newest attempt has acknowledged a stop; where a launcher on another machine saw that, or before this machine was
+        started, since this launcher first read of it: another clock may be off."""
         if not state.signalled or state.phase is not Phase.STOPPING:
             self._stopping = None
             return 0.0
         if self._stopping is None or self._stopping[0] != state.attempt:
-            self._stopping = state.attempt, time.monotonic(), journal.now()
+            before_s = _since(state.signalled_clock)
+            self._stopping = state.attempt, time.monotonic() - before_s, journal.now() - before_s
         return time.monotonic() - self._stopping[1]
 
     def _kill_at(self, state: RunState) -> float:
@@ -216,6 +218,12 @@ class Driver:
                 f"another podwright has been busy with run {self.run.name} for {LOCK_WAIT_S:.0f} s",
                 "wait for it, or end the process that holds launcher.lock",
             )
+
+
+def _since(clock: tuple[str, float]) -> float:
+    """Seconds since a `journal.uptime`; 0 for that of another machine or boot."""
+    boot, seconds = journal.uptime()
+    return max(0.0, seconds - clock[1]) if boot and boot == clock[0] else 0.0
 
 
 def _holder(lock: TextIO) -> int:

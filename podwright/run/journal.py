@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
@@ -40,6 +41,8 @@ class RunState:
     """the number of the allocation that the newest attempt is on; 0 where machines need no request"""
     signalled: bool = False
     """whether the newest attempt has acknowledged a stop"""
+    signalled_clock: tuple[str, float] = ("", 0.0)
+    """`uptime` of the launcher's machine when it did"""
     calls: int = 0
     """unanswered ones to stop, to kill or to release the newest attempt, in a row"""
     called: float = 0.0
@@ -72,6 +75,14 @@ class RunState:
 
 def now() -> float:
     return time.time()
+
+
+def uptime() -> tuple[str, float]:
+    """The boot of this machine ("": not known) and the seconds since: comparable between processes, whatever is done to the clock."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip(), time.monotonic()
+    except OSError:
+        return "", 0.0
 
 
 def append(run: RunDir, event: str, **fields: Any) -> None:
@@ -215,7 +226,9 @@ _FOLDS = {
     "refreshed": lambda s, e: replace(s, handle=e["handle"]),
     "stopping": lambda s, e: replace(s, stop_wanted=True),
     "stop unanswered": _unanswered,
-    "signalled": lambda s, e: replace(s, signalled=True, calls=0, reason=""),
+    "signalled": lambda s, e: replace(
+        s, signalled=True, signalled_clock=(e.get("boot", ""), e.get("uptime", 0.0)), calls=0, reason=""
+    ),
     "killing": _unanswered,
     "release unanswered": _unanswered,
     "abandoned": _ended,

@@ -36,7 +36,9 @@ def _saving(state: RunState, kill_at: float) -> str:
     if state.phase is not Phase.STOPPING or not state.signalled or not kill_at:
         return ""
     until = time.strftime("%H:%M:%S", time.localtime(kill_at))
-    ends = f"if it has not ended at {until}, this command kills it; without a podwright command at work nothing does"
+    ends = (
+        f"if it has not ended at {until}, this command kills it; if it was left by then, the next podwright stop does"
+    )
     return f"Stopping: the trainer finishes its step and saves a checkpoint; {ends}"
 
 

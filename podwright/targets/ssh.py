@@ -22,10 +22,10 @@ class Ssh(HostRunner):
         self.identity = identity(name, settings)
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
-        return self.render_on(self.transports(()), job, self.identity, self._settings.address)
+        return self.render_on(self.transports(()), job, self.identity, self._settings.rendezvous)
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
-        return probe.probe_hosts(self._profile, self.own_hosts(()), self._settings.address, arguments, self._name)
+        return probe.probe_hosts(self._profile, self.own_hosts(()), self._settings.rendezvous, arguments, self._name)
 
     def check_access(self) -> list[Remark]:
         return []

@@ -75,7 +75,10 @@ def check(
                     )
                 )
     remarks = remarks or [Remark("info", f"{len(hosts)} host(s) answer and can start a run")]
-    if address and len(hosts) > 1:
+    if address and len(hosts) == 1:
+        what = f"address={address} has no effect: the processes of a target with one host meet on that host itself"
+        remarks.append(Remark("warning", what, "leave address out of the target"))
+    elif address:
         what = f"address={address} was not tried from the other hosts"
         remarks.append(Remark("info", what, f"type podwright doctor --on {target}, which tries it"))
     return remarks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,7 +26,7 @@ _THROUGH_A_JUMP_HOST = (
     StderrRule(
         r"Could not resolve|Name or service|refused|timed out|No route to host|unreachable|is down|Connection (closed|reset)|kex_exchange",
         "host {host} was not reached through jump host {jump}: {line}",
-        "type ssh {jump} true; if that fails, correct the jump host in ssh of the target, else check that {host} answers from there",
+        "type ssh{jump_options} {jump} true; if that fails, correct the jump host in ssh of the target, else check that {host} answers from there",
         Ending.NO_CAPACITY,
     ),
 )
@@ -56,17 +56,17 @@ _UNREACHED: tuple[StderrRule, ...] = (
     StderrRule(
         r"Permission denied \((?=\w)",
         "host {host} accepts none of your SSH keys",
-        "type: ssh-copy-id{port_option} {login}; if your key has a passphrase, type ssh-add first",
+        "type: ssh-copy-id{copy_options}{port_option} {login}; if your key has a passphrase, type ssh-add first",
     ),
     StderrRule(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED",
         "the SSH host key of {host} has changed",
-        "if the host was reinstalled, type: ssh-keygen -R {key_name}; if not, another machine may answer in its place",
+        "if the host was reinstalled, type: ssh-keygen{keygen_options} -R {key_name}; if not, another machine may answer in its place",
     ),
     StderrRule(
         r"Host key verification failed",
         "the SSH host key of {host} is not in known_hosts of this machine",
-        "type `ssh{port_option} {login} true` once and compare the fingerprint that it shows",
+        "type `ssh{ssh_options}{port_option} {login} true` once and compare the fingerprint that it shows",
     ),
     StderrRule(
         r"Bad owner or permissions on|Bad configuration option|Can't open user config",
@@ -130,6 +130,12 @@ class SshTransport:
             "key_name": f"'[{self.address}]:{port}'" if self.port and self.port != "22" else self.address,
         }
         fields |= {"jump": self.jump, "options": f"[{', '.join(self.options)}]"}
+        fields |= {
+            "ssh_options": _words(self.options),
+            "copy_options": _words(w for key, value in self._settings("ioFJ") for w in _for_copying(key, value)),
+            "jump_options": _words(w for key, value in self._settings("F") for w in (f"-{key}", value)),
+            "keygen_options": _words(w for file in self._known_hosts() for w in ("-f", file)),
+        }
         rules = (*_THROUGH_A_JUMP_HOST, *_UNREACHED) if self.jump else _UNREACHED
         return explained(rules, stderr, fields)
 
@@ -141,6 +147,27 @@ class SshTransport:
             if match := re.fullmatch(r"-J(.*)|(?:-o\s*)?ProxyJump[= ]\s*(.+)", word, re.IGNORECASE):
                 return match[1] or match[2] or following
         return ""
+
+    def _settings(self, letters: str) -> list[tuple[str, str]]:
+        """Of the options those with one of `letters` and their values, whether in the same word or in the next."""
+        pairs = pairwise([*self.options, ""])
+        matches = [(re.fullmatch(rf"-([{letters}])(.*)", word, re.DOTALL), following) for word, following in pairs]
+        return [(match[1], match[2] or following) for match, following in matches if match]
+
+    def _known_hosts(self) -> list[str]:
+        """The file that the options name for host keys, if they do."""
+        values = (re.fullmatch(r"\s*UserKnownHostsFile[= ]\s*(\S+)", v, re.IGNORECASE) for _, v in self._settings("o"))
+        return [match[1] for match in values if match][:1]
+
+
+def _words(words: Iterable[str]) -> str:
+    """As words of shell, each with a space before it."""
+    return "".join(f" {shlex.quote(word)}" for word in words)
+
+
+def _for_copying(letter: str, value: str) -> tuple[str, str]:
+    """An option of ssh as ssh-copy-id takes it."""
+    return ("-o", f"ProxyJump={value}") if letter == "J" else (f"-{letter}", value)
 
 
 def connect(record: Record) -> SshTransport:

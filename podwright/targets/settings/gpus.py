@@ -41,6 +41,10 @@ def devices(own: GpuSettings, nodes: int) -> Slice | None:
             else "write one such as H100-80GB"
         )
         raise ValueError(f"accelerator={own.accelerator}: no such GPU is known; {fix}")
+    if own.accelerator and not own.gpus_per_node:
+        raise ValueError(
+            f"accelerator={own.accelerator}, and gpus_per_node is 0: set gpus_per_node, or leave accelerator out"
+        )
     if not own.gpus_per_node:
         return slices.parse(f"cpu-{own.num_tasks}")
     if not own.accelerator:

@@ -17,6 +17,7 @@ from podwright.targets.settings.storage import StorageSetting
 _HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9_.-]*(?::\d{1,5})?")
 
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_LOOPBACK = "127.0.0.1"
 IPV6 = "give the host a name in ~/.ssh/config, with HostName its address, and write that name"
 """what to do where an IPv6 address was written"""
 
@@ -30,7 +31,9 @@ class SshSettings(BaseModel):
     hosts: tuple[str, ...] = Field(
         min_length=1, description="such as [gpu-1, me@gpu-2:2222]; on the first one is process 0"
     )
-    address: str = Field("", description="of the first host, as the others reach it; default: its name in hosts")
+    address: str = Field(
+        "", description="of the first host, as the others reach it; default: its name in hosts; not used with one host"
+    )
     gpus_per_node: int = Field(0, ge=0, description="of each host; 0: the trainer uses the CPUs")
     accelerator: str = Field(
         "", description="what each GPU is, such as H100-80GB: a plan then knows its memory and the mesh"
@@ -92,6 +95,12 @@ class SshSettings(BaseModel):
     @property
     def num_tasks(self) -> int:
         return len(self.hosts) * self.tasks_per_node
+
+    @property
+    def rendezvous(self) -> str:
+        """The address at which the processes reach process 0; "": the name of the first host. On one host neither `address` nor that
+        name is used: both are for other machines, and need not lead to the host from itself."""
+        return self.address if len(self.hosts) > 1 else _LOOPBACK
 
     def devices(self) -> Slice | None:
         """What jax will see; None where the kind of the GPUs is not said."""

@@ -4,5 +4,5 @@ cd "$(dirname "$0")" || exit 1
 attempt=$PWD
 cd ../../../.. || exit 1
 export PYTHONPATH=$(cd ../code && pwd)${PYTHONPATH:+:$PYTHONPATH}
-export MASTER_ADDR=box MASTER_PORT=27798
+export MASTER_ADDR=127.0.0.1 MASTER_PORT=27798
 exec python3 -m podwright.targets.hosts.on_host keep "$attempt" "$1"

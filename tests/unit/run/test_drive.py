@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,6 +72,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     clock.monotonic = clock.time = lambda: clock.now
     monkeypatch.setattr(drive, "time", clock)
     monkeypatch.setattr(journal, "now", clock.time)
+    monkeypatch.setattr(journal, "uptime", lambda: ("", 0.0))
     yield clock
 
 
@@ -121,8 +123,31 @@ def test_a_stop_that_nobody_received_is_sent_again_and_is_no_reason_to_kill(
     other = launcher(run)
     other.step()
     clock.now += 2.0
-    assert other.step() is Act.WAIT, "one that has just come gives the trainer the grace anew"
+    assert other.step() is Act.WAIT, "on a machine that was started since, nobody knows how long that took"
     assert one.step() is Act.KILL and silent.asked[-1]
+
+
+def test_a_second_stop_keeps_the_deadline_of_the_first(
+    run: RunDir, silent: Silent, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot = "this boot"
+    monkeypatch.setattr(journal, "uptime", lambda: (boot, clock.now))
+    silent.answers = True
+    first = launcher(run)
+    first.submit()
+    drive.ask_to_stop(run)
+    assert first.step() is Act.SIGNAL
+    clock.now += silent.traits.grace_s - 10
+    second = launcher(run)
+    drive.ask_to_stop(run)
+    assert second.step() is Act.WAIT
+    until = datetime.fromtimestamp(clock.now + 10).strftime("%H:%M:%S")
+    assert f"if it has not ended at {until}, this command kills it" in second._waiting
+    clock.now += 11
+    assert launcher(run).step() is Act.KILL and silent.asked == [False, True], "even one that has just come"
+    boot = "another boot"
+    clock.now += 100
+    assert launcher(run).step() is Act.WAIT
 
 
 def test_a_release_is_written_down_when_the_host_confirms_it(run: RunDir, silent: Silent, clock: Any) -> None:

@@ -10,5 +10,5 @@ from podwright.targets.base import Process
 def test_a_stop_says_which_command_kills_the_trainer() -> None:
     state = RunState(phase=Phase.STOPPING, signalled=True)
     text = reason(state, Observed(Process.RUNNING), "", 0.0, kill_at=1e9)
-    assert "this command kills it; without a podwright command at work nothing does" in text
+    assert "this command kills it; if it was left by then, the next podwright stop does" in text
     assert reason(state, Observed(Process.RUNNING), "", 0.0) == "", "not promised before a grace has begun"

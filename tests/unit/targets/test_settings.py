@@ -128,6 +128,16 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
             "accelerator=H1000: no such GPU is known; did you mean H100-80GB",
             "fix it in",
         ),
+        (
+            "a: {kind: ssh, hosts: [h], accelerator: H100-80GB}",
+            "accelerator=H100-80GB, and gpus_per_node is 0: set gpus_per_node, or leave accelerator out",
+            "fix it in",
+        ),
+        (
+            "a: {kind: slurm, accelerator: h100-80gb}",
+            "accelerator=h100-80gb, and gpus_per_node is 0",
+            "fix it in",
+        ),
         ("a: {kind: ssh, hosts: [h, g:99999]}", "hosts: has 'g:99999', and a port is from 1 to 65535", "fix it in"),
         ("a: {kind: ssh, hosts: [g:0]}", "hosts: has 'g:0', and a port", "fix it in"),
         ("a: {kind: ssh, hosts: gpu-1}", "hosts=gpu-1 is no list", "write hosts=[gpu-1], commas between several"),

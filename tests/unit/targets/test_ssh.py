@@ -59,6 +59,15 @@ def test_rendered_as_in_the_golden_files(name: str) -> None:
     assert rendered.argv[1:] == ("-m", "podwright.targets.hosts.start", str(job.run_dir / f"attempts/{job.attempt}"))
 
 
+def test_processes_of_one_host_meet_on_that_host_whatever_other_machines_call_it() -> None:
+    one = SshSettings(kind="ssh", hosts=("alias",), tasks_per_node=2, address="10.255.255.1")
+    job = Job(Path("/runs/r"), 1, Path("/"), 1.0)
+    files = {path.name: text for path, text in Ssh(Shell(), "lab", one).render(job).files.items()}
+    assert "MASTER_ADDR=127.0.0.1 " in files["start.sh"] and '"address": "127.0.0.1"' in files["job.json"]
+    two = one.model_copy(update={"hosts": ("alias", "other")})
+    assert "MASTER_ADDR=10.255.255.1 " in next(iter(Ssh(Shell(), "lab", two).render(job).files.values()))
+
+
 def test_runs_are_told_apart_on_their_hosts_and_attempts_by_their_ports() -> None:
     def rendered(folder: str, number: int, created: float) -> tuple[str, str]:
         made = Ssh(Shell(), "lab", TWO).render(Job(Path(folder), number, Path("/"), created))
@@ -234,3 +243,25 @@ def test_a_jump_host_that_is_not_reached_is_named(options: tuple[str, ...]) -> N
     assert trouble and trouble.what.startswith("host gpu-2 was not reached through jump host nogate: ")
     assert trouble.fix.startswith("type ssh nogate true") and trouble.ending is Ending.NO_CAPACITY
     assert "jump" not in str(SshTransport("gpu-2", ("-F", "c")).explain(said))
+
+
+@pytest.mark.parametrize(
+    ("stderr", "fix"),
+    [
+        ("Host key verification failed.\n", "`ssh -i '/my keys/id' -oUserKnownHostsFile=/k -J gate -p 2222 me@b true`"),
+        (
+            "me@b: Permission denied (publickey).\n",
+            "ssh-copy-id -i '/my keys/id' -o UserKnownHostsFile=/k -o ProxyJump=gate",
+        ),
+        ("REMOTE HOST IDENTIFICATION HAS CHANGED\n", "ssh-keygen -f /k -R '[b]:2222'"),
+    ],
+)
+def test_a_command_to_type_has_the_options_of_the_target(stderr: str, fix: str) -> None:
+    options = ("-i", "/my keys/id", "-oUserKnownHostsFile=/k", "-J", "gate")
+    trouble = SshTransport("me@b:2222", options).explain(stderr)
+    assert trouble and fix in trouble.fix
+
+
+def test_a_jump_host_is_tried_with_the_configuration_of_the_target() -> None:
+    trouble = SshTransport("b", ("-F", "/c", "-Jgate", "-i", "/k")).explain("Connection closed by remote host\n")
+    assert trouble and trouble.fix.startswith("type ssh -F /c gate true; ")
