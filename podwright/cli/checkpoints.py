@@ -10,7 +10,7 @@ import typer
 
 from podwright.cli import show
 from podwright.cli.options import Json, RunName, Runs
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.rundir import RUNS
 
 
@@ -20,7 +20,8 @@ def checkpoints(
         int | None, typer.Option("--fetch", metavar="STEP", min=0, help="copy this checkpoint here")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="into this new directory; default: RUN-step-STEP")
+        Path | None,
+        typer.Option("--out", parser=expanded, metavar="DIR", help="into this new directory; default: RUN-step-STEP"),
     ] = None,
     runs: Runs = RUNS,
     as_json: Json = False,

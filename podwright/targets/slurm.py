@@ -19,7 +19,19 @@ from podwright.errors import UserError
 from podwright.rundir import Ending, Record, RunDir
 from podwright.shell import Shell
 from podwright.targets import alive, scripts, slurm_check, slurm_states
-from podwright.targets.base import Handle, Job, MachinesBusy, Polled, Process, Released, Remark, Rendered, Stopped, facts_in, identity
+from podwright.targets.base import (
+    Handle,
+    Job,
+    MachinesBusy,
+    Polled,
+    Process,
+    Released,
+    Remark,
+    Rendered,
+    Stopped,
+    facts_in,
+    identity,
+)
 from podwright.targets.handles import attempt_of, log_since
 from podwright.targets.hosts.transport import setup_failed
 from podwright.targets.machines import Hosts, Provisioner

@@ -111,7 +111,8 @@ def test_a_run_goes_from_no_machines_over_a_preemption_to_a_report_and_no_machin
     for what, counted in (("chip-hours", "chip_hours"), ("cost", "cost")):
         assert rows[what]["predicted"] > 0 and rows[what]["measured"] == result["usage"][counted] > 0
     assert gcloud.resources() == []
-    assert [row["zone"] for row in gcloud.ledger()] == [B, C]
+    zones = [row["zone"] for row in gcloud.ledger()]
+    assert len(zones) == 2 and zones[0] == B, "a refusal of the first zone is forgotten after a while"
 
 
 @pytest.fixture

@@ -18,9 +18,10 @@ LINE = {"image": "a.png", "instruction": "?", "response": "{}"}
 NEEDED = {
     **{"RUN": "r", "RUN...": "r", "RUN|DIR": "r", "LOG|DIR|RUN": "r", "CHECKPOINT": ".", "DIR": "out", "T": "bytes"},
     **{"RECIPE": "qwen3-tiny-arithmetic-grpo", "FILE": "a.yaml", "FILE...": "a.jsonl", "SOURCE": "a.jsonl"},
-    "NAME": "local",
+    **{"NAME": "boxes", "-- COMMAND...": "true"},
 }
 """what stands in the place of another argument that a verb asks for"""
+TPUS = {"kind": "tpu-vm", "project": "my-project", "zones": ["us-east5-b"], "accelerator_type": "v6e-16"}
 MORE = {("predict",): ["--text", "?"]}
 
 
@@ -53,6 +54,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("PODWRIGHT_RUNS", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "a.jsonl").write_text(json.dumps(LINE) + "\n")
+    (tmp_path / "podwright").mkdir()
+    (tmp_path / "podwright" / "targets.yaml").write_text(f"boxes: {json.dumps(TPUS)}\n")
     return tmp_path
 
 

@@ -69,7 +69,7 @@ def test_the_shipped_recipes_stand(name, on):
         ),
         (
             "cpu-1",
-            ["data.eos_id=259"],
+            ["data.source=shards", "data.eos_id=259"],
             "data.eos_id=259 is outside the vocabulary of 259",
             "type data.eos_id=null for that of the token shards",
         ),

@@ -68,10 +68,10 @@ def test_a_run_before_its_first_step_is_exported_as_it_starts(begun, tmp_path):
 @pytest.mark.parametrize("record", ["step", "checkpoint"])
 def test_a_trained_run_whose_checkpoints_are_gone_is_not_exported_as_it_started(begun, tmp_path, record):
     if record == "step":
-        append_jsonl(begun.metrics, {"stage": "warm_start", "step": 90, "loss": 1.0})
-        append_jsonl(begun.metrics, {"stage": "grpo", "step": 3, "loss": 1.0})
+        append_jsonl(begun.metrics, {"time": 1.0, "stage": "warm_start", "step": 90, "loss": 1.0})
+        append_jsonl(begun.metrics, {"time": 2.0, "stage": "grpo", "step": 3, "loss": 1.0})
     else:
-        append_jsonl(begun.events, {"event": "checkpoint", "step": 3})
+        append_jsonl(begun.events, {"time": 2.0, "event": "checkpoint", "step": 3})
     words = r"run r was trained to step 3, and there is no checkpoint in .*/r/checkpoints; bring one back from a copy"
     with pytest.raises(UserError, match=words):
         standalone.export(begun.path, tmp_path / "out")
