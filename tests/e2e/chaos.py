@@ -216,9 +216,7 @@ class _Disturbed:
                 at = now + kill.after_s
             if kill and at is not None and now >= at:
                 return self._kill(launcher, kill)
-            while self._later and now - self._began >= self._later[0][0]:
-                _, what, how = self._later.pop(0)
-                self._disturb(what, how)
+            self._disturb_when_due(now - self._began)
             if now - self._began > LIFE_LIMIT_S:
                 launcher.kill()
                 out, err = self._output(launcher)
@@ -284,6 +282,14 @@ class _Disturbed:
 
     def _happened(self, moment: str, before: dict[str, int]) -> bool:
         return self._known().get(moment, 0) > before.get(moment, 0)
+
+    def _disturb_when_due(self, age_s: float) -> None:
+        """What takes machines away waits until there are some."""
+        if not self._later or age_s < self._later[0][0]:
+            return
+        if any((row["kind"], row["state"]) == ("node", "READY") for row in self._gcloud.resources()):
+            _, what, how = self._later.pop(0)
+            self._disturb(what, how)
 
     def _disturb(self, what: str, how: dict[str, Any]) -> None:
         if what == "fault":
