@@ -194,9 +194,10 @@ def example(where: str, row: Mapping[str, Any]) -> Example:
                 or 'write {"question": "...", "answer": "... #### n"}'
             )
             raise UserError(f"{where} has no {key!r}; {text_lines.keys_of(row)}", fix)
-        if in_table and row[key] is not None and not isinstance(row[key], str):
+        if in_table and not isinstance(row[key], str):
             what = f"{where}: column {key!r} holds {text_lines.json_kind(row[key])}, not text"
-            raise UserError(what, f"store the column {key!r} as text")
+            fix = "fill it in, or remove the row" if row[key] is None else f"store the column {key!r} as text"
+            raise UserError(what, fix)
         if not text_lines.require_text(where, key, row[key]).strip():
             raise UserError(f"{where}: {key} is empty", "fill it in or remove the row")
     number = gold(row["answer"])

@@ -322,16 +322,8 @@ def _file(path: Path, data: MultimodalData, cwd: Path, contents: list[Hashable])
         what = f"{at} of {path.name} needs about {need} tokens for prompt and response, data.max_text_length={data.max_text_length}"
         findings.append(Finding("context", "warning", what, f"type data.max_text_length={need}; no line is ever cut"))
     if not lines:
-        findings.append(empty(path))
+        findings.append(error("data", *pairs.empty(path)))
     return num_lines, findings
-
-
-def empty(path: Path) -> Finding:
-    """Of a file without a line; one that is held out may also be left away."""
-    fix = (
-        f"fill it with lines, or type {shlex.join(['rm', str(path)])}: the last lines of train.jsonl are held out then"
-    )
-    return error("data", f"{path} is empty", fix if path.name == "val.jsonl" else "give a file of lines")
 
 
 def absent_of(where: str, line: dict[str, str], folder: Path) -> list[str]:

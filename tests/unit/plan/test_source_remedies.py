@@ -81,6 +81,10 @@ def test_questions_below_a_directory_or_in_its_single_file_are_named(tmp_path: P
     [
         ({"prompt": "a", "answer": "#### 1"}, 'row 1 has no column \'question\'; its columns are "prompt", "answer"'),
         ({"question": "a", "answer": 3}, "row 1: column 'answer' holds a number, not text; store the column 'answer'"),
+        (
+            {"question": "a", "answer": None},
+            "row 1: column 'answer' holds null, not text; fill it in, or remove the row",
+        ),
     ],
 )
 def test_faults_of_parquet_rows_name_columns(tmp_path: Path, row: dict[str, Any], says: str) -> None:
