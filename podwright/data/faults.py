@@ -32,7 +32,7 @@ def check(source: str, vocab_size: int | None = None) -> Record:
     place = Location.of(source)
     if corpus.is_text(source):
         return {"source": source, **_text(place)}
-    if place.local is not None and _has_examples(place.local):
+    if place.local is not None and worked_examples.is_of_grpo(place.local):
         return {"source": source, **_examples(source, place.local)}
     try:
         if records := corpus.records(place):
@@ -64,15 +64,6 @@ def check(source: str, vocab_size: int | None = None) -> Record:
     if unverified := document_ends.unverified(files):
         warnings.append(unverified)
     return {"source": source, **sizes, **ids, **_listed(listed), "warnings": warnings}
-
-
-def _has_examples(path: Path) -> bool:
-    """Whether a path is a parquet file, or a directory as GRPO reads them."""
-    if path.suffix == ".parquet":
-        return path.is_file()
-    is_split = any((path / name).is_file() for name in ("train.jsonl", "test.jsonl"))
-    folders = (path, path / "main", path / "data")
-    return is_split or any(next(folder.glob("*.parquet"), None) for folder in folders)
 
 
 def _examples(source: str, path: Path) -> Record:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -21,7 +22,7 @@ from podwright.data import texts
 from podwright.data.documents import Ids
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import corpus
+from podwright.recipe import corpus, worked_examples
 from podwright.recipe.location import Location
 from podwright.recipe.paths import require_new_directory
 
@@ -61,6 +62,10 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
 def count(source: str, tokenizer: str = "") -> Record:
     """Documents and tokens of a source; a text is tokenized for it."""
     if not corpus.is_text(source):
+        local = Location.of(source).local
+        if local is not None and worked_examples.is_of_grpo(local):
+            what = f"{source} holds questions with answers for GRPO, which are counted in lines and not in tokens"
+            raise UserError(what, f"type podwright data check {shlex.quote(source)}")
         files = corpus.look(Location.of(source))
         return {"source": source, "documents": files.documents, "tokens": files.tokens, "shards": len(files.shards)}
     if not tokenizer:

@@ -15,6 +15,7 @@ from podwright.errors import expanded
 from podwright.recipe import corpus
 from podwright.recipe.arithmetic_capacity import CORPUS_NUMBER, CORPUS_OPERATIONS
 from podwright.recipe.location import Location
+from podwright.recipe.paths import no_tokenizer
 
 _AT_A_TIME = 256  # documents
 
@@ -64,7 +65,10 @@ def named_tokenizer(name: str, cwd: Path = Path()) -> Tokenizer:
     if name == "bytes":
         return Tokenizer.bytes()
     path = cwd / expanded(name)
-    return Tokenizer.load(path.parent if path.name == "tokenizer.json" else path)
+    directory = path.parent if path.name == "tokenizer.json" else path
+    if not directory.is_dir():
+        raise no_tokenizer(name, path)
+    return Tokenizer.load(directory)
 
 
 def tokenized(documents: Iterator[str], tokenizer: Tokenizer) -> Iterator[list[int]]:

@@ -118,7 +118,10 @@ class AnswerSchema:
             value = line.get(field)
             if not isinstance(value, str) or not value.strip():
                 absent = f"is missing{_renamed(field, line)}"
-                yield field, absent if field not in line else f"{shown(value)} is not a text"
+                quoted = (
+                    "; write its JSON as a text, in quotes" if field == "response" and isinstance(value, dict) else ""
+                )
+                yield field, absent if field not in line else f"{shown(value)} is not a text{quoted}"
             elif not is_encodable(value):
                 yield field, f"{shown(value)} holds half a character"
         given = [name for name in MEDIA if name in line]
@@ -168,7 +171,7 @@ class AnswerSchema:
                 if field not in known | groups:
                     yield (
                         field if is_encodable(field) else path or "response",
-                        f"{shown(name)} is no field of {self.version}",
+                        f"{shown(name)} is no field of the schema of answers {self.version}",
                     )
 
 

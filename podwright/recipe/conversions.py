@@ -74,6 +74,11 @@ def to_pairs(file: str, row: Any) -> str:
     return _converted(file, f"{{(k if {keys}.get(k,k) in r else {keys}[k]):v for k,v in r.items()}}")
 
 
+def to_responses(file: str) -> str:
+    """What to type for a file of annotated lines whose `response` is an object and not its JSON as a text."""
+    return _converted(file, '{**r,"response":json.dumps(r["response"])} if isinstance(r.get("response"),dict) else r')
+
+
 def paired_keys(row: Any) -> dict[str, str]:
     """Keys of a row that stand for a field of Phase 1 -> that field; none for a field that the row has."""
     if not isinstance(row, dict):

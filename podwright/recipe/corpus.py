@@ -21,7 +21,7 @@ from podwright.errors import UserError, counted
 from podwright.recipe import text_lines
 from podwright.recipe.conversions import to_text
 from podwright.recipe.location import Location
-from podwright.recipe.paths import absent, require_all_numbered, require_file
+from podwright.recipe.paths import absent, is_hub_id, require_all_numbered, require_file
 
 FORMAT = "podwright-tokens-1"
 RECORDS = ".array_record"
@@ -100,7 +100,7 @@ def look(place: Location) -> TokenFiles:
         if place.exists():
             raise _no_source(place)
         if place.local is not None:
-            raise absent(place.typed, place.local)
+            raise _of_hub(place.typed) if is_hub_id(place.typed, place.local) else absent(place.typed, place.local)
         raise UserError(f"there is no {place.typed}", "check the path")
     files = place.files()
     if META in files:
@@ -116,14 +116,31 @@ def look(place: Location) -> TokenFiles:
     return TokenFiles(place, tuple(array_file(place / name, files[name]) for name in shards))
 
 
+def _of_hub(name: str) -> UserError:
+    what = f"there is no {name}: text and tokens are read from files, and data sets of the Hugging Face hub are not fetched"
+    fetched = shlex.join(["hf", "download", "--repo-type", "dataset", name, "--local-dir", name.rpartition("/")[2]])
+    return UserError(what, f'type {fetched}, and write its texts as lines such as {{"text": "..."}}')
+
+
 def _no_source(place: Location) -> UserError:
     """Of a file whose name has none of the endings that are read."""
     if place.local is not None:
         require_file(place.typed, place.local)
+    stripped = place.typed.rstrip("/")
+    if stripped != place.typed:
+        return UserError(f"{place.typed} is a file, not a directory", f"leave out the slash: {shlex.quote(stripped)}")
     head = place.read(0, 1 << 12)
     if fault := text_lines.other_format(place.typed, head):
         return fault
+    if place.suffix == ".json" and head.lstrip().startswith(b"["):
+        return UserError(f"{place.typed} holds a list, not one object a line", text_lines.unlisted(place.typed))
     if text_lines.is_utf8(head[:-3]) and b"\0" not in head:
+        lower = place.suffix.lower()
+        suffix = lower if lower in TEXT else ".jsonl" if head.lstrip().startswith(b"{") else ""
+        if suffix and place.local is not None:
+            new = place.typed.removesuffix(place.suffix) + suffix
+            what = f"{place.typed} has none of the endings that sources have: {', '.join(TEXT)}, .npy"
+            return UserError(what, f"type {shlex.join(['mv', place.typed, new])}, and use that file")
         what = f"{place.typed} has none of the endings that sources have: {', '.join(TEXT)}, .npy"
         return UserError(what, 'give lines such as {"text": "..."} in a .jsonl file, or one document in a .txt file')
     return UserError(

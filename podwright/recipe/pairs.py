@@ -5,6 +5,7 @@ Both halves read it: the plan and `podwright data check` judge by it, training r
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,14 @@ def none_left(source: str, lines: int, least: int) -> UserError:
     if lines < 2 * least:
         return UserError(what, f"give a file with at least {2 * least} lines")
     return UserError(what, f"type data.num_test={max(least, lines // 10)}")
+
+
+def empty(path: Path) -> tuple[str, str]:
+    """What is wrong with a file without a line, and what to do; one that is held out may also be removed."""
+    fix = "give a file of lines"
+    if path.name == "val.jsonl":
+        fix = f"fill it, or type {shlex.join(['rm', str(path)])}: the last lines of train.jsonl are held out then"
+    return f"{path} is empty", fix
 
 
 def nothing_to_pair(path: Path, row: Any) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from podwright.errors import UserError, expanded, from_os, visible
+from podwright.errors import UserError, expanded, from_os, nearest, visible
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,95})?")
 _MISSPELT, _LIKE = 0.85, 0.7  # how like a name that is here: so that it is that name misspelt, and so that it may be
@@ -46,6 +46,11 @@ def looks_like_path(source: str, cwd: Path) -> bool:
 def looks_like_file(source: str) -> bool:
     """Whether a value can be no id of the hub, whatever lies where it is typed."""
     return not _HUB_ID.fullmatch(source) or Path(source).suffix.lower() in _SUFFIXES
+
+
+def is_hub_id(typed: str, path: Path) -> bool:
+    """Whether a value with nothing at its `path` is OWNER/NAME, and no folder of that owner's name is there."""
+    return "/" in typed and not looks_like_file(typed) and not os.path.exists(path.parent)
 
 
 def missing(key: str, source: str, cwd: Path) -> UserError:
@@ -83,6 +88,22 @@ def _url(key: str, source: str) -> UserError:
         return UserError(what, "copy it to this machine, and give its path")
     command = copy.format(url=shlex.quote(source), name=shlex.quote(name))
     return UserError(what, f"type {command}, and then {shlex.quote(f'{key}={name}')}")
+
+
+def no_tokenizer(typed: str, path: Path) -> UserError:
+    """Of a tokenizer, `path` where it was `typed`, that is not there or has no tokenizer.json."""
+    if os.path.exists(path):
+        return UserError(
+            f"{typed} has no tokenizer.json", "give a Hugging Face directory that was saved with a fast tokenizer"
+        )
+    if guess := nearest(typed, ["bytes"]):
+        return UserError(f"there is no tokenizer {typed}", f"did you mean {guess}?")
+    if looks_like_file(typed) or ("/" in typed and not is_hub_id(typed, path)):
+        return absent(typed, path)
+    folder = shlex.quote(typed.rpartition("/")[2])
+    what = f"there is no directory {typed}: a tokenizer is read from this machine, ids of the Hugging Face hub are not fetched"
+    fetched = f"hf download {shlex.quote(typed)} tokenizer.json tokenizer_config.json --local-dir {folder}"
+    return UserError(what, f"type {fetched}, and give {folder} in its place")
 
 
 def absent(typed: str, path: Path) -> UserError:

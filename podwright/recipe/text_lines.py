@@ -47,7 +47,10 @@ _LATIN = {"Latin-1": "ISO-8859-1", "Windows-1252": "WINDOWS-1252"}
 _POINTER = b"version https://git-lfs.github.com/"
 _COLUMN = re.compile(r"[^\W\d][\w.-]*( [\w.-]+){0,2}")  # a name of a few words
 _LISTED = 10
-_LINES = "lines"  # in the name of a file that jq writes
+_UNLIST = "python3 -c " + shlex.quote(
+    'import json,sys; [print(json.dumps(r)) for r in json.load(open(sys.argv[1],encoding="utf-8-sig"))]'
+)
+_LINES = "lines"  # in the name of a file of converted lines
 _JSON_FAULTS = {
     "Expecting value": "a value is missing at column {}",
     "Expecting property name enclosed in double quotes": "a key in double quotes is missing at column {}",
@@ -203,7 +206,12 @@ def keys_of(row: Any) -> str:
 
 def unlisted(file: str) -> str:
     """What to type for a file that holds a list of objects."""
-    return through(file, "jq -c '.[]'", _LINES)
+    return through(file, _UNLIST, _LINES)
+
+
+def unlisted_to(file: str, new: str) -> str:
+    """The command that writes the objects of a list in a file as lines of another."""
+    return f"{_UNLIST} {shlex.quote(file)} > {shlex.quote(new)}"
 
 
 def distinct(file: str) -> str:

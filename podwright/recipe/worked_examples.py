@@ -6,8 +6,10 @@ A row is {"question", "answer"}, the answer ending in `#### n`.
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import itertools
+import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,6 +34,9 @@ HELD_OUT = 10
 _PLACE = re.compile(r"(.+?)(?::\d+| at byte [\d,]+)")  # of a line in a file
 _GOLD = re.compile(r"#### (\-?[0-9\.\,]+)")
 _NAMED = 3  # files of a message
+_HEAD_BYTES = 1 << 10  # that show whether a file holds a list
+_IN_TABLE = re.compile(r".+ row \d+")
+_COLUMNS = 20  # of a message
 _SMALL_ROWS, _END_ROWS = 20_000, 2_000  # of parquet files
 
 
@@ -64,6 +69,15 @@ class Sample:
     """whether every row was read"""
 
 
+def is_of_grpo(path: Path) -> bool:
+    """Whether a path is a parquet file, or a directory as GRPO reads them."""
+    if path.suffix == ".parquet":
+        return path.is_file()
+    is_split = any((path / name).is_file() for name in ("train.jsonl", "test.jsonl"))
+    folders = (path, path / "main", path / "data")
+    return is_split or any(next(folder.glob("*.parquet"), None) for folder in folders)
+
+
 def files(source: str, path: Path) -> ExampleFiles:
     """Of a file, or of a directory: train.jsonl and test.jsonl, or train*.parquet and test*.parquet as the hub lays them out."""
     require_file_or_directory(f"data.source={source}", path)
@@ -91,9 +105,36 @@ def files(source: str, path: Path) -> ExampleFiles:
         raise UserError(
             f"there is no {missing}", f"add it, or type data.source={lines[0]} to hold a part of that file out"
         )
-    raise UserError(
-        f"there is no {missing}", "give a directory with train.jsonl and test.jsonl (or parquet files of these names)"
-    )
+    if not any(path.iterdir()):
+        raise UserError(f"data.source={source} is an empty directory", "give one with train.jsonl and test.jsonl")
+    default = "give a directory with train.jsonl and test.jsonl (or parquet files of these names)"
+    raise UserError(f"there is no {missing}", _elsewhere(path) or default)
+
+
+def _elsewhere(path: Path) -> str:
+    """What to type in a directory without train.jsonl whose questions have other names, or lie below it; "" where none are seen."""
+    below = sorted(p.parent for p in path.glob("*/train.jsonl"))
+    if below:
+        return f"type {shlex.quote(f'data.source={below[0]}')}"
+    commands = []
+    for file in sorted(path.iterdir()):
+        name = file.name.lower()
+        new = file.with_name(f"{name.partition('.')[0]}.jsonl")
+        if name in ("train.jsonl.gz", "test.jsonl.gz"):
+            commands.append(shlex.join(["gunzip", str(file)]))
+        elif name in ("train.json", "test.json") and _is_list(file):
+            commands.append(text_lines.unlisted_to(str(file), str(new)))
+        elif name in ("train.jsonl", "test.jsonl", "train.json", "test.json"):
+            commands.append(shlex.join(["mv", str(file), str(new)]))
+    if commands:
+        return f"type {' && '.join(commands)}"
+    singles = [file for file in sorted(path.iterdir()) if file.suffix in (".parquet", ".jsonl")]
+    return f"type {shlex.quote(f'data.source={singles[0]}')} to read that file" if len(singles) == 1 else ""
+
+
+def _is_list(file: Path) -> bool:
+    with file.open("rb") as f:
+        return f.read(_HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
 
 
 def unread(files: ExampleFiles) -> tuple[str, str] | None:
@@ -138,6 +179,13 @@ def sampled(paths: Iterable[Path]) -> Sample:
 def example(where: str, row: Mapping[str, Any]) -> Example:
     """What a row holds; UserError naming the place and what is wrong with it."""
     for key in ("question", "answer"):
+        in_table = _IN_TABLE.fullmatch(where)
+        if key not in row and in_table:
+            columns = ", ".join(json.dumps(str(name), ensure_ascii=False) for name in list(row)[:_COLUMNS])
+            what = f"{where} has no column {key!r}; its columns are {columns}"
+            raise UserError(
+                what, "name the columns 'question' and 'answer'; an answer ends with '#### ' and its number"
+            )
         if key not in row:
             file = _PLACE.fullmatch(where)
             fix = (
@@ -146,6 +194,10 @@ def example(where: str, row: Mapping[str, Any]) -> Example:
                 or 'write {"question": "...", "answer": "... #### n"}'
             )
             raise UserError(f"{where} has no {key!r}; {text_lines.keys_of(row)}", fix)
+        if in_table and not isinstance(row[key], str):
+            what = f"{where}: column {key!r} holds {text_lines.json_kind(row[key])}, not text"
+            fix = "fill it in, or remove the row" if row[key] is None else f"store the column {key!r} as text"
+            raise UserError(what, fix)
         if not text_lines.require_text(where, key, row[key]).strip():
             raise UserError(f"{where}: {key} is empty", "fill it in or remove the row")
     number = gold(row["answer"])
@@ -169,7 +221,7 @@ def num_held_out(num_questions: int, data: GrpoData) -> int:
     if size >= num_questions:
         raise UserError(
             f"{data.source} has {num_questions} different questions, too few to hold {size} out for the test",
-            f"type data.num_test={num_questions - 1} or less"
+            f"type data.num_test={max(1, num_questions // HELD_OUT)}"
             if num_questions > 1
             else "give a file with at least 2 questions",
         )

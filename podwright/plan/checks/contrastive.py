@@ -157,6 +157,8 @@ def _file(path: Path, data: Pairs, cwd: Path, contents: list[Hashable]) -> tuple
         lines, num_lines, complete = multimodal.sampled_lines(path)
     except UserError as e:
         return 0, [multimodal.error("data", e.what, e.fix)]
+    if not lines:
+        return 0, [multimodal.error("data", *pairs.empty(path))]
     for where, line in lines:
         parsed, wrong = multimodal.parsed_line(line, pairs.line_faults)
         given = {} if wrong else pairs.given(parsed)

@@ -20,6 +20,7 @@ from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.recipe import answers, held_out, hf_config, hf_weights, llm, pairs
 from podwright.recipe.answers import FieldFault
 from podwright.recipe.contrastive import Pairs
+from podwright.recipe.conversions import to_responses
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.multimodal import Encoders, MultimodalData, MultimodalModel, MultimodalRecipe, ProjectorSection
 from podwright.recipe.paths import (
@@ -36,6 +37,7 @@ from podwright.recipe.text_lines import JsonFault, parse_json
 from podwright.slices import Slice
 
 _EXAMPLE = '{"image": "a.png", "instruction": "...", "response": "{...}"}'
+_IS_DIRECTORY = " (a directory)"
 _NAMED = 1000  # files that are looked for below another folder
 _BYTES_PER_TOKEN = 3.5  # of JSON and English, with a vocabulary of 150,000
 _NEEDED = {"torch": "torch", "transformers": "transformers", "av": "av", "PIL": "pillow"}
@@ -286,7 +288,7 @@ def _file(path: Path, data: MultimodalData, cwd: Path, contents: list[Hashable])
     faults: list[str] = []
     absent: list[str] = []
     named: list[str] = []
-    longest, at, num_valid = 0, "", 0
+    longest, at, num_valid, has_objects = 0, "", 0, False
     schema, repeats, folder = data.schema_of_answers, answers.Repeats(), media_folder(path, data.root, cwd)
     try:
         lines, num_lines, complete = sampled_lines(path)
@@ -298,6 +300,7 @@ def _file(path: Path, data: MultimodalData, cwd: Path, contents: list[Hashable])
         if complete and not wrong and (repeated := repeats.fault(where, parsed)):
             wrong = [("line", repeated)]
         faults += [f"{where}: {field} {message}" for field, message in wrong]
+        has_objects = has_objects or (isinstance(parsed, dict) and isinstance(parsed.get("response"), dict))
         if not wrong:
             num_valid += 1
             contents.append(pairs.content_of(parsed))
@@ -311,7 +314,7 @@ def _file(path: Path, data: MultimodalData, cwd: Path, contents: list[Hashable])
             error(
                 "data",
                 f"{path} has {counted(len(faults), 'fault')}, such as {faults[0]}",
-                mending(path, num_valid, data.check_options, _EXAMPLE),
+                to_responses(str(path)) if has_objects else mending(path, num_valid, data.check_options, _EXAMPLE),
             )
         )
     findings += missing_files(path, absent, named, data.root, cwd)
@@ -319,14 +322,14 @@ def _file(path: Path, data: MultimodalData, cwd: Path, contents: list[Hashable])
         what = f"{at} of {path.name} needs about {need} tokens for prompt and response, data.max_text_length={data.max_text_length}"
         findings.append(Finding("context", "warning", what, f"type data.max_text_length={need}; no line is ever cut"))
     if not lines:
-        findings.append(error("data", f"{path} is empty", "give a file of lines"))
+        findings.append(error("data", *pairs.empty(path)))
     return num_lines, findings
 
 
 def absent_of(where: str, line: dict[str, str], folder: Path) -> list[str]:
     """Files that a line names and that are not there, a name that no file can have among them."""
     return [
-        f"{where}: {answers.shown(line[m])}{' (a directory)' if os.path.isdir(folder / line[m]) else ''}"
+        f"{where}: {answers.shown(line[m])}{_IS_DIRECTORY if os.path.isdir(folder / line[m]) else ''}"
         for m in answers.MEDIA
         if m in line and not os.path.isfile(folder / line[m])
     ]
@@ -342,6 +345,10 @@ def missing_files(path: Path, absent: list[str], named: list[str], root: str, cw
         return []
     below = f"data.root={root}" if root else "its own folder"
     what = f"{path.name} names {counted(len(absent), 'file')} that {'is' if len(absent) == 1 else 'are'} not below {below}, such as {absent[0]}"
+    if any("://" in name for name in named):
+        return [error("data", what, "fetch the files of URLs to this machine, and write their paths into the lines")]
+    if all(line.endswith(_IS_DIRECTORY) for line in absent):
+        return [error("data", what, "name a file in each of these lines")]
     other = project_root(named[:_NAMED], path, cwd)
     if other:
         return [error("data", f"{what}; below {other} they are", f"type data.root={shlex.quote(other)}")]

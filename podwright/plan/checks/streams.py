@@ -19,7 +19,7 @@ from podwright.recipe import arithmetic_capacity, corpus, document_ends, text_li
 from podwright.recipe.arithmetic_capacity import CORPUS_NUMBER, CORPUS_OPERATIONS
 from podwright.recipe.corpus import Shard, TokenFiles
 from podwright.recipe.location import Location, Unreachable
-from podwright.recipe.paths import require_file_or_directory
+from podwright.recipe.paths import no_tokenizer, require_file_or_directory
 
 _LOOKED_AT = 1 << 23, 1 << 18  # tokens, of this machine's files and of a store's: a fraction of a second
 _ENDS_BYTES = 1 << 23, 1 << 18  # of the files that say where documents end, likewise
@@ -335,10 +335,7 @@ def _vocabulary(source: str, tokenizer: str, cwd: Path) -> int:
     path = cwd / expanded(tokenizer)
     file = path if path.name == "tokenizer.json" else path / "tokenizer.json"
     if not file.is_file():
-        raise UserError(
-            f"{tokenizer} has no tokenizer.json",
-            "type data.tokenizer=bytes, or a Hugging Face directory with a fast tokenizer",
-        )
+        raise no_tokenizer(tokenizer, path)
     try:
         content = file.read_bytes()
         if fault := text_lines.pointer(str(file), content):

@@ -48,7 +48,8 @@ def look(place: Location) -> TextSample:
     """UserError for an empty file and for what training cannot read, as far as that is looked at."""
     size = place.size()
     if not size:
-        raise UserError(f"{place.typed} is empty", 'give a file with lines such as {"text": "..."}')
+        example = "plain text" if place.suffix == ".txt" else 'lines such as {"text": "..."}'
+        raise UserError(f"{place.typed} is empty", f"give a file with {example}")
     pieces = _pieces(place, size)
     read = sum(piece.stop - piece.start for piece in pieces)
     if place.suffix == ".txt":

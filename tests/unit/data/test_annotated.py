@@ -89,7 +89,7 @@ FAULTS = [
     (line(response=answer(ears=...)), f"{MARKERS}.ears", "is missing"),
     (line(response=answer(diagnostic={})), f"{CLASSES}.risk_rating", "is missing"),
     (line(response=answer(diagnostic=7)), f"{MARKERS}.tail", "is missing"),
-    (line(response=answer(mood="good")), "mood", "'mood' is no field of V3"),
+    (line(response=answer(mood="good")), "mood", "'mood' is no field of the schema of answers V3"),
     (line(response=answer(risk=True)), f"{CLASSES}.risk_rating", "true is not a whole number from 1 to 5"),
     (line(response=answer(risk=2.0)), f"{CLASSES}.risk_rating", "2.0 is not a whole number"),
     (line(response=answer(risk=6)), f"{CLASSES}.risk_rating", "6 is not a whole number"),

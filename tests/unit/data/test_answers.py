@@ -88,8 +88,12 @@ FAULTS = [
     (response(state="leaking", urgency=6), "plan.urgency", "6 is below 7, the least for state leaking"),
     (response(plan={"urgency": 1}), "plan.order", "is missing"),
     (response(sound={"pitch": "low", "heard": " "}), "sound.heard", "' ' is not a text"),
-    (response(sound={"pitch": "low", "heard": "x", "level": 3}), "sound.level", "'level' is no field of pump-2"),
-    (response(diagnostic={}), "diagnostic", "'diagnostic' is no field of pump-2"),
+    (
+        response(sound={"pitch": "low", "heard": "x", "level": 3}),
+        "sound.level",
+        "'level' is no field of the schema of answers pump-2",
+    ),
+    (response(diagnostic={}), "diagnostic", "'diagnostic' is no field of the schema of answers pump-2"),
 ]
 
 

@@ -97,7 +97,7 @@ def test_a_question_that_stands_twice_is_never_in_both_parts(tmp_path: Path) -> 
 def test_a_file_too_small_to_share(tmp_path: Path) -> None:
     file = tmp_path / "few.jsonl"
     file.write_text(line(1) + "\n" + line(2))
-    refused(file, "2 different questions", "type data.num_test=1 or less", num_test=2)
+    refused(file, "2 different questions", "type data.num_test=1", num_test=2)
     assert [len(part) for part in load(file)] == [1, 1]
     file.write_text(line(1))
     refused(file, "give a file with at least 2 questions")
@@ -153,7 +153,9 @@ def test_what_is_missing(folder: Path) -> None:
     (folder / "test.jsonl").unlink()
     refused(folder, "there is no", "test.jsonl", f"data.source={folder / 'train.jsonl'}")
     (folder / "train.jsonl").unlink()
-    refused(folder, "train.jsonl", "give a directory with train.jsonl and test.jsonl")
+    refused(folder, "is an empty directory", "give one with train.jsonl and test.jsonl")
+    (folder / "notes.md").write_text("x")
+    refused(folder, "there is no", "train.jsonl; give a directory with train.jsonl and test.jsonl")
 
 
 @pytest.mark.parametrize("empty", ["train", "test"])
@@ -199,7 +201,7 @@ def test_hub_sets_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_hub(monkeypatch, {"train": [good]})
     refused("a/b", "a/b has the parts train", "give a set with train and test")
     fake_hub(monkeypatch, {"train": [good, {"text": "x"}], "test": [good]})
-    refused("a/b", "a/b train row 2 has no 'question'", 'found the keys "text"')
+    refused("a/b", "a/b train row 2 has no column 'question'; its columns are", '"text"')
 
 
 def test_a_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:

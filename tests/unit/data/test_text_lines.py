@@ -52,7 +52,7 @@ OTHER_FORMATS = {
     "tar": (tarred(), "is a tar archive", "tar -xf"),
     "parquet": (b"PAR1\0\1", "is a parquet file", ".parquet"),
     "png": (b"\x89PNG\r\n\x1a\n", "is a PNG picture", "text"),
-    "a list": (json.dumps([{"text": "one"}], indent=1).encode(), "JSON over several lines", "jq -c '.[]'"),
+    "a list": (json.dumps([{"text": "one"}], indent=1).encode(), "JSON over several lines", "for r in json.load("),
     "indented": (json.dumps({"text": "one"}, indent=1).encode(), "JSON over several lines", "jq -c . "),
     "UTF-16": (LINES.decode().encode("utf-16"), "is UTF-16, not UTF-8", "iconv -f UTF-16 -t UTF-8"),
     "UTF-16BE": (LINES.decode().encode("utf-16-be"), "is UTF-16BE, not UTF-8", "iconv -f UTF-16BE -t UTF-8"),

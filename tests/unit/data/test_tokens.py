@@ -335,7 +335,7 @@ def test_what_is_wrong_with_a_line_is_one_line(tmp_path: Path) -> None:
     refused("a.jsonl:1 is not UTF-8", source=path, tokenizer="bytes")
     refused("has no documents", source=jsonl(path, ""), tokenizer="bytes")
     refused("is text, and there is no tokenizer for it", "bytes", source=path)
-    refused("has no tokenizer.json", source=path, tokenizer="bites")
+    refused("there is no tokenizer bites", source=path, tokenizer="bites")
 
 
 def test_a_token_outside_the_vocabulary_is_named(tmp_path: Path) -> None:

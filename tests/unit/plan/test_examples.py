@@ -96,7 +96,7 @@ def test_most_of_a_large_file_in_another_format_is_noticed(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("files", "fault"),
     [
-        ({}, "train.jsonl; give a directory with train.jsonl and test.jsonl"),
+        ({}, "is an empty directory; give one with train.jsonl and test.jsonl"),
         ({"train.jsonl": good(9)}, "test.jsonl; add it, or type data.source="),
         ({"train.jsonl": good(9), "test.jsonl": ""}, "has no test examples"),
         ({"train.jsonl": "", "test.jsonl": good(9)}, "has no train examples"),
@@ -162,7 +162,7 @@ def test_examples_are_counted_as_training_counts_them(tmp_path: Path) -> None:
     assert "out of 40 training examples" in checked(tmp_path, str(tmp_path)).message
     assert "out of 18 training examples" in checked(tmp_path, str(tmp_path), "data.num_train=18").message
     assert "out of 36 training examples" in checked(tmp_path, "train.jsonl").message, "a tenth is held out"
-    assert checked(tmp_path, "test.jsonl", "data.num_test=5").fix == "type data.num_test=4 or less"
+    assert checked(tmp_path, "test.jsonl", "data.num_test=5").fix == "type data.num_test=1"
     finding = checked(tmp_path, "arithmetic", "data.num_train=50", "data.num_test=0")
     assert finding.level == "error" and finding.fix == "type data.num_test=200"
 

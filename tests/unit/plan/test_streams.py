@@ -99,7 +99,7 @@ def test_what_is_wrong_is_one_error(made: Path, tmp_path: Path) -> None:
     refused("empty holds no token shards", source=tmp_path / "empty")
     refused("there is no none; check the path", source="none")
     refused("a.jsonl is text, and there is no tokenizer for it; type data.tokenizer=bytes", source=tmp_path / "a.jsonl")
-    refused("bites has no tokenizer.json", source="arithmetic", tokenizer="bites")
+    refused("there is no tokenizer bites; did you mean bytes?", source="arithmetic", tokenizer="bites")
     refused(
         "the tokenizer bytes has a vocabulary of 259, the model one of 258",
         source="arithmetic",

@@ -1,0 +1,196 @@
+"""What a plan says to type for a data source that is not what a recipe reads: it is named, and what is typed is accepted."""
+
+import gzip
+import json
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright.data import documents, gsm8k, shards
+from podwright.errors import UserError
+from podwright.plan.checks import contrastive, examples, multimodal, streams
+from podwright.plan.findings import Finding
+from podwright.recipe.load import load
+from podwright.recipe.schema import GrpoData
+
+ROWS = [{"question": f"What is {n}+1?", "answer": f"#### {n + 1}"} for n in range(64)]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
+GRPO = ("qwen3-tiny-arithmetic-grpo", "batch_size=4")
+
+
+def grpo(source: Path, *settings: str) -> list[Finding]:
+    sizes = settings or ("data.num_train=0", "data.num_test=0")
+    return examples.check(load(GRPO[0], [*GRPO[1:], f"data.source={source}", *sizes]), source.parent)
+
+
+def refused(source: Path) -> UserError:
+    """What the plan and training say alike."""
+    (finding,) = grpo(source)
+    with pytest.raises(UserError) as caught:
+        gsm8k.load(GrpoData(source=str(source), num_train=0, num_test=0), 0)
+    assert (finding.level, finding.message, finding.fix) == ("error", caught.value.what, caught.value.fix)
+    return caught.value
+
+
+def typed(fix: str) -> None:
+    command = fix.removeprefix("type ").partition(", and use that file")[0]
+    subprocess.run(["sh", "-c", command], check=True)
+
+
+@pytest.mark.parametrize(
+    ("names", "content"),
+    [
+        (("Train.jsonl", "Test.jsonl"), LINES.encode()),
+        (("train.json", "test.json"), LINES.encode()),
+        (("train.json", "test.json"), json.dumps(ROWS, indent=1).encode()),
+        (("train.jsonl.gz", "test.jsonl.gz"), gzip.compress(LINES.encode())),
+    ],
+    ids=["capitals", "json lines", "json list", "gz"],
+)
+def test_questions_under_other_names_are_read_after_what_is_typed(
+    tmp_path: Path, names: tuple[str, str], content: bytes
+) -> None:
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_bytes(content)
+    error = refused(folder)
+    assert error.what == f"there is no {folder}/train.jsonl"
+    typed(error.fix)
+    assert not [f for f in grpo(folder) if f.level == "error"]
+
+
+def test_questions_below_a_directory_or_in_its_single_file_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "main"
+    folder.mkdir()
+    assert refused(folder).what == f"data.source={folder} is an empty directory"
+    for name in ("train", "test"):
+        (folder / f"{name}.jsonl").write_text(LINES)
+    assert refused(tmp_path).fix == f"type {shlex.quote(f'data.source={folder}')}"
+    single = tmp_path / "single"
+    single.mkdir()
+    (single / "data.jsonl").write_text(LINES)
+    assert refused(single).fix == f"type data.source={single}/data.jsonl to read that file"
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"prompt": "a", "answer": "#### 1"}, 'row 1 has no column \'question\'; its columns are "prompt", "answer"'),
+        ({"question": "a", "answer": 3}, "row 1: column 'answer' holds a number, not text; store the column 'answer'"),
+        (
+            {"question": "a", "answer": None},
+            "row 1: column 'answer' holds null, not text; fill it in, or remove the row",
+        ),
+    ],
+)
+def test_faults_of_parquet_rows_name_columns(tmp_path: Path, row: dict[str, Any], says: str) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row] * 9), path)
+    error = str(refused(path))
+    assert f"{path} {says}" in error and '{"' not in error and "python3" not in error
+
+
+def test_the_number_to_hold_out_leaves_a_batch(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(LINES)
+    (error,) = grpo(path, "data.num_test=200", "data.num_train=0")
+    assert error.fix == "type data.num_test=6"
+    assert [f.level for f in grpo(path, "data.num_test=6", "data.num_train=0")] == ["info"]
+
+
+def test_questions_are_not_counted_in_tokens(tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.jsonl").write_text(LINES)
+    with pytest.raises(UserError, match=f"questions with answers for GRPO.*type podwright data check {tmp_path}"):
+        shards.count(str(tmp_path))
+
+
+def text(source: str, tokenizer: str = "bytes") -> UserError:
+    """What the plan and training say alike of text to pretrain on."""
+    (finding,) = streams.check(source, tokenizer, vocab_size=300_000, sequence_length=8, batch_size=1, max_steps=1)
+    with pytest.raises(UserError) as caught:
+        documents.load(source, tokenizer=tokenizer)
+    assert (finding.message, finding.fix) == (caught.value.what, caught.value.fix)
+    return caught.value
+
+
+def test_ids_of_the_hub_are_not_fetched_for_pretraining(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "some words"}\n' * 9)
+    error = text(str(path), "Qwen/Qwen3-1.7B")
+    assert "ids of the Hugging Face hub are not fetched" in error.what
+    fetched = "type hf download Qwen/Qwen3-1.7B tokenizer.json tokenizer_config.json --local-dir Qwen3-1.7B"
+    assert error.fix == f"{fetched}, and give Qwen3-1.7B in its place"
+    assert "hf download gpt2 " in text(str(path), "gpt2").fix
+    assert str(text(str(path), "/nonexist")) == "there is no /nonexist; check the path"
+    assert text(str(path), "bites").fix == "did you mean bytes?"
+    assert text(str(path), str(tmp_path)).what == f"{tmp_path} has no tokenizer.json"
+    error = text("openai/gsm8k", "")
+    assert "there is no openai/gsm8k" in error.what and "hf download --repo-type dataset openai/gsm8k" in error.fix
+
+
+@pytest.mark.parametrize("name", ["a.JSONL", "a.json", "list.json"])
+def test_text_under_another_ending_is_read_after_what_is_typed(tmp_path: Path, name: str) -> None:
+    rows = [{"text": f"some words {n}"} for n in range(9)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    path = tmp_path / name
+    path.write_text(json.dumps(rows) if name == "list.json" else lines)
+    typed(text(str(path), "").fix)
+    (new,) = tmp_path.glob("*.jsonl")
+    assert len(documents.load(str(new), tokenizer="bytes")) == 9
+
+
+def test_a_slash_after_a_file_and_an_empty_text_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "some words"}\n' * 9)
+    assert str(text(f"{path}/", "")) == f"{path}/ is a file, not a directory; leave out the slash: {path}"
+    (tmp_path / "a.txt").write_text("")
+    (finding,) = streams.check(
+        str(tmp_path / "a.txt"), "bytes", vocab_size=259, sequence_length=8, batch_size=1, max_steps=1
+    )
+    assert finding.fix == "give a file with plain text"
+
+
+def multimodal_errors(name: str, source: Path) -> list[Finding]:
+    check: Any = contrastive.check if name == "phase1-tiny" else multimodal.check
+    found = check(load(name, [f"data.source={source}", "data.num_train=0", "data.num_test=0"]), None, source)
+    return [f for f in found if f.level == "error" and f.check == "data"]
+
+
+def test_urls_and_directories_are_no_pictures_whatever_the_root(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    for image, fix in (("https://x.org/a.png", "fetch the files of URLs"), ("d", "name a file in each")):
+        rows = [{"text": f"cat {n}", "image": image} for n in range(40)]
+        (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (error,) = multimodal_errors("phase1-tiny", tmp_path)
+        assert error.fix.startswith(fix) and "data.root" not in error.fix
+
+
+def test_an_empty_file_of_held_out_pairs_is_called_empty(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"x")
+    rows = [{"text": f"cat {n}", "image": "a.png"} for n in range(40)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "val.jsonl").write_text("")
+    (error,) = multimodal_errors("phase1-tiny", tmp_path)
+    assert error.message == f"{tmp_path}/val.jsonl is empty" and f"rm {tmp_path}/val.jsonl" in error.fix
+    (tmp_path / "val.jsonl").unlink()
+    assert not multimodal_errors("phase1-tiny", tmp_path)
+
+
+def test_responses_that_are_objects_are_converted_by_what_is_typed(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"x")
+    path = tmp_path / "a.jsonl"
+    rows = [{"instruction": "?", "image": "a.png", "response": {"a": n}} for n in range(3)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (error,) = multimodal_errors("phase2-tiny", path)
+    assert "write its JSON as a text, in quotes" in error.message
+    typed(error.fix)
+    converted = [json.loads(line) for line in (tmp_path / "a.lines.jsonl").read_text().splitlines()]
+    assert [json.loads(row["response"]) for row in converted] == [row["response"] for row in rows]
