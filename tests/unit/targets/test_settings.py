@@ -78,7 +78,11 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
 @pytest.mark.parametrize(
     ("text", "what", "fix"),
     [
-        ("a: {kind: slurm\nb", "line 1 is not YAML: at column 4, a list or mapping in brackets has no closing }", "fix that line"),
+        (
+            "a: {kind: slurm\nb",
+            "line 1 is not YAML: at column 4, a list or mapping in brackets has no closing }",
+            "fix that line",
+        ),
         ("- a", "holds no mapping of names", "write NAME:"),
         ("a: {nodes: 2}", "target 'a' in .+ has no kind", "known: kind=slurm"),
         ("a: {kind: pbs}", "has kind='pbs'", "known: kind=slurm"),
