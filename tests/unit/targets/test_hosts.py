@@ -617,3 +617,14 @@ def test_a_checkpoint_that_another_host_has_begun_meanwhile_is_joined(
     gather._settle(staged, path)
     texts = {file.name: file.read_text() for file in (path / "state").iterdir()}
     assert texts == {"a": "of this host", "b": "of another host"}
+
+
+def test_the_last_record_is_written_when_a_folder_that_was_away_comes_back(tmp_path: Path) -> None:
+    place = HostAttempt(tmp_path / "run" / "attempts" / "1", 0)
+    place.write_record({"phase": "ended"})
+    assert not place.attempt.exists(), "a run that was deleted is not made again"
+    back = threading.Timer(0.3, place.attempt.mkdir, kwargs={"parents": True})
+    back.start()
+    place.write_record({"phase": "ended"}, patience_s=20.0)
+    back.join()
+    assert place.record() == {"phase": "ended"}
