@@ -98,8 +98,10 @@ def abbreviated(number: float) -> str:
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """The `known` name closest to `name`, or "" when nothing is close."""
+    """The `known` name closest to `name`, or "" when nothing is close. One that differs in upper and lower case alone is the closest."""
     import difflib
 
+    if same := next((each for each in known if each.lower() == name.lower()), ""):
+        return same
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return matches[0] if matches else ""

@@ -140,7 +140,10 @@ def failure_of(error: BaseException, url: str) -> StorageFailure | None:
 
 
 def first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
+    if type(error).__name__ == "DefaultCredentialsError":  # its text is a link to a manual
+        return "no credentials of Google Cloud on this machine"
+    text = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {text if len(text) <= 160 else text[:160].rpartition(' ')[0] + ' ...'}"
 
 
 def patiently(url: str, act: Callable[[], T], patience_s: float | None = None) -> T:

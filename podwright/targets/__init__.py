@@ -145,7 +145,7 @@ def resolve(name: str) -> ResolvedTarget:
         return ResolvedTarget(name, own.devices(), own)
     try:
         devices = slices.parse(name)
-    except slices.UnknownSlice:
+    except slices.UnknownSlice as e:
         several = [word for word in re.split(r"[,\s]+", name) if word]
         if len(several) > 1 and set(several) <= {*entries.names(), "local"}:
             raise UserError(
@@ -155,6 +155,10 @@ def resolve(name: str) -> ResolvedTarget:
             raise UserError(
                 f"there is no target {name!r}", f"did you mean {guess}? `podwright target list` shows all"
             ) from None
+        if e.fix.startswith("type --on local"):  # nothing near
+            own_names = ", ".join(entries.names())
+            more = f"your targets: {own_names}" if own_names else "`podwright target add NAME kind=ssh` adds a target"
+            raise UserError(e.what, f"{e.fix}; {more}") from None
         raise
     here = not (devices.accelerator.pod or devices.accelerator.node)
     return ResolvedTarget(name, devices, LocalSettings(cpu_devices=devices.num_devices) if here else None)

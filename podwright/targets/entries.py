@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 from podwright import slices
 from podwright.accelerators import ACCELERATORS
 from podwright.errors import UserError, from_os, nearest
-from podwright.recipe import yaml_file
 from podwright.recipe.wrong_values import in_words
+from podwright.recipe.yaml_file import fault_of
 from podwright.recipe.yaml_keys import RepeatedKey, once
 from podwright.rundir import replace_file
 from podwright.shell import targets_file
@@ -23,7 +23,8 @@ from podwright.targets.base import Settings
 from podwright.targets.settings.ssh import IPV6
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-_ALLOWED = "use letters, digits, '.', '_' and '-', and no name of a slice"
+_ALLOWED = "begin with a letter, and use letters, digits, '.', '_' and '-' alone"
+_RESERVED = "it stands for this machine, a slice or an accelerator; take another name"
 
 
 class FileFault(UserError):
@@ -81,7 +82,8 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
     """Write a new entry at the end of the file; what stands there stays as it is."""
     path = _regular_file()
     if not _NAME.fullmatch(name) or is_reserved(name):
-        raise UserError(f"{name!r} cannot be the name of a target", _ALLOWED)
+        why = _ALLOWED if not _NAME.fullmatch(name) else _RESERVED
+        raise UserError(f"{name!r} cannot be the name of a target", why)
     if name in _entries():
         raise UserError(f"there is a target {name!r} already", f"change it in {path}, or take another name")
     entry: dict[str, Any] = {}
@@ -172,8 +174,9 @@ def _entries() -> dict[str, Any]:
         what = known.what if known else f"{path} cannot be read: {e}"
         raise FileFault(what, known.fix if known else "name another file in PODWRIGHT_TARGETS") from e
     except yaml.YAMLError as e:
-        line, words = yaml_file.fault_of(e)
-        raise FileFault(f"{path}{f' line {line}' if line else ''} is not YAML: {words}", "fix that line") from e
+        line, fault = fault_of(e)
+        what = f"{path}{f' line {line}' if line else ''} is not YAML: {fault}"
+        raise FileFault(what, "fix that line" if line else "name another file in PODWRIGHT_TARGETS, or fix it") from e
     if entries in (None, ""):
         return {}
     if not isinstance(entries, dict):
@@ -186,7 +189,11 @@ def _parse(name: str, entry: Any, file: str = "") -> Settings:
     where, fix = (f" in {file}", f"fix it in {file}") if file else ("", "correct it and type the command again")
     if not isinstance(entry, dict) or entry.get("kind") not in kinds.configured():
         given = f"kind={entry['kind']!r}" if isinstance(entry, dict) and "kind" in entry else "no kind"
-        raise UserError(f"target {name!r}{where} has {given}", f"known: kind={', kind='.join(kinds.configured())}")
+        guess = nearest(str(entry["kind"]), kinds.configured()) if isinstance(entry, dict) and "kind" in entry else ""
+        known = f"known: kind={', kind='.join(kinds.configured())}"
+        raise UserError(
+            f"target {name!r}{where} has {given}", f"did you mean kind={guess}? {known}" if guess else known
+        )
     model = kinds.settings_class(entry["kind"])
     try:
         return cast(Settings, model.model_validate(entry))

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,10 +56,13 @@ class HostAttempt:
         """What the keeper wrote last; empty before it did."""
         return read(self.record_path)
 
-    def write_record(self, record: Record) -> None:
-        """On a full disk over the old one, whose blocks it has already; nowhere once the run directory was deleted."""
-        if not self.attempt.is_dir():
-            return
+    def write_record(self, record: Record, patience_s: float = 0.0) -> None:
+        """On a full disk over the old one, whose blocks it has already; nowhere once the run directory has been away for `patience_s`."""
+        end = time.monotonic() + patience_s
+        while not self.attempt.is_dir():
+            if time.monotonic() >= end:
+                return
+            time.sleep(0.2)
         try:
             write_json(self.record_path, record)
         except OSError:

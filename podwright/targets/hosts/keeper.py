@@ -144,8 +144,11 @@ class Keeper:
             link.close()
         if self.server:
             self.server.close()
+        deleted = any(fault["kind"] == "deleted" for fault in self.faults)
+        if self.job["shared"] and not deleted and self.place.record().get("phase") != "ended":
+            self.write(GONE_S)  # a shared folder may be away for a moment, and this record is the last
 
-    def write(self) -> None:
+    def write(self, patience_s: float = 0.0) -> None:
         ranks = {str(n): [child.pid, host_attempt.started(child.pid)] for n, child in self.children.items()}
         known = self.place.record().get("ranks", {})
         me = {"pid": os.getpid(), "started": host_attempt.started(os.getpid()), "boot": host_attempt.boot_id()}
@@ -158,7 +161,7 @@ class Keeper:
             "time": time.time(),
         }
         ranks = {n: known.get(n, rank) for n, rank in ranks.items()}
-        self.place.write_record({**me, **status, "ranks": ranks, "missing": self.missing()})
+        self.place.write_record({**me, **status, "ranks": ranks, "missing": self.missing()}, patience_s)
 
     def missing(self) -> list[str]:
         if self.number or self.phase != "joining":

@@ -16,12 +16,17 @@ from podwright.storage.folder import file_on_path
 from podwright.targets.base import Remark, facts_in
 from podwright.targets.hosts.package import pack_code
 from podwright.targets.hosts.runner import HostProfile
-from podwright.targets.hosts.transport import PORTS, Host, Trouble, of_each, setup_failed
+from podwright.targets.hosts.transport import PORTS, Host, Trouble, of_each, setup_ended, setup_failed
 
 _LEAST_FREE = 10 << 30
 _SKEW_S = 10.0
 _OLDEST = (3, 11)
 _SETUP_DONE = "podwright: setup is done"
+_NO_PYTHON = """{{
+code=$?
+command -v {0} > /dev/null && [ "$({0} -c 'print(6 * 7)' 2> /dev/null)" != 42 ] && printf 'podwright: no Python interpreter: %s\\n' {1} >&2
+exit $code; }}"""
+"""shell: names what is executable and no Python"""
 _PROBE = """
 import glob, importlib.util, json, os, shutil, subprocess, sys, tempfile, time
 folder, probe, stored, wants_gpus = sys.argv[1:]
@@ -54,7 +59,10 @@ def check(
     home = profile.runs or profile.folder.removeprefix("~/")
     with _mark(profile.runs) as probe, _mark("" if "://" in storage else storage) as stored:
         script = shlex.join(["-c", _PROBE, home, probe, stored, "gpus" if profile.gpus_per_node else ""])
-        command = prepared(profile, f"echo {shlex.quote(_SETUP_DONE)}; cd && exec {profile.python_word} {script}")
+        command = prepared(
+            profile,
+            f"echo {shlex.quote(_SETUP_DONE)}; cd && {{ {profile.python_word} {script} || {_NO_PYTHON.format(profile.python_word, shlex.quote(profile.python))}; }}",
+        )
         begin = time.time()
         answers = of_each(hosts, lambda _, host: host.call(command))
     remarks, took = [], time.time() - begin
@@ -192,7 +200,8 @@ def prepared(profile: HostProfile, command: str) -> str:
     """`command` after the target's lines of setup, in the shell that they are for."""
     # eval: a line with a syntax error fails alone, where the script would otherwise end without naming it
     failed = (
-        f"eval {shlex.quote(line)} < /dev/null >&2 || {{ echo {setup_failed(line)} >&2; exit 1; }}"
+        f"trap {setup_ended(line)} EXIT; eval {shlex.quote(line)} < /dev/null >&2 || "
+        f"{{ trap - EXIT; echo {setup_failed(line)} >&2; exit 1; }}; trap - EXIT"
         for line in profile.setup
     )
     return f"exec bash -c {shlex.quote(chr(10).join([*failed, command]))}"

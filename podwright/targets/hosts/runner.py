@@ -23,7 +23,16 @@ from podwright.targets import alive, scripts
 from podwright.targets.base import Handle, Job, Polled, Process, Released, Rendered, Stopped
 from podwright.targets.handles import attempt_of, log_since
 from podwright.targets.hosts import gather, status
-from podwright.targets.hosts.transport import PORTS, Connect, Host, Transport, Trouble, of_each, setup_failed
+from podwright.targets.hosts.transport import (
+    PORTS,
+    Connect,
+    Host,
+    Transport,
+    Trouble,
+    of_each,
+    setup_ended,
+    setup_failed,
+)
 from podwright.targets.machines import Hosts, Provisioner
 
 GATHER_EVERY_S = 15.0  # for complete files
@@ -108,7 +117,7 @@ class HostRunner:
             "command": scripts.command_line(job),
         }
         files = {
-            folder / script: scripts.filled(script, values, failed=setup_failed)
+            folder / script: scripts.filled(script, values, failed=setup_failed, ended=setup_ended)
             for script in ("start.sh", "process.sh")
         }
         plan = {

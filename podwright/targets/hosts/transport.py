@@ -85,6 +85,16 @@ NOT_STARTED = "podwright: the keeper of the attempt was not started"
 
 _ON_HOST: tuple[StderrRule, ...] = (
     StderrRule(
+        r"podwright: no Python interpreter: (.+)",
+        "python={0} of the target is no Python interpreter on host {host}",
+        "set python of the target to a Python interpreter",
+    ),
+    StderrRule(
+        r"a line of the target's setup ended the shell: (.+)",
+        "a line of the target's setup ends the shell on host {host}: {0}",
+        "remove exit, exec or return from that line under setup of the target, or what ends the script that it reads",
+    ),
+    StderrRule(
         r"No space left on device|[Dd]isk quota exceeded",
         "the disk of host {host} is full: {line}",
         "free some space there, or set folder of the target to a folder on another disk",
@@ -119,6 +129,11 @@ _ON_HOST: tuple[StderrRule, ...] = (
         r"(\S*python\S*|exec): .*(not found|No such file|cannot execute)|(\S*python\S*): No such file",
         "host {host} cannot start Python: {line}",
         "set python of the target to an interpreter that is on every host",
+    ),
+    StderrRule(
+        r"\w+Error: \[Errno \d+\] ([^:\n]+): '([^'\n]+)'",
+        "folder of the target cannot be written on host {host}: {1} ({0})",
+        "set folder of the target to one that you may write there",
     ),
     StderrRule(
         r"Permission denied|Operation not permitted|Read-only file system|\[Errno 2\] No such file or directory",
@@ -224,6 +239,12 @@ def of_each(hosts: Sequence[Host], act: Callable[[int, Host], T]) -> list[T | Tr
 def setup_failed(line: str) -> str:
     """A word of shell that the table above recognizes in stderr."""
     return shlex.quote(f"a line of the target's setup failed: {line}")
+
+
+def setup_ended(line: str) -> str:
+    """A word of shell for `trap`, whose commands say that `line` ended the shell, which the table above recognizes, and fail."""
+    text = shlex.quote(f"a line of the target's setup ended the shell: {line}")
+    return shlex.quote(f"echo {text} >&2; exit 1")
 
 
 def give(pipe: IO[bytes], text: str) -> None:

@@ -8,7 +8,9 @@ cd {{ cwd }} || exit 1
 cd ../../../.. || exit 1
 {% endif -%}
 {% for line in setup -%}
-eval {{ line | quoted }} < /dev/null || { echo {{ line | failed }} >&2; exit 1; }
+trap {{ line | ended }} EXIT
+eval {{ line | quoted }} < /dev/null || { trap - EXIT; echo {{ line | failed }} >&2; exit 1; }
+trap - EXIT
 {% endfor -%}
 {% if not shared -%}
 export PYTHONPATH=$(cd ../code && pwd)${PYTHONPATH:+:$PYTHONPATH}

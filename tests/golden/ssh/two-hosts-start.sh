@@ -3,8 +3,12 @@
 cd "$(dirname "$0")" || exit 1
 attempt=$PWD
 cd ../../../.. || exit 1
-eval 'source /etc/profile.d/modules.sh' < /dev/null || { echo 'a line of the target'"'"'s setup failed: source /etc/profile.d/modules.sh' >&2; exit 1; }
-eval 'module load '"'"'cuda/12.4'"'"' # the newest' < /dev/null || { echo 'a line of the target'"'"'s setup failed: module load '"'"'cuda/12.4'"'"' # the newest' >&2; exit 1; }
+trap 'echo '"'"'a line of the target'"'"'"'"'"'"'"'"'s setup ended the shell: source /etc/profile.d/modules.sh'"'"' >&2; exit 1' EXIT
+eval 'source /etc/profile.d/modules.sh' < /dev/null || { trap - EXIT; echo 'a line of the target'"'"'s setup failed: source /etc/profile.d/modules.sh' >&2; exit 1; }
+trap - EXIT
+trap 'echo '"'"'a line of the target'"'"'"'"'"'"'"'"'s setup ended the shell: module load '"'"'"'"'"'"'"'"'cuda/12.4'"'"'"'"'"'"'"'"' # the newest'"'"' >&2; exit 1' EXIT
+eval 'module load '"'"'cuda/12.4'"'"' # the newest' < /dev/null || { trap - EXIT; echo 'a line of the target'"'"'s setup failed: module load '"'"'cuda/12.4'"'"' # the newest' >&2; exit 1; }
+trap - EXIT
 export PYTHONPATH=$(cd ../code && pwd)${PYTHONPATH:+:$PYTHONPATH}
 export MASTER_ADDR=gpu-1 MASTER_PORT=29988
 exec "$HOME"/venv/bin/python -m podwright.targets.hosts.on_host keep "$attempt" "$1"

@@ -7,7 +7,7 @@ import pytest
 
 from podwright.errors import UserError
 from podwright.storage import open_storage, trial
-from podwright.storage.base import StorageFailure
+from podwright.storage.base import StorageFailure, first_line
 from tests.bucket import EmulatedBucket, Request
 
 
@@ -76,7 +76,7 @@ def test_without_a_login_the_line_says_how_to_log_in(
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     fault = refusal(bucket.url)
-    assert fault.what.startswith(f"storage {bucket.url} failed (login: DefaultCredentialsError: ")
+    assert fault.what.startswith(f"storage {bucket.url} failed (login: no credentials of Google Cloud on this machine)")
     assert fault.fix.startswith("type gcloud auth application-default login")
 
 
@@ -163,3 +163,9 @@ def test_a_look_at_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(trial.os, "access", lambda *_: False)  # of root, who has every right
     with pytest.raises(UserError, match=f"folder {tmp_path} cannot be written"):
         trial.require_listable(str(tmp_path))
+
+
+def test_the_text_of_a_failure_is_not_cut_within_a_word() -> None:
+    text = first_line(ConnectionError("words " * 40))
+    assert text == "ConnectionError: " + "words " * 26 + "..."
+    assert first_line(ConnectionError("word")) == "ConnectionError: word"

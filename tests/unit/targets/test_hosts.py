@@ -401,7 +401,7 @@ def processes_below(folder: Path) -> list[str]:
     ("settings", "says"),
     [
         ({"python": "/bin/true"}, "python=/bin/true of the target answers nothing on host h1"),
-        ({"setup": ["exit 0"]}, "setup of the target ends the shell on host h1"),
+        ({"setup": ["exec true"]}, "setup of the target ends the shell on host h1"),
     ],
 )
 def test_a_host_on_which_nothing_is_started_is_named_by_the_check_and_by_the_run(
@@ -428,6 +428,34 @@ def test_a_syntax_error_in_setup_is_named_with_its_line_by_the_check_and_by_the_
     assert remarks[0].what.startswith(says)
     ended = theirs.until(Process.ENDED)
     assert ended.ending is Ending.BAD_INPUT and ended.detail.startswith(says), ended.detail
+
+
+@pytest.mark.parametrize("line", ["exit 0", "exit 3 # here", "set -u; echo $NOT_SET_ANYWHERE"])
+def test_a_line_of_setup_that_ends_the_shell_is_named_by_the_check_and_by_the_run(
+    homes: Callable[..., TwoHomes], line: str
+) -> None:
+    setup = ["export A=1", line]
+    theirs = homes("at-once", setup=setup)
+    hosts = [Host(Shell(), HomeTransport(home.name, str(home))) for home in theirs.homes]
+    remarks = probe.check(HostProfile(python=sys.executable, setup=setup), hosts)
+    says = f"a line of the target's setup ends the shell on host h1: {line}"
+    assert [remark.level for remark in remarks] == ["error", "error"] and remarks[0].what == says
+    ended = theirs.until(Process.ENDED)
+    assert (ended.ending, ended.detail) == (Ending.BAD_INPUT, says)
+
+
+@pytest.mark.parametrize("python", ["/bin/ls", "/bin/false", "/bin/cat"])
+def test_a_program_that_is_no_python_is_named(tmp_path: Path, python: str) -> None:
+    (tmp_path / "h").mkdir()
+    (remark,) = probe.check(HostProfile(python=python), [Host(Shell(), HomeTransport("h", str(tmp_path / "h")))])
+    assert remark.what == f"python={python} of the target is no Python interpreter on host h"
+
+
+def test_a_folder_that_cannot_be_made_is_named_without_words_of_python(tmp_path: Path) -> None:
+    (tmp_path / "h").mkdir()
+    host = Host(Shell(), HomeTransport("h", str(tmp_path / "h")))
+    (remark,) = probe.check(HostProfile(python=sys.executable, folder="/proc/x"), [host])
+    assert remark.what == "folder of the target cannot be written on host h: /proc/x (No such file or directory)"
 
 
 def test_a_line_of_setup_that_fails_is_named_by_the_run(homes: Callable[..., TwoHomes]) -> None:
@@ -589,3 +617,14 @@ def test_a_checkpoint_that_another_host_has_begun_meanwhile_is_joined(
     gather._settle(staged, path)
     texts = {file.name: file.read_text() for file in (path / "state").iterdir()}
     assert texts == {"a": "of this host", "b": "of another host"}
+
+
+def test_the_last_record_is_written_when_a_folder_that_was_away_comes_back(tmp_path: Path) -> None:
+    place = HostAttempt(tmp_path / "run" / "attempts" / "1", 0)
+    place.write_record({"phase": "ended"})
+    assert not place.attempt.exists(), "a run that was deleted is not made again"
+    back = threading.Timer(0.3, place.attempt.mkdir, kwargs={"parents": True})
+    back.start()
+    place.write_record({"phase": "ended"}, patience_s=20.0)
+    back.join()
+    assert place.record() == {"phase": "ended"}

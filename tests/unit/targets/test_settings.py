@@ -86,6 +86,8 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
         ("- a", "holds no mapping of names", "write NAME:"),
         ("a: {nodes: 2}", "target 'a' in .+ has no kind", "known: kind=slurm"),
         ("a: {kind: pbs}", "has kind='pbs'", "known: kind=slurm"),
+        ("a: {kind: SSH}", "has kind='SSH'", "did you mean kind=ssh? known: kind=slurm"),
+        ("a: {kind: slurm}\nb: @x", "line 2 is not YAML: at column 4, a value begins with @: put it in", "fix that"),
         ("a: 3", "has no kind", "known: kind=slurm"),
         ("a: {kind: slurm, partion: x}", "target 'a' has no key 'partion'", "did you mean partition"),
         ("a: {kind: slurm, nodes: 1, nodes: 2}", "line 1 has the key nodes twice", "leave one of them out"),
@@ -228,6 +230,21 @@ def test_a_name_that_nobody_knows_is_refused_with_the_nearest(file: Path) -> Non
         targets.resolve("v6e-16").open()
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "fix"),
+    [
+        ("ok: {kind: slurm}\nbox: {kind: slurm}\n", "OK", "did you mean ok"),
+        ("ok: {kind: slurm}\nbox: {kind: slurm}\n", "nope", "type --on local, cpu-8, .*; your targets: ok, box"),
+        ("ok: {kind: slurm}\nbox: {kind: slurm}\n", "", "type --on local, cpu-8, .*; your targets: ok, box"),
+        ("", "nope", "type --on local, cpu-8, .*; `podwright target add NAME kind=ssh` adds a target"),
+    ],
+)
+def test_an_unknown_target_is_refused_with_the_targets_there_are(file: Path, text: str, name: str, fix: str) -> None:
+    write(file, text)
+    with pytest.raises(UserError, match=fix):
+        targets.resolve(name)
+
+
 def test_add_keeps_what_stands_in_the_file(file: Path) -> None:
     write(file, "# mine\nb: {kind: slurm} # b")
     entries.add("a", ["kind=slurm", "time=24:00:00", "setup=[module load x, 'export A=1']", "nodes=2"])
@@ -244,6 +261,7 @@ def test_add_keeps_what_stands_in_the_file(file: Path) -> None:
         ("v6e-16", ["kind=slurm"], "'v6e-16' cannot be"),
         ("cpu-8", ["kind=slurm"], "'cpu-8' cannot be"),
         ("a b", ["kind=slurm"], "'a b' cannot be"),
+        ("123", ["kind=slurm"], "'123' cannot be the name of a target; begin with a letter, and use letters, digits"),
         ("there", ["kind=slurm"], "there is a target 'there' already"),
         ("a", ["slurm"], "'slurm' sets nothing"),
         ("a", ["kind=slurm", "nodes=2", "nodes=3"], "nodes= is there twice"),

@@ -151,7 +151,7 @@ def test_ssh_is_called_so_that_it_asks_nothing_and_keeps_its_connection() -> Non
         ),
         (
             "PermissionError: [Errno 1] Operation not permitted: '/x'\n  a line of context\n",
-            "folder of the target cannot be written on host me@gpu-2:2222: PermissionError: [Errno 1]",
+            "folder of the target cannot be written on host me@gpu-2:2222: /x (Operation not permitted)",
             "set folder",
             Ending.BAD_INPUT,
         ),
