@@ -152,10 +152,10 @@ def _run_time(run: RunTotals) -> None:
     cost = "" if run.cost is None or run.costs else f", {_short(run.cost)} at {run.price:g} a chip-hour"
     print(f"run: {run.steps} steps{tests}: {_short(run.hours)} h{chips}{cost}")
     for row in run.costs:
-        print(f"  {row.provisioning}: {_cost(row)}")
+        print(f"  {row.provisioning}: {_planned_cost(row)}")
 
 
-def _cost(row: CostEntry) -> str:
+def _planned_cost(row: CostEntry) -> str:
     if row.cost is None:
         return f"cost {row.source}"
     return f"{_short(row.cost)} USD at {row.price:g} a chip-hour ({row.source})"

@@ -39,14 +39,15 @@ def with_costs(plan: Plan, destination: Destination, prices: Mapping[str, ListPr
 
     `price` and `cost` of the run are at the price that its machines will be counted with (run/cost.py): the target's, else the list price.
     """
-    if plan.step is None or plan.slice is None or plan.step.run.chip_hours is None:
+    totals = plan.step.run if plan.step else None
+    if plan.step is None or plan.slice is None or totals is None or totals.chip_hours is None:
         return plan
     if plan.slice.accelerator not in {row.name for row in accelerators.TPUS}:
         return plan
     listed = prices.get(plan.slice.accelerator)
     rows = {name: _row(name, destination, listed) for name in (ON_DEMAND, SPOT, destination.provisioning) if name}
     counted = destination.price if destination.price is not None else listed.usd if listed else None
-    chip_hours = plan.step.run.chip_hours
+    chip_hours = totals.chip_hours
     changes = {
         "price": counted,
         "cost": None if counted is None else counted * chip_hours,
@@ -55,7 +56,7 @@ def with_costs(plan: Plan, destination: Destination, prices: Mapping[str, ListPr
             for row in rows.values()
         ),
     }
-    run = plan.step.run.model_copy(update=changes)
+    run = totals.model_copy(update=changes)
     return plan.model_copy(update={"step": plan.step.model_copy(update={"run": run})})
 
 
