@@ -24,9 +24,11 @@ _OLDEST = (3, 11)
 _SETUP_DONE = "podwright: setup is done"
 _NO_PYTHON = """{{
 code=$?
-command -v {0} > /dev/null && [ "$({0} -c 'print(6 * 7)' 2> /dev/null)" != 42 ] && printf 'podwright: no Python interpreter: %s\\n' {1} >&2
+if ! command -v {0} > /dev/null; then printf 'exec: %s: not found\\n' {1} >&2
+elif [ "$({0} -c 'print(6 * 7)' 2> /dev/null)" != 42 ]; then printf 'podwright: no Python interpreter: %s\\n' {1} >&2
+fi
 exit $code; }}"""
-"""shell: names what is executable and no Python"""
+"""shell: names what is not there, or no Python"""
 _PROBE = """
 import glob, importlib.util, json, os, shutil, subprocess, sys, tempfile, time
 folder, probe, stored, wants_gpus = sys.argv[1:]
@@ -61,7 +63,7 @@ def check(
         script = shlex.join(["-c", _PROBE, home, probe, stored, "gpus" if profile.gpus_per_node else ""])
         command = prepared(
             profile,
-            f"echo {shlex.quote(_SETUP_DONE)}; cd && {{ {profile.python_word} {script} || {_NO_PYTHON.format(profile.python_word, shlex.quote(profile.python))}; }}",
+            f"echo {shlex.quote(_SETUP_DONE)}; cd && {{ (exec {profile.python_word} {script}) || {_NO_PYTHON.format(profile.python_word, shlex.quote(profile.python))}; }}",
         )
         begin = time.time()
         answers = of_each(hosts, lambda _, host: host.call(command))

@@ -451,6 +451,12 @@ def test_a_program_that_is_no_python_is_named(tmp_path: Path, python: str) -> No
     assert remark.what == f"python={python} of the target is no Python interpreter on host h"
 
 
+def test_an_interpreter_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "h").mkdir()
+    (remark,) = probe.check(HostProfile(python="/no/py3"), [Host(Shell(), HomeTransport("h", str(tmp_path / "h")))])
+    assert remark.what.startswith("host h cannot start Python: ") and "/no/py3" in remark.what
+
+
 def test_a_folder_that_cannot_be_made_is_named_without_words_of_python(tmp_path: Path) -> None:
     (tmp_path / "h").mkdir()
     host = Host(Shell(), HomeTransport("h", str(tmp_path / "h")))
