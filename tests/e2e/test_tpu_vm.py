@@ -267,3 +267,21 @@ def test_the_check_of_workers_has_the_variables_that_the_trainer_gets(gcloud: Gc
     ((ending, detail),) = endings(stood_in)
     assert code != 0 and ending == "BAD_INPUT" and detail.endswith("-w-0: no login for the bucket"), (out, err)
     assert gcloud.resources() == []
+
+
+def test_a_node_that_is_created_directly_goes_to_the_next_zone_and_is_deleted_once_it_was_preempted(
+    gcloud: Gcloud, stood_in: TpuBench
+) -> None:
+    gcloud.capacity(A, 0)
+    gcloud.times(stockout=1.0)
+    stood_in.settings(queued=False)
+    launcher = stood_in.start_run(20, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.25")
+    wait_for(lambda: len(stood_in.steps()) > 2, 60)
+    (node,) = (row["name"] for row in gcloud.resources() if row["state"] == "READY")
+    gcloud.preempt(node)
+    out, err = launcher.communicate(timeout=200)
+    assert launcher.returncode == 0, (out, err)
+    assert [ending for ending, _ in endings(stood_in)] == ["PREEMPTED", "FINISHED"] and gcloud.resources() == []
+    assert sorted(set(stood_in.steps())) == list(range(1, 21))
+    refused = [r for r in stood_in.records("journal.jsonl") if r["event"] == "allocation refused"]
+    assert refused and all(r["scope"] == A for r in refused)

@@ -76,10 +76,9 @@ def create(
         f"--metadata-from-file=startup-script={startup_script()}",
         *(f"--{name}={value}" for name, value in _network(own).items() if value),
         *(["--internal-ips"] if own.internal_ips else []),
-        "--async",
         "--quiet",
     ]
-    if not place.queued:
+    if not place.queued:  # not --async: only whoever waits for the operation is told why there is no node
         tier = {"spot": ["--spot"], "reserved": ["--reserved"]}.get(own.provisioning, [])
         return (*_TPUS, "tpu-vm", "create", place.name, f"--version={own.runtime}", *tier, *common)
     waiting = f"--valid-until-duration={own.wait_s:.0f}s"
@@ -91,7 +90,7 @@ def create(
     # Only the alpha track knows flex-start, and there --spot alone requests on-demand capacity.
     track = _TPUS_ALPHA if own.provisioning == "flex-start" else _TPUS
     verb = ("queued-resources", "create", place.name, f"--node-id={place.name}")
-    return (*track, *verb, f"--runtime-version={own.runtime}", *tier, waiting, *common)
+    return (*track, *verb, f"--runtime-version={own.runtime}", *tier, waiting, *common, "--async")
 
 
 def describe_queued(place: Place) -> Argv:

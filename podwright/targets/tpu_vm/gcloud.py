@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.rundir import Record
@@ -25,6 +26,21 @@ class Gcloud:
         """Why a call failed, as far as its reply tells; None if it did not. `keep_open`: files that the call holds, even alone."""
         code, _, stderr = self._ask(argv, keep_open)
         return replies.classify(stderr, self._project, zone) if code else None
+
+    def start(self, argv: Argv, log: Path, lock: int) -> None:
+        """Have a call do its work without this process, which may end before it; what it prints goes to `log`."""
+        try:
+            self._shell.start(argv, cwd=log.parent, env={}, log=log, keep_open=(lock,))
+        except FileNotFoundError:
+            raise _missing() from None
+
+    def failure_in(self, log: Path, zone: str) -> Reply | None:
+        """Why a call that was started, and has ended, failed; None if it did not, or none was started here."""
+        try:
+            text = log.read_text(errors="replace")
+        except OSError:
+            return None
+        return replies.classify(text, self._project, zone) if "ERROR" in text else None
 
     def read(self, argv: Argv, zone: str) -> Record | Allocation:
         """The object that is printed; GONE if there is nothing of the name, an unknown allocation where that cannot be told."""
@@ -70,8 +86,12 @@ class Gcloud:
         try:
             return self._shell.ask(argv, CALL_LIMIT_S, keep_open=keep_open)
         except FileNotFoundError:
-            fix = "install the Google Cloud CLI: https://cloud.google.com/sdk/docs/install"
-            raise UserError("command gcloud not found on this machine", fix) from None
+            raise _missing() from None
+
+
+def _missing() -> UserError:
+    fix = "install the Google Cloud CLI: https://cloud.google.com/sdk/docs/install"
+    return UserError("command gcloud not found on this machine", fix)
 
 
 def _parsed(text: str) -> object:

@@ -30,7 +30,7 @@ from podwright.targets.settings.tpu_vm import LAG_S, TpuVmSettings
 from podwright.targets.tpu_vm import calls, cloud_states, inventory, replies, ssh_key
 from podwright.targets.tpu_vm.calls import BY_LABEL, EXPIRES_LABEL, Argv, Place
 from podwright.targets.tpu_vm.gcloud import Gcloud
-from podwright.targets.tpu_vm.replies import Consequence
+from podwright.targets.tpu_vm.replies import Consequence, Reply
 from podwright.targets.tpu_vm.workers import Workers
 
 _LONGEST_RUN = 20  # letters of a run's name in that of its slice, which has 63 at most
@@ -65,19 +65,16 @@ class SliceProvisioner:
     def create(self, request: Request) -> Allocation:
         if request.borrowed:
             return self.describe(request)
-        creation = self._creation(request)
+        creation, log = self._creation(request), ssh_key.creation_log(request.name)
         with alive.held(ssh_key.creating(request.name)) as lock:  # gcloud holds it too, and may outlive this process
+            if not request.details["queued"]:  # whether a node can be had, gcloud says after a minute or more
+                log.unlink(missing_ok=True)
+                self._gcloud.start(creation, log, lock)
+                return waiting("Requested: gcloud waits for the node")
             failure = self._gcloud.do(creation, request.zone, keep_open=[lock])
         if failure is None:
             return waiting("Requested: the cloud has taken the request")
-        match failure.consequence:
-            case Consequence.ZONE:
-                return refused(request.zone, failure.reason)
-            case Consequence.REGION:
-                return refused(replies.region_of(request.zone), failure.reason)
-            case Consequence.FINAL:
-                return refused("", f"{failure.reason}; {failure.fix}", Ending.BAD_INPUT)
-        return unknown(failure.reason)
+        return _refusal(failure, request.zone) or unknown(failure.reason)
 
     def describe(self, request: Request) -> Allocation:
         """Never GONE while a gcloud that an earlier launcher has started may still create it."""
@@ -85,9 +82,12 @@ class SliceProvisioner:
             ssh_key.creating(request.name)
         )  # before the cloud is asked: it may end between the two
         answer = self._describe(request)
-        if answer.state is AllocationState.GONE and being_created:
-            return waiting("Requesting: gcloud, as an earlier launcher started it, has not ended yet")
-        return answer
+        if answer.state is not AllocationState.GONE:
+            return answer
+        if being_created:
+            return waiting("Requesting: gcloud, which creates it, has not ended yet")
+        failure = self._gcloud.failure_in(ssh_key.creation_log(request.name), request.zone)
+        return (_refusal(failure, request.zone) if failure else None) or answer
 
     def _describe(self, request: Request) -> Allocation:
         place = Place.of(request)
@@ -111,6 +111,7 @@ class SliceProvisioner:
         if request.borrowed:
             return
         self._workers.forget(request.name)
+        ssh_key.creation_log(request.name).unlink(missing_ok=True)
         failure = self._gcloud.do(calls.delete(Place.of(request)), request.zone)
         if failure and failure.consequence is Consequence.FINAL:
             raise UserError(f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix)
@@ -177,6 +178,18 @@ class SliceProvisioner:
         lines = ", then ".join(" ".join(words) for words in commands)
         image = node.get("runtimeVersion")
         return f"OtherImage: node {own.node} has the image {image}, and {own.runtime} is needed; type {lines}"
+
+
+def _refusal(failure: Reply, zone: str) -> Allocation | None:
+    """What a reply to a request refuses; None where the same request may be repeated, or may have done its work."""
+    match failure.consequence:
+        case Consequence.ZONE:
+            return refused(zone, failure.reason)
+        case Consequence.REGION:
+            return refused(replies.region_of(zone), failure.reason)
+        case Consequence.FINAL:
+            return refused("", f"{failure.reason}; {failure.fix}", Ending.BAD_INPUT)
+    return None
 
 
 def _letters(name: str) -> str:

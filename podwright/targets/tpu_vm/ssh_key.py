@@ -62,6 +62,11 @@ def creating(name: str) -> Path:
     return folder() / f"creating-{name}"
 
 
+def creation_log(name: str) -> Path:
+    """What a gcloud that waits for a node has printed."""
+    return folder() / f"creating-{name}.txt"
+
+
 def alias(name: str, worker: int) -> str:
     """By which the host key of a worker is kept: its address may be another slice's tomorrow."""
     return f"tpu.{name}-{worker}"
