@@ -229,7 +229,7 @@ def runs(rows: Sequence[Row]) -> None:
     table = [["NAME", "TARGET", "STATUS", "STEP"]]
     table += [[r["name"], r["target"] or "", _status(r), _step(r)] for r in rows]
     if any(r["allocation"] for r in rows):
-        machines = [["MACHINES", "COST"], *([_machines(r["allocation"]), _cost(r["usage"])] for r in rows)]
+        machines = [["MACHINES", "COST"], *([_machines(r["allocation"]), _cost_so_far(r["usage"])] for r in rows)]
         table = [[*line, *cells] for line, cells in zip(table, machines, strict=True)]
     columns(table)
 
@@ -288,7 +288,7 @@ def _machines(allocation: Row | None) -> str:
     return "" if not allocation or allocation["state"] == "gone" else f"{allocation['state']} in {allocation['zone']}"
 
 
-def _cost(used: Row | None) -> str:
+def _cost_so_far(used: Row | None) -> str:
     if used is None:
         return ""
     chip_hours = f"{_short(used['chip_hours'])} chip-hours"

@@ -84,7 +84,7 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
         product = f"{' x '.join(f'mesh.{axis}' for axis in others)} = {fixed} does not divide"
         if fsdp != -1:
             product = f"mesh.{' x '.join(axes(recipe))} = {math.prod(shape)}, but there are"
-        message = f"{product} {counted(where.num_devices, 'device')}"
+        message = f"{product} {counted(where.num_devices, 'device')}".replace("there are 1 ", "there is 1 ")
         apart = (1, 1, *requested(recipe)[2:])
         return [
             Finding("mesh", "error", message, _instead(recipe, dims, where, shape)),
@@ -93,6 +93,12 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
     findings = _links(recipe, dims, where, shape) + _division(recipe, dims, shape, where)
     # what to do about the batch is a question for a mesh that exists
     return findings if any(f.level == "error" for f in findings) else findings + _batch(recipe, shards(recipe, shape))
+
+
+def too_large(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[Finding]:
+    """What `mesh` says of a mesh that needs more devices than `where` has."""
+    needed = math.prod(max(1, n) for n in requested(recipe))
+    return mesh(recipe, dims, where) if needed > where.num_devices else []
 
 
 def _on_any_machine(recipe: JaxRecipe) -> str:

@@ -42,6 +42,12 @@ def packages(modules: Sequence[str], extra: str) -> list[Finding]:
     return [Finding("packages", "error", what, extras.install(extra))]
 
 
+def mesh(part: PlanPart[R], recipe: R, cwd: Path) -> list[Finding]:
+    """Whether the CPU devices of this machine are enough for the mesh; with an accelerator only the trainer knows their number."""
+    where = devices()
+    return meshes.too_large(recipe, part.dimensions(recipe, cwd), where) if where else []
+
+
 def memory(part: PlanPart[R], recipe: R, where: Slice | None, cwd: Path) -> list[Finding]:
     """Whether weights and optimizer fit into this machine's memory, where the CPU trains: `where` has CPU devices, or is not known
     and there is no accelerator. Beyond that the estimate is one for accelerators, and says nothing for certain."""

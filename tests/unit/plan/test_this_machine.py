@@ -190,3 +190,29 @@ def test_a_name_without_dimensions_is_said_to_leave_mesh_and_context_unchecked(
     assert code == 4
     (unknown,) = (f for f in plan["findings"] if "dimensions" in f["message"])
     assert "model.name=qwen3-1.7" in unknown["message"] and "type model.name=qwen3-1.7b" in unknown["fix"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flags", "axes", "refused"),
+    [
+        (DEMO, "", ("mesh.fsdp=2",), "mesh.data x fsdp x tensor = 2, but there is 1 device; type mesh.fsdp=1"),
+        (DEMO, "", ("mesh.data=2", "mesh.fsdp=-1"), "mesh.data x mesh.tensor = 2 does not divide 1 device; type mesh."),
+        (DEMO, "", ("mesh.fsdp=-1",), ""),
+        (DEMO, "--xla_force_host_platform_device_count=4", ("mesh.fsdp=4",), ""),
+        ("almodel-tiny", "", ("mesh.fsdp=2",), "= 2, but there is 1 device; type mesh.fsdp=1"),
+    ],
+)
+def test_a_mesh_of_more_devices_than_this_machine_has_is_refused(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    recipe: str,
+    flags: str,
+    axes: tuple[str, ...],
+    refused: str,
+) -> None:
+    monkeypatch.setattr(this_machine, "has_accelerator", lambda: False)
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    code, plan = planned(capsys, recipe, *axes)
+    errors = [f"{f['message']}; {f['fix']}" for f in plan["findings"] if f["level"] == "error" and f["check"] == "mesh"]
+    assert [refused in error for error in errors] == [True] * bool(refused), errors
+    assert (code == 3) is bool(refused)
