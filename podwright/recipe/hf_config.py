@@ -30,8 +30,11 @@ _KINDS: Mapping[type, str] = MappingProxyType(
     {bool: "neither true nor false", int: "no number", str: "no text", dict: "no object with keys"}
 )
 ACTIVATIONS = frozenset(
-    "gelu gelu_10 gelu_accurate gelu_fast gelu_new gelu_python gelu_python_tanh gelu_pytorch_tanh hardswish laplace leaky_relu linear "
-    "mish quick_gelu relu relu2 relu6 sigmoid silu sqrtsoftplus swish tanh".split()
+    {
+        *("gelu", "gelu_10", "gelu_accurate", "gelu_fast", "gelu_new", "gelu_python", "gelu_python_tanh", "quick_gelu"),
+        *("gelu_pytorch_tanh", "hardswish", "laplace", "leaky_relu", "linear", "mish", "relu", "relu2", "relu6"),
+        *("sigmoid", "silu", "sqrtsoftplus", "swish", "tanh"),
+    }
 )
 """those of transformers that have no weights of their own"""
 _ROPE_KEYS = {"rope_type", "type", "rope_theta"}
