@@ -80,6 +80,8 @@ def tokenized(
     examples: Sequence[AnnotatedExample], tokenizer: Tokenizer, data: MultimodalData
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Prompts and responses; UserError when the budget cannot hold one with its response, because nothing is ever cut."""
+    tokenizer.require_messages(data.system_prompt)
+    tokenizer.require_known(e.instruction for e in examples)
     prompts = [prompt_ids(tokenizer, data.system_prompt, e.instruction) for e in examples]
     schema = data.schema_of_answers
     responses = [response_ids(tokenizer, e.answer, schema) for e in examples]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ _FILES = (
     *("special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt"),
 )
 _NUM_BYTES = 256
+_START = 1000  # characters of a text that show whether its words are known
 # Words, single digits, punctuation and white space come apart as in Qwen2 and Qwen3.
 _PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -172,6 +173,23 @@ class Tokenizer:
             what = f"{self._place}the chat template leaves the question out: every prompt is the same text"
             raise UserError(what, chat.FIX)
         return texts
+
+    def require_messages(self, system_prompt: str) -> None:
+        """UserError where the template gives different messages of a user the same prompt."""
+        system = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        chats = ([*system, {"role": "user", "content": content}] for content in ("a", "b"))
+        if len({self.render(chat, add_generation_prompt=True, enable_thinking=True) for chat in chats}) == 1:
+            what = f"{self._place}the chat template leaves the user's message out: every prompt is the same text"
+            raise UserError(what, chat.FIX)
+
+    def require_known(self, texts: Iterable[str]) -> None:
+        """UserError where all of `texts`, by their first characters, become the token for what is unknown."""
+        name = getattr(self._inner.model, "unk_token", None) or self._names.get("unk_token", "")
+        unknown = self._inner.token_to_id(name)
+        starts = [text[:_START] for text in texts if text.strip()] if unknown is not None else []
+        if starts and all(set(self.encode(start)) == {unknown} for start in starts):
+            what = f"{self._place}the tokenizer knows no word of the data: every token is {name}"
+            raise UserError(what, "give the tokenizer that the model was trained with")
 
     def render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool, enable_thinking: bool) -> str:
         """A conversation of {"role", "content"} turns as text, by the tokenizer's own chat template or Qwen3's format."""

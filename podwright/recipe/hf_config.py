@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from podwright.errors import UserError
+from podwright.errors import UserError, nearest
 from podwright.recipe import text_lines
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
@@ -29,6 +29,14 @@ _DTYPES = frozenset({"float64", "float32", "float16", "bfloat16", "float8_e4m3fn
 _KINDS: Mapping[type, str] = MappingProxyType(
     {bool: "neither true nor false", int: "no number", str: "no text", dict: "no object with keys"}
 )
+ACTIVATIONS = frozenset(
+    {
+        *("gelu", "gelu_10", "gelu_accurate", "gelu_fast", "gelu_new", "gelu_python", "gelu_python_tanh", "quick_gelu"),
+        *("gelu_pytorch_tanh", "hardswish", "laplace", "leaky_relu", "linear", "mish", "relu", "relu2", "relu6"),
+        *("sigmoid", "silu", "sqrtsoftplus", "swish", "tanh"),
+    }
+)
+"""those of transformers that have no weights of their own"""
 _ROPE_KEYS = {"rope_type", "type", "rope_theta"}
 _ONLY: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
@@ -221,6 +229,8 @@ def qwen2(config: Config) -> LlmDims:
     require_dtype(config)
     for key, kind in _QWEN2_KINDS.items():
         _require_kind(key, config.get(key), kind)
+    require_activation(config, "hidden_act")
+    require_dropout(config, "attention_dropout")
     if config.get("rope_theta") is not None:
         _positive(config, "rope_theta", _ROPE_THETA)
     hidden, heads = count(config, "hidden_size"), count(config, "num_attention_heads")
@@ -246,6 +256,24 @@ def require_heads(hidden: int, heads: int) -> None:
     if hidden % heads:
         what = f"config.json says num_attention_heads={heads}, which does not divide hidden_size={hidden}"
         raise UserError(what, _OWN)
+
+
+def require_activation(config: Config, key: str) -> None:
+    """UserError for an activation that transformers does not have."""
+    name = config.get(key)
+    _require_kind(key, name, str)
+    if name is not None and name not in ACTIVATIONS:
+        guess = nearest(str(name), sorted(ACTIVATIONS))
+        known = f"did you mean {guess}?" if guess else f"known: {', '.join(sorted(ACTIVATIONS))}"
+        raise UserError(f"config.json says {key}={_short(name)}, which is no activation", f"{_OWN}; {known}")
+
+
+def require_dropout(config: Config, key: str) -> None:
+    """UserError for a share of values to drop that is not at least 0 and less than 1."""
+    share = config.get(key)
+    _require_kind(key, share, int)
+    if share is not None and not 0 <= share < 1:
+        raise UserError(f"config.json says {key}={_short(share)}, and a dropout is at least 0 and less than 1", _OWN)
 
 
 def require_dtype(config: Config) -> None:

@@ -42,7 +42,8 @@ _LOOKED_AT = 1 << 12  # bytes at each end of a weight that are looked at for NaN
 _EXPONENTS = MappingProxyType(
     {"F64": ("Q", 0x7FF << 52), "F32": ("I", 0xFF << 23), "F16": ("H", 0x1F << 10), "BF16": ("H", 0xFF << 7)}
 )
-"""code of module array by dtype, and the bits that are all 1 in NaN and infinity"""
+"""code of module array by dtype, and the bits of infinity"""
+_BEYOND_FLOAT32 = 0x47EFFFFFF0000000  # 2**128 - 2**103 in float64, the least that is rounded to infinity
 
 QWEN3_LAYER: Mapping[str, str] = MappingProxyType(
     {
@@ -213,9 +214,11 @@ def require_float(name: str, tensor: StoredTensor, directory: Path) -> None:
 
 
 def require_finite(name: str, tensor: StoredTensor, directory: Path) -> None:
-    """UserError for NaN or infinity at either end of a weight."""
-    if not _ends_are_finite(tensor):
+    """UserError for NaN, infinity or a value beyond float32 at either end of a weight."""
+    if not _ends_are_below(_EXPONENTS[tensor.dtype][1], tensor):
         raise not_finite(name, directory)
+    if tensor.dtype == "F64" and not _ends_are_below(_BEYOND_FLOAT32, tensor):
+        raise beyond_float32(name, directory)
 
 
 def refuse_adapter(directory: Path) -> None:
@@ -248,9 +251,16 @@ def not_finite(name: str, where: Path) -> UserError:
     return UserError(what, "give a checkpoint from before its training diverged, or copy it again")
 
 
-def _ends_are_finite(tensor: StoredTensor) -> bool:
-    """Of the first and last values, by their exponents; whoever loads it looks at the rest."""
-    code, exponent = _EXPONENTS[tensor.dtype]
+def beyond_float32(name: str, where: Path) -> UserError:
+    """Of a weight that is finite in float64, and infinite in float32, to which weights are converted."""
+    what = f"weight {name} in {where} is float64 and holds values beyond the largest of float32 (3.4e38), to which it is converted"
+    return UserError(what, "give a checkpoint whose weights fit float32")
+
+
+def _ends_are_below(bits: int, tensor: StoredTensor) -> bool:
+    """Whether the magnitudes of the first and last values are, which are ordered as their bits; whoever loads it looks at the rest."""
+    code, _ = _EXPONENTS[tensor.dtype]
+    magnitude = (1 << 8 * _BYTES[tensor.dtype] - 1) - 1  # all bits but the sign
     size = min(_LOOKED_AT, tensor.num_bytes)
     with tensor.file.open("rb") as f:
         for start in {tensor.start, tensor.start + tensor.num_bytes - size}:
@@ -258,7 +268,7 @@ def _ends_are_finite(tensor: StoredTensor) -> bool:
             values = array.array(code, f.read(size))
             if sys.byteorder == "big":
                 values.byteswap()
-            if any(value & exponent == exponent for value in values):
+            if any(value & magnitude >= bits for value in values):
                 return False
     return True
 

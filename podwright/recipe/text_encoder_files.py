@@ -15,6 +15,8 @@ from podwright.recipe import hf_config, hf_weights
 _TOKENIZERS = ("tokenizer.json", "vocab.txt")
 _OTHER_TOKENIZERS = ("vocab.json", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model")  # of other models
 _OFFSET = frozenset({"roberta", "xlm-roberta", "camembert"})  # models whose first position is pad_token_id + 1
+_ACTIVATIONS = ("hidden_act", "activation")  # keys of config.json, of BERT and of others
+_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "dropout")
 _DOWNLOAD = "download the directory again"
 
 
@@ -27,6 +29,13 @@ def check(directory: Path, max_tokens: int) -> dict[str, Any]:
     hf_config.require_unquantized(config)
     hf_config.require_dtype(config)
     hf_config.require_token_ids(config)
+    if not isinstance(model_type := config.get("model_type"), str):
+        what = "has no model_type" if model_type is None else f"says model_type={model_type!r}, which is no text"
+        raise UserError(f"config.json {what}", 'write the model\'s own into it, as in "model_type": "bert"')
+    for key in _ACTIVATIONS:
+        hf_config.require_activation(config, key)
+    for key in _DROPOUTS:
+        hf_config.require_dropout(config, key)
     hf_weights.refuse_adapter(directory)
     if config.get("model_type") == "bert":
         hidden = hf_config.count(config, "hidden_size", 768)

@@ -105,9 +105,13 @@ def _heads(recipe: ContrastiveRecipe, cwd: Path) -> Iterator[Finding]:
     if names is None:
         yield multimodal.error("model", f"aligner.source={source} is not what torch.save writes", "give an aligner.pt")
         return
+    if not any(name.startswith(weights.HEADS) for name in names):
+        what = f"aligner.source={source} has no weights under {weights.HEADS}"
+        yield multimodal.error("model", what, "give the aligner.pt of Phase 1")
+        return
     # the data says which widths matter
     yield from weights.misfits(source, names, dim, dict.fromkeys(widths)) or weights.not_finite(path)
-    absent = [m for m in widths if f"projection_heads.{m}_head.fc.weight" not in names]
+    absent = [m for m in widths if weights.head_names(m)[0] not in names]
     if absent:
         what = f"aligner.source={source} has no head for {', '.join(absent)}: random weights where the data has that"
         yield Finding("model", "warning", what, "give the aligner.pt of all modalities, if there is one")

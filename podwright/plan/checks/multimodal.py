@@ -185,12 +185,14 @@ def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
         return [
             error("model", f"aligner.source={source} is not what torch.save writes", "give the aligner.pt of Phase 1")
         ]
-    wanted = [f"projection_heads.{modality}_head.fc.weight" for modality in ("image", "audio")]
-    absent = [name for name in wanted if name not in names]
-    if absent:
-        return [error("model", f"aligner.source={source} has no {absent[0]}", "give an aligner of these modalities")]
+    wanted = [name for modality in ("image", "audio") for name in weights.head_names(modality)]
+    absent = [
+        error("model", f"aligner.source={source} has no {name}", "give an aligner of these modalities")
+        for name in wanted
+        if name not in names
+    ]
     widths = {"image": llm.IMAGE_DIMS.get(recipe.encoders.image), "audio": llm.AUDIO_DIMS[recipe.encoders.audio]}
-    damaged = weights.misfits(source, names, recipe.aligner.dim, widths) or weights.not_finite(path)
+    damaged = weights.misfits(source, names, recipe.aligner.dim, widths) or absent[:1] or weights.not_finite(path)
     return [*damaged, *_other_features(recipe, path)]
 
 

@@ -15,6 +15,7 @@ from podwright.plan.findings import Finding
 from podwright.recipe import hf_weights
 from podwright.recipe.hf_weights import StoredTensor
 
+HEADS = "projection_heads."
 Shapes = dict[str, tuple[int, ...]]
 
 _DTYPES = MappingProxyType(
@@ -46,10 +47,11 @@ class _Reader(pickle.Unpickler):
 
 
 def shapes(path: Path) -> Shapes | None:
-    """By name; () for what is no tensor. None for a file of another kind."""
+    """Of tensors by name; what is no tensor is left out, as in training. None for a file of another kind."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return {name: _shape(value) for name, value in _content(archive).items()}
+            held = {name: _shape(value) for name, value in _content(archive).items()}
+            return {name: shape for name, shape in held.items() if shape is not None}
     except Exception:  # of a file that is no pickle, the library raises whatever it stumbles over
         return None
 
@@ -71,8 +73,8 @@ def not_finite(path: Path) -> list[Finding]:
 
 def _content(archive: zipfile.ZipFile) -> dict[str, Any]:
     loaded = _Reader(io.BytesIO(archive.read(_pickled(archive)))).load()
-    loaded = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
-    return {str(name): value for name, value in loaded.items()}
+    loaded = loaded.get("model", loaded.get("state_dict", loaded)) if isinstance(loaded, dict) else {}
+    return {name: value for name, value in loaded.items() if isinstance(name, str)}
 
 
 def _pickled(archive: zipfile.ZipFile) -> str:
@@ -98,22 +100,36 @@ def _tensor(path: Path, archive: zipfile.ZipFile, value: Any) -> StoredTensor | 
     return StoredTensor(path, dtype, tuple(shape), start + offset * entry.file_size // max(1, numbers))
 
 
-def _shape(value: Any) -> tuple[int, ...]:
-    """_rebuild_tensor_v2(storage, offset, size, ...), in _rebuild_parameter(tensor, ...) or not"""
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """Of _rebuild_tensor_v2(storage, offset, size, ...), in _rebuild_parameter(tensor, ...) or not; None of what is no tensor"""
     given: tuple[Any, ...] = getattr(value, "given", ())
     if given and isinstance(given[0], _Inert):
         return _shape(given[0])
-    size = given[2] if len(given) > 2 else ()
-    return size if isinstance(size, tuple) and all(isinstance(n, int) for n in size) else ()
+    size = given[2] if len(given) > 2 and isinstance(given[0], tuple) else None
+    return size if isinstance(size, tuple) and all(isinstance(n, int) for n in size) else None
 
 
 def misfits(source: str, stored: Shapes, dim: int, widths: dict[str, int | None]) -> list[Finding]:
     """Heads of an aligner.pt that are not for these features and this `dim`, in the words of training."""
+    other = "change the encoders to those it was trained with"
     for modality, width in widths.items():
-        name = f"projection_heads.{modality}_head.fc.weight"
-        if len(shape := stored.get(name, ())) != 2 or shape == (dim, width or shape[1]):
+        matrix, *norms = head_names(modality)
+        if (shape := stored.get(matrix)) is None:
             continue
-        what = f"aligner.source={source}: {name} is {list(shape)} and not {[dim, width or shape[1]]}"
-        other = "change the encoders to those it was trained with"
-        return [Finding("model", "error", what, other if shape[0] == dim else f"type aligner.dim={shape[0]}")]
+        inner = width or (shape[1] if len(shape) == 2 else 0)
+        if shape != (dim, inner):
+            fix = f"type aligner.dim={shape[0]}" if shape and shape[0] != dim else other
+            return [_misfit(source, matrix, shape, (dim, inner), fix)]
+        for name in norms:
+            if (held := stored.get(name, (inner,))) != (inner,):
+                return [_misfit(source, name, held, (inner,), other)]
     return []
+
+
+def head_names(modality: str) -> list[str]:
+    """The weights of the head of an aligner.pt, its matrix first."""
+    return [f"{HEADS}{modality}_head.{part}" for part in ("fc.weight", "ln.weight", "ln.bias")]
+
+
+def _misfit(source: str, name: str, shape: tuple[int, ...], wanted: tuple[int, ...], fix: str) -> Finding:
+    return Finding("model", "error", f"aligner.source={source}: {name} is {list(shape)} and not {list(wanted)}", fix)

@@ -94,6 +94,7 @@ def learned_tokenizer(train: Sequence[Example], vocab_size: int) -> Tokenizer:
 def tokenized(examples: Sequence[Example], tokenizer: Tokenizer, data: schema.GrpoData, positions: int) -> PromptRows:
     """UserError for a tokenizer or a chat template that makes no prompts of these questions. `positions`: of the model."""
     texts = tokenizer.chats([e.question for e in examples], data.instruction, data.enable_thinking)
+    tokenizer.require_known(e.question for e in examples)
     rows = [_encoded(text, tokenizer, positions) for text in texts]
     if not all(rows):
         raise UserError("the tokenizer makes a prompt without a token", "give another tokenizer or chat template")

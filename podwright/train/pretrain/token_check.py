@@ -27,7 +27,9 @@ def findings(recipe: PretrainRecipe) -> list[Record]:
         if tokenizer is not None and corpus.is_text(data.source):
             corpus.fits(tokenizer.vocab_size, dims.vocab_size, f"the tokenizer {data.tokenizer}")
             if data.source == "arithmetic" or Location.of(data.source).local is not None:
-                tokenizer.documents(_first(recipe))
+                first = _first(recipe)
+                tokenizer.documents(first)
+                tokenizer.require_known(first)
         if not corpus.is_text(data.source) and (records := corpus.records(Location.of(data.source))):
             from podwright.data import documents  # needs the package grain, which other sources do without here
 

@@ -207,6 +207,25 @@ def test_templates_that_are_refused(folder: Path, tmp_path: Path, template: str)
     assert refused.value.what.startswith(f"{tmp_path}: the chat template")
 
 
+@pytest.mark.parametrize("system", ["", "You see animals."])
+def test_a_template_that_leaves_the_users_message_out_is_refused(folder: Path, tmp_path: Path, system: str) -> None:
+    with_config(folder, tmp_path).require_messages(system)
+    with pytest.raises(UserError, match=r"the chat template leaves the user's message out: .*; fix chat_template"):
+        with_config(folder, tmp_path, chat_template="{{ messages[0]['role'] }}:").require_messages(system)
+
+
+def test_a_tokenizer_that_knows_no_word_of_the_data_is_refused(tmp_path: Path) -> None:
+    bare = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "end": 1, "<unk>": 2}, unk_token="<unk>"))
+    bare.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    bare.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "end"}')
+    loaded = Tokenizer.load(tmp_path)
+    for texts in ([], [""], ["b c", "a b"]):
+        loaded.require_known(texts)
+    with pytest.raises(UserError, match=r"knows no word of the data: every token is <unk>; give the tokenizer"):
+        loaded.require_known(["b c", "", "d"])
+
+
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "generation_config.json"])
 @pytest.mark.parametrize(("content", "says"), [("{", "is not JSON"), ("null", "is no JSON object")])
 def test_a_damaged_file_beside_the_tokenizer_is_named(

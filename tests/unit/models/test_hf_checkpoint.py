@@ -365,6 +365,20 @@ def test_a_weight_that_is_not_finite_is_refused_by_plan_and_reader(tmp_path, val
     assert not planned(tmp_path)
 
 
+@pytest.mark.parametrize("at", [0, 100, -1])
+def test_a_weight_beyond_float32_is_refused_as_such(tmp_path, one_device, monkeypatch, at):
+    reference.checkpoint(tmp_path)
+    monkeypatch.setattr(hf_weights, "_LOOKED_AT", 8)
+    change_tensors(tmp_path, {GATE: not_finite(tmp_path, 3.4e38, torch.float64, at)})
+    assert not planned(tmp_path)
+    change_tensors(tmp_path, {GATE: not_finite(tmp_path, -1e300, torch.float64, at)})
+    words = f"weight {GATE} in {tmp_path} is float64 and holds values beyond the largest of float32"
+    if at != 100:
+        assert words in refusal(tmp_path)
+    with pytest.raises(UserError, match=re.escape(words)):
+        convert.read(tmp_path, convert.read_config(tmp_path), one_device)
+
+
 def test_a_value_that_is_not_finite_between_the_ends_of_a_weight_is_refused_by_the_reader(
     tmp_path, one_device, monkeypatch
 ):

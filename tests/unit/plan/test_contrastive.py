@@ -128,11 +128,22 @@ def test_a_batch_is_of_lines_that_training_has(tmp_path: Path) -> None:
 
 
 def test_heads_that_an_aligner_has_not_are_told(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "aligner.pt", "w") as archive:
-        archive.writestr("aligner/data.pkl", pickle.dumps({"projection_heads.image_head.fc.weight": 0}))
+    class Matrix:
+        def __reduce__(self) -> tuple[object, ...]:
+            return print, (("storage", "F32", "0", "cpu", 0), 0, (512, 512))
+
+    def write(value: object) -> None:
+        with zipfile.ZipFile(tmp_path / "aligner.pt", "w") as archive:
+            archive.writestr("aligner/data.pkl", pickle.dumps({"projection_heads.image_head.fc.weight": value}))
+
+    write(Matrix())
     source = lines(tmp_path, *[BOTH] * 200)
     assert "has no head for text, audio: random weights" in told(
         tmp_path, "warning", source, "aligner.source=aligner.pt"
+    )
+    write("text")
+    assert "has no weights under projection_heads.; give" in told(
+        tmp_path, "error", source, "aligner.source=aligner.pt"
     )
     (tmp_path / "aligner.pt").write_bytes(b"?")
     assert "is not what torch.save writes" in told(tmp_path, "error", source, "aligner.source=aligner.pt")

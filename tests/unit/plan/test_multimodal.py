@@ -254,11 +254,23 @@ def test_of_many_lines_the_longest_are_counted(tmp_path: Path, monkeypatch: pyte
 def test_the_names_in_an_aligner_are_read_without_running_it(tmp_path: Path) -> None:
     path = tmp_path / "aligner.pt"
 
+    class Tensor:
+        def __init__(self, *shape: int):
+            self.shape = shape
+
+        def __reduce__(self) -> tuple[object, ...]:
+            return print, (("storage", "F32", "0", "cpu", 0), 0, self.shape)
+
     def write(*names: str) -> None:
         with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("aligner/data.pkl", pickle.dumps({name: 0 for name in names}))
+            archive.writestr("aligner/data.pkl", pickle.dumps({name: heads[name] for name in names}))
 
-    write("projection_heads.image_head.fc.weight", "projection_heads.audio_head.fc.weight")
+    heads = {
+        f"projection_heads.{modality}_head.{part}": Tensor(*shape)
+        for modality, width in (("image", 512), ("audio", 2048))
+        for part, shape in (("fc.weight", (512, width)), ("ln.weight", (width,)), ("ln.bias", (width,)))
+    }
+    write(*heads)
     source = (f"data.source={lines(tmp_path, line(), line(instruction='And?'))}", "aligner.source=aligner.pt")
     assert said(findings(tmp_path, *source), "error") == []
     encoders = load(CLUSTER[0], CLUSTER[1:]).model_dump(mode="json")["encoders"]
@@ -276,8 +288,9 @@ def test_the_names_in_an_aligner_are_read_without_running_it(tmp_path: Path) -> 
         assert [w for w in said(findings(tmp_path, *source), "warning") if "features" in w] == warnings
     (tmp_path / "recipe.json").write_text("[]")
     assert said(findings(tmp_path, *source), "error") == []
-    write("projection_heads.image_head.fc.weight")
-    assert "aligner.pt has no projection_heads.audio_head.fc.weight" in said(findings(tmp_path, *source), "error")[0]
+    for absent in heads:
+        write(*(name for name in heads if name != absent))
+        assert f"aligner.pt has no {absent}; " in said(findings(tmp_path, *source), "error")[0]
     path.write_bytes(b"PK")
     assert "is not what torch.save writes" in said(findings(tmp_path, *source), "error")[0]
     assert weights.shapes(tmp_path / "none") is None
@@ -301,7 +314,35 @@ def test_an_aligner_of_another_size_is_refused_before_a_run(tmp_path: Path) -> N
 
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("aligner/data.pkl", pickle.dumps({"a": Evil()}))
-    assert weights.shapes(path) == {"a": ()} and not ran.exists()
+    assert weights.shapes(path) == {} and not ran.exists()
+
+
+def test_what_phase_2_reads_of_an_aligner_is_checked_and_nothing_more(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from podwright.train.multimodal.data import features
+    from podwright.train.multimodal.networks import aligner
+
+    path = tmp_path / "aligner.pt"
+    recipe = load("phase2-tiny", [f"aligner.source={path}", "aligner.dim=256"])
+
+    def errors() -> list[str]:
+        return said(static.check(recipe, None, tmp_path), "error")
+
+    torch.save({"model": aligner.Aligner(WIDTHS | {"text": 64}, 256).state_dict()}, path)
+    assert errors() == [], "a head for the texts of another encoder than MiniLM"
+    assert set(features.sight(recipe).aligner.dims) == {"image", "audio"}  # type: ignore[arg-type, union-attr]
+    norm = "projection_heads.image_head.ln.weight"
+    sound = aligner.Aligner(WIDTHS, 256).state_dict()
+    for value, fault in (
+        ("x", f"aligner.source={path} has no {norm}; give"),
+        (torch.ones(3), f"aligner.source={path}: {norm} is [3] and not [512]; change"),
+    ):
+        torch.save(sound | {norm: value}, path)
+        assert [error.startswith(fault) for error in errors()] == [True]
+        with pytest.raises(UserError, match=re.escape(fault.partition(";")[0])):
+            features.sight(recipe)  # type: ignore[arg-type]
+    torch.save(dict.fromkeys(sound, "x"), path)
+    assert "has no projection_heads.image_head.fc.weight" in errors()[0]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
@@ -329,6 +370,12 @@ def test_an_aligner_whose_weights_are_not_numbers_is_refused_before_a_run(tmp_pa
         with pytest.raises(UserError) as e:
             aligner.load(str(path), WIDTHS, 256)
         assert str(e.value) == error
+    if dtype == "float64":
+        torch.save(sound | {names[0]: sound[names[0]] * 1e300}, path)
+        (error,) = errors()
+        assert f"weight {names[0]} in {path} is float64 and holds values beyond the largest of float32" in error
+        with pytest.raises(UserError, match=re.escape(error)):
+            aligner.load(str(path), WIDTHS, 256)
     views[0] = torch.nan
     torch.save(sound | {names[0]: views[1]}, path)
     assert errors() == set(), "the numbers of another tensor in the same storage are not its own"

@@ -87,6 +87,13 @@ def refused_as_in_training(folder: Path, *overrides: str) -> Finding:
     return finding
 
 
+def _without_words(text: str) -> str:
+    """The tokenizer.json `text` with a vocabulary of its special tokens alone."""
+    record = json.loads(text)
+    vocabulary = {token["content"]: token["id"] for token in record["added_tokens"]} | {"<unk>": 0}
+    return json.dumps(record | {"model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}})
+
+
 def test_a_good_checkpoint_has_no_faults_and_its_longest_prompt_is_said(folder: Path) -> None:
     plan = make(recipe(*CHECKPOINT), Destination("v6e-1", parse("v6e-1")), PlanOptions(cwd=folder))
     (said,) = [f.message for f in plan.findings if f.check == "context"]
@@ -116,6 +123,11 @@ def test_a_good_checkpoint_has_no_faults_and_its_longest_prompt_is_said(folder: 
             "m: the chat template cannot be rendered (ZeroDivisionError",
         ),
         ("chat_template.jinja", lambda text: "hello", "m: the chat template leaves the question out"),
+        (
+            "tokenizer.json",
+            lambda text: _without_words(text),
+            "m: the tokenizer knows no word of the data: every token",
+        ),
         ("config.json", lambda text: text.replace("384", "300"), "the tokenizer of m has "),
     ],
 )

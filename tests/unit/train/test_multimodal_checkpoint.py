@@ -160,3 +160,8 @@ def test_a_value_that_is_not_finite_within_a_weight_is_refused_before_training(b
     assert planned(base) == []
     with pytest.raises(UserError, match=f"weight {GATE} .* holds values that are not finite"):
         model.build(recipe(base), base)
+    weight = weight.double()
+    weight[200, 60] = 1e300
+    change(base, {}, {GATE: weight})
+    with pytest.raises(UserError, match=f"weight {GATE} .* beyond the largest of float32"):
+        model.build(recipe(base), base)

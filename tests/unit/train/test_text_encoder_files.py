@@ -106,6 +106,23 @@ def test_weights_that_are_no_floating_numbers_are_refused(tmp_path, dtype):
     assert "which is not supported" in refusal(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("hidden_act", "nonsense", "config.json says hidden_act='nonsense', which is no activation; give"),
+        ("hidden_act", 3, "hidden_act=3, which is no text"),
+        ("hidden_dropout_prob", 2.0, "config.json says hidden_dropout_prob=2.0, and a dropout is at least 0 and less"),
+        ("attention_probs_dropout_prob", -0.1, "attention_probs_dropout_prob=-0.1, and a dropout is"),
+        ("model_type", None, "config.json has no model_type; write"),
+        ("model_type", [], "config.json says model_type=[], which is no text; write"),
+    ],
+)
+def test_values_that_make_no_model_are_refused(tmp_path, key, value, words):
+    directory(tmp_path)
+    change(tmp_path, "config.json", **{key: value})
+    assert words in refusal(tmp_path)
+
+
 def test_weights_that_are_not_finite_are_refused(tmp_path):
     from safetensors.torch import load_file, save_file
 

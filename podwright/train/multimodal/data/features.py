@@ -94,7 +94,9 @@ def silent(message: str) -> None:
 def sight(recipe: MultimodalRecipe, say: Callable[[str], None] = silent) -> Sight:
     """`say`: takes a notice for the user."""
     built = {"image": encoders.image_encoder(recipe.encoders), "audio": encoders.audio_encoder(recipe.encoders)}
-    dims = {"text": llm.TEXT_DIM} | {k: v.dim for k, v in built.items()}
+    dims = {k: v.dim for k, v in built.items()}
+    if recipe.aligner.source == "random":  # a file's head for text is not read: Phase 2 has no features of text
+        dims = {"text": llm.TEXT_DIM} | dims
     scaled = recipe.aligner.features == "scaled"
     heads = aligner.load(recipe.aligner.source, dims, recipe.aligner.dim, needed=MODALITIES, scaled=scaled)
     heads.requires_grad_(False)

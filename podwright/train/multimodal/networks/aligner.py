@@ -121,7 +121,7 @@ def load(
             fix = "change aligner.dim or the encoders to those it was trained with"
             raise stored.misshapen("aligner.source", source, name, held, value, fix)
     built.load_state_dict({name: weights.get(_scale_name(name, weights), value) for name, value in wanted.items()})
-    finite.require(built.state_dict(), expanded(source))
+    finite.require(built.state_dict(), expanded(source), weights)
     return built
 
 

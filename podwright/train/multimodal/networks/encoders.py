@@ -179,4 +179,4 @@ def _load(module: nn.Module, path: Path, key: str) -> None:
             f"{key}={path} has no {missing[0]} and lacks {len(missing)} weights in all",
             "give the weights of this encoder",
         )
-    finite.require(module.state_dict(), path)
+    finite.require(module.state_dict(), path, weights)
