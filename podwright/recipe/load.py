@@ -71,6 +71,13 @@ def without_effect(overrides: Sequence[str]) -> list[str]:
     return sentences
 
 
+def unused(overrides: Sequence[str], keys: Sequence[str], use: str) -> list[str]:
+    """A sentence for each override of `keys`, keys and sections that `use` does not read."""
+    given = [(text, text.partition("=")[0]) for text in overrides]
+    without = [text for text, key in given if any(f"{key}.".startswith(f"{unread}.") for unread in keys)]
+    return [f"{text} has no effect on {use}: leave it out" for text in without]
+
+
 SMOKE_STEPS = (3, 10)
 
 
