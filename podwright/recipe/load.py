@@ -120,8 +120,12 @@ def require(recipe: Recipe, schema: type[R]) -> R:
 
 def fingerprint(recipe: Recipe) -> str:
     """Twelve hex digits that are equal exactly when two resolved recipes are."""
-    text = json.dumps(recipe.model_dump(mode="json"), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return fingerprint_of(recipe.model_dump(mode="json"))
+
+
+def fingerprint_of(raw: Any) -> str:
+    """The same of what a recipe.json holds, whichever version wrote it."""
+    return hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def fields(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
