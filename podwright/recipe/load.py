@@ -151,6 +151,8 @@ def _find(name_or_path: str) -> Path:
     names = shipped()
     if name_or_path in names:
         return names[name_or_path]
+    if not name_or_path.strip():
+        raise UserError("the recipe has no name", "name a YAML file; `podwright recipes list` shows shipped recipes")
     path = expanded(name_or_path)
     if path.is_file():
         return path
@@ -234,6 +236,9 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:
     if first["type"] == "missing":
         meaning = fields(model).get(key)
         return UserError(f"{key} is missing", f"type {key}=VALUE{f': {meaning}' if meaning else ''}")
+    if first["type"] == "invalid_key":
+        key = ".".join([*map(str, first["loc"][:-1]), shown(first["input"])])
+        return UserError(f"{key} is no key of a recipe: keys are text", "`podwright recipes show NAME` lists all keys")
     message = in_words(first)
     refused = first.get("ctx", {}).get("error")
     if isinstance(refused, RefusedValue):
