@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +19,7 @@ from podwright.cli.ask import ask
 from podwright.cli.exit_codes import ExitCode, of_check
 from podwright.cli.options import Json, Overrides, RunName, Runs
 from podwright.errors import UserError, expanded, from_os
-from podwright.rundir import RUNS, RunDir, require_layout
+from podwright.rundir import RUNS, RunDir, recipe_of, require_layout
 
 
 class _Verbs(TyperGroup):
@@ -170,7 +172,9 @@ def report(
     from podwright.report import page
 
     if len(names) > 1:
-        raise UserError(f"report takes one run, not {len(names)}", f"type podwright report --compare {' '.join(names)}")
+        each = list(dict.fromkeys(names))
+        fix = f"type podwright report {'--compare ' if len(each) > 1 else ''}{shlex.join(each)}"
+        raise UserError(f"report takes one run, not {len(names)}", fix)
     if out:
         raise UserError(
             f"--out {out} works only with --compare; the report of a run is written to its directory", "leave --out out"
@@ -238,6 +242,9 @@ def predict(
     The answer is JSON in the schema of the run.
     """
     if not (image or audio or video or text):
+        run = RunDir(runs / name)
+        if run.recipe.exists() and (kind := recipe_of(run)["kind"]) != "multimodal":
+            raise UserError(f"{run.path} is a run of kind {kind}", "`podwright predict` takes runs of kind multimodal")
         raise UserError("predict needs an input", "give --image, --audio, --video or --text")
     if out and out.exists():
         raise UserError(f"--out {out} exists already", "name a new file")
@@ -278,6 +285,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; one of the codes of exit_codes.py."""
     argv = words(sys.argv[1:] if argv is None else argv)
     try:
+        _refuse_overrides(argv)
         app(argv, prog_name="podwright")
     except SystemExit as e:
         return e.code if isinstance(e.code, int) else ExitCode.FAILED
@@ -293,6 +301,14 @@ def main(argv: list[str] | None = None) -> int:
         show.error(explained, "--json" in argv)
         return ExitCode.USAGE
     return ExitCode.OK
+
+
+def _refuse_overrides(argv: list[str]) -> None:
+    """UserError for a key of a recipe after `resume`, which takes none."""
+    given = [word for word in argv[2:] if re.fullmatch(r"[a-z][a-z0-9_.]*=.*", word, re.DOTALL)]
+    if argv[:1] == ["resume"] and given:
+        what = f"resume takes no overrides, and {given[0]} is one: a run keeps the recipe that it began with"
+        raise UserError(what, "leave it out, or start a new run with podwright run")
 
 
 def _find(runs: Path, name: str, or_log: bool = False) -> RunDir:

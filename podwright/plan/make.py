@@ -97,7 +97,8 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
         if sound and part.estimates_memory:  # of what jax trains
             if where is None:
                 findings += this_machine.mesh(cast(JaxPlan, part), cast(JaxRecipe, recipe), options.cwd)
-            findings += this_machine.memory(cast(JaxPlan, part), cast(JaxRecipe, recipe), where, options.cwd)
+            if not any(f.level == "error" and f.check in ("mesh", "context") for f in findings):  # which come first
+                findings += this_machine.memory(cast(JaxPlan, part), cast(JaxRecipe, recipe), where, options.cwd)
         elif sound and (where is not None or not this_machine.has_accelerator()):
             findings += this_machine.host_memory(part, recipe, where.num_devices if where else 1, options.cwd)
     findings += destination.findings

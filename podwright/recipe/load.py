@@ -71,6 +71,13 @@ def without_effect(overrides: Sequence[str]) -> list[str]:
     return sentences
 
 
+def unused(overrides: Sequence[str], keys: Sequence[str], use: str) -> list[str]:
+    """A sentence for each override of `keys`, keys and sections that `use` does not read."""
+    given = [(text, text.partition("=")[0]) for text in overrides]
+    without = [text for text, key in given if any(f"{key}.".startswith(f"{unread}.") for unread in keys)]
+    return [f"{text} has no effect on {use}: leave it out" for text in without]
+
+
 SMOKE_STEPS = (3, 10)
 
 
@@ -113,8 +120,12 @@ def require(recipe: Recipe, schema: type[R]) -> R:
 
 def fingerprint(recipe: Recipe) -> str:
     """Twelve hex digits that are equal exactly when two resolved recipes are."""
-    text = json.dumps(recipe.model_dump(mode="json"), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return fingerprint_of(recipe.model_dump(mode="json"))
+
+
+def fingerprint_of(raw: Any) -> str:
+    """The same of what a recipe.json holds, whichever version wrote it."""
+    return hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def fields(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
@@ -140,6 +151,8 @@ def _find(name_or_path: str) -> Path:
     names = shipped()
     if name_or_path in names:
         return names[name_or_path]
+    if not name_or_path.strip():
+        raise UserError("the recipe has no name", "name a YAML file; `podwright recipes list` shows shipped recipes")
     path = expanded(name_or_path)
     if path.is_file():
         return path
@@ -223,6 +236,9 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:
     if first["type"] == "missing":
         meaning = fields(model).get(key)
         return UserError(f"{key} is missing", f"type {key}=VALUE{f': {meaning}' if meaning else ''}")
+    if first["type"] == "invalid_key":
+        key = ".".join([*map(str, first["loc"][:-1]), shown(first["input"])])
+        return UserError(f"{key} is no key of a recipe: keys are text", "`podwright recipes show NAME` lists all keys")
     message = in_words(first)
     refused = first.get("ctx", {}).get("error")
     if isinstance(refused, RefusedValue):

@@ -18,6 +18,7 @@ from podwright.errors import UserError, counted
 LIMIT = 2**31
 """of whole numbers: sizes, steps and seeds are of 32 bits in jax"""
 _SMALLEST, _LARGEST = 1.2e-38, 3.4e38  # of floats, in the 32 bits that trainers compute with
+_LEAST_TEMPERATURE = 1e-3  # sampling is greedy before; at 1e-36 the tempered logits are infinite in 32 bits
 PositiveInt = Annotated[int, Field(gt=0, lt=LIMIT)]
 MOST_ROWS = 1 << 20
 """of a batch, so that settings which divide it can be searched"""
@@ -77,10 +78,17 @@ class Section(BaseModel):
 
     @field_validator("*", mode="after")
     @classmethod
-    def _is_a_float_of_32_bits(cls, value: object) -> object:
+    def _is_a_float_of_32_bits(cls, value: object, info: ValidationInfo) -> object:
         """Beyond them a float is infinite where it is used, or 0, by which a temperature divides."""
         if isinstance(value, float) and value and not _SMALLEST <= abs(value) <= _LARGEST:
-            raise ValueError(f"must be 0 or between {_SMALLEST:g} and {_LARGEST:g}, as floats of 32 bits are")
+            bounds = cls.model_fields[info.field_name or ""].metadata
+            above_0 = any(getattr(bound, "gt", None) == 0 for bound in bounds)
+            below = next((bound.lt for bound in bounds if hasattr(bound, "lt")), None)
+            most = next((bound.le for bound in bounds if hasattr(bound, "le")), _LARGEST)
+            upper = f"below {below:g}" if below is not None else f"at most {most:g}"
+            signed = not any(hasattr(bound, name) for bound in bounds for name in ("gt", "ge"))
+            least = f"{'in size ' if signed else ''}at least {_SMALLEST:g}"
+            raise ValueError(f"must be {'' if above_0 else '0, or '}{least} and {upper}, as floats of 32 bits are")
         return value
 
 
@@ -164,7 +172,9 @@ class Rollout(Section):
         256, description="longest prompt in tokens; longer ones are left out and counted"
     )
     total_generation_steps: PositiveInt = Field(2048, description="most new tokens per completion")
-    temperature: Annotated[float, Field(gt=0)] = Field(1.0, description="divides the logits before sampling")
+    temperature: Annotated[float, Field(ge=_LEAST_TEMPERATURE)] = Field(
+        1.0, description="divides the logits before sampling"
+    )
     top_k: Count = Field(0, description="sample among the k likeliest tokens; 0: all")
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="sample among the likeliest tokens of this total mass"
@@ -275,6 +285,11 @@ class GrpoRecipe(Section):
                 "type grpo.num_generations=2 or more",
             )
         require_divisor(self.batch_size, self.training.gradient_accumulation_steps)
+        if not any(reward.weight for reward in self.rewards):
+            raise RefusedValue(
+                "all rewards have weight 0: no completion is better than another, and nothing is learned",
+                f"type rewards=[{{function: {self.rewards[0].function}, weight: 1}}], or another weight in the recipe",
+            )
         steps = self.rollout.total_generation_steps
         if self.grpo.overlong_buffer >= steps:
             raise RefusedValue(

@@ -49,7 +49,11 @@ def in_words(error: ErrorDetails) -> str:
     """One of pydantic's `ValidationError.errors()` as the end of a sentence that begins with the value."""
     kind = error["type"]
     words = _WORDS.get(kind) or _TYPES.get(kind.partition("_")[0]) or error["msg"].removeprefix("Value error, ")
-    return words.format(**error.get("ctx", {})) if kind in _WORDS or words in _TYPES.values() else words
+    bounds = {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in error.get("ctx", {}).items()
+    }
+    return words.format(**bounds) if kind in _WORDS or words in _TYPES.values() else words
 
 
 def of_option(message: str) -> str:

@@ -32,6 +32,11 @@ def write(run: RunDir, readme_file: Path | None = None) -> Result:
     result = of_records(run, read)
     drawn = plots.plots(read, result)
     context = _context(read, result, drawn)
+    if run.report.is_file():
+        raise UserError(
+            f"{run.report} is a file, and the report is a directory of that name",
+            f"move that file elsewhere, then type podwright report {run.typed}",
+        )
     try:
         run.report.mkdir(parents=True, exist_ok=True)
         _remove_old_plots(run.report, drawn)

@@ -37,6 +37,7 @@ from podwright.targets import ResolvedTarget
 from podwright.targets.base import Polled, Process, Remark, Target
 from podwright.targets.machines import GONE, AllocationState, HostAddress
 from podwright.targets.polling import Poller
+from podwright.watch import damage
 
 TICK_S = 0.5  # between two looks at the journal and at what the trainer has written
 LOCK_WAIT_S = 60.0
@@ -248,7 +249,9 @@ def resume(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
         return driver.follow(interrupts)
     if (state := driver.settle()).ending is not Ending.FINISHED:
         # What stands in the way of a next attempt is no ending of the run: before anything is written.
-        _require_target(state, kinds.find(recipe_of(driver.run)["kind"]).name)
+        kind = kinds.find(recipe_of(driver.run)["kind"]).name
+        damage.require_recipe(driver.run)
+        _require_target(state, kind)
         journal.append(driver.run, "resumed")
     return driver.follow(interrupts)
 

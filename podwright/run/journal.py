@@ -110,6 +110,8 @@ def read(run: RunDir) -> RunState:
             break  # it is being written, or its launcher was killed
         try:
             event = json.loads(line)
+            if not isinstance(event.get("attempt", 0), int):
+                raise TypeError("an attempt is a number")
             state, count = fold_into(state, event | {"time": float(event["time"])}), count + 1
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
             if isinstance(e, json.JSONDecodeError) and _is_cut_short(line):

@@ -55,6 +55,9 @@ def find(runs: Path, name: str, or_log: bool = False) -> RunDir:
         if (path / "journal.jsonl").exists():
             require_layout(run := RunDir(path))
             return run
+        if all((path / part).is_file() for part in ("recipe.json", "plan.json")):
+            fix = "restore the file from a copy, or start the run again under another name"
+            raise UserError(f"{path / 'journal.jsonl'} is missing: the state of the run is lost", fix)
     if or_log and Path(name).is_dir():
         raise UserError(f"{name} is a directory, but not a run's", "name a log file in it")
     known = [run.name for run in run_dirs(runs)]

@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 
 from podwright.errors import UserError
-from podwright.rundir import DEVICE_COLUMNS, Ending, RunDir
+from podwright.recipe.load import fingerprint_of
+from podwright.rundir import DEVICE_COLUMNS, Ending, RunDir, read_jsonl
 from podwright.watch.metrics import Progress, Tail
+
+_RESTORE = "restore it from a copy of the run"
 
 
 def of_run(run: RunDir, progress: Progress, ended: bool) -> list[str]:
@@ -18,8 +21,10 @@ def of_run(run: RunDir, progress: Progress, ended: bool) -> list[str]:
     samples.new()
     reasons = {tail.path.name: tail.damage(ended) for tail in (progress.metrics, progress.events, samples)}
     finished_at = _finished_at(run, reasons)
+    changed = changed_recipe(run)
     if (
         finished_at is not None
+        and not changed  # its kind says which steps are those of the run
         and not reasons["metrics.jsonl"]
         and (last := progress.step_of(progress.main)) < finished_at
     ):
@@ -34,11 +39,30 @@ def of_run(run: RunDir, progress: Progress, ended: bool) -> list[str]:
         for name, reason in reasons.items()
         if reason
     ]
+    if changed:
+        sentences.insert(0, f"{changed}, so the report may not describe what was trained: {_RESTORE}")
     try:
         _ = run.kept
     except UserError as e:
         sentences.append(str(e))
     return sentences
+
+
+def require_recipe(run: RunDir) -> None:
+    """UserError where the recipe is not the one that the run began with: one run would be trained by two recipes."""
+    if changed := changed_recipe(run):
+        raise UserError(changed, f"{_RESTORE}, or start a run of it: type {run.train_again}")
+
+
+def changed_recipe(run: RunDir) -> str:
+    """That recipe.json is not as the journal says it was at the start; "" where it is, and where one of both cannot be read."""
+    created = next((event for event in read_jsonl(run.journal) if event.get("event") == "created"), {})
+    try:
+        now = fingerprint_of(json.loads(run.recipe.read_text()))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    begun = created.get("fingerprint", now)
+    return "" if now == begun else f"{run.recipe} was changed since the run began (fingerprint {now}, then {begun})"
 
 
 def _unreadable(run: RunDir, ended: bool) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podwright.errors import UserError
-from podwright.recipe import yaml_file
+from podwright.recipe import load, yaml_file
 
 PARSER_WORDS = re.compile(r"expected|token|constructor|while|scanning|stream|unhashable|node|<.*>|ReaderError")
 
@@ -40,3 +40,15 @@ def test_a_fault_has_its_place_and_no_words_of_the_parser(tmp_path: Path, conten
         yaml_file.read(tmp_path / "a.yaml")
     assert refused.value.what.startswith(f"{tmp_path / 'a.yaml'} ") and fault in refused.value.what
     assert not PARSER_WORDS.search(refused.value.what.removeprefix(str(tmp_path))) and refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("line", "key"), [("1: 2", "1"), ("null: 2", "null"), ("true: 2", "true"), ("mesh: {7: 1}", "mesh.7")]
+)
+def test_a_key_that_is_no_text_is_named(tmp_path: Path, line: str, key: str) -> None:
+    text = (yaml_file.SHIPPED / "qwen3-tiny-gsm8k-grpo.yaml").read_text()
+    kept = [each for each in text.splitlines() if not each.startswith(line.partition(":")[0] + ":")]
+    (tmp_path / "r.yaml").write_text("\n".join([*kept, line]))
+    with pytest.raises(UserError) as refused:
+        load.load(str(tmp_path / "r.yaml"))
+    assert refused.value.what == f"{key} is no key of a recipe: keys are text"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -37,7 +38,11 @@ def rewards(reference: str, cwd: Path) -> list[Finding]:
     module = _module(place, cwd)
     if module is None:
         return [_error(f"there is no reward module {place}", f"check the spelling; {package} is there")]
-    return _function(module, name)
+    findings = _function(module, name)
+    if module.is_relative_to(cwd) or not any(f.level == "error" for f in findings):
+        return findings
+    of_its_own = f"name a function in a file of yours, file.py:{name}, that begins `{_SIGNATURE.format(name)}`"
+    return [f if f.fix.startswith("did you mean") else replace(f, fix=of_its_own) for f in findings]
 
 
 def thoughts(reference: str, data: GrpoData) -> list[Finding]:

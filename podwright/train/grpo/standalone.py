@@ -23,12 +23,19 @@ from podwright.train.run_storage import RunStorage
 
 Tree = Any
 GENERATED_TRAIN, GENERATED_TEST = 8000, 500  # the demo's sizes
+_TRAINING = ("grpo", "rewards", "optimizer", "training", "warm_start", "checkpoint", "trackers", "batch_size", "expect")
+_UNUSED = (*_TRAINING, "name", "description", "model.remat", "evaluation.every_n_steps")
+_SAMPLING = tuple(f"rollout.{key}" for key in ("temperature", "top_k", "top_p", "min_p"))  # a test is greedy
+_OF_A_DIRECTORY = ("model.name", "model.source", "model.lora_rank", "model.lora_alpha")  # its config.json decides
 
 
 def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Greedy accuracy of a run's newest checkpoint, or of a Hugging Face directory, on the test part of `source`."""
     own = _recipe_for(path)
     recipe = load.require(load.override(own, overrides), GrpoRecipe)
+    unused = (*_UNUSED, *_SAMPLING, *(() if RunDir(path).recipe.exists() else _OF_A_DIRECTORY))
+    for sentence in load.unused(overrides, unused, f"eval of {path}"):
+        print(f"warning: {sentence}", file=sys.stderr)
     original = _original_source(path) if recipe.data.source == own.data.source else ""
     test = _questions(recipe, source, original)[: limit or None]
     setup, tokenizer, params, step = _open(path, recipe)
@@ -143,6 +150,12 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
     restored = checkpoints.restore({"params": param.abstract(setup.declared, mesh)}, part=True)
     if restored.damaged:
         print(f"newer checkpoints are damaged: {', '.join(map(str, restored.damaged))}", file=sys.stderr)
+    if restored.step < (trained := _last_step(run)):
+        what = f"the newest checkpoint in {storage.root}/checkpoints is of step {restored.step}, and the run was trained to step {trained}"
+        fix = f"type podwright resume {run.typed} to train on"
+        if run.is_finished:
+            fix = "bring a later one back from a copy of the run"
+        print(f"warning: {what}; {fix}", file=sys.stderr)
     return setup, tokenizer, lora.policy(restored.state["params"], start.base(storage, source, setup)), restored.step
 
 

@@ -228,6 +228,14 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
             "leave one of them out",
         ),
         (["export", "zzz", "out"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
+        (["report", "taken", "taken"], "report takes one run, not 2", "type podwright report taken"),
+        (
+            ["resume", "taken", "seed=3"],
+            "resume takes no overrides, and seed=3 is one",
+            "start a new run with podwright",
+        ),
+        (["plan", ""], "the recipe has no name", "name a YAML file; `podwright recipes list`"),
+        (["predict", "taken"], "runs/taken is a run of kind grpo", "`podwright predict` takes runs of kind multimodal"),
     ],
 )
 def test_an_error_is_one_line_and_says_what_to_type(
@@ -380,6 +388,34 @@ def test_a_damaged_recipe_of_a_run_is_one_line(call: Any, folder: Path, content:
     run.attempt(1).mkdir(parents=True)
     code, _, err = call("diagnose", "a")
     assert (code, err.count("\n")) == (2, 1) and err.startswith("error: runs/a/recipe.json cannot be read (it is no")
+
+
+def test_a_run_without_its_journal_is_not_called_absent(call: Any, folder: Path) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    run.journal.unlink()
+    for verb in ("watch", "resume", "stop", "report"):
+        code, out, err = call(verb, "a")
+        assert (code, out) == (2, "") and err.startswith("error: runs/a/journal.jsonl is missing: the state of"), err
+
+
+def test_a_file_in_the_place_of_the_report_is_named(call: Any, folder: Path) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    run.report.write_text("mine")
+    code, _, err = call("report", "a")
+    assert code == 2 and "runs/a/report is a file, and the report is a directory of that name; move that file" in err
+    assert run.report.read_text() == "mine"
+
+
+def test_a_run_whose_recipe_was_changed_is_not_resumed(call: Any, folder: Path) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    run.recipe.write_text(json.dumps(json.loads(run.recipe.read_text())))
+    assert json.loads(call("list", "--json")[1])[0]["damaged"] == [], "it is written in another way"
+    run.recipe.write_text(json.dumps(json.loads(run.recipe.read_text()) | {"seed": 99}))
+    journal_before = run.journal.read_bytes()
+    code, _, err = call("resume", "a")
+    assert code == 2 and "recipe.json was changed since the run began (fingerprint " in err, err
+    assert run.journal.read_bytes() == journal_before
+    assert "recipe.json was changed since the run began" in call("report", "a")[1]
 
 
 VERBS_OF_A_RUN = ("watch", "resume", "stop", "report", "logs", "diagnose")

@@ -14,6 +14,7 @@ from podwright.cli.app import main
 from podwright.cli.exit_codes import ExitCode
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
+from podwright.plan.checks import rewards
 from podwright.plan.document import Plan
 from podwright.plan.findings import Finding, Verdict, verdict_of
 from podwright.plan.make import make
@@ -291,3 +292,22 @@ def test_the_first_error_of_a_plan_is_raised() -> None:
     assert made.document()["ok"] is False and made.document()["programs"] == [] and made.document()["step"] == {}
     with pytest.raises(UserError, match=r"wrong \(and 1 more: `podwright plan` shows all\); type this"):
         made.refuse()
+
+
+@pytest.mark.parametrize(
+    ("reference", "fix"),
+    [
+        ("os:system", "name a function in a file of yours, file.py:system, that begins `def system("),
+        ("json:loads", "name a function in a file of yours, file.py:loads, that begins `def loads("),
+        ("podwright.train.grpo.reward:chek_answer", "did you mean check_answer?"),
+    ],
+)
+def test_nobody_is_advised_to_edit_a_module_of_others(tmp_path: Path, reference: str, fix: str) -> None:
+    (finding,) = rewards.rewards(reference, tmp_path)
+    assert finding.level == "error" and finding.fix.startswith(fix), finding
+
+
+def test_of_a_length_above_the_positions_a_plan_says_one_remedy() -> None:
+    recipe = load("qwen3-tiny-gsm8k-grpo", ["rollout.total_generation_steps=100000000", "mesh.fsdp=-1"])
+    plan = make(recipe, Destination("local", here=True))
+    assert {f.check for f in plan.findings if "rollout.total_generation_steps=" in f.fix} == {"context"}

@@ -56,6 +56,7 @@ def test_a_line_cut_short_does_not_take_the_next_one_with_it(tmp_path: Path) -> 
     [
         '{GARBAGE', "\0\0\0", "[]", '{"event": "ended", "time": 2.0, "attempt": 1, "ending": "EVICTED"}',
         '{"event": "created", "time": 2.0}', '{"event": "stopping", "time": "yesterday"}', '{"event": "stopping"}',
+        '{"event": "submitting", "time": 2.0, "attempt": "one", "handle": {}}',
     ],
 )  # fmt: skip
 def test_a_journal_that_is_damaged_or_of_another_version_is_refused_in_one_line(tmp_path: Path, line: str) -> None:

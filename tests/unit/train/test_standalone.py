@@ -98,3 +98,43 @@ def test_a_run_without_its_tokenizer_is_not_advised_to_take_another(begun, tmp_p
     (begun.tokenizer / "tokenizer.json").unlink()
     with pytest.raises(UserError, match=r"tokenizer has no tokenizer\.json; bring it back from a copy$"):
         standalone.export(begun.path, tmp_path / "out")
+
+
+@pytest.fixture
+def saved(begun):
+    """The run with a checkpoint of step 2, and records up to step 3."""
+    declared = qwen3.declare(find("qwen3-micro"))
+    weights = param.initialize(declared, make_mesh(schema.GrpoMesh(), jax.devices()[:1]), 0)
+    with checkpoint.Checkpoints(RunStorage(begun), 3) as checkpoints:
+        checkpoints.save(2, {"params": weights}, {"step": 2})
+    append_jsonl(begun.metrics, {"time": 2.0, "stage": "grpo", "step": 2, "loss": 1.0})
+    return begun
+
+
+def test_an_export_of_an_older_step_than_the_records_reach_names_both(saved, tmp_path, capsys):
+    assert standalone.export(saved.path, tmp_path / "newest")["step"] == 2 and "warning" not in capsys.readouterr().err
+    append_jsonl(saved.metrics, {"time": 3.0, "stage": "grpo", "step": 3, "loss": 1.0})
+    assert standalone.export(saved.path, tmp_path / "older")["step"] == 2
+    said = (
+        f"warning: the newest checkpoint in {saved.checkpoints} is of step 2, and the run was trained to step 3; type"
+    )
+    assert said in capsys.readouterr().err
+    write_json(saved.exit(1), {"ending": "FINISHED", "step": 3})
+    standalone.export(saved.path, tmp_path / "finished")
+    assert "to step 3; bring a later one back from a copy of the run" in capsys.readouterr().err
+
+
+def test_overrides_that_an_evaluation_does_not_use_are_named(begun, file, tmp_path, capsys):
+    exported = tmp_path / "out"
+    small_test = ["evaluation.batch_size=2", "rollout.total_generation_steps=4", "rollout.max_prompt_length=64"]
+    standalone.export(begun.path, exported)
+    capsys.readouterr()
+    standalone.evaluate(begun.path, str(file), 2, [*small_test, "batch_size=3", "optimizer={learning_rate: 1e-3}"])
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert warnings == [
+        f"warning: {text} has no effect on eval of {begun.path}: leave it out"
+        for text in ("batch_size=3", "optimizer={learning_rate: 1e-3}")
+    ]
+    standalone.evaluate(exported, str(file), 2, [*small_test, "model.source=x", "data.instruction=Answer."])
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert warnings == [f"warning: model.source=x has no effect on eval of {exported}: leave it out"]

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from podwright.errors import UserError
+from podwright.recipe.load import fingerprint_of
 from podwright.rundir import DEVICE_COLUMNS, RunDir, append_jsonl, write_json
 from podwright.watch import damage
 from podwright.watch.metrics import Progress
@@ -113,3 +115,19 @@ def test_a_storage_json_that_cannot_be_read_is_damage(run: RunDir) -> None:
     run.storage.write_text("{")
     (sentence,) = damages(run)
     assert sentence.startswith(f"{run.storage} is damaged: it does not name the storage of the run; restore it")
+
+
+@pytest.mark.parametrize("change", [{"seed": 99}, {"kind": "pretrain"}, {"unknown": 1}, {"training": {"max_steps": 3}}])
+def test_a_recipe_that_was_changed_after_the_start_is_named(run: RunDir, change: dict[str, object]) -> None:
+    write_json(run.recipe, RECIPE)
+    append_jsonl(run.journal, {"event": "created", "time": 1.0, "fingerprint": fingerprint_of(RECIPE)})
+    assert damages(run) == []
+    write_json(run.recipe, RECIPE | change)
+    progress = Progress(run, RECIPE | change)
+    progress.update()
+    (sentence,) = damage.of_run(run, progress, ended=True)
+    assert sentence.startswith(f"{run.recipe} was changed since the run began (fingerprint "), sentence
+    with pytest.raises(
+        UserError, match=r"; restore it from a copy of the run, or start a run of it: type podwright run"
+    ):
+        damage.require_recipe(run)

@@ -13,6 +13,7 @@ import torch
 from podwright.data.annotated import AnnotatedExample
 from podwright.data.lines import annotated_lines, read_all, split
 from podwright.errors import UserError, expanded
+from podwright.recipe import load
 from podwright.recipe.multimodal import MultimodalData
 from podwright.train import confidence
 from podwright.train.multimodal.data import features, inputs
@@ -20,6 +21,11 @@ from podwright.train.multimodal.inference import evaluate, trained
 from podwright.train.multimodal.inference.decode import Grammar
 from podwright.train.multimodal.processes.world import World
 
+_UNUSED = (
+    *("name", "description", "expect", "optimizer", "training", "checkpoint", "trackers", "per_device_batch_size"),
+    *("evaluation.every_n_steps", "model.lora_dropout", "model.gradient_checkpointing"),
+)
+"""keys and sections that are for training alone"""
 _ABOUT = {"json_valid", "accuracy", "fields"}
 
 
@@ -30,6 +36,8 @@ def examine(path: Path, source: str, limit: int, overrides: Sequence[str]) -> di
     mean take a line for one trial.
     """
     opened = trained.open_(path, [*overrides, *([f"data.source={source}"] if source else [])])
+    for sentence in load.unused(overrides, _UNUSED, f"eval of {path}"):
+        print(f"warning: {sentence}", file=sys.stderr)
     world = World(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     opened.model.to(world.device)
     recipe, tokenizer = opened.recipe, opened.tokenizer
