@@ -1,6 +1,7 @@
 """A checkpoint that is not implemented is refused by plan and reader, in the same words; any other has transformers' logits."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -334,6 +335,10 @@ def test_weights_in_another_layout_are_refused_with_what_to_type(tmp_path):
     single.symlink_to("elsewhere")
     assert "model.safetensors is a link to elsewhere, which is not there; fix the link" in refusal(tmp_path)
     single.unlink()
+    for make, kind in ((Path.mkdir, "a directory"), (os.mkfifo, "a pipe")):
+        make(single)
+        assert f"{single} is {kind}, not a file; put the file of the weights in its place" in refusal(tmp_path)
+        single.rmdir() if single.is_dir() else single.unlink()
     for n in (1, 2):
         (tmp_path / f"model-0000{n}-of-00002.safetensors").write_bytes(content)
     assert "but no model.safetensors.index.json; download that file too" in refusal(tmp_path)
