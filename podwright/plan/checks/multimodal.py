@@ -31,6 +31,7 @@ from podwright.recipe.paths import (
     require_file,
     require_file_or_directory,
     require_root,
+    require_weights,
 )
 from podwright.recipe.sampled_files import require_utf8, sampled_text
 from podwright.recipe.text_lines import JsonFault, parse_json
@@ -175,8 +176,10 @@ def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
         what = "aligner.source=random: the features mean nothing yet"
         return [Finding("model", "warning", what, "give the aligner.pt of Phase 1")]
     path = cwd / expanded(source)
-    if not path.is_file():
-        return [error("model", f"aligner.source={source} is not there", "check the path")]
+    try:
+        require_weights("aligner.source", source, path, "check the path")
+    except UserError as e:
+        return [error("model", e.what, e.fix)]
     names = weights.shapes(path)
     if names is None:
         return [

@@ -1,6 +1,7 @@
 """What a plan says of multimodal training, without torch."""
 
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -324,6 +325,20 @@ def test_an_aligner_of_another_size_is_refused_before_a_run(tmp_path: Path) -> N
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("aligner/data.pkl", pickle.dumps({"a": Evil()}))
     assert weights.shapes(path) == {} and not ran.exists()
+
+
+@pytest.mark.parametrize("key", ["aligner.source", "encoders.audio_weights"])
+def test_a_source_of_weights_that_is_no_file_is_called_what_it_is(tmp_path: Path, key: str) -> None:
+    (tmp_path / "dir.pt").mkdir()
+    os.mkfifo(tmp_path / "pipe.pt")
+    for name, fault in (
+        ("dir.pt", f"{key}=dir.pt is a directory, not a file; name a file in it"),
+        ("pipe.pt", f"{key}=pipe.pt is a pipe, not a file; give a file"),
+        ("RANDOM", f"there is no {key}=RANDOM; did you mean {key}=random?"),
+    ):
+        for recipe in ("phase2-tiny", "phase1-tiny"):
+            (text,) = said(static.check(load(recipe, [f"{key}={name}"]), None, tmp_path), "error")
+            assert text.startswith(fault)
 
 
 def test_what_phase_2_reads_of_an_aligner_is_checked_and_nothing_more(tmp_path: Path) -> None:
