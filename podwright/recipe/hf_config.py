@@ -153,8 +153,8 @@ def refuse_other_contents(directory: Path, key: str, model_type: str = "") -> No
     if inner:
         fitting = [path for path in inner if not model_type or _model_type(path) == model_type]
         if not fitting:
-            names = ", ".join(str(path.relative_to(directory)) for path in inner[:5])
-            what = f"{directory} has no config.json, and no model in it is a {model_type} ({names})"
+            listed = ", ".join(str(path.relative_to(directory)) for path in inner[:5])
+            what = f"{directory} has no config.json, and no model in it is a {model_type} ({listed})"
             raise UserError(what, f"give {key} the directory of a {model_type}")
         newest = max(fitting, key=lambda path: path.stat().st_mtime)
         others = f" and {len(fitting) - 1} more" if len(fitting) > 1 else ""
