@@ -116,12 +116,15 @@ _READ = frozenset(
 )
 
 
-def read(directory: Path, key: str = "model.source") -> Config:
-    """The config.json of the directory that was typed after `key`; UserError where there is none that can be read."""
+def read(directory: Path, key: str = "model.source", model_type: str = "") -> Config:
+    """The config.json of the directory that was typed after `key`; UserError where there is none that can be read.
+
+    `model_type`: of the models that the error names where the directory holds several.
+    """
     file = directory / "config.json"
     try:
         if not file.is_file() and directory.is_dir():
-            refuse_other_contents(directory, key)
+            refuse_other_contents(directory, key, model_type)
         content = file.read_bytes()
         refuse_pointer(file, content)
         config = json.loads(content)
@@ -139,12 +142,22 @@ def refuse_pointer(file: Path, content: bytes) -> None:
         raise fault
 
 
-def refuse_other_contents(directory: Path, key: str) -> None:
+def refuse_other_contents(directory: Path, key: str, model_type: str = "") -> None:
     """UserError for a directory without a config.json, but with a model further inside, or in a format that is not read."""
+    if (directory / "recipe.json").is_file() and (directory / "journal.jsonl").is_file():
+        written = f"{directory.resolve()}-model"
+        export = shlex.join(["podwright", "export", str(directory), written])
+        fix = f"type {export}, and give {key} {written}" if key == "model.source" else f"give {key} a model's directory"
+        raise UserError(f"{directory} is a run, not a model", fix)
     inner = sorted(path.parent for pattern in _INNER for path in directory.glob(f"{pattern}/config.json"))
     if inner:
-        newest = max(inner, key=lambda path: path.stat().st_mtime)
-        others = f" and {len(inner) - 1} more" if len(inner) > 1 else ""
+        fitting = [path for path in inner if not model_type or _model_type(path) == model_type]
+        if not fitting:
+            listed = ", ".join(str(path.relative_to(directory)) for path in inner[:5])
+            what = f"{directory} has no config.json, and no model in it is a {model_type} ({listed})"
+            raise UserError(what, f"give {key} the directory of a {model_type}")
+        newest = max(fitting, key=lambda path: path.stat().st_mtime)
+        others = f" and {len(fitting) - 1} more" if len(fitting) > 1 else ""
         what = f"{directory} has no config.json, but {newest.relative_to(directory)}{others} in it has"
         raise UserError(what, f"type {shlex.quote(f'{key}={newest}')}")
     names = sorted(path.name for path in directory.iterdir())
@@ -156,6 +169,14 @@ def refuse_other_contents(directory: Path, key: str) -> None:
     if gguf := next((name for name in names if name.endswith(".gguf")), ""):
         what = f"{directory} holds {gguf}, and weights in the format GGUF are not read"
         raise UserError(what, f"give {key} the model's directory with config.json and safetensors files")
+
+
+def _model_type(directory: Path) -> object:
+    try:
+        config = json.loads((directory / "config.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return config.get("model_type") if isinstance(config, dict) else None
 
 
 def adapter_only(directory: Path) -> UserError:

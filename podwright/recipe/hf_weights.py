@@ -22,7 +22,7 @@ from podwright.errors import UserError
 from podwright.recipe.hf_config import adapter_only, count, refuse_pointer
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.paths import dead_link
+from podwright.recipe.paths import dead_link, require_file
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -85,8 +85,7 @@ def refuse_other_layouts(directory: Path) -> None:
     if present(directory):
         return
     for name in (SINGLE, INDEX):
-        if os.path.islink(directory / name):
-            raise dead_link(str(directory / name), directory / name)
+        require_regular(directory / name)
     names = sorted(path.name for path in directory.iterdir())
     parts = [name for name in names if name.endswith(".safetensors")]
     if "adapter_config.json" in names:
@@ -101,6 +100,18 @@ def refuse_other_layouts(directory: Path) -> None:
         convert = shlex.join(["python", "-c", _CONVERT, str(directory), new])
         fix = f"type {convert}, and give {new}" if other.endswith(".bin") else "download its safetensors files"
         raise UserError(f"{directory} has its weights as {other}, and only safetensors files are read", fix)
+
+
+def require_regular(file: Path) -> None:
+    """UserError for a dead link, a directory, a pipe or a device of that name; nothing may be there."""
+    if os.path.islink(file) and not os.path.exists(file):
+        raise dead_link(str(file), file)
+    if not os.path.exists(file):
+        return
+    try:
+        require_file(str(file), file)
+    except UserError as e:
+        raise UserError(e.what, "put the file of the weights in its place") from e
 
 
 def stored(directory: Path) -> dict[str, StoredTensor]:
@@ -144,6 +155,7 @@ def _shard_of(index: Path) -> dict[str, str]:
 
 
 def _header(file: Path) -> dict[str, StoredTensor]:
+    require_regular(file)
     try:
         with file.open("rb") as f:
             refuse_pointer(file, f.read(100))
@@ -156,8 +168,6 @@ def _header(file: Path) -> dict[str, StoredTensor]:
         tensors = {name: _tensor(file, 8 + size, entry) for name, entry in header.items()}
         end = max((8 + size + int(entry["data_offsets"][1]) for entry in header.values()), default=8 + size)
     except FileNotFoundError as e:
-        if os.path.islink(file):
-            raise dead_link(str(file), file) from e
         raise UserError(f"{file.parent} has no {file.name}", "check that the download is complete") from e
     except OSError as e:
         raise _unreadable(file, e.strerror or "reading it fails") from e

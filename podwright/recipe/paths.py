@@ -224,6 +224,17 @@ def require_file(key: str, path: Path) -> None:
         raise UserError(f"{key} is a directory, not a file", "name a file in it")
 
 
+def require_weights(key: str, source: str, path: Path, fix: str, words: Sequence[str] = ("random",)) -> None:
+    """UserError where no file is at the `path` of key=source: with `fix` where nothing is, else with what is there."""
+    if path.is_file():
+        return
+    if os.path.lexists(path):
+        require_file(f"{key}={source}", path)
+    if not looks_like_file(source) and (guess := nearest(source, list(words))):
+        raise UserError(f"there is no {key}={source}", f"did you mean {key}={guess}?")
+    raise UserError(f"{key}={source} is not there", fix)
+
+
 def require_directory(key: str, path: Path) -> None:
     require_file_or_directory(key, path)
     if not path.is_dir():

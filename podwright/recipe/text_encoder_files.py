@@ -41,6 +41,7 @@ def check(directory: Path, max_tokens: int) -> dict[str, Any]:
         hidden = hf_config.count(config, "hidden_size", 768)
         hf_config.require_heads(hidden, hf_config.count(config, "num_attention_heads", 12))
     _require_positions(directory, config, max_tokens)
+    hf_weights.require_regular(directory / hf_weights.SINGLE)
     if hf_weights.present(directory):
         _require_weights(directory)
     _require_tokenizer(directory, config)

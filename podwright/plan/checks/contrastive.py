@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from pathlib import Path
 
-from podwright.errors import UserError, abbreviated, counted, expanded
+from podwright.errors import UserError, abbreviated, counted, expanded, nearest
 from podwright.plan.checks import encoders, multimodal, weights
 from podwright.plan.checks.inputs import in_source
 from podwright.plan.findings import Finding
 from podwright.recipe import hf_config, hf_weights, llm, pairs, text_encoder_files
 from podwright.recipe.contrastive import ContrastiveRecipe, Pairs
 from podwright.recipe.conversions import paired_keys, to_pairs
-from podwright.recipe.paths import media_folder, require_root
+from podwright.recipe.paths import media_folder, require_root, require_weights
 from podwright.slices import Slice
 
 _PICKLED = "pytorch_model.bin"
@@ -39,6 +39,8 @@ def check(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Fin
 def _no_text_encoder(source: str, directory: Path) -> Finding:
     what = f"text_encoder.source={source} {'has no config.json of a text encoder' if directory.exists() else 'is not there'}"
     fix = "put MiniLM-L6-H384-uncased there, or type text_encoder.source=random"
+    if not directory.exists() and (guess := nearest(source, ["random"])):
+        what, fix = f"there is no text_encoder.source={source}", f"did you mean text_encoder.source={guess}?"
     if directory.is_dir():
         try:
             hf_config.refuse_other_contents(directory, "text_encoder.source")
@@ -96,10 +98,10 @@ def _heads(recipe: ContrastiveRecipe, cwd: Path) -> Iterator[Finding]:
     if source == "random":
         return
     path = cwd / expanded(source)
-    if not path.is_file():
-        yield multimodal.error(
-            "model", f"aligner.source={source} is not there", "check the path, or type aligner.source=random"
-        )
+    try:
+        require_weights("aligner.source", source, path, "check the path, or type aligner.source=random")
+    except UserError as e:
+        yield multimodal.error("model", e.what, e.fix)
         return
     names = weights.shapes(path)
     if names is None:

@@ -54,7 +54,7 @@ def _checkpoint(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims
         return _of_hub(section, cwd)
     require_directory(f"model.source={section.source}", directory)
     try:
-        dims = hf_config.qwen3(hf_config.read(directory))
+        dims = hf_config.qwen3(hf_config.read(directory, model_type="qwen3"))
         check_name(section.name, section.source, dims)
         refused = lora_rank(section.name, section.lora_rank, dims.hidden_size)
         return [*weights(section.source, directory, hf_weights.qwen3(dims)), *refused], dims

@@ -31,6 +31,7 @@ from podwright.recipe.paths import (
     require_file,
     require_file_or_directory,
     require_root,
+    require_weights,
 )
 from podwright.recipe.sampled_files import require_utf8, sampled_text
 from podwright.recipe.text_lines import JsonFault, parse_json
@@ -134,18 +135,15 @@ def _positions(recipe: MultimodalRecipe, dims: LlmDims) -> list[Finding]:
         return []
     what = (
         f"projector.num_soft_tokens={soft} for a picture and for a sound and data.max_text_length={text} are {2 * soft + text:,} tokens, "
-        f"{recipe.model.name} has {positions:,} positions"
+        f"{recipe.model.name if recipe.model.source == 'random' else recipe.model.source} has {positions:,} positions"
     )
     default = ProjectorSection().num_soft_tokens
-    fewer = (positions - text) // 2
-    fix = (
-        f"projector.num_soft_tokens={fewer}"
-        if fewer > 0
-        else f"data.max_text_length={positions - 2 * min(soft, default)}"
-    )
-    if fewer <= 0 and soft > default:
-        fix = f"projector.num_soft_tokens={default} {fix}"
-    return [error("model", what, f"type {fix}")]
+    if (fewer := (positions - text) // 2) > 0:
+        return [error("model", what, f"type projector.num_soft_tokens={fewer}")]
+    if (room := positions - 2 * min(soft, default)) < 1:
+        return [error("model", what, f"give a model with {2 * min(soft, default) + text:,} positions or more")]
+    fix = f"projector.num_soft_tokens={default} " if soft > default else ""
+    return [error("model", what, f"type {fix}data.max_text_length={room}")]
 
 
 def dimensions(section: MultimodalModel, cwd: Path) -> LlmDims:
@@ -156,7 +154,7 @@ def dimensions(section: MultimodalModel, cwd: Path) -> LlmDims:
     if os.path.exists(directory):
         require_directory(f"model.source={section.source}", directory)
         try:
-            return hf_config.qwen2(hf_config.read(directory))
+            return hf_config.qwen2(hf_config.read(directory, model_type="qwen2"))
         except UserError as e:
             raise in_source(section.source, directory, e) from e
     if (config := hub.model(section.source)[1]) is not None:
@@ -178,8 +176,10 @@ def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
         what = "aligner.source=random: the features mean nothing yet"
         return [Finding("model", "warning", what, "give the aligner.pt of Phase 1")]
     path = cwd / expanded(source)
-    if not path.is_file():
-        return [error("model", f"aligner.source={source} is not there", "check the path")]
+    try:
+        require_weights("aligner.source", source, path, "check the path")
+    except UserError as e:
+        return [error("model", e.what, e.fix)]
     names = weights.shapes(path)
     if names is None:
         return [

@@ -74,7 +74,8 @@ def not_finite(path: Path) -> list[Finding]:
 def _content(archive: zipfile.ZipFile) -> dict[str, Any]:
     loaded = _Reader(io.BytesIO(archive.read(_pickled(archive)))).load()
     loaded = loaded.get("model", loaded.get("state_dict", loaded)) if isinstance(loaded, dict) else {}
-    return {name: value for name, value in loaded.items() if isinstance(name, str)}
+    weights: dict[Any, Any] = loaded if isinstance(loaded, dict) else {}
+    return {name: value for name, value in weights.items() if isinstance(name, str)}
 
 
 def _pickled(archive: zipfile.ZipFile) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import schema
+from podwright.recipe import hf_config, schema
 from podwright.recipe.worked_examples import Example
 from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
 
@@ -80,8 +80,12 @@ def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
             f"the tokenizer of {path} has {loaded.vocab_size} tokens, the model {vocab_size}",
             "give a checkpoint whose embeddings were resized with its tokenizer",
         )
-    if outside := [i for i in loaded.stop_ids if not 0 <= i < vocab_size]:
-        what = f"eos_token_id={outside[0]} in {path}/generation_config.json is outside the model's vocabulary of {vocab_size}"
+    name, ids = "generation_config.json", list(loaded.stop_ids)
+    if not (path / name).is_file() and (path / "config.json").is_file():  # then transformers takes its ids
+        listed = hf_config.read(path).get("eos_token_id")
+        name, ids = "config.json", listed if isinstance(listed, list) else [] if listed is None else [listed]
+    if outside := [i for i in ids if not 0 <= i < vocab_size]:
+        what = f"eos_token_id={outside[0]} in {path}/{name} is outside the model's vocabulary of {vocab_size}"
         raise UserError(what, "write the id of the token that ends an answer")
     return loaded
 

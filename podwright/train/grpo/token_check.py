@@ -44,7 +44,11 @@ def findings(recipe: GrpoRecipe, unreachable: Collection[str]) -> list[Record]:
         directory = _directory(recipe)
         if directory and not (directory / "tokenizer.json").is_file():
             return []
-        dims = hf_config.qwen3(hf_config.read(directory)) if directory else models.find(recipe.model.name)
+        dims = (
+            hf_config.qwen3(hf_config.read(directory, model_type="qwen3"))
+            if directory
+            else models.find(recipe.model.name)
+        )
         tokenizer = (
             prompts.load_tokenizer(directory, dims.vocab_size)
             if directory

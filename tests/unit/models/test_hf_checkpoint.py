@@ -1,6 +1,7 @@
 """A checkpoint that is not implemented is refused by plan and reader, in the same words; any other has transformers' logits."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -334,6 +335,10 @@ def test_weights_in_another_layout_are_refused_with_what_to_type(tmp_path):
     single.symlink_to("elsewhere")
     assert "model.safetensors is a link to elsewhere, which is not there; fix the link" in refusal(tmp_path)
     single.unlink()
+    for make, kind in ((Path.mkdir, "a directory"), (os.mkfifo, "a pipe")):
+        make(single)
+        assert f"{single} is {kind}, not a file; put the file of the weights in its place" in refusal(tmp_path)
+        single.rmdir() if single.is_dir() else single.unlink()
     for n in (1, 2):
         (tmp_path / f"model-0000{n}-of-00002.safetensors").write_bytes(content)
     assert "but no model.safetensors.index.json; download that file too" in refusal(tmp_path)
@@ -487,9 +492,30 @@ def test_a_prefix_too_much_or_too_little_is_named(tmp_path, renamed, words):
 )
 def test_a_directory_of_something_else_is_called_what_it_is(tmp_path, file, words):
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / file).write_text("{}")
+    (tmp_path / file).write_text('{"model_type": "qwen3"}')
     ((level, message),) = planned(tmp_path)
     assert level == "error" and re.search(words, message), message
+
+
+def test_of_several_models_in_a_directory_those_of_the_architecture_are_named(tmp_path):
+    for name, model_type in (("a", "qwen3"), ("b", "qwen3"), ("c", "bert"), ("d", "qwen2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps({"model_type": model_type}))
+        os.utime(tmp_path / name / "config.json", (ord(name), ord(name)))
+        os.utime(tmp_path / name, (ord(name), ord(name)))
+    assert f"but b and 1 more in it has; type model.source={tmp_path}/b" in refusal(tmp_path)
+    for name in "ab":
+        (tmp_path / name / "config.json").write_text("[]")
+    words = "has no config.json, and no model in it is a qwen3 (a, b, c, d); give model.source the directory of a qwen3"
+    assert words in refusal(tmp_path)
+
+
+def test_a_run_is_no_model_and_says_how_to_export_it(tmp_path):
+    for name in ("recipe.json", "journal.jsonl", "start/config.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    export = f"type podwright export {tmp_path} {tmp_path}-model, and give model.source {tmp_path}-model"
+    assert f"{tmp_path} is a run, not a model; {export}" in refusal(tmp_path)
 
 
 def test_an_adapter_beside_weights_is_refused(tmp_path):

@@ -82,6 +82,7 @@ def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
         (("per_device_batch_size=16",), "4xA100-40GB", "type per_device_batch_size=9"),
         (("encoders.audio_weights=none.pth",), "", "encoders.audio_weights=none.pth is not there"),
         (("text_encoder.source=models/none",), "", "text_encoder.source=models/none is not there; put MiniLM"),
+        (("text_encoder.source=RANDOM",), "", "did you mean text_encoder.source=random?"),
         (("aligner.source=none.pt",), "", "aligner.source=none.pt is not there"),
         (("data.source=none",), "", "data.source=none is not there"),
     ],

@@ -1,6 +1,7 @@
 """What a plan says of multimodal training, without torch."""
 
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -111,6 +112,15 @@ def test_sizes_beyond_those_of_the_language_model_are_refused(overrides: list[st
     assert message in text
     typed = re.findall(r"[\w.]+=\d+", text.partition("; type ")[2])
     assert not said(check(load("phase2-tiny", [*overrides, *typed]), None, Path()), "error")
+
+
+def test_a_checkpoint_with_too_few_positions_for_any_text_is_refused(tmp_path: Path) -> None:
+    sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+    config = dict.fromkeys(sizes, 8) | {"model_type": "qwen2", "vocab_size": 300, "max_position_embeddings": 8}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    recipe = load("phase2-tiny", [f"model.source={tmp_path}", "model.lora_rank=0", "data.max_text_length=100"])
+    (text,) = said(check(recipe, None, tmp_path), "error")
+    assert text.endswith(f"are 108 tokens, {tmp_path} has 8 positions; give a model with 108 positions or more")
 
 
 def test_what_compiling_and_spreading_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,6 +325,20 @@ def test_an_aligner_of_another_size_is_refused_before_a_run(tmp_path: Path) -> N
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("aligner/data.pkl", pickle.dumps({"a": Evil()}))
     assert weights.shapes(path) == {} and not ran.exists()
+
+
+@pytest.mark.parametrize("key", ["aligner.source", "encoders.audio_weights"])
+def test_a_source_of_weights_that_is_no_file_is_called_what_it_is(tmp_path: Path, key: str) -> None:
+    (tmp_path / "dir.pt").mkdir()
+    os.mkfifo(tmp_path / "pipe.pt")
+    for name, fault in (
+        ("dir.pt", f"{key}=dir.pt is a directory, not a file; name a file in it"),
+        ("pipe.pt", f"{key}=pipe.pt is a pipe, not a file; give a file"),
+        ("RANDOM", f"there is no {key}=RANDOM; did you mean {key}=random?"),
+    ):
+        for recipe in ("phase2-tiny", "phase1-tiny"):
+            (text,) = said(static.check(load(recipe, [f"{key}={name}"]), None, tmp_path), "error")
+            assert text.startswith(fault)
 
 
 def test_what_phase_2_reads_of_an_aligner_is_checked_and_nothing_more(tmp_path: Path) -> None:

@@ -123,6 +123,13 @@ def test_values_that_make_no_model_are_refused(tmp_path, key, value, words):
     assert words in refusal(tmp_path)
 
 
+def test_weights_that_are_a_directory_are_refused(tmp_path):
+    directory(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "model.safetensors").mkdir()
+    assert "model.safetensors is a directory, not a file; put the file" in refusal(tmp_path)
+
+
 def test_weights_that_are_not_finite_are_refused(tmp_path):
     from safetensors.torch import load_file, save_file
 

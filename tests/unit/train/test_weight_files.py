@@ -81,6 +81,12 @@ def test_a_scale_may_be_stored_as_a_list_of_one_number(tmp_path: Path) -> None:
     assert loaded.scale("image").item() == pytest.approx(1.6487, rel=1e-4)
 
 
+def test_a_directory_in_the_place_of_weights_is_called_that(tmp_path: Path) -> None:
+    section = Encoders(image="tiny", audio="cnn14", audio_weights=str(tmp_path))
+    for load in (lambda: aligner.load(str(tmp_path), DIMS, 4), lambda: encoders.audio_encoder(section)):
+        assert f"={tmp_path} is a directory, not a file; name a file in it" in refusal(load)
+
+
 def test_a_head_that_is_no_matrix_has_no_size(tmp_path: Path) -> None:
     torch.save({"projection_heads.image_head.fc.weight": torch.zeros(3)}, tmp_path / "aligner.pt")
     assert "fc.weight is [3] and no matrix" in refusal(lambda: aligner.sizes(str(tmp_path / "aligner.pt")))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from podwright.errors import UserError, expanded
+from podwright.recipe.paths import require_weights
 from podwright.train.multimodal.networks import finite, stored
 
 MODALITIES = ("text", "image", "audio")
@@ -143,11 +144,8 @@ def sizes(source: str) -> dict[str, int]:
 def _read(source: str) -> dict[str, Tensor]:
     """The weights of an aligner.pt by name."""
     path = expanded(source)
-    if not path.is_file():
-        raise UserError(
-            f"aligner.source={path} is not there",
-            "give an aligner.pt, or aligner.source=random to see whether all works",
-        )
+    fix = "give an aligner.pt, or aligner.source=random to see whether all works"
+    require_weights("aligner.source", str(path), path, fix)
     weights = stored.read(path, "aligner.source", "give an aligner.pt")
     if not any(name.startswith(PREFIX) for name in weights):
         raise UserError(f"aligner.source={path} has no weights under {PREFIX}", "give the aligner.pt of Phase 1")

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from podwright.errors import UserError, expanded
 from podwright.recipe.multimodal import Encoders
+from podwright.recipe.paths import require_weights
 from podwright.train.multimodal.networks import finite, preprocessing, stored
 from podwright.train.multimodal.networks.preprocessing import BINS
 
@@ -166,8 +167,7 @@ def _timm(name: str, weights: str) -> Any:
 def _load(module: nn.Module, path: Path, key: str) -> None:
     """Weights by name; heads that the encoder has not are passed over, what is missing is not."""
     path = expanded(path)
-    if not path.is_file():
-        raise UserError(f"{key}={path} is not there", "give a file of weights, or 'random'")
+    require_weights(key, str(path), path, "give a file of weights, or 'random'")
     weights = stored.read(path, key, "give a file of weights, or 'random'")
     for name, wanted in module.state_dict().items():
         if name in weights and weights[name].shape != wanted.shape:
