@@ -97,7 +97,9 @@ def ours(config: dict, steps: int, quiet) -> dict:
     cursor, spans, figures = {"step": 0, "used": 0, "rollouts": 0}, [], []
     for _ in range(steps):
         begin = quiet.sample()
-        state, cursor, measured = loop.step(collector, state, reference, cursor)
+        done = loop.step(collector, state, reference, cursor)
+        assert done, "nothing hurries it"
+        state, cursor, measured = done
         jax.block_until_ready(state)
         spans.append((begin, quiet.sample()))
         figures.append(measured)
