@@ -13,7 +13,7 @@ from tests.e2e.chaos import TABLE, live
 from tests.lab import cloud
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
-QUICK = (2, 5, 7)
+QUICK = (2,)
 LIVES = 190
 
 

@@ -73,6 +73,7 @@ def _read(path: Path) -> bytes:
         return b""
 
 
+@pytest.mark.long
 def test_a_secret_is_in_no_file_no_command_line_and_no_request_of_a_whole_life(
     gcloud: Gcloud,  # noqa: F811
     lab: cloud.Lab,  # noqa: F811
