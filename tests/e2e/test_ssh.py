@@ -273,12 +273,12 @@ def test_what_stands_in_the_way_is_said_in_a_line_before_and_after(pair: Pair) -
         "nokey": (
             {"ssh": ["-F", str(refused)]},
             f"host {name} accepts none of your SSH keys",
-            f"ssh-copy-id -p {port} 127.0.0.11",
+            f"ssh-copy-id -F {refused} -p {port} 127.0.0.11",
         ),
         "newkey": (
             {"ssh": ["-F", str(unknown)]},
             f"the SSH host key of {name} is not in known_hosts",
-            f"`ssh -p {port} 127.0.0.11 true`",
+            f"`ssh -F {unknown} -p {port} 127.0.0.11 true`",
         ),
         "nopython": ({"python": "/no/python"}, f"host {name} cannot start Python: ", "set python"),
         "bare": ({"python": "/usr/bin/python3"}, f"the Python of host {name} lacks", "pip install"),
