@@ -110,9 +110,14 @@ def test_a_warned_run_saves_and_comes_back_by_itself_with_nobody_at_it(farm: Far
     _, table, _ = farm.call("list")
     assert "waiting (BeginTime)" in table
     watching = farm.start("watch", "r")
+    assert watching.stdout
+    seen = ""
+    while "waiting (BeginTime: " not in seen:  # before the job goes on, or a busy machine shows no waiting
+        assert (line := watching.stdout.readline()), seen
+        seen += line
     farm.lab.hurry(farm.job())
     out, _ = watching.communicate(timeout=60)
-    assert watching.returncode == 0 and "waiting (BeginTime: " in out and "resumes from step" in out
+    assert watching.returncode == 0 and "resumes from step" in out
     assert farm.steps() == list(range(1, 13)) and farm.ended() == ["FINISHED"] and farm.submitted() == 1
     assert json.loads(farm.path("attempts/1/starts/1/exit.json").read_text())["ending"] == "STOPPED"
     assert [farm.last_words(n)["why"] for n in (1, 2)] == ["requeued", "done"]
