@@ -113,7 +113,8 @@ def test_a_warned_run_saves_and_comes_back_by_itself_with_nobody_at_it(farm: Far
     assert watching.stdout
     seen = ""
     while "waiting (BeginTime: " not in seen:  # before the job goes on, or a busy machine shows no waiting
-        assert (line := watching.stdout.readline()), seen
+        line = watching.stdout.readline()
+        assert line, seen
         seen += line
     farm.lab.hurry(farm.job())
     out, _ = watching.communicate(timeout=60)
