@@ -122,7 +122,7 @@ def test_a_stop_says_what_it_waits_for_and_until_when(bench: Bench) -> None:
     assert stopping.stdout
     line = next(line for line in stopping.stdout if "waiting (" in line)
     said = re.search(
-        r"Stopping: the trainer finishes its step and saves a checkpoint; if it has not ended at (\S+), this command kills it; without",
+        r"Stopping: the trainer finishes its step and saves a checkpoint; if it has not ended at (\S+), this command kills it; if it was left",
         line,
     )
     assert said and time.time() - begin < 10, line

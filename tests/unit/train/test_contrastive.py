@@ -433,5 +433,5 @@ def test_texts_are_read_by_the_model_of_a_directory(tmp_path: Path) -> None:
         wanted = model(ids[:1]).last_hidden_state.mean(1)
     assert torch.allclose(ear(ids[None]), wanted, atol=1e-5) and not any(p.requires_grad for p in ear.parameters())
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UserError, match="config.json has no model_type"):
+    with pytest.raises(UserError, match=r"config\.json has no model_type"):
         text_encoder(TextEncoder(source=str(tmp_path)))
