@@ -11,11 +11,10 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.rundir import RunDir, is_below
 from podwright.storage import open_storage
-from podwright.storage.base import StoredObject
+from podwright.storage.base import COMMITTED, StoredObject
 
 _FOLDER = "checkpoints"
 _PATIENCE_S = 60.0
-_COMMITTED = "commit_success.txt"  # orbax writes it last into a bucket
 _NAME = re.compile(r"(\d+)/.*[^/]|step-(\d+)\.pt")
 """below checkpoints/: the tree of a JAX run, the file of one in PyTorch; neither is what was put aside or is unfinished"""
 
@@ -51,7 +50,7 @@ def listed(run: RunDir) -> list[StoredCheckpoint]:
 
 def _complete(url: str, objects: Sequence[StoredObject]) -> bool:
     """A folder appears under its name when all is in it."""
-    return "://" not in url or any(each.name.endswith(f"/{_COMMITTED}") for each in objects)
+    return "://" not in url or any(each.name.endswith(f"/{COMMITTED}") for each in objects)
 
 
 def _checkpoint(step: int, objects: Sequence[StoredObject]) -> StoredCheckpoint:

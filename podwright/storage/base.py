@@ -17,6 +17,8 @@ from podwright.errors import UserError
 PATIENCE_S = 600.0
 """how long an operation on a storage that fails for a passing reason is repeated"""
 LONGEST_PAUSE_S = 30.0
+COMMITTED = "commit_success.txt"
+"""the last object of a checkpoint in a bucket, as orbax writes it: without it the checkpoint is not complete"""
 T = TypeVar("T")
 
 

@@ -12,14 +12,13 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.rundir import RunDir, write_json
 from podwright.storage import open_storage, process_files
-from podwright.storage.base import Storage, StorageFailure
+from podwright.storage.base import COMMITTED, Storage, StorageFailure
 from podwright.storage.claim import Claim, gone
 from podwright.storage.folder import Folder
 from podwright.storage.records import Recorder
 
 LEAVE_S = 5.0
 """that a process which has ended waits for the storage"""
-_COMMITTED = "commit_success.txt"  # orbax writes it last
 
 
 class RunStorage:
@@ -93,7 +92,7 @@ class RunStorage:
         """Whether a tree was saved under `name` and committed."""
         if self._in_bucket:
             assert self._storage
-            return self._storage.read(f"{name}/{_COMMITTED}") is not None
+            return self._storage.read(f"{name}/{COMMITTED}") is not None
         return Path(self.root, name).exists()
 
     def steps(self) -> list[int]:
@@ -101,7 +100,7 @@ class RunStorage:
         if self._in_bucket:
             assert self._storage
             parts = [name.split("/") for name in self._storage.names("checkpoints/")]
-            return sorted(int(p[1]) for p in parts if len(p) == 3 and p[1].isdigit() and p[2] == _COMMITTED)
+            return sorted(int(p[1]) for p in parts if len(p) == 3 and p[1].isdigit() and p[2] == COMMITTED)
         folder = Path(self.root, "checkpoints")
         return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
 
@@ -109,7 +108,7 @@ class RunStorage:
         """Remove what is left of a tree, or all of it; what says that it is committed goes first."""
         if self._in_bucket:
             assert self._storage
-            self._storage.delete(f"{name}/{_COMMITTED}")
+            self._storage.delete(f"{name}/{COMMITTED}")
             for each in self._storage.names(f"{name}/"):
                 self._storage.delete(each)
         else:
@@ -120,7 +119,7 @@ class RunStorage:
         self.clear(f"{name}.damaged")
         if self._in_bucket:
             assert self._storage
-            self._storage.delete(f"{name}/{_COMMITTED}")
+            self._storage.delete(f"{name}/{COMMITTED}")
             self._storage.move(f"{name}/", f"{name}.damaged/")
         else:
             Path(self.root, name).rename(Path(self.root, f"{name}.damaged"))

@@ -121,8 +121,7 @@ class Session:
         return started
 
 
-NO_LOGIN = """You do not currently have an active account selected.
-Please run:
+_LOG_IN = """Please run:
 
   $ gcloud auth login
 
@@ -133,22 +132,15 @@ If you have already logged in with a different account, run:
   $ gcloud config set account ACCOUNT
 
 to select an already authenticated account to use."""
+NO_LOGIN = f"You do not currently have an active account selected.\n{_LOG_IN}"
 NO_DEFAULT = (
     "Your default credentials were not found. To set up Application Default Credentials, see "
     "https://cloud.google.com/docs/authentication/external/set-up-adc for more information."
 )
-EXPIRED = """There was a problem refreshing your current auth tokens: Reauthentication failed. cannot prompt during non-interactive execution.
-Please run:
-
-  $ gcloud auth login
-
-to obtain new credentials.
-
-If you have already logged in with a different account, run:
-
-  $ gcloud config set account ACCOUNT
-
-to select an already authenticated account to use."""
+EXPIRED = (
+    "There was a problem refreshing your current auth tokens: Reauthentication failed. cannot prompt during "
+    f"non-interactive execution.\n{_LOG_IN}"
+)
 
 
 def from_environment() -> dict[str, str]:

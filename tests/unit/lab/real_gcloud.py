@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 
@@ -46,6 +47,8 @@ def main() -> None:
                     sys.stderr.flush()
                     os._exit(int(status))
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            if {"create", "delete"} & set(argv):
+                time.sleep(0.7)  # until the states have come to rest, as the test waits for those of the simulator
             results.append({"rc": status, "out": out.read_text(), "err": err.read_text()})
     json.dump(results, sys.stdout)
 

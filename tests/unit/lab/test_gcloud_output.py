@@ -160,7 +160,7 @@ def test_the_simulated_gcloud_prints_what_the_real_one_prints(servers: list[Serv
         for argv in CALLS:
             answers.append(command.answer(servers[1].root, list(argv)))
             if "create" in argv or "delete" in argv:
-                time.sleep(0.7)  # the states have come to rest, as they have for the slower one
+                time.sleep(0.7)  # until the states have come to rest
         results = json.loads(process.stdout.read())
     wrong = []
     for argv, real, (status, out, err) in zip(CALLS, results, answers, strict=True):
