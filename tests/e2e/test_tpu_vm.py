@@ -214,16 +214,6 @@ def test_a_slice_that_exists_is_used_and_left_as_it_was(gcloud: Gcloud, stood_in
 
 
 @pytest.mark.long
-def test_a_slice_deletes_itself_when_no_run_lives_on_it(gcloud: Gcloud, stood_in: TpuBench) -> None:
-    launcher = stood_in.start_run(400, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.05", LIFE_S="6")
-    wait_for(lambda: len(stood_in.steps()) > 2, 60)
-    launcher.kill()
-    time.sleep(8)
-    assert gcloud.resources() != [], "the trainer lives, and its keeper says so"
-    wait_for(lambda: gcloud.resources() == [], 90)
-
-
-@pytest.mark.long
 def test_machines_without_external_addresses_are_reached_through_iap(gcloud: Gcloud, stood_in: TpuBench) -> None:
     stood_in.settings(internal_ips=True)
     code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu")
