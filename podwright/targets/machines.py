@@ -83,7 +83,7 @@ class Allocation:
     scope: str = ""
     """of a refused one: the zone, or the beginning of the names of zones (a region), that refused; "" for all"""
     since: float | None = None
-    """Unix seconds since when a ready one is ready, or a lost one lost; None where the cloud does not say"""
+    """Unix seconds since when a ready one is ready, a lost one lost, or one that is gone was first seen to be; None where that is not known"""
 
 
 def unknown(reason: str) -> Allocation:

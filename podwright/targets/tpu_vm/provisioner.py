@@ -132,7 +132,8 @@ class SliceProvisioner:
             return answer
         absent_s = time.monotonic() - self._absent_since.setdefault(request.name, time.monotonic())
         if absent_s > LAG_S:
-            return lost(Ending.NODE_LOST, "NodeLost: the cloud no longer lists the node of the queued resource")
+            what = "NodeLost: the cloud no longer lists the node of the queued resource"
+            return lost(Ending.NODE_LOST, what, time.time() - absent_s)
         return unknown("Unclear: the queued resource is active, and its node is not listed")
 
     def _node(self, request: Request, place: Place) -> Allocation:
