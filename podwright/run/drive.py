@@ -77,7 +77,7 @@ class Driver:
         record = state.allocation
         cloud = GONE
         if record and record.phase is not AllocationPhase.GONE:
-            cloud = self._poller(record.target).describe(record.request)
+            cloud = self._poller(record.target).describe(record.request, record.ready_since)
         unchanged_s = self._unchanged_s(state, cloud.state)
         if cloud.state is AllocationState.GONE:
             cloud = replace(cloud, since=journal.now() - unchanged_s)

@@ -147,7 +147,9 @@ class Provisioner(Protocol):
         nothing else may tell later (a quota); whatever else comes back is looked up by `describe`."""
         ...
 
-    def describe(self, request: Request) -> Allocation: ...
+    def describe(self, request: Request, ready_since: float | None = None) -> Allocation:
+        """`ready_since`: Unix seconds since when the machines were ready, by the journal of the run; None if they never were."""
+        ...
 
     def delete(self, request: Request) -> None:
         """Ask for its deletion, with all that is left of it. As often as wanted; `describe` confirms."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from podwright.rundir import Ending
 from podwright.targets.machines import AllocationState
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from tests.e2e.conftest import wait_for
@@ -51,6 +52,24 @@ def test_a_slice_that_no_run_uses_deletes_itself(
     wait_for(lambda: gcloud.resources() == [], 30)
     (row,) = gcloud.ledger()
     assert row["gone_at"] - row["ready_at"] >= 2.0, "the timer starts with the machine, before the cloud calls it ready"
+
+
+def test_the_life_of_a_flex_start_slice_does_not_include_its_wait_for_capacity(
+    gcloud: Gcloud,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    life_s = 5.0
+    monkeypatch.setattr(TpuVmSettings, "life_s", property(lambda _: life_s))
+    gcloud.capacity(FLEX_ZONE, 0)
+    gcloud.capacity(FLEX_ZONE, 4, after_s=life_s)
+    own = provisioner(accelerator_type="v6e-4", provisioning="flex-start", zones=[FLEX_ZONE])
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    own.create(request)
+    since = until(own, request, AllocationState.READY).since
+    gcloud.preempt(request.name)
+    until(own, request, AllocationState.LOST)
+    assert own.describe(request, since).ending is Ending.PREEMPTED
+    assert own.describe(request, time.time() - life_s).ending is Ending.TIMED_OUT
 
 
 @pytest.mark.long
