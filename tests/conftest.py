@@ -55,6 +55,7 @@ INSTALLED_FOR = (
     "tests/e2e/test_slurm.py",
     "tests/e2e/test_slurm_training.py",
     "tests/e2e/test_ssh.py",
+    "tests/e2e/test_tpu_expiry.py",
     "tests/e2e/test_tpu_replies.py",
     "tests/e2e/test_tpu_secrets.py",
     "tests/e2e/test_tpu_training.py",
