@@ -112,6 +112,7 @@ def run(
     traits = target.traits
     shared = target.runs if runs == RUNS else None
     resolved = _recipe(recipe, overrides, smoke)
+    create.require_started_here(resolved)
     profiled = create.steps(profile, resolved) if profile else []
     context = _context(cache, "") if compile_ or fit else None
     options = PlanOptions(depth=compile_, fit=fit, context=context, starting=True)

@@ -22,6 +22,7 @@ class RecipeAdvice:
     host_memory: str
     """when the memory of the machine is full"""
     not_finite: str = "a smaller optimizer.learning_rate"
+    fewer_steps: str = "a smaller training.max_steps"
     compiler: str = "install g++ there"
     """when torch.compile finds no compiler"""
 
@@ -43,11 +44,17 @@ ADVICE = {
         f"model.gradient_checkpointing=true{_PLANNED}",
         "type a smaller data.num_workers or per_device_batch_size",
         "a smaller optimizer.learning_rate, or model.mixed_precision=bf16 in place of fp16",
-        "install g++ there, or type training.compile=false",
+        compiler="install g++ there, or type training.compile=false",
     ),
     "contrastive": RecipeAdvice(
         "type a smaller per_device_batch_size, or take GPUs with more memory",
         "type a smaller data.num_workers or per_device_batch_size",
+    ),
+    "maxtext": RecipeAdvice(
+        f"type a smaller arguments.per_device_batch_size, or arguments.remat_policy=full{_PLANNED}",
+        "take machines with more memory, or a slice with more hosts",
+        "a smaller arguments.learning_rate",
+        "a smaller arguments.steps",
     ),
 }
 """by kind of recipe"""

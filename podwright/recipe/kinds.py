@@ -14,6 +14,7 @@ from typing import Any
 from podwright.errors import UserError, nearest
 from podwright.recipe import smoke
 from podwright.recipe.contrastive import ContrastiveRecipe
+from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
@@ -23,7 +24,7 @@ JaxRecipe = GrpoRecipe | PretrainRecipe
 """what is compiled before it runs, over a mesh"""
 TorchRecipe = MultimodalRecipe | ContrastiveRecipe
 """what takes a process for each device"""
-Recipe = JaxRecipe | TorchRecipe
+Recipe = JaxRecipe | TorchRecipe | MaxTextRecipe
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class RecipeKind:
     name: str
     """what `kind:` of a recipe says; also the stage of its steps in metrics.jsonl"""
     schema: type[Recipe]
-    smoke: Callable[[Any], smoke.Changes]
-    """how a recipe is cut down for a smoke run"""
+    smoke: Callable[[Any, int], smoke.Changes]
+    """how a recipe is cut down to so many steps for a smoke run"""
     plan: str
     """a podwright.plan.kinds.PlanPart"""
     report: str
@@ -42,7 +43,7 @@ class RecipeKind:
     trainer: str = ""
     """a podwright.train.entry.TrainerEntry; "" where the trainer is not ours"""
     command: tuple[str, ...] = TRAIN_COMMAND
-    """starts an attempt: the words of an argv, in which the target fills {python}, {run_dir}, {attempt} and {storage}"""
+    """starts an attempt: the words of an argv, in which the target fills {python}, {run_dir}, {attempt} and {storage}; () where no target starts one yet"""
     environment: Mapping[str, str] = field(default_factory=dict)
     """variables of every process of an attempt"""
     traced: bool = False
@@ -89,6 +90,14 @@ KINDS: dict[str, RecipeKind] = {
             "podwright.plan.kinds.contrastive:PLAN",
             "podwright.report.kinds.contrastive",
             "podwright.train.multimodal.entry:CONTRASTIVE",
+        ),
+        RecipeKind(
+            "maxtext",
+            MaxTextRecipe,
+            smoke.maxtext,
+            "podwright.plan.kinds.maxtext:PLAN",
+            "podwright.report.kinds.maxtext",
+            command=(),
         ),
     )
 }

@@ -88,10 +88,7 @@ def smoke(recipe: Recipe, steps: int) -> Recipe:
             f"--smoke {steps} is not a smoke run", f"type --smoke {' or --smoke '.join(map(str, SMOKE_STEPS))}"
         )
     raw = recipe.model_dump(mode="json")
-    raw["training"]["max_steps"] = steps
-    raw["evaluation"]["every_n_steps"] = 0
-    raw["checkpoint"]["every_n_steps"] = min(recipe.checkpoint.every_n_steps or steps, max(1, steps // 2))
-    for key, value in kinds.find(recipe.kind).smoke(recipe).items():
+    for key, value in kinds.find(recipe.kind).smoke(recipe, steps).items():
         section, _, name = key.partition(".")
         raw[section][name] = value
     return parse(raw)

@@ -1,4 +1,4 @@
-"""How each kind of recipe is cut down for a smoke run: fewer examples, beside the steps that every kind cuts."""
+"""How each kind of recipe is cut down for a smoke run: few steps, no test in between, fewer examples."""
 
 from __future__ import annotations
 
@@ -7,18 +7,28 @@ from pathlib import Path
 
 from podwright.errors import expanded
 from podwright.recipe.contrastive import ContrastiveRecipe
+from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
 
-Changes = dict[str, int]
+Changes = dict[str, int | str]
 """new values by dotted key"""
 
 
-def grpo(recipe: GrpoRecipe) -> Changes:
+def _of_trainer(recipe: GrpoRecipe | PretrainRecipe | MultimodalRecipe | ContrastiveRecipe, steps: int) -> Changes:
+    """`steps` steps, no test in between, and a checkpoint on the way."""
+    return {
+        "training.max_steps": steps,
+        "evaluation.every_n_steps": 0,
+        "checkpoint.every_n_steps": min(recipe.checkpoint.every_n_steps or steps, max(1, steps // 2)),
+    }
+
+
+def grpo(recipe: GrpoRecipe, steps: int) -> Changes:
     """At most 32 questions in each test, and 20 supervised steps before."""
     file = expanded(recipe.data.source)
-    changes = {
+    changes = _of_trainer(recipe, steps) | {
         "data.num_test": min(recipe.data.num_test or 32, 32, _tenth(file)),
         "training.num_epochs": 0,  # of a smoke run the steps are given
     }
@@ -27,13 +37,17 @@ def grpo(recipe: GrpoRecipe) -> Changes:
     return changes
 
 
-def pretrain(recipe: PretrainRecipe) -> Changes:
-    return {}
+def pretrain(recipe: PretrainRecipe, steps: int) -> Changes:
+    return _of_trainer(recipe, steps)
 
 
-def media(recipe: MultimodalRecipe | ContrastiveRecipe) -> Changes:
+def media(recipe: MultimodalRecipe | ContrastiveRecipe, steps: int) -> Changes:
     """At most 16 held-out lines."""
-    return {"data.num_test": min(recipe.data.num_test or 16, 16)}
+    return _of_trainer(recipe, steps) | {"data.num_test": min(recipe.data.num_test or 16, 16)}
+
+
+def maxtext(recipe: MaxTextRecipe, steps: int) -> Changes:
+    return {"arguments.steps": str(steps)}
 
 
 def _tenth(file: Path) -> int:

@@ -9,10 +9,11 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from podwright.errors import UserError, counted
 from podwright.recipe import kinds
-from podwright.recipe.kinds import Recipe
+from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.recipe.load import fingerprint
 from podwright.run import journal
 from podwright.run.states import BUDGETS, Budget
@@ -53,6 +54,13 @@ def _require_writable(folder: Path) -> None:
         )
 
 
+def require_started_here(recipe: Recipe) -> None:
+    """UserError for a recipe whose kind no target starts."""
+    if not kinds.find(recipe.kind).command:
+        what = f"{recipe.name} is of kind {recipe.kind}, which no target can start yet"
+        raise UserError(what, "type podwright render with it, and submit what that writes by hand")
+
+
 def steps(text: str, recipe: Recipe) -> list[int]:
     """The steps that `--profile TEXT` names."""
     match = re.fullmatch(r"([1-9]\d{0,8})(?:-([1-9]\d{0,8}))?", text)
@@ -63,7 +71,7 @@ def steps(text: str, recipe: Recipe) -> list[int]:
         raise UserError(
             f"--profile {text}: jax's profiler sees nothing of a run of kind {recipe.kind}", "leave --profile out"
         )
-    most = recipe.training.max_steps
+    most = cast(JaxRecipe, recipe).training.max_steps
     if most and last > most:
         raise UserError(
             f"--profile {text}: there is no step {last}, training.max_steps={most}", f"type --profile {most} or less"

@@ -109,7 +109,7 @@ ENDINGS: dict[Ending, Facts] = {
         Budget.FAILURE,
         "start it again with less to hold: {device_memory}",
     ),
-    Ending.OUT_OF_DATA: Facts("failed", Budget.FAILURE, "give more data or a smaller training.max_steps"),
+    Ending.OUT_OF_DATA: Facts("failed", Budget.FAILURE, "give more data or {fewer_steps}"),
     Ending.NOT_FINITE: Facts(
         "failed",
         Budget.FAILURE,

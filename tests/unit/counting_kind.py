@@ -84,7 +84,7 @@ PLAN, REPORT = CountingPlan(), CountingReport()
 ROW = RecipeKind(
     "counting",
     CountingRecipe,
-    lambda recipe: {},
+    lambda recipe, steps: {"training.max_steps": steps},
     "tests.unit.counting_kind:PLAN",
     "tests.unit.counting_kind:REPORT",
     command=(sys.executable, "-c", SCRIPT, "{run_dir}", "{attempt}"),

@@ -80,6 +80,6 @@ def test_an_unknown_kind_fails_everywhere(tmp_path: Path) -> None:
     for ask in (kinds.find, entry.of, lambda kind: report_kinds.of({"kind": kind})):
         with pytest.raises(UserError, match="kind='distil' is not a kind of recipe") as refused:
             ask("distil")
-        assert refused.value.fix == "known: grpo, pretrain, multimodal, contrastive"
+        assert refused.value.fix == "known: grpo, pretrain, multimodal, contrastive, maxtext"
     with pytest.raises(UserError, match="without a kind"):
         main_stage({"training": {}})

@@ -39,7 +39,7 @@ RULES = (
         r"^StopIteration\b|\(StopIteration\)|[Rr]an out of data\b|generator raised StopIteration",
         Ending.OUT_OF_DATA,
         "the training data ended before the last step",
-        "give more data, or a smaller training.max_steps; podwright data count says how much a source holds",
+        "give more data, or {fewer_steps}; podwright data count says how much a source holds",
     ),
     rule(
         "optimizer-option",

@@ -1,0 +1,146 @@
+"""The typed recipe of a MaxText run: what its launch script says, split into parts that can be read, changed and rendered.
+
+Values that only a user has (project, cluster, bucket, image, the name of the workload) stand in it as `${NAME}` and are filled in
+from a target or from the command line.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from podwright import slices
+from podwright.errors import UserError
+from podwright.recipe.schema import Expect, PathText, PositiveInt, RefusedValue, Section
+
+VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
+"""of a value that is filled in when the recipe is rendered"""
+
+
+def _is_slice(name: str) -> str:
+    try:
+        slices.parse(name)
+    except UserError as e:
+        raise RefusedValue(e.what, e.fix.replace("--on ", "topology=")) from e
+    return name
+
+
+class MaxTextVersions(Section):
+    """Stated by the script or by the README beside it; "" where they do not say."""
+
+    maxtext: str = Field("", description="a release, a tag or a commit of MaxText")
+    jax: str = Field("", description="of the image")
+    libtpu: str = Field("", description="of the image")
+    python: str = Field("", description="of the machine that submits")
+    xpk: str = Field("", description="that the script asks for; the shape of a pod depends on it")
+
+
+class MaxTextLaunch(Section):
+    """What a container runs: `setup`, then `python -m module base_config ARGUMENTS`, then `after`."""
+
+    module: str = Field(
+        min_length=1, description="that python -m starts, or a script that ends in .sh, which brings its own arguments"
+    )
+    base_config: str = Field(
+        "", description="the YAML file of MaxText that the arguments change, as a path in the image"
+    )
+    python: str = Field("python3", min_length=1, description="the program that starts the module")
+    setup: tuple[str, ...] = Field(
+        (), description="shell commands before training, in order; the run ends where one of them fails"
+    )
+    after: str = Field(
+        "", description="shell text behind the arguments, such as a pipe into a file and the upload of that file"
+    )
+
+
+class MaxTextRecipe(Section):
+    kind: Literal["maxtext"]
+    name: str
+    description: str
+    expect: Expect
+    topology: Annotated[str, AfterValidator(_is_slice)] = Field(
+        description="the slice that the arguments are written for, such as tpu7x-4x4x8"
+    )
+    num_slices: PositiveInt = Field(1, description="slices of that topology that train together")
+    image: str = Field("${WORKLOAD_IMAGE}", description="the image of its container")
+    launch: MaxTextLaunch
+    arguments: dict[str, str] = Field(
+        description="arguments of MaxText by key, in their order, as MaxText gets them: without the shell's quotes"
+    )
+    xla_flags: tuple[str, ...] = Field((), description="flags of libtpu's compiler, in their order")
+    environment: dict[str, str] = Field(
+        {}, description="variables of the container, in their order; LIBTPU_INIT_ARGS is made of xla_flags"
+    )
+    xpk: dict[str, str] = Field(
+        {},
+        description="every other option of `xpk workload create`, in their order, without dashes; an option without a value has ''",
+    )
+    versions: MaxTextVersions = MaxTextVersions()
+    maxtext: PathText = Field(
+        "", description="a checkout of MaxText that --compile uses in place of the release that PyPI has"
+    )
+    source: str = Field("", description="the script that the recipe was imported from")
+
+    @property
+    def model_name(self) -> str:
+        """MaxText's name of the model; "" where the arguments do not say it."""
+        return self.arguments.get("model_name", "")
+
+    @property
+    def precision(self) -> str:
+        """bf16, or fp8 where weights and activations are quantized."""
+        quantization = self.arguments.get("quantization", "")
+        return "fp8" if quantization.startswith("fp8") else quantization or "bf16"
+
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """None: MaxText keeps its own."""
+        return ()
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of what must be filled in, in their order."""
+        texts = [
+            self.image,
+            *self.launch.setup,
+            *self.arguments.values(),
+            *self.environment.values(),
+            *self.xpk.values(),
+            self.launch.after,
+        ]
+        return tuple(
+            dict.fromkeys(name for text in texts for name in VARIABLE.findall(text) if name != "TPU_WORKER_ID")
+        )
+
+
+def filled(text: str, values: dict[str, str]) -> str:
+    """`text` with `${NAME}` replaced by the value of that name; names without a value stay."""
+    return VARIABLE.sub(lambda match: values.get(match[1], match[0]), text)
+
+
+def command(recipe: MaxTextRecipe) -> str:
+    """The shell text that a container runs, with its variables not filled in.
+
+    The same words as in the script that the recipe was imported from; blanks between them are single ones.
+    """
+    exports = dict(recipe.environment)
+    if recipe.xla_flags:
+        exports["LIBTPU_INIT_ARGS"] = " ".join(recipe.xla_flags)
+    parts = [f"export {name}={quoted(value)}" for name, value in exports.items()]
+    training = [recipe.launch.python, "-m", recipe.launch.module]
+    if recipe.launch.module.endswith(".sh"):
+        training = ["bash", recipe.launch.module]
+    if recipe.launch.base_config:
+        training.append(recipe.launch.base_config)
+    training += [quoted(f"{key}={value}") for key, value in recipe.arguments.items()]
+    line = " ".join(training) + (f" {recipe.launch.after}" if recipe.launch.after else "")
+    return " && ".join(["set -e", *parts, *recipe.launch.setup, line])
+
+
+def quoted(word: str) -> str:
+    """`word` for a shell, in which `${NAME}` stays what it is, so that it can be filled in."""
+    plain = VARIABLE.sub("x", word)
+    return word if shlex.quote(plain) == plain else "'" + word.replace("'", "'\"'\"'") + "'"

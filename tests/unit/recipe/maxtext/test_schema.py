@@ -1,0 +1,52 @@
+"""The parts of a recipe of MaxText, and the command that they make."""
+
+import subprocess
+
+import pytest
+
+from podwright.errors import UserError
+from podwright.recipe import load
+from podwright.recipe.maxtext.schema import MaxTextRecipe, command, filled
+from podwright.run import create
+from tests.unit.recipe.maxtext.example import RAW, example
+
+
+def test_the_command_gives_maxtext_each_argument_as_it_stands_in_the_recipe() -> None:
+    text = command(example(launch=RAW["launch"] | {"python": "printf '[%s]'", "setup": [], "after": ""}))
+    shown = subprocess.run(["bash", "-c", filled(text, {"BASE_OUTPUT_DIR": "gs://b"})], capture_output=True, text=True)
+    assert shown.stdout == (
+        "[-m][MaxText.train][MaxText/configs/base.yml][model_name=toy][grain_train_files=/data/*.arrayrecord][prompt=two words]"
+        "[base_output_directory=gs://b][run_name=][steps=30]"
+    ), shown.stderr
+
+
+def test_the_flags_of_the_compiler_are_a_variable_of_the_container() -> None:
+    assert (
+        "export LIBTPU_INIT_ARGS='--xla_tpu_scoped_vmem_limit_kib=65536 --xla_enable_async_all_gather=true' && cd /app"
+        in command(example())
+    )
+
+
+def test_what_a_user_fills_in_is_listed_once_without_variables_of_the_pod() -> None:
+    assert example().variables == ("WORKLOAD_IMAGE", "BASE_OUTPUT_DIR", "WORKLOAD_NAME")
+
+
+def test_quantized_recipes_are_fp8() -> None:
+    assert example().precision == "bf16"
+    assert example(arguments={"quantization": "fp8_full"}).precision == "fp8"
+
+
+def test_an_unknown_slice_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(UserError, match="topology 4x4x5; type topology=tpu7x-4x4x4"):
+        example(topology="tpu7x-4x4x5")
+
+
+def test_a_smoke_run_changes_the_steps() -> None:
+    recipe = load.smoke(example(), 3)
+    assert isinstance(recipe, MaxTextRecipe)
+    assert recipe.arguments["steps"] == "3"
+
+
+def test_a_run_is_refused_while_no_target_starts_it() -> None:
+    with pytest.raises(UserError, match="of kind maxtext, which no target can start yet"):
+        create.require_started_here(example())
