@@ -117,7 +117,7 @@ def evaluate(
     """Run `script` by bash where it has no network, no file of this machine but programs, and at most `limit_s` seconds.
 
     `values` (K=V that the user typed) are exported, and follow each line of the script that assigns K; a key that is no name of a variable is that of a
-    placeholder <K>. `user` and `home` (/home/USER) are what $USER and $HOME say, and `at_s`, seconds since 1970, is the time that `date`
+    placeholder <K>. `user` and `home` (below /home) are what $USER and $HOME say, and `at_s`, seconds since 1970, is the time that `date`
     tells in `timezone`. Files beside the script lie beside it in the sandbox, but for hidden ones and those above 1 MiB.
     UserError: the script cannot be read.
     """

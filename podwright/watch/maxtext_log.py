@@ -54,13 +54,13 @@ class MaxTextLog:
 
 def read(blocks: Iterable[bytes]) -> MaxTextLog:
     """The log in `blocks`, pieces of any size."""
-    reader = _Reader()
+    reader = _LogReader()
     for block in blocks:
         reader.feed(block)
     return reader.end()
 
 
-class _Reader:
+class _LogReader:
     def __init__(self) -> None:
         self.log = MaxTextLog()
         self._rest = b""
