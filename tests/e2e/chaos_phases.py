@@ -109,7 +109,7 @@ class Observer:
         if own:
             return LifePhase.SAVING if own[-1]["what"] == "saving" else LifePhase.TRAINING
         folders = list(
-            (self._gcloud.root / "disks").glob(f"*/.podwright/*/work/runs/{self._run.name}/attempts/{state.attempt}")
+            (self._gcloud.root / "disks").glob(f"*/.podwright/*/*/runs/{self._run.name}/attempts/{state.attempt}")
         )
         if any(any(folder.glob("host-?.json")) for folder in folders):
             return LifePhase.STARTING
