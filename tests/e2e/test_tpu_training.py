@@ -22,6 +22,18 @@ pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or
 POLL_S, LAG_S, CALL_S = 2.0, 6.0, 3.0
 """between two looks at the cloud; until an absence is believed; two calls of gcloud beside four trainers on two cores"""
 CHIPS = 16
+PATIENCE = {"POLL_S": str(POLL_S), "LAG_S": str(LAG_S), "CHECK_LIMIT_S": "180"}
+STEPS = 6
+TRAINED = (
+    DEMO,
+    *TINY,
+    "mesh.fsdp=16",
+    "batch_size=16",
+    "warm_start.batch_size=16",
+    "evaluation.batch_size=16",
+    "data.num_test=16",
+    "rollout.total_generation_steps=24",
+)
 STOCKOUT = 'There is no more capacity in the zone "{zone}"; you can try in another zone'
 
 
@@ -38,16 +50,8 @@ class TrainingBench(TpuBench):
         self.bucket = bucket
 
     def train(self, name: str) -> "subprocess.Popen[str]":
-        sizes = (
-            "batch_size=16",
-            "warm_start.batch_size=16",
-            "evaluation.batch_size=16",
-            "data.num_test=16",
-            "rollout.total_generation_steps=24",
-        )
-        changes = ("mesh.fsdp=16", *sizes, "training.max_steps=6")
-        patience = {"POLL_S": str(POLL_S), "LAG_S": str(LAG_S), "CHECK_LIMIT_S": "180"}
-        return self.start("run", DEMO, *TINY, *changes, "--on", "tpu", "--name", name, "--force", **patience)
+        steps = f"training.max_steps={STEPS}"
+        return self.start("run", *TRAINED, steps, "--on", "tpu", "--name", name, "--force", **PATIENCE)
 
     def directory(self, name: str) -> RunDir:
         return RunDir(self.folder / "runs" / name)
