@@ -343,7 +343,7 @@ def test_a_dump_is_whole_when_the_compiler_went_on_after_the_assignment(tmp_path
         path = tmp_path / f"module_0046.jit_step.cl_1.{names[name]}.txt"
         path.write_text("")
         os.utime(path, (time.time() - seconds_ago,) * 2)
-    assert aot._is_complete(tmp_path) is whole
+    assert aot.is_complete(tmp_path) is whole
 
 
 @needs_libtpu
