@@ -41,7 +41,7 @@ class BucketFacts:
     def __call__(self) -> list[dict[str, Any]]:
         facts: list[dict[str, Any]] = []
         unfinished, _ = self._checkpoints()
-        for run in (self._gcloud.root / "disks").glob("*-w-0/.podwright/*/work/runs/r"):
+        for run in (self._gcloud.root / "disks").glob("*-w-0/.podwright/*/*/runs/r"):
             for folder in sorted((run / "attempts").glob("[0-9]*"), key=lambda path: int(path.name)):
                 number = int(folder.name)
                 if any(record["attempt"] == number for record in read_jsonl(run / "events.jsonl")):
