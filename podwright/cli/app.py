@@ -143,7 +143,7 @@ def resume(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
 @app.command()
 def report(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN]...", help="the name of a run, or its directory")
+        list[str] | None, typer.Argument(metavar="RUN", help="the name of a run, or its directory")
     ] = None,
     readme: Annotated[
         Path | None, typer.Option("--readme", parser=expanded, metavar="FILE", help="add the results to this README")
