@@ -30,6 +30,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 SLOWEST = (
     "tests/e2e/test_tpu_vm.py",
     "tests/unit/train/test_pretrain.py",
+    "tests/e2e/test_tpu_faults.py",
     "tests/e2e/test_ssh.py",
     "tests/e2e/test_chaos.py",
     "tests/e2e/test_slurm.py",
@@ -55,6 +56,8 @@ INSTALLED_FOR = (
     "tests/e2e/test_slurm.py",
     "tests/e2e/test_slurm_training.py",
     "tests/e2e/test_ssh.py",
+    "tests/e2e/test_tpu_expiry.py",
+    "tests/e2e/test_tpu_faults.py",
     "tests/e2e/test_tpu_replies.py",
     "tests/e2e/test_tpu_secrets.py",
     "tests/e2e/test_tpu_training.py",

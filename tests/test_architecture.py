@@ -20,13 +20,14 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podwright"
 
 SHARED = {"recipe", "accelerators", "slices", "rundir", "storage", "errors"}
-CONTROL = {"cli", "shell", "plan", "targets", "run", "watch", "report", "track", "__main__", "__init__"}
+CONTROL = {"cli", "shell", "sandbox", "plan", "targets", "run", "watch", "report", "track", "__main__", "__init__"}
 COMPUTE = {"train", "models", "kernels", "data"}
 
 # part -> the parts it may import, besides itself and the shared modules; what is not listed imports the shared modules only
 MAY_IMPORT = {
     "__main__": {"cli"},
-    "cli": {"shell", "plan", "targets", "run", "watch", "report", "track"},
+    "cli": {"shell", "sandbox", "plan", "targets", "run", "watch", "report", "track"},
+    "sandbox": {"shell"},
     "plan": {"shell"},
     "targets": {"shell"},
     "watch": {"targets"},

@@ -77,9 +77,10 @@ class Carrier:
         self._mirror.publish()
         _provisioner(target).delete(state.allocation.request)
 
-    def gone(self, _: Target, state: RunState, __: Polled, ___: Allocation) -> None:
+    def gone(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
         assert state.allocation
-        self._allocation("gone", state.allocation.number)
+        since = cloud.since if cloud.state is AllocationState.GONE else None  # borrowed machines stay
+        self._allocation("gone", state.allocation.number, since=since)
 
     def submit(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
         record = state.allocation if target.provisioner else None

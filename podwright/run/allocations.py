@@ -26,6 +26,8 @@ class AllocationRecord:
     called: float = 0.0
     """when the last of them was written down"""
     hosts: Hosts = ()
+    ready_since: float | None = None
+    """since when the machines were ready; None if they never were"""
     reason: str = ""
     scope: str = ""
     ending: Ending | None = None
@@ -61,6 +63,7 @@ def after(record: AllocationRecord | None, event: Record) -> AllocationRecord | 
         return record
     calling = name in ("allocation requested", "allocation deleting")
     calls = (record.calls + 1 if phase is record.phase else 1) if calling else record.calls
+    since = event.get("since")
     return replace(
         record,
         phase=phase,
@@ -68,6 +71,7 @@ def after(record: AllocationRecord | None, event: Record) -> AllocationRecord | 
         calls=calls,
         called=time if calling else record.called,
         hosts=tuple(HostAddress(**host) for host in event["hosts"]) if "hosts" in event else record.hosts,
+        ready_since=(time if since is None else since) if name == "allocation ready" else record.ready_since,
         reason=event.get("reason", record.reason),
         scope=event.get("scope", record.scope),
         ending=Ending(event["ending"]) if event.get("ending") else record.ending,

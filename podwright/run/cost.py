@@ -28,7 +28,8 @@ def usage(events: Iterable[Record], now: float, prices: Mapping[str, ListPrice] 
 
     When they were ready or lost is what the cloud says (`since`), and not when a launcher saw it, which may have been away for
     hours. Where the cloud does not say it, machines count from the request that was answered with them, which includes the wait for
-    capacity, until a launcher saw that they were lost: both are upper bounds.
+    capacity, until a launcher saw that they were lost. They are gone from when a launcher first saw that, which is written down once the
+    cloud has confirmed it. All of these are upper bounds; a launcher that follows the run is late by one poll of the cloud.
 
     None for a run that has requested no machines. `now`: Unix seconds.
     """

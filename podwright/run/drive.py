@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -77,8 +77,10 @@ class Driver:
         record = state.allocation
         cloud = GONE
         if record and record.phase is not AllocationPhase.GONE:
-            cloud = self._poller(record.target).describe(record.request)
+            cloud = self._poller(record.target).describe(record.request, record.ready_since)
         unchanged_s = self._unchanged_s(state, cloud.state)
+        if cloud.state is AllocationState.GONE:
+            cloud = replace(cloud, since=journal.now() - unchanged_s)
         polled = Polled(Process.ABSENT)
         if state.handle and past(state):
             polled = Polled(Process.ENDED)

@@ -186,7 +186,7 @@ def _allocation(record: AllocationRecord | None) -> dict[str, Any] | None:
 
 def _machines(state: RunState, record: AllocationRecord) -> str:
     """Why a run waits for the machines that it has requested, as the cloud tells now."""
-    cloud = Poller(targets.of_handle(record.target)).describe(record.request)
+    cloud = Poller(targets.of_handle(record.target)).describe(record.request, record.ready_since)
     return reason(state, Observed(Process.ABSENT, cloud), "", journal.now())
 
 

@@ -83,7 +83,7 @@ class Allocation:
     scope: str = ""
     """of a refused one: the zone, or the beginning of the names of zones (a region), that refused; "" for all"""
     since: float | None = None
-    """Unix seconds since when a ready one is ready, or a lost one lost; None where the cloud does not say"""
+    """Unix seconds since when a ready one is ready, a lost one lost, or one that is gone was first seen to be; None where that is not known"""
 
 
 def unknown(reason: str) -> Allocation:
@@ -147,7 +147,9 @@ class Provisioner(Protocol):
         nothing else may tell later (a quota); whatever else comes back is looked up by `describe`."""
         ...
 
-    def describe(self, request: Request) -> Allocation: ...
+    def describe(self, request: Request, ready_since: float | None = None) -> Allocation:
+        """`ready_since`: Unix seconds since when the machines were ready, by the journal of the run; None if they never were."""
+        ...
 
     def delete(self, request: Request) -> None:
         """Ask for its deletion, with all that is left of it. As often as wanted; `describe` confirms."""

@@ -22,12 +22,12 @@ class Poller:
             self._answers.pop("attempt")
         return polled
 
-    def describe(self, request: Request) -> Allocation:
-        """The same of an allocation."""
+    def describe(self, request: Request, ready_since: float | None = None) -> Allocation:
+        """The same of an allocation, see `Provisioner.describe`."""
         if self.target.provisioner is None:
             return Allocation(AllocationState.UNKNOWN, "the target no longer creates machines")
         describe = self.target.provisioner.describe
-        answer: Allocation = self._recent("allocation", request, lambda: describe(request))
+        answer: Allocation = self._recent("allocation", request, lambda: describe(request, ready_since))
         return answer
 
     def forget(self) -> None:

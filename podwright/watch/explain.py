@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import shlex
-import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.recipe.advice import GENERAL, RecipeAdvice, of_run
 from podwright.rundir import Ending, Record, RunDir, read_jsonl, recipe_of
+from podwright.watch import log_files
 from podwright.watch.rules import Role
-from podwright.watch.scan import BLOCK, LogMatch, scan, text_blocks
+from podwright.watch.scan import LogMatch, scan, text_blocks
 
 _SUFFIXES = {".txt", ".log", ".out", ".err"}
-_READERS = {
-    b"\x1f\x8b": ("compressed (gzip)", "gunzip -c"),
-    b"\x28\xb5\x2f\xfd": ("compressed (zstd)", "zstd -dc"),
-    b"\xfd7zXZ": ("compressed (xz)", "xz -dc"),
-    b"BZh": ("compressed (bzip2)", "bzip2 -dc"),
-    b"\xff\xfe": ("UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
-}
-"""by the first bytes of a file: what it is, and the command that writes its text to standard output"""
+TYPED = "podwright diagnose -"
 
 
 @dataclass(frozen=True)
@@ -57,7 +48,7 @@ def stream(blocks: Iterable[bytes], keys: RecipeAdvice = GENERAL) -> list[Record
 
 def file(path: Path, keys: RecipeAdvice = GENERAL) -> list[Record]:
     """`lines` of a log on disk, however large and whatever bytes it holds; UserError where it is compressed or cannot be read."""
-    return stream(_blocks(path), keys)
+    return stream(log_files.blocks(path, TYPED), keys)
 
 
 def folder(path: Path) -> list[Record]:
@@ -67,7 +58,7 @@ def folder(path: Path) -> list[Record]:
     if not paths:
         raise UserError(f"{path} is a directory without logs", "name a directory with logs in it, a log file, or a run")
     logs = [LogSource(p, number) for number, p in enumerate(paths)]
-    return ranked([(s, match) for s in logs for match in scan(_blocks(s.path))])
+    return ranked([(s, match) for s in logs for match in scan(log_files.blocks(s.path, TYPED))])
 
 
 def run(run: RunDir) -> list[Record]:
@@ -79,7 +70,7 @@ def run(run: RunDir) -> list[Record]:
     if not attempts:
         raise UserError(f"{run.name} has not started yet: there is no log", f"type podwright watch {run.typed}")
     paths = (path for path in sorted(run.attempt(attempts[-1]).rglob("*"), key=_natural) if _is_log(path))
-    matches = [(s, match) for s in sources(run, attempts[-1], paths) for match in scan(_blocks(s.path))]
+    matches = [(s, match) for s in sources(run, attempts[-1], paths) for match in scan(log_files.blocks(s.path, TYPED))]
     if not matches:
         last_word = _last_word(run, attempts[-1])
         if not last_word and run.recipe.exists():
@@ -158,29 +149,6 @@ def _last_word(run: RunDir, attempt: int) -> list[Record]:
 def typed(match: Record, run: RunDir) -> Record:
     """With what to type for this run."""
     return match | {"remedy": re.sub(r"\bRUN\b", lambda _: run.typed, match["remedy"])}
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    """The bytes that a log has now; what a process appends meanwhile is left out. A pipe is read to its end."""
-    try:
-        with path.open("rb") as f:
-            status = os.fstat(f.fileno())
-            left: float = status.st_size if stat.S_ISREG(status.st_mode) else math.inf
-            head = True
-            while left > 0 and (block := f.read(int(min(BLOCK, left)))):
-                if head:
-                    _require_text(path, block)
-                yield block
-                head, left = False, left - len(block)
-    except OSError as e:
-        raise UserError(f"{path} cannot be read ({e.strerror})", "give a log file, or the name of a run") from e
-
-
-def _require_text(path: Path, head: bytes) -> None:
-    for magic, (what, command) in _READERS.items():
-        if head.startswith(magic):
-            fix = f"type {command} {shlex.quote(str(path))} | podwright diagnose -"
-            raise UserError(f"{path} is {what}, and only plain text is searched", fix)
 
 
 def _read(path: Path) -> Record:

@@ -6,14 +6,12 @@ a literal that a rule looks for counts. A block is searched for the rules' liter
 
 from __future__ import annotations
 
-import calendar
 import functools
 import re
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
+from podwright.watch import timestamps
 from podwright.watch.anchors import anchors, prefilter, probes
 from podwright.watch.rules import RULES, Rule
 
@@ -40,12 +38,6 @@ _PROGRESS_WORDS = (
     "aved checkpoint",
     "Created tpu",
     "done.",
-)
-_STAMP = re.compile(
-    rb"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?P<fraction>[.,]\d{1,9})?(?P<zone>Z|[+-]\d\d:?\d\d)?"
-    rb"|(?m:^|(?<=[\n\r\0\[ ]))[IWEF](?P<glog>\d{4} \d\d:\d\d:\d\d)(?P<micros>\.\d{1,9})"
-    rb"|(?m:^|(?<=[\n\r\0]))[IWEF]0000 00:00:(?P<epoch>\d{10}\.\d{1,6})"
-    rb"|(?m:^|(?<=[\n\r\0]))(?P<syslog>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) "
 )
 
 
@@ -152,35 +144,9 @@ def _line_at(buffer: bytes, start: int, stop: int) -> tuple[int, int, str]:
 
 
 def _time_at(buffer: bytes, first: int, last: int) -> float | None:
-    before = list(_STAMP.finditer(buffer, max(0, first - _CONTEXT), last))
-    stamp = before[-1] if before else _STAMP.search(buffer, last, last + _CONTEXT)
-    return _seconds(stamp) if stamp else None
-
-
-def _seconds(stamp: re.Match[bytes]) -> float | None:
-    fields = {name: value.decode() for name, value in stamp.groupdict().items() if value}
-    try:
-        if "epoch" in fields:
-            return float(fields["epoch"])
-        if "iso" in fields:
-            zone = fields.get("zone", "Z").replace("Z", "+00:00")
-            seconds = datetime.fromisoformat(fields["iso"].replace(" ", "T") + zone).timestamp()
-            return seconds + float(fields.get("fraction", ".0").replace(",", "."))
-        if "glog" in fields:
-            return _latest(fields["glog"], "%m%d %H:%M:%S") + float(fields["micros"])
-        return _latest(fields["syslog"], "%b %d %H:%M:%S")
-    except ValueError:  # a number that only looks like a time
-        return None
-
-
-def _latest(text: str, form: str) -> float:
-    """Of a time without a year: the latest such day that is not in the future; a day is allowed for clocks and zones."""
-    today = datetime.fromtimestamp(time.time()) + timedelta(days=1)
-    for year in (today.year, today.year - 1):
-        seconds = calendar.timegm(time.strptime(f"{year} {text}", f"%Y {form}"))
-        if seconds <= today.timestamp():
-            break
-    return float(seconds)
+    before = list(timestamps.STAMP.finditer(buffer, max(0, first - _CONTEXT), last))
+    stamp = before[-1] if before else timestamps.STAMP.search(buffer, last, last + _CONTEXT)
+    return timestamps.seconds(stamp) if stamp else None
 
 
 def text_blocks(lines: Iterable[str]) -> Iterator[bytes]:

@@ -3,123 +3,39 @@
 A life ends when `podwright` says that the run is finished and no command is wanted any more. What must hold then is `Life.faults`.
 """
 
+import contextlib
 import itertools
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from podwright.run import journal
 from podwright.run.states import AllocationPhase, Phase
 from podwright.rundir import RunDir, read_jsonl, read_metrics
+from tests.bucket import EmulatedBucket
+from tests.e2e import chaos_trainer
+from tests.e2e.chaos_attempts import EVERY, Circumstances, judge
+from tests.e2e.chaos_phases import LifePhase, Observer, facts_of_file
+from tests.e2e.chaos_script import Kill, Script
 from tests.e2e.conftest import LAUNCH
-from tests.e2e.test_tpu_vm import TpuBench
+from tests.e2e.test_tpu_vm import ZONES, TpuBench
 from tests.lab import cloud, machine, tpu_python
 from tests.lab.gcloud.control import Gcloud
 
-STEPS = 20
-STEP_S = "0.15"
-LIFE_LIMIT_S = 240.0
-MOST_LAUNCHERS = 12
+STEPS = 24
+TRAINER = {"CHAOS_STEP_S": "0.3", "CHAOS_EVERY": str(EVERY), "CHAOS_SAVE_S": "0.5"}
+GATHER_S, GATHERED_WITHIN_S = 1.0, 6.0
+"""between two looks at complete files on the hosts; a launcher that lives for so long after a save has brought it"""
+MOST_LAUNCHERS = 15
+LIFE_LIMIT_S = 300.0
+RECIPE = ("qwen3-tiny-arithmetic-grpo", "data.num_train=64", "model.name=qwen3-micro", "mesh.fsdp=16")
 SIGNS = Path("/var/lib/podwright")
-
-# When a launcher is killed: some seconds after its start, or after it has written one of these to the journal.
-MOMENTS = (
-    "start",
-    "created",
-    "allocation requested",
-    "allocation ready",
-    "allocation refused",
-    "allocation lost",
-    "submitting",
-    "submitted",
-    "steps",
-    "ended",
-    "released",
-    "retrying",
-    "allocation deleting",
-    "allocation gone",
-    "reported",
-)
-VERBS = (
-    "queued-resources create",
-    "queued-resources describe",
-    "queued-resources delete",
-    "tpu-vm describe",
-    "tpu-vm get-guest-attributes",
-)
-FAULTS: tuple[dict[str, Any], ...] = (
-    {"kind": "cut", "keep": 0},
-    {"kind": "cut"},
-    {"kind": "killed"},
-    {"kind": "timeout"},
-    {"status": 429},
-    {"status": 500, "before": False},
-    {"status": 503},
-    {"status": 503, "kind": "http"},
-    {"delay_s": 1.5},
-    {"delay_s": 3.0, "kind": "killed"},
-)
-
-
-@dataclass(frozen=True)
-class Kill:
-    """SIGKILL for the launcher `after_s` seconds after a moment of its own life, or, where that has been before it was started, after
-    `late_s` seconds; for its process group too with `group`."""
-
-    moment: str
-    after_s: float
-    late_s: float
-    group: bool
-    pause_s: float
-    """until the next launcher starts"""
-    following: str
-    """the verb that is typed next; `resume` follows `stop` and `clean`"""
-
-
-@dataclass(frozen=True)
-class Script:
-    """Of one life, all of it drawn from the seed."""
-
-    seed: int
-    kills: tuple[Kill, ...]
-    cloud: tuple[tuple[str, float, dict[str, Any]], ...]
-    """(what, when in seconds from the start of the life or 0 for before it, how)"""
-
-    @classmethod
-    def of(cls, seed: int) -> "Script":
-        draw = random.Random(seed)
-        with_cloud = seed % 2 == 1
-        kills = tuple(_kill(draw) for _ in range(draw.randint(1, 4)))
-        return cls(seed, kills, tuple(_disturbances(draw)) if with_cloud else ())
-
-
-def _kill(draw: random.Random) -> Kill:
-    moment = draw.choice(MOMENTS)
-    after_s = draw.uniform(0.0, 12.0) if moment == "start" else draw.choice((0.0, draw.uniform(0.0, 1.5)))
-    pause_s = draw.choice((0.0, draw.uniform(0.0, 3.0)))
-    following = draw.choices(("resume", "stop", "clean"), (6, 1, 1))[0]
-    return Kill(moment, after_s, draw.uniform(0.0, 8.0), draw.random() < 0.5, pause_s, following)
-
-
-def _disturbances(draw: random.Random) -> Iterator[tuple[str, float, dict[str, Any]]]:
-    for _ in range(draw.randint(1, 4)):
-        verb, calls = draw.choice(VERBS), draw.choice((1, 1, 2, 5))
-        yield "fault", 0.0, {"verb": verb, "calls": calls, **draw.choice(FAULTS)}
-    if draw.random() < 0.3:
-        yield "lag", 0.0, {"seconds": draw.uniform(0.1, 0.8)}
-    if draw.random() < 0.4:
-        yield "stockout", 0.0, {}
-    for _ in range(draw.choice((0, 0, 1, 1, 2))):
-        yield "preempt", draw.uniform(2.0, 20.0), {"notice_s": draw.choice((0.0, 1.0, 5.0))}
-    if draw.random() < 0.3:
-        yield "unreachable", draw.uniform(2.0, 15.0), {"worker": draw.randrange(4), "seconds": draw.uniform(1.0, 6.0)}
 
 
 @dataclass
@@ -127,117 +43,194 @@ class Life:
     """What came of one: `faults` is empty when it was as it must be."""
 
     script: Script
+    trainer: str
     seconds: float = 0.0
     launchers: int = 0
-    killed: int = 0
+    kills: list[str] = field(default_factory=list)
+    """the phase of each"""
+    verbs: list[str] = field(default_factory=list)
+    """typed besides run and resume"""
+    disturbances: list[str] = field(default_factory=list)
+    """faults of the cloud that took place"""
     attempts: int = 0
     slices: int = 0
     recomputed: int = 0
+    explained: int = 0
+    """steps that may be computed again: those after the newest checkpoint of each attempt that was interrupted"""
     endings: list[str] = field(default_factory=list)
+    """the last line of launchers that did not finish the run"""
     faults: list[str] = field(default_factory=list)
 
-    @property
-    def row(self) -> str:
-        """Of the table of lives."""
-        cells = (self.script.seed, f"{self.seconds:.0f}", len(self.script.cloud), self.killed, self.launchers)
-        cells += (self.attempts, self.slices, self.recomputed, "; ".join(self.faults) or "none")
-        return "| " + " | ".join(map(str, cells)) + " |"
+    def document(self) -> dict[str, Any]:
+        own = asdict(self)
+        script = own.pop("script")
+        return {
+            "seed": script["seed"],
+            "trainer": "stand-in",
+            "bucket": script["bucket"],
+            **own,
+            "seconds": round(self.seconds, 1),
+        }
 
 
-TABLE = (
-    "| seed | seconds | faults of the cloud | kills | launchers | attempts | slices | recomputed steps | what was wrong |\n"
-    "|---|---|---|---|---|---|---|---|---|"
-)
+@dataclass
+class Setting:
+    """What is trained in a life, and how it is observed."""
+
+    bench: TpuBench
+    recipe: tuple[str, ...]
+    steps: int
+    environment: dict[str, str]
+    """of launchers"""
+    bucket: EmulatedBucket | None
+    observer: Observer
+    limit_s: float
+    """for the life"""
+    may_disturb: Callable[[], bool]
+    """whether there is what is to be disturbed: asked before machines are taken away or cut off"""
 
 
 def live(seed: int, folder: Path) -> Life:
-    """One life, in a cloud of its own."""
+    """One life with a stand-in trainer, in a cloud of its own."""
     script, began = Script.of(seed), time.monotonic()
-    life = Life(script)
-    SIGNS.mkdir(exist_ok=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    with cloud.Lab(folder, SIGNS) as lab, Gcloud(lab) as gcloud:
-        python = tpu_python.write(lab.root, LAUNCH.with_name("standin.py"))
-        own = {**gcloud.environment, "PODWRIGHT_TARGETS": str(folder / "targets.yaml"), "STANDIN_STEP_S": STEP_S}
-        bench = TpuBench(folder, python=str(python), setup=[])
-        try:
-            _Disturbed(life, bench, gcloud, own).run()
-        finally:
-            for process in bench.started:
-                if process.poll() is None:
-                    process.kill()
-                    process.communicate()
+    life = Life(script, "stand-in")
+    with contextlib.ExitStack() as stack:
+        gcloud, bucket = clouds(stack, folder, script.bucket)
+        facts = gcloud.root / "facts.jsonl"
+        trainer = TRAINER | {"CHAOS_FACTS": str(facts)} | (bucket.environment if bucket else {})
+        python = tpu_python.write(gcloud.root, Path(chaos_trainer.__file__))
+        settings = {"storage": f"{bucket.url}/runs"} if bucket else {}
+        bench = TpuBench(folder, python=str(python), setup=[], env=list(trainer), **settings)
+        observer = Observer(RunDir(bench.path()), gcloud, lambda: facts_of_file(facts))
+        environment = {**trainer, "GATHER_S": str(GATHER_S)}
+        disturbed = Disturbed(
+            life,
+            Setting(bench, RECIPE, STEPS, environment, bucket, observer, LIFE_LIMIT_S, lambda: has_slice(gcloud)),
+            gcloud,
+        )
+        disturbed.run()
+        disturbed.judge_attempts()
     life.seconds = time.monotonic() - began
     return life
 
 
-class _Disturbed:
-    def __init__(self, life: Life, bench: TpuBench, gcloud: Gcloud, environment: dict[str, str]) -> None:
+def clouds(stack: contextlib.ExitStack, folder: Path, with_bucket: bool) -> tuple[Gcloud, EmulatedBucket | None]:
+    """A simulated cloud, and a bucket that its hosts reach; `folder` is hidden from them."""
+    SIGNS.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    lab = stack.enter_context(cloud.Lab(folder, SIGNS))
+    gcloud = stack.enter_context(Gcloud(lab))
+    return gcloud, stack.enter_context(EmulatedBucket(host=lab.gateway)) if with_bucket else None
+
+
+def has_slice(gcloud: Gcloud) -> bool:
+    return any((row["kind"], row["state"]) == ("node", "READY") for row in gcloud.resources())
+
+
+@dataclass
+class Launcher:
+    process: "subprocess.Popen[str]"
+    verb: str
+    began: float
+    """Unix seconds"""
+    ended: float = 0.0
+
+
+class Disturbed:
+    """One life as it goes on."""
+
+    def __init__(self, life: Life, setting: Setting, gcloud: Gcloud) -> None:
         self._life = life
-        self._bench = bench
+        self._setting = setting
+        self._bench, self._bucket, self._observer = setting.bench, setting.bucket, setting.observer
         self._gcloud = gcloud
-        self._environment = environment
-        self._run = RunDir(bench.path())
+        self._environment = {**setting.environment, **gcloud.environment}
+        self._environment["PODWRIGHT_TARGETS"] = str(setting.bench.folder / "targets.yaml")
+        self._run = RunDir(setting.bench.path())
         self._kills = list(life.script.kills)
-        self._later = sorted((when, what, how) for what, when, how in life.script.cloud if when)
+        later = ((when, what, how) for what, when, how in life.script.cloud if when)
+        self._later = sorted(later, key=lambda disturbance: disturbance[0])
         self._began = time.monotonic()
-        self._verb = "resume"
+        self._verb = "run"
+        self._launchers: list[Launcher] = []
+        self._stops: list[float] = []
+        """when they were typed, in Unix seconds"""
+        self._preemptions: list[tuple[float, float]] = []
+        """when their notices came, and the seconds until the machines were off"""
 
     def run(self) -> None:
-        for what, when, how in self._life.script.cloud:
-            if not when:
-                self._disturb(what, how)
-        while self._one_launcher():
-            if self._life.launchers >= MOST_LAUNCHERS:
-                self._life.faults.append(f"{MOST_LAUNCHERS} launchers did not finish the run")
-                break
-            if time.monotonic() - self._began > LIFE_LIMIT_S:
-                break
-        self._judge()
+        """Until the run is finished, or is found to be stuck; then say what is wrong."""
+        try:
+            for what, when, how in self._life.script.cloud:
+                if not when:
+                    self._disturb(what, how)
+            while self._one_launcher():
+                if self._life.launchers >= MOST_LAUNCHERS:
+                    self._life.faults.append(f"{MOST_LAUNCHERS} launchers did not finish the run")
+                    break
+                if time.monotonic() - self._began > self._setting.limit_s:
+                    break
+            self._judge()
+        finally:
+            for each in self._launchers:
+                if each.process.poll() is None:
+                    each.process.kill()
+                    each.process.wait()
 
     def _one_launcher(self) -> bool:
         """Start one and see it end or kill it; whether another one is wanted."""
         self._life.launchers += 1
-        verb, self._verb = self._verb if self._begun() else "run", "resume"
-        if verb != "run":
-            argv = ["clean", "tpu", "--yes"] if verb == "clean" else [verb, "r"]
-        else:
-            recipe = ("qwen3-tiny-arithmetic-grpo", "data.num_train=64", "model.name=qwen3-micro", "mesh.fsdp=16")
-            argv = ["run", *recipe, f"training.max_steps={STEPS}", "--on", "tpu", "--name", "r", "--force"]
-        launcher = self._start(argv)
-        kill = self._kills.pop(0) if self._kills else None
-        known = self._known()
-        at = None
-        if kill and (kill.moment == "start" or known.get(kill.moment)):
-            at = time.monotonic() + (kill.after_s if kill.moment == "start" else kill.late_s)
-        while launcher.poll() is None:
-            now = time.monotonic()
-            if kill and at is None and self._happened(kill.moment, known):
-                at = now + kill.after_s
-            if kill and at is not None and now >= at:
-                return self._kill(launcher, kill)
-            self._disturb_when_due(now - self._began)
-            if now - self._began > LIFE_LIMIT_S:
-                launcher.kill()
-                out, err = self._output(launcher)
-                self._life.faults.append(f"stuck: {out[-300:]} {err[-300:]}")
+        verb, self._verb = (self._verb if self._begun() else "run"), "resume"
+        launcher = self._start(verb)
+        armed: dict[int, tuple[float, str]] = {}  # by number of a kill: when it comes, and in which phase at the latest
+        while launcher.process.poll() is None:
+            phase, now = self._observer.phase(verb), time.monotonic()
+            for number, kill in enumerate(self._kills):
+                if kill.phase in ("", phase):
+                    armed.setdefault(number, (kill.delay_s + (now if kill.phase else self._began), kill.phase))
+            due = [number for number, (at, of) in armed.items() if now >= at or of not in ("", phase)]
+            if due:
+                return self._kill(launcher, self._kills.pop(due[0]), phase)
+            self._disturb_when_due(now - self._began, phase)
+            if now - self._began > self._setting.limit_s:
+                launcher.process.kill()
+                self._life.faults.append(f"stuck in {phase}: {self._output(launcher)[-600:]}")
                 return False
-            time.sleep(0.02)
-        out, err = self._output(launcher)
-        if "Traceback" in out + err:
-            self._life.faults.append(f"traceback: {(out + err)[-1500:]}")
-        if verb in ("stop", "clean"):
-            return True
-        if launcher.returncode not in (0, 1, 2):
-            self._life.faults.append(f"exit code {launcher.returncode}: {(out + err)[-300:]}")
-        if launcher.returncode:
-            self._life.endings.append((err.strip() or out.strip() or "nothing was said").splitlines()[-1][:300])
-        if launcher.returncode == 0:
-            self._kills.clear()  # the run is done: nothing is left to be disturbed
-            return False
-        return True
+            time.sleep(0.03)
+        return self._after(launcher)
 
-    def _start(self, argv: list[str]) -> "subprocess.Popen[str]":
+    def _after(self, launcher: Launcher) -> bool:
+        """A launcher has ended by itself; whether another one is wanted."""
+        code, out = launcher.process.returncode, self._output(launcher)
+        if "Traceback" in out:
+            self._life.faults.append(f"traceback: {out[-1500:]}")
+        if code not in (0, 1, 2):
+            self._life.faults.append(f"podwright {launcher.verb} had exit code {code}: {out[-300:]}")
+        if launcher.verb == "clean":
+            self._require_clean(out)
+            return True
+        if launcher.verb == "stop":
+            return True
+        if code:
+            self._life.endings.append((out.strip() or "no output").splitlines()[-1][:300])
+        return code != 0
+
+    def _require_clean(self, out: str) -> None:
+        """`clean --yes` has ended: nothing is left but what a run uses."""
+        state = self._observer.state()
+        live = state is not None and state.attempt > state.ended_attempt
+        if (left := self._gcloud.resources()) and not live:
+            self._life.faults.append(f"clean left {left}: {out[-300:]}")
+
+    def _start(self, verb: str) -> Launcher:
+        argv = ["clean", "tpu", "--yes"] if verb == "clean" else [verb, "r"]
+        if verb == "run":
+            steps = f"training.max_steps={self._setting.steps}"
+            argv = ["run", *self._setting.recipe, steps, "--on", "tpu", "--name", "r", "--force"]
+        if verb in ("stop", "clean"):
+            self._life.verbs.append(verb)
+        if verb == "stop":
+            self._stops.append(time.time())
         out = (self._bench.folder / f"launcher-{self._life.launchers}.txt").open("w")
         process = subprocess.Popen(
             [sys.executable, str(self._bench.launch), *argv],
@@ -251,20 +244,22 @@ class _Disturbed:
             preexec_fn=machine.end_with_parent,
         )
         out.close()
-        self._bench.started.append(process)
-        return process
+        self._launchers.append(Launcher(process, verb, time.time()))
+        return self._launchers[-1]
 
-    def _output(self, launcher: "subprocess.Popen[str]") -> tuple[str, str]:
-        launcher.wait()
-        return (self._bench.folder / f"launcher-{self._life.launchers}.txt").read_text(), ""
+    def _output(self, launcher: Launcher) -> str:
+        launcher.process.wait()
+        launcher.ended = time.time()
+        return (self._bench.folder / f"launcher-{len(self._launchers)}.txt").read_text()
 
-    def _kill(self, launcher: "subprocess.Popen[str]", kill: Kill) -> bool:
+    def _kill(self, launcher: Launcher, kill: Kill, phase: LifePhase) -> bool:
         if kill.group:
-            os.killpg(launcher.pid, signal.SIGKILL)
+            os.killpg(launcher.process.pid, signal.SIGKILL)
         else:
-            launcher.kill()
-        launcher.wait()
-        self._life.killed += 1
+            launcher.process.kill()
+        launcher.process.wait()
+        launcher.ended = time.time()
+        self._life.kills.append(str(phase))
         self._verb = kill.following
         time.sleep(kill.pause_s)
         return True
@@ -272,38 +267,43 @@ class _Disturbed:
     def _begun(self) -> bool:
         return self._run.journal.exists() and self._run.journal.read_bytes().count(b"\n") > 0
 
-    def _known(self) -> dict[str, int]:
-        """How often each event is in the journal, and how many steps in the record."""
-        counts: dict[str, int] = {"steps": len(self._bench.steps())}
-        for line in self._run.journal.read_bytes().splitlines() if self._run.journal.exists() else []:
-            event = line.partition(b'"event": "')[2].partition(b'"')[0].decode()
-            counts[event] = counts.get(event, 0) + 1
-        return counts
-
-    def _happened(self, moment: str, before: dict[str, int]) -> bool:
-        return self._known().get(moment, 0) > before.get(moment, 0)
-
-    def _disturb_when_due(self, age_s: float) -> None:
-        """What takes machines away waits until there are some."""
-        if not self._later or age_s < self._later[0][0]:
+    def _disturb_when_due(self, age_s: float, phase: LifePhase) -> None:
+        """What takes machines away waits until there are some, or until they train."""
+        if not self._later or age_s < self._later[0][0] or not self._setting.may_disturb():
             return
-        if any((row["kind"], row["state"]) == ("node", "READY") for row in self._gcloud.resources()):
-            _, what, how = self._later.pop(0)
-            self._disturb(what, how)
+        for number, (when, what, how) in enumerate(self._later):
+            if age_s >= when and how.get("during") in (None, phase):
+                del self._later[number]
+                self._disturb(what, {key: value for key, value in how.items() if key != "during"})
+                return
 
     def _disturb(self, what: str, how: dict[str, Any]) -> None:
+        kind = what
         if what == "fault":
             self._gcloud.fault(**how)
+            kind = f"reply {how.get('kind') or how.get('status') or 'late'}"
         elif what == "lag":
             self._gcloud.set(lag={"describe": how["seconds"], "list": how["seconds"]})
         elif what == "stockout":
             self._gcloud.fail_provisioning("There is no more capacity in the zone", code=8)
+        elif what == "no capacity":
+            for zone in ZONES:
+                self._gcloud.capacity(zone, 0)
+                self._gcloud.capacity(zone, None, how["seconds"])
         elif what == "preempt":
             for row in self._gcloud.resources():
                 if row["kind"] == "node" and row["state"] == "READY":
                     self._gcloud.preempt(row["name"], **how)
+                    self._preemptions.append((time.time(), how["notice_s"]))
+            kind = f"preemption, {how['notice_s']:.0f} s notice"
+        elif what == "bucket":
+            if self._bucket is None:
+                return
+            self._bucket.faults.status, self._bucket.faults.count = how["status"], how["count"]
+            kind = f"bucket {how['status']}"
         else:
             self._gcloud.unreachable("*", how["worker"], how["seconds"])
+        self._life.disturbances.append(kind)
 
     def _judge(self) -> None:
         life, faults = self._life, self._life.faults
@@ -325,9 +325,26 @@ class _Disturbed:
         if state.allocation and state.allocation.phase is not AllocationPhase.GONE:
             faults.append(f"the journal has {state.allocation.request.name} {state.allocation.phase}")
         steps = [record["step"] for record in read_metrics(self._run.metrics).get("grpo", [])]
-        if steps != list(range(1, STEPS + 1)):
+        if steps != list(range(1, self._setting.steps + 1)):
             faults.append(f"the final record has steps {steps}")
-        raw = [record["step"] for record in read_jsonl(self._run.metrics)]
-        life.recomputed = len(raw) - len(set(raw))
-        if life.recomputed > max(0, life.attempts - 1) * STEPS:
-            faults.append(f"{life.recomputed} steps were computed again in {life.attempts} attempts")
+
+    def judge_attempts(self) -> None:
+        """With the stand-in trainer: each step was taken once and in order for the last state, and what was computed again had to be."""
+        chains = {r["step"]: r["chain"] for r in read_jsonl(self._run.events) if r["event"] == "chain"}
+        if chains.get(STEPS) != chaos_trainer.chain_after(STEPS):
+            self._life.faults.append(f"the last state is {chains.get(STEPS)}, not {chaos_trainer.chain_after(STEPS)}")
+        submitted = [record["time"] for record in read_jsonl(self._run.journal) if record["event"] == "submitting"]
+        circumstances = Circumstances(
+            self._bucket is not None, submitted, self._stops, self._preemptions, self._could_bring
+        )
+        verdict = judge(self._observer.facts(), circumstances)
+        self._life.recomputed, self._life.explained = verdict.recomputed, verdict.explained
+        self._life.faults += verdict.faults
+
+    def _could_bring(self, since: float, until: float) -> bool:
+        """Whether a launcher lived for long enough between the two."""
+        return any(
+            min(each.ended or time.time(), until) - max(each.began, since) > GATHERED_WITHIN_S
+            for each in self._launchers
+            if each.verb != "clean"
+        )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from podwright.run import cost
 from podwright.shell import Shell
 from podwright.targets.machines import Allocation, AllocationState, Request
 from podwright.targets.settings.tpu_vm import TpuVmSettings
@@ -214,16 +215,6 @@ def test_a_slice_that_exists_is_used_and_left_as_it_was(gcloud: Gcloud, stood_in
 
 
 @pytest.mark.long
-def test_a_slice_deletes_itself_when_no_run_lives_on_it(gcloud: Gcloud, stood_in: TpuBench) -> None:
-    launcher = stood_in.start_run(400, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.05", LIFE_S="6")
-    wait_for(lambda: len(stood_in.steps()) > 2, 60)
-    launcher.kill()
-    time.sleep(8)
-    assert gcloud.resources() != [], "the trainer lives, and its keeper says so"
-    wait_for(lambda: gcloud.resources() == [], 90)
-
-
-@pytest.mark.long
 def test_machines_without_external_addresses_are_reached_through_iap(gcloud: Gcloud, stood_in: TpuBench) -> None:
     stood_in.settings(internal_ips=True)
     code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu")
@@ -246,6 +237,16 @@ def test_a_slice_is_paid_for_from_when_it_is_ready_however_late_its_workers_answ
     assert since is not None and row["ready_at"] - 2.0 < since <= row["ready_at"]
     own.delete(request)
     until(own, request, AllocationState.GONE)
+
+
+def test_chip_hours_are_those_that_the_cloud_charges_and_a_poll_at_each_end(gcloud: Gcloud, stood_in: TpuBench) -> None:
+    poll_s, lag_s, calls_s = 0.5, 6.0, 1.0
+    code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu", POLL_S=str(poll_s), LAG_S=str(lag_s))
+    assert code == 0, (out, err)
+    usage = cost.usage(stood_in.records("journal.jsonl"), time.time())
+    assert usage and not usage.open
+    late_h = usage.chip_hours - gcloud.chip_hours()
+    assert 0 <= late_h < 16 * 2 * (poll_s + calls_s) / 3600 < 16 * lag_s / 3600, late_h
 
 
 def test_a_request_that_outlives_its_launcher_is_waited_for_before_the_slice_counts_as_gone(

@@ -1,6 +1,7 @@
 """`podwright` that asks a simulated cloud more often than it may ask the real one, and waits less.
 
-POLL_S, LAG_S and CHECK_LIMIT_S in the environment are for trainers that need the processors themselves.
+POLL_S, LAG_S and CHECK_LIMIT_S in the environment are for trainers that need the processors themselves; GATHER_S is the time between two
+looks at complete files on the hosts.
 """
 
 import os
@@ -8,12 +9,14 @@ import sys
 
 from podwright.cli.app import main
 from podwright.run import drive
+from podwright.targets.hosts import runner
 from podwright.targets.settings import tpu_vm
 from podwright.targets.tpu_vm import provisioner, target
 
 tpu_vm.POLL_S, tpu_vm.SPOT_NOTICE_S = float(os.environ.get("POLL_S", "0.3")), 3.0
 tpu_vm.LAG_S = provisioner.LAG_S = float(os.environ.get("LAG_S", "1"))
 target.CHECK_LIMIT_S = float(os.environ.get("CHECK_LIMIT_S", "10"))
+runner.GATHER_EVERY_S = float(os.environ.get("GATHER_S", runner.GATHER_EVERY_S))
 drive.TICK_S = 0.05
 if "LIFE_S" in os.environ:  # shorter than the settings allow
     tpu_vm.TpuVmSettings.life_s = property(lambda _: float(os.environ["LIFE_S"]))  # type: ignore[method-assign]

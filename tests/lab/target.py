@@ -79,7 +79,7 @@ class LabProvisioner:
             return refused(request.zone, f"NoCapacity: {reason}")
         return waiting("Creating: the hosts are being started")
 
-    def describe(self, request: Request) -> Allocation:
+    def describe(self, request: Request, ready_since: float | None = None) -> Allocation:
         return _allocation(cloud.describe(self._root, request.name))
 
     def delete(self, request: Request) -> None:

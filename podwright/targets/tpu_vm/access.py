@@ -55,7 +55,10 @@ def expiry(own: TpuVmSettings, name: str) -> list[Remark]:
         what = f"a request that waits for capacity ends after {own.wait_s / 60:.0f} min, enforced by the cloud (--valid-until-duration)"
         remarks.append(Remark("info", what))
     if own.provisioning == "flex-start":
-        what = f"a slice ends {hours:g} h after its start, enforced by the cloud (--max-run-duration), whether or not a run lives on it"
+        what = (
+            f"a slice ends {hours:g} h after its start, enforced by the cloud (--max-run-duration), whether or not a run lives on it;"
+            f" its queued resource stays, costs nothing and holds quota until podwright clean {name} or a launcher of the run deletes it"
+        )
         remarks.append(Remark("info", what))
     else:
         what = (

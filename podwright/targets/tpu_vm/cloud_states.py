@@ -29,8 +29,8 @@ _STARTING = {
 }
 
 
-def of_queued(record: Record, project: str, zone: str, life_s: float, now: float) -> Allocation | None:
-    """Of a queued resource; None when its node decides. `life_s`: after which the cloud ends it, 0 where it does not; `now`: Unix seconds."""
+def of_queued(record: Record, project: str, zone: str, expired_s: float = 0.0) -> Allocation | None:
+    """Of a queued resource; None when its node decides. `expired_s`: the life that the cloud had granted it, if that is over, else 0."""
     state = record.get("state", {}).get("state", "")
     if state == "ACTIVE":
         return None
@@ -39,10 +39,9 @@ def of_queued(record: Record, project: str, zone: str, life_s: float, now: float
     if state == "FAILED":
         return failed(record["state"].get("failedData", {}).get("error", {}).get("message", ""), project, zone)
     if state in ("SUSPENDING", "SUSPENDED"):
-        created = unix(record.get("createTime", ""))
-        if life_s and created and now - created >= life_s:
+        if expired_s:
             return lost(
-                Ending.TIMED_OUT, f"Expired: its life of {life_s / 3600:.0f} h (max_life of the target) is over"
+                Ending.TIMED_OUT, f"Expired: its life of {expired_s / 3600:g} h (max_life of the target) is over"
             )
         if record["state"].get("stateInitiator") == "USER":
             return lost(Ending.NODE_LOST, "Suspended: somebody has taken the machines away")

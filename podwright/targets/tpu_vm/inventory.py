@@ -59,7 +59,7 @@ def owned(record: Record, own: TpuVmSettings, queued: bool, node: Record | None)
     if RUN_LABEL not in labels:
         return None
     zone, name = _place(record)
-    allocation = cloud_states.of_queued(record, own.project, zone, 0.0, 0.0) if queued else None
+    allocation = cloud_states.of_queued(record, own.project, zone) if queued else None
     if allocation is None and node is not None:
         allocation = cloud_states.of_node(node)
     expires = labels.get(EXPIRES_LABEL, "")

@@ -76,12 +76,12 @@ class SliceProvisioner:
             return waiting("Requested: the cloud has taken the request")
         return _refusal(failure, request.zone) or unknown(failure.reason)
 
-    def describe(self, request: Request) -> Allocation:
+    def describe(self, request: Request, ready_since: float | None = None) -> Allocation:
         """Never GONE while a gcloud that an earlier launcher has started may still create it."""
         being_created = alive.is_held(
             ssh_key.creating(request.name)
         )  # before the cloud is asked: it may end between the two
-        answer = self._describe(request)
+        answer = self._describe(request, ready_since)
         if answer.state is not AllocationState.GONE:
             return answer
         if being_created:
@@ -89,7 +89,7 @@ class SliceProvisioner:
         failure = self._gcloud.failure_in(ssh_key.creation_log(request.name), request.zone)
         return (_refusal(failure, request.zone) if failure else None) or answer
 
-    def _describe(self, request: Request) -> Allocation:
+    def _describe(self, request: Request, ready_since: float | None) -> Allocation:
         place = Place.of(request)
         if not place.queued:
             return self._node(request, place)
@@ -101,7 +101,9 @@ class SliceProvisioner:
         if isinstance(record, Allocation):
             return record
         life_s = self._settings.life_s if self._settings.provisioning == "flex-start" else 0.0
-        if of_queue := cloud_states.of_queued(record, place.project, place.zone, life_s, time.time()):
+        lived_s = 0.0 if ready_since is None else time.time() - ready_since
+        expired = 0 < life_s <= lived_s
+        if of_queue := cloud_states.of_queued(record, place.project, place.zone, life_s if expired else 0.0):
             self._not_ready(request.name)
             return of_queue
         return self._of_active(request, place)
@@ -132,7 +134,8 @@ class SliceProvisioner:
             return answer
         absent_s = time.monotonic() - self._absent_since.setdefault(request.name, time.monotonic())
         if absent_s > LAG_S:
-            return lost(Ending.NODE_LOST, "NodeLost: the cloud no longer lists the node of the queued resource")
+            what = "NodeLost: the cloud no longer lists the node of the queued resource"
+            return lost(Ending.NODE_LOST, what, time.time() - absent_s)
         return unknown("Unclear: the queued resource is active, and its node is not listed")
 
     def _node(self, request: Request, place: Place) -> Allocation:

@@ -261,7 +261,7 @@ class World:
         self.operation()
         return machines.waiting("Creating: it was just requested")
 
-    def describe(self, request: machines.Request) -> machines.Allocation:
+    def describe(self, request: machines.Request, ready_since: float | None = None) -> machines.Allocation:
         answer = self._described(request)
         self.promises.described[request.name] = answer.state
         return answer

@@ -329,7 +329,7 @@ class Provided(Silent):
         self.provisioner: Any = SimpleNamespace(
             describe_request=lambda run_dir, created, number, avoid: Request(f"pw-{run_dir.name}-{number}", "z"),
             create=lambda request: waiting("Creating"),
-            describe=lambda request: self.cloud,
+            describe=lambda request, ready_since=None: self.cloud,
         )
         self.cloud = ready((HostAddress("h", "10.0.0.1"),), since=990.0)
 

@@ -10,9 +10,9 @@ CREATED = "2026-11-20T10:00:00.123456789Z"
 NOW = 1_795_168_800.0 + 3600  # an hour after it
 
 
-def queued(state: str, life_s: float = 0.0, **more: object):
+def queued(state: str, expired_s: float = 0.0, **more: object):
     record = {"createTime": CREATED, "state": {"state": state, **more}}
-    return cloud_states.of_queued(record, "p", "us-east5-b", life_s, NOW)
+    return cloud_states.of_queued(record, "p", "us-east5-b", expired_s)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,7 @@ def test_suspended_machines_are_lost_and_why() -> None:
     assert queued("SUSPENDED", stateInitiator="SERVICE").ending is Ending.PREEMPTED
     assert queued("SUSPENDING").ending is Ending.PREEMPTED
     assert queued("SUSPENDED", stateInitiator="USER").ending is Ending.NODE_LOST
-    assert queued("SUSPENDED", life_s=3599.0).ending is Ending.TIMED_OUT
-    assert queued("SUSPENDED", life_s=3700.0).ending is Ending.PREEMPTED
+    assert queued("SUSPENDED", expired_s=7200.0).ending is Ending.TIMED_OUT
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,128 @@
+"""Lives of a run on the simulated cloud whose launchers are killed: kills by phase, faults of the cloud, and what was wrong in the end.
+
+python bench/chaos.py live 2000-2189 --rows ROWS      append a row of each life to the file ROWS
+python bench/chaos.py train 1-10 --rows ROWS          the same with the real trainer, after one undisturbed life
+python bench/chaos.py table ROWS... [--out bench/results/chaos-DATE.json]      add the rows up
+
+A seed decides all of a life but how fast the machine is. Needs root, sshd and network namespaces (tests/lab).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stamp import keep, stamp
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+
+def seeds(words: list[str]) -> Iterator[int]:
+    """Of words such as 7 and 2000-2189."""
+    for word in words:
+        first, _, last = word.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def live(words: list[str], rows: Path) -> int:
+    from tests.e2e import chaos
+
+    failed = 0
+    for seed in seeds(words):
+        with tempfile.TemporaryDirectory(prefix=f"chaos-{seed}-") as folder:
+            failed += noted(chaos.live(seed, Path(folder)).document(), rows)
+    return 1 if failed else 0
+
+
+def train(words: list[str], rows: Path) -> int:
+    from tests.e2e import chaos_training
+    from tests.e2e.chaos_script import Script
+
+    def lived(script: Script, expected: Any = None) -> tuple[dict[str, Any], Any]:
+        with tempfile.TemporaryDirectory(prefix=f"chaos-{script.seed}-") as folder:
+            life, trained = chaos_training.train(script, Path(folder), expected)
+        return life.document(), trained
+
+    document, expected = lived(Script.undisturbed())
+    print(json.dumps(document), flush=True)
+    if expected is None:
+        return 1
+    failed = 0
+    for seed in seeds(words):
+        failed += noted(lived(Script.of_training(seed), expected)[0], rows)
+    return 1 if failed else 0
+
+
+def noted(document: dict[str, Any], rows: Path) -> bool:
+    """Append a life to the file `rows`; whether anything was wrong."""
+    commit = stamp(__file__)
+    row = json.dumps({"commit": commit["commit"], "dirty": commit["dirty"], **document})
+    with rows.open("a") as f:
+        f.write(row + "\n")
+    print(row, flush=True)
+    return bool(document["faults"])
+
+
+def summary(lives: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of the newest row of each life."""
+    kinds = {
+        "stand-in, checkpoints on the hosts": [x for x in lives if x["trainer"] == "stand-in" and not x["bucket"]],
+        "stand-in, checkpoints in a bucket": [x for x in lives if x["trainer"] == "stand-in" and x["bucket"]],
+        "GRPO in four processes, checkpoints in a bucket": [x for x in lives if x["trainer"] != "stand-in"],
+    }
+    return {
+        "lives": {kind: figures(of_kind) for kind, of_kind in kinds.items() if of_kind} | {"all": figures(lives)},
+        "kills_by_phase": dict(Counter(phase for x in lives for phase in x["kills"]).most_common()),
+        "faults_by_kind": dict(Counter(kind for x in lives for kind in x["disturbances"]).most_common()),
+        "verbs": dict(Counter(verb for x in lives for verb in x["verbs"])),
+        "wrong": [{"seed": x["seed"], "faults": x["faults"]} for x in lives if x["faults"]],
+    }
+
+
+def figures(lives: list[dict[str, Any]]) -> dict[str, int]:
+    wrong = [fault for x in lives for fault in x["faults"]]
+    return {
+        "lives": len(lives),
+        "kills": sum(len(x["kills"]) for x in lives),
+        "cloud_faults": sum(len(x["disturbances"]) for x in lives),
+        "launchers": sum(x["launchers"] for x in lives),
+        "attempts": sum(x["attempts"] for x in lives),
+        "slices": sum(x["slices"] for x in lives),
+        "recomputed": sum(x["recomputed"] for x in lives),
+        "recomputed_at_most": sum(x["explained"] for x in lives),
+        "slices_left": sum(fault.startswith(("left in the cloud", "clean left")) for fault in wrong),
+        "wrong_records": sum(fault.startswith(("the final record", "the last state")) for fault in wrong),
+        "stuck": sum(fault.startswith("stuck") or "did not finish" in fault for fault in wrong),
+        "wrong": sum(bool(x["faults"]) for x in lives),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for verb in ("live", "train"):
+        living = verbs.add_parser(verb)
+        living.add_argument("seeds", nargs="+")
+        living.add_argument("--rows", type=Path, required=True)
+    adding = verbs.add_parser("table")
+    adding.add_argument("rows", type=Path, nargs="+")
+    adding.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)  # an object that is not there is no error
+    if args.verb != "table":
+        return {"live": live, "train": train}[args.verb](args.seeds, args.rows)
+    rows = [json.loads(line) for path in args.rows for line in path.read_text().splitlines()]
+    lives = list({(row["trainer"], row["seed"]): row for row in rows}.values())
+    of = Counter(f"{row['commit']}{' with changes' if row['dirty'] else ''}" for row in lives)
+    return keep({**stamp(__file__), "lives_by_commit": dict(of), **summary(lives)}, args.out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

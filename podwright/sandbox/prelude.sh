@@ -1,0 +1,11 @@
+# Read by every bash of the sandbox before its script. A file that is not there, such as bin/activate of an environment, is sourced as an empty one.
+RANDOM=1
+source() {
+  if [[ -e ${1-} ]] || type -P "${1-}" > /dev/null; then
+    builtin source "$@"
+  else
+    /podwright/bin/source "$@"
+  fi
+}
+.() { source "$@"; }
+deactivate() { :; }

@@ -1,0 +1,200 @@
+"""Reads a MaxText log of any size in one pass: its steps as columns, and what else its lines say of the run.
+
+Lines may have the prefixes of absl, of `kubectl logs --prefix` and `--timestamps`. Of several hosts the first that reports a step counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from podwright.rundir import Record
+from podwright.watch import explain, timestamps
+from podwright.watch.maxtext_lines import LINES, START, SetUp, Take, more_of_step, step_line
+from podwright.watch.step_table import StepTable
+
+_MOST_LINE = 1 << 16  # bytes; a longer line is no line of a log, and only its end is looked at
+_HEAD = 48  # bytes at the beginning of a line in which its time stands
+_LOOKED_AT = 1000  # lines at each end of a block in which a time is looked for
+_TAIL = 8 << 20  # bytes at the end of a log in which the cause of its end is looked for
+_POD = re.compile(rb"\[(pod/[^\]\s]{1,200})\] ")
+_SHOWN = 200
+
+
+@dataclass
+class MaxTextLog:
+    steps: StepTable = field(default_factory=StepTable)
+    known: SetUp = field(default_factory=SetUp)
+    more: dict[str, float] = field(default_factory=dict)
+    """the further figures of the last step line: lm_loss, perplexity, moe_lb_loss ..."""
+    failures: list[Record] = field(default_factory=list)
+    """what `podwright diagnose` would say, the likeliest cause first"""
+    num_lines: int = 0
+    num_bytes: int = 0
+    num_zero_bytes: int = 0
+    first_time: float | None = None
+    """of any line, in seconds since 1970"""
+    last_time: float | None = None
+    not_finite: int | None = None
+    """the first step whose loss was NaN or infinite"""
+    damaged: int = 0
+    """step lines that cannot be read"""
+    damaged_example: str = ""
+    cut: str = ""
+    """a last line that ends in the middle of a figure; it does not count"""
+    hosts: int = 0
+    """besides the one whose lines count"""
+    repeated: int = 0
+    """lines of a step that was there already, with the same loss: of another process of the same host"""
+
+
+def read(blocks: Iterable[bytes]) -> MaxTextLog:
+    """The log in `blocks`, pieces of any size."""
+    reader = _LogReader()
+    for block in blocks:
+        reader.feed(block)
+    return reader.end()
+
+
+class _LogReader:
+    def __init__(self) -> None:
+        self.log = MaxTextLog()
+        self._rest = b""
+        self._restarted = False
+        self._source: bytes | None = None
+        self._others = set[bytes]()
+        self._last_line = b""
+        self._text, self._base = b"", 0  # what lines are taken from at present, and how many bytes were before it
+        self._attempt_at = 0  # bytes before the first step of the last attempt
+        self._tail = deque[bytes]()
+
+    def end(self) -> MaxTextLog:
+        log = self.log
+        if self._rest:
+            log.num_lines += 1
+            self._last_of_file(self._rest)
+        log.hosts = len(self._others)
+        log.more = more_of_step(self._last_line)
+        tail = b"".join(self._tail)
+        tail = tail[max(0, self._attempt_at - (log.num_bytes - len(tail))) :]
+        log.failures = explain.stream([tail])
+        return log
+
+    def feed(self, block: bytes) -> None:
+        log = self.log
+        self._text, self._base = self._rest + block, log.num_bytes - len(self._rest)
+        log.num_bytes += len(block)
+        log.num_zero_bytes += block.count(0)
+        self._tail.append(block)
+        while sum(map(len, self._tail)) - len(self._tail[0]) > _TAIL:
+            self._tail.popleft()
+        lines = self._text.replace(b"\r", b"\n").split(b"\n")
+        self._rest = lines.pop()[-_MOST_LINE:]
+        log.num_lines += len(lines)
+        self._times(lines)
+        # Most blocks hold steps alone: what is not in a block is looked for in none of its lines.
+        wanted = [(text, take) for text, take in LINES if text in self._text]
+        short = b"tep " in self._text and b": loss=" in self._text
+        for line in lines:
+            if b"completed " in line and b"step: " in line:
+                self._step(line)
+                continue
+            for text, take in wanted:
+                if text in line:
+                    self._other(line, text, take)
+            if short and b": loss=" in line:
+                self._step(line)
+
+    def _other(self, line: bytes, text: bytes, take: Take) -> None:
+        if text in START and self._source in (None, _pod(line)):
+            self._restarted = True
+        with contextlib.suppress(ValueError):  # a damaged figure is as good as none
+            take(line, self.log.known)
+
+    def _step(self, line: bytes) -> None:
+        log = self.log
+        try:
+            parsed = step_line(line)
+        except ValueError:
+            log.damaged += 1
+            log.damaged_example = log.damaged_example or _shown(line)
+            return
+        if parsed is None or not self._is_of_the_host(line):
+            return
+        step, marks, figures = parsed
+        table, loss = log.steps, figures[-1]
+        if not math.isfinite(loss) and b"loss: " in line and log.not_finite is None:
+            log.not_finite = step
+        if table and step == table.step[-1] and not self._restarted and _same(loss, table.loss[-1]):
+            log.repeated += 1
+            return
+        if table.append(step, marks, *figures, _time(line), restarted=self._restarted):
+            self._attempt_at = self._base + max(0, self._text.find(line))
+        self._restarted, self._last_line = False, line
+
+    def _is_of_the_host(self, line: bytes) -> bool:
+        """Whether a line is of the host whose steps came first."""
+        pod = _pod(line)
+        if self._source is None:
+            self._source = pod
+        if pod != self._source:
+            self._others.add(pod)
+        return pod == self._source
+
+    def _last_of_file(self, line: bytes) -> None:
+        """A line without an end may be cut: then its last figure has fewer digits than that of the line before it."""
+        self._times([line])
+        if b"completed " in line and b"step: " in line:
+            if self._last_line and _shape(line) != _shape(self._last_line):
+                self.log.cut = _shown(line)
+            else:
+                self._step(line)
+            return
+        for text, take in LINES:
+            if text in line:
+                self._other(line, text, take)
+        self._step(line)
+
+    def _times(self, lines: list[bytes]) -> None:
+        """The first and the last time of these lines."""
+        log = self.log
+        if log.first_time is None:
+            log.first_time = next((t for line in lines[:_LOOKED_AT] if not math.isnan(t := _time(line))), None)
+        last = next((t for line in lines[: -_LOOKED_AT - 1 : -1] if not math.isnan(t := _time(line))), None)
+        if last is not None:
+            log.last_time = max(log.last_time or last, last)
+
+
+def _shown(line: bytes) -> str:
+    return line.decode(errors="replace").strip()[:_SHOWN]
+
+
+def _pod(line: bytes) -> bytes:
+    """The name of the pod in `[pod/NAME/CONTAINER] `, which `kubectl logs --prefix` writes first; b"" without."""
+    match = _POD.match(line) if line.startswith(b"[pod/") else None
+    return match[1] if match else b""
+
+
+def _time(line: bytes) -> float:
+    """Of the stamp at the beginning of a line, after the name of a pod where it has one; NaN where there is none."""
+    pod = _pod(line)
+    start = len(b"[] ") + len(pod) if pod else 0
+    stamp = timestamps.STAMP.search(line, start, start + _HEAD)
+    if stamp is None or stamp.start() > start + 1:
+        return math.nan
+    seconds = timestamps.seconds(stamp)
+    return math.nan if seconds is None else seconds
+
+
+def _same(a: float, b: float) -> bool:
+    return a == b or (math.isnan(a) and math.isnan(b))
+
+
+def _shape(line: bytes) -> tuple[list[bytes], int]:
+    """The names of the fields of a step line, and the decimals of the last one."""
+    fields = line.partition(b"step: ")[2].split(b", ")
+    return [part.partition(b": ")[0] for part in fields[1:]], len(fields[-1].partition(b".")[2])

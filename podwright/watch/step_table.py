@@ -1,0 +1,69 @@
+"""The steps of a training log as columns: a million of them take 60 MB. Restarts are runs of rows, and the later row of a step counts."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from array import array
+from collections.abc import Iterator
+
+RAMP_UP, HIDDEN = 1, 2
+"""marks of a row: logged while the batch size grew; logged without its seconds, where the profiler was switched"""
+
+
+class StepTable:
+    """Rows in the order of the log. What a line does not have is NaN."""
+
+    def __init__(self) -> None:
+        self.step = array("q")
+        self.marks = array("B")
+        self.seconds, self.tflops, self.tokens = array("d"), array("d"), array("d")
+        self.weights, self.loss, self.time = array("d"), array("d"), array("d")
+        self.starts: list[int] = []
+        """the row with which each attempt begins"""
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def append(
+        self,
+        step: int,
+        marks: int,
+        seconds: float,
+        tflops: float,
+        tokens: float,
+        weights: float,
+        loss: float,
+        time: float,
+        *,
+        restarted: bool,
+    ) -> bool:
+        """Whether the row begins an attempt: after a restart, and where its step is not later than that of the row before."""
+        begins = not self.step or restarted or step <= self.step[-1]
+        if begins:
+            self.starts.append(len(self.step))
+        self.step.append(step)
+        self.marks.append(marks)
+        self.seconds.append(seconds)
+        self.tflops.append(tflops)
+        self.tokens.append(tokens)
+        self.weights.append(weights)
+        self.loss.append(loss)
+        self.time.append(time)
+        return begins
+
+    def attempts(self) -> Iterator[range]:
+        """The rows of each attempt."""
+        ends = [*self.starts[1:], len(self.step)]
+        yield from (range(start, end) for start, end in zip(self.starts, ends, strict=True))
+
+    def counted(self) -> list[range]:
+        """Of each attempt the rows whose steps no later attempt computed again."""
+        kept, undone_from = list[range](), math.inf
+        for rows in reversed(list(self.attempts())):
+            end = rows.stop
+            if undone_from < math.inf:
+                end = bisect.bisect_left(self.step, int(undone_from), rows.start, rows.stop)
+            kept.append(range(rows.start, end))
+            undone_from = min(undone_from, self.step[rows.start])
+        return kept[::-1]

@@ -1,0 +1,55 @@
+"""The times that logs write before their lines: ISO 8601, glog with and without a date, and syslog."""
+
+from __future__ import annotations
+
+import calendar
+import functools
+import re
+import time
+from datetime import datetime, timedelta
+
+STAMP = re.compile(
+    rb"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?P<fraction>[.,]\d{1,9})?(?P<zone>Z|[+-]\d\d:?\d\d)?"
+    rb"|(?m:^|(?<=[\n\r\0\[ ]))[IWEF](?P<glog>\d{4} \d\d:\d\d:\d\d)(?P<micros>\.\d{1,9})"
+    rb"|(?m:^|(?<=[\n\r\0]))[IWEF]0000 00:00:(?P<epoch>\d{10}\.\d{1,6})"
+    rb"|(?m:^|(?<=[\n\r\0]))(?P<syslog>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) "
+)
+
+
+def seconds(stamp: re.Match[bytes]) -> float | None:
+    """Seconds since 1970 of a match of STAMP. A time without a zone counts as UTC, one without a year as the latest such day.
+    None for a number that only looks like a time."""
+    iso, fraction, zone, glog, micros, epoch, syslog = stamp.groups()
+    try:
+        if iso is not None:
+            begun = f"{iso.decode().replace(' ', 'T')}{'+00:00' if zone in (None, b'Z') else zone.decode()}"
+            return datetime.fromisoformat(begun).timestamp() + _fraction(fraction)
+        if glog is not None:
+            return _latest(glog[:4].decode(), "%m%d") + _of_day(glog[5:]) + float(micros)
+        if epoch is not None:
+            return float(epoch)
+        return _latest(syslog[:6].decode(), "%b %d") + _of_day(syslog[7:])
+    except ValueError:
+        return None
+
+
+def _fraction(text: bytes | None) -> float:
+    return float(text.replace(b",", b".")) if text else 0.0
+
+
+def _of_day(clock: bytes) -> float:
+    hours, minutes, rest = clock.split(b":")
+    if int(hours) > 23 or int(minutes) > 59 or int(rest) > 60:
+        raise ValueError(clock)
+    return 3600.0 * int(hours) + 60 * int(minutes) + int(rest)
+
+
+@functools.lru_cache(maxsize=64)
+def _latest(day: str, form: str) -> float:
+    """When the latest such day began that is not in the future; a day is allowed for clocks and zones."""
+    today = datetime.fromtimestamp(time.time()) + timedelta(days=1)
+    for year in (today.year, today.year - 1):
+        begun_s = calendar.timegm(time.strptime(f"{year} {day}", f"%Y {form}"))
+        if begun_s <= today.timestamp():
+            break
+    return float(begun_s)
