@@ -100,7 +100,7 @@ measure() {
   unset OLDPWD
   while IFS= read -r -d "" variable; do export "$variable"; done < /podwright/run/environment
   rm /podwright/run/environment
-  exec unshare --user --map-user=1000 --map-group=1000 bash "$script" < /dev/null >> "$log" 2>&1
+  exec unshare --user --map-user=1000 --map-group=1000 bash -- "$script" < /dev/null >> "$log" 2>&1
 ) &
 child=$!
 SECONDS=0

@@ -92,6 +92,7 @@ CONSTRUCTIONS = {
     "truncation by printf": ('xpk "$(printf "%.5s" "${USER//_/-}-tag")"', ("first",)),
     "substitution": ('xpk "${USER//_/-}" "${USER%_*}" "${#USER}"', ("first-last", "first", "10")),
     "the time of date": ("xpk $(date +%Y%m%d-%H%M) $(date -u +%s)", ("20260101-0000", "1767225600")),
+    "a date that the script chooses": ("xpk $(date -d @0 +%Y) $(date -d 2020-02-03 +%F)", ("1970", "2020-02-03")),
     "who runs it": ("xpk $(whoami) $USER $HOME ~", ("first_last", "first_last", "/home/first_last", "/home/first_last")),
     "errexit and pipefail": ("set -euo pipefail\necho a | cat > /dev/null\nxpk a", ("a",)),
     "inline comments": ('A="x" # a <b>\nxpk "$A" # c', ("x",)),
@@ -126,6 +127,11 @@ def test_arguments_are_those_of_bash(tmp_path: Path, text: str, expected: tuple[
 def test_values_reach_the_lines_that_use_them(tmp_path: Path) -> None:
     text = 'export A=""\nexport B=${A}/data\nC="${C:-c}"\nxpk $A $B $C --x=<your-x>'
     assert arguments(tmp_path, text, A="gs://b", C="it's", X="y") == ("gs://b", "gs://b/data", "it's", "--x=y")
+
+
+def test_values_reach_a_file_that_is_sourced(tmp_path: Path) -> None:
+    (tmp_path / "env.sh").write_text('export A=...\nexport B="<b>"')
+    assert arguments(tmp_path, "source env.sh\nxpk $A $B", A="x", b="y") == ("x", "y")
 
 
 def test_a_repeated_evaluation_is_the_same(tmp_path: Path) -> None:
@@ -169,10 +175,9 @@ def test_programs_that_act_are_recorded_and_answer(tmp_path: Path) -> None:
 
 
 def test_workloads_are_told_from_other_calls(tmp_path: Path) -> None:
-    result = run(
-        tmp_path, "xpk version\nxpk workload list\nxpk workload create a\npython3 ~/xpk/xpk.py workload create b"
-    )
-    assert [call.argv[-1] for call in result.workloads()] == ["a", "b"]
+    started = ("xpk", "python3 ~/xpk/xpk.py", "python -m xpk.main", "uv run xpk")
+    text = "xpk version\nxpk workload list\n" + "\n".join(f"{words} workload create" for words in started)
+    assert [call.argv for call in run(tmp_path, text).workloads()] == [("xpk", "workload", "create")] * len(started)
 
 
 def test_a_script_that_fails_is_one_line(tmp_path: Path) -> None:
@@ -194,4 +199,4 @@ def test_what_is_no_script_is_refused(tmp_path: Path) -> None:
 def test_without_namespaces_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation.shutil, "which", lambda name: None if name == "unshare" else f"/usr/bin/{name}")
     result = run(tmp_path, "xpk version")
-    assert not result.sandboxed and result.why_not == "unshare is not installed" and result.exit_code is None
+    assert not result.sandboxed and result.why_not == "unshare is not installed here" and result.exit_code is None
