@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
@@ -79,6 +79,7 @@ def evaluate(
     values: Mapping[str, str],
     shell: Shell,
     *,
+    arguments: Sequence[str] = (),
     limit_s: float = 10.0,
     user: str = "user",
     home: str = "",
@@ -87,7 +88,7 @@ def evaluate(
 ) -> Evaluated:
     """Run `script` by bash where it has no network, no file of this machine but programs, and at most `limit_s` seconds.
 
-    `values` (K=V that the user typed) are exported, and follow each line of the script that assigns K; a key that is no name of a variable is that of a
+    `arguments` are $1 and those after it. `values` (K=V that the user typed) are exported, and follow each line of the script that assigns K; a key that is no name of a variable is that of a
     placeholder <K>. `user` and `home` (/home/USER) are what $USER and $HOME say, and `at_s`, seconds since 1970, is the time that `date`
     tells in `timezone`. Files beside the script lie beside it in the sandbox, but for hidden ones, links and those above 1 MiB.
     UserError: the script cannot be read.
@@ -110,7 +111,9 @@ def evaluate(
 
     with tempfile.TemporaryDirectory(prefix="podwright-") as folder:
         placeholders = fill(Path(folder), script, original, values, seen)
-        _, errors = shell.stream(_argv(Path(folder), script.name, seen, seconds), read=take, seconds=seconds + 5)
+        _, errors = shell.stream(
+            [*_argv(Path(folder), script.name, seen, seconds), *arguments], read=take, seconds=seconds + 5
+        )
     return replace(_result(bytes(out), errors, script, seconds, seen.variables()), placeholders=placeholders)
 
 

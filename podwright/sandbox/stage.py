@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -75,6 +76,7 @@ def fill(stage: Path, script: Path, original: str, values: Mapping[str, str], se
     body = (HERE / "standin.sh").read_text().replace("@PATH@", PATH).replace("@NOW@", str(seen.at_s))
     _write(programs / "standin", f"#!{shutil.which('sh')}\n{body.replace('@ANSWERS@', _answers(text, values))}")
     (programs / "standin").chmod(0o755)
+    (stage / "random").write_bytes(hashlib.shake_256(b"podwright").digest(1 << 16))
     for name in (*STANDINS, "date"):
         (programs / name).symlink_to("standin")
     given = {name: value for name, value in values.items() if is_variable(name) and name not in _READ_ONLY | _FIXED}

@@ -135,8 +135,18 @@ def test_values_reach_a_file_that_is_sourced(tmp_path: Path) -> None:
 
 
 def test_a_repeated_evaluation_is_the_same(tmp_path: Path) -> None:
-    text = "xpk $RANDOM $(date +%N) $(hostname) $$ $PWD $BASH_SOURCE $0"
+    text = "xpk $RANDOM $(date +%N) $(hostname) $$ $PWD $BASH_SOURCE $0 $(tr -dc a-z0-9 < /dev/urandom | head -c 5)"
     assert arguments(tmp_path, text) == arguments(tmp_path, text)
+
+
+@pytest.mark.parametrize("home", ["/tmp/x", "/root", "/data/users/x y"])
+def test_the_home_may_be_anywhere(tmp_path: Path, home: str) -> None:
+    script = tmp_path / "-run.sh"
+    script.write_text('xpk "$1" "$2" "$HOME" ~ "$PWD"; touch ~/x /tmp/y; cat ~/.local/bin/venv/bin/activate')
+    result = evaluate(script, {}, Shell(), arguments=["a b", ""], home=home)
+    assert [call.argv[1:] for call in result.calls] == [
+        ("a b", "", home, home, f"{home}/recipe")
+    ] and not result.problem
 
 
 def test_files_beside_the_script_are_there_but_for_hidden_ones(tmp_path: Path) -> None:
