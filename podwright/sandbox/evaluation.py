@@ -89,7 +89,7 @@ def evaluate(
     """Run `script` by bash where it has no network, no file of this machine but programs, and at most `limit_s` seconds.
 
     `arguments` are $1 and those after it. `values` (K=V that the user typed) are exported, and follow each line of the script that assigns K; a key that is no name of a variable is that of a
-    placeholder <K>. `user` and `home` (/home/USER) are what $USER and $HOME say, and `at_s`, seconds since 1970, is the time that `date`
+    placeholder <K>. `user` and `home` (below /home, if none is given) are what $USER and $HOME say, and `at_s`, seconds since 1970, is the time that `date`
     tells in `timezone`. Files beside the script lie beside it in the sandbox, but for hidden ones, links and those above 1 MiB.
     UserError: the script cannot be read.
     """

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(bool(namespaces.missing()), reason=namespaces.mi
 def run(folder: Path, text: str, **values: str) -> Evaluated:
     script = folder / "run_recipe.sh"
     script.write_text(text)
-    return evaluate(script, values, Shell(), user="first_last")
+    return evaluate(script, values, Shell(), user="first_last", home="/homes/first_last")
 
 
 def arguments(folder: Path, text: str, **values: str) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ CONSTRUCTIONS = {
     "substitution": ('xpk "${USER//_/-}" "${USER%_*}" "${#USER}"', ("first-last", "first", "10")),
     "the time of date": ("xpk $(date +%Y%m%d-%H%M) $(date -u +%s)", ("20260101-0000", "1767225600")),
     "a date that the script chooses": ("xpk $(date -d @0 +%Y) $(date -d 2020-02-03 +%F)", ("1970", "2020-02-03")),
-    "who runs it": ("xpk $(whoami) $USER $HOME ~", ("first_last", "first_last", "/home/first_last", "/home/first_last")),
+    "who runs it": ("xpk $(whoami) $USER $HOME ~", ("first_last", "first_last", "/homes/first_last", "/homes/first_last")),
     "errexit and pipefail": ("set -euo pipefail\necho a | cat > /dev/null\nxpk a", ("a",)),
     "inline comments": ('A="x" # a <b>\nxpk "$A" # c', ("x",)),
     "trailing blank lines": ("xpk a\n  \n\n  ", ("a",)),
@@ -139,11 +139,12 @@ def test_a_repeated_evaluation_is_the_same(tmp_path: Path) -> None:
     assert arguments(tmp_path, text) == arguments(tmp_path, text)
 
 
-@pytest.mark.parametrize("home", ["/tmp/x", "/root", "/data/users/x y"])
+@pytest.mark.parametrize("home", ["", "/tmp/x", "/data/users/x y"])
 def test_the_home_may_be_anywhere(tmp_path: Path, home: str) -> None:
     script = tmp_path / "-run.sh"
     script.write_text('xpk "$1" "$2" "$HOME" ~ "$PWD"; touch ~/x /tmp/y; cat ~/.local/bin/venv/bin/activate')
-    result = evaluate(script, {}, Shell(), arguments=["a b", ""], home=home)
+    result = evaluate(script, {}, Shell(), arguments=["a b", ""], user="u", home=home)
+    home = home or "/home/" + "u"
     assert [call.argv[1:] for call in result.calls] == [
         ("a b", "", home, home, f"{home}/recipe")
     ] and not result.problem
@@ -181,7 +182,7 @@ def test_programs_that_act_are_recorded_and_answer(tmp_path: Path) -> None:
         ("xpk", "Version: 1.8.0", "p"),
     ]
     assert result.calls[4].stdin == b"kind: Job\n"
-    assert {call.cwd for call in result.calls[3:]} == {"/home/first_last/recipe/maxtext"}
+    assert {call.cwd for call in result.calls[3:]} == {"/homes/first_last/recipe/maxtext"}
 
 
 def test_workloads_are_told_from_other_calls(tmp_path: Path) -> None:
