@@ -59,13 +59,21 @@ def step_line(line: bytes) -> StepLine | None:
 
 
 def _by_name(fields: bytes) -> dict[bytes, bytes]:
-    return {key: value for key, _, value in (part.partition(b": ") for part in fields.split(b", "))}
+    """ValueError where a name comes twice: two processes wrote into one line."""
+    parts = [part.partition(b": ") for part in fields.split(b", ")]
+    named = {key: value for key, _, value in parts}
+    if len(named) < len(parts):
+        raise ValueError("two lines in one")
+    return named
 
 
 def more_of_step(line: bytes) -> dict[str, float]:
     """lm_loss, perplexity, moe_lb_loss, mtp_loss and whatever else a step line has."""
     match = _STEP.search(line)
-    fields = _by_name(match[3] or b"") if match else {}
+    try:
+        fields = _by_name(match[3] or b"") if match else {}
+    except ValueError:
+        return {}
     return _numbers({key: value for key, value in fields.items() if key not in _NAMES})
 
 

@@ -260,7 +260,7 @@ def not_a_log(log: MaxTextLog, path: Path | str) -> tuple[str, str]:
     where = "standard input" if str(path) == "-" else str(path)
     if log.num_bytes == 0:
         return f"{where} is empty", "give the log of a training process of MaxText"
-    if log.num_zero_bytes > log.num_bytes // 100:
+    if log.num_zero_bytes:
         return f"{where} is a binary file", "give the log of a training process of MaxText, as text"
     lines = f"{log.num_lines:,} line{'' if log.num_lines == 1 else 's'}"
     if log.damaged:
