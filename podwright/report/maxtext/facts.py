@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from podwright import slices
@@ -25,10 +26,15 @@ class ProfiledSteps:
     num: int
     period: int = 0
 
-    def covers(self, step_of_attempt: int) -> bool:
-        """The step after the traced ones is among them: it waits until the trace is written."""
-        since = step_of_attempt - self.skip
-        return since >= 0 and (since % self.period if self.period else since) <= self.num
+    def steps(self, first: int, last: int) -> Iterator[int]:
+        """Those of an attempt with the steps `first` to `last`. The step after the traced ones is among them: it waits until the
+        trace is written."""
+        begin = first + self.skip
+        while begin <= last:
+            yield from range(begin, min(begin + self.num, last) + 1)
+            if not self.period:
+                return
+            begin += self.period
 
 
 @dataclasses.dataclass(frozen=True)
