@@ -173,10 +173,10 @@ def test_an_ordinary_user_has_the_same_sandbox(monkeypatch: pytest.MonkeyPatch) 
         reading, writing = os.pipe()
         if (pid := os.fork()) == 0:
             with contextlib.suppress(BaseException), os.fdopen(writing, "w") as out:
-                    os.setgroups([])
-                    os.setgid(54321)
-                    os.setuid(54321)
-                    out.write(repr(evaluate(script, {}, Shell(), limit_s=3)))
+                os.setgroups([])
+                os.setgid(54321)
+                os.setuid(54321)
+                out.write(repr(evaluate(script, {}, Shell(), limit_s=3)))
             os._exit(0)
         os.close(writing)
         with os.fdopen(reading) as answer:

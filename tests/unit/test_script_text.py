@@ -98,6 +98,18 @@ def test_every_character_has_a_context() -> None:
     kinds = contexts(text)
     assert len(kinds) == len(text)
     assert {c: kinds[text.index(c)] for c in "bcefghijkmoqrsu"} == {
-        **{"b": "s", "c": "d", "e": "d", "f": "n", "g": "d", "h": "s", "i": "e", "j": "d", "k": "e", "m": "n", "o": "c"},
+        **{
+            "b": "s",
+            "c": "d",
+            "e": "d",
+            "f": "n",
+            "g": "d",
+            "h": "s",
+            "i": "e",
+            "j": "d",
+            "k": "e",
+            "m": "n",
+            "o": "c",
+        },
         **{"q": "h", "r": "h", "s": "h", "u": "b"},
     }

@@ -6,7 +6,7 @@ STATE/argv.jsonl   one line a start: arguments, and the variables that matter
 STATE/install      "fail": uv refuses with the text of STATE/log; "wait": it takes half a second
 STATE/reading.json what maxtext_child.py answers
 STATE/log          what train_compile prints
-STATE/code         its exit code; "wait": it does not end
+STATE/code         its exit code, or the signal that ends it as a negative number; "wait": it does not end
 STATE/dump         a folder whose files it writes where XLA_FLAGS says
 """
 
@@ -55,6 +55,8 @@ def _train_compile(state: Path) -> int:
     code = _text(state / "code") or "0"
     if code == "wait":
         time.sleep(60)
+    if code.startswith("-"):
+        os.kill(os.getpid(), -int(code))
     return int(code)
 
 
