@@ -136,8 +136,8 @@ def _near(row: int, places: list[int]) -> bool:
 
 
 def _near_profiled(row: int, rows: range, out: dict[int, Exclusion]) -> bool:
-    beside = (out.get(other) for other in (row - 1, row + 1) if other in rows)
-    return any(e is not None and e.reason in ("profiled", "no_seconds") for e in beside)
+    neighbours = (out.get(other) for other in (row - 1, row + 1) if other in rows)
+    return any(e is not None and e.reason in ("profiled", "no_seconds") for e in neighbours)
 
 
 def _impossible(log: MaxTextLog, facts: RunFacts, left: list[int], out: dict[int, Exclusion]) -> None:

@@ -10,6 +10,7 @@ from podwright.sandbox.evaluation import Evaluated, evaluate
 from podwright.shell import Shell
 from tests.unit.sandbox import namespaces
 
+HOME = str(Path("/home", "first_last"))
 pytestmark = pytest.mark.skipif(bool(namespaces.missing()), reason=namespaces.missing())
 
 
@@ -92,7 +93,7 @@ CONSTRUCTIONS = {
     "truncation by printf": ('xpk "$(printf "%.5s" "${USER//_/-}-tag")"', ("first",)),
     "substitution": ('xpk "${USER//_/-}" "${USER%_*}" "${#USER}"', ("first-last", "first", "10")),
     "the time of date": ("xpk $(date +%Y%m%d-%H%M) $(date -u +%s)", ("20260101-0000", "1767225600")),
-    "who runs it": ("xpk $(whoami) $USER $HOME ~", ("first_last", "first_last", "/home/first_last", "/home/first_last")),
+    "who runs it": ("xpk $(whoami) $USER $HOME ~", ("first_last", "first_last", HOME, HOME)),
     "errexit and pipefail": ("set -euo pipefail\necho a | cat > /dev/null\nxpk a", ("a",)),
     "inline comments": ('A="x" # a <b>\nxpk "$A" # c', ("x",)),
     "trailing blank lines": ("xpk a\n  \n\n  ", ("a",)),
@@ -165,7 +166,7 @@ def test_programs_that_act_are_recorded_and_answer(tmp_path: Path) -> None:
         ("xpk", "Version: 1.8.0", "p"),
     ]
     assert result.calls[4].stdin == b"kind: Job\n"
-    assert {call.cwd for call in result.calls[3:]} == {"/home/first_last/recipe/maxtext"}
+    assert {call.cwd for call in result.calls[3:]} == {f"{HOME}/recipe/maxtext"}
 
 
 def test_workloads_are_told_from_other_calls(tmp_path: Path) -> None:
