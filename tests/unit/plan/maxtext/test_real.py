@@ -84,7 +84,7 @@ def test_maxtext_reads_the_arguments_before_it_compiles(cache: Path, tmp_path: P
 
 
 def test_a_batch_that_is_too_large_is_refused_with_what_it_needs(cache: Path, tmp_path: Path) -> None:
-    document = plan(cache, tmp_path, per_device_batch_size="100000")
+    document = plan(cache, tmp_path, per_device_batch_size="4000", base_num_decoder_layers="400")
     (program,) = document["programs"]
     assert document["verdict"] == "refused" and program["verdict"] == "too large" and program["hbm_gib"] > 94.74
     assert "of 94.74 GiB per device" in document["findings"][0]["message"]
