@@ -39,6 +39,8 @@ def main() -> None:
     args = parser.parse_args()
     begin = time.monotonic()
     plan = compiled_plan.document(args.recipe, args.on, args.overrides, args.cache, args.depth)
+    if "programs" not in plan:
+        sys.exit(f"no plan: {plan}")
     result: dict[str, Any] = {
         **stamp(__file__),
         "recipe": plan["recipe"],
