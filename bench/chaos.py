@@ -1,6 +1,7 @@
 """Lives of a run on the simulated cloud whose launchers are killed: kills by phase, faults of the cloud, and what was wrong in the end.
 
 python bench/chaos.py live 2000-2189 --rows ROWS      append a row of each life to the file ROWS
+python bench/chaos.py train 1-10 --rows ROWS          the same with the real trainer, after one undisturbed life
 python bench/chaos.py table ROWS... [--out bench/results/chaos-DATE.json]      add the rows up
 
 A seed decides all of a life but how fast the machine is. Needs root, sshd and network namespaces (tests/lab).
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import tempfile
 from collections import Counter
@@ -32,17 +34,40 @@ def seeds(words: list[str]) -> Iterator[int]:
 def live(words: list[str], rows: Path) -> int:
     from tests.e2e import chaos
 
-    commit = stamp(__file__)
     failed = 0
     for seed in seeds(words):
         with tempfile.TemporaryDirectory(prefix=f"chaos-{seed}-") as folder:
-            life = chaos.live(seed, Path(folder))
-        row = {"commit": commit["commit"], "dirty": commit["dirty"], **life.document()}
-        with rows.open("a") as f:
-            f.write(json.dumps(row) + "\n")
-        failed += bool(life.faults)
-        print(json.dumps(row), flush=True)
+            failed += noted(chaos.live(seed, Path(folder)).document(), rows)
     return 1 if failed else 0
+
+
+def train(words: list[str], rows: Path) -> int:
+    from tests.e2e import chaos_training
+    from tests.e2e.chaos_script import Script
+
+    def lived(script: Script, expected: Any = None) -> tuple[dict[str, Any], Any]:
+        with tempfile.TemporaryDirectory(prefix=f"chaos-{script.seed}-") as folder:
+            life, trained = chaos_training.train(script, Path(folder), expected)
+        return life.document(), trained
+
+    document, expected = lived(Script.undisturbed())
+    print(json.dumps(document), flush=True)
+    if expected is None:
+        return 1
+    failed = 0
+    for seed in seeds(words):
+        failed += noted(lived(Script.of_training(seed), expected)[0], rows)
+    return 1 if failed else 0
+
+
+def noted(document: dict[str, Any], rows: Path) -> bool:
+    """Append a life to the file `rows`; whether anything was wrong."""
+    commit = stamp(__file__)
+    row = json.dumps({"commit": commit["commit"], "dirty": commit["dirty"], **document})
+    with rows.open("a") as f:
+        f.write(row + "\n")
+    print(row, flush=True)
+    return bool(document["faults"])
 
 
 def summary(lives: list[dict[str, Any]]) -> dict[str, Any]:
@@ -82,15 +107,17 @@ def figures(lives: list[dict[str, Any]]) -> dict[str, int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    living = verbs.add_parser("live")
-    living.add_argument("seeds", nargs="+")
-    living.add_argument("--rows", type=Path, required=True)
+    for verb in ("live", "train"):
+        living = verbs.add_parser(verb)
+        living.add_argument("seeds", nargs="+")
+        living.add_argument("--rows", type=Path, required=True)
     adding = verbs.add_parser("table")
     adding.add_argument("rows", type=Path, nargs="+")
     adding.add_argument("--out", type=Path)
     args = parser.parse_args()
-    if args.verb == "live":
-        return live(args.seeds, args.rows)
+    logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)  # an object that is not there is no error
+    if args.verb != "table":
+        return {"live": live, "train": train}[args.verb](args.seeds, args.rows)
     rows = [json.loads(line) for path in args.rows for line in path.read_text().splitlines()]
     lives = list({(row["trainer"], row["seed"]): row for row in rows}.values())
     of = Counter(f"{row['commit']}{' with changes' if row['dirty'] else ''}" for row in lives)

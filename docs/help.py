@@ -364,6 +364,36 @@ def multimodal_batches() -> str:
     return _table(("lines a GPU holds", "the guide", *sides), rows)
 
 
+def chaos_lives() -> str:
+    """What bench/chaos.py counted last."""
+    heads = {
+        "lives": "lives",
+        "kills": "kills",
+        "cloud_faults": "faults of the cloud",
+        "attempts": "attempts",
+        "slices": "slices",
+        "recomputed": "steps recomputed (at most)",
+        "slices_left": "slices left",
+        "wrong_records": "wrong records",
+        "stuck": "runs stuck",
+    }
+    rows = []
+    for kind, count in _kept("chaos")["lives"].items():
+        cells = {name: f"{count[name]:,}" for name in heads}
+        cells["recomputed"] += f" ({count['recomputed_at_most']})"
+        rows.append((kind, *cells.values()))
+    return _table(("trainer", *heads.values()), rows)
+
+
+def chaos_kills() -> str:
+    counts = _kept("chaos")["kills_by_phase"]
+    return _table(("phase", "kills"), [(str(phase), str(counts.get(phase, 0))) for phase in counts])
+
+
+def chaos_faults() -> str:
+    return _table(("fault", "times"), [(kind, str(n)) for kind, n in _kept("chaos")["faults_by_kind"].items()])
+
+
 def _kept(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(sorted((DOCS.parent / "bench/results").glob(f"{name}-*.json"))[-1].read_text())
     return found
@@ -402,6 +432,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "slurm-keys": lambda: target_keys(SlurmSettings),
     "ssh-keys": lambda: target_keys(SshSettings),
     "tpu-vm-keys": lambda: target_keys(TpuVmSettings),
+    "chaos-lives": chaos_lives,
+    "chaos-kills": chaos_kills,
+    "chaos-faults": chaos_faults,
     "multimodal-memory": multimodal_memory,
     "multimodal-batches": multimodal_batches,
 }

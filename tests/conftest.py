@@ -30,6 +30,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 SLOWEST = (
     "tests/e2e/test_tpu_vm.py",
     "tests/unit/train/test_pretrain.py",
+    "tests/e2e/test_tpu_faults.py",
     "tests/e2e/test_ssh.py",
     "tests/e2e/test_chaos.py",
     "tests/e2e/test_slurm.py",
@@ -47,21 +48,24 @@ SLOWEST = (
     "tests/unit/train/test_muon.py",
 )
 
-# They need SLURM, an sshd, networks of hosts or a browser. `.ci/run` sets SKIPS_FAIL where it has installed these: a skip is then a fault.
+# They need SLURM, an sshd, networks of hosts, user namespaces or a browser. `.ci/run` sets SKIPS_FAIL where it has installed these: a skip is then a fault.
 INSTALLED_FOR = (
     "tests/e2e/test_allocations.py",
     "tests/e2e/test_chaos.py",
+    "tests/e2e/test_hostile_scripts.py",
     "tests/e2e/test_simulated_gcloud.py",
     "tests/e2e/test_slurm.py",
     "tests/e2e/test_slurm_training.py",
     "tests/e2e/test_ssh.py",
     "tests/e2e/test_tpu_expiry.py",
+    "tests/e2e/test_tpu_faults.py",
     "tests/e2e/test_tpu_replies.py",
     "tests/e2e/test_tpu_secrets.py",
     "tests/e2e/test_tpu_training.py",
     "tests/e2e/test_tpu_vm.py",
     "tests/e2e/test_tpu_vm_verbs.py",
     "tests/unit/report/test_browser.py",
+    "tests/unit/sandbox/test_evaluation.py",
 )
 SKIPS_FAIL = "PODWRIGHT_SKIPS_FAIL"
 

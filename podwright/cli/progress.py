@@ -27,3 +27,8 @@ class CompileProgress:
         else:
             return
         self._out.flush()
+
+    def announce(self, line: str) -> None:
+        """What is about to take long, on a line of its own."""
+        self._out.write(f"\r\033[K{line}\n" if self._out.isatty() else f"{line}\n")
+        self._out.flush()

@@ -188,7 +188,8 @@ def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
 def _context(cache: Path, jax: str) -> CompileContext:
     from podwright.plan.compiled.compile import CompileContext
 
-    return CompileContext(expanded(cache), CompileProgress(), jax)
+    progress = CompileProgress()
+    return CompileContext(expanded(cache), progress, jax, announce=progress.announce)
 
 
 def _compiles(whether: object, price: float | None, jax: str) -> None:

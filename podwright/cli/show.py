@@ -305,6 +305,13 @@ def report(summary: Sequence[str], folder: Path, readme: Path | None) -> None:
     print(f"all figures: {folder / 'result.json'}")
 
 
+def log_report(folder: Path, readme: Path | None) -> None:
+    """Where the write-up of a log is."""
+    for path in (readme, folder / "README.md", folder / "report.html", folder / "result.json"):
+        if path is not None:
+            print(f"wrote {path}")
+
+
 def explained(matches: Sequence[Row]) -> None:
     if not matches:
         text("no known failure in this log; read its end, and docs/diagnosis.md for the failures that are known\n")

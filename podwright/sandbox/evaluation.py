@@ -39,24 +39,9 @@ NOBODY = 65534  # whom root becomes: root has no process limit, and may read wha
 PROCESSES = 64
 OUTPUT = 4 << 20  # bytes, the limit of a file in enter.sh
 FILES, FILE_SIZE = 200, 1 << 20  # of the files beside a script that go with it
-# Set by the sandbox or by bash itself, so no choice of the script
-_BASE = {
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "PATH",
-    "LANG",
-    "TZ",
-    "TMPDIR",
-    "TERM",
-    "BASH_ENV",
-    "PWD",
-    "OLDPWD",
-    "SHLVL",
-    "_",
-}
+_BY_BASH = {"PWD", "OLDPWD", "SHLVL", "_"}
 _READ_ONLY = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"}
+_FIXED = {"HOME", "PATH", "BASH_ENV"}  # a value that the user gives does not reach these
 _STOPPED = {
     "time": "did not end within {seconds} s",
     "memory": "used more than 512 MiB of memory",
@@ -137,7 +122,11 @@ def evaluate(
         stage = Path(folder)
         _fill(stage, script, text, _answers(text, values), at_s)
         home = home or f"/home/{user}"
-        (stage / "environment").write_bytes(_environment(values, user, home, timezone))
+        base = _base(user, home, timezone)
+        given = {k: v for k, v in values.items() if is_variable(k) and k not in _READ_ONLY | _FIXED}
+        (stage / "environment").write_bytes(
+            b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in {**base, **given}.items())
+        )
         _give_away(stage)
         argv = _argv(stage, script.name, home, user, seconds)
         out = bytearray()
@@ -146,12 +135,12 @@ def evaluate(
             out.extend(pipe.read())
 
         _, errors = shell.stream(argv, read=read, seconds=seconds + 5)
-    return _result(bytes(out), errors, script, seconds, placeholders)
+    return _result(bytes(out), errors, script, seconds, placeholders, base)
 
 
-def _environment(values: Mapping[str, str], user: str, home: str, timezone: str) -> bytes:
-    """The variables of the script, NAME=VALUE with a NUL after each."""
-    base = {
+def _base(user: str, home: str, timezone: str) -> dict[str, str]:
+    """The variables of every script."""
+    return {
         "HOME": home,
         "USER": user,
         "LOGNAME": user,
@@ -163,8 +152,6 @@ def _environment(values: Mapping[str, str], user: str, home: str, timezone: str)
         "TERM": "dumb",
         "BASH_ENV": "/podwright/bin/prelude.sh",
     }
-    given = {name: value for name, value in values.items() if is_variable(name) and name not in _READ_ONLY}
-    return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in {**given, **base}.items())
 
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -188,7 +175,7 @@ def _argv(stage: Path, script: str, home: str, user: str, seconds: int) -> list[
         "--kill-child",
     ]
     enter = ["bash", str(stage / "enter.sh"), str(stage), script, home, user, str(seconds), str(_processes())]
-    return ["env", "-i", f"PATH={_PATH}", *drop, *spaces, *enter, str(Path.home())]
+    return ["env", "-i", f"PATH={_PATH}", *drop, *spaces, *enter, os.path.expanduser("~")]
 
 
 def _processes() -> int:
@@ -250,7 +237,9 @@ def _answers(text: str, values: Mapping[str, str]) -> str:
     return "".join(f"  {pattern}) printf '%s' {quoted(answer)} ;;\n" for pattern, answer in lines.items())
 
 
-def _result(out: bytes, errors: str, script: Path, seconds: int, placeholders: Mapping[str, str]) -> Evaluated:
+def _result(
+    out: bytes, errors: str, script: Path, seconds: int, placeholders: Mapping[str, str], base: Mapping[str, str]
+) -> Evaluated:
     """What `enter.sh` has printed, as a record."""
     fields = out.split(b"\0")
     if fields[0] != b"started":
@@ -264,7 +253,7 @@ def _result(out: bytes, errors: str, script: Path, seconds: int, placeholders: M
     stopped = fields[3].decode()
     code = None if stopped in ("time", "memory", "calls") else int(fields[2])
     output = base64.b64decode(fields[4]).decode(errors="replace")
-    calls = tuple(call for record in fields[5:-1] if (call := _call(record)))
+    calls = tuple(call for record in fields[5:-1] if (call := _call(record, base)))
     problem = _STOPPED[stopped].format(seconds=seconds) if stopped else ""
     if code and not problem:
         problem = _failure(code, output)
@@ -280,7 +269,7 @@ def _failure(code: int, output: str) -> str:
     return f"ended with exit code {code}" + (f": {lines[-1].strip()}" if lines else "")
 
 
-def _call(record: bytes) -> Call | None:
+def _call(record: bytes, base: Mapping[str, str]) -> Call | None:
     """The call in a record of `standin.sh`; None where the stand-in was ended while it wrote."""
     try:
         name, cwd, number, rest = base64.b64decode(record).split(b"\0", 3)
@@ -291,5 +280,5 @@ def _call(record: bytes) -> Call | None:
     if len(arguments) != int(number) or not end:
         return None
     pairs = [os.fsdecode(line).partition("=") for line in exported.split(b"\0")]
-    env = {key: value for key, _, value in pairs if key and key not in _BASE}
+    env = {key: value for key, _, value in pairs if key and key not in _BY_BASH and base.get(key) != value}
     return Call(tuple(os.fsdecode(word) for word in (name, *arguments)), os.fsdecode(cwd), env, stdin)

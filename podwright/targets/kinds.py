@@ -33,6 +33,7 @@ KINDS = {
         "podwright.targets.tpu_vm.target:TpuVm",
         proposals="podwright.targets.tpu_vm.configuration:proposed",
     ),
+    "gke": TargetKind("podwright.targets.settings.gke:GkeSettings", "podwright.targets.gke.target:Gke"),
 }
 
 

@@ -22,7 +22,11 @@ _HEAD = 48  # bytes at the beginning of a line in which its time stands
 _LOOKED_AT = 1000  # lines at each end of a block in which a time is looked for
 _TAIL = 8 << 20  # bytes at the end of a log in which the cause of its end is looked for
 _POD = re.compile(rb"\[(pod/[^\]\s]{1,200})\] ")
-_SHOWN = 200
+_PREFIX = re.compile(rb"(?m)^(?:\[pod/[^\]\s]{1,200}\] )?(?:\d{4}-\d\d-\d\dT[\d:.]{8,18}Z )?")
+"""what `kubectl logs --prefix --timestamps` writes before a line"""
+_SHOWN = 200  # characters of a line
+_LAST_LINES = 100
+_PROFILER = (b"rofiler session st", b"rofiler session tear")
 
 
 @dataclass
@@ -33,6 +37,10 @@ class MaxTextLog:
     """the further figures of the last step line: lm_loss, perplexity, moe_lb_loss ..."""
     failures: list[Record] = field(default_factory=list)
     """what `podwright diagnose` would say, the likeliest cause first"""
+    last_lines: list[str] = field(default_factory=list)
+    """after the last step, at most 100"""
+    profiler_rows: list[int] = field(default_factory=list)
+    """how many steps were logged when the profiler reported its start or its end"""
     num_lines: int = 0
     num_bytes: int = 0
     num_zero_bytes: int = 0
@@ -81,7 +89,8 @@ class _LogReader:
         log.more = more_of_step(self._last_line)
         tail = b"".join(self._tail)
         tail = tail[max(0, self._attempt_at - (log.num_bytes - len(tail))) :]
-        log.failures = explain.stream([tail])
+        log.failures = explain.stream([_PREFIX.sub(b"", tail)])
+        log.last_lines = [_shown(line) for line in tail[tail.rfind(b"step: ") :].splitlines()[1:][-_LAST_LINES:]]
         return log
 
     def feed(self, block: bytes) -> None:
@@ -98,6 +107,7 @@ class _LogReader:
         self._times(lines)
         # Most blocks hold steps alone: what is not in a block is looked for in none of its lines.
         wanted = [(text, take) for text, take in LINES if text in self._text]
+        profiler = any(text in self._text for text in _PROFILER)
         short = b"tep " in self._text and b": loss=" in self._text
         for line in lines:
             if b"completed " in line and b"step: " in line:
@@ -106,6 +116,8 @@ class _LogReader:
             for text, take in wanted:
                 if text in line:
                     self._other(line, text, take)
+            if profiler and any(text in line for text in _PROFILER) and _pod(line) == (self._source or b""):
+                log.profiler_rows.append(len(log.steps))
             if short and b": loss=" in line:
                 self._step(line)
 

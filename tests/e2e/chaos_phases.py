@@ -1,6 +1,7 @@
 """In which phase of its life a run on the simulated cloud is: what the journal says, and what happens on the hosts between two of its lines."""
 
 import enum
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +42,19 @@ class LifePhase(enum.StrEnum):
 CLOUDY = (LifePhase.WAITING, LifePhase.PREEMPTED, LifePhase.REPLACING)
 """they do not occur without a fault of the cloud"""
 HOSTS = 4
+Facts = Callable[[], list[dict[str, Any]]]
+
+
+def facts_of_file(path: Path) -> list[dict[str, Any]]:
+    """As a stand-in trainer writes them."""
+    return list(read_jsonl(path))
 
 
 class Observer:
-    """Of one run; `facts` is the file that its trainer writes."""
+    """Of one run; `facts` has what its trainer has done so far: {attempt, what, step}, `what` being started, step, saving, saved or ended."""
 
-    def __init__(self, run: RunDir, gcloud: Gcloud, facts: Path) -> None:
-        self._run, self._gcloud, self._facts = run, gcloud, facts
-
-    def facts(self) -> list[dict[str, Any]]:
-        return list(read_jsonl(self._facts))
+    def __init__(self, run: RunDir, gcloud: Gcloud, facts: Facts) -> None:
+        self._run, self._gcloud, self.facts = run, gcloud, facts
 
     def state(self) -> RunState | None:
         if not self._run.journal.exists():

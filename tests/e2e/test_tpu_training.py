@@ -1,6 +1,7 @@
 """Real training on the simulated v6e-16: no capacity in one zone, granted in the next, taken away in the middle, and in the end the same weights."""
 
 import json
+import secrets
 import subprocess
 import sys
 import time
@@ -22,6 +23,18 @@ pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or
 POLL_S, LAG_S, CALL_S = 2.0, 6.0, 3.0
 """between two looks at the cloud; until an absence is believed; two calls of gcloud beside four trainers on two cores"""
 CHIPS = 16
+PATIENCE = {"POLL_S": str(POLL_S), "LAG_S": str(LAG_S), "CHECK_LIMIT_S": "180"}
+STEPS = 6
+TRAINED = (
+    DEMO,
+    *TINY,
+    "mesh.fsdp=16",
+    "batch_size=16",
+    "warm_start.batch_size=16",
+    "evaluation.batch_size=16",
+    "data.num_test=16",
+    "rollout.total_generation_steps=24",
+)
 STOCKOUT = 'There is no more capacity in the zone "{zone}"; you can try in another zone'
 
 
@@ -33,21 +46,15 @@ class TrainingBench(TpuBench):
         flags = (
             f"export JAX_PLATFORMS=cpu OMP_NUM_THREADS=1 XLA_FLAGS='--xla_force_host_platform_device_count=4 {_QUICK}'"
         )
-        env = [*compiled, *bucket.environment]
+        env = [*compiled, *bucket.environment, "HF_TOKEN"]
         super().__init__(folder, storage=f"{bucket.url}/runs", env=env, setup=[flags], python=sys.executable)
         self.bucket = bucket
+        self.canary = f"canary-{secrets.token_hex(8)}"
 
     def train(self, name: str) -> "subprocess.Popen[str]":
-        sizes = (
-            "batch_size=16",
-            "warm_start.batch_size=16",
-            "evaluation.batch_size=16",
-            "data.num_test=16",
-            "rollout.total_generation_steps=24",
-        )
-        changes = ("mesh.fsdp=16", *sizes, "training.max_steps=6")
-        patience = {"POLL_S": str(POLL_S), "LAG_S": str(LAG_S), "CHECK_LIMIT_S": "180"}
-        return self.start("run", DEMO, *TINY, *changes, "--on", "tpu", "--name", name, "--force", **patience)
+        steps = f"training.max_steps={STEPS}"
+        words = ("run", *TRAINED, steps, "--on", "tpu", "--name", name, "--force")
+        return self.start(*words, **PATIENCE, HF_TOKEN=self.canary)
 
     def directory(self, name: str) -> RunDir:
         return RunDir(self.folder / "runs" / name)
@@ -105,6 +112,9 @@ def test_a_run_from_no_capacity_over_a_preemption_ends_bit_for_bit_like_an_undis
         assert figures(robbed) == figures(calm) and len(figures(robbed)["grpo"]) == 6
         assert weights(robbed) == weights(calm)
         assert_cost(robbed, ledger)
+        objects = {name: bucket.content(name) or b"" for name in bucket.names()}
+        assert [name for name, content in objects.items() if bench.canary.encode() in content] == []
+        assert any("/checkpoints/" in name for name in objects) and any("/records/" in name for name in objects)
 
 
 def assert_cost(run: RunDir, ledger: list[dict[str, float]]) -> None:

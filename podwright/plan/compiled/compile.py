@@ -43,7 +43,7 @@ COMPILED_IN = (
 IRRELEVANT = ("name", "description", "expect", "rewards", "data", "checkpoint", "trackers")
 """sections and keys of a recipe that no program depends on"""
 LIMIT_S = {"quick": 600, "full": 3600}
-_TPU_ENV = {
+TPU_ENV = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -57,7 +57,7 @@ _REFUSED = "*oom_intermediate_module.txt"  # they do not fit, as the compiler is
 _SCOPED = re.compile(
     r"Scoped allocation with size ([\d.]+)([KMG]) and limit \S+ exceeded scoped vmem limit by [\d.]+\w"
 )
-_POLL_S = 0.1
+POLL_S = 0.1
 _SETTLED_S = 10.0
 
 
@@ -70,6 +70,8 @@ class CompileContext:
     jax: str = ""
     """its version; "" for the one that is installed"""
     runner: Shell = dataclasses.field(default_factory=Shell)
+    announce: Callable[[str], None] = lambda line: None
+    """takes a line on what is about to take long"""
 
     def compiler(self, more: str = "") -> environment.Compiler:
         ready = environment.ready(self.jax, self.cache, more)
@@ -145,10 +147,10 @@ def compile_all(
     for name in names:
         key = _key(spec, where, depth, prices, compiler, irrelevant(name))
         kept = shop.cache / key / f"{name}.json"
-        known = _read(kept)
+        known = read_verdict(kept)
         if known is None:
             with cache.exclusive(name, shop.progress):
-                known = _read(kept)  # another plan may have kept it meanwhile
+                known = read_verdict(kept)  # another plan may have kept it meanwhile
                 if known is None:
                     compiling = True
                     known = _compiled(spec | {"program": name}, where, depth, kept, shop, compiler, mesh, prices)
@@ -231,7 +233,8 @@ def _made_of(compiler: environment.Compiler) -> list[Any]:
     return [compiler.versions, Shell.flags(), sources.hexdigest()]
 
 
-def _read(path: Path) -> Compiled | None:
+def read_verdict(path: Path) -> Compiled | None:
+    """A verdict that was kept; None where there is none."""
     try:
         value = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -263,19 +266,19 @@ def _compile(
             ended = shop.runner.returncode(pid)
             phases = {r["phase"]: r for r in _records(record)}
             shop.progress(name, next(reversed(phases), "starting"), seconds)
-            if ended is not None or (depth == "quick" and _is_complete(folder)):
+            if ended is not None or (depth == "quick" and is_complete(folder)):
                 break
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
     finally:
         shop.runner.kill(pid)
     phases = {r["phase"]: r for r in _records(record)}
-    return _verdict(name, phases, where, folder, time.monotonic() - begin, _cut_short(ended, seconds, LIMIT_S[depth]))
+    return _verdict(name, phases, where, folder, time.monotonic() - begin, cut_short(ended, seconds, LIMIT_S[depth]))
 
 
 def _environment(where: Slice, folder: Path) -> dict[str, str]:
     if where.libtpu is None:
         return calibrate.environment(where.num_devices)
-    return _TPU_ENV | {"XLA_FLAGS": f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_step"}
+    return TPU_ENV | {"XLA_FLAGS": f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_step"}
 
 
 def _records(path: Path) -> list[Record]:
@@ -286,7 +289,7 @@ def _records(path: Path) -> list[Record]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def _is_complete(folder: Path) -> bool:
+def is_complete(folder: Path) -> bool:
     """Whether the compiler has dumped its buffer assignment and gone on instead of refusing what it found: it does so within 0.1 s for
     GRPO of a 1.7B model, after the memory report is written."""
     assigned = max((p.stat().st_mtime for p in folder.glob(_ASSIGNED)), default=math.inf)
@@ -294,14 +297,14 @@ def _is_complete(folder: Path) -> bool:
     return assigned < math.inf and gone_on and not any(folder.glob(_REFUSED))
 
 
-def _cut_short(ended: int | None, seconds: float, limit_s: float) -> str:
+def cut_short(ended: int | None, seconds: float, limit_s: float) -> str:
     """Why a compiler has not had its say; "" if it had."""
     if ended in (-signal.SIGKILL, -signal.SIGTERM):
         return f"the compiler was killed (signal {-ended}) after {seconds:.0f} s, as where memory runs out"
     return f"the compiler was ended after {seconds:.0f} s" if seconds >= limit_s else ""
 
 
-def _verdict(name: str, phases: Record, where: Slice, folder: Path, seconds: float, cut_short: str) -> Compiled:
+def _verdict(name: str, phases: Record, where: Slice, folder: Path, seconds: float, reason: str) -> Compiled:
     resident = phases.get("lowering", {}).get("resident", {})
     memory = _memory(phases, folder)
     if "refused" in phases:
@@ -317,8 +320,8 @@ def _verdict(name: str, phases: Record, where: Slice, folder: Path, seconds: flo
         if limit is not None and compiled.hbm_bytes > limit:
             return dataclasses.replace(compiled, verdict="too large")
         return compiled
-    if cut_short:
-        return Compiled(name, "unknown", seconds, error=cut_short)
+    if reason:
+        return Compiled(name, "unknown", seconds, error=reason)
     error = _last_words(folder / "log.txt")
     if missing := environment.missing_package(error):
         raise InconclusiveCheck(f"the compiler was not run: {missing} is not installed here", extras.install("jax"))
@@ -326,7 +329,7 @@ def _verdict(name: str, phases: Record, where: Slice, folder: Path, seconds: flo
 
 
 def _memory(phases: Record, folder: Path) -> dump.Memory | None:
-    if any(folder.glob("*after_optimizations-buffer-assignment.txt")) and ("refused" in phases or _is_complete(folder)):
+    if any(folder.glob("*after_optimizations-buffer-assignment.txt")) and ("refused" in phases or is_complete(folder)):
         return dump.memory(folder)
     if "compiled" in phases:
         m = phases["compiled"]["memory"]

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from podwright.plan.compiled import hlo
 
-_ALLOCATION = re.compile(r"^allocation \d+: size (\d+), ?(.*)$")
+# libtpu 0.0.42 writes "size 16, parameter 0", libtpu 0.0.51 "size 16, page 0, parameter 0"; a colour stands before the page.
+_ALLOCATION = re.compile(r"^allocation \d+: size (\d+), ?(?:page \d+, )?(.*)$")
 _VALUE = re.compile(r"^ value: <\d+ ([\w.\-]+)(?:\{[^}]*\})? .*?@\d+> \(size=(\d+),offset=(\d+)\): (\w+\[[\d,]*\])")
 _METADATA = re.compile(
     r'^\s+(?:ROOT )?%?([\w.\-]+) = .*?metadata=\{(?:op_type="[^"]*" )?op_name="([^"]*)"(?:[^}]*?stack_frame_id=(\d+))?'

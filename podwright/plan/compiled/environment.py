@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from podwright.errors import UserError
@@ -28,9 +28,9 @@ MORE = {"tokamax": "tokamax>=0.0.17"}
 """what a recipe may ask for besides"""
 LIMIT_S = 1800
 _POLL_S = 0.2
-_SAY_VERSIONS = (
-    "import json; from importlib.metadata import distributions; found = {d.name: d.version for d in distributions()}; "
-    f"print(json.dumps({{n: found.get(n, '') for n in {PACKAGES!r}}}))"
+_PRINT_VERSIONS = (
+    "import json, sys; from importlib.metadata import distributions; known = {d.name: d.version for d in distributions()}; "
+    "print(json.dumps({name: known.get(name, '') for name in sys.argv[1:]}))"
 )
 
 
@@ -86,12 +86,13 @@ def _make(jax: str, folder: Path, runner: Shell, progress: Progress, more: list[
         begin = time.monotonic()
         wanted = [f"jax[tpu]=={jax}", *_requirements(), *more]
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted]
-        if all(_ran(argv, log, begin, jax, runner, progress) for argv in ([python, "-m", "venv", str(folder)], pip)):
+        phase = f"installing jax {jax} and its libtpu, once"
+        venv = [python, "-m", "venv", str(folder)]
+        if all(install_step(argv, log, begin, phase, runner, progress) for argv in (venv, pip)):
             (folder / "source").mkdir()
             (folder / "source" / "podwright").symlink_to(PACKAGE)
-            code, versions = runner.output([str(folder / "bin" / "python"), "-c", _SAY_VERSIONS])
-            assert code == 0, "pip installs what it says it has installed"
-            (folder / "made.json").write_text(versions)  # last: an environment without it is made anew
+            versions = installed_versions(folder, PACKAGES, runner)
+            (folder / "made.json").write_text(json.dumps(versions))  # last: an environment without it is made anew
             return
         errors = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
         reason = reason or (errors[-1].removeprefix("ERROR: ") if errors else "pip failed")
@@ -109,12 +110,20 @@ def _is_unreleased(jax: str, output: str) -> bool:
     return refused and "(from versions: none)" not in output and f" {jax} Requires-Python" not in output
 
 
-def _ran(argv: list[str], log: Path, begin: float, jax: str, runner: Shell, progress: Progress) -> bool:
+def installed_versions(folder: Path, packages: Iterable[str], runner: Shell) -> dict[str, str]:
+    """Of the packages in the environment `folder`; "" for one that is not installed there."""
+    code, versions = runner.output([str(folder / "bin" / "python"), "-I", "-c", _PRINT_VERSIONS, *packages])
+    assert code == 0, "pip installs what it says it has installed"
+    return dict(json.loads(versions))
+
+
+def install_step(argv: list[str], log: Path, begin: float, phase: str, runner: Shell, progress: Progress) -> bool:
+    """Run one command of an installation, at most until LIMIT_S after `begin` (of `time.monotonic`); whether it succeeded."""
     log.parent.mkdir(parents=True, exist_ok=True)
     pid = runner.start(argv, cwd=log.parent, env={}, log=log)
     try:
         while (code := runner.returncode(pid)) is None and (seconds := time.monotonic() - begin) < LIMIT_S:
-            progress("compiler", f"installing jax {jax} and its libtpu, once", seconds)
+            progress("compiler", phase, seconds)
             time.sleep(_POLL_S)
         return code == 0
     finally:

@@ -12,6 +12,7 @@ from podwright.errors import UserError
 from podwright.slices import Slice
 from podwright.targets.base import Traits
 from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
+from podwright.targets.settings.google import ProjectSetting, ZonesSetting
 from podwright.targets.settings.storage import StorageSetting
 
 Provisioning = Literal["spot", "on-demand", "reserved", "flex-start"]
@@ -24,8 +25,6 @@ SPOT_NOTICE_S = 25.0
 """of the 30 s between the notice of a preemption and the end of the machines"""
 SPOT_PREEMPTIONS_PER_DAY = 4.0
 """an assumption: no source states a rate, which differs by zone, size and hour"""
-_PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
-_ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
 _RUNTIME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _NODE = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL = re.compile(r"([a-z][a-z0-9_-]{0,62})=([a-z0-9_-]{0,63})")
@@ -49,10 +48,8 @@ class TpuVmSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["tpu-vm"] = Field(description="what sort of target it is")
-    project: str = Field(description="that pays")
-    zones: tuple[str, ...] = Field(
-        min_length=1, description="where slices may be requested, in order of preference: [us-east5-b, us-east1-d]"
-    )
+    project: ProjectSetting
+    zones: ZonesSetting
     accelerator_type: str = Field(description="of the slice, such as v6e-16")
     runtime_version: str = Field("", description="image of the machines; default: that of the TPU generation")
     provisioning: Provisioning = Field("spot", description="how capacity is requested and paid for")
@@ -78,22 +75,6 @@ class TpuVmSettings(BaseModel):
     python: str = Field("", description="of an environment on the image; default: one that is installed there")
     folder: str = Field("~/.podwright", description="where a run is on the machines")
     env: EnvSetting = DEFAULT_ENV
-
-    @field_validator("project")
-    @classmethod
-    def _is_a_project(cls, value: str) -> str:
-        if not _PROJECT.fullmatch(value):
-            raise ValueError("is no id of a project; `gcloud config get-value project` prints yours")
-        return value
-
-    @field_validator("zones")
-    @classmethod
-    def _are_zones(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if wrong := next((zone for zone in value if not _ZONE.fullmatch(zone)), None):
-            raise ValueError(f"has {wrong!r}, which is no zone; write it like [us-east5-b, us-east1-d]")
-        if twice := next((zone for zone in value if value.count(zone) > 1), None):
-            raise ValueError(f"has {twice} twice; leave one of them out")
-        return value
 
     @field_validator("accelerator_type")
     @classmethod

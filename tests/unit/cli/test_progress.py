@@ -30,3 +30,13 @@ def test_without_a_terminal_there_is_a_line_a_minute() -> None:
 def test_on_a_terminal_one_line_is_written_over() -> None:
     written = told(Terminal())
     assert written.startswith("\r\033[Kupdate: compiling, 0 s\r\033[K") and "\n" not in written
+
+
+def test_an_announcement_is_a_line_of_its_own_at_once() -> None:
+    plain, terminal = io.StringIO(), Terminal()
+    for out in (plain, terminal):
+        progress = CompileProgress(out, lambda: 0.0)
+        progress("update", "compiling", 3)
+        progress.announce("installing maxtext 0.2.5: about 2.4 GB")
+    assert plain.getvalue() == "installing maxtext 0.2.5: about 2.4 GB\n"
+    assert terminal.getvalue().endswith("3 s\r\033[Kinstalling maxtext 0.2.5: about 2.4 GB\n")

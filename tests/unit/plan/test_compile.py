@@ -5,6 +5,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -248,8 +249,9 @@ def test_cpu_devices_compile_too(cache, monkeypatch):
     assert compile_all(cache, CPU_4, *SMALL, names=["score"])["score"] == dataclasses.replace(found, cached=True)
 
 
-def test_the_buffer_assignment_is_added_up_as_the_compiler_does(tmp_path):
-    (tmp_path / "m.after_optimizations-buffer-assignment.txt").write_text(
+@pytest.mark.parametrize("page", ["", "page 0, "], ids=["libtpu 0.0.42", "libtpu 0.0.51"])
+def test_the_buffer_assignment_is_added_up_as_the_compiler_does(tmp_path, page):
+    text = (
         "allocation 0: size 512, thread-local:\n"
         " value: <2 x.1 @0> (size=512,offset=0): f32[]{:T(128)}\n"
         "allocation 1: size 1000, parameter 3, shape |f32[250]| at ShapeIndex {}, maybe-live-out:\n"
@@ -263,6 +265,8 @@ def test_the_buffer_assignment_is_added_up_as_the_compiler_does(tmp_path):
         " value: <8 late.2{1} (phi) @0> (size=2500,offset=100): f32[25,25]{1,0:T(8,128)}\n"
         " value: <9 add.3 @0> (size=2000,offset=3000): bf16[1000]{0:T(128)}\n"
     )
+    paged = re.sub(r"(size \d+, (?:color \d, )?)", rf"\1{page}", text)
+    (tmp_path / "m.after_optimizations-buffer-assignment.txt").write_text(paged)
     found = dump.memory(tmp_path)
     assert (found.arguments, found.aliased, found.outputs, found.constants, found.temporaries) == (
         1300,
@@ -343,7 +347,7 @@ def test_a_dump_is_whole_when_the_compiler_went_on_after_the_assignment(tmp_path
         path = tmp_path / f"module_0046.jit_step.cl_1.{names[name]}.txt"
         path.write_text("")
         os.utime(path, (time.time() - seconds_ago,) * 2)
-    assert aot._is_complete(tmp_path) is whole
+    assert aot.is_complete(tmp_path) is whole
 
 
 @needs_libtpu

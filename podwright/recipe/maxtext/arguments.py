@@ -1,0 +1,123 @@
+"""What MaxText takes from the arguments of a run: batch, mesh, precision, profiler. Defaults are those of its base.yml.
+
+Source: src/maxtext/configs/base.yml of MaxText e591f30 (2026-08-22).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from podwright.errors import UserError
+
+AXES = (
+    "diloco",
+    "data",
+    "pipeline",
+    "fsdp",
+    "fsdp_transpose",
+    "sequence",
+    "context",
+    "context_usp_ulysses",
+    "context_autoregressive",
+    "tensor",
+    "tensor_sequence",
+    "expert",
+    "autoregressive",
+)
+"""of the mesh, in MaxText's order, as its keys `ici_AXIS_parallelism` and `dcn_AXIS_parallelism` call them"""
+BATCH_AXES = ("diloco", "data", "pipeline", "fsdp", "fsdp_transpose", "expert")
+"""that split rows of the batch; the context axes split what is left of one, within its sequences"""
+FREE = -1
+"""size of the axis that takes all devices that are left"""
+
+
+@dataclass(frozen=True)
+class RunBatch:
+    """Sequences of one step. `per_device` may be a fraction: several devices then share a sequence."""
+
+    per_device: float
+    length: int
+    """tokens of a sequence"""
+    micro_batches: int
+    """gradient_accumulation_steps"""
+
+    @property
+    def tokens_per_device(self) -> float:
+        return self.per_device * self.length * self.micro_batches
+
+    def rows(self, num_devices: int) -> float:
+        """Sequences of one step on all devices."""
+        return self.per_device * num_devices * self.micro_batches
+
+
+def batch(arguments: Mapping[str, str]) -> RunBatch:
+    """UserError for a value that is no number."""
+    return RunBatch(
+        number(arguments, "per_device_batch_size", 12.0),
+        integer(arguments, "max_target_length", 2048),
+        integer(arguments, "gradient_accumulation_steps", 1),
+    )
+
+
+def ici(arguments: Mapping[str, str]) -> dict[str, int]:
+    """The mesh inside a slice as the arguments have it, by axis; FREE for an axis that takes the rest."""
+    return _mesh(arguments, "ici", "fsdp")
+
+
+def dcn(arguments: Mapping[str, str]) -> dict[str, int]:
+    """The mesh over slices as the arguments have it."""
+    return _mesh(arguments, "dcn", "data")
+
+
+def filled(mesh: Mapping[str, int], product: int) -> dict[str, int] | None:
+    """`mesh` over so many devices or slices, with a number for FREE; None where it does not come out."""
+    free = [axis for axis, n in mesh.items() if n == FREE]
+    fixed = math.prod(n for n in mesh.values() if n != FREE)
+    if len(free) > 1 or fixed < 1 or product % fixed or (not free and fixed != product):
+        return None
+    return {axis: product // fixed if n == FREE else n for axis, n in mesh.items()}
+
+
+def flag(arguments: Mapping[str, str], key: str, default: bool = False) -> bool:
+    """UserError for what is neither true nor false."""
+    text = arguments.get(key, str(default)).lower()
+    if text not in ("true", "false"):
+        raise UserError(f"{key}={arguments[key]} is neither true nor false", f"type {key}=true or {key}=false")
+    return text == "true"
+
+
+def number(arguments: Mapping[str, str], key: str, default: float) -> float:
+    """UserError for what is no number above 0."""
+    text = arguments.get(key, str(default))
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise UserError(f"{key}={text} is not a number above 0", f"type {key}={default:g}")
+    return value
+
+
+def integer(arguments: Mapping[str, str], key: str, default: int, least: int = 1) -> int:
+    """UserError for what is no whole number of at least `least`."""
+    text = arguments.get(key, str(default))
+    try:
+        value = int(text.replace("_", ""))
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise UserError(f"{key}={text} is not a whole number of at least {least}", f"type {key}={max(default, least)}")
+    return value
+
+
+def _mesh(arguments: Mapping[str, str], network: str, free: str) -> dict[str, int]:
+    mesh = {}
+    for axis in AXES:
+        key = f"{network}_{axis}_parallelism"
+        if arguments.get(key) == "-1" or (key not in arguments and axis == free):
+            mesh[axis] = FREE
+        else:
+            mesh[axis] = integer(arguments, key, 1)
+    return mesh

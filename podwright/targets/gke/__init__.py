@@ -1,0 +1,1 @@
+"""A cluster of GKE with TPUs: what is submitted to it, as data and as scripts."""

@@ -1,0 +1,143 @@
+"""The settings of a cluster of GKE: where it is, what its queue and its node pools are, and what a run on it needs."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from podwright import slices
+from podwright.errors import UserError
+from podwright.recipe.schema import PathText
+from podwright.slices import Slice
+from podwright.targets.base import Traits
+from podwright.targets.settings.google import ProjectSetting, ZonesSetting, region_of
+
+MACHINE_TYPE = "tpu7x-standard-4t"
+PYTHON_IMAGE = "python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea"
+"""the multi-platform index that Docker Hub had under that tag in August 2026"""
+_NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
+_RESERVATION = re.compile(r"(?:projects/[a-z][a-z0-9-]*/reservations/)?[a-z](?:[-a-z0-9]*[a-z0-9])?(?:/reservation[A-Za-z]+/[a-z0-9-]+)*")  # fmt: skip
+_BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](?:/[A-Za-z0-9._-]+)*/?")
+_IMAGE = re.compile(
+    r"[a-z0-9][a-z0-9.-]*(?::\d+)?(?:/[a-z0-9][a-z0-9._-]*)*(?::[\w][\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+
+
+class GkeSettings(BaseModel):
+    """A cluster with TPU node pools and the queue that a workload of xpk waits in, as one user uses it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["gke"] = Field(description="what sort of target it is")
+    project: ProjectSetting
+    cluster: str = Field(description="its name; `gcloud container clusters list` shows it")
+    zones: ZonesSetting
+    region: str = Field("", description="or zone in which the cluster is; default: the region of its zones")
+    bucket: str = Field(
+        "", description="with a folder if wanted, for what MaxText writes (base_output_directory): gs://BUCKET/runs"
+    )
+    image: str = Field("", description="with MaxText, that pods of a MaxText recipe run; built if it is missing")
+    reservations: tuple[str, ...] = Field(
+        (), description="for node pools, in order of preference: [NAME, OTHER]; none: on demand"
+    )
+    machine_type: str = Field(MACHINE_TYPE, description="of the nodes")
+    topology: str = Field("", description="slice for recipes that name none, such as tpu7x-4x4x8")
+    namespace: str = Field("default", description="of Kubernetes, in which runs are submitted")
+    queue: str = Field("multislice-queue", description="of Kueue in that namespace (a LocalQueue)")
+    priority: str = Field("", description="a PriorityClass of the cluster; default: what the recipe says, else medium")
+    python_image: str = Field(PYTHON_IMAGE, description="that pods of other recipes run; needs Python 3.12")
+    recipes: PathText = Field("", description="a checkout of tpu-recipes, in which a recipe is looked up by its name")
+    maxtext: str = Field(
+        "", description="a tag, branch or commit of MaxText, to build the image; default: what the recipe says"
+    )
+    jax: str = Field("", description="version for that image; default: what the recipe says")
+    libtpu: str = Field("", description="version for that image; default: what the recipe says")
+
+    @field_validator("cluster", "namespace", "queue", "priority", "machine_type")
+    @classmethod
+    def _is_a_name(cls, value: str, info: ValidationInfo) -> str:
+        if not _NAME.fullmatch(value) and not (value == "" and info.field_name == "priority"):
+            raise ValueError("is no such name; write small letters, digits and -, beginning with a letter")
+        return value
+
+    @field_validator("region")
+    @classmethod
+    def _is_a_place(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[a-z]+-[a-z]+\d+(?:-(?:ai\d+)?[a-z])?", value):
+            raise ValueError("is no region and no zone; write it like us-central1")
+        return value
+
+    @field_validator("bucket")
+    @classmethod
+    def _is_a_bucket(cls, value: str) -> str:
+        if value and not _BUCKET.fullmatch(value):
+            raise ValueError("is no bucket; write it like gs://my-bucket/runs")
+        return value.rstrip("/")
+
+    @field_validator("image", "python_image")
+    @classmethod
+    def _is_an_image(cls, value: str, info: ValidationInfo) -> str:
+        if not _IMAGE.fullmatch(value) and not (value == "" and info.field_name == "image"):
+            raise ValueError("is no image; write it like us-docker.pkg.dev/PROJECT/REPOSITORY/maxtext:TAG")
+        return value
+
+    @field_validator("reservations")
+    @classmethod
+    def _are_reservations(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := next((each for each in value if not _RESERVATION.fullmatch(each)), None):
+            raise ValueError(f"has {wrong!r}, which is no reservation; write it like [NAME, OTHER]")
+        if twice := next((each for each in value if value.count(each) > 1), None):
+            raise ValueError(f"has {twice} twice; leave one of them out")
+        return value
+
+    @field_validator("maxtext", "jax", "libtpu")
+    @classmethod
+    def _is_a_version(cls, value: str) -> str:
+        if value and not _WORD.fullmatch(value):
+            raise ValueError("is no version; write it without blanks and quotes")
+        return value
+
+    @field_validator("topology")
+    @classmethod
+    def _is_one_slice(cls, value: str) -> str:
+        if not value:
+            return value
+        try:
+            devices = slices.parse(value)
+        except UserError as e:
+            raise ValueError(f"{e.what.removeprefix('--on ')}; write it like tpu7x-4x4x8") from None
+        if devices.accelerator.pod is None or devices.num_slices > 1:
+            raise ValueError("is not one slice of TPUs; write it like tpu7x-4x4x8")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> GkeSettings:
+        regions = {region_of(zone) for zone in self.zones}
+        region = self.location if self.location.count("-") == 1 else region_of(self.location)
+        if regions != {region}:
+            other = next(zone for zone in self.zones if region_of(zone) != region)
+            raise ValueError(f"zones: {other} is not in {region}, where the cluster is; leave it out, or set region")
+        return self
+
+    @property
+    def location(self) -> str:
+        """Of the cluster: a region, or a zone."""
+        return self.region or region_of(self.zones[0])
+
+    @property
+    def runs(self) -> str:
+        return ""
+
+    @property
+    def gpus_per_node(self) -> int:
+        return 0
+
+    def devices(self) -> Slice | None:
+        """None where the settings name no slice; a MaxText recipe names its own."""
+        return slices.parse(self.topology) if self.topology else None
+
+    def traits(self) -> Traits:
+        return Traits(ships_files=True)

@@ -1,0 +1,83 @@
+"""Whether what the attempts of a life did follows from its interruptions: why each began, from which step, and what was computed again."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.e2e.chaos_script import NOTICE_S
+
+EVERY = 4
+"""steps between two checkpoints"""
+EARLIER_S = 5.0
+"""before the submission of an attempt: what was typed or announced then may still end it"""
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """Of the attempts of a life. Times are Unix seconds."""
+
+    bucket: bool
+    submitted: Sequence[float]
+    """when each attempt was"""
+    stops: Sequence[float]
+    """when `podwright stop` was typed"""
+    preemptions: Sequence[tuple[float, float]]
+    """when their notices came, and the seconds until the machines were off"""
+    could_bring: Callable[[float, float], bool]
+    """whether a launcher lived between two times for long enough to bring a checkpoint from the hosts"""
+
+
+@dataclass
+class Verdict:
+    recomputed: int = 0
+    explained: int = 0
+    """steps that may be computed again: those after the newest checkpoint of each attempt that was interrupted"""
+    faults: list[str] = field(default_factory=list)
+
+
+def judge(facts: Sequence[dict[str, Any]], life: Circumstances) -> Verdict:
+    """`facts` as chaos_trainer.py writes them. An attempt follows another one only after a stop or a preemption: a killed launcher is neither."""
+    verdict = Verdict()
+    by_attempt = {n: [f for f in facts if f["attempt"] == n] for n in sorted({f["attempt"] for f in facts})}
+    taken = [f["step"] for f in facts if f["what"] == "step"]
+    verdict.recomputed = len(taken) - len(set(taken))
+    saved: list[dict[str, Any]] = []
+    for (n, before), (m, after) in itertools.pairwise(by_attempt.items()):
+        saved += [f for f in before if f["what"] == "saved"]
+        if before[0]["what"] != "started" or after[0]["what"] != "started":
+            verdict.faults.append(f"attempts {n} and {m} began with {before[0]} and {after[0]}")
+            continue
+        done = max(f["step"] for f in before if f["what"] in ("started", "step"))
+        kept, faults = _kept(n, before[-1], saved, after[0]["time"], life)
+        verdict.faults += faults
+        if not kept <= (begins := after[0]["step"]) <= done:
+            verdict.faults.append(f"attempt {m} began at step {begins}; {n} had come to {done} and must leave {kept}")
+        verdict.explained += done - kept
+    if verdict.recomputed > verdict.explained:
+        verdict.faults.append(f"{verdict.recomputed} steps were recomputed, of which {verdict.explained} may be")
+    if life.bucket and verdict.explained > EVERY * (len(by_attempt) - 1):
+        verdict.faults.append(f"{verdict.explained} steps were lost in {len(by_attempt) - 1} interruptions")
+    return verdict
+
+
+def _kept(
+    attempt: int, last: dict[str, Any], saved: Sequence[dict[str, Any]], until: float, life: Circumstances
+) -> tuple[int, list[str]]:
+    """The step that must be left of an attempt, whose last fact is `last`, when the next one starts at the time `until`; and what is wrong.
+
+    Of all that was `saved` so far it is the newest in a bucket; without one the newest that a launcher could bring before the machines went.
+    """
+    since, faults = life.submitted[attempt - 1] - EARLIER_S, []
+    robbed = [(at, notice_s) for at, notice_s in life.preemptions if since < at < until]
+    stopped = any(since < at < until for at in life.stops)
+    orderly = last["what"] == "ended"
+    if not robbed and not stopped:
+        faults.append(f"an attempt followed although nothing interrupted attempt {attempt}")
+    if not robbed and not orderly:
+        faults.append(f"attempt {attempt} was stopped and did not save: {last}")
+    if life.bucket and robbed and min(robbed)[1] >= NOTICE_S and not orderly:
+        faults.append(f"attempt {attempt} did not save within a notice of {NOTICE_S} s: {last}")
+    if not life.bucket and robbed:
+        saved = [f for f in saved if life.could_bring(f["time"], sum(min(robbed)))]
+    return max((f["step"] for f in saved), default=0), faults

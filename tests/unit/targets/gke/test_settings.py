@@ -1,0 +1,140 @@
+"""Values of a target of kind gke: what is refused, what follows from the others, and what its verbs say."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright import targets
+from podwright.cli.app import main
+from podwright.cli.exit_codes import ExitCode
+from podwright.errors import UserError
+from podwright.targets import entries
+from podwright.targets.base import Job
+from podwright.targets.settings.gke import MACHINE_TYPE
+from tests.unit.targets.gke.entry import gke
+
+GIVEN = {"kind": "gke", "project": "my-project", "cluster": "c", "zones": "[us-central1-ai1a]"}
+
+
+@pytest.fixture(autouse=True)
+def no_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "targets.yaml"))
+    monkeypatch.chdir(tmp_path)
+
+
+def add(**changes: str) -> Any:
+    return entries.add("pod", [f"{key}={value}" for key, value in (GIVEN | changes).items()])
+
+
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        ({"project": "$(id)"}, "is no id of a project"),
+        ({"cluster": "My Cluster"}, "is no such name; write small letters"),
+        ({"cluster": "c;id"}, "is no such name; write small letters"),
+        ({"cluster": ""}, "is no such name"),
+        ({"zones": "[us-central1]"}, "which is no zone; write it like"),
+        ({"zones": "[us-central1-a, us-east5-b]"}, "zones: us-east5-b is not in us-central1, where the cluster is"),
+        ({"region": "us-east5"}, "zones: us-central1-ai1a is not in us-east5"),
+        ({"region": "central"}, "is no region and no zone; write it like us-central1"),
+        ({"bucket": "/shared/runs"}, "is no bucket; write it like gs://my-bucket/runs"),
+        ({"bucket": "gs://b/$(id)"}, "is no bucket"),
+        ({"bucket": "gs://bucket/a b"}, "is no bucket"),
+        ({"bucket": "gs://bucket/a\nb"}, "is no bucket"),
+        ({"image": "maxtext:v1'; id"}, "is no image; write it like"),
+        ({"python_image": ""}, "is no image"),
+        ({"reservations": "[a, b, a]"}, "has a twice; leave one of them out"),
+        ({"reservations": "[My_Reservation]"}, "is no reservation; write it like [NAME, OTHER]"),
+        ({"machine_type": ""}, "is no such name"),
+        ({"queue": "Q"}, "is no such name"),
+        ({"namespace": "-n"}, "is no such name"),
+        ({"priority": "very high"}, "is no such name"),
+        ({"topology": "tpu7x-4x4x7"}, "no tpu7x slice is sold with topology 4x4x7"),
+        ({"topology": "8xH100-80GB"}, "is not one slice of TPUs"),
+        ({"topology": "2x v6e-16"}, "is not one slice of TPUs"),
+        ({"jax": "0.9.2 --index"}, "is no version; write it without blanks and quotes"),
+        ({"libtpu": "-x"}, "is no version"),
+        ({"maxtext": "`id`"}, "is no version"),
+        ({"storage": "gs://bucket"}, "has no key 'storage'"),
+    ],
+)
+def test_a_wrong_value_is_refused_in_one_line(given: dict[str, str], refusal: str) -> None:
+    with pytest.raises(UserError) as refused:
+        add(**given)
+    assert refusal in f"{refused.value.what}; {refused.value.fix}"
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "value"),
+    [
+        ({}, "location", "us-central1"),
+        ({"region": "us-central1-c"}, "location", "us-central1-c"),
+        ({"bucket": "gs://bucket/runs/"}, "bucket", "gs://bucket/runs"),
+        ({}, "machine_type", MACHINE_TYPE),
+        ({"machine_type": "tpu7x-ultranet-4t"}, "machine_type", "tpu7x-ultranet-4t"),
+        ({}, "queue", "multislice-queue"),
+        ({"image": "localhost:5000/a/b@sha256:" + "0" * 64}, "image", "localhost:5000/a/b@sha256:" + "0" * 64),
+        (
+            {"reservations": "[projects/other/reservations/r-1, r/reservationBlocks/r-block-0001]"},
+            "reservations",
+            ("projects/other/reservations/r-1", "r/reservationBlocks/r-block-0001"),
+        ),
+        ({"jax": "0.9.2.dev20260306", "libtpu": "0.0.35.dev20260121+nightly"}, "libtpu", "0.0.35.dev20260121+nightly"),
+    ],
+)
+def test_a_value_is_taken_or_follows_from_the_others(given: dict[str, str], key: str, value: object) -> None:
+    assert getattr(add(**given), key) == value
+
+
+def test_the_devices_are_those_of_the_topology() -> None:
+    assert gke().devices() is None
+    devices = gke(topology="tpu7x-4x4x8").devices()
+    assert devices and (devices.num_chips, devices.num_hosts) == (128, 32)
+
+
+def test_a_check_says_what_was_not_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    add(bucket="gs://bucket/runs")
+    assert main(["target", "check", "pod", "--json"]) == ExitCode.INCONCLUSIVE
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "inconclusive" and not document["ok"]
+    (finding,) = document["findings"]
+    for part in ("cluster c", "queue multislice-queue", "node pools", "bucket gs://bucket/runs"):
+        assert part in finding["message"]
+    assert "image" not in finding["message"] and "podwright render RECIPE --on pod" in finding["fix"]
+
+
+def test_the_target_is_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    add()
+    assert main(["target", "list"]) == ExitCode.OK and "us-central1-ai1a" in capsys.readouterr().out
+    assert main(["target", "show", "pod"]) == ExitCode.OK and "multislice-queue" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "argv", [["run", "phase1-tiny", "--on", "pod", "--dry-run", "--force"], ["doctor", "--on", "pod"]]
+)
+def test_a_run_is_refused_in_one_line(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+    add()
+    assert main(argv) != ExitCode.OK
+    streams = capsys.readouterr()
+    text = streams.err + streams.out
+    assert "a run on GKE is not implemented yet; type podwright render RECIPE --on pod" in text
+    assert "Traceback" not in text
+
+
+def test_every_part_of_a_run_is_refused() -> None:
+    add()
+    target = targets.resolve("pod").open()
+    calls = (
+        lambda: target.render(Job(Path("r"), 1, Path("."))),
+        lambda: target.submit(None),  # type: ignore[arg-type]
+        lambda: target.poll({}),
+        lambda: target.logs({}, 0),
+        lambda: target.stop({}),
+        lambda: target.release({}),
+        lambda: target.probe_hosts([]),
+    )
+    for call in calls:
+        with pytest.raises(UserError, match="not implemented yet"):
+            call()
