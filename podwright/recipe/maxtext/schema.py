@@ -42,7 +42,8 @@ class MaxTextLaunch(Section):
     """What a container runs: `setup`, then `python -m module base_config ARGUMENTS`, then `after`."""
 
     module: str = Field(
-        min_length=1, description="that python -m starts, or a script that ends in .sh, which brings its own arguments"
+        min_length=1,
+        description="that python -m starts, or a file: of Python if it ends in .py, of bash with its own arguments if it ends in .sh",
     )
     base_config: str = Field(
         "", description="the YAML file of MaxText that the arguments change, as a path in the image"
@@ -133,6 +134,8 @@ def command(recipe: MaxTextRecipe) -> str:
     training = [recipe.launch.python, "-m", recipe.launch.module]
     if recipe.launch.module.endswith(".sh"):
         training = ["bash", recipe.launch.module]
+    elif recipe.launch.module.endswith(".py"):
+        training = [recipe.launch.python, recipe.launch.module]
     if recipe.launch.base_config:
         training.append(recipe.launch.base_config)
     training += [quoted(f"{key}={value}") for key, value in recipe.arguments.items()]
