@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from podwright.cli import checkpoints, doctor, log_reports, machines, outcomes, pages, show, targets
+from podwright.cli import checkpoints, doctor, log_reports, machines, outcomes, pages, rendered, show, targets
 from podwright.cli import data as data_verbs
 from podwright.cli import recipes as recipe_verbs
 from podwright.cli import runs as run_verbs
@@ -49,6 +49,7 @@ app.add_typer(targets.verbs, name="target")
 app.command()(run_verbs.plan)
 app.command()(run_verbs.run)
 app.command()(doctor.doctor)
+app.command()(rendered.render)
 app.command()(machines.clean)
 app.command()(checkpoints.checkpoints)
 app.command()(pages.ui)
