@@ -1,6 +1,6 @@
 """`podwright` that asks a simulated cloud more often than it may ask the real one, and waits less.
 
-POLL_S, LAG_S and CHECK_LIMIT_S in the environment are for trainers that need the processors themselves.
+POLL_S, LAG_S, REPAIR_S and CHECK_LIMIT_S in the environment are for trainers that need the processors themselves.
 """
 
 import os
@@ -12,6 +12,7 @@ from podwright.targets.settings import tpu_vm
 from podwright.targets.tpu_vm import provisioner, target
 
 tpu_vm.POLL_S, tpu_vm.SPOT_NOTICE_S = float(os.environ.get("POLL_S", "0.3")), 3.0
+tpu_vm.REPAIR_S = float(os.environ.get("REPAIR_S", "60"))
 tpu_vm.LAG_S = provisioner.LAG_S = float(os.environ.get("LAG_S", "1"))
 target.CHECK_LIMIT_S = float(os.environ.get("CHECK_LIMIT_S", "10"))
 drive.TICK_S = 0.05
