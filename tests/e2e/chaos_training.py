@@ -82,6 +82,9 @@ class TrainingFacts:
             if begins < kept:
                 life.faults.append(f"attempt {after} began at step {begins} although that of {kept} was saved")
             life.explained += max(0, done - kept) + (WARM_STEPS if not kept else 0)
+        interruptions = life.verbs.count("stop") + sum(kind.startswith("preemption") for kind in life.disturbances)
+        if len(self.taken) - 1 > interruptions:
+            life.faults.append(f"{len(self.taken)} attempts trained, with {interruptions} interruptions")
         if life.recomputed > life.explained:
             life.faults.append(f"{life.recomputed} steps were recomputed, of which {life.explained} may be")
 
