@@ -141,6 +141,16 @@ def test_calls_before_an_endless_loop_are_kept(home: Path) -> None:
     assert [call.argv[-1] for call in result.workloads()] == ["a"] and result.exit_code is None
 
 
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Another place for temporary files, of which a killed process leaves some."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield
+
+
+@pytest.mark.usefixtures("temporary")
 def test_one_that_is_ended_from_outside_takes_all_with_it(home: Path) -> None:
     script = home.parent / "hostile.sh"
     script.write_text("(setsid /bin/sleep 60606 &)\n/bin/sleep 60606")
@@ -175,10 +185,10 @@ def test_an_ordinary_user_has_the_same_sandbox(monkeypatch: pytest.MonkeyPatch) 
         reading, writing = os.pipe()
         if (pid := os.fork()) == 0:
             with contextlib.suppress(BaseException), os.fdopen(writing, "w") as out:
-                    os.setgroups([])
-                    os.setgid(54321)
-                    os.setuid(54321)
-                    out.write(repr(evaluate(script, {}, Shell(), limit_s=3)))
+                os.setgroups([])
+                os.setgid(54321)
+                os.setuid(54321)
+                out.write(repr(evaluate(script, {}, Shell(), limit_s=3)))
             os._exit(0)
         os.close(writing)
         with os.fdopen(reading) as answer:
