@@ -108,7 +108,9 @@ def _of_program(program: Compiled, limit: float, recipe: MaxTextRecipe, maxtext:
     level: Level = "inconclusive" if _differing(recipe, maxtext) else "error"
     if program.verdict == "unknown":
         what = f"{program.name}: {program.error}, so that it is not known whether it fits"
-        return [Finding("compile", "inconclusive", what, "try it on a machine with more memory and less to do")]
+        newer = "type maxtext=PATH with a checkout whose packages have a newer tokamax"
+        fix = newer if "tokamax" in program.error else "try it on a machine with more memory and less to do"
+        return [Finding("compile", "inconclusive", what, fix)]
     if program.verdict == "failed":
         kib = scoped_kib(program.error)
         flag = f"add --xla_tpu_scoped_vmem_limit_kib={1 << (kib - 1).bit_length()} to xla_flags" if kib else ""
