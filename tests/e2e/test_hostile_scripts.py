@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from podwright.sandbox import evaluation
+from podwright.sandbox import stage
 from podwright.sandbox.evaluation import Evaluated, evaluate
 from podwright.shell import Shell
 from tests.unit.sandbox import namespaces
@@ -163,11 +164,11 @@ def test_one_that_is_ended_from_outside_takes_all_with_it(home: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests have run as an ordinary user")
 def test_an_ordinary_user_has_the_same_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root becomes nobody for it; any other user stays who it is."""
+    """Root becomes another user for it; any other user stays who it is."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        shutil.copytree(evaluation.HERE, f"{folder}/sandbox")
-        monkeypatch.setattr(evaluation, "HERE", Path(f"{folder}/sandbox"))
+        shutil.copytree(stage.HERE, f"{folder}/sandbox")
+        monkeypatch.setattr(stage, "HERE", Path(f"{folder}/sandbox"))
         script = Path(folder, "hostile.sh")
         script.write_text("xpk $(id -u) $(ulimit -u) $(ls -d /root /work 2> /dev/null)\n:(){ :|:& };:\n")
         reading, writing = os.pipe()
@@ -183,3 +184,23 @@ def test_an_ordinary_user_has_the_same_sandbox(monkeypatch: pytest.MonkeyPatch) 
             result = answer.read()
         os.waitpid(pid, 0)
     assert "('xpk', '1000', '64')" in result and "why_not=''" in result and "problem='/" in result, result
+
+
+@pytest.mark.parametrize(("limit", "sandboxed"), [("0", "False"), ("100", "True")])
+def test_in_a_namespace_with_a_single_user_the_kernel_decides(home: Path, limit: str, sandboxed: str) -> None:
+    """As in a container without rights. Where no namespace can be made, nothing is run and the reason is given."""
+    script = home.parent / "hostile.sh"
+    script.write_text("touch $HOME/x; xpk a")
+    program = (
+        "import sys; from pathlib import Path; from podwright.sandbox.evaluation import evaluate; from podwright.shell import Shell; "
+        "e = evaluate(Path(sys.argv[1]), {}, Shell()); print(e.sandboxed, len(e.calls), e.why_not)"
+    )
+    inner = f'echo {limit} > /proc/sys/user/max_user_namespaces && exec "$@"'
+    argv = ["unshare", "-Ur", "sh", "-c", inner, "sh", sys.executable, "-c", program, str(script)]
+    code, out, errors = Shell().ask(argv, cwd=ROOT)
+    assert code == 0, errors
+    words = out.split(maxsplit=2)
+    assert words[:2] == [sandboxed, "1" if sandboxed == "True" else "0"], out
+    assert (words[2:] == []) == (sandboxed == "True")
+    if sandboxed == "False":
+        assert words[2].startswith("this machine allows no sandbox: unshare: ")

@@ -27,6 +27,10 @@ def test_the_flags_of_the_compiler_are_a_variable_of_the_container() -> None:
     )
 
 
+def test_a_file_of_python_is_started_without_m() -> None:
+    assert "&& python3 MaxText/train.py" in command(example(launch={"module": "MaxText/train.py"}))
+
+
 def test_what_a_user_fills_in_is_listed_once_without_variables_of_the_pod() -> None:
     assert example().variables == ("WORKLOAD_IMAGE", "BASE_OUTPUT_DIR", "WORKLOAD_NAME")
 
