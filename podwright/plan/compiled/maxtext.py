@@ -121,7 +121,8 @@ def _spec(recipe: MaxTextRecipe, where: Slice) -> Record:
 
 
 def _key(spec: Record, depth: str, maxtext: MaxText) -> str:
-    parts = [spec, depth, maxtext.versions, maxtext.digest, Shell.flags()]
+    sources = [Path(__file__).with_name(name).read_text() for name in ("maxtext.py", "maxtext_child.py", "dump.py")]
+    parts = [spec, depth, maxtext.versions, maxtext.digest, Shell.flags(), sources]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 

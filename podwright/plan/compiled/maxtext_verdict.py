@@ -24,7 +24,7 @@ def other_version(recipe: MaxTextRecipe, maxtext: MaxText) -> str:
     """What to type where this version of MaxText does not do."""
     if maxtext.is_pinned or not recipe.versions.maxtext:
         return "type maxtext=PATH with a checkout of the version that the recipe is written for"
-    return f"check out {recipe.versions.maxtext} in {maxtext.name.rpartition(' ')[2]}"
+    return f"check out {recipe.versions.maxtext} in {maxtext.name.removeprefix('the checkout ')}"
 
 
 def of_arguments(recipe: MaxTextRecipe, maxtext: MaxText, reading: Record) -> list[Finding]:
@@ -65,7 +65,7 @@ def _renamed(key: str, known: list[str]) -> str:
 
 
 def _short(reason: str) -> str:
-    text = " ".join(reason.split())
+    text = " ".join(reason.split()).rstrip(".")
     return text if len(text) <= 300 else f"{text[:300]}..."
 
 
