@@ -103,7 +103,8 @@ def evaluate(
 
     `values` (K=V that the user typed) are exported, and follow each line of the script that assigns K; a key that is no name of a variable is that of a
     placeholder <K>. `user` and `home` (below /home) are what $USER and $HOME say, and `at_s`, seconds since 1970, is the time that `date`
-    tells in `timezone`. Files beside the script lie beside it in the sandbox, but for hidden ones and those above 1 MiB.
+    tells in `timezone`. Files beside the script lie beside it in the sandbox, but for hidden ones and those above 1 MiB; `values` count in
+    those that end in .sh too.
     UserError: the script cannot be read.
     """
     try:
@@ -121,6 +122,10 @@ def evaluate(
     with tempfile.TemporaryDirectory(prefix="podwright-") as folder:
         stage = Path(folder)
         _fill(stage, script, text, _answers(text, values), at_s)
+        for path in (stage / "recipe").glob("*.sh"):
+            if path.name != script.name:  # that the script may source
+                sourced = path.read_bytes().decode(errors="surrogateescape")
+                path.write_bytes(with_values(sourced, values).encode(errors="surrogateescape"))
         home = home or f"/home/{user}"
         base = _base(user, home, timezone)
         given = {k: v for k, v in values.items() if is_variable(k) and k not in _READ_ONLY | _FIXED}
