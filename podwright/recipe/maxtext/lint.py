@@ -204,7 +204,7 @@ def _other_topology(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
     if named and recipe.topology.startswith("tpu7x-") and named[1] != shape:
         message = f"the name {recipe.name} says {named[1]}, and --device-type says {recipe.topology}"
         yield LintFinding(
-            "topology", "warning", message, f"type topology=tpu7x-{named[1]} if the arguments are for that"
+            "topology", "warning", message, f"type topology=tpu7x-{named[1]}, if the arguments are for that"
         )
 
 
@@ -238,14 +238,18 @@ def _priority(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
 
 
 def _workload_name(name: str, user: str) -> Iterator[LintFinding]:
-    if len(name) > LONGEST_NAME:
-        message = f"the workload's name {name} has {len(name)} characters, and xpk accepts {LONGEST_NAME}"
-        yield LintFinding("workload-name", "error", message, "type WORKLOAD_NAME with a shorter one")
-    elif name and not _NAME.fullmatch(name):
-        cause = f": $USER is {user}" if user and user.replace("_", "-") in name and not _NAME.fullmatch(user) else ""
-        message = f"xpk refuses the workload's name {name}{cause}; it takes small letters, digits and -"
-        plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-        yield LintFinding("workload-name", "error", message, f"type WORKLOAD_NAME={plain}")
     if re.search(r"-\d{8}-\d{4}$", name):
         message = f"the name {name} ends in the minute: a second submission within it has the same one, for which xpk deletes the first"
-        yield LintFinding("workload-name", "info", message, "wait a minute between two, or type WORKLOAD_NAME")
+        yield LintFinding("name-collision", "info", message, "wait a minute between two, or type WORKLOAD_NAME=NAME")
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    typed = (plain if plain[:1].isalpha() else f"w-{plain}")[:LONGEST_NAME].rstrip("-")
+    if len(name) > LONGEST_NAME:
+        message = f"the workload's name {name} has {len(name)} characters, and xpk accepts {LONGEST_NAME}"
+        yield LintFinding("workload-name", "error", message, f"type WORKLOAD_NAME={typed}")
+    elif name and not _NAME.fullmatch(name):
+        named_after_user = (
+            user and name.startswith(user.replace("_", "-")) and not _NAME.fullmatch(user.replace("_", "-"))
+        )
+        cause = f": $USER is {user}" if named_after_user else ""
+        message = f"xpk refuses the workload's name {name}{cause}; it takes small letters, digits and -, beginning with a letter"
+        yield LintFinding("workload-name", "error", message, f"type WORKLOAD_NAME={typed}")
