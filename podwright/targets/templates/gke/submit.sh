@@ -28,6 +28,11 @@ existing=$(k get jobset "$name" --ignore-not-found --output=name) || fail "the c
 case $way in
 {% if not only_xpk %}
   kubectl)
+{% if code %}
+    # Code and recipe of the pods; their hash is in its name, so what exists is the same
+    existing=$(k get configmap {{ code }} --ignore-not-found --output=name)
+    [ -n "$existing" ] || k create -f "$here/configmap.yaml"
+{% endif %}
     # create, not apply: the server refuses a second run of the name
     sed "s/\${WORKLOAD_NAME}/$name/g" "$here/jobset.yaml" | k create -f -
     ;;
