@@ -34,7 +34,7 @@ FREE = -1
 
 
 @dataclass(frozen=True)
-class Batch:
+class RunBatch:
     """Sequences of one step. `per_device` may be a fraction: several devices then share a sequence."""
 
     per_device: float
@@ -52,9 +52,9 @@ class Batch:
         return self.per_device * num_devices * self.micro_batches
 
 
-def batch(arguments: Mapping[str, str]) -> Batch:
+def batch(arguments: Mapping[str, str]) -> RunBatch:
     """UserError for a value that is no number."""
-    return Batch(
+    return RunBatch(
         number(arguments, "per_device_batch_size", 12.0),
         integer(arguments, "max_target_length", 2048),
         integer(arguments, "gradient_accumulation_steps", 1),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from podwright.recipe.maxtext.architectures import Architecture
-from podwright.recipe.maxtext.arguments import Batch
+from podwright.recipe.maxtext.arguments import RunBatch
 
 TRAINING = 3
 """passes: one forward, and twice its FLOPs backward"""
@@ -44,6 +44,17 @@ class Matrices:
 
 
 @dataclass(frozen=True)
+class Projections:
+    queries: int
+    keys_values: int
+    output: int
+
+    @property
+    def total(self) -> int:
+        return self.queries + self.keys_values + self.output
+
+
+@dataclass(frozen=True)
 class TokenFlops:
     """FLOPs per token, forward and backward; the mean over a sequence."""
 
@@ -69,7 +80,7 @@ def matrices(model: Architecture) -> Matrices:
     vocabulary = model.emb_dim * model.vocab_size
     own_inputs = model.vocab_size * layers * model.hidden_size_per_layer_input
     return Matrices(
-        attention=sum(_projections(model, layer) for layer in range(layers)) + extra * _projections(model, layers - 1),
+        attention=sum(projections(model, layer).total for layer in [*range(layers), *[layers - 1] * extra]),
         mlp=_dense(model, extra) + experts_layers * _shared(model) + _layer_inputs(model),
         experts=routed * model.num_experts if moe_layers else 0,
         active_experts=routed * model.num_experts_per_tok if moe_layers else 0,
@@ -91,7 +102,7 @@ def per_token(model: Architecture, length: int) -> TokenFlops:
     )
 
 
-def per_device(model: Architecture, batch: Batch) -> float:
+def per_device(model: Architecture, batch: RunBatch) -> float:
     """FLOPs of one training step on one device: what MaxText's log divides by seconds to get FLOP/s per device."""
     return per_token(model, batch.length).total * batch.tokens_per_device
 
@@ -101,25 +112,27 @@ def is_global(model: Architecture, layer: int) -> bool:
     return (layer + 1) % model.global_every == 0
 
 
-def _projections(model: Architecture, layer: int) -> int:
+def projections(model: Architecture, layer: int) -> Projections:
+    """Parameters of the matrices around the attention of one layer."""
     d, heads = model.emb_dim, model.num_query_heads
     if model.is_mla:
         qk = model.qk_nope_head_dim + model.qk_rope_head_dim
         rank = model.q_lora_rank
         queries = d * rank + rank * heads * qk if rank else d * heads * qk
-        keys = d * (model.kv_lora_rank + model.qk_rope_head_dim)
-        keys += model.kv_lora_rank * heads * (model.qk_nope_head_dim + model.v_head_dim)
-        return queries + keys + d * heads * model.v_head_dim
+        latents = d * (model.kv_lora_rank + model.qk_rope_head_dim)
+        keys_values = latents + model.kv_lora_rank * heads * (model.qk_nope_head_dim + model.v_head_dim)
+        return Projections(queries, keys_values, d * heads * model.v_head_dim)
     everywhere = is_global(model, layer)
-    head_dim = _head_dim(model, layer)
     kv_heads = (model.global_num_kv_heads if everywhere else 0) or model.num_kv_heads
     of_keys = 1 if model.share_kv_projections and everywhere else 2
     if _shares_keys(model, layer):
         of_keys = 0
-    return d * head_dim * (2 * heads + of_keys * kv_heads)
+    width = d * head_dim(model, layer)
+    return Projections(heads * width, of_keys * kv_heads * width, heads * width)
 
 
-def _head_dim(model: Architecture, layer: int) -> int:
+def head_dim(model: Architecture, layer: int) -> int:
+    """Of the queries of one layer without latent attention."""
     return (model.global_head_dim if is_global(model, layer) else 0) or model.head_dim
 
 
@@ -132,11 +145,11 @@ def _scores(model: Architecture, layer: int, length: int) -> float:
     if model.is_mla:
         width = model.num_query_heads * (model.qk_nope_head_dim + model.qk_rope_head_dim + model.v_head_dim)
     else:
-        width = model.num_query_heads * 2 * _head_dim(model, layer)
-    return 2.0 * width * _context(model, layer, length)
+        width = model.num_query_heads * 2 * head_dim(model, layer)
+    return 2.0 * width * context(model, layer, length)
 
 
-def _context(model: Architecture, layer: int, length: int) -> float:
+def context(model: Architecture, layer: int, length: int) -> float:
     """Tokens that one token attends to, the mean over the sequence, with the causal mask."""
     if not is_global(model, layer):
         if model.chunk_attn_window_size:

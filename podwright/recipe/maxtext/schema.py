@@ -42,7 +42,8 @@ class MaxTextLaunch(Section):
     """What a container runs: `setup`, then `python -m module base_config ARGUMENTS`, then `after`."""
 
     module: str = Field(
-        min_length=1, description="that python -m starts, or a script that ends in .sh, which brings its own arguments"
+        min_length=1,
+        description="that python -m starts, or a file: of Python if it ends in .py, of bash with its own arguments if it ends in .sh",
     )
     base_config: str = Field(
         "", description="the YAML file of MaxText that the arguments change, as a path in the image"
@@ -142,6 +143,8 @@ def command_lines(recipe: MaxTextRecipe) -> list[str]:
     starter = [recipe.launch.python, "-m", recipe.launch.module]
     if recipe.launch.module.endswith(".sh"):
         starter = ["bash", recipe.launch.module]
+    elif recipe.launch.module.endswith(".py"):
+        starter = [recipe.launch.python, recipe.launch.module]
     lines.append(" ".join([*starter, *filter(None, [recipe.launch.base_config])]))
     lines += [quoted(f"{key}={value}") for key, value in recipe.arguments.items()]
     return [*lines, *filter(None, [recipe.launch.after])]

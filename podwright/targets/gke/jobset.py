@@ -66,7 +66,7 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
         "priorityClassName": own.priority or recipe.xpk.get("priority") or PRIORITY,
         "hostNetwork": True,
         "dnsPolicy": "ClusterFirstWithHostNet",
-        "terminationGracePeriodSeconds": whole(chosen["grace"], _OPTIONS["grace"]),
+        "terminationGracePeriodSeconds": whole_number(chosen["grace"], _OPTIONS["grace"]),
         "containers": containers,
         "serviceAccountName": None,
         "tolerations": [{"operator": "Exists", "key": "google.com/tpu"}],
@@ -80,13 +80,13 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
         "podFailurePolicy": {"rules": [_failure_rule(each, _restartable(recipe)) for each in names]},
         "template": {"metadata": {"labels": label, "annotations": None}, "spec": pod},
     }
-    restarts = whole(recipe.xpk.get("max-restarts") or "0", "max-restarts")
+    restarts = whole_number(recipe.xpk.get("max-restarts") or "0", "max-restarts")
     return {
         "apiVersion": API_VERSION,
         "kind": "JobSet",
         "metadata": {"name": name, "labels": {QUEUE_LABEL: own.queue} | label, "annotations": dict(EXCLUSIVE)},
         "spec": {
-            "ttlSecondsAfterFinished": whole(chosen["ttl"], _OPTIONS["ttl"]),
+            "ttlSecondsAfterFinished": whole_number(chosen["ttl"], _OPTIONS["ttl"]),
             "failurePolicy": {"rules": [_fail_jobset()], "maxRestarts": restarts},
             "replicatedJobs": [{"name": "slice-job", "replicas": recipe.num_slices, "template": {"spec": job}}],
         },
@@ -157,10 +157,10 @@ def _failure_rule(container: str, restartable: list[int]) -> Manifest:
 
 def _restartable(recipe: MaxTextRecipe) -> list[int]:
     further = filter(None, re.split(r"[\s,]+", recipe.xpk.get("restart-on-exit-codes", "")))
-    return sorted({*RESTARTABLE, *(whole(code, "restart-on-exit-codes") for code in further)})
+    return sorted({*RESTARTABLE, *(whole_number(code, "restart-on-exit-codes") for code in further)})
 
 
-def whole(text: str, option: str) -> int:
+def whole_number(text: str, option: str) -> int:
     """UserError for an option of xpk that is no whole number."""
     if not re.fullmatch(r"\d{1,9}", text):
         raise UserError(f"xpk.{option}={text} is no whole number", f"correct {option} below xpk in the recipe")

@@ -7,7 +7,7 @@ import pytest
 from podwright import slices
 from podwright.errors import UserError
 from podwright.recipe.maxtext import architectures, flops, published
-from podwright.recipe.maxtext.arguments import Batch, batch
+from podwright.recipe.maxtext.arguments import RunBatch, batch
 
 # calculate_tflops_training_per_device of src/maxtext/utils/maxtext_utils.py at e591f30, called with base.yml and the model's yml:
 # model, per_device_batch_size, max_target_length, total TFLOPs, those of attention
@@ -37,7 +37,7 @@ HALVED_WINDOWS = "MaxText counted half of a sliding window's scores until its co
 def test_flops_are_those_of_maxtexts_own_function(
     name: str, per_device: float, length: int, total: float, attention: float
 ) -> None:
-    model, rows = architectures.find({"model_name": name}), Batch(per_device, length, 1)
+    model, rows = architectures.find({"model_name": name}), RunBatch(per_device, length, 1)
     assert flops.per_device(model, rows) / 1e12 == pytest.approx(total, rel=1e-9)
     scores = flops.per_token(model, length).scores * rows.tokens_per_device / 1e12
     assert scores == pytest.approx(attention, rel=1e-9)
@@ -45,9 +45,11 @@ def test_flops_are_those_of_maxtexts_own_function(
 
 def test_a_layer_of_multi_token_prediction_and_micro_batches_count_as_in_maxtext() -> None:
     with_mtp = {"model_name": "deepseek3-671b", "mtp_num_layers": "1"}
-    assert flops.per_device(architectures.find(with_mtp), Batch(8, 4096, 1)) / 1e12 == pytest.approx(8338.309637996545)
+    assert flops.per_device(architectures.find(with_mtp), RunBatch(8, 4096, 1)) / 1e12 == pytest.approx(
+        8338.309637996545
+    )
     assert flops.per_device(
-        architectures.find({"model_name": "llama3.1-8b"}), Batch(1, 8192, 4)
+        architectures.find({"model_name": "llama3.1-8b"}), RunBatch(1, 8192, 4)
     ) / 1e12 == pytest.approx(1686.582117531648)
 
 

@@ -1,0 +1,73 @@
+"""Which activations a run of MaxText keeps for the backward pass, and what it therefore computes a second time.
+
+Source: get_remat_policy in src/maxtext/layers/decoders.py and the keys under remat_policy in base.yml of MaxText e591f30 (2026-08-22).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_QKV = {"query_proj", "key_proj", "value_proj"}
+_POLICIES: dict[str, set[str]] = {
+    "full": set(),
+    "save_out_proj": {"out_proj"},
+    "save_qkv_proj": _QKV,
+    "qkv_proj_offloaded": _QKV,
+    "save_dot_except_mlp": {*_QKV, "out_proj"},
+    "save_dot_except_mlpwi": {*_QKV, "out_proj", "mlpwo"},
+    "save_dot_with_context_except_mlp": {*_QKV, "out_proj", "context"},
+    "minimal": {*_QKV, "out_proj", "mlpwi", "mlpwo"},
+    "minimal_offloaded": {*_QKV, "out_proj", "mlpwi", "mlpwo"},
+    "minimal_with_context": {*_QKV, "out_proj", "mlpwi", "mlpwo", "context"},
+    "none": {*_QKV, "out_proj", "mlpwi", "mlpwo", "context"},
+}
+_IN_PARTS = {"qkv_proj": _QKV, "kv_proj": {"key_proj", "value_proj"}}
+_KEYS = (
+    "query_proj",
+    "key_proj",
+    "value_proj",
+    "qkv_proj",
+    "kv_proj",
+    "context",
+    "out_proj",
+    "mlpwi",
+    "mlpwi_0",
+    "mlpwo",
+)
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """Parts of a layer that run forward again in the backward pass. The last product of a layer never does: nothing needs its result."""
+
+    queries: bool
+    keys_values: bool
+    scores: bool
+    """attention itself"""
+    output: bool
+    mlp: bool
+    """the products into an MLP or expert"""
+    logits: bool
+    """the unembedding, where num_vocab_tiling splits it"""
+
+
+def recomputed(arguments: Mapping[str, str]) -> Recomputed | None:
+    """None for a policy that is not known here."""
+    policy = arguments.get("remat_policy", "full").lower()
+    if policy == "custom":
+        kept = {key for key in _KEYS if arguments.get(key, "remat") in ("device", "offload")}
+    elif policy in _POLICIES:
+        kept = _POLICIES[policy]
+    else:
+        return None
+    for fused, parts in _IN_PARTS.items():
+        kept |= parts if fused in kept else set()
+    return Recomputed(
+        queries="query_proj" not in kept,
+        keys_values=not kept >= {"key_proj", "value_proj"},
+        scores="context" not in kept,
+        output="out_proj" not in kept,
+        mlp=kept.isdisjoint({"mlpwi", "mlpwi_0"}),
+        logits=arguments.get("num_vocab_tiling", "1") not in ("0", "1"),
+    )
