@@ -31,6 +31,7 @@ CHECKS = (
     "target",
     "storage",
     "trackers",
+    "profiler",
     "preemption",
 )
 """the parts of a static plan, as findings and `--only` name them"""

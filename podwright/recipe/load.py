@@ -187,6 +187,10 @@ def _override(raw: dict[str, Any], text: str) -> None:
             f"{text}: the kind of a recipe cannot be changed", "name a recipe of that kind; `podwright recipes list`"
         )
     model = kinds.find(raw.get("kind")).schema
+    section, _, name = key.partition(".")
+    if name and section in model.model_fields and model.model_fields[section].annotation == dict[str, str]:
+        raw[section] = {**(raw.get(section) or {}), name: value}  # text by names that are not ours
+        return
     known = list(fields(model))
     sections = {k.rsplit(".", 1)[0] for k in known if "." in k}
     if key not in known and key not in sections:

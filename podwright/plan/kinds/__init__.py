@@ -68,6 +68,10 @@ class PlanPart(Generic[R]):
             and (key.partition(".")[0] not in self.hub_sections or looks_like_path(value, Path()))
         ]
 
+    def written_for(self, recipe: R) -> Slice | None:
+        """The devices that a recipe names itself; None where it runs on any."""
+        return None
+
     def checks(self, recipe: R, where: Slice | None, cwd: Path) -> list[Finding]:
         """Everything that can be said without a compiler. `where` is None where only the machine itself knows its devices."""
         return []

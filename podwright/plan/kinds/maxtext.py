@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.plan.checks import maxtext
+from podwright.plan.document import StepEntry
+from podwright.plan.estimates import maxtext_state, maxtext_step_time
+from podwright.plan.findings import Finding
 from podwright.plan.kinds import PlanPart
+from podwright.recipe.maxtext import architectures
+from podwright.recipe.maxtext.architectures import Architecture
 from podwright.recipe.maxtext.schema import MaxTextRecipe
+from podwright.slices import Slice
 
 
 class MaxTextPlan(PlanPart[MaxTextRecipe]):
     memory_fix = "type --compile"
+
+    def files(self, recipe: MaxTextRecipe) -> list[str]:
+        return [recipe.maxtext] if recipe.maxtext else []
+
+    def written_for(self, recipe: MaxTextRecipe) -> Slice:
+        return maxtext.written_for(recipe)
+
+    def checks(self, recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
+        findings = maxtext.check(recipe, where, cwd)
+        if where is None or any(f.level == "error" for f in findings):
+            return findings
+        return findings + maxtext_state.check(recipe, where) + maxtext_step_time.check(recipe, where)
+
+    def dimensions(self, recipe: MaxTextRecipe, cwd: Path) -> Architecture | None:
+        try:
+            return architectures.find(recipe.arguments)
+        except UserError:
+            return None
+
+    def step(self, recipe: MaxTextRecipe, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
+        return maxtext_step_time.entry(recipe, where, price)
 
 
 PLAN = MaxTextPlan()
