@@ -48,10 +48,11 @@ SLOWEST = (
     "tests/unit/train/test_muon.py",
 )
 
-# They need SLURM, an sshd, networks of hosts or a browser. `.ci/run` sets SKIPS_FAIL where it has installed these: a skip is then a fault.
+# They need SLURM, an sshd, networks of hosts, user namespaces or a browser. `.ci/run` sets SKIPS_FAIL where it has installed these: a skip is then a fault.
 INSTALLED_FOR = (
     "tests/e2e/test_allocations.py",
     "tests/e2e/test_chaos.py",
+    "tests/e2e/test_hostile_scripts.py",
     "tests/e2e/test_simulated_gcloud.py",
     "tests/e2e/test_slurm.py",
     "tests/e2e/test_slurm_training.py",
@@ -64,6 +65,7 @@ INSTALLED_FOR = (
     "tests/e2e/test_tpu_vm.py",
     "tests/e2e/test_tpu_vm_verbs.py",
     "tests/unit/report/test_browser.py",
+    "tests/unit/sandbox/test_evaluation.py",
 )
 SKIPS_FAIL = "PODWRIGHT_SKIPS_FAIL"
 

@@ -7,7 +7,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -187,9 +187,8 @@ def _override(raw: dict[str, Any], text: str) -> None:
             f"{text}: the kind of a recipe cannot be changed", "name a recipe of that kind; `podwright recipes list`"
         )
     model = kinds.find(raw.get("kind")).schema
-    section, _, name = key.partition(".")
-    if name and section in model.model_fields and model.model_fields[section].annotation == dict[str, str]:
-        raw[section] = {**(raw.get(section) or {}), name: value}  # text by names that are not ours
+    if (mapping := _mapping(model, key)) and isinstance(raw.get(mapping) or {}, dict):
+        raw[mapping] = {**(raw.get(mapping) or {}), key.partition(".")[2]: value}
         return
     known = list(fields(model))
     sections = {k.rsplit(".", 1)[0] for k in known if "." in k}
@@ -209,6 +208,14 @@ def _override(raw: dict[str, Any], text: str) -> None:
             here[part] = {}
         here = here[part]
     here[last] = "" if parsed is None and _is_text(model, key) else parsed
+
+
+def _mapping(model: type[BaseModel], key: str) -> str:
+    """The field of texts by name, such as `arguments`, of which `key` is an entry; "" for any other key."""
+    name, _, entry = key.partition(".")
+    return (
+        name if entry and name in model.model_fields and get_origin(model.model_fields[name].annotation) is dict else ""
+    )
 
 
 def _is_text(model: type[BaseModel], key: str) -> bool:

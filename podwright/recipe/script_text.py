@@ -1,6 +1,6 @@
 """The text of a bash script before it is evaluated: `<placeholders>` and values that the user gives.
 
-Pure functions of the text. Static reading and evaluation by bash both begin with the text that they return, so that both see the same script.
+Static reading and evaluation by bash both begin with the text that they return, so that both see the same script.
 
 Placeholders. In `--project=<your-project>` bash sees two redirections and the script dies, or writes a file. Whoever wrote it means "put your
 project here". A user who imports such a script wants either to fill it or to be told of it, and in both cases to see the rest. So a
@@ -17,37 +17,46 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_PLACEHOLDER = re.compile(r"(?<!<)<([A-Za-z][A-Za-z0-9_./:-]*(?: [A-Za-z0-9_./:-]+)*)>(?!>)")
+_PLACEHOLDER = re.compile(r"(?<!<)<([A-Za-z][A-Za-z0-9_./:-]*(?: [A-Za-z0-9_./:-]+)*)>(?![>&])")
 _HEREDOC = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([\w.-]+))")
-_EXPORT = re.compile(r"[ \t]*((?:export|declare|typeset|local)(?:[ \t]+-[A-Za-z]+)*[ \t]+)?(?=[A-Za-z_])")
-_ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=")
+_COMMAND = re.compile(
+    r"[ \t]*((?:export|declare|typeset|local)(?:[ \t]+-[A-Za-z]+)*[ \t]+)?(?=[A-Za-z_]\w*\+?=)", re.ASCII
+)
+_ASSIGNED = re.compile(r"(?:[ \t]|\\\n)*([A-Za-z_]\w*)\+?=", re.ASCII)
+_END = re.compile(r"(?:[ \t]|\\\n)*(?:(?:;|&&)[ \t]*|(?=[#\n]|\Z))")
 
-BARE, DOUBLE, SINGLE, COMMENT, HEREDOC, EXPANSION = "bdsche"
+# How bash reads a character. NESTED: in `$(...)`, a list `=(...)` or a line break that is escaped, which end no command.
+BARE, NESTED, DOUBLE, SINGLE, COMMENT, HEREDOC, EXPANSION = "bndsche"
 
 
 def with_placeholders(text: str, values: Mapping[str, str] | None = None) -> tuple[str, dict[str, str]]:
     """The script with every `<name>` as one literal word or, where `values` has the name, as its value.
 
-    Also the placeholders that are left: name -> where, such as `line 3, line 9 (in quotes)`. Comments are neither changed nor reported.
+    `<your-project-id>` has the names your-project-id, project-id and PROJECT_ID. Also the placeholders that are left: name -> where, such as
+    `line 3, line 9 (in quotes)`. Comments are neither changed nor reported.
     """
     kinds = contexts(text)
+    given = {_key(name): value for name, value in (values or {}).items()}
     parts, places, end = [], dict[str, list[str]](), 0
     for match in _PLACEHOLDER.finditer(text):
-        kind = kinds[match.start()]
-        if kind in (COMMENT, EXPANSION) and kinds[match.end() - 1] == COMMENT:
+        kind, name = kinds[match.start()], match[1]
+        bare = kind in (BARE, NESTED)
+        if kind == COMMENT or (bare and not _meant_as_placeholder(text, match)):
             continue
-        if kind == BARE and not _meant_as_placeholder(text, match):
-            continue
-        name = match[1]
-        parts.append(text[end : match.start()])
+        if _key(name) in given:
+            word = _escaped(given[_key(name)], kind)
+        else:
+            word = quoted(match[0]) if bare else match[0]
+            number = text.count("\n", 0, match.start()) + 1
+            places.setdefault(name, []).append(f"line {number}" + ("" if bare else " (in quotes)"))
+        parts += [text[end : match.start()], word]
         end = match.end()
-        if values and name in values:
-            parts.append(_escaped(values[name], kind))
-            continue
-        parts.append(quoted(match[0]) if kind == BARE else match[0])
-        number = text.count("\n", 0, match.start()) + 1
-        places.setdefault(name, []).append(f"line {number}" + ("" if kind == BARE else " (in quotes)"))
     return "".join([*parts, text[end:]]), {name: ", ".join(lines) for name, lines in places.items()}
+
+
+def _key(name: str) -> str:
+    """What the spellings of a name have in common: your-project-id, <Project ID>, PROJECT_ID."""
+    return re.sub(r"[-_ ]+", "_", name.lower()).removeprefix("your_").removeprefix("my_")
 
 
 def _meant_as_placeholder(text: str, match: re.Match[str]) -> bool:
@@ -55,23 +64,21 @@ def _meant_as_placeholder(text: str, match: re.Match[str]) -> bool:
 
     It is part of a word, as in `--project=<name>` or `gs://<name>/x`, or a word of its own that no file name follows.
     """
-    before = text[: match.start()]
-    if before[-1:] and not before[-1].isspace():
-        return re.search(r"(?:^|[\s;&|(])\d+$", before) is None and before[-1] not in ";&|()<>"
-    rest = re.match(r"[ \t]*(\S?)", text[match.end() :])
-    return (
-        rest is not None
-        and (not text[match.end() : match.end() + 1].strip())
-        and rest[1] in ("", "\\", "-", "<", ";", "&", "|", ")", "#")
-    )
+    before, after = text[: match.start()], text[match.end() :]
+    if before and before[-1] not in " \t\n;&|()<>":
+        return re.search(r"(?:^|[\s;&|(])\d+$", before) is None  # 2<names is a redirection
+    return re.match(r"(?:[ \t]+[-<#\\]|[ \t]*(?:[;&|)\n]|$))", after) is not None
 
 
 def _escaped(value: str, kind: str) -> str:
-    if kind == DOUBLE:
-        return re.sub(r'([\\"$`])', r"\\\1", value)
+    """`value` as it is written where bash reads a character as `kind`."""
+    if kind in (BARE, NESTED):
+        return quoted(value)
     if kind == SINGLE:
         return value.replace("'", "'\\''")
-    return quoted(value) if kind == BARE else value
+    if kind in (DOUBLE, EXPANSION):
+        return re.sub(r'([\\"$`])' if kind == DOUBLE else r'([\\"$`}])', r"\\\1", value)
+    return value
 
 
 def quoted(value: str) -> str:
@@ -87,102 +94,78 @@ def is_variable(name: str) -> bool:
 def with_values(text: str, values: Mapping[str, str]) -> str:
     """The script with a line `NAME='value'` after each line that assigns a NAME of `values`, exported where that line exports it.
 
-    Only commands that consist of assignments count: not `NAME=x command`, and nothing inside quotes, here-documents and comments.
+    Only lines of assignments alone count: not `NAME=x command`, and nothing in quotes, here-documents and comments.
     """
-    names = {name for name in values if is_variable(name)}
     kinds = contexts(text)
-    parts, begin = [], 0
+    parts, begin = list[str](), 0
     while begin < len(text):
-        end = _command_end(text, kinds, begin)
+        end = next(
+            (i + 1 for i in range(begin, len(text)) if text[i] == "\n" and kinds[i] in (BARE, HEREDOC)), len(text)
+        )
         parts.append(text[begin:end])
-        if kinds[begin] not in (HEREDOC, COMMENT):
-            keyword, assigned = _assignments(text[begin:end], kinds[begin:end])
-            for name in dict.fromkeys(name for name in assigned if name in names):
-                parts.append(("" if parts[-1].endswith("\n") else "\n") + f"{keyword}{name}={quoted(values[name])}\n")
+        if kinds[begin] != HEREDOC:
+            for name, keyword in _assignments(text[begin:end], kinds[begin:end]).items():
+                if name in values:
+                    parts.append(
+                        ("" if parts[-1].endswith("\n") else "\n") + f"{keyword}{name}={quoted(values[name])}\n"
+                    )
         begin = end
     return "".join(parts)
 
 
-def _command_end(text: str, kinds: str, begin: int) -> int:
-    """The offset after the newline that ends the command at `begin`: one outside quotes that no backslash escapes."""
-    for place in range(begin, len(text)):
-        if text[place] == "\n" and kinds[place] in (BARE, COMMENT, HEREDOC):
-            escaped = kinds[place] == BARE and place > begin and text[place - 1] == "\\"
-            if not escaped:
-                return place + 1
-    return len(text)
-
-
-def _assignments(line: str, kinds: str) -> tuple[str, list[str]]:
-    """`export ` or "", and the names that a command assigns; none where it is anything but assignments."""
-    start = _EXPORT.match(line)
-    if start is None:
-        return "", []
-    place, names = start.end(), list[str]()
-    while place < len(line) and kinds[place] != COMMENT and line[place] not in "\n;":
-        word = _ASSIGNED.match(line, place)
-        if word is None:
-            return "", []
-        names.append(word[1])
-        place = word.end()
-        while place < len(line) and (kinds[place] != BARE or line[place] not in " \t\n;&|"):
-            place += 1
-        while place < len(line) and line[place] in " \t":
-            place += 1
-        if line[place : place + 1] in ("&", "|"):
-            return "", []
-    return ("export " if "export" in (start[1] or "") or "-x" in (start[1] or "") else ""), names
+def _assignments(line: str, kinds: str) -> dict[str, str]:
+    """The names that a line assigns, each with `export ` or ""; none where the line has another command."""
+    place, names = 0, dict[str, str]()
+    while start := _COMMAND.match(line, place):
+        place = start.end()
+        keyword = "export " if re.search(r"export|-\w*x", start[1] or "") else ""
+        while word := _ASSIGNED.match(line, place):
+            names[word[1]] = keyword
+            place = word.end()
+            while place < len(line) and (kinds[place] != BARE or line[place] not in " \t\n;&|<>"):
+                place += 1
+        if (end := _END.match(line, place)) is None:
+            return {}
+        place = end.end()
+        if line[place : place + 1] in ("", "\n", "#"):
+            return names
+    return {}
 
 
 def contexts(text: str) -> str:
-    """For each character of a bash script how bash reads it: BARE, DOUBLE (quotes), SINGLE, COMMENT, HEREDOC or EXPANSION (`${...}`).
+    """For each character of a bash script how bash reads it, one of the letters above.
 
-    Quotes themselves count as what they enclose. The text of `$(...)` is BARE again, also inside double quotes.
+    Quotes themselves count as what they enclose, but for the first of a pair. `${...}` and `$((...))` are EXPANSION.
     """
-    kinds, stack, heredocs, place = [], [BARE], list[tuple[bool, str]](), 0
+    kinds, stack, heredocs, place = list[str](), [""], list[tuple[bool, str]](), 0
     while place < len(text):
-        top, here = stack[-1], text[place]
-        step, kind = 1, _KIND[top]
-        pair = text[place : place + 2]
-        if top == "'":
-            if here == "'":
-                stack.pop()
-        elif top == "$'":
-            step = 2 if here == "\\" else 1
+        top, here, pair = stack[-1], text[place], text[place : place + 2]
+        kind = _KIND.get(top) or (NESTED if _NESTING & set(stack) else BARE)
+        step = 1
+        if top in ("'", "$'"):
+            step = 2 if top == "$'" and here == "\\" else 1
             if here == "'":
                 stack.pop()
         elif here == "\\":
             step = 2
         elif here == _CLOSE.get(top):
+            step = 2 if top in ("$((", "((") else 1
             stack.pop()
-            if top == "((":
-                step = 2 if pair == "))" else 1
-        elif pair in ("$(", "${") or here == "`":
-            step = 3 if text.startswith("$((", place) else len(pair) if here == "$" else 1
-            stack.append("((" if step == 3 else pair if here == "$" else "`")
-        elif here == '"':
-            stack.append('"')
-            kind = DOUBLE
-        elif top == '"' or (top == "${" and '"' in stack):
-            pass
-        elif pair == "$'" or here == "'":
-            stack.append(pair if pair == "$'" else "'")
-            step, kind = len(stack[-1]), SINGLE
-        elif top in ("${", "(("):
+        elif opening := _opening(text, place, stack):
+            step, kind = len(opening), _KIND.get(opening) or kind
+            stack.append(opening)
+        elif ('"' in stack[-2:] and top in ('"', "${")) or top in ("${", "$((", "(("):
             pass
         elif here == "#" and (place == 0 or text[place - 1] in " \t\n;&|()"):
-            step = (text.find("\n", place) if "\n" in text[place:] else len(text)) - place
-            kind = COMMENT
-        elif here == "(":
-            stack.append("(")
-        elif pair == "<<" and text[place + 2 : place + 3] != "<" and (match := _HEREDOC.match(text, place)):
-            heredocs.append((bool(match[1]), match[2] or match[3] or match[4]))
-            step = len(match[0])
-        elif text.startswith("<<<", place):
-            step = 3
-        kinds.append(kind * min(step, len(text) - place))
+            step, kind = len(text[place:].partition("\n")[0]), COMMENT
+        elif pair == "<<":
+            match = _HEREDOC.match(text, place)
+            step = len(match[0]) if match else 3
+            heredocs += [(bool(match[1]), match[2] or match[3] or match[4])] if match else []
+        escaped_break = pair == "\\\n" and kind == BARE
+        kinds.append((BARE + NESTED) if escaped_break else kind * min(step, len(text) - place))
         place += step
-        if here == "\n" and heredocs and kind == BARE:
+        if here == "\n" and heredocs and kind in (BARE, NESTED):
             end = place
             for indented, word in heredocs:
                 end = _heredoc_end(text, end, indented, word)
@@ -191,18 +174,20 @@ def contexts(text: str) -> str:
     return "".join(kinds)
 
 
-_KIND = {
-    BARE: BARE,
-    "(": BARE,
-    "$(": BARE,
-    "`": BARE,
-    "((": EXPANSION,
-    "${": EXPANSION,
-    '"': DOUBLE,
-    "'": SINGLE,
-    "$'": SINGLE,
-}
-_CLOSE = {"(": ")", "$(": ")", "((": ")", "${": "}", '"': '"', "`": "`"}
+# What a character stands in, by what began it. Everything else is a command: BARE, or NESTED below one of _NESTING.
+_KIND = {"$((": EXPANSION, "((": EXPANSION, "${": EXPANSION, '"': DOUBLE, "'": SINGLE, "$'": SINGLE}
+_NESTING = {"$(", "`", "=("}
+_CLOSE = {"(": ")", "$(": ")", "=(": ")", "$((": ")", "((": ")", "${": "}", '"': '"', "`": "`"}
+
+
+def _opening(text: str, place: int, stack: list[str]) -> str:
+    """What begins at `place`: a key of `_CLOSE` or a single quote; "" where nothing does."""
+    in_double = stack[-1] == '"' or (stack[-1] == "${" and '"' in stack[-2:])
+    in_command = stack[-1] not in _KIND
+    choices = ["$((", "$(", "${", '"', "`"]
+    choices += [] if in_double else ["$'", "'"]
+    choices += ["=(", "((", "("] if in_command else []
+    return next((opening for opening in choices if text.startswith(opening, place)), "")
 
 
 def _heredoc_end(text: str, begin: int, indented: bool, word: str) -> int:

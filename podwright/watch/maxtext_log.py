@@ -22,7 +22,11 @@ _HEAD = 48  # bytes at the beginning of a line in which its time stands
 _LOOKED_AT = 1000  # lines at each end of a block in which a time is looked for
 _TAIL = 8 << 20  # bytes at the end of a log in which the cause of its end is looked for
 _POD = re.compile(rb"\[(pod/[^\]\s]{1,200})\] ")
-_SHOWN = 200
+_PREFIX = re.compile(rb"(?m)^(?:\[pod/[^\]\s]{1,200}\] )?(?:\d{4}-\d\d-\d\dT[\d:.]{8,18}Z )?")
+"""what `kubectl logs --prefix --timestamps` writes before a line"""
+_SHOWN = 200  # characters of a line
+_LAST_LINES = 100
+_PROFILER = (b"rofiler session st", b"rofiler session tear")
 
 
 @dataclass
@@ -33,6 +37,10 @@ class MaxTextLog:
     """the further figures of the last step line: lm_loss, perplexity, moe_lb_loss ..."""
     failures: list[Record] = field(default_factory=list)
     """what `podwright diagnose` would say, the likeliest cause first"""
+    last_lines: list[str] = field(default_factory=list)
+    """after the last step, at most 100"""
+    profiler_rows: list[int] = field(default_factory=list)
+    """how many steps were logged when the profiler reported its start or its end"""
     num_lines: int = 0
     num_bytes: int = 0
     num_zero_bytes: int = 0
@@ -68,6 +76,8 @@ class _LogReader:
         self._source: bytes | None = None
         self._others = set[bytes]()
         self._last_line = b""
+        self._last_step, self._last_loss = -1, math.nan
+        self._rows = list[tuple[int, int, float, float, float, float, float, float]]()  # of the present block
         self._text, self._base = b"", 0  # what lines are taken from at present, and how many bytes were before it
         self._attempt_at = 0  # bytes before the first step of the last attempt
         self._tail = deque[bytes]()
@@ -77,11 +87,13 @@ class _LogReader:
         if self._rest:
             log.num_lines += 1
             self._last_of_file(self._rest)
+            self._add_rows()
         log.hosts = len(self._others)
         log.more = more_of_step(self._last_line)
         tail = b"".join(self._tail)
         tail = tail[max(0, self._attempt_at - (log.num_bytes - len(tail))) :]
-        log.failures = explain.stream([tail])
+        log.failures = explain.stream([_PREFIX.sub(b"", tail)])
+        log.last_lines = [_shown(line) for line in tail[tail.rfind(b"step: ") :].splitlines()[1:][-_LAST_LINES:]]
         return log
 
     def feed(self, block: bytes) -> None:
@@ -98,16 +110,21 @@ class _LogReader:
         self._times(lines)
         # Most blocks hold steps alone: what is not in a block is looked for in none of its lines.
         wanted = [(text, take) for text, take in LINES if text in self._text]
+        profiler = any(text in self._text for text in _PROFILER)
         short = b"tep " in self._text and b": loss=" in self._text
         for line in lines:
-            if b"completed " in line and b"step: " in line:
+            if b"completed " in line or (short and b": loss=" in line):
                 self._step(line)
-                continue
             for text, take in wanted:
                 if text in line:
                     self._other(line, text, take)
-            if short and b": loss=" in line:
-                self._step(line)
+            if profiler and any(text in line for text in _PROFILER) and _pod(line) == (self._source or b""):
+                log.profiler_rows.append(len(log.steps) + len(self._rows))
+        self._add_rows()
+
+    def _add_rows(self) -> None:
+        self.log.steps.add(self._rows)
+        self._rows.clear()
 
     def _other(self, line: bytes, text: bytes, take: Take) -> None:
         if text in START and self._source in (None, _pod(line)):
@@ -125,16 +142,17 @@ class _LogReader:
             return
         if parsed is None or not self._is_of_the_host(line):
             return
-        step, marks, figures = parsed
-        table, loss = log.steps, figures[-1]
+        step, loss = parsed[0], parsed[-1]
         if not math.isfinite(loss) and b"loss: " in line and log.not_finite is None:
             log.not_finite = step
-        if table and step == table.step[-1] and not self._restarted and _same(loss, table.loss[-1]):
+        if step == self._last_step and not self._restarted and _same(loss, self._last_loss):
             log.repeated += 1
             return
-        if table.append(step, marks, *figures, _time(line), restarted=self._restarted):
+        if self._restarted or step <= self._last_step or not self._last_line:
+            log.steps.starts.append(len(log.steps) + len(self._rows))
             self._attempt_at = self._base + max(0, self._text.find(line))
-        self._restarted, self._last_line = False, line
+        self._rows.append((*parsed, _time(line)))
+        self._restarted, self._last_line, self._last_step, self._last_loss = False, line, step, loss
 
     def _is_of_the_host(self, line: bytes) -> bool:
         """Whether a line is of the host whose steps came first."""

@@ -33,6 +33,8 @@ TRAINER = {"CHAOS_STEP_S": "0.3", "CHAOS_EVERY": str(EVERY), "CHAOS_SAVE_S": "0.
 GATHER_S, GATHERED_WITHIN_S = 1.0, 6.0
 """between two looks at complete files on the hosts; a launcher that lives for so long after a save has brought it"""
 MOST_LAUNCHERS = 15
+JUST_KILLED_S = 4.0
+"""for so long a gcloud may outlive the launcher that had it request a slice"""
 LIFE_LIMIT_S = 300.0
 RECIPE = ("qwen3-tiny-arithmetic-grpo", "data.num_train=64", "model.name=qwen3-micro", "mesh.fsdp=16")
 SIGNS = Path("/var/lib/podwright")
@@ -153,6 +155,8 @@ class Disturbed:
         self._began = time.monotonic()
         self._verb = "run"
         self._launchers: list[Launcher] = []
+        self._killed = 0.0
+        """when a launcher was killed last, in Unix seconds"""
         self._stops: list[float] = []
         """when they were typed, in Unix seconds"""
         self._preemptions: list[tuple[float, float]] = []
@@ -207,7 +211,7 @@ class Disturbed:
         if code not in (0, 1, 2):
             self._life.faults.append(f"podwright {launcher.verb} had exit code {code}: {out[-300:]}")
         if launcher.verb == "clean":
-            self._require_clean(out)
+            self._require_clean(launcher, out)
             return True
         if launcher.verb == "stop":
             return True
@@ -215,12 +219,13 @@ class Disturbed:
             self._life.endings.append((out.strip() or "no output").splitlines()[-1][:300])
         return code != 0
 
-    def _require_clean(self, out: str) -> None:
-        """`clean --yes` has ended: nothing is left but what a run uses."""
-        state = self._observer.state()
-        live = state is not None and state.attempt > state.ended_attempt
-        if (left := self._gcloud.resources()) and not live:
-            self._life.faults.append(f"clean left {left}: {out[-300:]}")
+    def _require_clean(self, launcher: Launcher, out: str) -> None:
+        """`clean --yes` has ended: nothing is left but what it names as in use, and what was still being requested when it looked."""
+        for row in self._gcloud.resources():
+            kept = any(row["name"] in line and "keep: run r" in line for line in out.splitlines())
+            requested = row["name"] not in out and launcher.began - self._killed < JUST_KILLED_S
+            if not kept and not requested:
+                self._life.faults.append(f"clean left {row}: {out[-300:]}")
 
     def _start(self, verb: str) -> Launcher:
         argv = ["clean", "tpu", "--yes"] if verb == "clean" else [verb, "r"]
@@ -258,7 +263,7 @@ class Disturbed:
         else:
             launcher.process.kill()
         launcher.process.wait()
-        launcher.ended = time.time()
+        launcher.ended = self._killed = time.time()
         self._life.kills.append(str(phase))
         self._verb = kill.following
         time.sleep(kill.pause_s)

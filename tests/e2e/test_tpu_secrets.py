@@ -1,14 +1,17 @@
-"""Values of variables that a target passes on reach the trainer and nothing else: no file, no command line, no request, no log."""
+"""Values of variables that a target passes on reach the trainer and nothing else: no file, no command line, no request, no log, no bucket, and
+neither the metadata of a slice nor the records of the cloud."""
 
 import json
 import os
 import secrets
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from tests.bucket import EmulatedBucket
 from tests.e2e.conftest import LAUNCH, wait_for
 from tests.e2e.test_tpu_vm import TpuBench, endings, gcloud, lab  # noqa: F401
 from tests.lab import cloud, tpu_python
@@ -20,10 +23,12 @@ LARGEST = 4 << 20
 
 
 class Watch:
-    """Looks for a text in command lines of all processes and in all files below some folders, again and again until the block ends."""
+    """Looks for a text in command lines of all processes, in all files below some folders and in a bucket, again and again until the block
+    ends."""
 
-    def __init__(self, canary: str, *folders: Path) -> None:
+    def __init__(self, canary: str, bucket: EmulatedBucket, *folders: Path) -> None:
         self._canary = canary.encode()
+        self._bucket = bucket
         self._folders = folders
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -32,6 +37,8 @@ class Watch:
         """command lines of processes that have the text in their environment, as they should"""
         self.files: set[str] = set()
         """names of those that were looked into"""
+        self.objects: set[str] = set()
+        """names of those of the bucket that were looked into"""
 
     def __enter__(self) -> "Watch":
         self._thread.start()
@@ -58,6 +65,10 @@ class Watch:
             self.files.add(path.name)
             if self._canary in content:
                 self.hits.add(str(path))
+        for name in self._bucket.names():
+            self.objects.add(name)
+            if self._canary in name.encode() + (self._bucket.content(name) or b""):
+                self.hits.add(f"object {name}")
 
     def _paths(self) -> Iterator[Path]:
         for folder in self._folders:
@@ -78,15 +89,32 @@ def test_a_secret_is_in_no_file_no_command_line_and_no_request_of_a_whole_life(
     gcloud: Gcloud,  # noqa: F811
     lab: cloud.Lab,  # noqa: F811
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     canary = f"canary-{secrets.token_hex(8)}"
     given = {"HF_TOKEN": f"{canary}-hub", "MY_KEY": f"{canary}-key", "NOT_PASSED_ON": f"{canary}-other"}
     names = ["HF_TOKEN", "MY_KEY", "STANDIN_STEP_S"]
-    bench = TpuBench(
-        tmp_path, python=str(tpu_python.write(lab.root, LAUNCH.with_name("standin.py"))), setup=[], env=names
-    )
+    python = str(tpu_python.write(lab.root, LAUNCH.with_name("standin.py")))
+    with EmulatedBucket(host=lab.gateway) as bucket:
+        for name, value in bucket.environment.items():
+            monkeypatch.setenv(name, value)
+        bench = TpuBench(tmp_path, python=python, setup=[], env=names, storage=f"{bucket.url}/runs")
+        watch, printed = whole_life(bench, gcloud, Watch(canary, bucket, tmp_path, lab.root), given)
+        requests = json.dumps([asdict(request) for request in bucket.log])
+    assert watch.hits == set() and canary not in printed + requests
+    assert canary not in json.dumps(gcloud.calls()) + json.dumps(store.read(lab.root)), "requests, metadata, the ledger"
+    trainers = [command for command in watch.environments if "standin.py" in command]
+    assert trainers, "the trainer has it"
+    assert {"journal.jsonl", "start.sh", "recipe.json", "calls.jsonl", "state.json"} <= watch.files, "was looked into"
+    assert any(name.startswith("metadata-") for name in watch.files), "what the metadata servers answer"
+    objects = {name.rpartition("/")[2] for name in watch.objects}
+    assert {"journal.jsonl", "recipe.json", "plan.json"} <= objects, objects
+
+
+def whole_life(bench: TpuBench, gcloud: Gcloud, watch: Watch, given: dict[str, str]) -> tuple[Watch, str]:  # noqa: F811
+    """A run that is preempted once, under watch; and what it and some verbs print."""
     try:
-        with Watch(canary, tmp_path, lab.root) as watch:
+        with watch:
             launcher = bench.start_run(8, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.4", **given)
             wait_for(lambda: len(bench.steps()) > 2, 90)
             (node,) = (row["name"] for row in gcloud.resources() if row["kind"] == "node")
@@ -97,8 +125,4 @@ def test_a_secret_is_in_no_file_no_command_line_and_no_request_of_a_whole_life(
         assert [ending for ending, _ in endings(bench)] == ["PREEMPTED", "FINISHED"]
     finally:
         bench.close()
-    assert watch.hits == set() and canary not in out + err + shown
-    assert canary not in json.dumps(gcloud.calls()) + json.dumps(store.read(lab.root))
-    trainers = [command for command in watch.environments if "standin.py" in command]
-    assert trainers, "the trainer has it"
-    assert {"journal.jsonl", "start.sh", "recipe.json", "calls.jsonl"} <= watch.files, "what was looked into"
+    return watch, out + err + shown

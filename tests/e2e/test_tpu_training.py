@@ -1,6 +1,7 @@
 """Real training on the simulated v6e-16: no capacity in one zone, granted in the next, taken away in the middle, and in the end the same weights."""
 
 import json
+import secrets
 import subprocess
 import sys
 import time
@@ -45,13 +46,15 @@ class TrainingBench(TpuBench):
         flags = (
             f"export JAX_PLATFORMS=cpu OMP_NUM_THREADS=1 XLA_FLAGS='--xla_force_host_platform_device_count=4 {_QUICK}'"
         )
-        env = [*compiled, *bucket.environment]
+        env = [*compiled, *bucket.environment, "HF_TOKEN"]
         super().__init__(folder, storage=f"{bucket.url}/runs", env=env, setup=[flags], python=sys.executable)
         self.bucket = bucket
+        self.canary = f"canary-{secrets.token_hex(8)}"
 
     def train(self, name: str) -> "subprocess.Popen[str]":
         steps = f"training.max_steps={STEPS}"
-        return self.start("run", *TRAINED, steps, "--on", "tpu", "--name", name, "--force", **PATIENCE)
+        words = ("run", *TRAINED, steps, "--on", "tpu", "--name", name, "--force")
+        return self.start(*words, **PATIENCE, HF_TOKEN=self.canary)
 
     def directory(self, name: str) -> RunDir:
         return RunDir(self.folder / "runs" / name)
@@ -109,6 +112,9 @@ def test_a_run_from_no_capacity_over_a_preemption_ends_bit_for_bit_like_an_undis
         assert figures(robbed) == figures(calm) and len(figures(robbed)["grpo"]) == 6
         assert weights(robbed) == weights(calm)
         assert_cost(robbed, ledger)
+        objects = {name: bucket.content(name) or b"" for name in bucket.names()}
+        assert [name for name, content in objects.items() if bench.canary.encode() in content] == []
+        assert any("/checkpoints/" in name for name in objects) and any("/records/" in name for name in objects)
 
 
 def assert_cost(run: RunDir, ledger: list[dict[str, float]]) -> None:

@@ -28,24 +28,24 @@ DATA_PRICE = (
 class MaxTextMesh:
     """What the arguments ask for, on the devices of a slice. Sizes by axis; None where they do not come out."""
 
-    inside: Mapping[str, int] | None
+    within: Mapping[str, int] | None
     """of one slice (ici)"""
     between: Mapping[str, int] | None
     """of the slices (dcn)"""
 
     def size(self, *axes: str) -> int:
-        assert self.inside and self.between
-        return math.prod(self.inside[axis] * self.between[axis] for axis in axes)
+        assert self.within and self.between
+        return math.prod(self.within[axis] * self.between[axis] for axis in axes)
 
 
 def resolved(arguments: Mapping[str, str], where: Slice) -> MaxTextMesh:
     """UserError for a size that is no number."""
     per_slice = where.num_devices // where.num_slices
-    inside = arguments_of.filled(arguments_of.ici(arguments), per_slice)
+    within = arguments_of.filled(arguments_of.ici(arguments), per_slice)
     between = arguments_of.dcn(arguments)
     if where.num_slices == 1:  # MaxText does not look at the dcn axes of a single slice
         between = dict.fromkeys(between, 1)
-    return MaxTextMesh(inside, arguments_of.filled(between, where.num_slices))
+    return MaxTextMesh(within, arguments_of.filled(between, where.num_slices))
 
 
 def check(arguments: Mapping[str, str], model: Architecture | None, where: Slice) -> list[Finding]:
@@ -55,7 +55,7 @@ def check(arguments: Mapping[str, str], model: Architecture | None, where: Slice
     except UserError as e:
         return [Finding("mesh", "error", e.what, e.fix)]
     wanted = {"ici": arguments_of.ici(arguments), "dcn": arguments_of.dcn(arguments)}
-    if mesh.inside is None:
+    if mesh.within is None:
         return [
             _product(
                 "ici",
@@ -69,8 +69,8 @@ def check(arguments: Mapping[str, str], model: Architecture | None, where: Slice
         ]
     if mesh.between is None:
         return [_product("dcn", wanted["dcn"], where.num_slices, "slices", where, arguments, dims)]
-    findings = [Finding("mesh", "info", f"mesh of a slice: {_shown(mesh.inside)}{_over(mesh.between, where)}")]
-    findings += _on_links(arguments, mesh.inside, dims, where)
+    findings = [Finding("mesh", "info", f"mesh of a slice: {_shown(mesh.within)}{_over(mesh.between, where)}")]
+    findings += _on_links(arguments, mesh.within, dims, where)
     findings += _division(arguments, mesh, dims, where)
     return findings
 
@@ -109,23 +109,23 @@ def _shown(mesh: Mapping[str, int]) -> str:
 
 
 def _on_links(
-    arguments: Mapping[str, str], inside: Mapping[str, int], dims: list[sharding.ShardedDim], where: Slice
+    arguments: Mapping[str, str], within: Mapping[str, int], dims: list[sharding.ShardedDim], where: Slice
 ) -> list[Finding]:
     for key in ("custom_mesh", "custom_mesh_and_rule", "subslice_shape"):
         if arguments.get(key):
             what = f"{key}={arguments[key]} lays the mesh over the links in a way that is not known here"
             return [Finding("mesh", "inconclusive", what, "type --compile")]
-    refused = _refusal(arguments, inside, where)
+    refused = _refusal(arguments, within, where)
     if not refused:
         return []
-    message = f"mesh {_shown(inside)} does not fit the links of {where.name}: {refused}"
-    return [Finding("mesh", "error", message, _instead(arguments, inside, dims, where))]
+    message = f"mesh {_shown(within)} does not fit the links of {where.name}: {refused}"
+    return [Finding("mesh", "error", message, _instead(arguments, within, dims, where))]
 
 
-def _refusal(arguments: Mapping[str, str], inside: Mapping[str, int], where: Slice) -> str:
+def _refusal(arguments: Mapping[str, str], within: Mapping[str, int], where: Slice) -> str:
     axes = arguments_of.axes(arguments)
     split = arguments_of.flag(arguments, "allow_split_physical_axes")
-    refused = refusal(where, [inside[axis] for axis in axes], split=split)
+    refused = refusal(where, [within[axis] for axis in axes], split=split)
     return f"{refused} (axis {refused.axis} is {axes[refused.axis]})" if refused else ""
 
 
@@ -135,9 +135,9 @@ def _division(
     wrong = [dim for dim in dims if dim.size % mesh.size(*dim.axes)]
     if not wrong:
         return []
-    assert mesh.inside
+    assert mesh.within
     parts = [f"{_product_of(dim, mesh)} does not divide {dim.what}, {dim.size}" for dim in wrong]
-    fix = _instead(arguments, mesh.inside, dims, where)
+    fix = _instead(arguments, mesh.within, dims, where)
     if where.num_slices == 1 and len(where.dims) == 3:
         fix += "; or take several slices, each within the limit, with dcn_data_parallelism"
     return [Finding("mesh", "error", "; ".join(parts), fix)]

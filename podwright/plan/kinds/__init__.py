@@ -135,6 +135,10 @@ class PlanPart(Generic[R]):
     def compiled(self, recipe: R, where: Slice, options: PlanOptions) -> CompiledPrograms:
         raise UserError(f"a recipe of kind {_kind(recipe)} has nothing to compile", "leave --compile out")
 
+    def settled(self, finding: Finding, compiled: CompiledPrograms) -> bool:
+        """Whether what a check could not say is answered by the compiler."""
+        return False
+
     def fitted(self, recipe: R, destination: Destination, options: PlanOptions) -> Plan:
         """The plan of the fastest settings that fit."""
         what = f"--fit searches settings of GRPO, {getattr(recipe, 'name', 'this')} is of kind {_kind(recipe)}"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.plan.checks import maxtext
+from podwright.plan.checks import maxtext as checks
+from podwright.plan.compiled import maxtext
 from podwright.plan.document import StepEntry
 from podwright.plan.estimates import maxtext_state, maxtext_step_time
 from podwright.plan.findings import Finding
-from podwright.plan.kinds import PlanPart
+from podwright.plan.kinds import CompiledPrograms, PlanPart
+from podwright.plan.options import PlanOptions
 from podwright.recipe.maxtext import architectures
 from podwright.recipe.maxtext.architectures import Architecture
 from podwright.recipe.maxtext.schema import MaxTextRecipe
@@ -23,10 +26,10 @@ class MaxTextPlan(PlanPart[MaxTextRecipe]):
         return [recipe.maxtext] if recipe.maxtext else []
 
     def written_for(self, recipe: MaxTextRecipe) -> Slice:
-        return maxtext.written_for(recipe)
+        return checks.written_for(recipe)
 
     def checks(self, recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
-        findings = maxtext.check(recipe, where, cwd)
+        findings = checks.check(recipe, where, cwd)
         if where is None or any(f.level == "error" for f in findings):
             return findings
         return findings + maxtext_state.check(recipe, where) + maxtext_step_time.check(recipe, where)
@@ -39,6 +42,16 @@ class MaxTextPlan(PlanPart[MaxTextRecipe]):
 
     def step(self, recipe: MaxTextRecipe, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
         return maxtext_step_time.entry(recipe, where, price)
+
+    def compiled(self, recipe: MaxTextRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
+        """Memory from the compiler; the step time stays the estimate, which the compiler says nothing about."""
+        programs = maxtext.compiled(recipe, where, options)
+        return dataclasses.replace(programs, step=self.step(recipe, where, options.cwd, options.price))
+
+    def settled(self, finding: Finding, compiled: CompiledPrograms) -> bool:
+        """MaxText has read every argument, made the mesh and sharded the model when its step fits."""
+        fits = any(program.verdict == "fits" for program in compiled.programs)
+        return fits and finding.level == "inconclusive" and finding.check in ("model", "mesh")
 
 
 PLAN = MaxTextPlan()

@@ -36,7 +36,7 @@ RULES = (
     ),
     rule(
         "out-of-data",
-        r"^StopIteration\b|\(StopIteration\)|[Rr]an out of data\b|generator raised StopIteration",
+        r"^StopIteration\b|\(StopIteration\)|failed with <class 'StopIteration'>|[Rr]an out of data\b|generator raised StopIteration",
         Ending.OUT_OF_DATA,
         "the training data ended before the last step",
         "give more data, or {fewer_steps}; podwright data count says how much a source holds",

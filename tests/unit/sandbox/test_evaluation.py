@@ -1,30 +1,30 @@
 """A script in the sandbox: what is recorded of it."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
+from podwright.errors import UserError
 from podwright.sandbox import evaluation
 from podwright.sandbox.evaluation import Evaluated, evaluate
 from podwright.shell import Shell
+from tests.unit.sandbox import namespaces
 
-
-def missing() -> str:
-    """Why this machine has no sandbox; "" where it has one."""
-    if shutil.which("unshare") is None:
-        return "unshare of util-linux is not installed"
-    code, _, errors = Shell().ask(["unshare", "--user", "--map-root-user", "true"])
-    return f"no user namespaces: {errors.strip()}" if code else ""
-
-
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+pytestmark = pytest.mark.skipif(bool(namespaces.missing()), reason=namespaces.missing())
 
 
 def run(folder: Path, text: str, **values: str) -> Evaluated:
     script = folder / "run_recipe.sh"
     script.write_text(text)
-    return evaluate(script, values, Shell())
+    return evaluate(script, values, Shell(), user="first_last", home="/homes/first_last")
+
+
+def arguments(folder: Path, text: str, **values: str) -> tuple[str, ...]:
+    """Those of the only call of xpk in `text`."""
+    result = run(folder, text, **values)
+    assert result.sandboxed and not result.problem, result
+    (call,) = [call for call in result.calls if call.name == "xpk"]
+    return call.argv[1:]
 
 
 def test_a_recipe_gives_the_arguments_of_one_workload(tmp_path: Path) -> None:
@@ -59,7 +59,6 @@ if ! pip show xpk &> /dev/null; then
     echo "pip install xpk==1.4.0"
     exit 1
 fi
-USER=first_last
 export PROJECT_ID=""
 export BASE_OUTPUT_DIR="" # for example, gs://<your_gcs_bucket>
 export WORKLOAD_NAME="$(printf "%.26s" "${USER//_/-}-a-tag-of-more-than-26-characters")-$(date +%Y%m%d-%H%M)"
@@ -82,7 +81,133 @@ gsutil cp train.log ${BASE_OUTPUT_DIR}/train-\${TPU_WORKER_ID}.log"
 """
 
 
+CONSTRUCTIONS = {
+    "continuation lines of spaces": ("xpk a \\\n  \\\n   \\\n  b\n", ("a", "b")),
+    "single quotes in double quotes": ("A=x\nxpk \"run '$A' '${A}'\"", ("run 'x' 'x'",)),
+    "double quotes in single quotes": ("xpk 'say \"$A\"'", ('say "$A"',)),
+    "bare values with commas": ("xpk m=fixed,-224,224", ("m=fixed,-224,224",)),
+    "globs that match nothing": ("xpk gs://b/*.arrayrecord a=[x]?", ("gs://b/*.arrayrecord", "a=[x]?")),
+    "globs that match": ("touch b.yml a.yml\nxpk *.yml", ("a.yml", "b.yml")),
+    "escaped variables": ('xpk "train-\\${TPU_WORKER_ID}.log"', ("train-${TPU_WORKER_ID}.log",)),
+    "truncation by printf": ('xpk "$(printf "%.5s" "${USER//_/-}-tag")"', ("first",)),
+    "substitution": ('xpk "${USER//_/-}" "${USER%_*}" "${#USER}"', ("first-last", "first", "10")),
+    "the time of date": ("xpk $(date +%Y%m%d-%H%M) $(date -u +%s)", ("20260101-0000", "1767225600")),
+    "a date that the script chooses": ("xpk $(date -d @0 +%Y) $(date -d 2020-02-03 +%F)", ("1970", "2020-02-03")),
+    "who runs it": ("xpk $(whoami) $USER $HOME ~", ("first_last", "first_last", "/homes/first_last", "/homes/first_last")),
+    "errexit and pipefail": ("set -euo pipefail\necho a | cat > /dev/null\nxpk a", ("a",)),
+    "inline comments": ('A="x" # a <b>\nxpk "$A" # c', ("x",)),
+    "trailing blank lines": ("xpk a\n  \n\n  ", ("a",)),
+    "no newline at the end": ("xpk a", ("a",)),
+    "carriage returns": ("A=x\r\nxpk $A", ("x\r",)),
+    "arrays": ('A=(a "b c")\nA+=(d)\nxpk "${A[@]}" "${A[*]}"', ("a", "b c", "d", "a b c d")),
+    "associative arrays": ("declare -A A=([k]=v)\nxpk ${A[k]}", ("v",)),
+    "here-documents": ("A=x\nxpk \"$(cat <<E\n  $A 'y'\nE\n)\"", ("  x 'y'",)),
+    "quoted here-documents": ("read -r -d '' B <<'E'\n$A\n\\n\nE\nxpk \"$B\"", ("$A\n\\n",)),
+    "unset variables": ('xpk --project=$NOTHING $NOTHING "$NOTHING"', ("--project=", "")),
+    "nested variables": ('A=B\nB=x\nC="${!A}-${A:-${B}}"\nxpk $C ${D:-"$B y"}', ("x-B", "x y")),
+    "functions": ('f() { local A=$1; xpk "$A"; }\nf "a b"', ("a b",)),
+    "conditions": ('if [[ -z "${Z}" && 1 -lt 2 ]]; then xpk a; else xpk b; fi', ("a",)),
+    "cases": ('case tpu7x-4x4x4 in tpu7x-*) xpk a ;; *) xpk b ;; esac', ("a",)),
+    "newlines in arguments": ("xpk 'a\nb'", ("a\nb",)),
+    "bytes that are not UTF-8": ("xpk $'\\xff\\x01'", ("\udcff\x01",)),
+    "an empty argument": ("xpk '' a", ("", "a")),
+    "a bare placeholder": ("xpk --project=<your-project> \\\n  --zone=<zone>", ("--project=<your-project>", "--zone=<zone>")),
+    "an absolute command": ("$(command -v xpk) a", ("a",)),
+    "brace expansion": ("xpk a{1,2}", ("a1", "a2")),
+    "a pipe of a call": ("xpk a | tee log", ("a",)),
+    "a call in the background": ("xpk a &", ("a",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), CONSTRUCTIONS.values(), ids=CONSTRUCTIONS)
+def test_arguments_are_those_of_bash(tmp_path: Path, text: str, expected: tuple[str, ...]) -> None:
+    assert arguments(tmp_path, text) == expected
+
+
+def test_values_reach_the_lines_that_use_them(tmp_path: Path) -> None:
+    text = 'export A=""\nexport B=${A}/data\nC="${C:-c}"\nxpk $A $B $C --x=<your-x>'
+    assert arguments(tmp_path, text, A="gs://b", C="it's", X="y") == ("gs://b", "gs://b/data", "it's", "--x=y")
+
+
+def test_values_reach_a_file_that_is_sourced(tmp_path: Path) -> None:
+    (tmp_path / "env.sh").write_text('export A=...\nexport B="<b>"')
+    assert arguments(tmp_path, "source env.sh\nxpk $A $B", A="x", b="y") == ("x", "y")
+
+
+def test_a_repeated_evaluation_is_the_same(tmp_path: Path) -> None:
+    text = "xpk $RANDOM $(date +%N) $(hostname) $$ $PWD $BASH_SOURCE $0 $(tr -dc a-z0-9 < /dev/urandom | head -c 5)"
+    assert arguments(tmp_path, text) == arguments(tmp_path, text)
+
+
+@pytest.mark.parametrize("home", ["", "/tmp/x", "/data/users/x y"])
+def test_the_home_may_be_anywhere(tmp_path: Path, home: str) -> None:
+    script = tmp_path / "-run.sh"
+    script.write_text('xpk "$1" "$2" "$HOME" ~ "$PWD"; touch ~/x /tmp/y; cat ~/.local/bin/venv/bin/activate')
+    result = evaluate(script, {}, Shell(), arguments=["a b", ""], user="u", home=home)
+    home = home or "/home/" + "u"
+    assert [call.argv[1:] for call in result.calls] == [
+        ("a b", "", home, home, f"{home}/recipe")
+    ] and not result.problem
+
+
+def test_files_beside_the_script_are_there_but_for_hidden_ones(tmp_path: Path) -> None:
+    (tmp_path / "env.sh").write_text("A=x")
+    (tmp_path / ".env").write_text("B=y")
+    (tmp_path / "link.sh").symlink_to("/etc/passwd")
+    (tmp_path / "large.bin").write_bytes(bytes(2 << 20))
+    assert arguments(tmp_path, "source env.sh\n. ./env.sh\nxpk $A *") == ("x", "env.sh", "run_recipe.sh")
+
+
+def test_an_environment_that_is_not_there_is_activated(tmp_path: Path) -> None:
+    text = 'set -e\n[ -f "${HOME}/.local/bin/venv/bin/activate" ]\nsource ~/.local/bin/venv/bin/activate\n. /opt/venv/bin/activate\ndeactivate\nxpk a'
+    result = run(tmp_path, text)
+    assert [call.argv for call in result.calls] == [("source", "/opt/venv/bin/activate"), ("xpk", "a")]
+
+
+def test_programs_that_act_are_recorded_and_answer(tmp_path: Path) -> None:
+    text = (
+        "set -eo pipefail\npip install xpk==1.8.0\nV=$(pip show xpk | grep Version)\ngit clone https://example.com/maxtext.git\n"
+        "cd maxtext\nsudo apt-get install x\nkubectl apply -f - <<E\nkind: Job\nE\nwhile read -r l; do gcloud $l; done <<< a\n"
+        'xpk "$V" "$(gcloud config get-value project)"'
+    )
+    result = run(tmp_path, text, PROJECT_ID="p")
+    assert not result.problem, result
+    assert [call.argv for call in result.calls if call.argv[1] != "config"] == [
+        ("pip", "install", "xpk==1.8.0"),
+        ("pip", "show", "xpk"),
+        ("git", "clone", "https://example.com/maxtext.git"),
+        ("sudo", "apt-get", "install", "x"),
+        ("kubectl", "apply", "-f", "-"),
+        ("gcloud", "a"),
+        ("xpk", "Version: 1.8.0", "p"),
+    ]
+    assert result.calls[4].stdin == b"kind: Job\n"
+    assert {call.cwd for call in result.calls[3:]} == {"/homes/first_last/recipe/maxtext"}
+
+
+def test_workloads_are_told_from_other_calls(tmp_path: Path) -> None:
+    started = ("xpk", "python3 ~/xpk/xpk.py", "python -m xpk.main", "uv run xpk")
+    text = "xpk version\nxpk workload list\n" + "\n".join(f"{words} workload create" for words in started)
+    assert [call.argv for call in run(tmp_path, text).workloads()] == [("xpk", "workload", "create")] * len(started)
+
+
+def test_a_script_that_fails_is_one_line(tmp_path: Path) -> None:
+    result = run(tmp_path, "echo 'Error: no TPU_TYPE'\nexit 3")
+    assert (
+        result.exit_code == 3
+        and result.problem == f"{tmp_path}/run_recipe.sh ended with exit code 3: Error: no TPU_TYPE"
+    )
+
+
+def test_what_is_no_script_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        evaluate(tmp_path / "none.sh", {}, Shell())
+    (tmp_path / "run_recipe.sh").write_bytes(b"a\0b")
+    with pytest.raises(UserError, match="is no text"):
+        evaluate(tmp_path / "run_recipe.sh", {}, Shell())
+
+
 def test_without_namespaces_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation.shutil, "which", lambda name: None if name == "unshare" else f"/usr/bin/{name}")
     result = run(tmp_path, "xpk version")
-    assert not result.sandboxed and result.why_not == "unshare is not installed" and result.exit_code is None
+    assert not result.sandboxed and result.why_not == "unshare is not installed here" and result.exit_code is None

@@ -1,0 +1,256 @@
+"""Compiles the train step of a MaxText recipe by MaxText's own train_compile, in an environment of its own, for TPUs that are not here.
+
+First MaxText reads the recipe's arguments (about 10 s), which shows unknown keys, wrong values and rules that they break. Then it
+compiles. `quick` ends it once the compiler has assigned its buffers, as for other kinds of recipe; `full` lets it finish.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from podwright.accelerators import GIB
+from podwright.errors import UserError
+from podwright.plan.checks.this_machine import ram_bytes
+from podwright.plan.compiled import cache, dump, maxtext_output, maxtext_verdict
+from podwright.plan.compiled.compile import (
+    POLL_S,
+    TPU_ENV,
+    CompileContext,
+    Compiled,
+    cut_short,
+    is_complete,
+    limit_bytes,
+    read_verdict,
+)
+from podwright.plan.compiled.maxtext_environment import MaxText, environment
+from podwright.plan.findings import InconclusiveCheck
+from podwright.plan.kinds import CompiledPrograms
+from podwright.plan.options import PlanOptions
+from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe
+from podwright.rundir import Record
+from podwright.shell import Shell
+from podwright.slices import Slice
+
+PROGRAM, LOG = "train_step", "log.txt"
+LIMIT_S = {"quick": 2400, "full": 7200}
+# llama3.1-70b 1 and 3 minutes, on two cores; larger models take longer (bench/results/maxtext_compile-*.json)
+USUAL = {"quick": "usually 1 to 10 minutes", "full": "usually 3 to 30 minutes"}
+LINT_LIMIT_S = 300
+_CHILD = Path(__file__).with_name("maxtext_child.py")
+_TRAINS = re.compile(r"(?:src\.)?(?:MaxText\.train|maxtext\.trainers\.pre_train\.train)")
+_OURS = {
+    "base_output_directory",
+    "run_name",
+    "compile_topology",
+    "compile_topology_num_slices",
+    "compile_xla_flags",
+    "compiled_trainstep_file",
+    "dump_hlo",
+    "hf_access_token",
+    "jax_cache_dir",
+    "log_config",
+    "skip_jax_distributed_system",
+}
+"""arguments that change nothing of the program, or that are set here"""
+_INHERITED = r"M_[A-Z0-9_]+"  # variables by which MaxText's arguments can be set
+CROSS_COMPILE_SINCE = (0, 0, 14)
+"""version of tokamax whose kernels are traced on a CPU with --tokamax_cross_compile (its ops/op.py)"""
+
+
+def compiled(recipe: MaxTextRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
+    """What MaxText's compiler says of the recipe's train step on `where`.
+
+    InconclusiveCheck where that MaxText or its Python is not to be had; UserError for devices that are no TPUs.
+    """
+    context = options.context
+    assert context is not None
+    if where.libtpu is None:
+        raise UserError(f"no compiler here compiles MaxText for {where.name}", "type --on with a TPU slice")
+    if not _TRAINS.fullmatch(recipe.launch.module):
+        what = f"launch.module={recipe.launch.module} is not MaxText's pre-training, which is all that its train_compile compiles"
+        raise InconclusiveCheck(f"the compiler was not run: {what}", "compile it with its own tools")
+    maxtext = environment(recipe.versions.maxtext, recipe.maxtext, options.cwd, context)
+    depth = "full" if options.depth == "full" else "quick"
+    spec = _spec(recipe, where)
+    folder = context.cache / _key(spec, depth, maxtext)
+    program = read_verdict(folder / f"{PROGRAM}.json")
+    if program is None:
+        with cache.exclusive(PROGRAM, context.progress):
+            program = read_verdict(folder / f"{PROGRAM}.json")  # another plan may have kept it meanwhile
+            if program is None:
+                reading = _reading(spec, folder, maxtext, context)
+                if findings := maxtext_verdict.of_arguments(recipe, maxtext, reading):
+                    return CompiledPrograms(tuple(findings), ())
+                usual = f"{USUAL[depth]} on two cores, 2 to 10 GiB of memory"
+                context.announce(
+                    f"compiling the train step of {recipe.name} for {where.name} by {maxtext.name}: {usual}"
+                )
+                program = _compiled(spec, reading, where, depth, folder, maxtext, context)
+        cache.prune(context.cache)
+    return maxtext_verdict.results(program, recipe, where, maxtext)
+
+
+def _spec(recipe: MaxTextRecipe, where: Slice) -> Record:
+    """All that a verdict depends on, besides versions."""
+    assert where.libtpu
+    arguments = {key: VARIABLE.sub("unset", value) for key, value in recipe.arguments.items() if key not in _OURS}
+    return {
+        "base": recipe.launch.base_config.rpartition("configs/")[2] or "base.yml",
+        "arguments": [f"{key}={value}" for key, value in arguments.items()],
+        "xla_flags": list(recipe.xla_flags),
+        "topology": where.libtpu[0],
+        "num_slices": where.num_slices,
+    }
+
+
+def _key(spec: Record, depth: str, maxtext: MaxText) -> str:
+    parts = [spec, depth, maxtext.versions, maxtext.digest, Shell.flags()]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _reading(spec: Record, folder: Path, maxtext: MaxText, context: CompileContext) -> Record:
+    """What maxtext_child.py says of the arguments; InconclusiveCheck where it does not come to an end."""
+    scratch = cache.writable(folder / "arguments")
+    try:
+        (scratch / "spec.json").write_text(json.dumps(spec))
+        argv = [maxtext.python, "-P", str(_CHILD), str(scratch / "spec.json"), str(scratch / "record.json")]
+        run = _run(argv, scratch, maxtext.env, context, LINT_LIMIT_S, lambda: "reading the arguments")
+        if run.ended == 0:
+            return dict(json.loads((scratch / "record.json").read_text()))
+        reason = cut_short(run.ended, run.seconds, LINT_LIMIT_S) or maxtext_output.failure(run.output).reason
+        what = f"the compiler was not run: {maxtext.name} could not read the arguments: {reason}"
+        raise InconclusiveCheck(what, "type maxtext=PATH with a checkout of the version that the recipe is written for")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _compiled(
+    spec: Record, reading: Record, where: Slice, depth: str, folder: Path, maxtext: MaxText, context: CompileContext
+) -> Compiled:
+    """A verdict, kept in `folder` if the compiler came to one; what it dumped is read and deleted."""
+    scratch = cache.writable(folder / PROGRAM)
+    try:
+        program = _compile(spec, reading, where, depth, scratch, maxtext, context)
+        if program.verdict in ("failed", "unknown") and (scratch / LOG).exists():
+            log = folder / f"{PROGRAM}.txt"
+            if cache.keep(log, _text(scratch)):
+                program = dataclasses.replace(program, log=str(log))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if program.verdict != "unknown":
+        cache.keep(folder / f"{PROGRAM}.json", json.dumps(dataclasses.asdict(program)))
+    return program
+
+
+def _compile(
+    spec: Record, reading: Record, where: Slice, depth: str, scratch: Path, maxtext: MaxText, context: CompileContext
+) -> Compiled:
+    gmm, quick, limit_s = bool(reading["config"].get("use_tokamax_gmm")), depth == "quick", LIMIT_S[depth]
+    if gmm and _version(maxtext.versions["tokamax"]) < CROSS_COMPILE_SINCE:
+        error = f"tokamax {maxtext.versions['tokamax']} traces its grouped matmul (use_tokamax_gmm) on TPUs only, tokamax 0.0.14 everywhere"
+        return Compiled(PROGRAM, "unknown", 0.0, error=error)
+    argv = [maxtext.python, "-P", "-m", reading["module"], reading["base"], *spec["arguments"], *reading["added"]]
+    argv += ["--tokamax_cross_compile=true"] if gmm else []
+    # The recipe's flags by LIBTPU_INIT_ARGS, as its containers have them: `compile_xla_flags` is newer than half of the versions.
+    flags = {
+        "LIBTPU_INIT_ARGS": " ".join(spec["xla_flags"]),
+        "XLA_FLAGS": f"--xla_dump_to={scratch} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_train_step",
+    }
+    run = _run(
+        argv,
+        scratch,
+        maxtext.env | flags,
+        context,
+        limit_s,
+        lambda: f"{maxtext_output.phase(_text(scratch))} ({USUAL[depth]})",
+        lambda: quick and is_complete(scratch),
+    )
+    executable = dict(maxtext_output.sizes(run.output))
+    if executable or (quick and is_complete(scratch)):
+        memory, limit = _memory(scratch, executable), limit_bytes(where)
+        assert limit is not None
+        verdict = "fits" if executable or memory.need <= limit else "too large"
+        return Compiled(PROGRAM, verdict, run.seconds, memory, executable=executable, notes=_notes(gmm, run.peak_bytes))
+    if reason := cut_short(run.ended, run.seconds, limit_s):
+        held = f"; it had {run.peak_bytes / GIB:.1f} GiB of this machine's {ram_bytes() / GIB:.1f} GiB"
+        return Compiled(PROGRAM, "unknown", run.seconds, error=f"{reason}{held}")
+    failure = maxtext_output.failure(run.output)
+    assigned = failure.kind == "hbm" and any(scratch.glob("*after_optimizations-buffer-assignment.txt"))
+    return maxtext_verdict.failed(failure, PROGRAM, run.seconds, maxtext, dump.memory(scratch) if assigned else None)
+
+
+@dataclasses.dataclass(frozen=True)
+class _ChildRun:
+    ended: int | None
+    """exit code; None where it was ended from here"""
+    seconds: float
+    peak_bytes: int
+    """of its memory"""
+    output: str
+
+
+def _run(
+    argv: list[str],
+    scratch: Path,
+    env: dict[str, str],
+    context: CompileContext,
+    limit_s: float,
+    phase: Callable[[], str],
+    is_done: Callable[[], bool] = lambda: False,
+) -> _ChildRun:
+    """Run MaxText's Python in `scratch` until it ends, until `is_done`, or for `limit_s`."""
+    begin, peak, ended = time.monotonic(), 0, None
+    pid = context.runner.start(argv, cwd=scratch, env=TPU_ENV | env, log=scratch / LOG, without=_INHERITED)
+    try:
+        while (seconds := time.monotonic() - begin) < limit_s:
+            ended = context.runner.returncode(pid)
+            peak = max(peak, _peak_bytes(pid))
+            context.progress(PROGRAM, phase(), seconds)
+            if ended is not None or is_done():
+                break
+            time.sleep(POLL_S)
+    finally:
+        context.runner.kill(pid)
+    return _ChildRun(ended, time.monotonic() - begin, peak, _text(scratch))
+
+
+def _text(scratch: Path) -> str:
+    return (scratch / LOG).read_text(errors="replace")
+
+
+def _peak_bytes(pid: int) -> int:
+    """Of the memory of a process, by the kernel; 0 once it has ended."""
+    with contextlib.suppress(OSError):
+        match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        return int(match[1]) * 1024 if match else 0
+    return 0
+
+
+def _memory(scratch: Path, executable: dict[str, int]) -> dump.Memory:
+    """By what the compiler dumped, which has each buffer; by the executable where it dumped nothing."""
+    if is_complete(scratch):
+        return dump.memory(scratch)
+    m = executable
+    outputs = m["output_size"] - m["alias_size"]
+    return dump.Memory(m["argument_size"], m["alias_size"], outputs, m["temp_size"], 0, (), m["host_temp_size"])
+
+
+def _notes(gmm: bool, peak_bytes: int) -> tuple[str, ...]:
+    notes = [f"the compiler took {peak_bytes / GIB:.1f} GiB of this machine's memory"] if peak_bytes else []
+    if gmm:
+        notes.append(
+            "tokamax's grouped matmul is compiled with tiles by its rule of thumb; its tuning cache may have others for TPUs"
+        )
+    return tuple(notes)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])

@@ -1,0 +1,128 @@
+"""What MaxText says of a recipe's arguments and of its compiled train step: findings with what to type, and the entry of a plan's document."""
+
+from __future__ import annotations
+
+from podwright.accelerators import GIB
+from podwright.errors import nearest
+from podwright.plan.compiled import dump, verdict
+from podwright.plan.compiled.compile import Compiled, limit_bytes, scoped_kib
+from podwright.plan.compiled.maxtext_environment import MaxText
+from podwright.plan.compiled.maxtext_output import Failure
+from podwright.plan.findings import Finding, Level
+from podwright.plan.kinds import CompiledPrograms
+from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe
+from podwright.rundir import Record
+from podwright.slices import Slice
+
+_SHOWN_VALUES = 8
+VERSIONS_DIFFER = 0.08
+"""share of the limit by which versions may change what is needed: llama3.1-70b 8k-bf16 on tpu7x-4x4x4 takes 91.71 GiB by
+maxtext-tutorial-v1.5.0 with libtpu 0.0.30 and 85.50 GiB by maxtext 0.2.5 with libtpu 0.0.52"""
+
+
+def other_version(recipe: MaxTextRecipe, maxtext: MaxText) -> str:
+    """What to type where this version of MaxText does not do."""
+    if maxtext.is_pinned or not recipe.versions.maxtext:
+        return "type maxtext=PATH with a checkout of the version that the recipe is written for"
+    return f"check out {recipe.versions.maxtext} in {maxtext.name.rpartition(' ')[2]}"
+
+
+def of_arguments(recipe: MaxTextRecipe, maxtext: MaxText, reading: Record) -> list[Finding]:
+    """A finding for each argument that this MaxText refuses; of a version that is not the recipe's own they are inconclusive."""
+    level: Level = "error" if maxtext.is_pinned else "inconclusive"
+    return [Finding("compile", level, *_of_fault(fault, recipe, maxtext)) for fault in reading["faults"]]
+
+
+def _of_fault(fault: Record, recipe: MaxTextRecipe, maxtext: MaxText) -> tuple[str, str]:
+    key, reason, known = fault["key"], fault["reason"], fault["known"]
+    if key not in recipe.arguments:
+        return f"{maxtext.name} refuses the arguments: {_short(reason)}", other_version(recipe, maxtext)
+    value = recipe.arguments[key]
+    if variables := VARIABLE.findall(value):
+        return f"arguments.{key}={value} has no value of {variables[0]}", f"type arguments.{key}=VALUE"
+    if reason == "unknown":
+        guess = _renamed(key, known)
+        return (
+            f"{maxtext.name} has no argument {key}" + (f"; it has {guess}" if guess else ""),
+            other_version(recipe, maxtext)
+            if not guess
+            else f"{other_version(recipe, maxtext)}, or write {guess} in its place",
+        )
+    if known:
+        guess = nearest(value, known)
+        shown = ", ".join(known[:_SHOWN_VALUES]) + (", ..." if len(known) > _SHOWN_VALUES else "")
+        return (
+            f"{maxtext.name} does not take {key}={value}; it takes {shown}",
+            f"type arguments.{key}={guess or known[0]}",
+        )
+    return f"{maxtext.name} does not take {key}={value}: {_short(reason)}", f"type arguments.{key}=VALUE"
+
+
+def _renamed(key: str, known: list[str]) -> str:
+    """A key of the same words in another order, such as shard_exp_on_fsdp for fsdp_shard_on_exp; else the one that is written alike."""
+    words = sorted(key.split("_"))
+    return next((name for name in known if sorted(name.split("_")) == words), "") or nearest(key, known)
+
+
+def _short(reason: str) -> str:
+    text = " ".join(reason.split())
+    return text if len(text) <= 300 else f"{text[:300]}..."
+
+
+def failed(failure: Failure, name: str, seconds: float, maxtext: MaxText, memory: dump.Memory | None) -> Compiled:
+    """The verdict where MaxText's compiler ended without a program; `memory`: what it dumped before."""
+    if failure.kind == "hbm":
+        assert failure.need_bytes is not None
+        stated = dump.Memory(0, 0, 0, failure.need_bytes, 0, ())  # its message does not say of what
+        return Compiled(name, "too large", seconds, memory or stated, error=failure.reason)
+    if failure.kind == "cpu":
+        reason = f"a kernel of tokamax {maxtext.versions['tokamax']} is traced on TPUs only ({failure.reason})"
+        return Compiled(name, "unknown", seconds, error=reason)
+    error = f"libtpu {maxtext.versions['libtpu']}: {failure.reason}" if failure.kind == "flag" else failure.reason
+    return Compiled(name, "failed", seconds, error=error)
+
+
+def results(program: Compiled, recipe: MaxTextRecipe, where: Slice, maxtext: MaxText) -> CompiledPrograms:
+    """The findings on the compiled step and its entry."""
+    limit = limit_bytes(where)
+    assert limit is not None
+    differ = _differing(recipe, maxtext)
+    used = f"{maxtext.name}, jax {maxtext.versions['jax']} and libtpu {maxtext.versions['libtpu']}"
+    named = f"; the recipe has {' and '.join(differ)}" if differ else ""
+    findings = [
+        *_of_program(program, limit, recipe, maxtext),
+        Finding("compile", "info", f"compiled with {used}{named}"),
+    ]
+    return CompiledPrograms(tuple(findings), (verdict.entry(program, limit),))
+
+
+def _differing(recipe: MaxTextRecipe, maxtext: MaxText) -> list[str]:
+    """The versions that the recipe names and that did not compile it."""
+    pinned = [] if maxtext.is_pinned else [f"MaxText {recipe.versions.maxtext}".rstrip()]
+    named = {"jax": recipe.versions.jax, "libtpu": recipe.versions.libtpu}
+    return pinned + [f"{name} {v}" for name, v in named.items() if v and v != maxtext.versions[name]]
+
+
+def _of_program(program: Compiled, limit: float, recipe: MaxTextRecipe, maxtext: MaxText) -> list[Finding]:
+    """A failure is certain only with the recipe's own versions."""
+    level: Level = "inconclusive" if _differing(recipe, maxtext) else "error"
+    if program.verdict == "unknown":
+        what = f"{program.name}: {program.error}, so that it is not known whether it fits"
+        return [Finding("compile", "inconclusive", what, "try it on a machine with more memory and less to do")]
+    if program.verdict == "failed":
+        kib = scoped_kib(program.error)
+        flag = f"add --xla_tpu_scoped_vmem_limit_kib={1 << (kib - 1).bit_length()} to xla_flags" if kib else ""
+        fix = flag or (f"read the compiler's log, {program.log}" if program.log else other_version(recipe, maxtext))
+        return [Finding("compile", level, f"{program.name} does not compile: {program.error}", fix)]
+    assert program.hbm_bytes is not None and program.memory is not None
+    share = program.hbm_bytes / limit
+    needs = f"{program.name} needs {program.hbm_bytes / GIB:.2f} of {limit / GIB:.2f} GiB per device"
+    if level == "inconclusive" and abs(share - 1) < VERSIONS_DIFFER:
+        what = f"{needs}, and the recipe's own versions may change that by {100 * VERSIONS_DIFFER:.0f} %"
+        return [Finding("compile", "inconclusive", what, other_version(recipe, maxtext))]
+    if program.verdict == "fits":
+        return []  # its entry says what it needs
+    largest = ", ".join(f"{a.size_bytes / GIB:.2f} GiB {a.shape} by {a.what}" for a in program.memory.largest[:3])
+    quoted = f' (the compiler: "{program.error}")' if program.error else ""
+    what = needs + (f"; its largest: {largest}" if largest else "") + quoted
+    return [Finding("compile", "error", what, "type a smaller arguments.per_device_batch_size, or a larger topology")]

@@ -1,0 +1,284 @@
+"""The commands of a script in their order, followed without starting a process: control flow and pipes.
+
+Programs do nothing here. What depends on one is not guessed: of two branches the one that exits without a call of the program that is
+looked for is left out; else a difference between them is an error where it matters.
+"""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from podwright.recipe.maxtext.bash import conditions, expansion, simple
+from podwright.recipe.maxtext.bash.expansion import VariableValue
+from podwright.recipe.maxtext.bash.parse import parse
+from podwright.recipe.maxtext.bash.state import BashExit, BashReturn, ScriptState, joined
+from podwright.recipe.maxtext.bash.syntax import (
+    AndOrList,
+    BashList,
+    BashWord,
+    CaseCommand,
+    Command,
+    ForCommand,
+    FunctionCommand,
+    GroupCommand,
+    IfCommand,
+    Pipeline,
+    SimpleCommand,
+    TestCommand,
+    UnreadableScript,
+)
+
+_COMMANDS = 20_000
+_DEPTH = 60
+_OF_MACHINE = re.compile(
+    r"RANDOM|SRANDOM|SECONDS|EPOCH\w+|LINENO|PWD|OLDPWD|HOSTNAME|HOSTTYPE|MACHTYPE|OSTYPE|UID|EUID|PPID|SHLVL|BASH\w*|FUNCNAME|"
+    r"GROUPS|DIRSTACK|COLUMNS|LINES|PATH|SHELL|TERM|LANG|LC_\w+|TMPDIR|IFS|OPTIND|PIPESTATUS|_|[0$!-]"
+)
+
+
+class ScriptRun:
+    """One reading of a script."""
+
+    def __init__(
+        self,
+        values: Mapping[str, str],
+        files: Mapping[str, str],
+        now: datetime,
+        looked_for: Callable[[list[str]], bool],
+        strict: bool = False,
+    ):
+        """`values` hold against every assignment of the script. `looked_for`: whether the words of a command call the program that is
+        looked for. `strict`: a variable that is not set has a value where the script runs, which is not known here."""
+        self.values = values
+        self.files = files
+        self.now = now
+        self.looked_for = looked_for
+        self.strict = strict
+        self.state: ScriptState = ScriptState(variables=dict(values), exported=set(values))
+        self.unset: dict[str, int] = {}
+        """variable that is used and never set -> line"""
+        self.emptied: dict[str, int] = {}
+        """variable that the script sets to nothing -> line"""
+        self.sourced: dict[str, int] = {}
+        """file that the script reads and that is not known -> line"""
+        self._commands = 0
+        self._depth = 0
+        self._in_condition = 0
+
+    # ---- variables: the scope of expansion.py
+
+    @property
+    def nounset(self) -> bool:
+        return "u" in self.state.options
+
+    def value(self, name: str, line: int) -> VariableValue | None:
+        if name in self.state.variables:
+            value = self.state.variables[name]
+            if isinstance(value, UnreadableScript):
+                raise value
+            return value
+        if name in ("@", "*"):
+            return self.state.positional
+        if name == "#":
+            return str(len(self.state.positional))
+        if name.isdigit() and name != "0":
+            return self.state.positional[int(name) - 1] if int(name) <= len(self.state.positional) else None
+        if name == "?" and self.state.status is not None:
+            return str(self.state.status)
+        if name == "?" or self.strict or _OF_MACHINE.fullmatch(name):
+            raise UnreadableScript(line, f"${name} is known only where the script runs", f"type {name}=VALUE")
+        self.unset.setdefault(name, line)
+        return None
+
+    def assign(self, name: str, value: VariableValue | UnreadableScript, line: int = 0) -> None:
+        if name == "IFS":
+            raise UnreadableScript(line, "IFS changes how words are split, which is not read")
+        if name in self.state.readonly:
+            raise UnreadableScript(line, f"{name} is read-only")
+        self.state.variables[name] = self.values.get(name, value)
+
+    def output(self, body: BashList, line: int) -> str:
+        outer, self.state = self.state, self.state.copy()
+        self.state.printed = ()
+        try:
+            self._subshell(body)
+            printed = "".join(self.state.printed or ())
+        finally:
+            outer.calls, outer.written = self.state.calls, self.state.written
+            self.state = outer
+        return printed.rstrip("\n")
+
+    def holds_file(self, name: str) -> bool:
+        """Whether a file is known to lie beside the script."""
+        return posixpath.normpath(name) in self.files and not self.state.moved
+
+    def file(self, name: str, line: int) -> str:
+        """The text of a file beside the script."""
+        path = posixpath.normpath(name)
+        if path in self.state.written or self.state.moved:
+            reason = (
+                "the script writes before" if path in self.state.written else "lies in a directory that is not known"
+            )
+            raise UnreadableScript(line, f"the script reads {name}, which {reason}")
+        return self.files[path]
+
+    def expand(self, words: tuple[BashWord, ...]) -> list[str]:
+        """The words of a command; an error where names of files could take the place of one."""
+        expanded = []
+        for word in words:
+            for field in expansion.fields(word, self):
+                if field.pattern:
+                    reason = f"{field.text[:80]} stands for the files that it matches where the script runs"
+                    raise UnreadableScript(word.line, reason, "put it in quotes in a copy of the script")
+                expanded.append(field.text)
+        return expanded
+
+    # ---- control flow
+
+    def script(self, text: str, line: int = 1) -> None:
+        self.run(parse(text, line))
+
+    def run(self, body: BashList) -> None:
+        self._depth += 1
+        if self._depth > _DEPTH:
+            raise UnreadableScript(0, f"commands call each other more than {_DEPTH} deep")
+        for statement in body.statements:
+            self._and_or(statement)
+        self._depth -= 1
+
+    def _and_or(self, statement: AndOrList) -> None:
+        if statement.background:
+            raise UnreadableScript(
+                _line(statement.pipelines[0][1].commands[0]), "a command in the background is not read"
+            )
+        last = len(statement.pipelines) - 1
+        for number, (operator, pipeline) in enumerate(statement.pipelines):
+            if number and self.state.status is None:
+                self._either(functools.partial(self._pipeline, pipeline), lambda: None, _line(pipeline.commands[0]))
+                continue
+            if number and (operator == "&&") != (self.state.status == 0):
+                continue
+            self._in_condition += number < last
+            try:
+                self._pipeline(pipeline)
+            finally:
+                self._in_condition -= number < last
+            failed = number == last and self.state.status not in (0, None) and not pipeline.negated
+            if failed and "e" in self.state.options and not self._in_condition:
+                raise BashExit
+
+    def _either(self, first: Callable[[], None], second: Callable[[], None], line: int) -> None:
+        """Two ways of which a running machine takes one; a way that only ends the script is none to the call that is looked for."""
+        before, depth, ways = self.state, self._depth, list[ScriptState]()
+        for way in (first, second):
+            self.state, self._depth = before.copy(), depth
+            try:
+                way()
+            except BashExit:
+                if self.state.calls == before.calls:
+                    continue
+                raise UnreadableScript(line, "whether the script goes on depends on a program") from None
+            ways.append(self.state)
+        self._depth = depth
+        if not ways:
+            raise BashExit
+        self.state = joined(ways[0], ways[1], line, "a program that runs before") if len(ways) == 2 else ways[0]
+
+    def _pipeline(self, pipeline: Pipeline) -> None:
+        if len(pipeline.commands) == 1:
+            self._command(pipeline.commands[0])
+        else:
+            self._pipe(pipeline.commands)
+        if pipeline.negated and self.state.status is not None:
+            self.state.status = int(self.state.status == 0)
+
+    def _pipe(self, commands: tuple[Command, ...]) -> None:
+        """Each in a subshell, with what the one before it prints as its input. What is printed matters only within $(...)."""
+        outer, given = self.state, self.state.given
+        for number, command in enumerate(commands):
+            self.state = outer.copy()
+            self.state.given = given
+            self.state.printed = None if outer.printed is None else ()
+            single = Pipeline((command,), False, 0, 0)
+            self._subshell(BashList((AndOrList((("", single),)),)))
+            outer.calls, outer.written = self.state.calls, self.state.written
+            given = None if self.state.printed is None else "".join(self.state.printed)
+            if number == len(commands) - 1 and outer.printed is not None:
+                outer.printed += self.state.printed or ()
+        self.state, self.state.status = outer, None
+
+    def _subshell(self, body: BashList) -> None:
+        depth = self._depth
+        try:
+            self.run(body)
+        except (BashExit, BashReturn):
+            self._depth = depth
+
+    def _command(self, command: Command) -> None:
+        self._commands += 1
+        if self._commands > _COMMANDS:
+            raise UnreadableScript(_line(command), f"more than {_COMMANDS:,} commands")
+        if isinstance(command, SimpleCommand):
+            simple.simple(self, command)
+        elif isinstance(command, IfCommand):
+            self._if(command, 0)
+        elif isinstance(command, CaseCommand):
+            self._case(command)
+        elif isinstance(command, ForCommand):
+            self._for(command)
+        elif isinstance(command, GroupCommand):
+            self._group(command)
+        elif isinstance(command, TestCommand):
+            self.state.status = conditions.double_brackets(self, command)
+        elif isinstance(command, FunctionCommand):
+            self.state.functions[command.name] = command.body
+            self.state.status = 0
+
+    def _if(self, command: IfCommand, number: int) -> None:
+        if number == len(command.branches):
+            self.state.status = 0
+            return self.run(command.otherwise)
+        condition, body = command.branches[number]
+        self._in_condition += 1
+        try:
+            self.run(condition)
+        finally:
+            self._in_condition -= 1
+        if self.state.status is None:
+            return self._either(lambda: self.run(body), lambda: self._if(command, number + 1), command.line)
+        if self.state.status == 0:
+            return self.run(body)
+        self._if(command, number + 1)
+
+    def _case(self, command: CaseCommand) -> None:
+        subject = expansion.text(command.subject, self)
+        for alternatives, body in command.branches:
+            if any(re.fullmatch(expansion.pattern(word, self), subject, re.DOTALL) for word in alternatives):
+                return self.run(body)
+        self.state.status = 0
+
+    def _for(self, command: ForCommand) -> None:
+        for word in self.expand(command.words):
+            self.assign(command.name, word, command.line)
+            self.run(command.body)
+
+    def _group(self, command: GroupCommand) -> None:
+        if not command.subshell:
+            with simple.redirected(self, command.redirections):
+                self.run(command.body)
+            return
+        outer, self.state = self.state, self.state.copy()
+        try:
+            self._subshell(command.body)
+        finally:
+            outer.calls, outer.written, outer.status = self.state.calls, self.state.written, self.state.status
+            outer.printed = self.state.printed
+            self.state = outer
+
+
+def _line(command: Command) -> int:
+    return command.line

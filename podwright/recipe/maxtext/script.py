@@ -1,0 +1,87 @@
+"""A launch script as the one call of `xpk workload create` that it makes: its words, exactly as bash passes them, without a process.
+
+Who evaluates the script by bash begins with the same text and gives the same values, so that both can be compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from podwright.errors import UserError
+from podwright.recipe.maxtext.bash.run import ScriptRun
+from podwright.recipe.maxtext.bash.state import BashExit, BashReturn, LaunchCall
+from podwright.recipe.maxtext.bash.syntax import UnreadableScript
+from podwright.recipe.script_text import with_placeholders
+
+LAUNCHERS = (
+    (r"benchmark_runner", "MaxText's benchmark_runner, whose configuration is Python code in MaxText"),
+    (r"xpk(?:\.py)?\s+workload\s+create-pathways", "xpk workload create-pathways"),
+    (r"gcloud\s+(?:alpha\s+|beta\s+)?compute\s+tpus", "gcloud compute tpus, for TPU VMs"),
+    (r"kubectl\s+(?:apply|create)", "kubectl, with a manifest"),
+    (r"docker\s+run", "docker run"),
+    (r"\bpython[\d.]*\s", "Python on the machine that it runs on"),
+)
+
+
+@dataclass(frozen=True)
+class ScriptReading:
+    """What a script does, and which of its variables are still to be filled in."""
+
+    call: LaunchCall
+    placeholders: Mapping[str, str]
+    """`<name>` without a value -> where"""
+    emptied: Mapping[str, int]
+    """variable that the script sets to nothing, to be filled in -> line"""
+    unset: Mapping[str, int]
+    """variable that is used and not set -> line"""
+    sourced: Mapping[str, int]
+    """file that is read and that does not lie beside the script -> line"""
+
+
+def calls_xpk(words: list[str]) -> bool:
+    """Whether the words of a command are `xpk workload create`, or the same by xpk.py."""
+    program, rest = words[0].rpartition("/")[2], words[1:]
+    if program.startswith("python") and rest and rest[0].rpartition("/")[2] == "xpk.py":
+        rest = rest[1:]
+    elif program != "xpk":
+        return False
+    return rest[:2] == ["workload", "create"]
+
+
+def read(
+    text: str,
+    values: Mapping[str, str],
+    now: datetime,
+    files: Mapping[str, str] | None = None,
+    name: str = "the script",
+) -> ScriptReading:
+    """The call of `xpk workload create` in a script. UserError, with the line, where it cannot be read exactly, or there is none.
+
+    `values`: variables and placeholders by name; USER and HOME among them. `now`: what `date` tells, with its zone. `files`: those beside
+    the script by name, which it may source.
+    """
+    filled, placeholders = with_placeholders(text, values)
+    run = ScriptRun(values, files or {}, now, calls_xpk)
+    try:
+        run.script(filled)
+    except (BashExit, BashReturn):
+        pass
+    except UnreadableScript as e:
+        raise UserError(f"{name} {e.what}", e.fix) from e
+    calls = run.state.calls
+    if not calls:
+        raise UserError(f"{name} does not call xpk workload create: {launcher(text)}", "name a script that calls it")
+    if len(calls) > 1:
+        lines = ", ".join(str(call.line) for call in calls)
+        raise UserError(f"{name} calls xpk workload create {len(calls)} times, in lines {lines}", "leave one in a copy")
+    return ScriptReading(calls[0], placeholders, run.emptied, run.unset, run.sourced)
+
+
+def launcher(text: str) -> str:
+    """What a script without xpk starts, in words."""
+    code = re.sub(r"(?m)^\s*#.*$", "", text)
+    used = next((words for pattern, words in LAUNCHERS if re.search(pattern, code)), "")
+    return f"it uses {used}, which is not read" if used else "nothing in it is a launcher that is known"

@@ -1,0 +1,54 @@
+"""How the run behind a log ended: by the steps that it completed, by what its last lines say, and by the exit code of its process."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from podwright.rundir import Ending
+from podwright.watch.maxtext_log import MaxTextLog
+
+_UPLOAD = re.compile(
+    r"(?:CommandException|ServiceException|BadRequestException|AccessDeniedException|InvalidUrlError|ERROR: \(gcloud)[^\n]*"
+    r"|\b(?:gsutil|gcloud storage)\b[^\n]*\b(?:[Ee]rror|[Ff]ailed|denied|not found)\b[^\n]*|\bcp: cannot [^\n]*"
+)
+
+
+class LogEnding(NamedTuple):
+    ending: Ending | None
+    """None where the log does not tell"""
+    reason: str
+    """a key of words.ENDINGS"""
+    detail: str = ""
+    """a line of the log, or the cause that `podwright diagnose` names"""
+    fix: str = ""
+
+
+def ending(log: MaxTextLog, done: int, planned: int | None) -> LogEnding:
+    """`done`: steps that are complete, of `planned`."""
+    code, failure = log.known.exit_code, next(iter(log.failures), None)
+    no_data = next((f for f in log.failures if f["ending"] == Ending.OUT_OF_DATA), None)
+    if planned is not None and done >= planned:
+        return _complete(log, code)
+    if no_data is not None:
+        return LogEnding(Ending.OUT_OF_DATA, "out_of_data", no_data["evidence"], no_data["remedy"])
+    if log.known.stopped and log.known.stopped.startswith("Aborting training"):
+        return LogEnding(Ending.NOT_FINITE, "not_finite", log.known.stopped)
+    if code == 0:
+        reason = "exit_0" if planned is None else "exit_0_early"
+        return LogEnding(Ending.FINISHED if planned is None else Ending.UNKNOWN, reason, log.known.stopped or "")
+    if failure is not None:
+        return LogEnding(Ending(failure["ending"]), "failure", failure["cause"], failure["remedy"])
+    if code is not None:
+        return LogEnding(Ending.CRASHED, "exit_code")
+    return LogEnding(None, "no_end")
+
+
+def _complete(log: MaxTextLog, code: int | None) -> LogEnding:
+    """All steps are done; what fails afterwards is not the training."""
+    if code in (0, None):
+        return LogEnding(Ending.FINISHED, "complete")
+    upload = _UPLOAD.search("\n".join(log.last_lines))
+    if upload:
+        return LogEnding(Ending.FINISHED, "upload_failed", upload[0].strip()[:200])
+    return LogEnding(Ending.FINISHED, "complete_exit_code")

@@ -1,0 +1,277 @@
+"""result.json of a log: what it shows of speed, loss and ending, with the checks that its figures were held against."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from pathlib import Path
+
+from podwright.accelerators import GIB
+from podwright.report import records as reading
+from podwright.report.maxtext import checks
+from podwright.report.maxtext.ending import LogEnding, ending
+from podwright.report.maxtext.facts import RunFacts
+from podwright.report.maxtext.steady import MOST_LISTED, Steady, counts, known, quartiles, sample, steady
+from podwright.report.overfitting import suspicions
+from podwright.report.records import Result
+from podwright.rundir import Ending, Record
+from podwright.watch.maxtext_log import MaxTextLog
+
+STAGE = "maxtext"
+MOST_STEPS = 2000
+"""of a log that are kept for plots and comparisons, evenly apart"""
+UNITS = {
+    "step_s": "s",
+    "tokens_per_s_per_device": "tokens/s",
+    "tokens_per_s_per_chip": "tokens/s",
+    "tflops_per_device": "TFLOP/s",
+    "tflops_per_chip": "TFLOP/s",
+    "logged_tflops_per_device": "TFLOP/s, as the log has it",
+    "mfu": "fraction of the peak of the run's precision",
+}
+
+
+def result(
+    log: MaxTextLog, facts: RunFacts, steps: list[Record], name: str, path: str, published: Record | None = None
+) -> Result:
+    """All figures of a log that has steps, as valid JSON. `steps`: as `thinned` has them; `published`: the row of the same recipe in
+    the table of its authors."""
+    last_step = max(log.steps.step[rows[-1]] for rows in log.steps.counted() if rows)
+    ended = ending(log, last_step + 1, facts.steps_planned)
+    chosen = steady(log, facts, out_of_data=ended.ending == Ending.OUT_OF_DATA)
+    speed = _speed(log, facts, chosen)
+    figures: Result = {
+        "name": facts.name or name,
+        "kind": STAGE,
+        "log": path,
+        "recipe": facts.recipe,
+        "model": facts.model,
+        "config": facts.config or None,
+        "precision": facts.precision,
+        **_ending(log, facts, ended, last_step),
+        "steady_state": speed,
+        "excluded": _excluded(log, chosen),
+        "excluded_counts": counts(chosen.excluded.values()),
+        "slow_steps": _rows(log, chosen.slow[:MOST_LISTED]),
+        "wall_time": _wall_time(log, chosen),
+        "loss": _loss(log),
+        "last_step_figures": log.more,
+        "evaluations": [{"when": "during", **test} for test in log.known.evaluations],
+        "memory": _memory(log, facts),
+        "environment": _environment(log, facts),
+        "flops": checks.flops(facts, speed),
+        "published": published,
+        "predicted": [],
+        "not_predicted": "A log has no plan: podwright plan RECIPE predicts these figures.",
+        "damaged": [],
+        "profile": None,
+        "hosts": log.hosts + 1,
+        "settings": _settings(facts, log),
+        "units": UNITS,
+    }
+    figures["checks"] = checks.of(log, facts, chosen, figures)
+    figures["warnings"] = suspicions(steps, figures["evaluations"], None)
+    clean: Result = reading.finite(figures)
+    return clean
+
+
+def _speed(log: MaxTextLog, facts: RunFacts, chosen: Steady) -> Result:
+    """Medians of the steps that count; per chip where it is known how many devices a chip has."""
+    table, seconds = log.steps, chosen.seconds
+    tflops = known(table.tflops[row] for row in sample(chosen.rows))
+    tokens = known(table.tokens[row] for row in sample(chosen.rows))
+    tokens_s = statistics.median(tokens) if tokens else _tokens_by_batch(facts, chosen.median_s)
+    logged = statistics.median(tflops) if tflops else None
+    true = facts.flops_per_token * tokens_s / 1e12 if facts.flops_per_token and tokens_s else None
+    each, peak = facts.devices_per_chip, facts.peak_flops
+    tflops_s = logged if true is None else true
+    return {
+        "step_s": chosen.median_s,
+        "step_s_iqr": quartiles(seconds),
+        "step_s_range": [seconds[0], seconds[-1]] if seconds else None,
+        "tokens_per_s_per_device": tokens_s,
+        "tokens_per_s_per_chip": _times(tokens_s, each),
+        "tokens_source": None if tokens_s is None else "log" if tokens else "batch",
+        "tflops_per_device": tflops_s,
+        "tflops_per_chip": _times(tflops_s, each),
+        "tflops_source": None if tflops_s is None else "log" if true is None else "architecture",
+        "logged_tflops_per_device": logged,
+        "mfu": tflops_s * 1e12 / peak if tflops_s is not None and peak and facts.precision else None,
+        "num_steps": len(chosen.rows),
+        "num_left_out": len(chosen.excluded),
+        "units": UNITS,
+    }
+
+
+def _tokens_by_batch(facts: RunFacts, step_s: float | None) -> float | None:
+    """Tokens/s of a device by the batch of the recipe, where the log does not say."""
+    if not (facts.tokens_per_step and facts.devices and step_s) or math.isnan(step_s):
+        return None
+    return facts.tokens_per_step / facts.devices / step_s
+
+
+def _times(value: float | None, factor: int | None) -> float | None:
+    return None if value is None or factor is None else value * factor
+
+
+def _ending(log: MaxTextLog, facts: RunFacts, ended: LogEnding, last_step: int) -> Result:
+    undone = len(log.steps) - sum(map(len, log.steps.counted()))
+    attempts = [_attempt(log, rows, number) for number, rows in enumerate(log.steps.attempts(), 1)]
+    return {
+        "ending": ended.ending,
+        "ending_reason": ended.reason,
+        "ending_detail": ended.detail,
+        "ending_fix": ended.fix,
+        "exit_code": log.known.exit_code,
+        "steps": last_step + 1,
+        "steps_planned": facts.steps_planned,
+        "steps_logged": len(log.steps),
+        "steps_recomputed": undone,
+        "attempts": attempts,
+    }
+
+
+def _attempt(log: MaxTextLog, rows: range, number: int) -> Result:
+    table = log.steps
+    return {
+        "number": number,
+        "first_step": table.step[rows[0]],
+        "last_step": table.step[rows[-1]],
+        "started": table.time[rows[0]],
+        "ended": table.time[rows[-1]],
+    }
+
+
+def _excluded(log: MaxTextLog, chosen: Steady) -> list[Result]:
+    return [
+        {
+            "step": log.steps.step[e.row],
+            "seconds": log.steps.seconds[e.row],
+            "reason": e.reason,
+            "by": "rule" if e.by_rule else "evidence",
+            "other_step": e.other,
+        }
+        for e in itertools.islice(chosen.excluded.values(), MOST_LISTED)
+    ]
+
+
+def _rows(log: MaxTextLog, rows: list[int]) -> list[Result]:
+    return [{"step": log.steps.step[row], "seconds": log.steps.seconds[row]} for row in rows]
+
+
+def _wall_time(log: MaxTextLog, chosen: Steady) -> Result:
+    """`productive_s`: of the steps that count, the first of an attempt with the median, because most of its time compiles."""
+    total = None if log.first_time is None or log.last_time is None else log.last_time - log.first_time
+    seconds, productive = log.steps.seconds, 0.0
+    for rows in log.steps.counted():
+        productive += math.fsum(s for row in rows[1:] if math.isfinite(s := seconds[row]))
+        productive += (chosen.median_s or 0.0) if rows else 0.0
+    return {
+        "total_s": total,
+        "started": log.first_time,
+        "ended": log.last_time,
+        "productive_s": productive if chosen.median_s else None,
+        "goodput": productive / total if total and chosen.median_s and productive <= total else None,
+    }
+
+
+def _loss(log: MaxTextLog) -> Result:
+    table = log.steps
+    ranges = table.counted()
+    forward = (row for rows in ranges for row in rows if math.isfinite(table.loss[row]))
+    backward = (row for rows in reversed(ranges) for row in reversed(rows) if math.isfinite(table.loss[row]))
+    first, last = next(forward, None), next(backward, None)
+    return {
+        "first": None if first is None else table.loss[first],
+        "last": None if last is None else table.loss[last],
+        "first_step": None if first is None else table.step[first],
+        "last_step": None if last is None else table.step[last],
+        "not_finite_at": log.not_finite,
+    }
+
+
+def _memory(log: MaxTextLog, facts: RunFacts) -> Result:
+    row = facts.accelerator
+    limit = log.known.memory_limit_gib or (row.hbm_bytes / GIB if row and row.hbm_bytes else None)
+    used = log.known.memory_used_gib or log.known.memory_gib
+    return {
+        "used_gib": used,
+        "limit_gib": limit,
+        "share": used / limit if used and limit else None,
+        "source": "Memstats" if log.known.memory_used_gib else "compiler" if used else None,
+    }
+
+
+def _environment(log: MaxTextLog, facts: RunFacts) -> Result:
+    params = log.known.params_billion
+    return {
+        "devices": facts.devices,
+        "chips": facts.chips,
+        "devices_per_chip": facts.devices_per_chip,
+        "device_kind": facts.accelerator.name if facts.accelerator else log.known.device_kind,
+        "slice": facts.slice.name if facts.slice else None,
+        "mesh": log.known.mesh,
+        "num_params": None if params is None else round(params * 1e9),
+        "num_trained_params": None,
+        "processes": None,
+        "versions": facts.versions,
+        "peak_tflops_per_device": facts.peak_flops / 1e12 if facts.peak_flops else None,
+    }
+
+
+def _settings(facts: RunFacts, log: MaxTextLog) -> Record:
+    """Shaped as a recipe is, for comparisons."""
+    return {
+        "kind": STAGE,
+        "model": {"name": facts.model},
+        "sequence_length": facts.sequence_length,
+        "batch_size": facts.batch_size,
+        "precision": facts.precision,
+        "data": {"source": facts.data},
+        "maxtext": log.known.settings,
+    }
+
+
+def thinned(log: MaxTextLog, facts: RunFacts) -> list[Record]:
+    """At most MOST_STEPS of the steps that count, as records of metrics.jsonl. Tokens/s and TFLOP/s that the log lacks are computed."""
+    ranges = log.steps.counted()
+    apart = max(1, math.ceil(sum(map(len, ranges)) / MOST_STEPS))
+    rows = itertools.islice(itertools.chain.from_iterable(ranges), 0, None, apart)
+    return [_record(log, facts, row) for row in rows]
+
+
+def _record(log: MaxTextLog, facts: RunFacts, row: int) -> Record:
+    table = log.steps
+    seconds, tokens, tflops = table.seconds[row], table.tokens[row], table.tflops[row]
+    if math.isnan(tokens):
+        tokens = _tokens_by_batch(facts, seconds) or math.nan
+    if math.isnan(tflops) and facts.flops_per_token:
+        tflops = facts.flops_per_token * tokens / 1e12
+    return {
+        "stage": STAGE,
+        "step": table.step[row],
+        "time": table.time[row],
+        "step_s": seconds,
+        "tflops_per_device": tflops,
+        "tokens_per_s_per_device": tokens,
+        "loss": table.loss[row],
+    }
+
+
+def not_a_log(log: MaxTextLog, path: Path | str) -> tuple[str, str]:
+    """Why there is nothing to report of a log without steps, and what to do."""
+    where = "standard input" if str(path) == "-" else str(path)
+    if log.num_bytes == 0:
+        return f"{where} is empty", "give the log of a training process of MaxText"
+    if log.num_zero_bytes:
+        return f"{where} is a binary file", "give the log of a training process of MaxText, as text"
+    lines = f"{log.num_lines:,} line{'' if log.num_lines == 1 else 's'}"
+    if log.damaged:
+        return f"{where}: no step can be read in {lines}; the first is {log.damaged_example!r}", "give the whole log"
+    if log.cut:
+        return f"{where} ends in its first step: {log.cut!r}", "give the whole log"
+    if cause := next((f["cause"] for f in log.failures), ""):
+        return f"{where} has no completed step in {lines}: {cause}", "type podwright diagnose with that log"
+    fix = "give the log of a training process of MaxText: its lines say completed step: N, seconds: S, ..."
+    return f"{where} has no completed step in {lines}", fix

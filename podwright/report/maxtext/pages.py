@@ -1,0 +1,144 @@
+"""The write-up of a log as files: result.json, report.html, README.md, the steps as metrics.jsonl, and the plots."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from podwright.errors import UserError, from_os
+from podwright.recipe.kinds import Recipe
+from podwright.report.figures import plots, style
+from podwright.report.figures.drawing import Plot, raw_and_smooth
+from podwright.report.figures.series import line, note
+from podwright.report.maxtext import figures, log_readme, tables
+from podwright.report.maxtext.facts import gathered, published_row
+from podwright.report.maxtext.words import Words
+from podwright.report.page import html_templates, markdown_templates
+from podwright.report.records import Result
+from podwright.rundir import Record, replace_file, write_json
+from podwright.watch import maxtext_log
+
+RESULT, STEPS = "result.json", "metrics.jsonl"
+
+
+@dataclasses.dataclass(frozen=True)
+class LogReport:
+    """What is written of a log."""
+
+    result: Result
+    steps: list[Record]
+    mark: str
+    """the same for a log and the same log grown longer; another one for another run"""
+
+
+def read(blocks: Iterable[bytes], path: str, recipe: Recipe | None, on: str) -> LogReport:
+    """A log and its figures; UserError for what has no step. `path`: - stands for standard input."""
+    log = maxtext_log.read(blocks)
+    if not log.steps:
+        raise UserError(*figures.not_a_log(log, path))
+    facts = gathered(log.known, recipe, on)
+    steps = figures.thinned(log, facts)
+    r = figures.result(log, facts, steps, "log" if path == "-" else Path(path).stem, path, published_row(facts))
+    table = log.steps
+    first = (table.step[0], table.seconds[0], table.loss[0], table.time[0])
+    return LogReport(r, steps, f"{zlib.crc32(repr((r['name'], r['model'], r['config'], first)).encode()):08x}")
+
+
+def write(report: LogReport, folder: Path, readme: Path | None, language: str) -> list[str]:
+    """All files in `folder`, and its README.md and `readme` extended; sentences on what was kept there."""
+    r, steps, t = report.result, report.steps, Words(language)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with style.settings():
+            drawn = [plot for plot in (_step_time(r, steps), _loss(r, steps)) if plot]
+        for name, text in plots.files(drawn):
+            replace_file(folder / name, text.encode())
+        page = html_templates().get_template("log.html.j2").render(context(r, t, steps), plots=drawn)
+        replace_file(folder / "report.html", page.encode())
+        replace_file(folder / STEPS, "".join(json.dumps(_finite(step)) + "\n" for step in steps).encode())
+        write_json(folder / RESULT, r)
+        kept = []
+        for place in dict.fromkeys([folder / "README.md", *([readme] if readme else [])]):
+            inside_folder = place.resolve().parent == folder.resolve()
+            section = (
+                markdown_templates()
+                .get_template("log.md.j2")
+                .render(context(r, t, steps), plots=drawn if inside_folder else [])
+            )
+            kept += log_readme.put(place, report.mark, r, t, section)
+    except OSError as e:
+        raise from_os(e) or UserError(f"{folder} cannot be written: {e}", "give another directory with -o") from e
+    return list(dict.fromkeys(kept))
+
+
+def context(r: Result, t: Words, steps: list[Record]) -> dict[str, Any]:
+    return {
+        "r": r,
+        "t": t,
+        "mark": tables.MARK,
+        "overview": tables.overview(r, t),
+        "columns": [t(key) for key in tables.COLUMNS],
+        "row": [tables.run_row(r, t)[key] for key in tables.COLUMNS],
+        "step_columns": [t(key) if key != "loss_final" else "Loss" for key in tables.STEP_COLUMNS],
+        "steps": tables.steps(r, steps),
+        "speed": tables.speed(r, t),
+        "published": tables.published(r),
+        "light": style.variables(0),
+        "dark": style.variables(1),
+    }
+
+
+def summary(r: Result, t: Words) -> list[str]:
+    """The first lines of the write-up, for a terminal."""
+    lines = [f"{r['name']}: {t.ending(r)}", t.steady(r), t.loss(r), f"{t('hardware')}: {t.hardware(r)}"]
+    if r["steps_recomputed"] or len(r["attempts"]) > 1:
+        lines.append(t("restarts", attempts=len(r["attempts"]), recomputed=r["steps_recomputed"]))
+    lines += [
+        f"{t('published')}: {name} {theirs}, {t('measured')} {ours} ({off})"
+        for name, ours, theirs, off in tables.published(r)
+    ]
+    lines += [f"warning: {t.check(c)}" for c in r["checks"] if c["verdict"] == "warning"]
+    lines += [f"warning: {sentence}" for sentence in r["warnings"]]
+    lines += [t.check(c) for c in r["checks"] if c["verdict"] != "warning"]
+    return [text for text in lines if text]
+
+
+def _finite(step: Record) -> Record:
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in step.items()}
+
+
+def _step_time(r: Result, steps: list[Record]) -> Plot | None:
+    """The steps that count as a line, the others as points, which are cut off at 2.5 times the median."""
+    median = r["steady_state"]["step_s"]
+    left_out = {e["step"] for e in r["excluded"]}
+    raw = line([s for s in steps if s["step"] not in left_out], "step_s")
+    if not raw or not median:
+        return None
+    fig, (ax,) = style.figure("s", x="step")
+    raw_and_smooth(ax, raw, "teal")
+    points = [(s["step"], min(s["step_s"], 2.5 * median)) for s in steps if s["step"] in left_out]
+    points = [(step, seconds) for step, seconds in points if math.isfinite(seconds)]
+    if points:
+        ax.plot(*zip(*points, strict=True), linestyle="", marker="o", markersize=4, color=style.color("grey"))
+    ax.set_ylim(bottom=0)
+    caption = "Seconds of each step. Grey points are left out of the medians and are cut off at 2.5 times the median."
+    return Plot("step-time", "Step time", caption + note(raw), style.to_svg(fig, "Step time over steps"))
+
+
+def _loss(r: Result, steps: list[Record]) -> Plot | None:
+    raw = line(steps, "loss")
+    if not raw:
+        return None
+    fig, (ax,) = style.figure("nats per token", x="step")
+    raw_and_smooth(ax, raw, "blue")
+    tests = [(test["step"], test["loss"]) for test in r["evaluations"] if test["loss"] is not None]
+    if tests:
+        ax.plot(*zip(*tests, strict=True), color=style.color("orange"), marker="o", markersize=4.5, linewidth=1.2)
+    ax.set_ylim(bottom=0)
+    caption = "Training loss of each step" + ("; the points are the evaluations." if tests else ".")
+    return Plot("loss", "Loss", caption + note(raw), style.to_svg(fig, "Loss over steps"))

@@ -1,0 +1,178 @@
+"""Which steps of a log stand for its speed: those left out by rule or by evidence, each with its reason, and the medians of the others.
+
+MaxText times a step from one dispatch to the next. The devices work on behind it: after the first steps one can be logged as 0.05 s,
+and a step beside it has its time.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+import statistics
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from podwright.report.maxtext.facts import ProfiledSteps, RunFacts
+from podwright.watch.maxtext_log import MaxTextLog
+from podwright.watch.step_table import HIDDEN, RAMP_UP
+
+FAST, VERY_FAST = 0.5, 0.1
+"""of the median: a step below the first is an artefact where a neighbour has its time, below the second by itself"""
+SLOW = 1.5
+"""times the median: a step above it is left out where the profiler or the end of the data explains it"""
+MOST_LISTED = 50
+MOST_SAMPLED = 100_000
+"""steps that a median of anything but the step time is taken of"""
+REASONS = (
+    "compiles", "warm_up", "ramp_up", "no_seconds", "profiled", "beside_profiler", "dispatch", "pays_back", "impossible", "no_more_data",
+)  # fmt: skip
+
+
+class Exclusion(NamedTuple):
+    row: int
+    reason: str
+    """one of REASONS"""
+    by_rule: bool
+    other: int | None = None
+    """the step whose time it has, or that has its time"""
+
+
+class Steady(NamedTuple):
+    rows: array[int]
+    """that count"""
+    seconds: list[float]
+    """of these, the least first"""
+    excluded: dict[int, Exclusion]
+    """by row, in the order of the log"""
+    median_s: float | None
+    slow: list[int]
+    """rows that count although they took over twice the median: nothing in the log explains them"""
+
+
+def steady(log: MaxTextLog, facts: RunFacts, *, out_of_data: bool) -> Steady:
+    """Of the steps that no later attempt computed again."""
+    out: dict[int, Exclusion] = {}
+    counted = log.steps.counted()
+    for rows in counted:
+        _by_rule(log, rows, facts.profiled, out)
+    seconds = log.steps.seconds
+    _by_hidden_rows(log, counted, out)
+    left = array("q", (row for rows in counted for row in rows if row not in out))
+    if left:
+        _by_evidence(log, facts, counted, left, out, out_of_data)
+        left = array("q", (row for row in left if row not in out))
+    times = sorted(seconds[row] for row in left)
+    median = statistics.median(times) if times else None
+    slow = [row for row in left if seconds[row] > 2 * median] if median and times[-1] > 2 * median else []
+    return Steady(left, times, dict(sorted(out.items())), median, slow)
+
+
+def _by_rule(log: MaxTextLog, rows: range, profiled: ProfiledSteps | None, out: dict[int, Exclusion]) -> None:
+    table = log.steps
+    if not rows:
+        return
+    first = table.step[rows.start]
+    for row, reason in zip(rows, ("compiles", "warm_up"), strict=False):
+        if table.step[row] - first <= 1:
+            out[row] = Exclusion(row, reason, True)
+    if any(table.marks):
+        for row in rows:
+            if table.marks[row]:
+                out.setdefault(row, Exclusion(row, "ramp_up" if table.marks[row] & RAMP_UP else "no_seconds", True))
+    for step in profiled.steps(first, table.step[rows[-1]]) if profiled else ():
+        row = bisect.bisect_left(table.step, step, rows.start, rows.stop)
+        if row < rows.stop and table.step[row] == step:
+            out.setdefault(row, Exclusion(row, "profiled", True))
+
+
+def _by_hidden_rows(log: MaxTextLog, counted: list[range], out: dict[int, Exclusion]) -> None:
+    """Steps between two lines that MaxText wrote without seconds, because the profiler was switched there."""
+    table = log.steps
+    for rows in counted:
+        hidden = [row for row in rows if table.marks[row] & HIDDEN] if any(table.marks) else []
+        for before, after in itertools.pairwise(hidden):
+            if after - before <= 32:
+                for row in range(before + 1, after):
+                    out.setdefault(row, Exclusion(row, "profiled", False))
+
+
+def _by_evidence(
+    log: MaxTextLog,
+    facts: RunFacts,
+    counted: list[range],
+    left: array[int],
+    out: dict[int, Exclusion],
+    out_of_data: bool,
+) -> None:
+    seconds = log.steps.seconds
+    median = statistics.median(seconds[row] for row in sample(left))
+    starts = [rows.start for rows in counted]
+    for row in [row for row in left if not FAST * median <= seconds[row] <= SLOW * median]:
+        rows = counted[bisect.bisect_right(starts, row) - 1]
+        if row in out:
+            continue
+        if seconds[row] < FAST * median:
+            _fast(log, rows, row, median, out)
+        elif _near(row, log.profiler_rows) or _near_profiled(row, rows, out):
+            out[row] = Exclusion(row, "beside_profiler", False)
+        elif out_of_data and row == len(log.steps) - 1:
+            out[row] = Exclusion(row, "no_more_data", False)
+    _impossible(log, facts, left, out)
+
+
+def _fast(log: MaxTextLog, rows: range, row: int, median: float, out: dict[int, Exclusion]) -> None:
+    """A step whose time is in the one before or after it; that one is left out too."""
+    table = log.steps
+    missing = median - table.seconds[row]
+    for other in (row - 1, row + 1):
+        if other in rows and table.seconds[other] - median >= FAST * missing:
+            out[row] = Exclusion(row, "dispatch", False, table.step[other])
+            out.setdefault(other, Exclusion(other, "pays_back", False, table.step[row]))
+            return
+    if table.seconds[row] < VERY_FAST * median:
+        out[row] = Exclusion(row, "dispatch", False)
+
+
+def _near(row: int, places: list[int]) -> bool:
+    """Whether the profiler reported beside the line of a step. The line comes up to two steps after the step began."""
+    return any(place - 1 <= row <= place + 2 for place in places)
+
+
+def _near_profiled(row: int, rows: range, out: dict[int, Exclusion]) -> bool:
+    neighbours = (out.get(other) for other in (row - 1, row + 1) if other in rows)
+    return any(e is not None and e.reason in ("profiled", "no_seconds") for e in neighbours)
+
+
+def _impossible(log: MaxTextLog, facts: RunFacts, left: array[int], out: dict[int, Exclusion]) -> None:
+    """Single steps over the peak of the hardware; where most are, the formula is wrong and not their time."""
+    peak = facts.peak_flops
+    if peak is None:
+        return
+    over = [row for row in left if row not in out and log.steps.tflops[row] * 1e12 > peak]
+    if 2 * len(over) < len(left):
+        out.update({row: Exclusion(row, "impossible", False) for row in over})
+
+
+def sample(rows: array[int]) -> array[int]:
+    """At most MOST_SAMPLED of the rows, evenly apart."""
+    return rows[:: max(1, math.ceil(len(rows) / MOST_SAMPLED))]
+
+
+def quartiles(values: list[float]) -> tuple[float, float] | None:
+    """The interquartile range; None of fewer than 2 values."""
+    if len(values) < 2:
+        return None
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return first, third
+
+
+def known(values: Iterable[float]) -> list[float]:
+    return [value for value in values if math.isfinite(value)]
+
+
+def counts(excluded: Iterable[Exclusion]) -> dict[str, int]:
+    """How many steps were left out for each reason."""
+    return dict(Counter(e.reason for e in excluded))

@@ -1,0 +1,331 @@
+"""The sentences and headings of a log's write-up, in English and in Chinese. The terms of the field stay what they are in both."""
+
+from __future__ import annotations
+
+import datetime
+import string
+from collections.abc import Mapping
+from typing import Any
+
+from podwright.report.records import Result, number
+from podwright.report.wording import DASH, signed_percent, visible
+
+LANGUAGES = ("en", "zh")
+# key: (English, Chinese)
+TEXTS: Mapping[str, tuple[str, str]] = {
+    "title": ("{model} training record", "{model} 训练测试记录"),
+    "overview": ("Model", "模型概况"),
+    "item": ("item", "项目"),
+    "value": ("value", "值"),
+    "model": ("model", "模型"),
+    "params": ("parameters", "总参数量"),
+    "hardware": ("hardware", "硬件"),
+    "framework": ("framework", "框架"),
+    "results": ("Results", "测试结果"),
+    "records": ("Runs", "我的测试记录"),
+    "details": ("Training log", "详细训练日志"),
+    "date": ("Date", "日期"),
+    "config": ("Config", "配置"),
+    "precision": ("Precision", "Precision"),
+    "step_s": ("Step Time (s)", "Step Time (s)"),
+    "tflops_device": ("TFLOPs/s/device", "TFLOPs/s/device"),
+    "tflops_chip": ("TFLOPs/s/chip", "TFLOPs/s/chip"),
+    "tokens_chip": ("Tokens/s/chip", "Tokens/s/chip"),
+    "loss_final": ("Loss (final)", "Loss (final)"),
+    "notes": ("Notes", "备注"),
+    "step": ("Step", "Step"),
+    "seconds": ("Time (s)", "耗时 (s)"),
+    "figure": ("figure", "指标"),
+    "median": ("median", "中位数"),
+    "measured": ("measured", "实测"),
+    "published": ("published", "官方"),
+    "difference": ("difference", "差异"),
+    "checks": ("Checks", "校验"),
+    "excluded": ("Steps that the medians leave out", "稳态统计排除的 step"),
+    "reason": ("reason", "原因"),
+    "by": ("by", "依据"),
+    "rule": ("rule", "规则"),
+    "evidence": ("evidence", "数据"),
+    "curves": ("Curves", "曲线"),
+    "tokens_device": ("Tokens/s/device", "Tokens/s/device"),
+    "mfu": ("MFU", "MFU"),
+    "memory": ("HBM per device", "HBM/device"),
+    "goodput": ("goodput", "goodput"),
+    "wall": ("wall time", "总时长"),
+    "not_known": ("not known", "未知"),
+    "chips_text": (
+        "{slice}: {chips} chips, {devices} devices ({each} per chip)",
+        "{slice}：{chips} chips，{devices} devices（每 chip {each} 个）",
+    ),
+    "devices_text": (
+        "number of devices: {devices}; the kind of chip is not known (name --recipe or --on SLICE)",
+        "{devices} devices；芯片型号未知（请用 --recipe 或 --on 指明）",
+    ),
+    "no_hardware": (
+        "not known: the log has no Num_devices (name --recipe or --on SLICE)",
+        "未知：日志中没有 Num_devices（请用 --recipe 或 --on 指明）",
+    ),
+    "steady": (
+        "Steady state: {step_s} s/step (median of {n} steps{iqr}), {tflops} TFLOP/s/{per}, {tokens} Tokens/s/{per}",
+        "稳态性能：{step_s} s/step（{n} 步的中位数{iqr}），{tflops} TFLOP/s/{per}，{tokens} Tokens/s/{per}",
+    ),
+    "iqr": ("; interquartile range {low} to {high}", "；四分位区间 {low} 至 {high}"),
+    "no_steady": (
+        "No step stands for the speed: each of the {n} is left out for a reason below.",
+        "没有可用于稳态统计的 step：全部 {n} 步均因下列原因排除。",
+    ),
+    "loss_text": (
+        "Loss: {first} (step {first_step}) to {last} (step {last_step}), {change}",
+        "Loss 变化：{first}（step {first_step}）→ {last}（step {last_step}），{change}",
+    ),
+    "of": ("{done} of {planned} steps", "{done}/{planned} 步"),
+    "done": ("{done} steps", "{done} 步"),
+    "restarts": (
+        "{attempts} attempts; {recomputed} steps were computed again, and the later ones count.",
+        "共 {attempts} 次启动；{recomputed} 步被重复计算，以最后一次为准。",
+    ),
+    "goodput_text": (
+        "Goodput {share}: {productive} s of {total} s went into steps that count; compiling, restarts, waiting and repeated steps are the rest.",
+        "Goodput {share}：{total} s 中有 {productive} s 用于有效 step，其余为编译、重启、等待与重复计算。",
+    ),
+    "published_source": ("Published: {source}.", "官方数据：{source}。"),
+    "by_architecture": (
+        "TFLOP/s are recomputed from the architecture ({source}); the log has {logged} TFLOP/s/device.",
+        "TFLOP/s 按模型结构重新计算（{source}）；日志中为 {logged} TFLOP/s/device。",
+    ),
+    "more_rows": ("{n} more steps", "另有 {n} 步"),
+    "more_reasons": ("and {n} more", "等，另有 {n} 步"),
+    "slow": (
+        "{n} steps that count took over twice the median, such as step {step} with {seconds} s; nothing in the log explains them.",
+        "{n} 个计入统计的 step 超过中位数两倍，例如 step {step} 为 {seconds} s；日志中没有说明原因。",
+    ),
+    # why a step is left out
+    "compiles": ("first step of an attempt: compiles", "启动后的第一步：编译"),
+    "warm_up": ("second step of an attempt: warm-up", "启动后的第二步：warmup"),
+    "ramp_up": ("the batch size was still growing", "batch size 仍在增长"),
+    "no_seconds": ("logged without its seconds: the profiler was switched", "日志没有耗时：profiler 启停"),
+    "profiled": ("traced by the profiler", "profiler 采集期间"),
+    "beside_profiler": ("slow beside the profiler's lines", "紧邻 profiler 采集，耗时偏大"),
+    "dispatch": ("dispatch artefact, far below the median", "异步 dispatch 假象，远小于中位数"),
+    "dispatch_other": (
+        "dispatch artefact, far below the median: step {other} has its time",
+        "异步 dispatch 假象，远小于中位数：耗时计入 step {other}",
+    ),
+    "pays_back": ("has the time of step {other}", "包含 step {other} 的耗时"),
+    "impossible": ("faster than the peak of the hardware", "超过硬件峰值"),
+    "no_more_data": ("waited for data that did not come", "数据耗尽，等待数据"),
+    # how it ended
+    "complete": ("Finished: {of}.", "完成：{of}。"),
+    "upload_failed": (
+        "Finished: {of}. Exit code {code} is of the upload of the log afterwards, not of the training: {detail}",
+        "训练完成：{of}。EXIT_CODE={code} 来自之后的日志上传，不是训练错误：{detail}",
+    ),
+    "complete_exit_code": (
+        "Finished: {of}. The process then ended with exit code {code}, after its last step.",
+        "训练完成：{of}。最后一步之后进程以 EXIT_CODE={code} 结束。",
+    ),
+    "out_of_data": (
+        "OUT_OF_DATA: {of}; then the training data ended (StopIteration). Exit code: {code}.",
+        "OUT_OF_DATA（数据耗尽）：{of}，StopIteration。EXIT_CODE：{code}。",
+    ),
+    "not_finite": ("NOT_FINITE: {of}. {detail}", "NOT_FINITE：{of}。{detail}"),
+    "exit_0": (
+        "Exit code 0 after {of}; how many were planned is not known without --recipe.",
+        "{of}后 EXIT_CODE=0；计划步数未知（请用 --recipe 指明）。",
+    ),
+    "exit_0_early": (
+        "Exit code 0 after {of}: it stopped before its last step. {detail}",
+        "{of}后 EXIT_CODE=0：未到最后一步即停止。{detail}",
+    ),
+    "failure": (
+        "{ending}: {of}. Cause: {detail}. Exit code: {code}.",
+        "{ending}：{of}。原因：{detail}。EXIT_CODE：{code}。",
+    ),
+    "exit_code": (
+        "CRASHED: exit code {code} after {of}; the log has no failure that is known.",
+        "CRASHED：{of}后 EXIT_CODE={code}；日志中没有已知的错误。",
+    ),
+    "no_end": (
+        "The log ends after {of} and does not say how the process ended.",
+        "日志止于{of}，没有说明进程如何结束。",
+    ),
+    # checks
+    "tokens_ok": (
+        "Tokens/s/{per} = total_weights / step time / {per}s holds: {expected} against {logged} in the log (median of {n} steps).",
+        "Tokens/s/{per} = total_weights / step time / {per}s 成立：{expected}，日志为 {logged}（{n} 步的中位数）。",
+    ),
+    "tokens_padding": (
+        "Tokens/s/{per} = total_weights / step time / {per}s does not hold: {expected} by the weights, {logged} in the log "
+        "(ratio {ratio}). The log counts positions without a weight too, such as padding.",
+        "Tokens/s/{per} = total_weights / step time / {per}s 不成立：按 total_weights 为 {expected}，日志为 {logged}（比值 {ratio}）。日志计入了没有权重的位置，例如 padding。",
+    ),
+    "tokens_devices": (
+        "Tokens/s/{per} = total_weights / step time / {per}s does not hold: {expected} by the weights, {logged} in the log "
+        "(ratio {ratio}). One of them counts another number of devices or chips.",
+        "Tokens/s/{per} = total_weights / step time / {per}s 不成立：按 total_weights 为 {expected}，日志为 {logged}（比值 {ratio}）。两者的 device 或 chip 数不同。",
+    ),
+    "tokens_unknown_devices": (
+        "Tokens/s per chip could not be checked: the number of devices is not known. Name --recipe or --on SLICE.",
+        "无法校验 Tokens/s/chip：device 数未知，请用 --recipe 或 --on 指明。",
+    ),
+    "tokens_unknown_weights": (
+        "Tokens/s could not be checked: the log has no total_weights or no Tokens/s.",
+        "无法校验 Tokens/s：日志没有 total_weights 或 Tokens/s。",
+    ),
+    "peak_ok": (
+        "{logged} TFLOP/s/device in the log are {share} of the peak of {peak}.",
+        "日志的 {logged} TFLOP/s/device 为峰值 {peak} 的 {share}。",
+    ),
+    "peak_warning": (
+        "Impossible: {logged} TFLOP/s/device in the log, and the peak is {peak}. The formula or the time is wrong.",
+        "不可能：日志为 {logged} TFLOP/s/device，而峰值为 {peak}。公式或计时有误。",
+    ),
+    "peak_unknown_hardware": (
+        "TFLOP/s could not be compared with a peak: the kind of chip is not known. Name --recipe or --on SLICE.",
+        "无法与峰值比较：芯片型号未知，请用 --recipe 或 --on 指明。",
+    ),
+    "peak_unknown_tflops": ("The log has no TFLOP/s to compare with the peak.", "日志没有 TFLOP/s，无法与峰值比较。"),
+    "flops_ok": (
+        "The log's FLOP formula agrees with the architecture: {logged_gflop} against {true_gflop} GFLOP a token.",
+        "日志的 FLOP 公式与模型结构一致：每 token {logged_gflop} 与 {true_gflop} GFLOP。",
+    ),
+    "flops_warning": (
+        "Wrong FLOP formula: the log's {logged} TFLOP/s/device take {logged_gflop} GFLOP a token, the architecture has {true_gflop} "
+        "({ratio} times). True: {true} TFLOP/s/device{mfu}.",
+        "FLOP 公式有误：日志的 {logged} TFLOP/s/device 相当于每 token {logged_gflop} GFLOP，而模型结构为 {true_gflop}（{ratio} 倍）。实际为 {true} TFLOP/s/device{mfu}。",
+    ),
+    "flops_unknown_log": (
+        "The log has no TFLOP/s, so its FLOP formula could not be checked.",
+        "日志没有 TFLOP/s，无法校验 FLOP 公式。",
+    ),
+    "flops_unknown_architecture": (
+        "The log's FLOP formula could not be checked: the architecture is not known here.",
+        "无法校验日志的 FLOP 公式：模型结构未知。",
+    ),
+    "mfu_text": (", {share} of the peak", "，为峰值的 {share}"),
+    "conflict": ("Log and recipe differ: {what}.", "日志与 recipe 不一致：{what}。"),
+    "damaged": (
+        "{n} step lines cannot be read and do not count, the first: {what}",
+        "{n} 行 step 日志无法解析，不计入，第一行：{what}",
+    ),
+    "cut": ("The last line is cut and does not count: {what}", "最后一行被截断，不计入：{what}"),
+    "repeated": (
+        "{n} lines repeat the step before them with the same loss (several processes of a host); they count once.",
+        "{n} 行重复了前一步（同一主机的多个进程），只计一次。",
+    ),
+    "hosts": (
+        "Lines of {n} other hosts are in the log; the first one's count.",
+        "日志含另外 {n} 台主机的输出；以第一台为准。",
+    ),
+    "loss_nan": ("The loss is not finite from step {step} on.", "loss 自 step {step} 起为 NaN 或无穷大。"),
+    "loss_recovered": ("The loss was not finite at step {step}.", "loss 在 step {step} 为 NaN 或无穷大。"),
+}
+
+
+class Words:
+    """The texts of one language."""
+
+    def __init__(self, language: str):
+        self.language = language
+        self._column = LANGUAGES.index(language)
+
+    def __call__(self, key: str, **values: Any) -> str:
+        return string.Formatter().vformat(TEXTS[key][self._column], (), values)
+
+    def of_steps(self, r: Result) -> str:
+        if r["steps_planned"]:
+            return self("of", done=f"{r['steps']:,}", planned=f"{r['steps_planned']:,}")
+        return self("done", done=f"{r['steps']:,}")
+
+    def ending(self, r: Result) -> str:
+        """How the run ended, in a sentence."""
+        code = DASH if r["exit_code"] is None else r["exit_code"]
+        detail = visible(r["ending_detail"]).rstrip(".")
+        text = self(r["ending_reason"], of=self.of_steps(r), code=code, detail=detail, ending=r["ending"])
+        return text.strip()
+
+    def reason(self, excluded: Result) -> str:
+        """Why a step is left out."""
+        key, other = excluded["reason"], excluded["other_step"]
+        return self("dispatch_other" if key == "dispatch" and other is not None else key, other=other)
+
+    def check(self, check: Result) -> str:
+        """A check in a sentence."""
+        kind, verdict = check["check"], check["verdict"]
+        key = kind if kind in TEXTS else f"{kind}_{verdict}"
+        if verdict == "unknown":
+            key = f"{key}_{check['why']}"
+        elif kind == "tokens" and verdict == "warning":
+            key = f"tokens_{check['why']}"
+        elif kind == "loss":
+            key = "loss_recovered" if check["recovered"] else "loss_nan"
+        values = {name: decimals(v, 1) if isinstance(v, float) else v for name, v in check.items()}
+        for name in ("share", "mfu"):
+            values[name] = percent(check.get(name))
+        if kind == "flops" and check.get("mfu") is not None:
+            values["mfu"] = self("mfu_text", share=percent(check["mfu"]))
+        elif kind == "flops":
+            values["mfu"] = ""
+        values["ratio"] = decimals(check.get("ratio"), 2)
+        values["n"] = f"{check.get('num', check.get('num_steps', 0)):,}"
+        values["what"] = visible(check.get("what", ""))
+        return self(key, **values)
+
+    def steady(self, r: Result) -> str:
+        s = r["steady_state"]
+        if s["step_s"] is None:
+            return self("no_steady", n=s["num_left_out"])
+        per = "chip" if s["tokens_per_s_per_chip"] is not None or s["tflops_per_chip"] is not None else "device"
+        low_high = s["step_s_iqr"]
+        iqr = self("iqr", low=decimals(low_high[0], 3), high=decimals(low_high[1], 3)) if low_high else ""
+        return self(
+            "steady",
+            step_s=decimals(s["step_s"], 3),
+            n=s["num_steps"],
+            iqr=iqr,
+            tflops=decimals(s[f"tflops_per_{per}"], 1),
+            tokens=decimals(s[f"tokens_per_s_per_{per}"], 1),
+            per=per,
+        )
+
+    def loss(self, r: Result) -> str:
+        """ "" without a loss."""
+        loss = r["loss"]
+        if loss["first"] is None:
+            return ""
+        change = signed_percent(loss["last"] / loss["first"] - 1) if loss["first"] else DASH
+        values = {name: decimals(loss[name], 3) for name in ("first", "last")}
+        return self("loss_text", change=change, first_step=loss["first_step"], last_step=loss["last_step"], **values)
+
+    def hardware(self, r: Result) -> str:
+        e = r["environment"]
+        if e["devices"] is None:
+            return self("no_hardware")
+        if e["chips"] is None:
+            return self("devices_text", devices=e["devices"])
+        name = e["slice"] or e["device_kind"]
+        return self("chips_text", slice=name, chips=e["chips"], devices=e["devices"], each=e["devices_per_chip"])
+
+
+def decimals(value: Any, places: int) -> str:
+    """A number with so many decimals and its thousands apart; of a small one three digits."""
+    amount = number(value)
+    if amount is None:
+        return DASH
+    if amount and abs(amount) < 10**-places * 10:
+        return f"{amount:.3g}"
+    return f"{amount:,.{places}f}"
+
+
+def percent(value: Any) -> str:
+    """One decimal, or two significant digits below 1 %."""
+    share = number(value)
+    if share is None:
+        return DASH
+    return f"{100 * share:.2g} %" if 0 < abs(share) < 0.01 else f"{100 * share:.1f} %"
+
+
+def day(seconds: Any) -> str:
+    """The date in UTC."""
+    known = number(seconds)
+    return DASH if known is None else datetime.datetime.fromtimestamp(known, datetime.UTC).strftime("%Y-%m-%d")

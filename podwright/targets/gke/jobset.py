@@ -1,0 +1,189 @@
+"""The JobSet of a MaxText recipe as data: equal, field by field, to what the recipe's version of xpk creates. Pure.
+
+`bench/maxtext_render.py` compares the two for every public recipe, and `tests/unit/targets/gke/test_xpk_equality.py` for dry runs of
+four versions and for one xpk that is really started.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from podwright import slices
+from podwright.errors import UserError
+from podwright.recipe.maxtext.schema import MaxTextRecipe
+from podwright.slices import Slice
+from podwright.targets.gke import xpk_shape
+from podwright.targets.settings.gke import GkeSettings
+
+Manifest = dict[str, Any]
+
+API_VERSION = "jobset.x-k8s.io/v1alpha2"
+EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
+"""one slice to a node pool"""
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+WORKLOAD_LABEL = "xpk.google.com/workload"
+PRIORITY = "medium"
+"""of xpk, where a recipe names none"""
+RESTARTABLE = (42, *range(127, 256))
+"""exit codes of a pod that do not fail its job at once"""
+DEBUG_LOGS = (
+    "TPU_STDERR_LOG_LEVEL=0",
+    "TPU_MIN_LOG_LEVEL=0",
+    "TF_CPP_MIN_LOG_LEVEL=0",
+    "TPU_VMODULE=real_program_continuator=1",
+)
+_OPTIONS = {
+    "container": "docker-name",
+    "scheduler": "scheduler",
+    "ttl": "ttl-seconds-after-finished",
+    "grace": "termination-grace-period-seconds",
+    "secret": "docker-image-pull-secret",
+}
+_DEFAULTS = {"container": "jax-tpu", "scheduler": "default-scheduler", "ttl": "43200", "grace": "30", "secret": "None"}
+
+
+def slice_of(recipe: MaxTextRecipe) -> Slice:
+    times = f"{recipe.num_slices}x " if recipe.num_slices > 1 else ""
+    return slices.parse(times + recipe.topology)
+
+
+def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) -> Manifest:
+    """The JobSet `name` that runs the shell text `command` on every host of the recipe's slices."""
+    slice_ = slice_of(recipe)
+    shape = xpk_shape.shape_of(recipe.versions.xpk, recipe.xpk, slice_)
+    chosen = {key: recipe.xpk.get(option) or _DEFAULTS[key] for key, option in _OPTIONS.items()}
+    names = [chosen["container"] + (f"-{k + 1}" if shape.containers > 1 else "") for k in range(shape.containers)]
+    script = wrapped(with_debug_logs(command) if "enable-debug-logs" in recipe.xpk else command)
+    containers = [_container(each, recipe, script, shape) for each in names]
+    pod = {
+        "schedulerName": chosen["scheduler"],
+        "imagePullSecrets": [{"name": chosen["secret"]}],
+        "restartPolicy": "Never",
+        "nodeSelector": node_selector(slice_),
+        "priorityClassName": own.priority or recipe.xpk.get("priority") or PRIORITY,
+        "hostNetwork": True,
+        "dnsPolicy": "ClusterFirstWithHostNet",
+        "terminationGracePeriodSeconds": whole_number(chosen["grace"], _OPTIONS["grace"]),
+        "containers": containers,
+        "serviceAccountName": None,
+        "tolerations": [{"operator": "Exists", "key": "google.com/tpu"}],
+        "volumes": [{"emptyDir": {"medium": "Memory"}, "name": "dshm-2"}],
+    }
+    vms, label = xpk_shape.vms_per_slice(slice_), {WORKLOAD_LABEL: name}
+    job = {
+        "parallelism": vms,
+        "completions": vms,
+        "backoffLimit": 0,
+        "podFailurePolicy": {"rules": [_failure_rule(each, _restartable(recipe)) for each in names]},
+        "template": {"metadata": {"labels": label, "annotations": None}, "spec": pod},
+    }
+    restarts = whole_number(recipe.xpk.get("max-restarts") or "0", "max-restarts")
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "JobSet",
+        "metadata": {"name": name, "labels": {QUEUE_LABEL: own.queue} | label, "annotations": dict(EXCLUSIVE)},
+        "spec": {
+            "ttlSecondsAfterFinished": whole_number(chosen["ttl"], _OPTIONS["ttl"]),
+            "failurePolicy": {"rules": [_fail_jobset()], "maxRestarts": restarts},
+            "replicatedJobs": [{"name": "slice-job", "replicas": recipe.num_slices, "template": {"spec": job}}],
+        },
+    }
+
+
+def node_selector(slice_: Slice) -> dict[str, str]:
+    """The labels by which GKE knows the nodes of such a slice."""
+    assert slice_.accelerator.pod
+    labels = {
+        "cloud.google.com/gke-tpu-accelerator": slice_.accelerator.pod.gke_accelerator,
+        "cloud.google.com/gke-tpu-topology": slice_.topology,
+    }
+    policy = xpk_shape.placement_policy(slice_)
+    return labels | ({"cloud.google.com/placement-policy-name": policy} if policy else {})
+
+
+def with_debug_logs(command: str) -> str:
+    return " && ".join([*(f"export {assignment}" for assignment in DEBUG_LOGS), command])
+
+
+def wrapped(command: str) -> str:
+    """`command` as xpk starts it: it ends with the exit code of the command, of which its log has a line."""
+    lines = [
+        "echo XPK Start: $(date);",
+        "_sigterm() (kill -SIGTERM $! 2>/dev/null;);",
+        "trap _sigterm SIGTERM;",
+        "",
+        f"({command}) & PID=$!;",
+        "while kill -0 $PID 2>/dev/null;",
+        "    do sleep 5;",
+        "done;",
+        "wait $PID;",
+        "EXIT_CODE=$?;",
+        "",
+        "echo XPK End: $(date);",
+        "echo EXIT_CODE=$EXIT_CODE;",
+        "",
+        "",
+        "exit $EXIT_CODE",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _container(name: str, recipe: MaxTextRecipe, script: str, shape: xpk_shape.XpkShape) -> Manifest:
+    variable, equals, value = recipe.xpk.get("env", "").partition("=")
+    container = {
+        "name": name,
+        "image": recipe.image,
+        **({"ports": [{"containerPort": port} for port in shape.ports]} if shape.ports else {}),
+        "env": [{"name": variable, "value": value}] if equals else None,
+        "securityContext": {"privileged": True},
+        "command": ["bash", "-c", script],
+        "resources": {"limits": {"google.com/tpu": shape.chips}},
+        "volumeMounts": [{"mountPath": "/dev/shm", "name": "dshm-2"}],
+    }
+    return container
+
+
+def _fail_jobset() -> Manifest:
+    return {"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
+
+
+def _failure_rule(container: str, restartable: list[int]) -> Manifest:
+    codes = {"containerName": container, "operator": "NotIn", "values": list(restartable)}
+    return {"action": "FailJob", "onPodConditions": [], "onExitCodes": codes}
+
+
+def _restartable(recipe: MaxTextRecipe) -> list[int]:
+    further = filter(None, re.split(r"[\s,]+", recipe.xpk.get("restart-on-exit-codes", "")))
+    return sorted({*RESTARTABLE, *(whole_number(code, "restart-on-exit-codes") for code in further)})
+
+
+def whole_number(text: str, option: str) -> int:
+    """UserError for an option of xpk that is no whole number."""
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise UserError(f"xpk.{option}={text} is no whole number", f"correct {option} below xpk in the recipe")
+    return int(text)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines as blocks, and no references to what stands there twice."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
+        numbers = bool(sequence) and all(isinstance(each, int) for each in sequence)
+        return super().represent_sequence(tag, sequence, flow_style=numbers or flow_style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
+
+
+def text(manifest: Manifest) -> str:
+    """As YAML, in the order of the data."""
+    return yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000_000)

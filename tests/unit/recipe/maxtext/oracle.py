@@ -1,0 +1,62 @@
+"""What bash itself passes to xpk: the script run by bash with stand-ins on PATH. For scripts that are ours or public, not for hostile ones."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+NOW = datetime(2026, 3, 7, 8, 9, 5, tzinfo=UTC)
+USER = "a_tester"
+_XPK = """#!/bin/bash
+{ printf '%s\\0' "$#" "$0"; printf '%s\\0' "$@"; } >> "$CALLS"
+"""
+_PYTHON = """#!/bin/bash
+{ printf '%s\\0' "$#" python3; printf '%s\\0' "$@"; } >> "$CALLS"
+"""
+_DATE = f"""#!/bin/bash
+exec /usr/bin/date -d @{int(NOW.timestamp())} "$@"
+"""
+
+
+def called(script: Path, folder: Path, values: Mapping[str, str]) -> list[list[str]]:
+    """The words of every call of `xpk workload create` that `script` makes, run in its own folder with `values` exported.
+
+    `folder`: an empty one, for stand-ins and a home.
+    """
+    programs, calls = folder / "bin", folder / "calls"
+    (folder / ".local" / "bin" / "venv" / "bin").mkdir(parents=True)
+    (folder / ".local" / "bin" / "venv" / "bin" / "activate").write_text("")
+    programs.mkdir()
+    for name in ("pip", "gcloud", "kubectl", "docker", "gsutil", "git", "curl"):
+        (programs / name).write_text("#!/bin/bash\nexit 0\n")
+    for name, text in {"xpk": _XPK, "python3": _PYTHON, "python": _PYTHON, "date": _DATE}.items():
+        (programs / name).write_text(text)
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    calls.write_text("")
+    environment = {
+        "PATH": f"{programs}:/usr/bin:/bin",
+        "HOME": str(folder),
+        "USER": USER,
+        "CALLS": str(calls),
+        "TZ": "UTC",
+        "LANG": "C.UTF-8",
+    }
+    subprocess.run(
+        ["/bin/bash", script.name],
+        cwd=script.parent,
+        env=environment | dict(values),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    fields = calls.read_bytes().split(b"\0")
+    records, position = list[list[str]](), 0
+    while position < len(fields) - 1:
+        count = int(fields[position])
+        words = [os.fsdecode(word) for word in fields[position + 1 : position + 2 + count]]
+        records.append([os.path.basename(words[0]), *words[1:]])
+        position += 2 + count
+    return [words for words in records if "workload create" in " ".join(words[:4])]

@@ -1,0 +1,167 @@
+"""A launch script becomes a recipe whose command runs the same program, with the same words and variables."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright.errors import UserError
+from podwright.recipe import load
+from podwright.recipe.maxtext import pod, read
+from podwright.recipe.maxtext.read import ImportedScript
+from podwright.recipe.maxtext.schema import MaxTextRecipe, command, filled
+from tests.unit.recipe.maxtext.launch_script import SCRIPT, VALUES, changed
+from tests.unit.recipe.maxtext.oracle import NOW, USER
+
+README = """
+-   Libtpu version: 0.0.32.dev20251215+nightly
+-   Jax version: 0.8.2
+-   Maxtext version: maxtext-tutorial-v1.5.0
+-   Python: 3.11
+-   XPK: 1.7.0
+"""
+
+
+def imported(
+    text: str = SCRIPT, path: str = "/tree/toy-1b/4k-bf16-tpu7x-4x4x4/xpk/run_recipe.sh", **values: str
+) -> ImportedScript:
+    return read.read(Path(path), text, {"USER": USER, "HOME": "/home/x"} | values, NOW, {"README.md": README})
+
+
+def recipe(text: str = SCRIPT, **values: str) -> MaxTextRecipe:
+    return load.require(load.parse(imported(text, **values).recipe), MaxTextRecipe)
+
+
+def test_the_parts_of_a_script_are_values_of_a_recipe() -> None:
+    got = recipe()
+    assert (got.name, got.topology, got.num_slices) == ("toy-1b-4k-bf16-tpu7x-4x4x4", "tpu7x-4x4x4", 1)
+    assert got.launch.model_dump() == {
+        "module": "MaxText.train",
+        "base_config": "MaxText/configs/base.yml",
+        "python": "python3",
+        "setup": (
+            "set -o pipefail",
+            "cd /deps",
+            "pip install git+https://example.com/kernels.git@4936e75 --no-deps",
+            "echo 'Starting training ...'",
+        ),
+        "after": "| tee train.log && gsutil cp train.log ${BASE_OUTPUT_DIR}/logs/train-${TPU_WORKER_ID}.log",
+    }
+    assert got.xla_flags == (
+        "--xla_tpu_scoped_vmem_limit_kib=65536",
+        "--xla_tpu_rwb_fusion=false",
+        "--xla_enable_async_all_gather=true",
+    )
+    assert got.environment == {
+        "ENABLE_PATHWAYS_PERSISTENCE": "1",
+        "ARTIFACT_DIR": "${BASE_OUTPUT_DIR}",
+        "JAX_PLATFORMS": "tpu,cpu",
+        "MAXTEXT_PKG_DIR": "/deps/src",
+        "HF_HUB_CACHE": "/dev/shm",
+    }
+    assert got.xpk == {"priority": "very-high", "max-restarts": "0", "enable-debug-logs": ""}
+    assert got.versions.model_dump() == {
+        "maxtext": "maxtext-tutorial-v1.5.0",
+        "jax": "0.8.2",
+        "libtpu": "0.0.32.dev20251215+nightly",
+        "python": "3.11",
+        "xpk": "1.8.0",
+    }
+
+
+def test_arguments_are_decoded_and_keep_their_order() -> None:
+    got = recipe().arguments
+    assert list(got)[:3] == ["output_dir", "model_name", "per_device_batch_size"]
+    assert got["grain_train_files"] == "/mnt/data/c4/3.0.1/*.arrayrecord"
+    assert got["weight_quantization_calibration_method"] == "fixed,-224,224"
+    assert got["prompt"] == "a singer in dim lighting. She smiles."
+    assert got["jax_cache_dir"] == "${BASE_OUTPUT_DIR}/data_v1/jax_cache/"
+    assert got["base_output_directory"] == "${YOUR_GCS_BUCKET_PATH}"
+
+
+def test_what_was_typed_fills_the_call_and_leaves_the_recipe_as_it_is() -> None:
+    values = VALUES | {"MOUNTED": "/lustre"}
+    got = imported(SCRIPT, **values)
+    assert f"--docker-image={VALUES['WORKLOAD_IMAGE']}" in got.argv and "--cluster=a-cluster" in got.argv
+    assert "output_dir=gs://a-bucket/runs" in got.argv[-1]
+    assert recipe(SCRIPT, **values) == recipe(MOUNTED="/lustre")
+    assert recipe(MOUNTED="/lustre").arguments["grain_train_files"] == "/lustre/c4/3.0.1/*.arrayrecord"
+
+
+def test_differences_and_repetitions_are_in_the_notes() -> None:
+    assert imported().notes == {
+        "versions.xpk": "1.8.0 in the script, 1.7.0 in the README beside it",
+        "arguments.output_dir": "there more than once; ${BASE_OUTPUT_DIR} does not count",
+    }
+
+
+def ran(text: str, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """The words and the variables with which a container's command starts Python."""
+    folder.mkdir()
+    for name in ("python3", "pip", "gsutil", "cd"):
+        path = folder / name
+        path.write_text(
+            "#!/bin/bash\n" + ('{ printf "%s\\0" "$@"; env -0; } > "$OUT"' if name == "python3" else "exit 0")
+        )
+        path.chmod(0o755)
+    environment = {"PATH": f"{folder}:/usr/bin:/bin", "OUT": str(folder / "out")}
+    done = subprocess.run(
+        ["bash", "-c", text.replace("cd /deps", "cd /tmp")], env=environment, cwd=folder, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    words = (folder / "out").read_text().split("\0")[:-1]
+    first = next(
+        n for n, word in enumerate(words) if word.startswith(("PATH=", "OUT=", "PWD=", "LIBTPU", "ENABLE", "HF_", "_="))
+    )
+    variables = dict(word.split("=", 1) for word in words[first:])
+    return words[:first], {
+        k: v for k, v in variables.items() if k not in ("PATH", "OUT", "PWD", "SHLVL", "_", "OLDPWD")
+    }
+
+
+def test_the_command_of_the_recipe_starts_the_same_program(tmp_path: Path) -> None:
+    values = VALUES | {"your-gcs-bucket-path": "gs://b", "WORKLOAD_NAME": "w"}
+    fill = {**values, "YOUR_GCS_BUCKET_PATH": "gs://b"}
+    original = imported(SCRIPT, **values).argv[-1].removeprefix("--command=")
+    words, variables = ran(original, tmp_path / "a")
+    again_words, again_variables = ran(filled(command(recipe()), fill), tmp_path / "b")
+    keys = {word.partition("=")[0]: word for word in words}
+    assert again_words == list(keys.values())
+    flags = variables.pop("LIBTPU_INIT_ARGS"), again_variables.pop("LIBTPU_INIT_ARGS")
+    assert flags[0].split() == flags[1].split() and variables == again_variables
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("python3 MaxText/train.py MaxText/configs/base.yml steps=1", {"module": "MaxText/train.py", "arguments": {"steps": "1"}}),
+        ("set -e; export A=1\npython -u -m MaxText.train base.yml x=1 --flag y=2 2>&1 | tee l; echo done", {
+            "python": "python -u", "environment": {"A": "1"}, "arguments": {"x": "1", "y": "2"}, "after": "--flag 2>&1 | tee l; echo done"}),
+        ("export P=$PATH:/x && python3 -m MaxText.train base.yml run_name=$HOSTNAME x=${A}", {
+            "setup": ["export P=$PATH:/x"], "after": "run_name=$HOSTNAME x=${A-}"}),
+        ("D=/deps; cd $D && mkdir -p $D/a || true; python3 -m MaxText.train base.yml x=$D", {
+            "setup": ["D=/deps", "cd /deps", "mkdir -p $D/a || true"], "arguments": {"x": "/deps"}}),
+        ("if [ -d /x ]; then A=1; fi; python3 -m MaxText.train base.yml x=1", {"setup": ["if [ -d /x ]; then A=1; fi"]}),
+        ("python3 -m pip install -e . && python3 -m MaxText.train base.yml", {"setup": ["python3 -m pip install -e ."]}),
+        ("gsutil cp gs://b/t.sh /tmp/t.sh && bash /tmp/t.sh", {"module": "/tmp/t.sh", "setup": ["gsutil cp gs://b/t.sh /tmp/t.sh"]}),
+    ],
+)  # fmt: skip
+def test_commands_of_other_forms_are_split(text: str, expected: dict[str, Any]) -> None:
+    split = pod.split(text)
+    assert {key: getattr(split, key) for key in expected} == expected
+
+
+def test_a_script_without_xpk_is_refused_with_its_launcher() -> None:
+    with pytest.raises(UserError, match="does not call xpk workload create: it uses MaxText's benchmark_runner"):
+        imported("python3 -m benchmarks.benchmark_runner xpk --device_type=v6e-256\n")
+
+
+def test_a_slice_that_is_not_sold_is_refused() -> None:
+    with pytest.raises(UserError, match=r"--device-type=tpu7x-4x4x6: no tpu7x slice"):
+        imported(changed("tpu7x-4x4x4", "tpu7x-4x4x6"))
+
+
+def test_the_name_comes_from_the_folders() -> None:
+    assert recipe().name == "toy-1b-4k-bf16-tpu7x-4x4x4"
+    assert imported(SCRIPT, path="/home/me/my runs/run.sh").recipe["name"] == "my-runs"

@@ -1,0 +1,115 @@
+"""Placeholders and values in the text of a script; what bash makes of it is in tests/unit/sandbox."""
+
+import pytest
+
+from podwright.recipe.script_text import contexts, with_placeholders, with_values
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "places"),
+    [
+        ("xpk --project=<your-project> \\\n", "xpk --project='<your-project>' \\\n", {"your-project": "line 1"}),
+        ("xpk --zone <zone> --x\n", "xpk --zone '<zone>' --x\n", {"zone": "line 1"}),
+        ("xpk --zone <zone>", "xpk --zone '<zone>'", {"zone": "line 1"}),
+        ("cp gs://<bucket>/a b\n", "cp gs://'<bucket>'/a b\n", {"bucket": "line 1"}),
+        ("A=<my bucket path>\n", "A='<my bucket path>'\n", {"my bucket path": "line 1"}),
+        ('A="<x>"\nB=\'<x>\'\n', 'A="<x>"\nB=\'<x>\'\n', {"x": "line 1 (in quotes), line 2 (in quotes)"}),
+        ('A="${A:-<REG>/<P>:1}"\n', 'A="${A:-<REG>/<P>:1}"\n', {"REG": "line 1 (in quotes)", "P": "line 1 (in quotes)"}),
+        ("cat << E\nbucket: <x>\nit's\nE\nB=<y>\n", "cat << E\nbucket: <x>\nit's\nE\nB='<y>'\n", {"x": "line 2 (in quotes)", "y": "line 5"}),
+        ("A=$(cat gs://<b>/c)\n", "A=$(cat gs://'<b>'/c)\n", {"b": "line 1"}),
+    ],
+)  # fmt: skip
+def test_placeholders_become_words(text: str, expected: str, places: dict[str, str]) -> None:
+    assert with_placeholders(text) == (expected, places)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sort <names >sorted\n",
+        "sort <names> sorted\n",
+        "sort 0<names>sorted\n",
+        "echo x # <your-project>\n",
+        "cat <<E >file\nx\nE\n",
+        "cat <<<word >file\n",
+        "diff <(a) >(b)\n",
+        "((x<y && z>w))\n",
+        'if [[ $a < $b ]]; then echo "->"; fi\n',
+        "program <in>&2\n",
+    ],
+)
+def test_redirections_and_comments_stay(text: str) -> None:
+    assert with_placeholders(text) == (text, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A=<your-project-id>", "A='it'\\''s $1'"),
+        ('A="x/<project_id>"', 'A="x/it\'s \\$1"'),
+        ("A='<Project ID>'", "A='it'\\''s $1'"),
+        ('A="${B:-<PROJECT_ID>}"', 'A="${B:-it\'s \\$1}"'),
+    ],
+)
+def test_a_value_fills_a_placeholder_in_the_quotes_around_it(text: str, expected: str) -> None:
+    assert with_placeholders(text, {"PROJECT_ID": "it's $1"}) == (expected, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('export Z=""\nB=$Z', "export Z=\"\"\nexport Z='v'\nB=$Z"),
+        ("Z=", "Z=\nZ='v'\n"),
+        ('  Z="" # the zone\n', "  Z=\"\" # the zone\nZ='v'\n"),
+        ('export A="" Z="" B="x y"\n', "export A=\"\" Z=\"\" B=\"x y\"\nexport Z='v'\n"),
+        ('export A="" && export Z=""; B=\n', "export A=\"\" && export Z=\"\"; B=\nexport Z='v'\n"),
+        ('Z="a\nb"\nB=1\n', "Z=\"a\nb\"\nZ='v'\nB=1\n"),
+        ("Z=a\\\nb\nB=1\n", "Z=a\\\nb\nZ='v'\nB=1\n"),
+        ('Z="$(printf "%.26s" "${USER//_/-}-x")-$(date +%Y)"\n', 'Z="$(printf "%.26s" "${USER//_/-}-x")-$(date +%Y)"\nZ=\'v\'\n'),
+        ("Z=$(a |\n b)\n", "Z=$(a |\n b)\nZ='v'\n"),
+        ("declare -x Z=a\n", "declare -x Z=a\nexport Z='v'\n"),
+    ],
+)  # fmt: skip
+def test_an_assignment_of_the_value_follows(text: str, expected: str) -> None:
+    assert with_values(text, {"Z": "v"}) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Z=a command\n",
+        "echo 'x\nZ=\n'\n",
+        "cat << E\nZ=\nE\n",
+        "# Z=\n",
+        "export Z\n",
+        "readonly Z=a\n",
+        "ZZ=a\n",
+        "command Z=a\n",
+        "Z=a; xpk $Z\n",
+        "Z=a > file\n",
+    ],
+)
+def test_other_lines_stay(text: str) -> None:
+    assert with_values(text, {"Z": "v"}) == text
+
+
+def test_every_character_has_a_context() -> None:
+    text = "a='b' \"c$(d \"e\" `f`)g\" $'h\\'' ${i:-\"j\"} $((k<<1)) l=(m n) # o'p\ncat <<-'E' <<F\n\tq'r\n\tE\ns\nF\nt\\\nu"
+    kinds = contexts(text)
+    assert len(kinds) == len(text)
+    assert {c: kinds[text.index(c)] for c in "bcefghijkmoqrsu"} == {
+        **{
+            "b": "s",
+            "c": "d",
+            "e": "d",
+            "f": "n",
+            "g": "d",
+            "h": "s",
+            "i": "e",
+            "j": "d",
+            "k": "e",
+            "m": "n",
+            "o": "c",
+        },
+        **{"q": "h", "r": "h", "s": "h", "u": "b"},
+    }
