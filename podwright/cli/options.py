@@ -46,7 +46,11 @@ On = Annotated[
 ]
 OnSlice = Annotated[
     str,
-    typer.Option("--on", metavar="TARGET|SLICE", help="a target, or a slice such as v6e-16, tpu7x-4x4x8, 8xH100-80GB"),
+    typer.Option(
+        "--on",
+        metavar="TARGET|SLICE",
+        help="a target, or a slice such as v6e-16, tpu7x-4x4x8, 8xH100-80GB; default: the slice that the recipe names, or local",
+    ),
 ]
 Compile = Annotated[
     str,
