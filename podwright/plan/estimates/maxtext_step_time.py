@@ -186,7 +186,7 @@ def _notes(recipe: MaxTextRecipe, predicted: StepTime, where: Slice) -> list[str
     low, high = predicted.range_s
     notes = [
         f"from the published step times of {predicted.runs} other runs, {own}; in the median such a prediction is off by "
-        f"{predicted.median_error:.1%}, and 8 of 10 lie within {low:.3g} to {high:.3g} s"
+        f"{100 * predicted.median_error:.1f} %, and 8 of 10 lie within {low:.3g} to {high:.3g} s"
     ]
     if predicted.published:
         figure = predicted.published
