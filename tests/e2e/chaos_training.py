@@ -14,7 +14,7 @@ from podwright.storage.base import COMMITTED
 from tests.bucket import EmulatedBucket
 from tests.e2e import trainer
 from tests.e2e.chaos import Disturbed, Life, Setting, clouds
-from tests.e2e.chaos_phases import Observer
+from tests.e2e.chaos_phases import Observer, on_hosts
 from tests.e2e.chaos_script import Script
 from tests.e2e.test_tpu_training import PATIENCE, STEPS, TRAINED, TrainingBench
 from tests.lab.gcloud.control import Gcloud
@@ -50,7 +50,7 @@ class TrainingFacts:
     def __call__(self) -> list[dict[str, Any]]:
         facts: list[dict[str, Any]] = []
         unfinished, complete = self._checkpoints()
-        for run in sorted((self._gcloud.root / "disks").glob("*-w-0/.podwright/*/work/runs/r")):
+        for run in on_hosts(self._gcloud.root, "r", "*-w-0"):
             for record in read_jsonl(run / "metrics.jsonl"):
                 self.taken.setdefault(record["attempt"], set()).add((record["stage"], record["step"]))
             for folder in sorted((run / "attempts").glob("[0-9]*"), key=lambda path: int(path.name)):
