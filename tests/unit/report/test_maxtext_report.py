@@ -588,9 +588,9 @@ def test_half_of_the_steps_above_the_peak_are_a_wrong_formula() -> None:
 
 
 def test_artefacts_after_a_restart() -> None:
-    second = log(50.0, 3.0, 2.0, 2.0, 0.9, 3.1, 2.0, first=7, header="")
+    second = log(50.0, 3.0, 2.0, 2.0, 0.9, 3.1, 2.0, first=6, header="")
     r = report(log(*[60.0, 3.0] + [2.0] * 6) + second, on="v6e-16")
-    assert reasons(r) == {7: "compiles", 8: "warm_up", 11: "dispatch", 12: "pays_back"}
+    assert reasons(r) == {6: "compiles", 7: "warm_up", 10: "dispatch", 11: "pays_back"}
 
 
 def test_of_many_steps_that_do_not_count_fifty_are_listed(tmp_path: Path) -> None:
@@ -606,3 +606,10 @@ def test_of_many_steps_that_do_not_count_fifty_are_listed(tmp_path: Path) -> Non
         "and 32 more" in (tmp_path / "README.md").read_text()
         and "and 32 more" in (tmp_path / "report.html").read_text()
     )
+
+
+def test_a_step_that_has_the_time_of_the_warm_up_does_not_count() -> None:
+    """As logs of MaxText begin: step 0 compiles, step 1 is 0.3 s, step 2 has twice the time of the others."""
+    r = report(log(125.0, 0.31, 54.2, *[27.4] * 8), on="v6e-16")
+    assert reasons(r) == {2: "pays_back"} and r["excluded"][2]["other_step"] == 1
+    assert r["steady_state"]["num_steps"] == 8 and r["slow_steps"] == []
