@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,3 +61,28 @@ def called(script: Path, folder: Path, values: Mapping[str, str]) -> list[list[s
         records.append([os.path.basename(words[0]), *words[1:]])
         position += 2 + count
     return [words for words in records if "workload create" in " ".join(words[:4])]
+
+
+_FIRST = """#!/bin/bash
+{ printf '%s\\0' "$#" "$@"; env -0; } > "$OUT"
+"""
+_OWN = {"PATH", "OUT", "PWD", "OLDPWD", "SHLVL", "_", "BASH_FUNC_cd%%"}
+
+
+def started(command: str) -> tuple[list[str], dict[str, str]]:
+    """The words and the variables with which the command of a container starts Python; other programs do nothing, cd neither."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("python3", "python", "pip", "gsutil", "gcloud", "cp", "mkdir"):
+            program = Path(folder, name)
+            program.write_text(_FIRST if name.startswith("python") else "#!/bin/bash\nexit 0\n")
+            program.chmod(0o755)
+        out = Path(folder, "out")
+        environment = {"PATH": f"{folder}:/usr/bin:/bin", "OUT": str(out)}
+        text = f"cd() {{ :; }}; {command}"
+        done = subprocess.run(
+            ["bash", "-c", text], env=environment, cwd=folder, capture_output=True, timeout=20, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        count, *fields = out.read_bytes().decode().split("\0")[:-1]
+    variables = dict(field.split("=", 1) for field in fields[int(count) :])
+    return fields[: int(count)], {name: value for name, value in variables.items() if name not in _OWN}
