@@ -24,6 +24,9 @@ from stamp import keep, stamp
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 
+TRAINERS = ("stand-in", "GRPO")
+
+
 def seeds(words: list[str]) -> Iterator[int]:
     """Of words such as 7 and 2000-2189."""
     for word in words:
@@ -72,14 +75,17 @@ def noted(document: dict[str, Any], rows: Path) -> bool:
 
 def summary(lives: list[dict[str, Any]]) -> dict[str, Any]:
     """Of the newest row of each life."""
+    from tests.e2e.chaos_phases import LifePhase
+
+    killed = {trainer: Counter(p for x in lives if x["trainer"] == trainer for p in x["kills"]) for trainer in TRAINERS}
     kinds = {
         "stand-in, checkpoints on the hosts": [x for x in lives if x["trainer"] == "stand-in" and not x["bucket"]],
         "stand-in, checkpoints in a bucket": [x for x in lives if x["trainer"] == "stand-in" and x["bucket"]],
-        "GRPO in four processes, checkpoints in a bucket": [x for x in lives if x["trainer"] != "stand-in"],
+        "GRPO in four processes, checkpoints in a bucket": [x for x in lives if x["trainer"] == "GRPO"],
     }
     return {
         "lives": {kind: figures(of_kind) for kind, of_kind in kinds.items() if of_kind} | {"all": figures(lives)},
-        "kills_by_phase": dict(Counter(phase for x in lives for phase in x["kills"]).most_common()),
+        "kills_by_phase": {str(phase): [killed[trainer][phase] for trainer in TRAINERS] for phase in LifePhase},
         "faults_by_kind": dict(Counter(kind for x in lives for kind in x["disturbances"]).most_common()),
         "verbs": dict(Counter(verb for x in lives for verb in x["verbs"])),
         "wrong": [{"seed": x["seed"], "faults": x["faults"]} for x in lives if x["faults"]],

@@ -386,8 +386,8 @@ def chaos_lives() -> str:
 
 
 def chaos_kills() -> str:
-    counts = _kept("chaos")["kills_by_phase"]
-    return _table(("phase", "kills"), [(str(phase), str(counts.get(phase, 0))) for phase in counts])
+    rows = [(phase, *map(str, counts)) for phase, counts in _kept("chaos")["kills_by_phase"].items()]
+    return _table(("phase", "kills with the stand-in trainer", "with GRPO"), rows)
 
 
 def chaos_faults() -> str:

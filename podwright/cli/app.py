@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from podwright.cli import checkpoints, doctor, log_reports, machines, outcomes, pages, show, targets
+from podwright.cli import checkpoints, doctor, log_reports, machines, outcomes, pages, rendered, show, targets
 from podwright.cli import data as data_verbs
 from podwright.cli import recipes as recipe_verbs
 from podwright.cli import runs as run_verbs
 from podwright.cli.ask import ask
 from podwright.cli.exit_codes import ExitCode, of_check
-from podwright.cli.log_reports import Language, LogFile, LogRecipe, LogSlice
+from podwright.cli.log_reports import Language, LogFile, LogProfile, LogRecipe, LogSlice
 from podwright.cli.options import Json, Overrides, RunName, Runs
 from podwright.errors import UserError, expanded, from_os
 from podwright.rundir import RUNS, RunDir, recipe_of, require_layout
@@ -49,6 +49,7 @@ app.add_typer(targets.verbs, name="target")
 app.command()(run_verbs.plan)
 app.command()(run_verbs.run)
 app.command()(doctor.doctor)
+app.command()(rendered.render)
 app.command()(machines.clean)
 app.command()(checkpoints.checkpoints)
 app.command()(pages.ui)
@@ -164,6 +165,7 @@ def report(
     log: LogFile = "",
     recipe: LogRecipe = "",
     on: LogSlice = "",
+    profile: LogProfile = "",
     language: Language = "en",
     runs: Runs = RUNS,
     as_json: Json = False,
@@ -173,9 +175,9 @@ def report(
     The report of a run is Markdown, HTML and JSON in the directory of the run.
     """
     if log:
-        log_reports.write(log, names or [], recipe, on, language, out, readme, compare, as_json)
+        log_reports.write(log, names or [], recipe, on, profile, language, out, readme, compare, as_json)
         return
-    log_reports.refuse_without_log(recipe=recipe, on=on, language=language)
+    log_reports.refuse_without_log(recipe=recipe, on=on, profile=profile, language=language)
     if not names:
         raise UserError("report needs a run or a log", "type podwright report RUN, or podwright report --log FILE")
     if compare:
@@ -183,7 +185,7 @@ def report(
 
         if readme:
             raise UserError("--readme works only without --compare", "leave one of them out")
-        comparison = side_by_side.write([_find(runs, name) for name in names], out)
+        comparison = side_by_side.write([log_reports.of_log(name) or _find(runs, name) for name in names], out)
         show.document(comparison) if as_json else show.text(side_by_side.text(comparison))
         return
     from podwright.report import page

@@ -10,6 +10,7 @@ import typer
 
 from podwright.cli import show
 from podwright.errors import UserError, expanded
+from podwright.rundir import RunDir
 
 LogFile = Annotated[
     str, typer.Option("--log", metavar="FILE", help="write up this log of MaxText; - reads standard input")
@@ -18,15 +19,29 @@ LogRecipe = Annotated[str, typer.Option("--recipe", metavar="RECIPE", help="of -
 LogSlice = Annotated[
     str, typer.Option("--on", metavar="SLICE", help="of --log: the slice that it ran on, if the recipe does not say")
 ]
+LogProfile = Annotated[
+    str,
+    typer.Option(
+        "--profile", metavar="URL", help="of --log: also download the newest profile below this bucket or folder"
+    ),
+]
 Language = Annotated[str, typer.Option("--lang", metavar="en|zh", help="of --log: language of the write-up")]
 COMMAND = "podwright report --log -"
 
 
-def refuse_without_log(recipe: str, on: str, language: str) -> None:
+def refuse_without_log(recipe: str, on: str, profile: str, language: str) -> None:
     """UserError for an option that needs --log."""
-    given = {"--recipe": recipe, "--on": on, "--lang": "" if language == "en" else language}
+    given = {"--recipe": recipe, "--on": on, "--profile": profile, "--lang": "" if language == "en" else language}
     if name := next((name for name, value in given.items() if value), ""):
         raise UserError(f"{name} works only with --log", f"add --log FILE, or leave {name} out")
+
+
+def of_log(name: str) -> RunDir | None:
+    """The directory that `podwright report --log` wrote; None of another one."""
+    from podwright.report.maxtext import reload
+
+    place = expanded(name)
+    return RunDir(place) if reload.is_report(place) else None
 
 
 def write(
@@ -34,6 +49,7 @@ def write(
     names: list[str],
     recipe: str,
     on: str,
+    profile: str,
     language: str,
     out: Path | None,
     readme: Path | None,
@@ -42,7 +58,7 @@ def write(
 ) -> None:
     """Read the log, write its files, print a summary or the document."""
     from podwright.recipe import load
-    from podwright.report.maxtext import pages
+    from podwright.report.maxtext import pages, profile_files
     from podwright.report.maxtext.words import LANGUAGES, Words
     from podwright.watch import log_files
 
@@ -59,6 +75,8 @@ def write(
     )
     written = pages.read(blocks, log, resolved, on)
     folder = out or Path(f"{'log' if log == '-' else Path(log).stem}-report")
+    if profile:
+        written.result["profile"] = profile_files.fetched(profile, folder)
     kept = pages.write(written, folder, readme, language)
     if as_json:
         show.document(written.result)
@@ -67,4 +85,4 @@ def write(
         print(text)
     for text in kept:
         print(f"warning: {text}", file=sys.stderr)
-    show.log_report(folder, readme)
+    show.log_report(folder, readme, written.result["profile"])

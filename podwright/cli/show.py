@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podwright.cli import outcomes
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.rundir import Record, RunDir, flat
 
 if TYPE_CHECKING:
@@ -279,7 +279,8 @@ def standing(r: Row) -> None:
 
 
 def _usage(used: Row) -> str:
-    cost = "cost not known" if used["cost"] is None else f"about {_short(used['cost'])} USD at list prices"
+    sources = ", ".join(sorted(set(used["prices"].values())))
+    cost = "cost not known" if used["cost"] is None else f"about {_short(used['cost'])} USD (price: {sources})"
     return f"machines: {_short(used['chip_hours'])} chip-hours, {cost}{', still allocated' if used['open'] else ''}"
 
 
@@ -305,11 +306,15 @@ def report(summary: Sequence[str], folder: Path, readme: Path | None) -> None:
     print(f"all figures: {folder / 'result.json'}")
 
 
-def log_report(folder: Path, readme: Path | None) -> None:
+def log_report(folder: Path, readme: Path | None, profile: Row | None) -> None:
     """Where the write-up of a log is."""
     for path in (readme, folder / "README.md", folder / "report.html", folder / "result.json"):
         if path is not None:
             print(f"wrote {path}")
+    if profile and profile["fault"]:
+        print(f"warning: no profile was downloaded: {profile['fault']}", file=sys.stderr)
+    elif profile:
+        print(f"downloaded {counted(len(profile['files']), 'profile file')}; type {profile['command']}")
 
 
 def explained(matches: Sequence[Row]) -> None:

@@ -22,9 +22,8 @@ _HEREDOC = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([\w.-]+))"
 _COMMAND = re.compile(
     r"[ \t]*((?:export|declare|typeset|local)(?:[ \t]+-[A-Za-z]+)*[ \t]+)?(?=[A-Za-z_]\w*\+?=)", re.ASCII
 )
-_ASSIGNED = re.compile(r"([A-Za-z_]\w*)\+?=", re.ASCII)
-_BLANK = re.compile(r"(?:[ \t]|\\\n)*")
-_SEPARATOR = re.compile(r"(?:;|&&)[ \t]*")
+_ASSIGNED = re.compile(r"(?:[ \t]|\\\n)*([A-Za-z_]\w*)\+?=", re.ASCII)
+_END = re.compile(r"(?:[ \t]|\\\n)*(?:(?:;|&&)[ \t]*|(?=[#\n]|\Z))")
 
 # How bash reads a character. NESTED: in `$(...)`, a list `=(...)` or a line break that is escaped, which end no command.
 BARE, NESTED, DOUBLE, SINGLE, COMMENT, HEREDOC, EXPANSION = "bndsche"
@@ -125,13 +124,10 @@ def _assignments(line: str, kinds: str) -> dict[str, str]:
             place = word.end()
             while place < len(line) and (kinds[place] != BARE or line[place] not in " \t\n;&|<>"):
                 place += 1
-            place = _BLANK.match(line, place).end()  # type: ignore[union-attr]
-        if place == len(line) or kinds[place] == COMMENT or line[place] == "\n":
-            return names
-        if (end := _SEPARATOR.match(line, place)) is None:
+        if (end := _END.match(line, place)) is None:
             return {}
         place = end.end()
-        if place == len(line) or kinds[place] == COMMENT or line[place] == "\n":
+        if line[place : place + 1] in ("", "\n", "#"):
             return names
     return {}
 
@@ -161,7 +157,8 @@ def contexts(text: str) -> str:
         elif ('"' in stack[-2:] and top in ('"', "${")) or top in ("${", "$((", "(("):
             pass
         elif here == "#" and (place == 0 or text[place - 1] in " \t\n;&|()"):
-            step, kind = len(text[place:].partition("\n")[0]), COMMENT
+            end = text.find("\n", place)
+            step, kind = (end if end >= 0 else len(text)) - place, COMMENT
         elif pair == "<<":
             match = _HEREDOC.match(text, place)
             step = len(match[0]) if match else 3

@@ -1,14 +1,15 @@
 # Process 1 of the sandbox: builds a root of its own, gives up every capability, runs the script and prints what came of it.
 #
-#   bash enter.sh STAGE SCRIPT HOME USER SECONDS PROCESSES MASKED
+#   bash enter.sh STAGE SCRIPT HOME USER SECONDS PROCESSES MASKED [ARGUMENT ...]
 #
 # It runs in new user, mount, network, process, IPC and UTS namespaces, with an empty environment. STAGE is a folder of the caller with
-# bin/ (stand-ins), recipe/ (SCRIPT and the files beside it) and root/ (empty), environment (NAME=VALUE with a NUL
-# after each: the variables of the script). SECONDS is a whole number. MASKED is a folder that is covered where the sandbox would see it.
+# bin/ (stand-ins), recipe/ (SCRIPT and the files beside it) and root/ (empty), random (bytes that /dev/urandom
+# has) and environment (NAME=VALUE with a NUL after each: the variables of the script). SECONDS is a whole number. MASKED is a folder that is covered where the sandbox would see it.
 # stdout, fields that end with NUL: `started`; `ended`, exit code, why it was stopped, last output; then each record of
 # standin.sh. Output and records are in base64. Whatever fails before `started` is said on stderr, and the script has not been run.
 set -euo pipefail
 stage=$1 script=$2 home=$3 user=$4 seconds=$5 processes=$6 masked=$7
+shift 7
 root=$stage/root
 
 bind() { # the same path in the new root; a link as the link that it is
@@ -30,7 +31,7 @@ mount -t tmpfs -o size=4m,mode=755 podwright "$root"
 for path in /usr /bin /sbin /lib /lib32 /lib64 /libx32 /nix/store /gnu/store /etc/alternatives /etc/ld.so.cache; do
   bind "$path"
 done
-mkdir -p "$root"/{etc,proc,dev,tmp,podwright/calls,podwright/run}
+mkdir -p "$root"/{etc,proc,dev,podwright}
 printf '%s:x:1000:1000::%s:/bin/bash\n' "$user" "$home" > "$root/etc/passwd"
 printf '%s:x:1000:\n' "$user" > "$root/etc/group"
 echo 'passwd: files' > "$root/etc/nsswitch.conf"
@@ -38,7 +39,7 @@ cp -R "$stage/bin" "$root/podwright/"
 
 # Read-only with everything mounted below it. Flags that the parent namespace has set must be repeated.
 while read -r _ _ _ _ point flags _; do
-  printf -v point '%b' "$point"
+  printf -v point '%b' "$point" # a space stands there as \040
   if [[ $point == "$root"/* ]]; then
     options=remount,bind,ro,nosuid,nodev
     [[ $flags != *noexec* ]] || options+=,noexec
@@ -47,7 +48,8 @@ while read -r _ _ _ _ point flags _; do
 done < /proc/self/mountinfo
 if [[ -n $masked && -d $root$masked ]]; then mount -t tmpfs -o size=4k,mode=755,ro podwright "$root$masked"; fi
 
-for device in null zero full random urandom; do bind "/dev/$device"; done
+for device in null zero full; do bind "/dev/$device"; done
+for device in random urandom; do cp "$stage/random" "$root/dev/$device"; done # the same at every evaluation
 ln -s /proc/self/fd "$root/dev/fd"
 ln -s /proc/self/fd/0 "$root/dev/stdin"
 ln -s /proc/self/fd/1 "$root/dev/stdout"
@@ -57,8 +59,8 @@ hostname podwright 2> /dev/null || true # where it is not installed, the name of
 # One more user namespace, in which the script has an ordinary user id; none that the script makes.
 echo 1 > "$root/proc/sys/user/max_user_namespaces"
 
-mkdir -p "$root$home"
-for path in "$home" /tmp /podwright/calls /podwright/run; do
+for path in /tmp /podwright/calls /podwright/run "$home"; do # the home last: it may lie below /tmp
+  mkdir -p "$root$path"
   mount -t tmpfs -o size=64m,nr_inodes=4096,nosuid,nodev,mode=755 podwright "$root$path"
 done
 cp -R "$stage/recipe" "$root$home/recipe"
@@ -77,6 +79,7 @@ cd /
 # setfcap: without it no user namespace below this one may map its only user id.
 exec setpriv --bounding-set=-all,+setfcap --inh-caps=-all --no-new-privs bash -c '
 seconds=$1 processes=$2 folder=$3 script=$4 log=/podwright/run/log
+shift 4
 mkfifo /podwright/run/tick
 exec 9<> /podwright/run/tick
 stopped="" page=4096 most=$((512 << 20))
@@ -100,7 +103,7 @@ measure() {
   unset OLDPWD
   while IFS= read -r -d "" variable; do export "$variable"; done < /podwright/run/environment
   rm /podwright/run/environment
-  exec unshare --user --map-user=1000 --map-group=1000 bash "$script" < /dev/null >> "$log" 2>&1
+  exec unshare --user --map-user=1000 --map-group=1000 bash -- "$script" "$@" < /dev/null >> "$log" 2>&1
 ) &
 child=$!
 SECONDS=0
@@ -130,4 +133,4 @@ for file in /podwright/calls/1*; do
   base64 -w0 "$file"
   printf "\0"
 done
-' podwright "$seconds" "$processes" "$home/recipe" "$script"
+' podwright "$seconds" "$processes" "$home/recipe" "$script" "$@"

@@ -15,12 +15,15 @@ from podwright.targets.base import Job
 _TEMPLATES = Path(__file__).with_name("templates")
 
 
-def filled(name: str, values: dict[str, Any], **filters: Callable[[str], str]) -> str:
+def filled(name: str, values: dict[str, Any], *, trim: bool = False, **filters: Callable[[str], str]) -> str:
+    """`trim`: lines that only hold a statement of the template are left out."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
         autoescape=False,
+        trim_blocks=trim,
+        lstrip_blocks=trim,
     )
     environment.filters |= {"quoted": shlex.quote, **filters}
     return environment.get_template(name).render(values)

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from podwright.rundir import Record
 from podwright.watch.step_table import HIDDEN, RAMP_UP
@@ -18,14 +17,10 @@ MOST_SETTINGS = 4000
 MOST_TEXT = 300  # characters of a value that is kept
 
 
-RAMPING = b"[Rampup Batch Size Phase]"
+RAMPING = b"[Rampup Batch Size Phase], "
 
-
-class StepLine(NamedTuple):
-    step: int
-    marks: int
-    figures: tuple[float, float, float, float, float]
-    """seconds, TFLOP/s, tokens/s, total_weights, loss; NaN for what the line does not have"""
+Row = tuple[int, int, float, float, float, float, float]
+"""step, marks, seconds, TFLOP/s, tokens/s, total_weights, loss; NaN for what a line does not have"""
 
 
 _STEP = re.compile(rb"completed (profiler activation/deactivation )?step: (\d{1,15})(?:, ([^\r\n]*))?$")
@@ -38,34 +33,42 @@ _USUAL = re.compile(
 _NAMES = (b"seconds", b"TFLOP/s/device", b"Tokens/s/device", b"total_weights", b"loss")
 
 
-def step_line(line: bytes) -> StepLine | None:
+def step_line(line: bytes) -> Row | None:
     """The step that a line reports; None of a line that has no number of a step, ValueError where it is damaged."""
     usual = _USUAL.search(line)
-    if usual and RAMPING not in line:  # most lines: three times as fast as the other way
-        step, *figures = usual.groups()
-        a, b, c, d, e = map(float, figures)
-        return StepLine(int(step), 0, (a, b, c, d, e))
+    if usual:  # most lines: three times as fast as the other way
+        step, a, b, c, d, e = usual.groups()
+        marks = RAMP_UP if line.endswith(RAMPING, 0, usual.start()) else 0
+        return int(step), marks, float(a), float(b), float(c), float(d), float(e)
     match = _STEP.search(line)
     if match is None:
         short = _SHORT.match(line)
         nan = math.nan
-        return StepLine(int(short[1]), 0, (float(short[3]), nan, nan, nan, float(short[2]))) if short else None
-    marks = (HIDDEN if match[1] else 0) | (RAMP_UP if RAMPING in line else 0)
+        return (int(short[1]), 0, float(short[3]), nan, nan, nan, float(short[2])) if short else None
+    marks = (HIDDEN if match[1] else 0) | (RAMP_UP if line.endswith(RAMPING, 0, match.start()) else 0)
     fields = _by_name(match[3] or b"")
     if not marks & HIDDEN and b"seconds" not in fields:
         raise ValueError("no seconds")
-    a, b, c, d, e = (float(fields.get(name, b"nan")) for name in _NAMES)
-    return StepLine(int(match[2]), marks, (a, b, c, d, e))
+    a, b, c, d, e = (fields.get(name, b"nan") for name in _NAMES)
+    return int(match[2]), marks, float(a), float(b), float(c), float(d), float(e)
 
 
 def _by_name(fields: bytes) -> dict[bytes, bytes]:
-    return {key: value for key, _, value in (part.partition(b": ") for part in fields.split(b", "))}
+    """ValueError where a name comes twice: two processes wrote into one line."""
+    parts = [part.partition(b": ") for part in fields.split(b", ")]
+    named = {key: value for key, _, value in parts}
+    if len(named) < len(parts):
+        raise ValueError("two lines in one")
+    return named
 
 
 def more_of_step(line: bytes) -> dict[str, float]:
     """lm_loss, perplexity, moe_lb_loss, mtp_loss and whatever else a step line has."""
     match = _STEP.search(line)
-    fields = _by_name(match[3] or b"") if match else {}
+    try:
+        fields = _by_name(match[3] or b"") if match else {}
+    except ValueError:
+        return {}
     return _numbers({key: value for key, value in fields.items() if key not in _NAMES})
 
 

@@ -76,6 +76,8 @@ class _LogReader:
         self._source: bytes | None = None
         self._others = set[bytes]()
         self._last_line = b""
+        self._last_step, self._last_loss = -1, math.nan
+        self._rows = list[tuple[int, int, float, float, float, float, float, float]]()  # of the present block
         self._text, self._base = b"", 0  # what lines are taken from at present, and how many bytes were before it
         self._attempt_at = 0  # bytes before the first step of the last attempt
         self._tail = deque[bytes]()
@@ -85,6 +87,7 @@ class _LogReader:
         if self._rest:
             log.num_lines += 1
             self._last_of_file(self._rest)
+            self._add_rows()
         log.hosts = len(self._others)
         log.more = more_of_step(self._last_line)
         tail = b"".join(self._tail)
@@ -110,16 +113,18 @@ class _LogReader:
         profiler = any(text in self._text for text in _PROFILER)
         short = b"tep " in self._text and b": loss=" in self._text
         for line in lines:
-            if b"completed " in line and b"step: " in line:
+            if b"completed " in line or (short and b": loss=" in line):
                 self._step(line)
-                continue
             for text, take in wanted:
                 if text in line:
                     self._other(line, text, take)
             if profiler and any(text in line for text in _PROFILER) and _pod(line) == (self._source or b""):
-                log.profiler_rows.append(len(log.steps))
-            if short and b": loss=" in line:
-                self._step(line)
+                log.profiler_rows.append(len(log.steps) + len(self._rows))
+        self._add_rows()
+
+    def _add_rows(self) -> None:
+        self.log.steps.add(self._rows)
+        self._rows.clear()
 
     def _other(self, line: bytes, text: bytes, take: Take) -> None:
         if text in START and self._source in (None, _pod(line)):
@@ -137,16 +142,17 @@ class _LogReader:
             return
         if parsed is None or not self._is_of_the_host(line):
             return
-        step, marks, figures = parsed
-        table, loss = log.steps, figures[-1]
+        step, loss = parsed[0], parsed[-1]
         if not math.isfinite(loss) and b"loss: " in line and log.not_finite is None:
             log.not_finite = step
-        if table and step == table.step[-1] and not self._restarted and _same(loss, table.loss[-1]):
+        if step == self._last_step and not self._restarted and _same(loss, self._last_loss):
             log.repeated += 1
             return
-        if table.append(step, marks, *figures, _time(line), restarted=self._restarted):
+        if self._restarted or step <= self._last_step or not self._last_line:
+            log.steps.starts.append(len(log.steps) + len(self._rows))
             self._attempt_at = self._base + max(0, self._text.find(line))
-        self._restarted, self._last_line = False, line
+        self._rows.append((*parsed, _time(line)))
+        self._restarted, self._last_line, self._last_step, self._last_loss = False, line, step, loss
 
     def _is_of_the_host(self, line: bytes) -> bool:
         """Whether a line is of the host whose steps came first."""

@@ -25,32 +25,11 @@ class StepTable:
     def __len__(self) -> int:
         return len(self.step)
 
-    def append(
-        self,
-        step: int,
-        marks: int,
-        seconds: float,
-        tflops: float,
-        tokens: float,
-        weights: float,
-        loss: float,
-        time: float,
-        *,
-        restarted: bool,
-    ) -> bool:
-        """Whether the row begins an attempt: after a restart, and where its step is not later than that of the row before."""
-        begins = not self.step or restarted or step <= self.step[-1]
-        if begins:
-            self.starts.append(len(self.step))
-        self.step.append(step)
-        self.marks.append(marks)
-        self.seconds.append(seconds)
-        self.tflops.append(tflops)
-        self.tokens.append(tokens)
-        self.weights.append(weights)
-        self.loss.append(loss)
-        self.time.append(time)
-        return begins
+    def add(self, rows: list[tuple[int, int, float, float, float, float, float, float]]) -> None:
+        """Rows of (step, marks, seconds, tflops, tokens, weights, loss, time)."""
+        columns = (self.step, self.marks, self.seconds, self.tflops, self.tokens, self.weights, self.loss, self.time)
+        for column, values in zip(columns, zip(*rows, strict=True), strict=False):
+            column.extend(values)  # type: ignore[attr-defined]
 
     def attempts(self) -> Iterator[range]:
         """The rows of each attempt."""

@@ -22,34 +22,28 @@ def seconds(stamp: re.Match[bytes]) -> float | None:
     iso, fraction, zone, glog, micros, epoch, syslog = stamp.groups()
     try:
         if iso is not None:
-            begun = f"{iso.decode().replace(' ', 'T')}{'+00:00' if zone in (None, b'Z') else zone.decode()}"
-            return datetime.fromisoformat(begun).timestamp() + _fraction(fraction)
+            return _iso_minute(iso[:16], zone) + float(iso[17:] + (fraction or b"").replace(b",", b"."))
         if glog is not None:
-            return _latest(glog[:4].decode(), "%m%d") + _of_day(glog[5:]) + float(micros)
+            return _latest_minute(glog[:10], "%m%d %H:%M") + float(glog[11:] + micros)
         if epoch is not None:
             return float(epoch)
-        return _latest(syslog[:6].decode(), "%b %d") + _of_day(syslog[7:])
+        return _latest_minute(syslog[:12], "%b %d %H:%M") + float(syslog[13:])
     except ValueError:
         return None
 
 
-def _fraction(text: bytes | None) -> float:
-    return float(text.replace(b",", b".")) if text else 0.0
-
-
-def _of_day(clock: bytes) -> float:
-    hours, minutes, rest = clock.split(b":")
-    if int(hours) > 23 or int(minutes) > 59 or int(rest) > 60:
-        raise ValueError(clock)
-    return 3600.0 * int(hours) + 60 * int(minutes) + int(rest)
+@functools.lru_cache(maxsize=64)
+def _iso_minute(text: bytes, zone: bytes | None) -> float:
+    offset = "+00:00" if zone is None or zone == b"Z" else zone.decode()
+    return datetime.fromisoformat(f"{text.decode().replace(' ', 'T')}:00{offset}").timestamp()
 
 
 @functools.lru_cache(maxsize=64)
-def _latest(day: str, form: str) -> float:
-    """When the latest such day began that is not in the future; a day is allowed for clocks and zones."""
+def _latest_minute(text: bytes, form: str) -> float:
+    """Of a time without a year: the latest such day that is not in the future; a day is allowed for clocks and zones."""
     today = datetime.fromtimestamp(time.time()) + timedelta(days=1)
     for year in (today.year, today.year - 1):
-        begun_s = calendar.timegm(time.strptime(f"{year} {day}", f"%Y {form}"))
+        begun_s = calendar.timegm(time.strptime(f"{year} {text.decode()}", f"%Y {form}"))
         if begun_s <= today.timestamp():
             break
     return float(begun_s)

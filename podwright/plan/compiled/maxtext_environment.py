@@ -176,14 +176,11 @@ def _interpreter() -> str:
 
 def install_fault(log: str, pin: str) -> tuple[str, str]:
     """Why an installation failed, by what pip and uv printed, and what to type."""
-    text = re.sub(r"\s+", " ", re.sub(r"[│╰─▶├×]", " ", log))
-    if re.search(r"there is no version of maxtext", text, re.IGNORECASE):
+    if re.search(r"there is no version of maxtext", log, re.IGNORECASE):
         return f"PyPI has no release {pin} of MaxText", checkout_fix(pin)
-    if re.search(
-        r"(dns error|Failed to fetch|error sending request|NewConnectionError|Could not find a version)", text
-    ):
+    if re.search(r"Failed to fetch|error sending request|from versions: none", log):
         return "PyPI cannot be reached", "type it again with a network"
-    if "No space left on device" in text:
+    if "No space left on device" in log:
         return "the disk is full", "free space, or type --cache DIR"
-    errors = [line.strip() for line in log.splitlines() if re.match(r"\s*(error|ERROR|Caused by|×)", line)]
-    return (errors[-1] if errors else "the installer was ended"), "type it again"
+    causes = [line.strip() for line in log.splitlines() if re.match(r"\s*(error|ERROR|cause)", line)]
+    return (causes[-1] if causes else "the installer was ended"), "type it again"

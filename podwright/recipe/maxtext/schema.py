@@ -135,20 +135,27 @@ def command(recipe: MaxTextRecipe) -> str:
 
     The same words as in the script that the recipe was imported from; blanks between them are single ones.
     """
+    return " ".join(command_lines(recipe))
+
+
+def command_lines(recipe: MaxTextRecipe) -> list[str]:
+    """The same in parts that a reader can take in, to be joined by blanks: a variable, a compiler flag, an argument each."""
     exports = dict(recipe.environment)
     if recipe.xla_flags:
         exports["LIBTPU_INIT_ARGS"] = " ".join(recipe.xla_flags)
-    parts = [f"export {name}={quoted(value)}" for name, value in exports.items()]
-    training = [recipe.launch.python, "-m", recipe.launch.module]
+    lines = ["set -e &&"]
+    for name, value in exports.items():
+        text = f"export {name}={quoted(value)} &&"
+        lines += text.replace(" --", "\n--").split("\n") if name == "LIBTPU_INIT_ARGS" else [text]
+    lines += [f"{each} &&" for each in recipe.launch.setup]
+    starter = [recipe.launch.python, "-m", recipe.launch.module]
     if recipe.launch.module.endswith(".sh"):
-        training = ["bash", recipe.launch.module]
+        starter = ["bash", recipe.launch.module]
     elif recipe.launch.module.endswith(".py"):
-        training = [recipe.launch.python, recipe.launch.module]
-    if recipe.launch.base_config:
-        training.append(recipe.launch.base_config)
-    training += [quoted(f"{key}={value}") for key, value in recipe.arguments.items()]
-    line = " ".join(training) + (f" {recipe.launch.after}" if recipe.launch.after else "")
-    return " && ".join(["set -e", *parts, *recipe.launch.setup, line])
+        starter = [recipe.launch.python, recipe.launch.module]
+    lines.append(" ".join([*starter, *filter(None, [recipe.launch.base_config])]))
+    lines += [quoted(f"{key}={value}") for key, value in recipe.arguments.items()]
+    return [*lines, *filter(None, [recipe.launch.after])]
 
 
 def quoted(word: str) -> str:

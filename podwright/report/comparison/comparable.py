@@ -111,5 +111,10 @@ CONDITIONS = {
         "the work is divided over different numbers of devices",
         lambda _, result: inner(result, "environment.devices"),
     ),
+    "formula": Condition(
+        "FLOP formula",
+        "TFLOP/s of the log and those recomputed from the architecture count different operations",
+        lambda _, result: inner(result, "steady_state.tflops_source"),
+    ),
     "rewards": Condition("rewards", "different rewards have different scales", lambda recipe, _: recipe.get("rewards")),
 }

@@ -12,6 +12,7 @@ from podwright.errors import UserError
 from podwright.report import kinds
 from podwright.report import records as reading
 from podwright.report.comparison.comparable import CONDITIONS, Figure, inner
+from podwright.report.maxtext import reload
 from podwright.report.records import Records, Result, number
 from podwright.report.reproduce import NOT_SETTINGS
 from podwright.report.result import of_records
@@ -26,7 +27,7 @@ HEAD = (
 
 
 def read(runs: Sequence[RunDir]) -> Read:
-    """Records and result of each run; UserError for what is nothing to compare."""
+    """Records and result of each run, or of the write-up of a log in such a directory; UserError for what is nothing to compare."""
     if len(runs) < 2:
         raise UserError(
             "there is nothing to compare one run with", "name two or more: podwright report --compare RUN RUN"
@@ -38,6 +39,9 @@ def read(runs: Sequence[RunDir]) -> Read:
         raise UserError(f"{twice} is named twice", "name each run once")
     loaded = []
     for run in runs:
+        if reload.is_report(run.path):
+            loaded.append(reload.load(run.path))
+            continue
         records = reading.read(run)
         loaded.append((records, of_records(run, records)))
     return loaded

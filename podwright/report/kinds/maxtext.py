@@ -13,8 +13,26 @@ STEP = "step"
 STEADY: timing.Steady = {"step_s": ("step", "s")}
 TESTED: tuple[str, ...] = ()
 PLOTS: tuple[Draw, ...] = (rate,)
-COMPARED: tuple[Figure, ...] = (Figure("steady_state.step_s", "step time", "s", ("hardware", "work", "devices")),)
-CURVES: tuple[Curve, ...] = (Curve("loss", "Loss", "nats per token", ("data", "work")),)
+
+_PACE = ("model", "length", "hardware")
+_TEXT = ("model", "data", "length")
+COMPARED: tuple[Figure, ...] = (
+    Figure("steady_state.step_s", "step time", "s", (*_PACE, "work", "devices")),
+    Figure("steady_state.tokens_per_s_per_device", "throughput per device", "tokens/s", _PACE),
+    Figure("steady_state.tokens_per_s_per_chip", "throughput per chip", "tokens/s", _PACE),
+    Figure("steady_state.tflops_per_device", "model FLOP/s per device", "TFLOP/s", ("hardware", "formula")),
+    Figure("steady_state.tflops_per_chip", "model FLOP/s per chip", "TFLOP/s", ("hardware", "formula")),
+    Figure("steady_state.mfu", "model FLOPs utilization (MFU)", "fraction of peak", ("formula",), "difference"),
+    Figure("memory.used_gib", "memory per device", "GiB", ("model", "hardware")),
+    Figure("memory.share", "memory per device", "fraction of its limit", (), "difference"),
+    Figure("loss.last", "final training loss", "nats/token", (*_TEXT, "training"), "difference"),
+    Figure("wall_time.goodput", "goodput", "fraction of run time", (), "difference"),
+    Figure("wall_time.total_s", "run time", "s", (*_PACE, "work", "devices", "training")),
+)
+CURVES: tuple[Curve, ...] = (
+    Curve("loss", "Loss", "nats per token", _TEXT),
+    Curve("tokens_per_s_per_device", "Tokens per second per device", "tokens/s", _PACE, warm=True),
+)
 
 
 def figures(records: Records, tests: list[Record]) -> Result:

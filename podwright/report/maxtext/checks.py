@@ -7,7 +7,7 @@ import statistics
 from typing import Any
 
 from podwright.report.maxtext.facts import RunFacts
-from podwright.report.maxtext.steady import Steady
+from podwright.report.maxtext.steady import Steady, sample
 from podwright.report.records import Result
 from podwright.watch.maxtext_log import MaxTextLog
 
@@ -49,7 +49,7 @@ def _tokens(log: MaxTextLog, facts: RunFacts, chosen: Steady) -> Check:
     if facts.devices is None:
         return {"check": "tokens", "verdict": "unknown", "why": "devices"}
     ratios, expected, rounding = list[float](), list[float](), 0.0
-    for row in chosen.rows:
+    for row in sample(chosen.rows):
         weights, tokens, seconds = table.weights[row], table.tokens[row], table.seconds[row]
         if weights > 0 and tokens > 0 and seconds > 0:
             expected.append(weights / seconds / facts.devices)

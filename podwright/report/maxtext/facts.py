@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from podwright import slices
@@ -10,6 +12,8 @@ from podwright.accelerators import Accelerator, by_device_kind
 from podwright.errors import UserError
 from podwright.recipe import hybrid
 from podwright.recipe.kinds import Recipe
+from podwright.recipe.maxtext import architectures, arguments, flops, published
+from podwright.rundir import Record
 from podwright.slices import Slice
 from podwright.watch.maxtext_lines import SetUp
 
@@ -22,10 +26,15 @@ class ProfiledSteps:
     num: int
     period: int = 0
 
-    def covers(self, step_of_attempt: int) -> bool:
-        """The step after the traced ones is among them: it waits until the trace is written."""
-        since = step_of_attempt - self.skip
-        return since >= 0 and (since % self.period if self.period else since) <= self.num
+    def steps(self, first: int, last: int) -> Iterator[int]:
+        """Those of an attempt with the steps `first` to `last`. The step after the traced ones is among them: it waits until the
+        trace is written."""
+        begin = first + self.skip
+        while begin <= last:
+            yield from range(begin, min(begin + self.num, last) + 1)
+            if not self.period:
+                return
+            begin += self.period
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,34 +92,42 @@ class RunFacts:
 
 def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
     """Of a log, and of a recipe and a slice where they are named. UserError for a slice that does not exist."""
-    arguments = known.settings | _arguments(recipe)
+    settings = {key: _plain(value) for key, value in known.settings.items()}
+    given = _arguments(recipe) | settings
     place = slices.parse(on) if on else _slice(recipe)
     row = place.accelerator if place else by_device_kind(known.device_kind or "")
     devices = known.devices or (place.num_devices if place else None)
     conflicts = []
     if place and known.devices and known.devices != place.num_devices:
         conflicts.append(f"{known.devices} devices in the log, {place.num_devices} in {place.name}")
-    conflicts += _differences(known.settings, recipe)
-    length = _int(arguments, "max_target_length") or getattr(recipe, "sequence_length", None)
-    flops, source = _flops(recipe, length)
+    conflicts += _differences(settings, recipe)
+    length = _positive(given, "max_target_length") or getattr(recipe, "sequence_length", None)
+    flops_per_token, source = _flops(recipe, _arguments(recipe) or given, length)
     return RunFacts(
-        name=arguments.get("run_name", "") if "${" not in arguments.get("run_name", "") else "",
+        name=given.get("run_name", "") if "${" not in given.get("run_name", "") else "",
         recipe=recipe.name if recipe else None,
-        model=_model(recipe) or arguments.get("model_name"),
-        precision=_precision(recipe, arguments),
+        model=_model(recipe) or given.get("model_name"),
+        precision=_precision(recipe, given),
         slice=place,
         accelerator=row,
         devices=devices,
-        steps_planned=_int(arguments, "steps") or _inner(recipe, "training", "max_steps"),
+        steps_planned=_positive(given, "steps") or _inner(recipe, "training", "max_steps"),
         sequence_length=length,
-        batch_size=_batch(arguments, devices) or _inner(recipe, "batch_size"),
-        flops_per_token=flops,
+        batch_size=_batch(given, devices) or _inner(recipe, "batch_size"),
+        flops_per_token=flops_per_token,
         flops_source=source,
-        profiled=_profiled(arguments),
+        profiled=_profiled(given),
         versions=_versions(recipe) | known.versions,
-        data=arguments.get("dataset_type") or _inner(recipe, "data", "source"),
+        data=given.get("dataset_type") or _inner(recipe, "data", "source"),
         conflicts=tuple(conflicts),
     )
+
+
+def _plain(value: str) -> str:
+    """A value as an argument has it: newer releases print QuantizationType.FP8_FULL for fp8_full, and NONE for nothing."""
+    enum = re.fullmatch(r"[A-Z]\w*\.([A-Z0-9_]+)", value)
+    plain = enum[1].lower() if enum else value
+    return "" if plain in ("none", "None") else plain
 
 
 def _arguments(recipe: Recipe | None) -> dict[str, str]:
@@ -165,11 +182,11 @@ def _precision(recipe: Recipe | None, arguments: dict[str, str]) -> str | None:
 
 
 def _batch(arguments: dict[str, str], devices: int | None) -> int | None:
-    if total := _int(arguments, "global_batch_size_to_train_on"):
+    if total := _positive(arguments, "global_batch_size_to_train_on"):
         return total
     each = _number(arguments.get("per_device_batch_size"))
     parts = _int(arguments, "gradient_accumulation_steps") or 1
-    return round(each * devices * parts) if each and devices else None
+    return round(each * devices * parts) if each and each > 0 and devices else None
 
 
 def _profiled(arguments: dict[str, str]) -> ProfiledSteps | None:
@@ -185,20 +202,52 @@ def _versions(recipe: Recipe | None) -> dict[str, str]:
     return {name: value for name, value in stated.model_dump().items() if value} if stated else {}
 
 
-def _flops(recipe: Recipe | None, length: int | None) -> tuple[float | None, str]:
+def _flops(recipe: Recipe | None, given: dict[str, str], length: int | None) -> tuple[float | None, str]:
     """FLOPs of a token by the architecture, and how they were counted."""
     name = _inner(recipe, "model", "name")
-    if name not in hybrid.MODELS or not length:
+    if not length:
         return None, ""
-    dims = hybrid.find(name, _inner(recipe, "model", "gate") or "")
-    return 3 * dims.forward_flops(
-        1, length / 2
-    ), f"3 x the forward pass of {name}, causal attention over {length} tokens"
+    if name in hybrid.MODELS:
+        dims = hybrid.find(name, _inner(recipe, "model", "gate") or "")
+        return 3 * dims.forward_flops(1, length / 2), _counted(name, length)
+    try:
+        model = architectures.find({key: value for key, value in given.items() if value})
+    except UserError:
+        return None, ""
+    return flops.per_token(model, length).total, _counted(given["model_name"], length)
+
+
+def _counted(model: str, length: int) -> str:
+    return f"{model}, forward and backward, causal attention over {length} tokens"
+
+
+def published_row(facts: RunFacts) -> Record | None:
+    """What the authors of a public recipe measured with the same model, batch, length, precision and slice; None where nobody did."""
+    if facts.slice is None or facts.model is None or facts.batch_size is None:
+        return None
+    for run in published.runs():
+        place, batch = slices.parse(run.on), arguments.batch(run.arguments)
+        precision = "fp8" if run.arguments.get("quantization", "").startswith("fp8") else "bf16"
+        theirs = (run.model, place, batch.length, batch.rows(place.num_devices), precision)
+        if theirs == (facts.model, facts.slice, facts.sequence_length, facts.batch_size, facts.precision):
+            return {
+                "recipe": run.recipe,
+                "source": run.source,
+                "step_s": run.step_s,
+                "tflops_per_chip": run.tflops_per_chip,
+                "tokens_per_s_per_chip": run.tokens_per_s_per_chip,
+            }
+    return None
 
 
 def _int(arguments: dict[str, str], key: str) -> int | None:
     value = _number(arguments.get(key))
     return None if value is None or value != int(value) else int(value)
+
+
+def _positive(arguments: dict[str, str], key: str) -> int | None:
+    value = _int(arguments, key)
+    return value if value and value > 0 else None
 
 
 def _number(text: str | None) -> float | None:

@@ -12,7 +12,7 @@ from podwright.report import records as reading
 from podwright.report.maxtext import checks
 from podwright.report.maxtext.ending import LogEnding, ending
 from podwright.report.maxtext.facts import RunFacts
-from podwright.report.maxtext.steady import MOST_LISTED, Steady, counts, known, quartiles, steady
+from podwright.report.maxtext.steady import MOST_LISTED, Steady, counts, known, quartiles, sample, steady
 from podwright.report.overfitting import suspicions
 from podwright.report.records import Result
 from podwright.rundir import Ending, Record
@@ -62,6 +62,10 @@ def result(
         "environment": _environment(log, facts),
         "flops": checks.flops(facts, speed),
         "published": published,
+        "predicted": [],
+        "not_predicted": "A log has no plan: podwright plan RECIPE predicts these figures.",
+        "damaged": [],
+        "profile": None,
         "hosts": log.hosts + 1,
         "settings": _settings(facts, log),
         "units": UNITS,
@@ -74,10 +78,9 @@ def result(
 
 def _speed(log: MaxTextLog, facts: RunFacts, chosen: Steady) -> Result:
     """Medians of the steps that count; per chip where it is known how many devices a chip has."""
-    table, rows = log.steps, chosen.rows
-    seconds = [table.seconds[row] for row in rows]
-    tflops = known(table.tflops[row] for row in rows)
-    tokens = known(table.tokens[row] for row in rows)
+    table, seconds = log.steps, chosen.seconds
+    tflops = known(table.tflops[row] for row in sample(chosen.rows))
+    tokens = known(table.tokens[row] for row in sample(chosen.rows))
     tokens_s = statistics.median(tokens) if tokens else _tokens_by_batch(facts, chosen.median_s)
     logged = statistics.median(tflops) if tflops else None
     true = facts.flops_per_token * tokens_s / 1e12 if facts.flops_per_token and tokens_s else None
@@ -86,7 +89,7 @@ def _speed(log: MaxTextLog, facts: RunFacts, chosen: Steady) -> Result:
     return {
         "step_s": chosen.median_s,
         "step_s_iqr": quartiles(seconds),
-        "step_s_range": [min(seconds), max(seconds)] if seconds else None,
+        "step_s_range": [seconds[0], seconds[-1]] if seconds else None,
         "tokens_per_s_per_device": tokens_s,
         "tokens_per_s_per_chip": _times(tokens_s, each),
         "tokens_source": None if tokens_s is None else "log" if tokens else "batch",
@@ -95,7 +98,7 @@ def _speed(log: MaxTextLog, facts: RunFacts, chosen: Steady) -> Result:
         "tflops_source": None if tflops_s is None else "log" if true is None else "architecture",
         "logged_tflops_per_device": logged,
         "mfu": tflops_s * 1e12 / peak if tflops_s is not None and peak and facts.precision else None,
-        "num_steps": len(rows),
+        "num_steps": len(chosen.rows),
         "num_left_out": len(chosen.excluded),
         "units": UNITS,
     }
@@ -175,14 +178,15 @@ def _wall_time(log: MaxTextLog, chosen: Steady) -> Result:
 
 def _loss(log: MaxTextLog) -> Result:
     table = log.steps
-    losses = [(table.step[row], table.loss[row]) for rows in table.counted() for row in rows]
-    finite = [(step, loss) for step, loss in losses if math.isfinite(loss)]
-    first, last = (finite[0], finite[-1]) if finite else ((None, None), (None, None))
+    ranges = table.counted()
+    forward = (row for rows in ranges for row in rows if math.isfinite(table.loss[row]))
+    backward = (row for rows in reversed(ranges) for row in reversed(rows) if math.isfinite(table.loss[row]))
+    first, last = next(forward, None), next(backward, None)
     return {
-        "first": first[1],
-        "last": last[1],
-        "first_step": first[0],
-        "last_step": last[0],
+        "first": None if first is None else table.loss[first],
+        "last": None if last is None else table.loss[last],
+        "first_step": None if first is None else table.step[first],
+        "last_step": None if last is None else table.step[last],
         "not_finite_at": log.not_finite,
     }
 
@@ -231,9 +235,9 @@ def _settings(facts: RunFacts, log: MaxTextLog) -> Record:
 
 def thinned(log: MaxTextLog, facts: RunFacts) -> list[Record]:
     """At most MOST_STEPS of the steps that count, as records of metrics.jsonl. Tokens/s and TFLOP/s that the log lacks are computed."""
-    table = log.steps
-    rows = [row for each in table.counted() for row in each]
-    rows = rows[:: max(1, math.ceil(len(rows) / MOST_STEPS))]
+    ranges = log.steps.counted()
+    apart = max(1, math.ceil(sum(map(len, ranges)) / MOST_STEPS))
+    rows = itertools.islice(itertools.chain.from_iterable(ranges), 0, None, apart)
     return [_record(log, facts, row) for row in rows]
 
 
@@ -260,7 +264,7 @@ def not_a_log(log: MaxTextLog, path: Path | str) -> tuple[str, str]:
     where = "standard input" if str(path) == "-" else str(path)
     if log.num_bytes == 0:
         return f"{where} is empty", "give the log of a training process of MaxText"
-    if log.num_zero_bytes > log.num_bytes // 100:
+    if log.num_zero_bytes:
         return f"{where} is a binary file", "give the log of a training process of MaxText, as text"
     lines = f"{log.num_lines:,} line{'' if log.num_lines == 1 else 's'}"
     if log.damaged:

@@ -65,7 +65,7 @@ def _beginning(r: Result, t: Words) -> str:
 
 def cell(text: str) -> str:
     """Text that stays in its cell of a table and is no markup."""
-    return re.sub(r"([\\|<>`*_\[\]])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\|>`*_\[\]])", r"\\\1", " ".join(text.split())).replace("<", "&lt;")
 
 
 def _checksum(text: str) -> str:

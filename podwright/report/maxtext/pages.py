@@ -16,7 +16,7 @@ from podwright.report.figures import plots, style
 from podwright.report.figures.drawing import Plot, raw_and_smooth
 from podwright.report.figures.series import line, note
 from podwright.report.maxtext import figures, log_readme, tables
-from podwright.report.maxtext.facts import gathered
+from podwright.report.maxtext.facts import gathered, published_row
 from podwright.report.maxtext.words import Words
 from podwright.report.page import html_templates, markdown_templates
 from podwright.report.records import Result
@@ -36,16 +36,14 @@ class LogReport:
     """the same for a log and the same log grown longer; another one for another run"""
 
 
-def read(
-    blocks: Iterable[bytes], path: str, recipe: Recipe | None, on: str, published: Record | None = None
-) -> LogReport:
+def read(blocks: Iterable[bytes], path: str, recipe: Recipe | None, on: str) -> LogReport:
     """A log and its figures; UserError for what has no step. `path`: - stands for standard input."""
     log = maxtext_log.read(blocks)
     if not log.steps:
         raise UserError(*figures.not_a_log(log, path))
     facts = gathered(log.known, recipe, on)
     steps = figures.thinned(log, facts)
-    r = figures.result(log, facts, steps, "log" if path == "-" else Path(path).stem, path, published)
+    r = figures.result(log, facts, steps, "log" if path == "-" else Path(path).stem, path, published_row(facts))
     table = log.steps
     first = (table.step[0], table.seconds[0], table.loss[0], table.time[0])
     return LogReport(r, steps, f"{zlib.crc32(repr((r['name'], r['model'], r['config'], first)).encode()):08x}")

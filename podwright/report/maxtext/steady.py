@@ -10,6 +10,7 @@ import bisect
 import itertools
 import math
 import statistics
+from array import array
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -23,6 +24,8 @@ FAST, VERY_FAST = 0.5, 0.1
 SLOW = 1.5
 """times the median: a step above it is left out where the profiler or the end of the data explains it"""
 MOST_LISTED = 50
+MOST_SAMPLED = 100_000
+"""steps that a median of anything but the step time is taken of"""
 REASONS = (
     "compiles", "warm_up", "ramp_up", "no_seconds", "profiled", "beside_profiler", "dispatch", "pays_back", "impossible", "no_more_data",
 )  # fmt: skip
@@ -38,8 +41,10 @@ class Exclusion(NamedTuple):
 
 
 class Steady(NamedTuple):
-    rows: list[int]
+    rows: array[int]
     """that count"""
+    seconds: list[float]
+    """of these, the least first"""
     excluded: dict[int, Exclusion]
     """by row, in the order of the log"""
     median_s: float | None
@@ -55,13 +60,14 @@ def steady(log: MaxTextLog, facts: RunFacts, *, out_of_data: bool) -> Steady:
         _by_rule(log, rows, facts.profiled, out)
     seconds = log.steps.seconds
     _by_hidden_rows(log, counted, out)
-    left = [row for rows in counted for row in rows if row not in out]
+    left = array("q", (row for rows in counted for row in rows if row not in out))
     if left:
         _by_evidence(log, facts, counted, left, out, out_of_data)
-        left = [row for row in left if row not in out]
-    median = statistics.median(seconds[row] for row in left) if left else None
-    slow = [row for row in left if median and seconds[row] > 2 * median]
-    return Steady(left, dict(sorted(out.items())), median, slow)
+        left = array("q", (row for row in left if row not in out))
+    times = sorted(seconds[row] for row in left)
+    median = statistics.median(times) if times else None
+    slow = [row for row in left if seconds[row] > 2 * median] if median and times[-1] > 2 * median else []
+    return Steady(left, times, dict(sorted(out.items())), median, slow)
 
 
 def _by_rule(log: MaxTextLog, rows: range, profiled: ProfiledSteps | None, out: dict[int, Exclusion]) -> None:
@@ -76,10 +82,10 @@ def _by_rule(log: MaxTextLog, rows: range, profiled: ProfiledSteps | None, out: 
         for row in rows:
             if table.marks[row]:
                 out.setdefault(row, Exclusion(row, "ramp_up" if table.marks[row] & RAMP_UP else "no_seconds", True))
-    if profiled:
-        for row in rows:
-            if profiled.covers(table.step[row] - first):
-                out.setdefault(row, Exclusion(row, "profiled", True))
+    for step in profiled.steps(first, table.step[rows[-1]]) if profiled else ():
+        row = bisect.bisect_left(table.step, step, rows.start, rows.stop)
+        if row < rows.stop and table.step[row] == step:
+            out.setdefault(row, Exclusion(row, "profiled", True))
 
 
 def _by_hidden_rows(log: MaxTextLog, counted: list[range], out: dict[int, Exclusion]) -> None:
@@ -97,12 +103,12 @@ def _by_evidence(
     log: MaxTextLog,
     facts: RunFacts,
     counted: list[range],
-    left: list[int],
+    left: array[int],
     out: dict[int, Exclusion],
     out_of_data: bool,
 ) -> None:
     seconds = log.steps.seconds
-    median = statistics.median(seconds[row] for row in left)
+    median = statistics.median(seconds[row] for row in sample(left))
     starts = [rows.start for rows in counted]
     for row in [row for row in left if not FAST * median <= seconds[row] <= SLOW * median]:
         rows = counted[bisect.bisect_right(starts, row) - 1]
@@ -140,7 +146,7 @@ def _near_profiled(row: int, rows: range, out: dict[int, Exclusion]) -> bool:
     return any(e is not None and e.reason in ("profiled", "no_seconds") for e in neighbours)
 
 
-def _impossible(log: MaxTextLog, facts: RunFacts, left: list[int], out: dict[int, Exclusion]) -> None:
+def _impossible(log: MaxTextLog, facts: RunFacts, left: array[int], out: dict[int, Exclusion]) -> None:
     """Single steps over the peak of the hardware; where most are, the formula is wrong and not their time."""
     peak = facts.peak_flops
     if peak is None:
@@ -148,6 +154,11 @@ def _impossible(log: MaxTextLog, facts: RunFacts, left: list[int], out: dict[int
     over = [row for row in left if row not in out and log.steps.tflops[row] * 1e12 > peak]
     if 2 * len(over) < len(left):
         out.update({row: Exclusion(row, "impossible", False) for row in over})
+
+
+def sample(rows: array[int]) -> array[int]:
+    """At most MOST_SAMPLED of the rows, evenly apart."""
+    return rows[:: max(1, math.ceil(len(rows) / MOST_SAMPLED))]
 
 
 def quartiles(values: list[float]) -> tuple[float, float] | None:

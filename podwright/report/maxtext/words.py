@@ -58,7 +58,7 @@ TEXTS: Mapping[str, tuple[str, str]] = {
         "{slice}：{chips} chips，{devices} devices（每 chip {each} 个）",
     ),
     "devices_text": (
-        "{devices} devices; the kind of chip is not known (name --recipe or --on SLICE)",
+        "number of devices: {devices}; the kind of chip is not known (name --recipe or --on SLICE)",
         "{devices} devices；芯片型号未知（请用 --recipe 或 --on 指明）",
     ),
     "no_hardware": (

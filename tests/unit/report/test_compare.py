@@ -188,3 +188,28 @@ def test_figures_and_curves_need_conditions_that_there_are() -> None:
         part = kinds.of({"kind": name})
         for one in (*part.COMPARED, *part.CURVES):
             assert set(one.needs) <= set(CONDITIONS), one
+
+
+def test_write_ups_of_logs_are_compared_like_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The two runs of ALModel that the original project published: 60 times the TFLOP/s by its own table, and by ours."""
+    from podwright.recipe import load
+    from podwright.report.maxtext import pages
+
+    for name, seconds, recipe, on in (
+        (
+            "small",
+            (485, 355, 220, 220),
+            load.load("almodel-8b-source", ["sequence_length=2048", "batch_size=8", "mesh.fsdp=2"]),
+            "tpu7x-2x2x1",
+        ),
+        ("large", (485, 67.3, 7.954, 7.450, 7.462), load.load("almodel-8b-source"), ""),
+    ):
+        text = "".join(f"Step {n}: loss={12 - n:.3f}, {s}s\n" for n, s in enumerate(seconds))
+        pages.write(pages.read([text.encode()], f"{name}.log", recipe, on), tmp_path / name, None, "en")
+    document = side_by_side.write([RunDir(tmp_path / name) for name in ("small", "large")], tmp_path / "compared")
+    rows = {row["figure"]: row for row in document["figures"]}
+    assert rows["steady_state.tflops_per_device"]["changes"][1] == pytest.approx(59.8, abs=0.1)
+    assert rows["steady_state.step_s"]["values"] == [220.0, 7.462] and not rows["steady_state.step_s"]["comparable"][1]
+    assert {row["what"] for row in document["not_comparable"]} >= {"sequence length", "number of devices"}
+    assert {s["key"]: s["values"] for s in document["settings"]}["sequence_length"] == [2048, 4096]
+    assert (tmp_path / "compared" / "compare.html").is_file()

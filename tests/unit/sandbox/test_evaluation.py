@@ -10,14 +10,13 @@ from podwright.sandbox.evaluation import Evaluated, evaluate
 from podwright.shell import Shell
 from tests.unit.sandbox import namespaces
 
-HOME = str(Path("/home", "first_last"))
 pytestmark = pytest.mark.skipif(bool(namespaces.missing()), reason=namespaces.missing())
 
 
 def run(folder: Path, text: str, **values: str) -> Evaluated:
     script = folder / "run_recipe.sh"
     script.write_text(text)
-    return evaluate(script, values, Shell(), user="first_last")
+    return evaluate(script, values, Shell(), user="first_last", home="/homes/first_last")
 
 
 def arguments(folder: Path, text: str, **values: str) -> tuple[str, ...]:
@@ -93,7 +92,8 @@ CONSTRUCTIONS = {
     "truncation by printf": ('xpk "$(printf "%.5s" "${USER//_/-}-tag")"', ("first",)),
     "substitution": ('xpk "${USER//_/-}" "${USER%_*}" "${#USER}"', ("first-last", "first", "10")),
     "the time of date": ("xpk $(date +%Y%m%d-%H%M) $(date -u +%s)", ("20260101-0000", "1767225600")),
-    "who runs it": ("xpk $(whoami) $USER $HOME ~", ("first_last", "first_last", HOME, HOME)),
+    "a date that the script chooses": ("xpk $(date -d @0 +%Y) $(date -d 2020-02-03 +%F)", ("1970", "2020-02-03")),
+    "who runs it": ("xpk $(whoami) $USER $HOME ~", ("first_last", "first_last", "/homes/first_last", "/homes/first_last")),
     "errexit and pipefail": ("set -euo pipefail\necho a | cat > /dev/null\nxpk a", ("a",)),
     "inline comments": ('A="x" # a <b>\nxpk "$A" # c', ("x",)),
     "trailing blank lines": ("xpk a\n  \n\n  ", ("a",)),
@@ -129,9 +129,25 @@ def test_values_reach_the_lines_that_use_them(tmp_path: Path) -> None:
     assert arguments(tmp_path, text, A="gs://b", C="it's", X="y") == ("gs://b", "gs://b/data", "it's", "--x=y")
 
 
+def test_values_reach_a_file_that_is_sourced(tmp_path: Path) -> None:
+    (tmp_path / "env.sh").write_text('export A=...\nexport B="<b>"')
+    assert arguments(tmp_path, "source env.sh\nxpk $A $B", A="x", b="y") == ("x", "y")
+
+
 def test_a_repeated_evaluation_is_the_same(tmp_path: Path) -> None:
-    text = "xpk $RANDOM $(date +%N) $(hostname) $$ $PWD $BASH_SOURCE $0"
+    text = "xpk $RANDOM $(date +%N) $(hostname) $$ $PWD $BASH_SOURCE $0 $(tr -dc a-z0-9 < /dev/urandom | head -c 5)"
     assert arguments(tmp_path, text) == arguments(tmp_path, text)
+
+
+@pytest.mark.parametrize("home", ["", "/tmp/x", "/data/users/x y"])
+def test_the_home_may_be_anywhere(tmp_path: Path, home: str) -> None:
+    script = tmp_path / "-run.sh"
+    script.write_text('xpk "$1" "$2" "$HOME" ~ "$PWD"; touch ~/x /tmp/y; cat ~/.local/bin/venv/bin/activate')
+    result = evaluate(script, {}, Shell(), arguments=["a b", ""], user="u", home=home)
+    home = home or "/home/" + "u"
+    assert [call.argv[1:] for call in result.calls] == [
+        ("a b", "", home, home, f"{home}/recipe")
+    ] and not result.problem
 
 
 def test_files_beside_the_script_are_there_but_for_hidden_ones(tmp_path: Path) -> None:
@@ -166,14 +182,13 @@ def test_programs_that_act_are_recorded_and_answer(tmp_path: Path) -> None:
         ("xpk", "Version: 1.8.0", "p"),
     ]
     assert result.calls[4].stdin == b"kind: Job\n"
-    assert {call.cwd for call in result.calls[3:]} == {f"{HOME}/recipe/maxtext"}
+    assert {call.cwd for call in result.calls[3:]} == {"/homes/first_last/recipe/maxtext"}
 
 
 def test_workloads_are_told_from_other_calls(tmp_path: Path) -> None:
-    result = run(
-        tmp_path, "xpk version\nxpk workload list\nxpk workload create a\npython3 ~/xpk/xpk.py workload create b"
-    )
-    assert [call.argv[-1] for call in result.workloads()] == ["a", "b"]
+    started = ("xpk", "python3 ~/xpk/xpk.py", "python -m xpk.main", "uv run xpk")
+    text = "xpk version\nxpk workload list\n" + "\n".join(f"{words} workload create" for words in started)
+    assert [call.argv for call in run(tmp_path, text).workloads()] == [("xpk", "workload", "create")] * len(started)
 
 
 def test_a_script_that_fails_is_one_line(tmp_path: Path) -> None:
@@ -195,4 +210,4 @@ def test_what_is_no_script_is_refused(tmp_path: Path) -> None:
 def test_without_namespaces_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation.shutil, "which", lambda name: None if name == "unshare" else f"/usr/bin/{name}")
     result = run(tmp_path, "xpk version")
-    assert not result.sandboxed and result.why_not == "unshare is not installed" and result.exit_code is None
+    assert not result.sandboxed and result.why_not == "unshare is not installed here" and result.exit_code is None

@@ -54,3 +54,14 @@ def test_a_smoke_run_changes_the_steps() -> None:
 def test_a_run_is_refused_while_no_target_starts_it() -> None:
     with pytest.raises(UserError, match="of kind maxtext, which no target can start yet"):
         create.require_started_here(example())
+
+
+def test_an_argument_is_set_by_its_key_and_stays_a_text() -> None:
+    raw = {**RAW, "arguments": dict(RAW["arguments"])}
+    for override in ("arguments.steps=5", "arguments.use_qwix=True", "environment.A=1=2", "versions.maxtext=0.2.5"):
+        load._override(raw, override)
+    recipe = load.require(load.parse(raw), MaxTextRecipe)
+    assert recipe.arguments == RAW["arguments"] | {"steps": "5", "use_qwix": "True"}
+    assert recipe.environment["A"] == "1=2" and recipe.versions.maxtext == "0.2.5"
+    with pytest.raises(UserError, match=r"unknown key argument\.steps"):
+        load._override(raw, "argument.steps=5")

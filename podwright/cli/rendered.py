@@ -1,0 +1,78 @@
+"""The verb `podwright render`: readable scripts and a manifest for a cluster, to submit by hand."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from podwright.cli import show
+from podwright.cli.options import Json, RecipeName, overrides
+from podwright.errors import UserError, expanded
+
+_VARIABLE = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
+
+
+def render(
+    recipe: RecipeName,
+    pairs: Annotated[
+        list[str] | None,
+        overrides("keys of the recipe, such as arguments.steps=50; NAME=VALUE for a variable ${NAME} in it"),
+    ] = None,
+    on: Annotated[str, typer.Option("--on", metavar="TARGET", help="one of your targets of kind=gke")] = "",
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", parser=expanded, metavar="DIR", help="directory of the files")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace files there that were edited")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write scripts and a manifest that run a recipe on a cluster of GKE.
+
+    Nothing is asked of the cloud, and nothing is started. Rendering again changes nothing.
+    """
+    from podwright.recipe import load
+    from podwright.targets import entries
+    from podwright.targets.gke import folder, rendering
+    from podwright.targets.settings.gke import GkeSettings
+
+    if not on:
+        raise UserError("--on is missing", "type --on TARGET; `podwright target list` shows yours")
+    if out is None:
+        raise UserError("-o is missing", "type -o DIR, a directory for the scripts")
+    own = entries.require(on)
+    if not isinstance(own, GkeSettings):
+        what = f"target {on} is of kind {own.kind}, and scripts are rendered for kind=gke"
+        raise UserError(
+            what, f"type podwright run {shlex.quote(recipe)} --on {on} --dry-run, which shows what is submitted there"
+        )
+    typed = {match[1]: match[2] for pair in pairs or [] if (match := _VARIABLE.fullmatch(pair))}
+    changed = load.load(recipe, [pair for pair in pairs or [] if not _VARIABLE.fullmatch(pair)])
+    rendered = rendering.render(changed, own, on, typed)
+    states = folder.write(out, rendered.files, force)
+    if as_json:
+        files = [{"name": name, "path": str(out / name), "state": state} for name, state in states.items()]
+        submit = ["bash", str(out / rendered.submit)]
+        show.document(
+            {
+                "recipe": changed.name,
+                "target": on,
+                "dir": str(out),
+                "files": files,
+                "submit": submit,
+                "added": rendered.added,
+                "by_hand": list(rendered.by_hand),
+            }
+        )
+        return
+    for name, state in states.items():
+        print(f"{state} {out / name}")
+    if rendered.added:
+        print(f"added to the arguments: {' '.join(f'{key}={value}' for key, value in rendered.added.items())}")
+    for line in rendered.by_hand:
+        print(f"by hand: {line}")
+    print(
+        f"next: bash {shlex.quote(str(out / 'setup_training_env.sh'))}, then bash {shlex.quote(str(out / rendered.submit))}"
+    )

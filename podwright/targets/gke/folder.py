@@ -1,0 +1,72 @@
+"""Writes what was rendered: the same input changes nothing, and a file that was edited is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.rundir import replace_file
+
+RECORD = ".rendered.json"
+"""hashes of the files as they were written, by name"""
+
+
+def write(folder: Path, files: Mapping[str, str], force: bool = False) -> dict[str, str]:
+    """`written`, `unchanged` or `removed` by name, the last for files of an earlier rendering that are no longer made.
+
+    UserError, before anything is written, for a file that was not rendered or was edited since; `force` replaces it.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"-o {folder} is a file", "name a directory")
+    before = _record(folder)
+    edited = [name for name in (*files, *before) if _is_edited(folder / name, files.get(name), before.get(name, ""))]
+    if edited and not force:
+        names = ", ".join(dict.fromkeys(edited))
+        what = f"{names} in {folder} {'was' if len(set(edited)) == 1 else 'were'} edited, or not rendered"
+        raise UserError(what, "name another directory with -o, or add --force, which replaces them")
+    folder.mkdir(parents=True, exist_ok=True)
+    states = {}
+    for name, text in files.items():
+        path = folder / name
+        states[name] = "unchanged" if _hash_of(path) == _hash(text) else "written"
+        if states[name] == "written":
+            replace_file(path, text.encode(), None)
+        if path.suffix == ".sh":
+            path.chmod(0o755)
+    for name in before:
+        if name not in files and (folder / name).is_file():
+            (folder / name).unlink()
+            states[name] = "removed"
+    record = json.dumps({name: _hash(text) for name, text in files.items()}, indent=1) + "\n"
+    if _hash_of(folder / RECORD) != _hash(record):
+        replace_file(folder / RECORD, record.encode(), None)
+    return states
+
+
+def _is_edited(path: Path, text: str | None, written: str) -> bool:
+    here = _hash_of(path)
+    return here not in ("", written) and (text is None or here != _hash(text))
+
+
+def _record(folder: Path) -> dict[str, str]:
+    """{} where there is none, or it cannot be read: then every file that differs counts as edited."""
+    try:
+        record = json.loads((folder / RECORD).read_text())
+    except (OSError, ValueError):
+        return {}
+    names = (
+        {name: value for name, value in record.items() if Path(name).name == name} if isinstance(record, dict) else {}
+    )
+    return {name: value for name, value in names.items() if isinstance(value, str)}
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _hash_of(path: Path) -> str:
+    """ "" where there is no such file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

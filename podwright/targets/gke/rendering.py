@@ -1,0 +1,219 @@
+"""Everything that `podwright render` writes for a cluster of GKE, as texts by file name. Pure: the same input gives the same files."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from podwright.errors import UserError
+from podwright.recipe import load
+from podwright.recipe.kinds import Recipe
+from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_lines
+from podwright.slices import Slice
+from podwright.storage import inputs
+from podwright.targets import scripts
+from podwright.targets.gke import jobset, trainer, workload, xpk_shape
+from podwright.targets.settings.gke import GkeSettings
+from podwright.targets.settings.google import region_of
+
+MANIFEST = "jobset.yaml"
+CODE = "configmap.yaml"
+XPK_QUEUE = ("default", "multislice-queue")
+"""namespace and queue that xpk submits to"""
+
+
+@dataclass(frozen=True)
+class RenderedFolder:
+    files: dict[str, str]
+    """text by name"""
+    submit: str
+    """name of the script that submits"""
+    by_hand: tuple[str, ...] = ()
+    """what a user is to fill in or to do by hand"""
+    added: dict[str, str] = field(default_factory=dict)
+    """arguments of MaxText that the recipe does not have"""
+
+
+def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> RenderedFolder:
+    """Scripts and JobSet of a MaxText recipe. UserError, in one line, for what recipe and target lack."""
+    slice_ = jobset.slice_of(recipe)
+    require_machines(own, slice_)
+    profiled, added = workload.profiled(recipe)
+    ready = workload.resolved(profiled, workload.values(recipe, own, target, typed))
+    lines = command_lines(ready)
+    workload.require_one_line(lines)
+    manifest = jobset.maxtext(ready, own, f"${{{workload.NAME}}}", command(ready))
+    only_xpk, by_xpk = ", ".join(xpk_shape.left_to_xpk(ready)), (own.namespace, own.queue) == XPK_QUEUE
+    if only_xpk and not by_xpk:
+        what = f"only xpk carries out {only_xpk} of the recipe, and it submits to queue {XPK_QUEUE[1]} of namespace {XPK_QUEUE[0]}"
+        raise UserError(what, "set namespace and queue of the target to these, or take the option out of the recipe")
+    versions = {key: getattr(own, key) or getattr(recipe.versions, key) for key in ("maxtext", "jax", "libtpu")}
+    model = recipe.model_name or recipe.name
+    values = _common(recipe.name, model, own, target, slice_, manifest) | {
+        **versions,
+        "image": ready.image,
+        "builds": ready.image == own.image,
+        "xpk_version": recipe.versions.xpk,
+        "xpk_options": xpk_options(ready, own) if by_xpk else None,
+        "only_xpk": only_xpk,
+        "device_option": "tpu-type" if "base-docker-image" in ready.xpk else "device-type",
+        "device_type": slice_.names()["xpk"],
+        "command_lines": lines,
+        "delimiter": _delimiter(lines),
+    }
+    by_hand = [f"only xpk carries out {only_xpk}: {MANIFEST} is without it"] if only_xpk else []
+    if values["builds"] and not versions["maxtext"]:
+        by_hand.append("maxtext of the target: the image can be built only if a version of MaxText is known")
+    return _folder(values, manifest, tuple(by_hand), added)
+
+
+def _common(
+    recipe: str, model: str, own: GkeSettings, target: str, slice_: Slice, manifest: jobset.Manifest
+) -> dict[str, Any]:
+    """Values of every template, whatever the kind of recipe is."""
+    assert slice_.accelerator.pod
+    spec = manifest["spec"]["replicatedJobs"][0]
+    pod = spec["template"]["spec"]["template"]["spec"]
+    vms, one_slice = xpk_shape.vms_per_slice(slice_), f"{slice_.accelerator.name}-{slice_.topology}"
+    own_name = one_slice.lower()
+    return {
+        "recipe": recipe,
+        "model": re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-") or "model",
+        "target": target,
+        "project": own.project,
+        "cluster": own.cluster,
+        "location": own.location,
+        "region": region_of(own.zones[0]),
+        "zones": own.zones,
+        "namespace": own.namespace,
+        "queue": own.queue,
+        "bucket": bucket_of(own),
+        "reservations": own.reservations,
+        "machine_type": own.machine_type,
+        "priority": pod["priorityClassName"],
+        "accelerator": slice_.accelerator.pod.gke_accelerator,
+        "topology": slice_.topology,
+        "policy": xpk_shape.placement_policy(slice_),
+        "num_slices": slice_.num_slices,
+        "nodes_per_slice": vms,
+        "nodes": vms * slice_.num_slices,
+        "pools": [f"pw-{own_name}-{k}" for k in range(slice_.num_slices)],
+        "label": own_name,
+        "container": pod["containers"][0]["name"],
+        "xpk_version": "",
+        "xpk_options": None,
+        "only_xpk": "",
+        "code": "",
+    }
+
+
+def _folder(
+    values: dict[str, Any],
+    manifest: jobset.Manifest,
+    by_hand: tuple[str, ...],
+    added: dict[str, str],
+    further: Mapping[str, str] = MappingProxyType({}),
+) -> RenderedFolder:
+    submit = f"submit_{values['model'].replace('-', '_')}.sh"
+    values = values | {"submit": submit}
+    templates = {"setup_training_env.sh": "", "node_pool.sh": "", submit: "submit.sh", "cleanup.sh": ""}
+    files = {
+        name: scripts.filled(f"gke/{source or name}", values, comment=comment, trim=True)
+        for name, source in templates.items()
+    }
+    files[MANIFEST] = _heading(values) + jobset.text(manifest)
+    return RenderedFolder(files | dict(further), submit, by_hand, added)
+
+
+def _heading(values: dict[str, Any]) -> str:
+    version = values["xpk_version"] or xpk_shape.NEWEST
+    shape = f" in the shape of xpk {version}" if "device_type" in values else ""
+    lines = [f"The JobSet of {comment(values['recipe'])}{shape}."]
+    lines += [f"{values['submit']} puts a name in place of ${{{workload.NAME}}} and creates it."]
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def require_machines(own: GkeSettings, slice_: Slice) -> None:
+    """UserError where the machine type of the target has not the chips of the slice."""
+    names = slice_.names()
+    family = str(names["machine_type"]).partition("-")[0]
+    per_vm = xpk_shape.chips_per_vm(slice_)
+    match = re.search(r"-(\d+)t$", own.machine_type)
+    if own.machine_type.partition("-")[0] != family or (match and int(match[1]) != per_vm):
+        right = re.sub(r"\d+t$", f"{per_vm}t", str(names["machine_type"]))
+        what = (
+            f"machine_type={own.machine_type} of the target is not for {slice_.name}, whose hosts have {per_vm} chips"
+        )
+        raise UserError(what, f"set machine_type to {right} in the target's file")
+
+
+def xpk_options(recipe: MaxTextRecipe, own: GkeSettings) -> list[str]:
+    """Words of shell for every option of the recipe, with the target's priority if it has one."""
+    options = dict(recipe.xpk) | ({"priority": own.priority} if own.priority else {})
+    image = {} if "base-docker-image" in options else {"docker-image": recipe.image}
+    for name in options:
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+            raise UserError(f"xpk.{name} is no option of xpk", "correct the recipe")
+    return [f"--{name}" + (f"={shlex.quote(value)}" if value else "") for name, value in (image | options).items()]
+
+
+def bucket_of(own: GkeSettings) -> str:
+    """Without its folders."""
+    return "/".join(own.bucket.split("/")[:3])
+
+
+def comment(text: str) -> str:
+    """On one line, for a comment."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _delimiter(lines: list[str]) -> str:
+    """A word that no line is."""
+    word = "END_OF_COMMAND"
+    while word in lines:
+        word += "_"
+    return word
+
+
+def trained_here(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> RenderedFolder:
+    """Scripts, ConfigMap and JobSet of a recipe that podwright itself trains. UserError, in one line, for what cannot run in pods."""
+    if typed:
+        raise UserError(f"{recipe.name} has no variable {next(iter(typed))}", "leave it out")
+    slice_ = own.devices()
+    if slice_ is None:
+        what = f"target {target} has no topology, and a recipe of kind {recipe.kind} names none"
+        raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4")
+    require_machines(own, slice_)
+    for key, value in inputs.named(recipe.model_dump(mode="json")).items():
+        if Path(value).expanduser().exists():
+            what = f"{key}={value} is on this machine, and pods do not have it"
+            raise UserError(what, f"copy it to a bucket, and type {key}=gs://BUCKET/..." if "[" not in key else "name a reward of podwright")  # fmt: skip
+    vms = xpk_shape.vms_per_slice(slice_)
+    facts = {"nodes": vms, "port": trainer.PORT, "bucket": own.bucket}
+    code = trainer.config_map(recipe, scripts.filled("gke/start.sh", facts, trim=True), own)
+    manifest = trainer.trainer_jobset(own, slice_, f"${{{workload.NAME}}}", code["metadata"]["name"])
+    values = _common(recipe.name, recipe.name, own, target, slice_, manifest) | {
+        "image": own.python_image,
+        "builds": False,
+        "code": code["metadata"]["name"],
+        "code_label": "{}={}".format(*next(iter(code["metadata"]["labels"].items()))),
+    }
+    by_hand = [f"variables such as HF_TOKEN: kubectl create secret generic {trainer.SECRET} --from-env-file=FILE"]
+    if not own.bucket:
+        by_hand.append("bucket of the target: without it checkpoints and records end with the pods")
+    return _folder(values, manifest, tuple(by_hand), {}, {CODE: jobset.text(code)})
+
+
+def render(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> RenderedFolder:
+    """What `podwright render` writes for a recipe of any kind. UserError for a kind that no pods of GKE run."""
+    if recipe.kind == "maxtext":
+        return maxtext(load.require(recipe, MaxTextRecipe), own, target, typed)
+    if recipe.kind in ("grpo", "pretrain"):
+        return trained_here(recipe, own, target, typed)
+    what = f"a recipe of kind {recipe.kind} cannot be rendered for GKE: it trains on GPUs or CPUs"
+    raise UserError(what, "name one of kind maxtext, grpo or pretrain")

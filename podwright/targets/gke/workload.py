@@ -1,0 +1,98 @@
+"""A MaxText recipe with the values of a target: what stands in it as `${NAME}` is filled in, and what is missing is said. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from podwright.errors import UserError, counted
+from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe, filled
+from podwright.targets.settings.gke import GkeSettings
+
+NAME = "WORKLOAD_NAME"
+"""variable that the script which submits fills in, with a name for each run"""
+_OF_TARGET = {"BASE_OUTPUT_DIR": "bucket", "WORKLOAD_IMAGE": "image"}
+"""variable -> key of the target"""
+_PLAIN = re.compile(r"[\w./:@=+,%-]*")
+PROFILER = {"profiler": "xplane", "profiler_steps": "3", "skip_first_n_steps_for_profiler": "5"}
+"""arguments of MaxText for a trace of steps 5 to 7"""
+_LAST_TRACED = 8
+
+
+def values(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> dict[str, str]:
+    """Of every variable of the recipe but the name of the run; UserError, in one line, for all that are missing.
+
+    `typed`: values of variables from the command line, which count before those of the target.
+    """
+    if NAME in typed:
+        raise UserError(
+            f"{NAME} names a run, and a folder is rendered for many",
+            f"type {NAME}={typed[NAME]} before bash submit_...sh",
+        )
+    known = {
+        "PROJECT_ID": own.project,
+        "CLUSTER_NAME": own.cluster,
+        "ZONE": own.zones[0],
+        "BASE_OUTPUT_DIR": own.bucket,
+        "WORKLOAD_IMAGE": own.image,
+        "ARTIFACT_DIR": f"{own.bucket}/${{{NAME}}}" if own.bucket else "",
+        **typed,
+    }
+    for name, value in known.items():
+        if "\n" in value or not value.isprintable():
+            raise UserError(f"{name}={value!r} has a character that cannot be printed", "leave it out")
+    missing = [name for name in recipe.variables if name != NAME and not known.get(name)]
+    if missing:
+        keys = [f"{_OF_TARGET[name]}" for name in missing if name in _OF_TARGET]
+        others = [name for name in missing if name not in _OF_TARGET]
+        lacks = [f"target {target} has no {' and no '.join(keys)}"] if keys else []
+        lacks += [f"the recipe has no value of {', '.join(others)}"] if others else []
+        sets = [f"set {' and '.join(keys)} in the target's file"] if keys else []
+        sets += [f"type {' '.join(f'{name}=VALUE' for name in others)}"] if others else []
+        raise UserError("; ".join(lacks), " and ".join(sets))
+    unknown = [name for name in typed if name not in recipe.variables]
+    if unknown:
+        there = ", ".join(recipe.variables) or "none"
+        raise UserError(f"{recipe.name} has no variable {unknown[0]}", f"it has {there}; leave it out")
+    return {name: known[name] for name in recipe.variables if known.get(name)}
+
+
+def resolved(recipe: MaxTextRecipe, given: Mapping[str, str]) -> MaxTextRecipe:
+    """The recipe with the values filled in. UserError for a value that would be read as shell text where it would stand."""
+    launch = recipe.launch
+    for text in (*launch.setup, launch.after):
+        for name in VARIABLE.findall(text):
+            if name in given and not _PLAIN.fullmatch(VARIABLE.sub("", given[name])):
+                what = f"{name}={given[name]} would be read by a shell in {text!r}"
+                raise UserError(what, "write letters, digits and . / : @ = + , % - _ alone")
+    table = dict(given)
+    changes: dict[str, Any] = {
+        "image": filled(recipe.image, table),
+        "launch": launch.model_copy(
+            update={"setup": tuple(filled(each, table) for each in launch.setup), "after": filled(launch.after, table)}
+        ),
+        "arguments": {key: filled(value, table) for key, value in recipe.arguments.items()},
+        "environment": {key: filled(value, table) for key, value in recipe.environment.items()},
+        "xpk": {key: filled(value, table) for key, value in recipe.xpk.items()},
+    }
+    return recipe.model_copy(update=changes)
+
+
+def profiled(recipe: MaxTextRecipe) -> tuple[MaxTextRecipe, dict[str, str]]:
+    """With the arguments of a short trace where the recipe has none of a profiler and enough steps; and what was added."""
+    steps = recipe.arguments.get("steps", "")
+    if "profiler" in recipe.arguments or recipe.launch.module.endswith(".sh") or not recipe.arguments:
+        return recipe, {}
+    if steps.isdigit() and int(steps) <= _LAST_TRACED:
+        return recipe, {}
+    added = {key: value for key, value in PROFILER.items() if key not in recipe.arguments}
+    return recipe.model_copy(update={"arguments": recipe.arguments | added}), added
+
+
+def require_one_line(lines: list[str]) -> None:
+    """UserError for a command that has a line break within: it is handed on as one line."""
+    broken = [line for line in lines if "\n" in line or "\r" in line]
+    if broken:
+        what = f"{counted(len(broken), 'part')} of the container's command {'has' if len(broken) == 1 else 'have'} a line break: {broken[0][:60]!r}"
+        raise UserError(what, "write it on one line, with && between commands")

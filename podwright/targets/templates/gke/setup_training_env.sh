@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# setup_training_env.sh: checks everything that {{ recipe | comment }} needs before it is submitted,
+# and builds the image if it is missing. It creates nothing else, and may run as often as you like.
+#   bash setup_training_env.sh
+# Each missing thing is one line; the exit code is 1 if there is any.
+set -uo pipefail
+{% include "gke/settings.sh" %}
+zones=({% for zone in zones %}{{ zone | quoted }}{{ " " if not loop.last }}{% endfor %})
+machine_type={{ machine_type | quoted }}
+queue={{ queue | quoted }}
+priority={{ priority | quoted }}
+accelerator={{ accelerator | quoted }}
+topology={{ topology | quoted }}
+nodes={{ nodes }}   # {{ num_slices }} x {{ nodes_per_slice }} hosts of a slice
+image={{ image | quoted }}
+
+missing=0
+lacks() { echo "missing: $*" >&2; missing=1; }
+has() { echo "ok: $*"; }
+
+# 1. Tools
+for tool in gcloud kubectl gke-gcloud-auth-plugin; do
+  command -v "$tool" > /dev/null || fail "$tool is not installed"
+done
+{% if xpk_version %}
+xpk_version={{ xpk_version | quoted }}   # submitting by xpk is optional; another version makes pods of another shape
+if command -v xpk > /dev/null; then
+  installed=$(xpk version 2>/dev/null | grep -Eo '[0-9]+\.[0-9]+\.[0-9]+' | tail -n 1)
+  if [ "$installed" = "$xpk_version" ]; then has "xpk $xpk_version"; else
+    echo "note: xpk ${installed:-of unknown version} is installed and the recipe says $xpk_version; jobset.yaml has the shape of $xpk_version"
+  fi
+fi
+{% endif %}
+[ -n "$(gcloud auth list --filter=status:ACTIVE --format='value(account)')" ] || fail "no account is active; type gcloud auth login"
+
+# 2. Cluster, and its entry in kubectl's configuration
+status=$(gcloud container clusters describe "$cluster" --location="$location" --project="$project" --format='value(status)') ||
+  fail "cluster $cluster in $location cannot be described"
+[ "$status" = RUNNING ] || fail "cluster $cluster is $status"
+gcloud container clusters get-credentials "$cluster" --location="$location" --project="$project" --quiet ||
+  fail "kubectl has no access to cluster $cluster"
+has "cluster $cluster"
+
+# 3. Machines: the zones have the type, and the cluster has the nodes
+for zone in "${zones[@]}"; do
+  if gcloud compute machine-types describe "$machine_type" --zone="$zone" --project="$project" --format='value(name)' > /dev/null; then
+    has "$machine_type in $zone"
+  else
+    lacks "zone $zone has no machine type $machine_type"
+  fi
+done
+{% if policy %}
+policy={{ policy | quoted }}
+region={{ region | quoted }}
+if gcloud compute resource-policies describe "$policy" --region="$region" --project="$project" --format='value(name)' > /dev/null; then
+  has "workload policy $policy"
+else
+  lacks "workload policy $policy; node_pool.sh creates it"
+fi
+{% endif %}
+selector="cloud.google.com/gke-tpu-accelerator=$accelerator,cloud.google.com/gke-tpu-topology=$topology{% if policy %},cloud.google.com/placement-policy-name=$policy{% endif %}"
+ready=$(k get nodes --selector="$selector" --output=name | wc -l)
+if [ "$ready" -ge "$nodes" ]; then has "$ready nodes with $topology"; else
+  lacks "$ready of $nodes nodes with $accelerator $topology{% if policy %} and policy $policy{% endif %}; node_pool.sh creates node pools"
+fi
+
+# 4. Queue: JobSet and Kueue are installed, the queue and the priority exist
+k get crd jobsets.jobset.x-k8s.io --output=name > /dev/null || lacks "JobSet is not installed in the cluster"
+k get localqueues.kueue.x-k8s.io "$queue" --output=name > /dev/null || lacks "namespace $namespace has no queue $queue of Kueue"
+k get priorityclass "$priority" --output=name > /dev/null || lacks "the cluster has no PriorityClass $priority: a run with it is never admitted, without a message"
+
+{% if bucket %}
+# 5. Bucket
+bucket={{ bucket | quoted }}
+if gcloud storage buckets describe "$bucket" --project="$project" --format='value(name)' > /dev/null; then has "$bucket"; else
+  lacks "bucket $bucket cannot be described"
+fi
+
+{% endif %}
+# {{ 6 if bucket else 5 }}. Image
+image_exists() {
+  case $image in
+    *-docker.pkg.dev/*) gcloud artifacts docker images describe "$image" --format='value(image_summary.digest)' > /dev/null 2>&1 ;;
+    *gcr.io/*) gcloud container images describe "$image" --format='value(image_summary.digest)' > /dev/null 2>&1 ;;
+    *) docker manifest inspect "$image" > /dev/null 2>&1 ;;
+  esac
+}
+{% if builds %}
+# It is built of MaxText at a version, with these versions of jax and libtpu ("": what MaxText takes by itself).
+maxtext_version={{ maxtext | quoted }}
+jax_version={{ jax | quoted }}
+libtpu_version={{ libtpu | quoted }}
+maxtext_url=${MAXTEXT_URL:-https://github.com/AI-Hypercomputer/maxtext.git}   # of a fork: set it before you start this script
+build_image() (
+  set -e
+  command -v docker > /dev/null || fail "docker is not installed, and image $image has to be built"
+  [ -n "$maxtext_version" ] || fail "image $image does not exist, and no version of MaxText is known; type podwright target show TARGET, and set maxtext there"
+  checkout=$(mktemp -d)
+  trap 'rm -rf "$checkout"' EXIT
+  git clone --quiet "$maxtext_url" "$checkout"
+  cd "$checkout"
+  git checkout --quiet "$maxtext_version"
+  build=$(git ls-files '*docker_build_dependency_image.sh' | head -n 1)
+  runner=$(git ls-files '*maxtext_runner.Dockerfile' | head -n 1)
+  [ -n "$build" ] && [ -n "$runner" ] || fail "MaxText $maxtext_version has no docker_build_dependency_image.sh"
+  bash "$build" MODE=nightly ${jax_version:+"JAX_VERSION=$jax_version"} ${libtpu_version:+"LIBTPU_VERSION=$libtpu_version"}
+  docker build --no-cache --build-arg BASEIMAGE=maxtext_base_image --build-arg PACKAGE_DIR=src --file="$runner" --tag="$image" .
+  docker push "$image"
+)
+if image_exists; then has "image $image"; elif build_image; then has "image $image was built"; else lacks "image $image could not be built"; fi
+{% else %}
+if image_exists; then has "image $image"; else lacks "image $image cannot be described from here"; fi
+{% endif %}
+
+[ "$missing" = 0 ] || exit 1
+echo "everything that was looked at is there; next: bash {{ submit }}"

@@ -1,0 +1,73 @@
+"""`podwright report --log` as it is typed: files, pipes, options that exclude each other, and what is no log."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from podwright.cli import app
+
+LOG = "Num_devices: 16, shape (16,)\n" + "".join(
+    f"completed step: {n}, seconds: 2.000, TFLOP/s/device: 100.000, Tokens/s/device: 4096.000, total_weights: 131072, loss: 3.000\n"
+    for n in range(8)
+)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.log").write_text(LOG)
+    assert app.main(["report", "--log", "train.log", "--on", "v6e-16"]) == 0
+    out = capsys.readouterr().out
+    assert "Steady state: 2.000 s/step (median of 6 steps" in out and "wrote train-report/report.html" in out
+    assert json.loads(Path("train-report/result.json").read_text())["environment"]["chips"] == 16
+
+
+def test_a_pipe_and_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(LOG.encode())))
+    assert app.main(["report", "--log", "-", "-o", "there", "--readme", "NOTES.md", "--lang", "zh", "--json"]) == 0
+    r = json.loads(capsys.readouterr().out)
+    assert r["steady_state"]["step_s"] == 2.0 and r["log"] == "-"
+    assert "测试结果" in Path("NOTES.md").read_text() and Path("there/report.html").read_text().startswith(
+        '<!doctype html>\n<html lang="zh">'
+    )
+
+
+REFUSED = {
+    "a run beside it": (["--log", "train.log", "myrun"], "--log train.log and the run myrun exclude each other"),
+    "a comparison": (["--log", "train.log", "--compare"], "--log train.log and --compare exclude each other"),
+    "a language": (["--log", "train.log", "--lang", "fr"], "--lang fr is no language"),
+    "no such file": (["--log", "none.log"], "none.log cannot be read (No such file or directory)"),
+    "a directory": (["--log", "."], ". cannot be read (Is a directory)"),
+    "compressed": (["--log", "train.log.gz"], "train.log.gz is compressed (gzip)"),
+    "empty": (["--log", "empty.log"], "empty.log is empty"),
+    "another log": (["--log", "other.log"], "other.log has no completed step in 1 line"),
+    "no such slice": (["--log", "train.log", "--on", "v6e-17"], "no v6e slice is sold as v6e-17"),
+    "no such recipe": (["--log", "train.log", "--recipe", "nothing"], "nothing"),
+    "out is a file": (["--log", "train.log", "-o", "other.log"], "other.log"),
+    "an option without it": (["--recipe", "almodel-8b-source", "myrun"], "--recipe works only with --log"),
+    "nothing": ([], "report needs a run or a log"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_wrong_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.log").write_text(LOG)
+    Path("train.log.gz").write_bytes(b"\x1f\x8b\x08\x00 something")
+    Path("empty.log").write_bytes(b"")
+    Path("other.log").write_text("something else\n")
+    assert app.main(["report", *words]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ") and err.count("\n") == 1 and message in err
+
+
+def test_a_compressed_log_says_how_to_pipe_it(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.log.gz").write_bytes(b"\x1f\x8b\x08\x00 something")
+    app.main(["report", "--log", "train.log.gz"])
+    assert "type gunzip -c train.log.gz | podwright report --log -" in capsys.readouterr().err

@@ -1,0 +1,541 @@
+"""The write-up of a MaxText log: which steps count, what is checked, how it ended, against tables that are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright.errors import UserError
+from podwright.recipe import load
+from podwright.recipe.kinds import Recipe
+from podwright.report.maxtext import pages
+from podwright.report.maxtext.words import LANGUAGES, TEXTS, Words
+from podwright.report.records import Result
+from tests.unit.recipe.maxtext.example import example
+
+# The two runs of ALModel that the original project published, as it wrote them down; its tables of results are in the tests below.
+SMALL = """
+Step 0: loss=12.586, 485s (编译)
+Step 1: loss=12.584, 355s
+Step 2: loss=12.530, 0.05s (async pipeline)
+Step 3: loss=11.992, 220s (稳定)
+...
+Step 9: loss=0.078, ~220s
+"""
+LARGE = """
+Step 0: loss=12.153, 485s (编译)
+Step 1: loss=12.154, 67.3s (warmup)
+Step 2: loss=8.509,  0.076s (async pipeline)
+Step 3: loss=5.272,  7.954s (稳定)
+Step 4: loss=2.599,  7.450s
+Step 5: loss=0.695,  7.462s
+Step 6: loss=0.213,  17.534s (数据耗尽)
+"""
+LARGE_S = (485.0, 67.3, 0.076, 7.954, 7.450, 7.462, 17.534)
+ALMODEL = ("almodel-8b-source", "sequence_length=4096")
+THEIR_GFLOP = 58.28
+"""per token: each of 6 experts at width 6656 instead of 1280, in all 28 layers"""
+
+
+def report(text: str, recipe: Recipe | None = None, on: str = "", path: str = "train.log") -> Result:
+    return pages.read([text.encode()], path, recipe, on).result
+
+
+def step(
+    number: int,
+    seconds: float,
+    tflops: float = 100.0,
+    tokens: float | None = None,
+    weights: int = 131072,
+    loss: float = 3.0,
+) -> str:
+    """Of 16 chips of v6e with 8,192 tokens each, unless `tokens` or `weights` say otherwise."""
+    tokens = 8192 / seconds if tokens is None else tokens
+    return (
+        f"completed step: {number}, seconds: {seconds:.3f}, TFLOP/s/device: {tflops:.3f}, Tokens/s/device: {tokens:.3f}, "
+        f"total_weights: {weights}, loss: {loss:.3f}"
+    )
+
+
+def log(*seconds: float, first: int = 0, header: str = "Num_devices: 16, shape (16,)") -> str:
+    return "\n".join([header, *(step(first + n, s) for n, s in enumerate(seconds))]) + "\n"
+
+
+def excluded(r: Result) -> dict[int, tuple[str, str]]:
+    return {e["step"]: (e["reason"], e["by"]) for e in r["excluded"]}
+
+
+def check(r: Result, name: str) -> dict[str, Any]:
+    (row,) = (c for c in r["checks"] if c["check"] == name)
+    return dict(row)
+
+
+def source_log() -> str:
+    """The larger run as MaxText logs it: the same seconds and losses, TFLOP/s by the formula that the project had."""
+    losses = (12.153, 12.154, 8.509, 5.272, 2.599, 0.695, 0.213)
+    lines = [
+        step(n, s, THEIR_GFLOP * 4096 / 1e3 / s, 4096 / s, 262144, loss)
+        for n, (s, loss) in enumerate(zip(LARGE_S, losses, strict=True))
+    ]
+    return "\n".join(["Num_devices: 64, shape (16, 4)", *lines, "StopIteration", "EXIT_CODE=1"])
+
+
+def test_the_published_table_of_64_devices_follows_from_its_lines() -> None:
+    """Published: about 7.5 s a step, 549 tokens/s/device, 7 of 10 steps, exit code 1 (StopIteration)."""
+    r = report(LARGE + "StopIteration\nEXIT_CODE=1\n", load.load(*_almodel()))
+    s = r["steady_state"]
+    assert s["step_s"] == 7.462 and s["num_steps"] == 3 and s["step_s_iqr"] == pytest.approx([7.456, 7.708])
+    assert round(s["tokens_per_s_per_device"]) == 549 and s["tokens_per_s_per_chip"] == pytest.approx(1097.83, abs=0.01)
+    assert (r["environment"]["devices"], r["environment"]["chips"]) == (64, 32)
+    assert (r["steps"], r["steps_planned"], r["ending"], r["exit_code"]) == (7, 10, "OUT_OF_DATA", 1)
+    assert Words("en").ending(r).startswith("OUT_OF_DATA: 7 of 10 steps;") and "7/10" in Words("zh").ending(r)
+    assert excluded(r) == {
+        0: ("compiles", "rule"),
+        1: ("warm_up", "rule"),
+        2: ("dispatch", "evidence"),
+        6: ("no_more_data", "evidence"),
+    }
+    assert r["excluded"][2]["other_step"] == 1 and "step 1" in Words("en").reason(r["excluded"][2])
+    assert "memorized" in r["warnings"][0]
+
+
+def test_the_published_table_of_8_devices_follows_from_its_lines() -> None:
+    """Published: about 220 s a step, 10 of 10 steps, exit code 0."""
+    r = report(SMALL + "EXIT_CODE=0\n", load.load("almodel-8b-source", ["sequence_length=2048"]), on="tpu7x-2x2x1")
+    assert r["steady_state"]["step_s"] == 220.0 and r["steady_state"]["num_steps"] == 2
+    assert (r["steps"], r["ending"], r["ending_reason"]) == (10, "FINISHED", "complete")
+    assert excluded(r)[2] == ("dispatch", "evidence") and r["environment"]["chips"] == 4
+
+
+def test_the_wrong_flop_formula_of_the_source_is_flagged_with_the_true_figure() -> None:
+    """Published: 32.0 TFLOP/s/device. The architecture has 20.17 GFLOP a token, which makes 11.07 of 549 tokens/s."""
+    r = report(source_log(), load.load(*_almodel()))
+    flops = check(r, "flops")
+    assert flops["verdict"] == "warning" and flops["logged"] == pytest.approx(32.0, abs=0.02)
+    assert flops["true_gflop"] == pytest.approx(20.17, abs=0.05) and flops["logged_gflop"] == pytest.approx(
+        58.28, abs=0.05
+    )
+    assert flops["ratio"] == pytest.approx(2.89, abs=0.01) and flops["true"] == pytest.approx(11.07, abs=0.03)
+    assert (
+        r["steady_state"]["tflops_per_device"] == flops["true"] and r["steady_state"]["tflops_source"] == "architecture"
+    )
+    assert r["steady_state"]["mfu"] == pytest.approx(0.0096, abs=0.0001)
+    assert r["steady_state"]["logged_tflops_per_device"] == pytest.approx(32.0, abs=0.02)
+    text = Words("en").check(flops)
+    assert "Wrong FLOP formula" in text and "32.0" in text and "11.1" in text and "2.89 times" in text
+    assert check(r, "tokens")["verdict"] == "ok" and check(r, "peak")["verdict"] == "ok"
+
+
+def test_731_tflops_of_the_source_are_flagged_as_9_5_times_too_many() -> None:
+    """The same model elsewhere: 731 TFLOP/s/device logged, 76.9 true."""
+    true_tokens = 76.9e12 / 20.17e9
+    lines = [step(n, 4096 / true_tokens, 731.0, true_tokens, 262144) for n in range(8)]
+    flops = check(report("\n".join(lines), load.load(*_almodel()), on="tpu7x-2x4x4"), "flops")
+    assert flops["verdict"] == "warning" and flops["ratio"] == pytest.approx(9.5, abs=0.05)
+    assert flops["true"] == pytest.approx(76.9, abs=0.3)
+
+
+def _almodel() -> tuple[str, list[str]]:
+    return "almodel-8b-source", []
+
+
+# --- which steps count
+
+
+def test_the_median_and_its_spread() -> None:
+    r = report(log(60, 3, 2.0, 2.2, 2.4, 2.6, 2.8), on="v6e-16")
+    s = r["steady_state"]
+    assert (s["step_s"], s["step_s_iqr"], s["step_s_range"], s["num_steps"]) == (2.4, [2.2, 2.6], [2.0, 2.8], 5)
+    assert s["tokens_per_s_per_chip"] == s["tokens_per_s_per_device"] == pytest.approx(8192 / 2.4, abs=0.01)
+    assert excluded(r) == {0: ("compiles", "rule"), 1: ("warm_up", "rule")}
+
+
+PROFILED = {"profiler": "xplane", "skip_first_n_steps_for_profiler": "5", "profiler_steps": "3", "steps": "12"}
+
+
+def test_steps_of_the_profilers_configuration_do_not_count() -> None:
+    recipe = example(topology="tpu7x-2x2x1", arguments=PROFILED)
+    r = report(log(*[60.0, 3.0] + [2.0] * 10, header=""), recipe)
+    assert {n for n, (reason, _) in excluded(r).items() if reason == "profiled"} == {5, 6, 7, 8}
+    assert r["steady_state"]["num_steps"] == 6
+
+
+def test_the_configuration_that_the_log_prints_counts_before_the_recipe() -> None:
+    header = "\n".join(
+        f"Config param {k}: {v}"
+        for k, v in (PROFILED | {"skip_first_n_steps_for_profiler": "2", "profiler_steps": "1"}).items()
+    )
+    r = report(log(*[60.0, 3.0] + [2.0] * 10, header=header), example(arguments=PROFILED))
+    assert {n for n, (reason, _) in excluded(r).items() if reason == "profiled"} == {2, 3}
+
+
+def test_after_a_restart_the_profiler_begins_anew() -> None:
+    recipe = example(
+        arguments=PROFILED | {"skip_first_n_steps_for_profiler": "2", "profiler_steps": "1", "steps": "100"}
+    )
+    r = report(
+        log(*[60.0, 3.0] + [2.0] * 8, header="") + log(*[50.0, 3.0] + [2.0] * 8, first=10, header="XPK Start: now"),
+        recipe,
+    )
+    assert sorted(excluded(r)) == [0, 1, 2, 3, 10, 11, 12, 13]
+
+
+def test_a_period_of_the_profiler() -> None:
+    recipe = example(
+        arguments=PROFILED
+        | {"profile_periodically_period": "4", "profiler_steps": "1", "skip_first_n_steps_for_profiler": "3"}
+    )
+    r = report(log(*[60.0, 3.0] + [2.0] * 10, header=""), recipe)
+    assert {n for n, (reason, _) in excluded(r).items() if reason == "profiled"} == {3, 4, 7, 8, 11}
+
+
+def test_a_slow_step_beside_the_profilers_lines_does_not_count_and_another_does() -> None:
+    lines = log(*[60.0, 3.0] + [2.0] * 4 + [6.1] + [2.0] * 5 + [6.2] + [2.0] * 5).splitlines()
+    lines.insert(6, "I0811 7 profiler_session.cc:136] Profiler session started.")
+    r = report("\n".join(lines), on="v6e-16")
+    assert excluded(r)[6] == ("beside_profiler", "evidence") and 12 not in excluded(r)
+    assert [s["step"] for s in r["slow_steps"]] == [12] and r["steady_state"]["step_s"] == 2.0
+
+
+def test_steps_between_lines_without_seconds_do_not_count() -> None:
+    hidden = "completed profiler activation/deactivation step: {}, total_weights: 131072, loss: 3.000"
+    lines = log(*[60.0, 3.0] + [2.0] * 12).splitlines()
+    for n in (5, 6, 8, 9):
+        lines[n + 1] = hidden.format(n)
+    r = report("\n".join(lines), on="v6e-16")
+    assert {n: excluded(r)[n] for n in (5, 6, 7, 8, 9)} == {
+        5: ("no_seconds", "rule"),
+        6: ("no_seconds", "rule"),
+        7: ("profiled", "evidence"),
+        8: ("no_seconds", "rule"),
+        9: ("no_seconds", "rule"),
+    }
+    assert r["steady_state"]["num_steps"] == 7
+
+
+@pytest.mark.parametrize(
+    ("seconds", "reasons"),
+    [
+        ([2.0, 2.0, 0.05, 3.95, 2.0, 2.0], {4: "dispatch", 5: "pays_back"}),
+        ([2.0, 3.95, 0.05, 2.0, 2.0, 2.0], {3: "pays_back", 4: "dispatch"}),
+        ([2.0, 2.0, 0.05, 2.0, 2.0, 2.0], {4: "dispatch"}),
+        ([2.0, 2.0, 0.9, 2.0, 2.0, 2.0], {}),
+        ([2.0, 2.0, 0.9, 3.1, 2.0, 2.0], {4: "dispatch", 5: "pays_back"}),
+        ([2.0, 2.0, 2.0, 3.1, 2.0, 2.0], {}),
+    ],
+    ids=[
+        "paid back after",
+        "paid back before",
+        "a fortieth of the median",
+        "half, not paid back",
+        "half, paid back",
+        "slow alone",
+    ],
+)
+def test_dispatch_artefacts(seconds: list[float], reasons: dict[int, str]) -> None:
+    r = report(log(60.0, 3.0, *seconds), on="v6e-16")
+    assert {n: reason for n, (reason, _) in excluded(r).items() if n > 1} == reasons
+    assert r["steady_state"]["step_s"] == 2.0
+
+
+def test_ramp_up_does_not_count() -> None:
+    lines = log(*[60.0, 3.0] + [1.0] * 3 + [2.0] * 4).splitlines()
+    lines[1:6] = [f"[Rampup Batch Size Phase], {text}" for text in lines[1:6]]
+    r = report("\n".join(lines), on="v6e-16")
+    assert [excluded(r)[n][0] for n in range(5)] == ["compiles", "warm_up", "ramp_up", "ramp_up", "ramp_up"]
+    assert r["steady_state"]["num_steps"] == 4
+
+
+def test_single_steps_above_the_peak_do_not_count_and_all_of_them_are_a_wrong_formula() -> None:
+    lines = log(*[60.0, 3.0] + [2.0] * 6).splitlines()
+    lines[5] = step(4, 2.0, tflops=2400.0)
+    r = report("\n".join(lines), on="v6e-16")
+    assert excluded(r)[4] == ("impossible", "evidence") and check(r, "peak")["verdict"] == "ok"
+    every = "\n".join(step(n, 2.0, tflops=2400.0) for n in range(8))
+    r = report(every, on="v6e-16")
+    peak = check(r, "peak")
+    assert peak["verdict"] == "warning" and peak["peak"] == 918.0 and r["steady_state"]["num_steps"] == 6
+    assert Words("en").check(peak).startswith("Impossible: 2,400.0 TFLOP/s/device")
+
+
+def test_nothing_is_steady_in_two_steps() -> None:
+    r = report(log(60.0, 3.0), on="v6e-16")
+    assert r["steady_state"]["step_s"] is None and r["steady_state"]["num_left_out"] == 2
+    assert Words("en").steady(r).startswith("No step stands for the speed: each of the 2")
+
+
+# --- restarts, time
+
+
+def test_repeated_steps_are_counted_and_told() -> None:
+    r = report(log(*[60.0, 3.0] + [2.0] * 6) + log(*[50.0, 3.0] + [2.0] * 6, first=5, header=""), on="v6e-16")
+    assert (r["steps"], r["steps_logged"], r["steps_recomputed"], len(r["attempts"])) == (13, 16, 3, 2)
+    assert r["attempts"][1] | {"started": None, "ended": None} == {
+        "number": 2,
+        "first_step": 5,
+        "last_step": 12,
+        "started": None,
+        "ended": None,
+    }
+    assert "3 steps were computed again" in "\n".join(pages.summary(r, Words("en")))
+
+
+def test_goodput_is_the_time_of_steps_that_count() -> None:
+    """60 + 3 + 4 x 2 s, then a restart that repeats two steps: 100 + 3 + 2 x 2. Compiling counts as a median step of 2 s."""
+    second = 0.0
+    lines = []
+    for n, s in [(0, 60), (1, 3), (2, 2), (3, 2), (4, 2), (5, 2), (4, 100), (5, 3), (6, 2), (7, 2)]:
+        second += s
+        lines.append(f"2026-11-21T02:{int(second) // 60:02}:{int(second) % 60:02}.000Z {step(n, s)}")
+    r = report("2026-11-21T02:00:00.000Z Num_devices: 16, shape (16,)\n" + "\n".join(lines), on="v6e-16")
+    assert r["wall_time"]["total_s"] == 178.0 and r["wall_time"]["productive_s"] == 2 + 3 + 2 + 2 + 2 + 3 + 2 + 2
+    assert r["wall_time"]["goodput"] == pytest.approx(18 / 178)
+
+
+def test_without_times_there_is_no_goodput() -> None:
+    r = report(log(60.0, 3.0, 2.0, 2.0), on="v6e-16")
+    assert r["wall_time"]["goodput"] is None and r["wall_time"]["total_s"] is None
+
+
+# --- per chip, and what is not known
+
+
+def test_a_chip_of_tpu7x_has_two_devices() -> None:
+    text = "\n".join(
+        ["Num_devices: 256, shape (256,)", *(step(n, 27.4, 303.8, 32768 / 27.4, 8388608) for n in range(8))]
+    )
+    s = report(text, on="tpu7x-4x4x8")["steady_state"]
+    assert s["tflops_per_chip"] == pytest.approx(607.6) and s["tokens_per_s_per_chip"] == pytest.approx(
+        2 * 32768 / 27.4, abs=0.01
+    )
+
+
+def test_what_is_not_known_without_a_recipe_is_said_and_not_guessed() -> None:
+    r = report(log(60.0, 3.0, 2.0, 2.0, header=""))
+    s, e = r["steady_state"], r["environment"]
+    assert (e["devices"], e["chips"], e["slice"], r["model"], r["precision"], r["steps_planned"]) == (None,) * 6
+    assert (
+        s["tokens_per_s_per_chip"] is None and s["tflops_per_chip"] is None and s["mfu"] is None and s["step_s"] == 2.0
+    )
+    assert {c["check"]: c["verdict"] for c in r["checks"]} == {
+        "tokens": "unknown",
+        "peak": "unknown",
+        "flops": "unknown",
+    }
+    for language in LANGUAGES:
+        text = "\n".join(pages.summary(r, Words(language)))
+        assert "--recipe" in text and "--on" in text
+
+
+def test_the_kind_of_chip_may_stand_in_the_log() -> None:
+    r = report("TFRT TPU v6 lite\n" + log(60.0, 3.0, 2.0, 2.0))
+    assert r["environment"]["device_kind"] == "v6e" and r["environment"]["chips"] == 16
+
+
+def test_a_log_of_other_devices_than_the_recipes_is_a_warning() -> None:
+    r = report(log(60.0, 3.0, 2.0, 2.0), on="v6e-32")
+    assert "16 devices in the log, 32 in v6e-32" in check(r, "conflict")["what"]
+
+
+# --- checks
+
+
+@pytest.mark.parametrize(
+    ("weights", "verdict", "why", "ratio"),
+    [
+        (131072, "ok", "", 1.0),
+        (130500, "ok", "", 1.0044),
+        (98304, "warning", "padding", 4 / 3),
+        (65536, "warning", "devices", 2.0),
+    ],
+)
+def test_tokens_by_the_weights(weights: int, verdict: str, why: str, ratio: float) -> None:
+    text = "\n".join(["Num_devices: 16, shape (16,)", *(step(n, 2.0, weights=weights) for n in range(8))])
+    tokens = check(report(text, on="v6e-16"), "tokens")
+    assert (tokens["verdict"], tokens["why"]) == (verdict, why) and tokens["ratio"] == pytest.approx(ratio, abs=1e-3)
+    assert tokens["logged"] == pytest.approx(4096.0) and tokens["expected"] == pytest.approx(weights / 2 / 16)
+    assert ("does not hold" in Words("en").check(tokens)) == (verdict == "warning")
+
+
+def test_seconds_of_few_digits_are_no_difference() -> None:
+    """0.012 s may be 0.0115 to 0.0125: 4 %."""
+    text = "\n".join(["Num_devices: 16, shape (16,)", *(step(n, 0.012, tokens=8192 / 0.01235) for n in range(8))])
+    assert check(report(text, on="v6e-16"), "tokens")["verdict"] == "ok"
+
+
+DEEPSEEK = {"model_name": "deepseek3-671b", "per_device_batch_size": "8.0", "max_target_length": "4096", "steps": "30"}
+
+
+def deepseek(factor: float = 1.0, seconds: float = 27.42) -> str:
+    tflops, tokens = factor * 303.8 * 27.02 / seconds, 32768 / seconds
+    return "\n".join(
+        ["Num_devices: 256, shape (256,)", *(step(n, seconds, tflops, tokens, 8388608) for n in range(10))]
+    )
+
+
+def test_a_public_recipe_is_held_against_its_published_row_and_its_architecture() -> None:
+    """Published for DeepSeek-V3 in bf16 on 4x4x8: 27.02 s, 607.5 TFLOP/s/chip, 2,425.8 tokens/s/chip."""
+    r = report(deepseek(), example(topology="tpu7x-4x4x8", arguments=DEEPSEEK))
+    assert r["published"]["step_s"] == 27.02 and r["published"]["tokens_per_s_per_chip"] == 2425.75
+    assert check(r, "flops")["verdict"] == "ok" and r["config"] == "4k-bf16-tpu7x-4x4x8"
+    text = "\n".join(pages.summary(r, Words("en")))
+    assert "published: Step Time (s) 27.020, measured 27.420 (+1.5 %)" in text
+
+
+def test_a_formula_that_counts_twice_too_much_is_flagged() -> None:
+    flops = check(report(deepseek(factor=2.0), example(topology="tpu7x-4x4x8", arguments=DEEPSEEK)), "flops")
+    assert flops["verdict"] == "warning" and flops["ratio"] == pytest.approx(2.0, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    "change", [{"per_device_batch_size": "4.0"}, {"quantization": "fp8_full"}, {"max_target_length": "8192"}]
+)
+def test_other_settings_have_no_published_row_or_another(change: dict[str, str]) -> None:
+    r = report(deepseek(), example(topology="tpu7x-4x4x8", arguments=DEEPSEEK | change))
+    assert r["published"] is None or r["published"]["step_s"] != 27.02
+
+
+def test_a_loss_that_is_not_finite() -> None:
+    lines = [step(n, 2.0, loss=3.0 if n < 5 else float("nan")) for n in range(8)]
+    r = report("\n".join(lines), on="v6e-16")
+    assert check(r, "loss") == {"check": "loss", "verdict": "warning", "step": 5, "recovered": False}
+    assert r["loss"]["last"] == 3.0 and r["loss"]["not_finite_at"] == 5
+    json.dumps(r, allow_nan=False)
+
+
+# --- how it ended
+
+TEN = example(arguments={"steps": "10"})
+ENDS = {
+    "finished": (10, "EXIT_CODE=0", "FINISHED", "complete"),
+    "no exit code": (10, "", "FINISHED", "complete"),
+    "upload of the log failed": (
+        10,
+        "CommandException: No URLs matched: /logs/train-0.log\nEXIT_CODE=1",
+        "FINISHED",
+        "upload_failed",
+    ),
+    "upload by gcloud failed": (10, "ERROR: (gcloud.storage.cp) The following URLs matched no objects\nEXIT_CODE=1", "FINISHED", "upload_failed"),
+    "something after the last step failed": (10, "EXIT_CODE=137", "FINISHED", "complete_exit_code"),
+    "data ended": (7, "Traceback (most recent call last):\nStopIteration\nEXIT_CODE=1", "OUT_OF_DATA", "out_of_data"),
+    "data ended, exit code 0": (7, "Training stopped: `load_next_batch()` failed with <class 'StopIteration'> exception: ().\nEXIT_CODE=0", "OUT_OF_DATA", "out_of_data"),
+    "out of memory": (3, "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Attempting to reserve 30.31G. Only 29.35G free.\nEXIT_CODE=1", "OUT_OF_MEMORY", "failure"),
+    "aborted": (5, "Aborting training due to NaN loss.\nEXIT_CODE=1", "NOT_FINITE", "not_finite"),
+    "unknown failure": (5, "EXIT_CODE=1", "CRASHED", "exit_code"),
+    "stopped early": (5, "EXIT_CODE=0", "UNKNOWN", "exit_0_early"),
+    "still running": (5, "", None, "no_end"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("steps", "last", "ending", "reason"), ENDS.values(), ids=ENDS)
+def test_how_it_ended(steps: int, last: str, ending: str | None, reason: str) -> None:
+    r = report(log(*[60.0, 3.0] + [2.0] * (steps - 2)) + last + "\n", TEN)
+    assert (r["ending"], r["ending_reason"], r["steps"]) == (ending, reason, steps)
+    for language in LANGUAGES:
+        text = Words(language).ending(r)
+        assert str(steps) in text and "10" in text and "{" not in text
+
+
+def test_without_a_plan_exit_code_0_is_the_end() -> None:
+    r = report(log(60.0, 3.0, 2.0) + "EXIT_CODE=0\n")
+    assert (r["ending"], r["ending_reason"]) == ("FINISHED", "exit_0") and "not known" in Words("en").ending(r)
+
+
+# --- words
+
+
+def test_both_languages_say_the_same_things() -> None:
+    import string
+
+    for key, texts in TEXTS.items():
+        english, chinese = ({name for _, name, _, _ in string.Formatter().parse(text) if name} for text in texts)
+        assert english == chinese, key
+
+
+NOT_LOGS = {
+    "empty": (b"", "train.log is empty"),
+    "another log": (b"epoch 1 loss 2.0\nepoch 2 loss 1.5\n", "train.log has no completed step in 2 lines"),
+    "binary": (bytes(range(256)) * 40, "train.log is a binary file"),
+    "cut in the first step": (b"completed step: 0, secon", "train.log: no step can be read in 1 line"),
+    "died before the first step": (
+        b"jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Attempting to reserve 30.31G. Only 29.35G free.\n",
+        "train.log has no completed step in 1 line: ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), NOT_LOGS.values(), ids=NOT_LOGS)
+def test_what_is_no_log_is_one_line(content: bytes, message: str) -> None:
+    with pytest.raises(UserError) as e:
+        pages.read([content] if content else [], "train.log", None, "")
+    assert e.value.what.startswith(message) and "\n" not in str(e.value)
+
+
+def test_all_files_are_written(tmp_path: Path) -> None:
+    written = pages.read([source_log().encode()], "train.log", load.load(*_almodel()), "")
+    pages.write(written, tmp_path / "out", None, "en")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"result.json", "report.html", "README.md", "metrics.jsonl", "step-time.svg", "loss.svg"}
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Wrong FLOP formula" in page and "7 of 10 steps" in page and "<script" not in page
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["steady_state"]["step_s"] == 7.462
+    assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 7
+
+
+def test_a_log_of_maxtext_itself() -> None:
+    """MaxText 0.2.5 on a CPU, 12 steps, of which it traced steps 4 and 5; step 6 waited until the trace was written."""
+    text = (Path(__file__).parents[1] / "watch" / "maxtext_cpu.log").read_text()
+    r = report(text)
+    assert (r["ending"], r["steps"], r["steps_planned"], r["name"], r["precision"]) == (
+        "FINISHED",
+        12,
+        12,
+        "toy",
+        "bf16",
+    )
+    assert excluded(r) == {
+        0: ("compiles", "rule"),
+        1: ("warm_up", "rule"),
+        4: ("profiled", "rule"),
+        5: ("profiled", "rule"),
+        6: ("profiled", "rule"),
+    }
+    assert r["steady_state"]["step_s"] == 0.048 and r["steady_state"]["num_steps"] == 7
+    assert check(r, "tokens")["verdict"] == "ok" and check(r, "tokens")["per"] == "device"
+    assert r["last_step_figures"] == {"lm_loss": 6.021, "perplexity": 411.817}
+    assert r["environment"]["versions"] == {"jax": "0.12.0.1", "jaxlib": "0.12.0.1"}
+    assert r["loss"] == {"first": 6.123, "last": 6.021, "first_step": 0, "last_step": 11, "not_finite_at": None}
+    assert r["wall_time"]["total_s"] == pytest.approx(32.0, abs=0.5)
+
+
+def test_without_its_configuration_the_profilers_lines_show_the_slow_step() -> None:
+    text = (Path(__file__).parents[1] / "watch" / "maxtext_cpu.log").read_text()
+    r = report("\n".join(line for line in text.splitlines() if "Config param" not in line))
+    assert excluded(r)[6] == ("beside_profiler", "evidence") or excluded(r)[6][0] == "pays_back"
+    assert excluded(r)[5][0] == "dispatch" and r["steady_state"]["step_s"] == pytest.approx(0.05, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("printed", "precision", "profiled"),
+    [
+        ({"quantization": "QuantizationType.FP8_FULL", "profiler": "ProfilerType.NONE"}, "fp8", False),
+        ({"quantization": "", "dtype": "bfloat16", "profiler": ""}, "bf16", False),
+        ({"quantization": "int8", "profiler": "xplane"}, "int8", True),
+        (
+            {"quantization": "QuantizationType.NONE", "dtype": "float32", "profiler": "ProfilerType.XPLANE"},
+            "fp32",
+            True,
+        ),
+    ],
+)
+def test_values_that_are_printed_as_enums(printed: dict[str, str], precision: str, profiled: bool) -> None:
+    header = "\n".join(
+        f"Config param {k}: {v}"
+        for k, v in ({"skip_first_n_steps_for_profiler": "4", "profiler_steps": "1"} | printed).items()
+    )
+    r = report(log(*[60.0, 3.0] + [2.0] * 6, header=header), on="tpu7x-2x2x2")
+    assert r["precision"] == precision and (4 in excluded(r)) == profiled
+    assert r["environment"]["peak_tflops_per_device"] == {"fp8": 2307.0}.get(precision, 1153.5)

@@ -1,0 +1,286 @@
+"""Logs of MaxText: every form of its lines, restarts, several hosts, and logs that are damaged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import pytest
+
+from podwright.watch import maxtext_log
+from podwright.watch.maxtext_log import MaxTextLog
+from podwright.watch.step_table import HIDDEN, RAMP_UP
+
+ABSL = "I1121 02:23:05.018744 140579179993984 metric_logger.py:265] "
+
+
+def read(*lines: str, end: str = "\n", size: int = 1 << 20) -> MaxTextLog:
+    text = ("\n".join(lines) + end).encode()
+    return maxtext_log.read(text[i : i + size] for i in range(0, len(text), size))
+
+
+def step(number: int, seconds: float = 2.0, loss: object = 3.0, more: str = "") -> str:
+    return (
+        f"completed step: {number}, seconds: {seconds:.3f}, TFLOP/s/device: 100.000, Tokens/s/device: 512.000, "
+        f"total_weights: 1024, loss: {loss}{more}"
+    )
+
+
+def rows(log: MaxTextLog) -> list[int]:
+    """The steps that count."""
+    return [log.steps.step[row] for rows in log.steps.counted() for row in rows]
+
+
+def columns(log: MaxTextLog) -> tuple[float, ...]:
+    t = log.steps
+    return t.step[0], t.seconds[0], t.tflops[0], t.tokens[0], t.weights[0], t.loss[0]
+
+
+USUAL = "completed step: 9, seconds: 5.667, TFLOP/s/device: 134.924, Tokens/s/device: 8672.758, total_weights: 196608, loss: 10.374"
+WITH_MORE = f"{USUAL}, lm_loss: 10.301, perplexity: 785.034, moe_lb_loss: 0.073, mtp_loss: 1.250"
+PREFIXES = {
+    "none": "",
+    "absl": ABSL,
+    "python logging": "2026-11-21 02:23:05,018 INFO ",
+    "kubectl --timestamps": "2026-11-21T02:23:05.018744123Z ",
+    "kubectl --prefix": "[pod/toy-slice-job-0-0-x7k2p/jax-tpu-1] ",
+    "kubectl --prefix --timestamps": "[pod/toy-slice-job-0-0-x7k2p/jax-tpu-1] 2026-11-21T02:23:05.018744123Z " + ABSL,
+}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
+@pytest.mark.parametrize("line", [USUAL, WITH_MORE], ids=["usual", "more fields"])
+def test_a_step_is_read_behind_every_prefix(prefix: str, line: str) -> None:
+    log = read(prefix + line)
+    assert columns(log) == (9, 5.667, 134.924, 8672.758, 196608, 10.374)
+    assert log.damaged == 0 and log.not_finite is None
+
+
+@pytest.mark.parametrize(
+    "prefix", [p for name, p in PREFIXES.items() if "time" in name or "absl" in name or "python" in name]
+)
+def test_the_time_of_a_step_is_that_of_its_line(prefix: str) -> None:
+    log = read(prefix + USUAL, prefix.replace("02:23:05", "02:23:09") + USUAL.replace("step: 9", "step: 10"))
+    assert log.steps.time[1] - log.steps.time[0] == pytest.approx(4.0, abs=1e-3)
+    assert log.steps.time[0] % 86400 == pytest.approx(2 * 3600 + 23 * 60 + 5.018, abs=0.01)
+    assert log.last_time is not None and log.first_time is not None
+    assert log.last_time - log.first_time == pytest.approx(4.0, abs=1e-3)
+
+
+def test_a_date_inside_a_line_is_not_its_time() -> None:
+    assert math.isnan(read("checkpoint of 2020-01-01 00:00:00: " + USUAL).steps.time[0])
+
+
+def test_more_figures_of_the_last_step() -> None:
+    log = read(step(0), WITH_MORE + ", mtp_acceptance_rate: 12.50%, note: text")
+    assert log.more == {
+        "lm_loss": 10.301,
+        "perplexity": 785.034,
+        "moe_lb_loss": 0.073,
+        "mtp_loss": 1.25,
+        "mtp_acceptance_rate": 12.5,
+    }
+
+
+def test_older_lines_and_those_of_elastic_runs() -> None:
+    log = read(
+        "completed step: 0, seconds: 5.120, TFLOP/s/device: 33.343, loss: 12.620",
+        "completed step: 1, seconds: 1.341, TFLOP/s/device: 257.929, Tokens/s/device: 36653.244, loss: 0.000",
+        "completed step: 2, seconds: 1.350, live slice count: 3, TFLOP/s/device: 256.0, Tokens/s/device: 36400.0, total_weights: 7e4, loss: 2.5",
+    )
+    t = log.steps
+    assert list(t.seconds) == [5.12, 1.341, 1.35] and list(t.tflops) == [33.343, 257.929, 256.0]
+    assert math.isnan(t.tokens[0]) and list(t.tokens)[1:] == [36653.244, 36400.0]
+    assert math.isnan(t.weights[1]) and t.weights[2] == 70000 and list(t.loss) == [12.62, 0.0, 2.5]
+    assert log.more == {"live slice count": 3.0}
+
+
+def test_ramp_up_and_hidden_steps_are_marked() -> None:
+    log = read(
+        f"{ABSL}[Rampup Batch Size Phase], completed step: 0, seconds: 3.100, total_weights: 64, loss: 9.000",
+        f"{ABSL}[Rampup Batch Size Phase], " + step(1),
+        step(2),
+        f"{ABSL}completed profiler activation/deactivation step: 3, total_weights: 64, loss: 8.000, lm_loss: 8.000",
+    )
+    assert list(log.steps.marks) == [RAMP_UP, RAMP_UP, 0, HIDDEN]
+    assert log.steps.seconds[0] == 3.1 and math.isnan(log.steps.seconds[3]) and log.steps.loss[3] == 8.0
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "-inf"])
+def test_a_loss_that_is_not_finite_names_its_first_step(word: str) -> None:
+    log = read(step(0), step(1, loss=word), step(2, loss=word))
+    assert log.not_finite == 1 and len(log.steps) == 3 and log.damaged == 0
+
+
+def test_evaluations() -> None:
+    log = read(
+        step(0),
+        f"{ABSL}Completed eval step: 0, seconds: 0.912, running loss=3.100, running perplexity=22.198",
+        f"{ABSL}Completed eval after train step 4, loss=2.905, perplexity=18.265, total_weights=4096, avg_z_loss=0.000",
+        "eval metrics after step: 9, loss=2.500, total_weights=4096",
+    )
+    assert [(e["step"], e["loss"]) for e in log.known.evaluations] == [(4, 2.905), (9, 2.5)]
+    assert log.known.evaluations[0]["perplexity"] == 18.265
+    assert len(log.steps) == 1
+
+
+def test_what_other_lines_say() -> None:
+    log = read(
+        "XPK Start: Sat Nov 21 02:20:00 UTC 2026",
+        f"{ABSL}System Information: Jax Version: 0.9.2.dev20260306",
+        f"{ABSL}System Information: Jaxlib Version: 0.9.2",
+        f"{ABSL}System Information: Jax Backend: PJRT C API",
+        "TFRT TPU v6 lite",
+        "libtpu version: 0.0.42",
+        f"{ABSL}Num_devices: 512, shape (1, 1, 1, 256, 2, 1, 1)",
+        f"{ABSL}Config param steps: 30",
+        f"{ABSL}Config param run_name: a: b",
+        f"{ABSL}number parameters: 671.026 billion",
+        f"{ABSL}Per train step:",
+        " Total TFLOPs: 8208.70 ",
+        " split as 94.20% learnable weight flops and 5.80% attention flops",
+        "[train] Total estimated memory size: 86.1 GB, Total output size: 5.5 GB, Total temp size: 80.5 GB, Total host temp size: 0.0 GB",
+        "Memstats: After params initialized:",
+        "\tUsing (GB) 10.5 / 94.75 (11.1%) on TPU_0(process=0,(0,0,0,0))",
+        "\tUsing (GB) 63.9 / 94.75 (67.4%) on TPU_1(process=0,(0,0,0,1))",
+        step(0),
+        "XPK End: Sat Nov 21 02:40:00 UTC 2026",
+        "EXIT_CODE=0",
+    )
+    k = log.known
+    assert (k.devices, k.mesh, k.device_kind) == (512, "(1, 1, 1, 256, 2, 1, 1)", "TPU v6 lite")
+    assert k.versions == {"jax": "0.9.2.dev20260306", "jaxlib": "0.9.2", "libtpu": "0.0.42"}
+    assert k.settings == {"steps": "30", "run_name": "a: b"}
+    assert (k.params_billion, k.tflops_per_step, k.memory_gib) == (671.026, 8208.7, 86.1)
+    assert (k.memory_used_gib, k.memory_limit_gib, k.exit_code) == (63.9, 94.75, 0)
+    assert log.last_lines[-1] == "EXIT_CODE=0"
+
+
+def test_total_tflops_of_older_releases() -> None:
+    assert read("Per train step, total TFLOPs will be 170.71, split as ...").known.tflops_per_step == 170.71
+
+
+def test_after_a_restart_the_later_step_counts() -> None:
+    log = read(*(step(n, 2.0, 5.0) for n in range(6)), *(step(n, 3.0, 4.0) for n in range(3, 8)))
+    assert rows(log) == list(range(8)) and log.steps.starts == [0, 6]
+    assert [log.steps.seconds[row] for each in log.steps.counted() for row in each] == [2.0] * 3 + [3.0] * 5
+
+
+def test_a_restart_that_goes_back_behind_an_earlier_one() -> None:
+    log = read(*(step(n, 1.0) for n in range(6)), *(step(n, 2.0) for n in (4, 5, 6)), *(step(n, 3.0) for n in (2, 3)))
+    assert rows(log) == [0, 1, 2, 3]
+    assert [len(each) for each in log.steps.counted()] == [2, 0, 2]
+
+
+def test_a_process_that_starts_again_at_the_next_step_is_an_attempt() -> None:
+    log = read(step(0), step(1), "number parameters: 1.000 billion", step(2))
+    assert log.steps.starts == [0, 2] and rows(log) == [0, 1, 2]
+
+
+def test_a_repeated_line_of_another_process_is_no_restart() -> None:
+    log = read(*(step(n, 2.0, 5.0 - n) for n in (0, 0, 1, 1, 2, 2)))
+    assert log.steps.starts == [0] and log.repeated == 3 and rows(log) == [0, 1, 2]
+    other = read(step(0, loss=5.0), step(0, loss=4.0))
+    assert other.steps.starts == [0, 1] and other.repeated == 0
+
+
+def test_of_several_pods_the_first_that_reports_a_step_counts() -> None:
+    pods = [f"[pod/w-slice-job-0-{n}-abcde/jax-tpu] " for n in range(3)]
+    log = read(
+        *(pod + "Num_devices: 24, shape (24,)" for pod in pods),
+        *(pod + step(n, 2.0 + i) for n in range(4) for i, pod in enumerate(pods)),
+    )
+    assert rows(log) == [0, 1, 2, 3] and set(log.steps.seconds) == {2.0} and log.hosts == 2
+
+
+def test_a_step_as_people_write_it_down() -> None:
+    log = read(
+        "Step 0: loss=12.153, 485s (编译)", "Step 2: loss=8.509,  0.076s (async pipeline)", "Step 9: loss=0.078, ~220s"
+    )
+    assert list(log.steps.step) == [0, 2, 9] and list(log.steps.seconds) == [485.0, 0.076, 220.0]
+    assert list(log.steps.loss) == [12.153, 8.509, 0.078]
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 1 << 20])
+def test_pieces_of_any_size_give_the_same(size: int) -> None:
+    lines = [f"{ABSL}Num_devices: 8, shape (8,)", *(ABSL + step(n, n + 1) for n in range(5)), "EXIT_CODE=0"]
+    log = read(*lines, size=size)
+    assert list(log.steps.seconds) == [1, 2, 3, 4, 5] and log.known.devices == 8 and log.known.exit_code == 0
+    assert log.num_lines == 7 and log.steps.starts == [0]
+
+
+def test_carriage_returns_end_lines_too() -> None:
+    assert rows(read(step(0) + "\r", "50%|###| 1/2\r" + step(1) + "\r")) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("cut", "counts"),
+    [(6, False), (1, False), (0, True)],
+    ids=["in the middle", "by one digit", "whole, without a newline"],
+)
+def test_a_last_line_that_is_cut_does_not_count(cut: int, counts: bool) -> None:
+    last = step(1, loss="2.125")
+    log = read(step(0, loss="3.125"), last[: len(last) - cut], end="")
+    assert rows(log) == ([0, 1] if counts else [0])
+    assert log.cut == ("" if counts else last[: len(last) - cut])
+
+
+def test_damaged_lines_are_counted_and_do_not_count() -> None:
+    mixed = "completed step: 1, seconds: 1.2completed step: 1, seconds: 2.000, TFLOP/s"
+    log = read(step(0), mixed, "completed step: 2, total_weights: 64", step(3), "grep 'completed step: ' train.log")
+    assert rows(log) == [0, 3] and log.damaged == 2 and log.damaged_example == mixed
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [],
+        ["completed step: "],
+        ["completed step: -1, seconds: 2"],
+        ["completed step: 99999999999999999999, seconds: 2"],
+    ],
+    ids=["empty", "no number", "negative", "huge"],
+)
+def test_what_is_no_step(lines: Iterable[str]) -> None:
+    assert len(read(*lines).steps) == 0
+
+
+def test_bytes_that_are_no_text_do_no_harm() -> None:
+    noise = bytes(range(256)) * 5000
+    log = maxtext_log.read([noise, noise])
+    assert len(log.steps) == 0 and log.num_zero_bytes == 10000
+
+
+def test_a_line_without_an_end_takes_no_memory() -> None:
+    log = maxtext_log.read(b"x" * (1 << 20) for _ in range(40))
+    assert log.num_lines == 1 and log.num_bytes == 40 << 20
+
+
+def test_causes_are_those_of_the_last_attempt() -> None:
+    memory = "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Attempting to reserve 30.31G. Only 29.35G free."
+    log = read(step(0), memory, step(0, 3.0, 2.5), step(1), "StopIteration")
+    assert [f["ending"] for f in log.failures] == ["OUT_OF_DATA"]
+
+
+@pytest.mark.parametrize("prefix", ["", "[pod/w-0-0-abc/jax-tpu] ", "2026-11-21T02:23:05.018744123Z "])
+def test_the_end_of_the_data_is_seen_behind_prefixes(prefix: str) -> None:
+    log = read(prefix + step(0), prefix + "StopIteration")
+    assert [f["ending"] for f in log.failures] == ["OUT_OF_DATA"]
+
+
+def test_maxtext_says_itself_that_the_data_ended() -> None:
+    log = read(step(0), "Training stopped: `load_next_batch()` failed with <class 'StopIteration'> exception: ().")
+    assert [f["ending"] for f in log.failures] == ["OUT_OF_DATA"]
+    assert log.known.stopped and log.known.stopped.startswith("Training stopped")
+
+
+def test_the_profiler_reports_between_two_steps() -> None:
+    log = read(
+        step(0),
+        step(1),
+        "I0811 7 profiler_session.cc:136] Profiler session started.",
+        step(2),
+        "Profiler session tear down.",
+        step(3),
+    )
+    assert log.profiler_rows == [2, 3]
