@@ -15,13 +15,14 @@ _XPK = """#!/bin/bash
 _PYTHON = """#!/bin/bash
 { printf '%s\\0' "$#" python3; printf '%s\\0' "$@"; } >> "$CALLS"
 """
+_UV = _PYTHON.replace("python3", "uv")
 _DATE = f"""#!/bin/bash
 exec /usr/bin/date -d @{int(NOW.timestamp())} "$@"
 """
 
 
 def called(script: Path, folder: Path, values: Mapping[str, str]) -> list[list[str]]:
-    """The words of every call of `xpk workload create` that `script` makes, run in its own folder with `values` exported.
+    """The words, from xpk on, of every call of `xpk workload create` that `script` makes, run in its own folder with `values` exported.
 
     `folder`: an empty one, for stand-ins and a home.
     """
@@ -31,7 +32,7 @@ def called(script: Path, folder: Path, values: Mapping[str, str]) -> list[list[s
     programs.mkdir()
     for name in ("pip", "gcloud", "kubectl", "docker", "gsutil", "git", "curl"):
         (programs / name).write_text("#!/bin/bash\nexit 0\n")
-    for name, text in {"xpk": _XPK, "python3": _PYTHON, "python": _PYTHON, "date": _DATE}.items():
+    for name, text in {"xpk": _XPK, "python3": _PYTHON, "python": _PYTHON, "date": _DATE, "uv": _UV}.items():
         (programs / name).write_text(text)
     for program in programs.iterdir():
         program.chmod(0o755)
@@ -60,7 +61,12 @@ def called(script: Path, folder: Path, values: Mapping[str, str]) -> list[list[s
         words = [os.fsdecode(word) for word in fields[position + 1 : position + 2 + count]]
         records.append([os.path.basename(words[0]), *words[1:]])
         position += 2 + count
-    return [words for words in records if "workload create" in " ".join(words[:4])]
+    starts = [
+        next((n for n, word in enumerate(words[:4]) if os.path.basename(word).startswith("xpk")), 4)
+        for words in records
+    ]
+    calls = [["xpk", *words[start + 1 :]] for words, start in zip(records, starts, strict=True)]
+    return [words for words in calls if words[1:3] == ["workload", "create"]]
 
 
 _FIRST = """#!/bin/bash
