@@ -279,7 +279,8 @@ def standing(r: Row) -> None:
 
 
 def _usage(used: Row) -> str:
-    cost = "cost not known" if used["cost"] is None else f"about {_short(used['cost'])} USD at list prices"
+    sources = ", ".join(sorted(set(used["prices"].values())))
+    cost = "cost not known" if used["cost"] is None else f"about {_short(used['cost'])} USD (price: {sources})"
     return f"machines: {_short(used['chip_hours'])} chip-hours, {cost}{', still allocated' if used['open'] else ''}"
 
 

@@ -157,7 +157,8 @@ def contexts(text: str) -> str:
         elif ('"' in stack[-2:] and top in ('"', "${")) or top in ("${", "$((", "(("):
             pass
         elif here == "#" and (place == 0 or text[place - 1] in " \t\n;&|()"):
-            step, kind = len(text[place:].partition("\n")[0]), COMMENT
+            end = text.find("\n", place)
+            step, kind = (end if end >= 0 else len(text)) - place, COMMENT
         elif pair == "<<":
             match = _HEREDOC.match(text, place)
             step = len(match[0]) if match else 3

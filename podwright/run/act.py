@@ -65,10 +65,12 @@ class Carrier:
         assert state.allocation
         self._refused_at_once(state.allocation.number, cloud)
 
-    def lost(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
+    def lost(self, target: Target, state: RunState, _: Polled, cloud: Allocation) -> None:
         assert state.allocation
         ending = cloud.ending or Ending.NODE_LOST
         reason = cloud.reason or "Lost: the machines no longer exist"
+        if cloud.state is AllocationState.REPAIRING:
+            reason += f", for more than {target.traits.repair_s / 60:g} min"
         self._allocation("lost", state.allocation.number, ending=ending, reason=reason, since=cloud.since)
 
     def delete(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:

@@ -6,6 +6,7 @@ follows, or that trains without one.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -17,8 +18,8 @@ from podwright.errors import UserError
 from podwright.run import cost, journal, listing, mirror
 from podwright.run.allocations import due
 from podwright.run.attended import unattended
-from podwright.run.states import Phase
-from podwright.rundir import Record, RunDir, read_jsonl
+from podwright.run.states import AllocationPhase, Phase
+from podwright.rundir import Ending, Record, RunDir, read_jsonl
 from podwright.targets import entries
 from podwright.targets.base import RUN_LABEL, Process, Target, Traits
 from podwright.targets.machines import AllocationState, Owned, Provisioner
@@ -35,7 +36,7 @@ class Need(enum.StrEnum):
     LIVING = "living"  # a run that is followed by a launcher, or trains without one
     LEFT = "left"  # a run that has not ended, and that no launcher follows and no trainer works for
     ENDED = "ended"
-    GONE = "gone"  # a run whose directory is gone
+    GONE = "gone"  # a run whose directory is gone from among others
     OTHERS = "others"  # another user or machine created it
     UNCLEAR = "unclear"
 
@@ -170,6 +171,10 @@ def remove(slices: Sequence[CloudSlice], say: Say, limit_s: float = LIMIT_S) -> 
                     refused[each.key] = str(e)
                     del left[each.key]
         states, pause_s, fault = _states(slices, left)
+        for each in slices:
+            if each.key in left and each.key not in states:
+                with contextlib.suppress(UserError, OSError):  # it is gone all the same
+                    _write_down(each)
         left = {key: f"the cloud calls it {states[key]}" for key in left if key in states}
         if fault:
             left = dict.fromkeys(left, fault)
@@ -193,6 +198,27 @@ def _delete(each: CloudSlice) -> None:
         if not free:
             raise UserError(f"run {each.run.name} is followed again", f"type podwright stop {each.run.typed}")
         opened[1].delete(each.owned.request)
+
+
+def _write_down(each: CloudSlice) -> None:
+    """Tell the journal of its run that a slice is gone, unless somebody else drives the run: its hours would count until it is resumed.
+    UserError, OSError."""
+    run = each.run
+    if run is None or not run.journal.exists():
+        return
+    with unattended(run) as free:
+        kept, record = mirror.KeptRun(run, mirror.LOOK_PATIENCE_S), journal.read(run).allocation
+        if not free or mirror.observes(run) or record is None or record.request.name != each.name:
+            return
+        kept.publish(always=True)  # DrivenElsewhere before anything is written
+        number, now = record.number, journal.now()
+        if record.phase is AllocationPhase.READY:
+            lost = {"ending": Ending.NODE_LOST, "reason": "Removed: podwright clean has deleted the machines"}
+            journal.append(run, "allocation lost", allocation=number, since=now, **lost)
+        if record.phase is not AllocationPhase.GONE:
+            journal.append(run, "allocation deleting", allocation=number)
+            journal.append(run, "allocation gone", allocation=number, since=now)
+            kept.publish()
 
 
 def _states(slices: Sequence[CloudSlice], left: Collection[Key]) -> tuple[dict[Key, AllocationState], float, str]:
@@ -245,13 +271,25 @@ def _slice(target: str, owned: Owned, journals: dict[str, RunDir]) -> CloudSlice
     elif run is not None:
         need, detail = _need_of(run, owned)
     elif owned.run_dir:
-        need, detail = Need.GONE, f"its run in {owned.run_dir} is gone"
+        need, detail = _need_of_absent(Path(owned.run_dir))
     else:
         need, detail = Need.UNCLEAR, "nothing tells which run it belongs to"
     if not (owned.mine or owned.request.borrowed) and need is not Need.LIVING:
         where = f" for {owned.run_dir}" if owned.run_dir else ""
         need, detail = Need.OTHERS, f"another user or machine created it{where}"
     return CloudSlice(target, owned, need, detail, run)
+
+
+def _need_of_absent(run_dir: Path) -> tuple[Need, str]:
+    """Of a run that is not in its directory: only a folder that has other runs tells that it was removed, and not its disk."""
+    try:
+        others = any(run_dir.parent.iterdir())
+    except OSError:
+        others = False
+    if others:
+        return Need.GONE, f"its run in {run_dir} is gone"
+    where = f"{run_dir.parent}, the folder of its run, is empty or not there"
+    return Need.UNCLEAR, f"{where}: mount its disk, or type the name of the slice if the runs were removed"
 
 
 def _need_of(run: RunDir, owned: Owned) -> tuple[Need, str]:
@@ -267,7 +305,7 @@ def _need_of(run: RunDir, owned: Owned) -> tuple[Need, str]:
         with unattended(run) as free:
             if not free:
                 return Need.LIVING, f"run {run.name} is followed by a launcher"
-        may_train = owned.state in (AllocationState.READY, AllocationState.UNKNOWN)
+        may_train = owned.state in (AllocationState.READY, AllocationState.REPAIRING, AllocationState.UNKNOWN)
         handle = state.handle if may_train and state.attempt > state.ended_attempt else None
         if handle and targets.of_handle(handle).poll(handle).process is Process.RUNNING:
             return Need.LIVING, f"run {run.name} trains without a launcher"

@@ -1,4 +1,5 @@
-"""What the machines of a run have cost so far: a fold over the allocation events of its journal, at list prices. Pure."""
+"""What the machines of a run have cost so far: a fold over the allocation events of its journal, at the price of the target or
+the list price on demand, an upper bound for spot. Pure."""
 
 from __future__ import annotations
 
@@ -80,6 +81,6 @@ def of_chips(
 def _price(request: Record, prices: Mapping[str, ListPrice]) -> tuple[float | None, str]:
     """Per chip-hour, and where it is from."""
     if request["price"] is not None:
-        return request["price"], "settings of the target"
+        return request["price"], "price of the target"
     row = prices.get(request["chip"])
-    return (row.usd, str(row)) if row else (None, "not known")
+    return (row.usd, f"on demand, {row}") if row else (None, "not known")

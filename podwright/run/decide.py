@@ -47,6 +47,8 @@ class Observed:
     """for how long this launcher has seen a stop acknowledged, by a clock that does not jump"""
     unchanged_s: float = 0.0
     """for how long it has seen the allocation in this state without doing anything about it, by the same clock"""
+    silent_s: float = 0.0
+    """for how long no host of a running attempt has answered it, by the same clock"""
 
 
 def next_action(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
@@ -79,11 +81,22 @@ def _allocation_news(state: RunState, seen: Observed, traits: Traits) -> Act | N
     if record.phase is AllocationPhase.READY:
         if cloud in (AllocationState.LOST, AllocationState.REFUSED, AllocationState.DELETING):
             return Act.LOST
+        if cloud is AllocationState.REPAIRING and _stays_away(state, seen, traits):
+            return Act.LOST
         return Act.LOST if cloud is AllocationState.GONE and seen.unchanged_s >= traits.lag_s else None
     if record.phase is AllocationPhase.DELETING:
         gone = cloud is AllocationState.GONE and seen.unchanged_s >= traits.lag_s
         return Act.GONE if gone or record.request.borrowed else None
     return None
+
+
+def _stays_away(state: RunState, seen: Observed, traits: Traits) -> bool:
+    """Whether machines are under maintenance for longer than a run waits for them, and nobody is at work on them."""
+    if seen.unchanged_s < traits.repair_s:
+        return False
+    if seen.process is Process.RUNNING:
+        return seen.silent_s >= traits.repair_s
+    return state.phase in (Phase.READY, Phase.ENDED)
 
 
 def outlived(state: RunState, traits: Traits, unchanged_s: float) -> bool:
@@ -126,7 +139,7 @@ def _start(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
     if record is None or record.phase is AllocationPhase.GONE:
         return _request(state, traits, now)
     if record.phase is AllocationPhase.READY and not record.at_fault:
-        return Act.SUBMIT
+        return Act.WAIT if seen.allocation.state is AllocationState.REPAIRING else Act.SUBMIT
     if record.phase is AllocationPhase.REQUESTED:
         if _out_of_patience(state, traits, now):
             return Act.END

@@ -69,6 +69,7 @@ class Driver:
         self._pollers: dict[str, Poller] = {}
         self._locked_out: tuple[float, int] | None = None
         self._stopping: tuple[int, float, float] | None = None
+        self._silent_since: float | None = None
         self._cloud: tuple[tuple[int, AllocationPhase] | None, AllocationState, float] | None = None
         self._waiting = ""
 
@@ -88,7 +89,7 @@ class Driver:
             away = outlived(state, self._poller(state.handle).target.traits, unchanged_s)
             polled = Polled(Process.ENDED) if away else self._poller(state.handle).poll(state.handle)
         changed = polled.handle is not None and polled.handle != state.handle
-        seen = Observed(polled.process, cloud, changed, self._stopping_s(state), unchanged_s)
+        seen = Observed(polled.process, cloud, changed, self._stopping_s(state), unchanged_s, self._silent_s(polled))
         self._waiting = reason(state, seen, polled.waiting, journal.now(), self._kill_at(state))
         return Look(state, polled, seen)
 
@@ -191,6 +192,14 @@ class Driver:
         if self._cloud is None or self._cloud[:2] != (known, cloud):
             self._cloud = known, cloud, time.monotonic()
         return time.monotonic() - self._cloud[2]
+
+    def _silent_s(self, polled: Polled) -> float:
+        """Since this launcher first had no answer of any host of the attempt, if it has had none since."""
+        if not polled.silent:
+            self._silent_since = None
+            return 0.0
+        self._silent_since = self._silent_since or time.monotonic()
+        return time.monotonic() - self._silent_since
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[bool]:

@@ -18,7 +18,7 @@ from podwright.run.journal import RunState
 from podwright.run.states import ENDINGS, AllocationPhase, Phase, advice
 from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir, read_jsonl, recipe_of, require_layout
-from podwright.targets.base import Process
+from podwright.targets.base import Polled, Process
 from podwright.targets.polling import Poller
 from podwright.watch import damage, logs
 from podwright.watch.diagnose import outcome
@@ -184,10 +184,11 @@ def _allocation(record: AllocationRecord | None) -> dict[str, Any] | None:
     return {**where, "state": str(record.phase), "since": record.since, "reason": record.reason}
 
 
-def _machines(state: RunState, record: AllocationRecord) -> str:
-    """Why a run waits for the machines that it has requested, as the cloud tells now."""
+def _machines(state: RunState, record: AllocationRecord, polled: Polled) -> str:
+    """Why a run waits for the machines that it has requested, as the cloud tells now, or for an attempt on them."""
     cloud = Poller(targets.of_handle(record.target)).describe(record.request, record.ready_since)
-    return reason(state, Observed(Process.ABSENT, cloud), "", journal.now())
+    seen = Observed(polled.process, cloud, silent_s=float(polled.silent))
+    return reason(state, seen, polled.waiting, journal.now())
 
 
 def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
@@ -226,12 +227,14 @@ def _now(run: RunDir, state: RunState) -> tuple[str, Ending | None, str, str]:
     phase: str = state.phase
     record = state.allocation
     if state.phase is Phase.READY and record and record.phase is not AllocationPhase.GONE:
-        phase, detail = "waiting", _machines(state, record)
+        phase, detail = "waiting", _machines(state, record, Polled(Process.ABSENT))
     elif state.phase is Phase.READY and state.capacity.refusals:
         phase, detail = "waiting", reason(state, Observed(Process.ABSENT), "", journal.now())
     if phase in (Phase.RUNNING, Phase.STOPPING) and state.handle and state.attempt > state.ended_attempt:
         polled = targets.of_handle(state.handle).poll(state.handle)
-        if polled.waiting:
+        if polled.silent and record and record.phase is AllocationPhase.READY:
+            phase, detail = "waiting", _machines(state, record, polled)
+        elif polled.waiting:
             phase, detail = "waiting", polled.waiting
         elif polled.process is not Process.RUNNING:
             seen = outcome(run, state.attempt, polled, state.stop_wanted)

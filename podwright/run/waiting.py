@@ -22,7 +22,7 @@ def reason(state: RunState, seen: Observed, polled: str, now: float, kill_at: fl
     if state.phase is Phase.ENDED and not state.released and state.calls:
         return f"Releasing: {state.reason}; it is tried again"
     if seen.process is Process.RUNNING:
-        return polled or _saving(state, kill_at)
+        return (seen.silent_s and _repairing(seen)) or polled or _saving(state, kill_at)
     if state.phase in (Phase.READY, Phase.ENDED) and (text := _of_machines(state, seen, now)):
         return text
     if state.phase is Phase.READY and state.short_attempts > 1:
@@ -52,9 +52,16 @@ def _of_machines(state: RunState, seen: Observed, now: float) -> str:
     if record.phase is AllocationPhase.REQUESTED:
         return cloud.reason or f"Requested: {name} in {record.request.zone} does not exist yet"
     if record.phase is AllocationPhase.READY:
-        return ""
+        return _repairing(seen)
     why = f" ({record.reason})" if record.reason else ""
     return f"Deleting: {name} is not gone yet{why}"
+
+
+def _repairing(seen: Observed) -> str:
+    cloud = seen.allocation
+    if cloud.state is not AllocationState.REPAIRING:
+        return ""
+    return f"{cloud.reason}; if they stay away for long, others are requested"
 
 
 def _capacity(state: RunState, now: float) -> str:

@@ -57,6 +57,8 @@ class Traits:
     """where machines may be requested, in order; () where they need no request"""
     lag_s: float = 30.0
     """for how long the cloud may answer as if a creation or deletion had not happened yet"""
+    repair_s: float = 600.0
+    """for how long machines may be under maintenance, and their hosts silent, until others are requested"""
     patience_s: float = 6 * 3600.0
     """how long a run waits for machines until it ends with NO_CAPACITY"""
     borrowed: str = ""
@@ -126,6 +128,8 @@ class Polled:
     """exit code, negative for a signal; None while running or when nobody can know it"""
     waiting: str = ""
     """why a submitted attempt is not at work, as `Reason: what it means`"""
+    silent: bool = False
+    """of one that is taken to be running: whether no host of it has answered"""
     ending: Ending | None = None
     """of an ended one: what whoever schedules the machines says that happened to them, if they did not just do their work"""
     detail: str = ""

@@ -63,6 +63,7 @@ class AllocationState(enum.StrEnum):
     UNKNOWN = "unknown"  # the cloud did not answer: nothing may be concluded
     WAITING = "waiting"
     READY = "ready"
+    REPAIRING = "repairing"  # under maintenance: it exists, costs, and may come back
     LOST = "lost"  # it was taken away or broke; what is left of it must be deleted
     REFUSED = "refused"  # the cloud will not create it; what is left of it must be deleted
     DELETING = "deleting"
@@ -96,6 +97,10 @@ def waiting(reason: str) -> Allocation:
 
 def ready(hosts: Hosts, since: float | None = None) -> Allocation:
     return Allocation(AllocationState.READY, hosts=hosts, since=since)
+
+
+def repairing(reason: str) -> Allocation:
+    return Allocation(AllocationState.REPAIRING, reason)
 
 
 def lost(ending: Ending, reason: str, since: float | None = None) -> Allocation:

@@ -50,6 +50,11 @@ def facts_of_file(path: Path) -> list[dict[str, Any]]:
     return list(read_jsonl(path))
 
 
+def on_hosts(root: Path, name: str, host: str = "*") -> list[Path]:
+    """The directories of a run on the disks of the hosts whose names match, those of machines that are gone among them."""
+    return sorted(root.glob("/".join(("disks", host, ".podwright", "*", "work", "runs", name))))
+
+
 class Observer:
     """Of one run; `facts` has what its trainer has done so far: {attempt, what, step}, `what` being started, step, saving, saved or ended."""
 
@@ -112,9 +117,8 @@ class Observer:
             return LifePhase.STOPPING
         if own:
             return LifePhase.SAVING if own[-1]["what"] == "saving" else LifePhase.TRAINING
-        folders = list(
-            (self._gcloud.root / "disks").glob(f"*/.podwright/*/*/runs/{self._run.name}/attempts/{state.attempt}")
-        )
+        runs = on_hosts(self._gcloud.root, self._run.name)
+        folders = [run / "attempts" / str(state.attempt) for run in runs]
         if any(any(folder.glob("host-?.json")) for folder in folders):
             return LifePhase.STARTING
         ready = sum((folder / "start.sh").exists() for folder in folders)

@@ -122,9 +122,12 @@ def _disturbances(draw: random.Random, wanted: list[LifePhase]) -> Iterator[tupl
     if LifePhase.WAITING in wanted or draw.random() < 0.1:
         yield "no capacity", 0.0, {"seconds": draw.uniform(4.0, 12.0)}
     robbed = bool({LifePhase.PREEMPTED, LifePhase.REPLACING} & set(wanted))
-    for _ in range(max(draw.choice((0, 0, 1, 1, 2)), robbed)):
-        during = {"during": LifePhase.TRAINING} if draw.random() < 0.6 else {}
-        yield "preempt", draw.uniform(2.0, 20.0), {"notice_s": draw.choice((0.0, 1.0, NOTICE_S)), **during}
+    for number in range(max(draw.choice((0, 0, 1, 1, 2)), robbed)):
+        if (robbed and number == 0) or draw.random() < 0.6:
+            how = {"notice_s": draw.choice((0.0, 0.0, 1.0, NOTICE_S)), "during": LifePhase.TRAINING}
+        else:
+            how = {"notice_s": draw.choice((0.0, 1.0, NOTICE_S))}
+        yield "preempt", draw.uniform(2.0, 20.0), how
     if draw.random() < 0.3:
         yield "unreachable", draw.uniform(2.0, 15.0), {"worker": draw.randrange(4), "seconds": draw.uniform(1.0, 6.0)}
     if draw.random() < 0.3:

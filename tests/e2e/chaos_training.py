@@ -14,7 +14,7 @@ from podwright.storage.base import COMMITTED
 from tests.bucket import EmulatedBucket
 from tests.e2e import trainer
 from tests.e2e.chaos import Disturbed, Life, Setting, clouds
-from tests.e2e.chaos_phases import Observer
+from tests.e2e.chaos_phases import Observer, on_hosts
 from tests.e2e.chaos_script import Script
 from tests.e2e.test_tpu_training import PATIENCE, STEPS, TRAINED, TrainingBench
 from tests.lab.gcloud.control import Gcloud
@@ -50,7 +50,7 @@ class TrainingFacts:
     def __call__(self) -> list[dict[str, Any]]:
         facts: list[dict[str, Any]] = []
         unfinished, complete = self._checkpoints()
-        for run in sorted((self._gcloud.root / "disks").glob("*-w-0/.podwright/*/*/runs/r")):
+        for run in on_hosts(self._gcloud.root, "r", "*-w-0"):
             for record in read_jsonl(run / "metrics.jsonl"):
                 self.taken.setdefault(record["attempt"], set()).add((record["stage"], record["step"]))
             for folder in sorted((run / "attempts").glob("[0-9]*"), key=lambda path: int(path.name)):
@@ -82,6 +82,9 @@ class TrainingFacts:
             if begins < kept:
                 life.faults.append(f"attempt {after} began at step {begins} although that of {kept} was saved")
             life.explained += max(0, done - kept) + (WARM_STEPS if not kept else 0)
+        interruptions = life.verbs.count("stop") + sum(kind.startswith("preemption") for kind in life.disturbances)
+        if len(self.taken) - 1 > interruptions:
+            life.faults.append(f"{len(self.taken)} attempts trained, with {interruptions} interruptions")
         if life.recomputed > life.explained:
             life.faults.append(f"{life.recomputed} steps were recomputed, of which {life.explained} may be")
 

@@ -79,6 +79,7 @@ def contained(home: Path) -> Iterator[None]:
         home,
         'xpk "$(ls -A $REAL $CHECKOUT /root /work 2> /dev/null)" "$(ulimit -u)" "$(id -u)" "$(ls /proc | grep -c "^[0-9]")"'
         ' "$(grep -c : /proc/net/dev)" "$(grep CapEff /proc/self/status)"',
+        limit_s=10,
     )
     (call,) = result.calls
     assert call.argv[1:4] == ("", "64", "1000") and int(call.argv[4]) < 10 and call.argv[5] == "1", call
@@ -93,13 +94,13 @@ HOSTILE = {
     "fork bomb of perl": ("exec perl -e 'while (1) { fork }'", TIME),
     "rm -rf /": ("rm -rf --no-preserve-root / > /dev/null 2>&1; rm -rf $REAL $CHECKOUT", f"{TIME}|"),
     "rm -rf $HOME": ("rm -rf $HOME ~ $REAL", "ended with exit code 1: rm: .*"),
-    "curl | bash": ("curl -s https://example.com/x | bash\nbash <(wget -qO- x)\n$(command -v /usr/bin/curl) -m 2 http://1.1.1.1", "|ended with exit code 7.*"),
+    "curl | bash": ("curl -s https://example.com/x | bash\nbash <(wget -qO- x)\n$(command -v /usr/bin/curl) -m 2 http://1.1.1.1", "ended with exit code (7|127).*"),
     "endless loop": ("while :; do :; done", TIME),
     "endless output": ("yes", "wrote more than 4 MiB .*"),
     "endless calls": ("while :; do xpk x; done", f"{TIME}|called programs more than 500 times"),
-    "all memory in one process": ("x=$(head -c 3G /dev/zero | tr '\\0' a)", "used more than 512 MiB of memory|.*"),
-    "all memory in many": ("for i in 1 2 3 4 5 6 7 8; do perl -e '$x = \"a\" x 2e8; sleep 60606' & done; wait", "used more than 512 MiB of memory"),
-    "full disk": ("for i in {1..9999}; do head -c 4M /dev/zero > ~/$i || break; done\nfor i in {1..9999}; do : > /tmp/$i || break; done", "|ended .*"),
+    "all memory in one process": ("x=$(head -c 3G /dev/zero | tr '\\0' a)", "used more than 512 MiB of memory|ended with .*|" + TIME),
+    "all memory in many": ("for i in 1 2 3 4 5 6 7 8; do perl -e '$x = \"a\" x 2e8; sleep 60606' & done; wait", "used more than 512 MiB of memory|" + TIME),
+    "full disk": ("for i in {1..9999}; do head -c 4M /dev/zero > ~/$i || break; done\nfor i in {1..9999}; do : > /tmp/$i || break; done", "|ended .*|" + TIME),
     "writes to $HOME": ("echo x > $REAL/.bashrc; echo x >> ~/.bashrc; mkdir -p $REAL/x; echo x > $CHECKOUT/README.md", "ended with exit code 1.*"),
     "a background process": ("nohup setsid sh -c 'exec -a 60606 /bin/sleep 60606' & disown\n(/bin/sleep 60606 &)", "left processes running in the background"),
     "traps": ("trap '' TERM INT HUP EXIT; /bin/sleep 60606", TIME),
@@ -140,6 +141,16 @@ def test_calls_before_an_endless_loop_are_kept(home: Path) -> None:
     assert [call.argv[-1] for call in result.workloads()] == ["a"] and result.exit_code is None
 
 
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Another place for temporary files, of which a killed process leaves some."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield
+
+
+@pytest.mark.usefixtures("temporary")
 def test_one_that_is_ended_from_outside_takes_all_with_it(home: Path) -> None:
     script = home.parent / "hostile.sh"
     script.write_text("(setsid /bin/sleep 60606 &)\n/bin/sleep 60606")

@@ -10,10 +10,11 @@ from tests.lab.gcloud.control import Gcloud
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 
 
-def training(gcloud: Gcloud, bench: TpuBench, steps: int, others_s: float) -> str:  # noqa: F811
+def training(gcloud: Gcloud, bench: TpuBench, steps: int, others_s: float, **env: str) -> str:  # noqa: F811
     """Start a run, whose other processes than the first live for `others_s`; the name of its slice once it trains."""
     bench.settings(env=["STANDIN_STEP_S", "STANDIN_OTHER"])
-    bench.start_run(steps, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.25", STANDIN_OTHER=str(others_s))
+    env |= {"STANDIN_STEP_S": "0.25", "STANDIN_OTHER": str(others_s)}
+    bench.start_run(steps, "mesh.fsdp=16", "--on", "tpu", **env)
     wait_for(lambda: len(bench.steps()) > 2, 90)
     (node,) = (row["name"] for row in gcloud.resources() if row["kind"] == "node")
     return node
@@ -34,4 +35,39 @@ def test_a_worker_that_cannot_be_reached_in_mid_run_is_named_and_costs_the_slice
     lost = f"host {node}-w-{worker} was lost: its connection to the other hosts closed, or was silent for 15 s"
     assert (first, second[0]) == (("NODE_LOST", lost), "FINISHED")
     assert sorted(set(stood_in.steps())) == list(range(1, steps + 1))
+    assert gcloud.resources() == [] and [row["name"] for row in gcloud.ledger()] == [node, f"{node[:-1]}2"]
+
+
+@pytest.mark.long
+def test_a_slice_that_restarts_for_maintenance_is_replaced_once_it_is_back(gcloud: Gcloud, stood_in: TpuBench) -> None:  # noqa: F811
+    node = training(gcloud, stood_in, 40, 10.0)
+    gcloud.maintain(node, unhealthy_s=1.0, away_s=15.0)
+    waiting = "Maintenance: the cloud restarts the machines; if they stay away for long, others are requested"
+    wait_for(lambda: stood_in.standing()["detail"] == waiting, 40)
+    out, err = stood_in.started[0].communicate(timeout=200)
+    assert stood_in.started[0].returncode == 0, (out, err)
+    first, second = endings(stood_in)
+    assert first == ("NODE_LOST", f"host {node}-w-0 was rebooted during the attempt") and second[0] == "FINISHED"
+    assert f"waiting ({waiting})" in out + err
+    assert sorted(set(stood_in.steps())) == list(range(1, 41)) and gcloud.resources() == []
+
+
+@pytest.mark.long
+def test_a_run_whose_slice_is_repaired_in_seconds_goes_on_upon_it(gcloud: Gcloud, stood_in: TpuBench) -> None:  # noqa: F811
+    node = training(gcloud, stood_in, 40, 10.0)
+    gcloud.maintain(node, state="REPAIRING", unhealthy_s=1.0, away_s=4.0)
+    out, err = stood_in.started[0].communicate(timeout=200)
+    assert stood_in.started[0].returncode == 0, (out, err)
+    assert [ending for ending, _ in endings(stood_in)] == ["FINISHED"] and stood_in.steps() == list(range(1, 41))
+    assert [row["name"] for row in gcloud.ledger()] == [node] and gcloud.resources() == []
+
+
+def test_a_slice_that_stays_away_for_maintenance_is_given_up_in_one_line(gcloud: Gcloud, stood_in: TpuBench) -> None:  # noqa: F811
+    node = training(gcloud, stood_in, 40, 10.0, REPAIR_S="3")
+    gcloud.maintain(node)
+    out, err = stood_in.started[0].communicate(timeout=200)
+    assert stood_in.started[0].returncode == 0, (out, err)
+    first, second = endings(stood_in)
+    assert first == ("NODE_LOST", "Maintenance: the cloud restarts the machines, for more than 0.05 min")
+    assert second[0] == "FINISHED" and sorted(set(stood_in.steps())) == list(range(1, 41))
     assert gcloud.resources() == [] and [row["name"] for row in gcloud.ledger()] == [node, f"{node[:-1]}2"]

@@ -12,6 +12,7 @@ from tests.e2e.test_tpu_vm import A, B, TpuBench, endings, gcloud, lab, provisio
 from tests.lab import cloud, tpu_python
 from tests.lab.gcloud.control import Gcloud
 from tests.lab.gcloud.failure_texts import TEXTS, FailureText, filled
+from tests.lab.gcloud.session import NO_LOGIN
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 NAMES = [text.name for text in TEXTS]
@@ -54,6 +55,33 @@ def test_no_failure_of_a_call_is_taken_for_the_state_of_the_slice(gcloud: Gcloud
     own.delete(request)
     until(own, request, AllocationState.GONE)
     assert gcloud.resources() == []
+
+
+def test_a_gcloud_that_finds_no_login_is_started_once_more_before_that_is_believed(
+    gcloud: Gcloud,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("podwright.targets.tpu_vm.gcloud.LOGIN_PAUSE_S", 0.1)
+    own = provisioner()
+    request = own.describe_request(RUN, 1.0, 1, ())
+    gcloud.capacity(A, 0)
+    gcloud.fault("queued-resources create", text=NO_LOGIN)
+    assert own.create(request).state is AllocationState.WAITING
+    gcloud.fault("queued-resources describe", text=NO_LOGIN)
+    assert own.describe(request).state is AllocationState.WAITING
+    gcloud.set(account="")
+    assert own.describe(request).state is AllocationState.UNKNOWN
+    answer = own.create(request)
+    assert answer.state is AllocationState.REFUSED and "gcloud auth login" in answer.reason
+
+
+def test_a_gcloud_that_waits_for_a_node_and_finds_no_login_lets_it_be_requested_again(gcloud: Gcloud) -> None:  # noqa: F811
+    own = provisioner(queued=False)
+    request = own.describe_request(RUN, 1.0, 1, ())
+    gcloud.fault("tpu-vm create", text=NO_LOGIN)
+    assert own.create(request).state is AllocationState.WAITING
+    until(own, request, AllocationState.GONE, AllocationState.REFUSED)
+    assert own.describe(request).state is AllocationState.GONE
 
 
 @pytest.fixture

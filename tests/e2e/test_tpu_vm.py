@@ -243,6 +243,7 @@ def test_chip_hours_are_those_that_the_cloud_charges_and_a_poll_at_each_end(gclo
     poll_s, lag_s, calls_s = 0.5, 6.0, 1.0
     code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu", POLL_S=str(poll_s), LAG_S=str(lag_s))
     assert code == 0, (out, err)
+    assert " USD (price: on demand, " in out, "at spot without a price of the target: an upper bound"
     usage = cost.usage(stood_in.records("journal.jsonl"), time.time())
     assert usage and not usage.open
     late_h = usage.chip_hours - gcloud.chip_hours()

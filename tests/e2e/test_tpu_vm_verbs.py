@@ -15,7 +15,7 @@ import pytest
 from podwright.targets.machines import AllocationState
 from tests import sshd
 from tests.e2e.conftest import LAUNCH, wait_for
-from tests.e2e.test_tpu_vm import A, TpuBench, gcloud, lab, provisioner  # noqa: F401  fixtures
+from tests.e2e.test_tpu_vm import A, TpuBench, endings, gcloud, lab, provisioner, stood_in  # noqa: F401  fixtures
 from tests.lab import cloud
 from tests.lab.gcloud.control import Gcloud
 
@@ -53,6 +53,7 @@ def request(run_dir: Path, by: str = "", number: int = 1) -> str:
 def test_clean_removes_what_no_run_needs_and_nothing_of_others(gcloud: Gcloud, tmp_path: Path) -> None:  # noqa: F811
     gcloud.capacity(A, 0)  # so that no hosts are started
     bench = TpuBench(tmp_path)
+    (tmp_path / "runs" / "another").mkdir(parents=True)
     lost = request(tmp_path / "runs" / "lost")
     others = request(Path("/elsewhere/runs/r"), by="00000000")
     gcloud.capacity("us-east1-d", 0)
@@ -92,6 +93,42 @@ def test_clean_removes_what_no_run_needs_and_nothing_of_others(gcloud: Gcloud, t
     assert names(gcloud) == ["foreign"]
     code, out, _ = bench.call("clean")
     assert code == 0 and "no machines of podwright's" in out
+
+
+def test_clean_does_not_take_a_disk_that_is_not_mounted_for_runs_that_are_gone(gcloud: Gcloud, tmp_path: Path) -> None:  # noqa: F811
+    gcloud.capacity(A, 0)
+    bench = TpuBench(tmp_path)
+    runs = tmp_path / "disk" / "runs"
+    name = request(runs / "r")
+    for _ in range(2):
+        code, out, err = bench.call("clean", "--yes")
+        assert code == 0 and names(gcloud) == [name], (out, err)
+        assert f"{runs}, the folder of its run, is empty or not there: mount its disk" in out
+        runs.mkdir(parents=True, exist_ok=True)  # as a mount point is
+    (runs / "another").mkdir()
+    code, out, err = bench.call("clean", "--yes")
+    assert code == 0 and names(gcloud) == [], (out, err)
+
+
+def test_clean_tells_the_journal_of_the_run_what_it_has_removed(gcloud: Gcloud, stood_in: TpuBench) -> None:  # noqa: F811
+    gcloud.fault("tpu-vm describe", delay_s=1.5, calls=None)  # so that no attempt is submitted meanwhile
+    launcher = stood_in.start_run(5, "mesh.fsdp=16", "--on", "tpu")
+    wait_for(lambda: "allocation ready" in stood_in.events(), 60)
+    launcher.kill()
+    launcher.communicate()
+    gcloud.set(faults=[])
+    begun = stood_in.events()
+    assert begun[-1] == "allocation ready"
+    code, out, err = stood_in.call("clean", "--yes")
+    assert code == 0 and gcloud.resources() == [], (out, err)
+    assert stood_in.events()[len(begun) :] == ["allocation lost", "allocation deleting", "allocation gone"]
+    usage = stood_in.standing()["usage"]
+    charged = gcloud.chip_hours()
+    assert not usage["open"] and charged <= usage["chip_hours"] <= charged + 16 * 10 / 3600
+    code, out, err = stood_in.call("resume", "r")
+    assert code == 0, (out, err)
+    assert endings(stood_in)[-1][0] == "FINISHED" and stood_in.steps() == [1, 2, 3, 4, 5]
+    assert gcloud.resources() == [] and len(gcloud.ledger()) == 2
 
 
 def test_clean_from_another_machine_shows_what_this_one_has_and_keeps_it(gcloud: Gcloud, tmp_path: Path) -> None:  # noqa: F811

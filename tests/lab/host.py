@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -69,7 +70,7 @@ def bring_up(address: str, gateway: str, internal: str) -> None:
 def private_disk(root: Path, name: str, address: str, hidden: list[str]) -> Path:
     """A home that no other host sees; `hidden` folders and the homes of the others are empty here."""
     disk, home = root / "disks" / name, root / "home"
-    (disk / "tmp").mkdir(parents=True)
+    (disk / "tmp").mkdir(parents=True, exist_ok=True)
     (disk / "etc-hosts").write_text(
         f"127.0.0.1 localhost\n{address} {name}\n{METADATA_ADDRESS} metadata.google.internal {guest.API}\n"
     )
@@ -80,8 +81,12 @@ def private_disk(root: Path, name: str, address: str, hidden: list[str]) -> Path
     fields = next(line for line in users if line.startswith("root:")).split(":")
     fields[5] = str(home)
     (disk / "etc-passwd").write_text("\n".join([":".join(fields), *(u for u in users if not u.startswith("root:"))]))
+    (disk / "boot-id").write_text(
+        f"{uuid.uuid4()}\n"
+    )  # else all hosts would have that of this machine, after a restart too
     for file in ("hosts", "passwd", "resolv.conf"):
         subprocess.run(["mount", "--bind", str(disk / f"etc-{file}"), f"/etc/{file}"], check=True)
+    subprocess.run(["mount", "--bind", str(disk / "boot-id"), "/proc/sys/kernel/random/boot_id"], check=True)
     subprocess.run(["mount", "--bind", str(disk), str(home)], check=True)
     for folder in ("/dev/shm", str(root / "disks"), *hidden):
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)

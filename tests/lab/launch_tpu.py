@@ -1,7 +1,7 @@
 """`podwright` that asks a simulated cloud more often than it may ask the real one, and waits less.
 
-POLL_S, LAG_S and CHECK_LIMIT_S in the environment are for trainers that need the processors themselves; GATHER_S is the time between two
-looks at complete files on the hosts.
+POLL_S, LAG_S, REPAIR_S and CHECK_LIMIT_S in the environment are for trainers that need the processors themselves; GATHER_S is the
+time between two looks at complete files on the hosts.
 """
 
 import os
@@ -14,6 +14,7 @@ from podwright.targets.settings import tpu_vm
 from podwright.targets.tpu_vm import provisioner, target
 
 tpu_vm.POLL_S, tpu_vm.SPOT_NOTICE_S = float(os.environ.get("POLL_S", "0.3")), 3.0
+tpu_vm.REPAIR_S = float(os.environ.get("REPAIR_S", "60"))
 tpu_vm.LAG_S = provisioner.LAG_S = float(os.environ.get("LAG_S", "1"))
 target.CHECK_LIMIT_S = float(os.environ.get("CHECK_LIMIT_S", "10"))
 runner.GATHER_EVERY_S = float(os.environ.get("GATHER_S", runner.GATHER_EVERY_S))

@@ -40,9 +40,14 @@ from podwright.shell import Shell
 from podwright.slices import Slice
 
 PROGRAM, LOG = "train_step", "log.txt"
-LIMIT_S = {"quick": 2400, "full": 7200}
-# llama3.1-70b 1 and 3 minutes, on two cores; larger models take longer (bench/results/maxtext_compile-*.json)
-USUAL = {"quick": "usually 1 to 10 minutes", "full": "usually 3 to 30 minutes"}
+LIMIT_S = {"quick": 7200, "full": 14400}
+"""generous, since a machine may be busy: each minute a line says how long it has taken"""
+# On two free cores: llama3.1-70b 1 and 3 minutes, deepseek3-671b 15 minutes to its buffers (bench/results/maxtext_compile-*.json).
+USUAL = {
+    "quick": {False: "1 to 5 minutes", True: "5 to 20 minutes"},
+    "full": {False: "3 to 20 minutes", True: "20 to 120 minutes"},
+}
+"""by depth and by whether the model has experts, on two free cores"""
 LINT_LIMIT_S = 300
 _CHILD = Path(__file__).with_name("maxtext_child.py")
 _TRAINS = re.compile(r"(?:src\.)?(?:MaxText\.train|maxtext\.trainers\.pre_train\.train)")
@@ -89,13 +94,17 @@ def compiled(recipe: MaxTextRecipe, where: Slice, options: PlanOptions) -> Compi
                 reading = _reading(spec, folder, maxtext, context)
                 if findings := maxtext_verdict.of_arguments(recipe, maxtext, reading):
                     return CompiledPrograms(tuple(findings), ())
-                usual = f"{USUAL[depth]} on two cores, 2 to 10 GiB of memory"
+                usual = f"usually {_usual(reading, depth)} on two free cores, 2 to 10 GiB of memory"
                 context.announce(
                     f"compiling the train step of {recipe.name} for {where.name} by {maxtext.name}: {usual}"
                 )
                 program = _compiled(spec, reading, where, depth, folder, maxtext, context)
         cache.prune(context.cache)
     return maxtext_verdict.results(program, recipe, where, maxtext)
+
+
+def _usual(reading: Record, depth: str) -> str:
+    return USUAL[depth][reading["config"].get("num_experts", 1) > 1]
 
 
 def _spec(recipe: MaxTextRecipe, where: Slice) -> Record:
@@ -112,7 +121,8 @@ def _spec(recipe: MaxTextRecipe, where: Slice) -> Record:
 
 
 def _key(spec: Record, depth: str, maxtext: MaxText) -> str:
-    parts = [spec, depth, maxtext.versions, maxtext.digest, Shell.flags()]
+    sources = [Path(__file__).with_name(name).read_text() for name in ("maxtext.py", "maxtext_child.py", "dump.py")]
+    parts = [spec, depth, maxtext.versions, maxtext.digest, Shell.flags(), sources]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -170,7 +180,7 @@ def _compile(
         maxtext.env | flags,
         context,
         limit_s,
-        lambda: f"{maxtext_output.phase(_text(scratch))} ({USUAL[depth]})",
+        lambda: f"{maxtext_output.phase(_text(scratch))} (usually {_usual(reading, depth)})",
         lambda: quick and is_complete(scratch),
     )
     executable = dict(maxtext_output.sizes(run.output))

@@ -83,7 +83,7 @@ def _faults(pyconfig: Any, base: str, arguments: list[str]) -> tuple[list[dict[s
                 return faults, {}
             arguments = rest
             continue
-        names = ("use_tokamax_gmm", "global_batch_size_to_train_on", "num_decoder_layers", "model_name")
+        names = ("use_tokamax_gmm", "num_experts")
         return faults, {name: value for name in names if isinstance(value := getattr(config, name, None), str | int)}
     return faults, {}
 

@@ -24,7 +24,7 @@ def other_version(recipe: MaxTextRecipe, maxtext: MaxText) -> str:
     """What to type where this version of MaxText does not do."""
     if maxtext.is_pinned or not recipe.versions.maxtext:
         return "type maxtext=PATH with a checkout of the version that the recipe is written for"
-    return f"check out {recipe.versions.maxtext} in {maxtext.name.rpartition(' ')[2]}"
+    return f"check out {recipe.versions.maxtext} in {maxtext.name.removeprefix('the checkout ')}"
 
 
 def of_arguments(recipe: MaxTextRecipe, maxtext: MaxText, reading: Record) -> list[Finding]:
@@ -65,7 +65,7 @@ def _renamed(key: str, known: list[str]) -> str:
 
 
 def _short(reason: str) -> str:
-    text = " ".join(reason.split())
+    text = " ".join(reason.split()).rstrip(".")
     return text if len(text) <= 300 else f"{text[:300]}..."
 
 
@@ -108,7 +108,9 @@ def _of_program(program: Compiled, limit: float, recipe: MaxTextRecipe, maxtext:
     level: Level = "inconclusive" if _differing(recipe, maxtext) else "error"
     if program.verdict == "unknown":
         what = f"{program.name}: {program.error}, so that it is not known whether it fits"
-        return [Finding("compile", "inconclusive", what, "try it on a machine with more memory and less to do")]
+        newer = "type maxtext=PATH with a checkout whose packages have a newer tokamax"
+        fix = newer if "tokamax" in program.error else "try it on a machine with more memory and less to do"
+        return [Finding("compile", "inconclusive", what, fix)]
     if program.verdict == "failed":
         kib = scoped_kib(program.error)
         flag = f"add --xla_tpu_scoped_vmem_limit_kib={1 << (kib - 1).bit_length()} to xla_flags" if kib else ""

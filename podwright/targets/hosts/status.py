@@ -24,7 +24,7 @@ def combined(names: Sequence[str], answers: Sequence[Record | Trouble]) -> Polle
     answered = {n: answer for n, answer in enumerate(answers) if not isinstance(answer, Trouble) and answer["record"]}
     unreachable = f"Unreachable: {'; '.join(silent.values())}" if silent else ""
     if not answered:
-        return Polled(Process.RUNNING, waiting=unreachable) if silent else Polled(Process.ABSENT)
+        return Polled(Process.RUNNING, waiting=unreachable, silent=True) if silent else Polled(Process.ABSENT)
     first = answered.get(0)
     if first and first["record"]["phase"] == "ended":
         return _over(names, answered, first["record"])

@@ -21,6 +21,8 @@ POLL_S = 10.0
 """between two looks at the cloud: each start of gcloud costs about a second of a core"""
 LAG_S = 30.0
 """three polls: for so long the cloud may not show what it was asked for, and a single NOT_FOUND proves nothing"""
+REPAIR_S = 600.0
+"""that machines under maintenance may stay away before others are requested: an assumption, no source states how long a restart takes"""
 SPOT_NOTICE_S = 25.0
 """of the 30 s between the notice of a preemption and the end of the machines"""
 SPOT_PREEMPTIONS_PER_DAY = 4.0
@@ -162,6 +164,7 @@ class TpuVmSettings(BaseModel):
             lost_grace_s=SPOT_NOTICE_S,
             zones=self.zones[:1] if self.node else self.zones,
             lag_s=LAG_S,
+            repair_s=REPAIR_S,
             patience_s=seconds(self.patience),
             borrowed=self.node,
             provisioning=self.provisioning,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from podwright.rundir import Ending, Record
-from podwright.targets.machines import Allocation, deleting, lost, refused, waiting
+from podwright.targets.machines import Allocation, deleting, lost, refused, repairing, waiting
 from podwright.targets.tpu_vm import replies
 from podwright.targets.tpu_vm.replies import Consequence
 
@@ -19,13 +19,15 @@ _QUEUE = {
 _STARTING = {
     "CREATING": "Creating: the machines are being started",
     "STARTING": "Starting: the machines are being started",
-    "RESTARTING": "Maintenance: the machines restart",
-    "REIMAGING": "Maintenance: the machines get a new image",
+}
+_AWAY = {
+    "RESTARTING": "Maintenance: the cloud restarts the machines",
+    "REIMAGING": "Maintenance: the cloud gives the machines a new image",
     "REPAIRING": "Maintenance: the cloud repairs the machines",
-    "HIDING": "Hidden: the cloud has hidden the slice",
-    "HIDDEN": "Hidden: the cloud has hidden the slice",
-    "UNHIDING": "Hidden: the cloud shows the slice again",
-    "UNKNOWN": "Unknown: a repair of the slice has failed",
+    "HIDING": "Hidden: the cloud has hidden the machines",
+    "HIDDEN": "Hidden: the cloud has hidden the machines",
+    "UNHIDING": "Hidden: the cloud shows the machines again",
+    "UNKNOWN": "Unknown: the cloud has failed to repair the machines",
 }
 
 
@@ -77,7 +79,14 @@ def of_node(record: Record) -> Allocation | None:
             )
         case "STOPPED" | "STOPPING":
             return lost(Ending.NODE_LOST, "Stopped: somebody has stopped the machines")
+    if state in _AWAY:
+        return repairing(_AWAY[state])
     return waiting(_STARTING.get(state, f"{state or 'Unknown'}: the cloud says no more"))
+
+
+def in_maintenance(record: Record) -> bool:
+    """Of a node that is ready: its machines answer, or are about to leave or have left for maintenance."""
+    return bool(record.get("health") == "UNHEALTHY_MAINTENANCE")
 
 
 def remark_of(record: Record) -> str:

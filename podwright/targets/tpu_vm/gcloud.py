@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from podwright.targets.tpu_vm.calls import Argv
 from podwright.targets.tpu_vm.replies import Consequence, Reply
 
 CALL_LIMIT_S = 120.0
+LOGIN_PAUSE_S = 2.0
+"""before a call that found no login is made once more: nothing was sent by it"""
 
 
 class Gcloud:
@@ -35,11 +38,13 @@ class Gcloud:
             raise _missing() from None
 
     def failure_in(self, log: Path, zone: str) -> Reply | None:
-        """Why a call that was started, and has ended, failed; None if it did not, or none was started here."""
+        """Why a call that was started, and has ended, failed; None if it did not, none was started here, or it found no login."""
         try:
             text = log.read_text(errors="replace")
         except OSError:
             return None
+        if replies.NO_ACCOUNT in text:
+            return None  # whoever asks has just had an answer with the same login; the call has done nothing, and is made again
         return replies.classify(text, self._project, zone) if "ERROR" in text else None
 
     def read(self, argv: Argv, zone: str) -> Record | Allocation:
@@ -84,7 +89,11 @@ class Gcloud:
 
     def _ask(self, argv: Argv, keep_open: Sequence[int] = ()) -> tuple[int, str, str]:
         try:
-            return self._shell.ask(argv, CALL_LIMIT_S, keep_open=keep_open)
+            answer = self._shell.ask(argv, CALL_LIMIT_S, keep_open=keep_open)
+            if answer[0] and replies.NO_ACCOUNT in answer[2]:
+                time.sleep(LOGIN_PAUSE_S)
+                answer = self._shell.ask(argv, CALL_LIMIT_S, keep_open=keep_open)
+            return answer
         except FileNotFoundError:
             raise _missing() from None
 

@@ -110,7 +110,7 @@ def _owned(
         remark=cloud_states.remark_of(machines or {}),
         expires=expires,
         ready_since=cloud_states.unix((machines or {}).get("createTime", ""))
-        if state is AllocationState.READY
+        if state in (AllocationState.READY, AllocationState.REPAIRING)
         else None,
     )
 

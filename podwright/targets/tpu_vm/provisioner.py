@@ -23,6 +23,7 @@ from podwright.targets.machines import (
     Request,
     lost,
     refused,
+    repairing,
     unknown,
     waiting,
 )
@@ -152,6 +153,8 @@ class SliceProvisioner:
             return answer
         if wrong := self._unusable(record, request, place):
             return refused("", wrong, Ending.BAD_INPUT)
+        if cloud_states.in_maintenance(record) and self._workers.have_answered(request.name):
+            return repairing("Maintenance: the cloud works on the machines")
         if request.name not in self._ready_since:  # its workers answer later than it is called ready, and paid for
             self._ready_since[request.name] = self._called_ready(record, request.name)
         return self._workers.ready(record, place, self._ready_since[request.name], request.name in self._last_not_ready)

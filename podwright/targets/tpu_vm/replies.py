@@ -10,6 +10,10 @@ import enum
 import re
 from dataclasses import dataclass
 
+NO_ACCOUNT = "do not currently have an active account selected"
+"""What a gcloud without a login says; and now and then of one with a login, where several are started at once: calls that followed succeeded
+(github.com/kubernetes/kubernetes/issues/23496; in other words, 3 of 6 in parallel: github.com/google/cadvisor/issues/1056)."""
+
 
 class Consequence(enum.Enum):
     ABSENT = "absent"  # nothing of that name exists
@@ -95,7 +99,7 @@ _TABLE = (
         "type gcloud services enable tpu.googleapis.com --project={project}, and wait a few minutes",
     ),
     ReplyRule(
-        r"do not currently have an active account selected",
+        NO_ACCOUNT,
         Consequence.FINAL,
         "NoLogin: gcloud has no account",
         "type gcloud auth login",

@@ -18,6 +18,7 @@ Knobs, effective at once (methods of `Gcloud`; times are seconds):
   capacity(zone, chips, after_s=, model=)   chips that a zone has now, or later; of spot, on-demand or reserved only
   quota(region or zone, chips, generation=, preemptible=)   spot and on-demand apart
   preempt(node, notice_s=)   metadata, then the hosts, then SUSPENDED for a queued resource and PREEMPTED for a direct node
+  maintain(node, state="RESTARTING" or "REPAIRING", unhealthy_s=, away_s=)   UNHEALTHY_MAINTENANCE, then away, then READY again
   fail_provisioning(message, code=, request=, back=)   FAILED with failedData, or back to waiting
   fault(verb, kind=, status=, text=, calls=, probability=, before=, keep=, delay_s=)   cut, killed, timeout, http, 429, 5xx, any other text
   deny("tpu.nodes.list", "instance:tpu.nodes.delete", "storage.buckets.get", "iap.tunnelInstances.accessViaIAP", ...)

@@ -145,6 +145,21 @@ class Gcloud:
                 if record["name"].endswith(f"/{node}") and record["state"] != "GONE":
                     record["preempt"] = {"at": time.time(), "notice_s": notice_s}
 
+    def maintain(
+        self, node: str, state: str = "RESTARTING", unhealthy_s: float = 0.0, away_s: float | None = FOREVER
+    ) -> None:
+        """Maintenance of a node: UNHEALTHY_MAINTENANCE for `unhealthy_s`, then for `away_s` RESTARTING, in which its hosts are off, or
+        REPAIRING, in which no packet reaches them; then READY and healthy, after RESTARTING once the hosts have booted."""
+        with store.opened(self.root) as kept:
+            for record in kept["nodes"].values():
+                if record["name"].endswith(f"/{node}") and record["state"] != "GONE":
+                    record["maintenance"] = {
+                        "at": time.time(),
+                        "state": state,
+                        "unhealthy_s": unhealthy_s,
+                        "away_s": away_s,
+                    }
+
     def fault(
         self,
         verb: str,

@@ -49,10 +49,11 @@ class ControlPlane:
             time.sleep(TICK_S)
 
     def prepare(self, state: store.State, node: Json) -> None:
-        """Addresses and names of the hosts to be."""
-        numbers = free_numbers(state, node["num_hosts"])
+        """Addresses and names of the hosts to be; those of a restart are what they were."""
+        numbers = [] if "planned" in node else free_numbers(state, node["num_hosts"])
         node["boot"], node["on_at"] = "booting", None
-        node["planned"] = [
+        self.machines[node["body"]["id"]] = []
+        node["planned"] = node.get("planned") or [
             {
                 "name": f"t1v-n-{node['hex']}-w-{worker}",
                 "address": f"10.214.{self.lab_number}.{number}",
@@ -61,7 +62,6 @@ class ControlPlane:
             }
             for worker, number in enumerate(numbers)
         ]
-        self.machines[node["body"]["id"]] = []
 
     def write_metadata(self, state: store.State, node: Json) -> None:
         if node["boot"] not in ("booting", "on"):
@@ -115,7 +115,8 @@ class ControlPlane:
 
 
 def unreachable(state: store.State, node: Json, worker: int) -> bool:
-    return node["boot"] == "on" and bool(metadata.rules(state, node, worker, "unreachable"))
+    repaired = node["state"] == "REPAIRING"
+    return node["boot"] == "on" and (repaired or bool(metadata.rules(state, node, worker, "unreachable")))
 
 
 def free_numbers(state: store.State, count: int) -> list[int]:

@@ -27,9 +27,10 @@ TICK_S = 0.05
 def begin(root: Path, home: Path, order: dict[str, Any]) -> tuple[Path, str]:
     """Start all of it; where the host key lies, and AuthorizedKeysFile for sshd."""
     private = home / "etc-ssh"
-    private.mkdir()
+    private.mkdir(exist_ok=True)
     host_key = private / "ssh_host_ed25519_key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(host_key)], check=True)
+    if not host_key.exists():
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(host_key)], check=True)
     certificates = store.folder(root) / "certs"
     subprocess.run(["mount", "--bind", str(certificates), "/etc/ssl/certs"], check=True)
     metadata = Path(order["metadata"])

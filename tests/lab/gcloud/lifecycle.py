@@ -10,7 +10,7 @@ from tests.lab.gcloud.store import State, number, timestamp
 
 Json = dict[str, Any]
 HISTORY_S = 120.0
-ON = ("CREATING", "READY", "RESTARTING")  # states of a node whose machines use capacity
+ON = ("CREATING", "READY", "RESTARTING", "REPAIRING")  # states of a node whose machines use capacity
 
 
 def begin(state: State, parent: str, target: str, verb: str) -> str:
@@ -97,7 +97,7 @@ def present(record: Json) -> Json:
         data[f"{kind}Data"] = {"error": record["failed"]} if record["failed"] else {}
         return body | {"state": data}
     body |= {"state": record["state"]}
-    if record["state"] in ("READY", "RESTARTING", "PREEMPTED"):
+    if record["state"] in ("READY", "RESTARTING", "REPAIRING", "PREEMPTED"):
         body["health"] = record["health"]
     if record["hosts"] and record["state"] != "CREATING":
         body["networkEndpoints"] = [endpoint(record, host) for host in endpoint_hosts(record)]
@@ -313,6 +313,8 @@ def advance_node(state: State, node: Json, now: float, times: Json) -> None:
         case "CREATING" if not node["request"] and node["boot"] == "on" and age >= times["provisioning"]:
             make_ready(state, node)
             finish(state, node["operation"])
+        case "READY" | "RESTARTING" | "REPAIRING" if node.get("maintenance"):
+            maintain(state, node, node["maintenance"], now)
         case "DELETING":
             node["boot"] = "off"
             if age >= times["deleting"] and not node["request"]:
@@ -324,6 +326,23 @@ def advance_node(state: State, node: Json, now: float, times: Json) -> None:
         node["boot"] = "off"
         become(state, node, "PREEMPTED")
         close_account(state, node)
+
+
+def maintain(state: State, node: Json, plan: Json, now: float) -> None:
+    """UNHEALTHY_MAINTENANCE, then away with or without a restart of the hosts, then healthy again; hosts keep addresses, keys and disks."""
+    if node["state"] == "READY":
+        if node["health"] == "HEALTHY":
+            node["health"] = "UNHEALTHY_MAINTENANCE"
+            remember(node)
+        if now >= plan["at"] + plan["unhealthy_s"]:
+            node["boot"] = "off" if plan["state"] == "RESTARTING" else node["boot"]
+            become(state, node, plan["state"])
+    elif plan["away_s"] is not None and now >= node["since"] + plan["away_s"]:
+        if node["boot"] == "off":
+            node["boot"] = "wanted"
+        elif node["boot"] == "on":
+            node["maintenance"], node["health"] = None, "HEALTHY"
+            become(state, node, "READY")
 
 
 def stockout(node: Json) -> Json:

@@ -51,7 +51,7 @@ def of_worker(state: State, node: Json, worker: int, addresses: list[str]) -> di
     return values | {
         "agent/ssh-keys": "" if late else attributes.get("ssh-keys", ""),
         "instance/preempted": "TRUE" if taken else "FALSE",
-        "instance/maintenance-event": "TERMINATE_ON_HOST_MAINTENANCE" if taken else "NONE",
+        "instance/maintenance-event": "TERMINATE_ON_HOST_MAINTENANCE" if taken or node.get("maintenance") else "NONE",
         "instance/service-accounts/default/token": json.dumps(token),
         "instance/service-accounts/default/email": account["email"],
         "instance/zone": f"projects/{PROJECT_NUMBER}/zones/{zone}",

@@ -20,6 +20,7 @@ from podwright.targets.machines import (
     lost,
     ready,
     refused,
+    repairing,
     unknown,
     waiting,
 )
@@ -126,6 +127,22 @@ def test_zones_that_refused_are_avoided_for_longer_each_time() -> None:
 def test_pauses_grow_to_a_limit_and_a_time_in_the_future_is_not_waited_for() -> None:
     assert [back_off(n) for n in (0, 1, 2, 20, 4000)] == [0.0, 2.0, 4.0, 300.0, 300.0]
     assert due(5, NOW + 9999.0, NOW) and not due(5, NOW, NOW)
+
+
+def test_machines_under_maintenance_are_waited_for_and_given_up_once_they_stay_away() -> None:
+    away, long = repairing("Maintenance: x"), {"unchanged_s": TRAITS.repair_s}
+    training = state(Phase.RUNNING, allocation(P.READY), ended_attempt=0)
+    running = Process.RUNNING
+    assert act(training, away, running, unchanged_s=TRAITS.repair_s - 1, silent_s=TRAITS.repair_s) is Act.WAIT
+    assert act(training, away, running, **long, silent_s=TRAITS.repair_s - 1) is Act.WAIT, "they train all the same"
+    assert act(training, away, running, **long, silent_s=TRAITS.repair_s) is Act.LOST
+    assert act(training, ready(HOSTS), running, **long, silent_s=TRAITS.repair_s) is Act.WAIT, "not by the cloud"
+    assert act(training, away, Process.ENDED, **long) is Act.END, "as what it ended is in its own words"
+    for phase, before in ((Phase.READY, Act.WAIT), (Phase.ENDED, Act.RELEASE)):
+        over = state(phase, allocation(P.READY), released=False, ending=Ending.CRASHED)
+        assert act(over, away) is before and act(over, away, **long) is Act.LOST
+    assert act(state(Phase.READY, allocation(P.READY)), ready(HOSTS), **long) is Act.SUBMIT
+    assert act(state(Phase.READY, allocation(P.REQUESTED)), away, **long) is Act.WAIT
 
 
 def test_an_attempt_that_runs_on_lost_machines_may_save_and_is_then_given_up() -> None:

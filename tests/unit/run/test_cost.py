@@ -32,7 +32,7 @@ def test_machines_cost_from_ready_until_they_are_lost_or_gone() -> None:
     events += allocation(3, ("refused", 14500.0), ("deleting", 14600.0), ("gone", 14700.0))
     found = usage(events, 1e6, PRICES)
     assert found and (found.chip_hours, found.cost, found.open) == (8.0, 16.0, False)
-    assert found.prices == {"v6e": "https://example.org/prices, 2026-01-01"}
+    assert found.prices == {"v6e": "on demand, https://example.org/prices, 2026-01-01"}
 
 
 def test_hours_count_by_the_clouds_times_and_not_by_when_a_launcher_looked() -> None:
@@ -64,7 +64,7 @@ def test_open_machines_cost_until_now() -> None:
 def test_the_price_of_the_target_counts_before_the_list_and_an_unknown_one_is_not_guessed() -> None:
     ready = (("ready", 0.0), ("gone", 3600.0))
     own = usage(allocation(1, *ready, price=1.5), 0.0, PRICES)
-    assert own and own.cost == 6.0 and own.prices == {"v6e": "settings of the target"}
+    assert own and own.cost == 6.0 and own.prices == {"v6e": "price of the target"}
     unknown = usage(allocation(1, *ready) + allocation(2, *ready, chip="v9"), 0.0, PRICES)
     assert unknown and unknown.chip_hours == 8.0 and unknown.cost is None
 

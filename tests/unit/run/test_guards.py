@@ -35,6 +35,15 @@ BY_EXAMPLES = {
     "seen.handle_changed and state.phase in (Phase.RUNNING, Phase.STOPPING)",
     # every simulated target creates its machines
     "_start: if not traits.zones",
+    # no simulated cloud has maintenance; the examples have
+    "_allocation_news: if cloud is AllocationState.REPAIRING and _stays_away(state, seen, traits)",
+    "_allocation_news: cloud is AllocationState.REPAIRING in "
+    "cloud is AllocationState.REPAIRING and _stays_away(state, seen, traits)",
+    "_allocation_news: _stays_away(state, seen, traits) in "
+    "cloud is AllocationState.REPAIRING and _stays_away(state, seen, traits)",
+    "_stays_away: if seen.unchanged_s < traits.repair_s",
+    "_stays_away: if seen.process is Process.RUNNING",
+    "_start: choosing by seen.allocation.state is AllocationState.REPAIRING, always Act.SUBMIT",
     # before the first attempt nothing was submitted lately, and the one before is past when a stop comes
     "_may_still_appear: submitted in process is Process.ABSENT and submitted and (state.phase is not Phase.RUNNING)"
     " and (0 <= now - state.submitted < traits.start_grace_s)",

@@ -53,9 +53,9 @@ def test_suspended_machines_are_lost_and_why() -> None:
     ("state", "allocation", "ending"),
     [
         ("CREATING", AllocationState.WAITING, None),
-        ("REPAIRING", AllocationState.WAITING, None),
-        ("RESTARTING", AllocationState.WAITING, None),
-        ("UNKNOWN", AllocationState.WAITING, None),
+        ("REPAIRING", AllocationState.REPAIRING, None),
+        ("RESTARTING", AllocationState.REPAIRING, None),
+        ("UNKNOWN", AllocationState.REPAIRING, None),
         ("SOMETHING_NEW", AllocationState.WAITING, None),
         ("PREEMPTED", AllocationState.LOST, Ending.PREEMPTED),
         ("TERMINATED", AllocationState.LOST, Ending.PREEMPTED),
