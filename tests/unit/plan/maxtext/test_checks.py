@@ -197,8 +197,12 @@ def test_a_model_or_key_that_is_not_known_is_inconclusive() -> None:
     assert key.level == "inconclusive" and key.fix.startswith("did you mean per_device_batch_size?")
     older = only("model", recipe(fsdp_shard_on_exp="True"))
     assert older.level == "info" and "called shard_exp_on_fsdp" in older.message
-    left = only("model", recipe(base_output_directory="<your-bucket>"))
-    assert left.level == "error" and left.fix == "type arguments.base_output_directory=VALUE"
+
+
+def test_what_the_import_finds_in_a_recipe_is_a_finding_of_its_plan() -> None:
+    left = only("launch", recipe(base_output_directory="<your-bucket>"))
+    assert left.level == "error" and left.fix.startswith("type arguments.base_output_directory='${BASE_OUTPUT_DIR}'")
+    assert not [f for f in findings(recipe()) if f.check == "launch" and f.level in ("info", "error")]
 
 
 def test_a_diffusion_model_has_no_figures() -> None:

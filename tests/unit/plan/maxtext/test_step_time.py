@@ -59,6 +59,15 @@ def test_the_work_between_slices_is_a_share_of_the_weights() -> None:
     assert work(run.arguments | {"ici_fsdp_parallelism": "-1"}, slices.parse("v6e-256")).network == 0
 
 
+def test_micro_batches_gather_weights_and_sum_gradients_each() -> None:
+    where = slices.parse("2x tpu7x-4x4x4")
+    once = work({"model_name": "llama3.1-8b"}, where)
+    twice = work({"model_name": "llama3.1-8b", "gradient_accumulation_steps": "2"}, where)
+    assert twice.values() == pytest.approx([2 * x for x in once.values()])
+    # two devices of a chip share its 12.5 GB/s to the other slice
+    assert once.network == pytest.approx(8.03e9 / 128 * 8 / 2 / 6.25e9, rel=1e-3)
+
+
 def test_dropped_tokens_leave_room_that_is_computed() -> None:
     run = run_of("Mixtral-8x7B-MaxText")
     dropless = {**run.arguments, "sparse_matmul": "True"}
