@@ -32,6 +32,7 @@ CHECKS = (
     "storage",
     "trackers",
     "profiler",
+    "launch",
     "preemption",
 )
 """the parts of a static plan, as findings and `--only` name them"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from podwright import slices
 from podwright.errors import UserError, counted, nearest
 from podwright.plan.checks import maxtext_mesh, meshes
 from podwright.plan.findings import Finding
-from podwright.recipe.maxtext import architectures
+from podwright.recipe.maxtext import architectures, lint
 from podwright.recipe.maxtext import arguments as arguments_of
 from podwright.recipe.maxtext.architectures import Architecture
 from podwright.recipe.maxtext.arguments import BATCH_AXES, RunBatch
@@ -24,7 +23,6 @@ OLDER_KEYS = {
     **{f"{m}_tile_{pass_}_buffer_count": "" for m in ("wi", "wo") for pass_ in ("fwd", "dlhs", "drhs")},
 }
 """keys of MaxText versions that public recipes ask for, with their name in e591f30; "" where it has none"""
-_PLACEHOLDER = re.compile(r"<[^<>]*>")
 _PRECISIONS = ("fp8", "int8")
 
 
@@ -38,6 +36,7 @@ def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding
     findings = _slice(recipe, where)
     model, of_model = _model(recipe)
     findings += of_model + _keys(recipe)
+    findings += [Finding("launch", f.level, f.message, f.fix) for f in lint.of_recipe(recipe) if f.level != "info"]
     if _is_diffusion(recipe) or (recipe.launch.module.endswith(".sh") and not recipe.arguments):
         return findings
     try:
@@ -89,7 +88,7 @@ def _keys(recipe: MaxTextRecipe) -> list[Finding]:
     if _is_diffusion(recipe):
         return []
     findings = []
-    for key, value in recipe.arguments.items():
+    for key in recipe.arguments:
         if key not in known_keys() and key not in OLDER_KEYS:
             near = nearest(key, sorted(known_keys()))
             what = f"arguments.{key} is no key of MaxText e591f30 (2026-08-22), and MaxText refuses unknown keys"
@@ -98,9 +97,6 @@ def _keys(recipe: MaxTextRecipe) -> list[Finding]:
         if newer := OLDER_KEYS.get(key):
             what = f"arguments.{key} is called {newer} in newer versions of MaxText: the image has to be of the version that the recipe names"
             findings.append(Finding("model", "info", what))
-        if _PLACEHOLDER.search(value):
-            what = f"arguments.{key}={value} is a place to fill in, and a shell reads < and > as redirections"
-            findings.append(Finding("model", "error", what, f"type arguments.{key}=VALUE"))
     return findings
 
 

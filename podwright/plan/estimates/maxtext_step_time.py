@@ -67,7 +67,7 @@ class RunSample:
     def precision(self) -> str:
         return self.arguments.get("quantization", "")
 
-    @property
+    @functools.cached_property
     def groups(self) -> tuple[str, ...]:
         """From the widest to the narrowest."""
         of_model = f"{self.chip} {self.model}"

@@ -288,14 +288,14 @@ def find(arguments: Mapping[str, str]) -> Architecture:
     for key, neutral in _NOT_COVERED.items():
         if key in arguments and arguments[key].lower() != neutral:
             what = f"the FLOPs of a model changed by {key}={arguments[key]} are not known"
-            raise UserError(what, f"leave {key} out to predict the model without it")
+            raise UserError(what, f"leave arguments.{key} out to predict the model without it")
     changes: dict[str, Any] = {
         field: _typed(key, arguments[key]) for field in _FIELDS if (key := key_of(field)) in arguments
     }
     model = dataclasses.replace(ARCHITECTURES[name], **changes)
     if model.mtp_num_layers and model.global_every > 1:
         what = f"the FLOPs of mtp_num_layers={model.mtp_num_layers} beside layers of local attention are not known"
-        raise UserError(what, "leave mtp_num_layers out to predict the model without it")
+        raise UserError(what, "leave arguments.mtp_num_layers out to predict the model without it")
     return model
 
 
@@ -310,7 +310,7 @@ def _typed(key: str, text: str) -> int:
     try:
         return int(text.replace("_", ""))
     except ValueError as e:
-        raise UserError(f"{key}={text} is not a whole number", f"type a whole number for {key}") from e
+        raise UserError(f"{key}={text} is not a whole number", f"type arguments.{key}=NUMBER") from e
 
 
 def _known(name: str) -> str:

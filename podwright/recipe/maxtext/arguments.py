@@ -92,7 +92,9 @@ def flag(arguments: Mapping[str, str], key: str, default: bool = False) -> bool:
     """UserError for what is neither true nor false."""
     text = arguments.get(key, str(default)).lower()
     if text not in ("true", "false"):
-        raise UserError(f"{key}={arguments[key]} is neither true nor false", f"type {key}=true or {key}=false")
+        raise UserError(
+            f"{key}={arguments[key]} is neither true nor false", f"type arguments.{key}=true or arguments.{key}=false"
+        )
     return text == "true"
 
 
@@ -104,7 +106,7 @@ def number(arguments: Mapping[str, str], key: str, default: float) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise UserError(f"{key}={text} is not a number above 0", f"type {key}={default:g}")
+        raise UserError(f"{key}={text} is not a number above 0", f"type arguments.{key}={default:g}")
     return value
 
 
@@ -116,7 +118,9 @@ def integer(arguments: Mapping[str, str], key: str, default: int, least: int = 1
     except ValueError:
         value = least - 1
     if value < least:
-        raise UserError(f"{key}={text} is not a whole number of at least {least}", f"type {key}={max(default, least)}")
+        raise UserError(
+            f"{key}={text} is not a whole number of at least {least}", f"type arguments.{key}={max(default, least)}"
+        )
     return value
 
 

@@ -64,6 +64,8 @@ def test_a_mesh_that_does_not_map_onto_the_links_has_jaxs_message_and_the_mesh_t
     words = "Failed to find assignment for logical_axis_index 5 of size 2 with remaining assignable mesh [0, 4, 4, 0]"
     assert refused.level == "error" and f"{words} (axis 5 is context)" in refused.message
     assert refused.fix.startswith("type arguments.ici_fsdp_parallelism=16 arguments.ici_context_parallelism=1, or ")
+    rest = only("mesh", recipe("tpu7x-2x4x4", **wanted | {"ici_fsdp_parallelism": "-1"}))
+    assert rest.fix.split(", or ")[0] == "type arguments.ici_fsdp_parallelism=16 arguments.ici_context_parallelism=1"
     works = wanted | {"ici_fsdp_parallelism": "16", "ici_context_parallelism": "1"}
     assert only("mesh", recipe("tpu7x-2x4x4", **works)).message == "mesh of a slice: fsdp=16 x tensor=4"
     assert only("mesh", recipe("tpu7x-2x4x4", allow_split_physical_axes="True", **wanted)).level == "info"
@@ -109,6 +111,10 @@ def test_deepseek_cannot_be_split_over_more_than_512_devices() -> None:
     )
     assert refused.fix.endswith("or take several slices, each within the limit, with dcn_data_parallelism")
     data = deepseek | {"ici_data_parallelism": "2"}
+    twice = only("mesh", recipe("tpu7x-8x8x16", **data)).fix
+    assert (
+        twice.startswith("type arguments.ici_data_parallelism=4 ") and "each device holds 2 times the weights" in twice
+    )
     assert (
         only("mesh", recipe("tpu7x-8x8x8", **data)).message == "mesh of a slice: data=2 x fsdp=256 x fsdp_transpose=2"
     )
@@ -123,6 +129,7 @@ def test_every_remedy_of_a_mesh_is_one_that_passes() -> None:
         recipe("tpu7x-8x8x8", model_name="deepseek3-671b"),
         recipe(ici_fsdp_parallelism="64"),
         recipe("tpu7x-4x8x8", model_name="gpt-oss-120b"),
+        recipe(model_name="mixtral-8x7b", ici_expert_parallelism="4", ici_tensor_parallelism="3"),
     ):
         fix = only("mesh", planned).fix.split(" (")[0].split("; ")[0].removeprefix("type ")
         for words in fix.split(", or "):
@@ -197,8 +204,12 @@ def test_a_model_or_key_that_is_not_known_is_inconclusive() -> None:
     assert key.level == "inconclusive" and key.fix.startswith("did you mean per_device_batch_size?")
     older = only("model", recipe(fsdp_shard_on_exp="True"))
     assert older.level == "info" and "called shard_exp_on_fsdp" in older.message
-    left = only("model", recipe(base_output_directory="<your-bucket>"))
-    assert left.level == "error" and left.fix == "type arguments.base_output_directory=VALUE"
+
+
+def test_what_the_import_finds_in_a_recipe_is_a_finding_of_its_plan() -> None:
+    left = only("launch", recipe(base_output_directory="<your-bucket>"))
+    assert left.level == "error" and left.fix.startswith("type arguments.base_output_directory='${BASE_OUTPUT_DIR}'")
+    assert not [f for f in findings(recipe()) if f.check == "launch" and f.level in ("info", "error")]
 
 
 def test_a_diffusion_model_has_no_figures() -> None:

@@ -59,6 +59,31 @@ def test_the_work_between_slices_is_a_share_of_the_weights() -> None:
     assert work(run.arguments | {"ici_fsdp_parallelism": "-1"}, slices.parse("v6e-256")).network == 0
 
 
+def test_micro_batches_gather_weights_and_sum_gradients_each() -> None:
+    where = slices.parse("2x tpu7x-4x4x4")
+    once = work({"model_name": "llama3.1-8b"}, where)
+    twice = work({"model_name": "llama3.1-8b", "gradient_accumulation_steps": "2"}, where)
+    assert twice.values() == pytest.approx([2 * x for x in once.values()])
+    # two devices of a chip share its 12.5 GB/s to the other slice
+    assert once.network == pytest.approx(8.03e9 / 128 * 8 / 2 / 6.25e9, rel=1e-3)
+
+
+def test_activations_cross_the_axes_that_split_a_layer() -> None:
+    """On v6e-8, 2x4 chips without wrap-around: two axes of 100 GB/s in each direction, 24,576 tokens a device."""
+    where, tokens = slices.parse("v6e-8"), 12 * 2048
+    alone = {"ici_fsdp_parallelism": "1"}
+    tensor = work({"model_name": "llama3.1-8b", **alone, "ici_tensor_parallelism": "8"}, where).links
+    reduced = 5 * 32 * tokens * 8 * 2 * 4096
+    assert tensor == pytest.approx(2 * 7 / 8 * reduced / 200e9, rel=1e-9)
+    context = work({"model_name": "llama3.1-8b", **alone, "ici_context_parallelism": "8"}, where).links
+    keys = 3 * 32 * tokens * 8 * (2 * 8 * 128) * 2
+    weights = work({"model_name": "llama3.1-8b"}, where).links
+    assert context - weights == pytest.approx(7 / 8 * keys / 200e9, rel=1e-9)
+    expert = work({"model_name": "mixtral-8x7b", **alone, "ici_expert_parallelism": "8"}, where).links
+    slots = 2 * 4 * tokens * 2 * 32 * 2 * 4096
+    assert expert == pytest.approx(slots * 4 / 4 / 100e9, rel=1e-9)  # half of it crosses the middle of the axis of 4
+
+
 def test_dropped_tokens_leave_room_that_is_computed() -> None:
     run = run_of("Mixtral-8x7B-MaxText")
     dropless = {**run.arguments, "sparse_matmul": "True"}

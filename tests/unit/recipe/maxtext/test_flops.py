@@ -138,6 +138,8 @@ def test_active_parameters_are_those_of_the_experts_in_use() -> None:
     weights = flops.matrices(architectures.find({"model_name": "deepseek3-671b"}))
     assert weights.active / 1e9 == pytest.approx(37, rel=0.015)
     assert weights.active_experts * 256 == weights.experts * 8
+    dense = flops.matrices(architectures.find({"model_name": "llama3.1-8b"}))
+    assert (dense.experts, dense.active_experts, dense.total - dense.active) == (0, 0, 4096 * 128256)
 
 
 def test_arguments_override_dimensions() -> None:
