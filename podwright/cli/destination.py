@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from podwright.plan import kinds
 from podwright.plan.checks.patience import LEFT_OUT
 from podwright.plan.findings import Finding
 from podwright.plan.options import Destination
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
 
 
 def find(on: str, recipe: Recipe, *, generation: bool = False, only: Sequence[str] = ()) -> Destination:
-    """Target or slice `on`, or a `generation` of accelerators without a size, of which --fit takes the smallest slice.
+    """Target or slice `on`, "" for the devices that the recipe names or else this machine, or a `generation` of accelerators without a size, of which --fit takes the smallest slice.
 
     `only`: the checks that are wanted; all for none. No other machine is asked about the rest.
     """
     from podwright import accelerators, targets
 
+    if not on:
+        named = kinds.of(recipe).written_for(recipe)
+        on = named.name if named else "local"
     if generation and any(row.name == on for row in (*accelerators.TPUS, *accelerators.GPUS)):
         return Destination(on, None, tuple(_trackers(recipe)))
     return of(targets.resolve(on), recipe, only)
@@ -40,7 +44,10 @@ def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = ()) -> Dest
             what = f"the {check} of {target.name} was not looked at: {LEFT_OUT}"
             findings.append(Finding(check, "inconclusive", what, f"leave --only out, or add {check} to it"))
     findings += _trackers(recipe)
-    destination = Destination(target.name, target.slice, tuple(findings), target.is_local, target.gpus_per_node)
+    where = target.slice
+    if target.settings is not None and target.traits.slice_of_recipe:
+        where = kinds.of(recipe).written_for(recipe) or where
+    destination = Destination(target.name, where, tuple(findings), target.is_local, target.gpus_per_node)
     if target.settings is None:
         return destination
     traits = target.traits

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from podwright.errors import expanded
+from podwright.errors import UserError, expanded
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe's name, or a YAML file")]
 
@@ -16,11 +17,15 @@ RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped rec
 def overrides(help: str) -> typer.models.ArgumentInfo:
     """Changes of keys. Of two with the same key the later one counts, and stderr says so."""
 
-    def warn(given: list[str] | None) -> list[str] | None:
+    def warn(context: typer.Context, given: list[str] | None) -> list[str] | None:
         if given:
             from podwright.recipe import load
 
-            for sentence in load.without_effect(given):
+            sentences = load.without_effect(given)
+            with contextlib.suppress(UserError):  # said by the verb itself
+                if recipe := context.params.get("recipe"):
+                    sentences += load.misspelled(load.load(str(recipe)), given)
+            for sentence in sentences:
                 print(f"warning: {sentence}", file=sys.stderr)
         return given
 
@@ -41,7 +46,11 @@ On = Annotated[
 ]
 OnSlice = Annotated[
     str,
-    typer.Option("--on", metavar="TARGET|SLICE", help="a target, or a slice such as v6e-16, tpu7x-4x4x8, 8xH100-80GB"),
+    typer.Option(
+        "--on",
+        metavar="TARGET|SLICE",
+        help="a target, or a slice such as v6e-16, tpu7x-4x4x8, 8xH100-80GB; default: the slice that the recipe names, or local",
+    ),
 ]
 Compile = Annotated[
     str,

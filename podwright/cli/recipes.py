@@ -9,7 +9,7 @@ import typer
 
 from podwright.cli import show
 from podwright.cli.options import Json, Overrides, RecipeName
-from podwright.errors import UserError, expanded
+from podwright.errors import expanded
 
 shipped = typer.Typer(help="List recipes, or show one with the meaning of its values.", rich_markup_mode=None)
 importers = typer.Typer(
@@ -50,24 +50,31 @@ def group() -> None:
 
 @importers.command("import")
 def import_(
-    file: Annotated[
-        Path,
+    source: Annotated[
+        list[str],
         typer.Argument(
-            parser=expanded,
-            metavar="FILE",
-            help="an override file of tunix, or PurrSight's phase2_cluster.yaml, phase2_example.yaml or train_config.yaml, as it is",
+            metavar="FILE|DIR|WORDS [KEY=VALUE]...",
+            help="a file of tunix or PurrSight; a MaxText launch script, its directory, or words of its path such as "
+            "'deepseek3 bf16 4x4x8'. KEY=VALUE: of tunix, such as rl_training_config.max_steps=100; of a script, such as "
+            "BASE_OUTPUT_DIR=gs://bucket/runs or arguments.steps=50",
         ),
     ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[KEY=VALUE]...", help="of tunix, as its command line takes them: rl_training_config.max_steps=100"
+    tree: Annotated[
+        Path | None,
+        typer.Option(
+            "--tree",
+            parser=expanded,
+            metavar="DIR",
+            help="a checkout of tpu-recipes, in which WORDS are looked up; default: `recipes` of your targets, else this directory",
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", parser=expanded, metavar="FILE", help="write the recipe there; default: beside it, by its name"
+            "--out",
+            parser=expanded,
+            metavar="FILE|DIR",
+            help="write the recipe there; default: by its name, beside a file of tunix or PurrSight, else in this directory",
         ),
     ] = None,
     phase: Annotated[
@@ -82,28 +89,7 @@ def import_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Convert a configuration file of tunix or PurrSight to a recipe, and print what became of each key."""
-    from podwright.recipe import imports, load
+    """Convert configuration of tunix, PurrSight or MaxText to a recipe, and print what became of each part."""
+    from podwright.cli import imports
 
-    imported = imports.imported(file, phase, overrides or [])
-    place = out or file.with_name(f"{imported.recipe['name']}.recipe.yaml")
-    if place.exists():
-        raise UserError(f"{place} exists already", "name another file with --out")
-    place.write_text(load.written(imported.recipe))
-    argv = ["podwright", "run", str(place)]
-    if as_json:
-        show.document(
-            {
-                "recipe": imported.recipe,
-                "out": str(place),
-                "argv": argv,
-                "target": imported.target,
-                "notes": imported.notes,
-            }
-        )
-        return
-    for key, note in imported.notes.items():
-        print(f"{key}: {note}")
-    print(f"wrote {place}; type: {' '.join(argv)}")
-    if imported.target:
-        print(f"for its cluster, type: {' '.join(imported.target)}")
+    imports.run(imports.request(source, tree, out, phase, as_json))

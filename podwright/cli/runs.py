@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 def plan(
     recipe: RecipeName,
     overrides: Overrides = None,
-    on: OnSlice = "local",
+    on: OnSlice = "",
     only: Only = "",
     compile_: Compile = "",
     fit: Fit = False,

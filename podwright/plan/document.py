@@ -140,6 +140,8 @@ class StepEntry(PlanRecord):
     """in closed form; else from the compiled programs"""
     programs: tuple[ProgramSeconds, ...]
     step_s: float
+    range_s: tuple[float, float] | None = None
+    """in which 8 of 10 runs lie that were predicted in the same way; None where none were compared"""
     prompts_per_s: float | None = None
     completions_per_s: float | None = None
     tokens_per_s_per_device: float

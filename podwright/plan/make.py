@@ -31,6 +31,7 @@ CHECKS = (
     "target",
     "storage",
     "trackers",
+    "profiler",
     "preemption",
 )
 """the parts of a static plan, as findings and `--only` name them"""
@@ -136,7 +137,7 @@ def compiled(plan: Plan, recipe: Recipe, destination: Destination, options: Plan
         if part.estimates_memory:
             plan = static(recipe, destination, options, compiling=False)
         return plan.with_finding(e.finding("compile"))
-    findings = (*plan.findings, *added.findings)
+    findings = (*(f for f in plan.findings if not part.settled(f, added)), *added.findings)
     changes = {
         "verdict": verdict_of(findings),
         "findings": findings,

@@ -21,6 +21,8 @@ class Imported:
     """key of the file -> its key and value in the recipe, what to type instead, or why nothing is needed"""
     target: list[str]
     """words to type for the cluster, [] where the file names none"""
+    argv: list[str] = dataclasses.field(default_factory=list)
+    """the words of `xpk workload create`, [] where the file is no launch script"""
 
 
 def imported(path: Path, phase: int | None = None, overrides: Sequence[str] = ()) -> Imported:

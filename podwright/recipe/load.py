@@ -187,20 +187,16 @@ def _override(raw: dict[str, Any], text: str) -> None:
             f"{text}: the kind of a recipe cannot be changed", "name a recipe of that kind; `podwright recipes list`"
         )
     model = kinds.find(raw.get("kind")).schema
-    if (mapping := _mapping(model, key)) and isinstance(raw.get(mapping) or {}, dict):
-        raw[mapping] = {**(raw.get(mapping) or {}), key.partition(".")[2]: value}
+    table, _, entry = key.partition(".")
+    if entry and _is_table(model, table):
+        held = raw.get(table)
+        raw[table] = (held if isinstance(held, dict) else {}) | {entry: _text_of(key, value)}
         return
     known = list(fields(model))
     sections = {k.rsplit(".", 1)[0] for k in known if "." in k}
     if key not in known and key not in sections:
         raise _unknown(key, known)
-    try:
-        parsed = value if _is_text(model, key) and not value.startswith(("'", '"')) else yaml.load(value, Loader)
-    except yaml.YAMLError as e:
-        twice = isinstance(e, RepeatedKey)
-        raise UserError(
-            f"{key}={value} {e if twice else 'cannot be read as a value'}", "leave one out" if twice else "quote it"
-        ) from e
+    parsed = _text_of(key, value) if _is_text(model, key) else _value_of(key, value)
     *path, last = key.split(".")
     here = raw
     for part in path:
@@ -210,12 +206,52 @@ def _override(raw: dict[str, Any], text: str) -> None:
     here[last] = "" if parsed is None and _is_text(model, key) else parsed
 
 
-def _mapping(model: type[BaseModel], key: str) -> str:
-    """The field of texts by name, such as `arguments`, of which `key` is an entry; "" for any other key."""
-    name, _, entry = key.partition(".")
-    return (
-        name if entry and name in model.model_fields and get_origin(model.model_fields[name].annotation) is dict else ""
-    )
+def _value_of(key: str, value: str) -> Any:
+    """What is typed behind an equals sign, as YAML."""
+    try:
+        return yaml.load(value, Loader)
+    except yaml.YAMLError as e:
+        twice = isinstance(e, RepeatedKey)
+        raise UserError(
+            f"{key}={value} {e if twice else 'cannot be read as a value'}", "leave one out" if twice else "quote it"
+        ) from e
+
+
+def _text_of(key: str, value: str) -> Any:
+    """The same where a text is wanted: as it is typed, without the quotes around it."""
+    return _value_of(key, value) if value.startswith(("'", '"')) else value
+
+
+def _is_table(model: type[BaseModel], name: str) -> bool:
+    """Whether a section has keys of another program, which are not listed here: any key may be typed, and its value is a text."""
+    field = model.model_fields.get(name)
+    return field is not None and get_origin(field.annotation) is dict
+
+
+def misspelled(recipe: Recipe, overrides: Sequence[str]) -> list[str]:
+    """A sentence for each override that adds a key to a section of another program's keys, one character away from a key that is there."""
+    sentences = []
+    for text in overrides:
+        table, _, entry = text.partition("=")[0].partition(".")
+        if not entry or not _is_table(type(recipe), table):
+            continue
+        held = getattr(recipe, table)
+        near = next((name for name in held if entry not in held and _one_apart(name, entry)), "")
+        if near:
+            sentences.append(f"{table}.{entry} is new; the recipe has {table}.{near}")
+    return sentences
+
+
+def _one_apart(name: str, other: str) -> bool:
+    """Whether a character that is added, left out, changed or swapped with the next makes one name of the other; case and _ count less."""
+    if name.replace("_", "").lower() == other.replace("_", "").lower():
+        return True
+    short, long = sorted((name, other), key=len)
+    start = next((n for n, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
+    rest, longer = short[start:], long[start:]
+    if len(short) == len(long):
+        return rest[1:] == longer[1:] or (rest[:2] == longer[:2][::-1] and rest[2:] == longer[2:])
+    return rest == longer[1:]
 
 
 def _is_text(model: type[BaseModel], key: str) -> bool:

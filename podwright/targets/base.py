@@ -39,6 +39,8 @@ class Traits:
     """whether it keeps runs out of each other's way"""
     ships_files: bool = False
     """whether it copies to its hosts the files that a recipe names"""
+    slice_of_recipe: bool = False
+    """whether a recipe that names a slice gets that one, and not the target's"""
     storage: str = ""
     """where its runs are kept: a bucket, a folder, or "" for their directories"""
     excludes_hosts: bool = False

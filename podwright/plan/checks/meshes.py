@@ -27,11 +27,9 @@ Shape = tuple[int, ...]
 _LISTED = 5
 
 
-def place(where: Slice, recipe: JaxRecipe) -> list[Finding]:
-    """What a slice is, in the counts that its name leaves open."""
+def described(where: Slice) -> str:
+    """What a slice of TPUs or a set of GPUs is, in the counts that its name leaves open."""
     row = where.accelerator
-    if not (row.pod or row.node):
-        return []
     shape = f" ({where.topology}{' each' if where.num_slices > 1 else ''})" if row.pod else ""
     hosts = f"{where.num_hosts} hosts of {where.chips_per_host}" if where.num_hosts > 1 else "1 host"
     each = f" ({row.devices_per_chip} a chip)" if row.devices_per_chip > 1 else ""
@@ -39,7 +37,15 @@ def place(where: Slice, recipe: JaxRecipe) -> list[Finding]:
     message += f", {counted(where.num_devices, 'device')}{each} of {row.hbm_bytes / GIB:.1f} GiB"
     if row.pod and row.pod.counts != "chips":
         message += f"; the N of {row.name}-N counts {row.pod.counts}, 2 a chip"
-    findings = [Finding("slice", "info", message)]
+    return message
+
+
+def place(where: Slice, recipe: JaxRecipe) -> list[Finding]:
+    """What a slice is, and whether it computes in the recipe's precision."""
+    row = where.accelerator
+    if not (row.pod or row.node):
+        return []
+    findings = [Finding("slice", "info", described(where))]
     if not row.bf16_flops and recipe.model.compute_dtype == "bfloat16":
         findings.append(
             Finding(

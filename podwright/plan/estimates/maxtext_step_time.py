@@ -16,10 +16,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from podwright import slices
-from podwright.errors import UserError
-from podwright.plan.estimates.maxtext_work import RESOURCES, StepWork, work
-from podwright.recipe.maxtext import architectures, published
+from podwright.errors import UserError, counted
+from podwright.plan.compiled.step_time import bill
+from podwright.plan.document import ProgramSeconds, RunTotals, StepEntry
+from podwright.plan.estimates.maxtext_work import RESOURCES, StepWork, quantized_peak, work
+from podwright.plan.findings import Finding
+from podwright.recipe.maxtext import architectures, flops, published
+from podwright.recipe.maxtext import arguments as arguments_of
 from podwright.recipe.maxtext.published import PublishedRun
+from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.slices import Slice
 
 PRIORS = {
@@ -51,7 +56,7 @@ class RunSample:
 
     @property
     def model(self) -> str:
-        return self.arguments["model_name"].removesuffix("-2dfsdp")
+        return _model(self.arguments)
 
     @property
     def kind(self) -> str:
@@ -94,7 +99,8 @@ class StepTime:
     """of them, those of its model on its chip"""
     median_error: float
     """of published runs predicted in the same way from the others"""
-    largest_error: float
+    range_s: tuple[float, float]
+    """in which 8 of 10 of them would lie"""
     published: PublishedRun | None
     """the figure of the recipe itself, which was left out"""
 
@@ -123,16 +129,69 @@ def predict(arguments: Mapping[str, str], where: Slice) -> StepTime:
         raise UserError(f"no MaxText run on {wanted.chip} is published", "its step time is measured, not predicted")
     calibration = calibrate(others)
     same_model = sum(other.chip == wanted.chip and other.model == wanted.model for _, other in others)
-    errors = [abs(e) for e in (left_out() if same_model else models_left_out()).values()]
+    errors = sorted((left_out() if same_model else models_left_out()).values())
+    step_s = calibration.seconds(wanted)
+    tenth = len(errors) // 10
     return StepTime(
-        step_s=calibration.seconds(wanted),
+        step_s=step_s,
         bound=_bound(calibration, wanted),
         runs=len(others),
         same_model=same_model,
-        median_error=statistics.median(errors),
-        largest_error=max(errors),
+        median_error=statistics.median(map(abs, errors)),
+        range_s=(step_s / (1 + errors[-1 - tenth]), step_s / (1 + errors[tenth])),
         published=own,
     )
+
+
+def check(recipe: MaxTextRecipe, where: Slice) -> list[Finding]:
+    """Why no step time is predicted, where none is."""
+    try:
+        predict(recipe.arguments, where)
+    except UserError as e:
+        return [Finding("model", "info", f"step time not known: {e.what}; {e.fix}")]
+    return []
+
+
+def entry(recipe: MaxTextRecipe, where: Slice, price: float | None) -> StepEntry | None:
+    """Of a step and of all steps, without the time of the first compilation; None for what the formula does not cover."""
+    try:
+        predicted = predict(recipe.arguments, where)
+    except UserError:
+        return None
+    batch, steps = arguments_of.batch(recipe.arguments), arguments_of.integer(recipe.arguments, "steps", 150_001)
+    per_second = flops.per_device(architectures.find(recipe.arguments), batch) / predicted.step_s
+    steps_s = steps * predicted.step_s
+    return StepEntry(
+        estimated=True,
+        programs=(ProgramSeconds(name="step", runs=1, seconds=predicted.step_s, bound=predicted.bound),),
+        step_s=predicted.step_s,
+        range_s=predicted.range_s,
+        tokens_per_s_per_device=batch.tokens_per_device / predicted.step_s,
+        tflops_per_device=per_second / 1e12,
+        mfu=per_second / (quantized_peak(recipe.arguments, where.accelerator) or where.accelerator.bf16_flops),
+        run=RunTotals(
+            steps=steps, evaluations=None, steps_s=steps_s, evaluations_s=None, **bill(steps_s / 3600, where, price)
+        ),
+        notes=tuple(_notes(recipe, predicted, where)),
+    )
+
+
+def _notes(recipe: MaxTextRecipe, predicted: StepTime, where: Slice) -> list[str]:
+    chip, model = where.accelerator.name, _model(recipe.arguments)
+    own = (
+        f"{counted(predicted.same_model, 'run')} of {model} on {chip} among them"
+        if predicted.same_model
+        else f"none of {model} on {chip} among them"
+    )
+    low, high = predicted.range_s
+    notes = [
+        f"from the published step times of {predicted.runs} other runs, {own}; in the median such a prediction is off by "
+        f"{100 * predicted.median_error:.1f} %, and 8 of 10 lie within {low:.3g} to {high:.3g} s"
+    ]
+    if predicted.published:
+        figure = predicted.published
+        notes.append(f"published for this recipe: {figure.step_s:g} s a step ({figure.source}), not used here")
+    return notes
 
 
 def is_same(a: RunSample, b: RunSample) -> bool:
@@ -149,7 +208,7 @@ def left_out() -> Mapping[str, float]:
 @functools.cache
 def models_left_out() -> Mapping[str, float]:
     """The same without any run of its model."""
-    return _errors(lambda run, other: run.model.removesuffix("-2dfsdp") == other.model.removesuffix("-2dfsdp"))
+    return _errors(lambda run, other: _model(run.arguments) == _model(other.arguments))
 
 
 def _errors(hidden: Callable[[PublishedRun, PublishedRun], bool]) -> dict[str, float]:
@@ -177,6 +236,11 @@ def calibrate(runs: Sequence[tuple[PublishedRun, RunSample]]) -> RunCalibration:
             for i in indices:
                 left[i] -= factors[group]
     return RunCalibration(costs, factors)
+
+
+def _model(arguments: Mapping[str, str]) -> str:
+    """MaxText's name of the model; one that differs in its sharding alone has the same."""
+    return arguments["model_name"].removesuffix("-2dfsdp")
 
 
 def _priced(costs: Sequence[float], step: StepWork) -> float:

@@ -66,7 +66,7 @@ def work(arguments: Mapping[str, str], where: Slice) -> StepWork:
         raise UserError(what, "its step time is measured, not predicted")
     row = where.accelerator
     tokens = batch.tokens_per_device
-    peak = _quantized_peak(arguments, row)
+    peak = quantized_peak(arguments, row)
     products = _products(model, twice, arguments) * tokens
     unembedding = 2.0 * flops.matrices(model).unembedding * (flops.TRAINING + twice.logits) * tokens
     scores = _scores(model, twice, arguments, batch.length) * tokens
@@ -82,7 +82,7 @@ def work(arguments: Mapping[str, str], where: Slice) -> StepWork:
     )
 
 
-def _quantized_peak(arguments: Mapping[str, str], row: Accelerator) -> float:
+def quantized_peak(arguments: Mapping[str, str], row: Accelerator) -> float:
     """FLOP/s of quantized products; 0.0 where there are none."""
     quantization = arguments.get("quantization", "")
     if not quantization:
@@ -157,7 +157,7 @@ def _links(model: Architecture, arguments: Mapping[str, str], where: Slice) -> f
         raise UserError("the mesh does not come out on these devices", "check ici_fsdp_parallelism")
     batch = arguments_of.batch(arguments)
     split = mesh["tensor"] * mesh["tensor_sequence"] * mesh["pipeline"]
-    sharded = mesh["fsdp"] * mesh["fsdp_transpose"] * mesh["context"] * mesh["sequence"]
+    sharded = mesh["fsdp"] * mesh["fsdp_transpose"] * mesh["context"]
     weights = flops.matrices(model)
     gradient = 2 if arguments.get("grad_dtype", "float32") == "bfloat16" else 4
     dense = (weights.total - weights.experts - weights.embedding) / split

@@ -68,6 +68,10 @@ class PlanPart(Generic[R]):
             and (key.partition(".")[0] not in self.hub_sections or looks_like_path(value, Path()))
         ]
 
+    def written_for(self, recipe: R) -> Slice | None:
+        """The devices that a recipe names itself; None where it runs on any."""
+        return None
+
     def checks(self, recipe: R, where: Slice | None, cwd: Path) -> list[Finding]:
         """Everything that can be said without a compiler. `where` is None where only the machine itself knows its devices."""
         return []
@@ -130,6 +134,10 @@ class PlanPart(Generic[R]):
 
     def compiled(self, recipe: R, where: Slice, options: PlanOptions) -> CompiledPrograms:
         raise UserError(f"a recipe of kind {_kind(recipe)} has nothing to compile", "leave --compile out")
+
+    def settled(self, finding: Finding, compiled: CompiledPrograms) -> bool:
+        """Whether what a check could not say is answered by the compiler."""
+        return False
 
     def fitted(self, recipe: R, destination: Destination, options: PlanOptions) -> Plan:
         """The plan of the fastest settings that fit."""

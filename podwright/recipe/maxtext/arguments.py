@@ -17,7 +17,6 @@ AXES = (
     "pipeline",
     "fsdp",
     "fsdp_transpose",
-    "sequence",
     "context",
     "context_usp_ulysses",
     "context_autoregressive",
@@ -26,9 +25,13 @@ AXES = (
     "expert",
     "autoregressive",
 )
-"""of the mesh, in MaxText's order, as its keys `ici_AXIS_parallelism` and `dcn_AXIS_parallelism` call them"""
+"""of the mesh, in MaxText's order (mesh_axes), as its keys `ici_AXIS_parallelism` and `dcn_AXIS_parallelism` call them"""
+_AXES_OF_MODEL = {
+    "deepseek3-671b-2dfsdp": ("diloco", "data", "pipeline", "fsdp", "fsdp_transpose", "expert", "context")
+}
+"""models whose yml has mesh_axes of its own"""
 BATCH_AXES = ("diloco", "data", "pipeline", "fsdp", "fsdp_transpose", "expert")
-"""that split rows of the batch; the context axes split what is left of one, within its sequences"""
+"""that split rows of the batch; the context axes split sequences"""
 FREE = -1
 """size of the axis that takes all devices that are left"""
 
@@ -59,6 +62,11 @@ def batch(arguments: Mapping[str, str]) -> RunBatch:
         integer(arguments, "max_target_length", 2048),
         integer(arguments, "gradient_accumulation_steps", 1),
     )
+
+
+def axes(arguments: Mapping[str, str]) -> tuple[str, ...]:
+    """Of the mesh, in the order in which they are laid over the links."""
+    return _AXES_OF_MODEL.get(arguments.get("model_name", ""), AXES)
 
 
 def ici(arguments: Mapping[str, str]) -> dict[str, int]:

@@ -49,10 +49,10 @@ class ContainerCommand:
     """variables that are not exported: the place in setup, the name, the assignment"""
 
 
-def split(text: str, known: Mapping[str, str] | None = None) -> ContainerCommand:
+def split(text: str, known: Mapping[str, str] | None = None, name: str = "--command") -> ContainerCommand:
     """The parts of `text`, which bash runs in a container. UserError where no program in it trains.
 
-    `known`: variables that have a value there.
+    `known`: variables that have a value there. `name`: of the text in messages.
     """
     command = ContainerCommand()
     run = ScriptRun(known or {}, {}, datetime.now(UTC), lambda words: False, strict=True)
@@ -63,9 +63,9 @@ def split(text: str, known: Mapping[str, str] | None = None) -> ContainerCommand
                 command.after = _joined(command.after, [_raw(s, text) for s in statements[number + 1 :]])
                 return _with_own_variables(command)
     except UnreadableScript as e:
-        raise UserError(f"--command {e.what}", e.fix) from e
+        raise UserError(f"{name} {e.what}", e.fix) from e
     raise UserError(
-        f"--command starts no training that is known: {text.strip()[:80]}",
+        f"{name} starts no training that is known: {text.strip()[:80]}",
         "write it as `python3 -m MODULE CONFIG key=value`",
     )
 
@@ -221,7 +221,8 @@ def _setup(command: ContainerCommand, run: ScriptRun, pipeline: Pipeline, words:
         command.setup += ["set -o pipefail"] if "pipefail" in words else []
         return
     first = pipeline.commands[0]
-    plain = isinstance(first, SimpleCommand) and len(pipeline.commands) == 1 and not first.redirections
+    alone = isinstance(first, SimpleCommand) and len(pipeline.commands) == 1
+    plain = alone and bool(words) and not (first.redirections or first.assignments)  # type: ignore[union-attr]
     plain = plain and not any(isinstance(word, VariableAssignment) for word in first.words)  # type: ignore[union-attr]
     if plain and "$" in raw and "$" not in words:
         command.setup.append(" ".join(shlex.quote(word) for word in words))

@@ -6,9 +6,10 @@ fills in it gives the recipe, in which `${NAME}` stands wherever such a mark has
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,12 @@ from typing import Any
 from podwright import slices
 from podwright.errors import UserError
 from podwright.recipe.maxtext import pod, readme, script, xpk
+from podwright.recipe.maxtext.bash.run import ScriptRun
+from podwright.recipe.maxtext.bash.state import BashExit, BashReturn, LaunchCall
+from podwright.recipe.maxtext.bash.syntax import UnreadableScript
 from podwright.recipe.maxtext.pod import COMPILER_FLAGS, ContainerCommand
 from podwright.recipe.maxtext.script import ScriptReading
+from podwright.recipe.script_text import with_placeholders
 
 FROM_TARGET = ("PROJECT_ID", "CLUSTER_NAME", "ZONE", "BASE_OUTPUT_DIR", "WORKLOAD_IMAGE", "WORKLOAD_NAME")
 """variables that a target or its run fills in, whatever was typed at the import"""
@@ -36,30 +41,85 @@ class ImportedScript:
     target: dict[str, str]
     """option of xpk that belongs to a target -> its value, where the script has one"""
     reading: ScriptReading
-    command: str = field(default="")
-    """the value of --command"""
 
 
 def read(path: Path, text: str, values: Mapping[str, str], now: datetime, files: Mapping[str, str]) -> ImportedScript:
-    """The recipe of a launch script. `files`: those beside it by name. UserError, with a line, for what cannot be read exactly."""
+    """The recipe of a launch script, or of a script that a container runs to train.
+
+    `values`: variables and placeholders of the script by name; `topology` of a training script. `files`: those beside the script by
+    name. UserError, with a line, for what cannot be read exactly.
+    """
+    if not script.mentions_xpk(text) and starts_maxtext(text):
+        return _training_script(path, text, values, now, files)
     reading = script.read(text, values, now, files, path.name)
     marks = _marks(text, reading, values)
     marked = script.read(text, {**values, **marks}, now, files, path.name)
     options = xpk.options(marked.call.argv)
     given = xpk.options(reading.call.argv)
-    notes = {f"--{name}": f"there more than once; {value} does not count" for name, value in given.repeated.items()}
+    notes = {f"--{name}": _repeated(value) for name, value in given.repeated.items()}
     notes |= {
         name: f"line {line}: it is not beside the script, and was not read" for name, line in reading.sourced.items()
     }
-    command = pod.split(options.values.get("command", ""))
-    device = xpk.first_of(given.values, xpk.DEVICES)
+    command = _inlined(pod.split(options.values.get("command", "")), files)
+    _require_maxtext(command)
     stated, differences = versions(text, files)
-    raw = _recipe(path, options.values, command, device, stated)
+    raw = _recipe(path, options.values, command, xpk.first_of(given.values, xpk.DEVICES), stated)
     notes |= differences | {f"arguments.{key}": _repeated(value) for key, value in command.repeated.items()}
     notes |= command.notes
     target = {name: given.values[name] for name in xpk.OF_TARGET if _literal(options.values.get(name, ""))}
     cleaned = {key: _unmarked(value) for key, value in notes.items()}
-    return ImportedScript(_unmarked(raw), reading.call.argv, cleaned, target, reading, given.values.get("command", ""))
+    return ImportedScript(_unmarked(raw), reading.call.argv, cleaned, target, reading)
+
+
+def _training_script(
+    path: Path, text: str, values: Mapping[str, str], now: datetime, files: Mapping[str, str]
+) -> ImportedScript:
+    """Of a fork's own script: what it exports, runs before and passes to MaxText. On which slice, only the user knows."""
+    filled, placeholders = with_placeholders(text, values)
+    run = ScriptRun(values, files, now, lambda words: False)
+    with contextlib.suppress(BashExit, BashReturn, UnreadableScript):
+        run.script(filled)
+    reading = ScriptReading(LaunchCall((), 0, {}), placeholders, run.emptied, {}, {})
+    marks = _marks(text, reading, values)
+    known = {name: value for name, value in values.items() if name not in ("USER", "HOME")} | marks
+    command = pod.split(with_placeholders(text, known)[0], known, path.name)
+    _require_maxtext(command)
+    if not values.get("topology"):
+        raise UserError(f"{path.name} does not say on which slice it trains", "type topology=tpu7x-4x4x4")
+    stated, differences = versions(text, files)
+    raw = _recipe(path, {}, command, values["topology"], stated)
+    notes = (
+        differences | {f"arguments.{key}": _repeated(value) for key, value in command.repeated.items()} | command.notes
+    )
+    return ImportedScript(_unmarked(raw), (), {key: _unmarked(value) for key, value in notes.items()}, {}, reading)
+
+
+def starts_maxtext(text: str) -> bool:
+    """Whether a script seems to start MaxText itself, as `python3 -m MaxText.train` does."""
+    code = re.sub(r"(?m)^\s*#.*$", "", text)
+    return bool(re.search(r"(?i)\bpython[\d.]*\s+(?:-u\s+)?(?:-m\s+)?\S*max(?:text|diffusion)\S*", code))
+
+
+def _inlined(command: ContainerCommand, files: Mapping[str, str]) -> ContainerCommand:
+    """With the commands of a training script that the container runs, where that script lies beside the launch script."""
+    name = command.module.rpartition("/")[2]
+    if not name.endswith(".sh") or name not in files or command.arguments:
+        return command
+    inner = pod.split(files[name], command.environment, name)
+    inner.environment = command.environment | inner.environment
+    inner.setup = [line for line in command.setup if name not in line] + inner.setup
+    inner.after = " ".join(filter(None, [inner.after, command.after]))
+    inner.notes[command.module] = f"its commands are those of {name} beside the launch script"
+    return inner
+
+
+def _require_maxtext(command: ContainerCommand) -> None:
+    """UserError for a program that is none of MaxText, MaxDiffusion or a fork with a configuration of theirs."""
+    known = re.search(r"(?i)max(?:text|diffusion)", command.module)
+    if not known and not command.base_config and not command.module.endswith(".sh"):
+        raise UserError(
+            f"--command trains with {command.module}, which is no MaxText", "import a script that trains with MaxText"
+        )
 
 
 def _repeated(values: str) -> str:
@@ -134,10 +194,10 @@ def topology(device: str) -> slices.Slice:
 
 
 def name_of(path: Path, shape: str) -> str:
-    """From the folders of a script: model and configuration, where the folder names a slice; else the folder's own name."""
+    """From the folders of a script: model and configuration, where the latter names a slice (or `shape`); else the folder's own name."""
     folders = [part for part in path.resolve().parent.parts if part not in ("/", "xpk", "k8s")]
     here = folders[-1] if folders else path.stem
-    model = folders[-2] if len(folders) > 1 and (shape in here or _TOPOLOGY.search(here)) else ""
+    model = folders[-2] if len(folders) > 1 and ((shape and shape in here) or _TOPOLOGY.search(here)) else ""
     name = "-".join(filter(None, [model, here])).lower()
     return re.sub(r"[^a-z0-9.-]+", "-", name).strip("-.") or path.stem
 

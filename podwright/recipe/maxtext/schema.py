@@ -10,7 +10,7 @@ import re
 import shlex
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from podwright import slices
 from podwright.errors import UserError
@@ -26,6 +26,14 @@ def _is_slice(name: str) -> str:
     except UserError as e:
         raise RefusedValue(e.what, e.fix.replace("--on ", "topology=")) from e
     return name
+
+
+def _as_text(value: object) -> object:
+    """A number or a truth value of YAML as MaxText's command line has it."""
+    return str(value) if isinstance(value, bool | int | float) else value
+
+
+TextOfValue = Annotated[str, BeforeValidator(_as_text)]
 
 
 class MaxTextVersions(Section):
@@ -68,14 +76,14 @@ class MaxTextRecipe(Section):
     num_slices: PositiveInt = Field(1, description="slices of that topology that train together")
     image: str = Field("${WORKLOAD_IMAGE}", description="the image of its container")
     launch: MaxTextLaunch
-    arguments: dict[str, str] = Field(
+    arguments: dict[str, TextOfValue] = Field(
         description="arguments of MaxText by key, in their order, as MaxText gets them: without the shell's quotes"
     )
     xla_flags: tuple[str, ...] = Field((), description="flags of libtpu's compiler, in their order")
-    environment: dict[str, str] = Field(
+    environment: dict[str, TextOfValue] = Field(
         {}, description="variables of the container, in their order; LIBTPU_INIT_ARGS is made of xla_flags"
     )
-    xpk: dict[str, str] = Field(
+    xpk: dict[str, TextOfValue] = Field(
         {},
         description="every other option of `xpk workload create`, in their order, without dashes; an option without a value has ''",
     )

@@ -41,6 +41,14 @@ class ScriptReading:
     """file that is read and that does not lie beside the script -> line"""
 
 
+_CALL = re.compile(r"xpk(?:\.py)?[\"']?\s+(?:\\\n\s*)?workload\s+create\b")
+
+
+def mentions_xpk(text: str) -> bool:
+    """Whether a script seems to call xpk workload create."""
+    return bool(_CALL.search(text))
+
+
 def calls_xpk(words: list[str]) -> bool:
     """Whether the words of a command are `xpk workload create`, or the same by xpk.py."""
     program, rest = words[0].rpartition("/")[2], words[1:]

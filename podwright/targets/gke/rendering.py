@@ -6,6 +6,8 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from podwright.errors import UserError
@@ -13,12 +15,14 @@ from podwright.recipe import load
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_lines
 from podwright.slices import Slice
+from podwright.storage import inputs
 from podwright.targets import scripts
-from podwright.targets.gke import jobset, workload, xpk_shape
+from podwright.targets.gke import jobset, trainer, workload, xpk_shape
 from podwright.targets.settings.gke import GkeSettings
 from podwright.targets.settings.google import region_of
 
 MANIFEST = "jobset.yaml"
+CODE = "configmap.yaml"
 XPK_QUEUE = ("default", "multislice-queue")
 """namespace and queue that xpk submits to"""
 
@@ -104,11 +108,16 @@ def _common(
         "xpk_version": "",
         "xpk_options": None,
         "only_xpk": "",
+        "code": "",
     }
 
 
 def _folder(
-    values: dict[str, Any], manifest: jobset.Manifest, by_hand: tuple[str, ...], added: dict[str, str]
+    values: dict[str, Any],
+    manifest: jobset.Manifest,
+    by_hand: tuple[str, ...],
+    added: dict[str, str],
+    further: Mapping[str, str] = MappingProxyType({}),
 ) -> RenderedFolder:
     submit = f"submit_{values['model'].replace('-', '_')}.sh"
     values = values | {"submit": submit}
@@ -118,7 +127,7 @@ def _folder(
         for name, source in templates.items()
     }
     files[MANIFEST] = _heading(values) + jobset.text(manifest)
-    return RenderedFolder(files, submit, by_hand, added)
+    return RenderedFolder(files | dict(further), submit, by_hand, added)
 
 
 def _heading(values: dict[str, Any]) -> str:
@@ -171,8 +180,40 @@ def _delimiter(lines: list[str]) -> str:
     return word
 
 
+def trained_here(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> RenderedFolder:
+    """Scripts, ConfigMap and JobSet of a recipe that podwright itself trains. UserError, in one line, for what cannot run in pods."""
+    if typed:
+        raise UserError(f"{recipe.name} has no variable {next(iter(typed))}", "leave it out")
+    slice_ = own.devices()
+    if slice_ is None:
+        what = f"target {target} has no topology, and a recipe of kind {recipe.kind} names none"
+        raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4")
+    require_machines(own, slice_)
+    for key, value in inputs.named(recipe.model_dump(mode="json")).items():
+        if Path(value).expanduser().exists():
+            what = f"{key}={value} is on this machine, and pods do not have it"
+            raise UserError(what, f"copy it to a bucket, and type {key}=gs://BUCKET/..." if "[" not in key else "name a reward of podwright")  # fmt: skip
+    vms = xpk_shape.vms_per_slice(slice_)
+    facts = {"nodes": vms, "port": trainer.PORT, "bucket": own.bucket}
+    code = trainer.config_map(recipe, scripts.filled("gke/start.sh", facts, trim=True), own)
+    manifest = trainer.trainer_jobset(own, slice_, f"${{{workload.NAME}}}", code["metadata"]["name"])
+    values = _common(recipe.name, recipe.name, own, target, slice_, manifest) | {
+        "image": own.python_image,
+        "builds": False,
+        "code": code["metadata"]["name"],
+        "code_label": "{}={}".format(*next(iter(code["metadata"]["labels"].items()))),
+    }
+    by_hand = [f"variables such as HF_TOKEN: kubectl create secret generic {trainer.SECRET} --from-env-file=FILE"]
+    if not own.bucket:
+        by_hand.append("bucket of the target: without it checkpoints and records end with the pods")
+    return _folder(values, manifest, tuple(by_hand), {}, {CODE: jobset.text(code)})
+
+
 def render(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> RenderedFolder:
     """What `podwright render` writes for a recipe of any kind. UserError for a kind that no pods of GKE run."""
     if recipe.kind == "maxtext":
         return maxtext(load.require(recipe, MaxTextRecipe), own, target, typed)
-    raise UserError(f"a recipe of kind {recipe.kind} cannot be rendered for GKE", "name one of kind maxtext")
+    if recipe.kind in ("grpo", "pretrain"):
+        return trained_here(recipe, own, target, typed)
+    what = f"a recipe of kind {recipe.kind} cannot be rendered for GKE: it trains on GPUs or CPUs"
+    raise UserError(what, "name one of kind maxtext, grpo or pretrain")

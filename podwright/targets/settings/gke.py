@@ -140,4 +140,4 @@ class GkeSettings(BaseModel):
         return slices.parse(self.topology) if self.topology else None
 
     def traits(self) -> Traits:
-        return Traits(ships_files=True)
+        return Traits(ships_files=True, slice_of_recipe=True)

@@ -42,7 +42,7 @@ def test_every_key_becomes_something(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert code == 0, err
     found = json.loads(out)
     recipe = load(found["out"])
-    assert recipe.model_dump(mode="json") == found["recipe"] and found["argv"] == ["podwright", "run", found["out"]]
+    assert recipe.model_dump(mode="json") == found["recipe"] and found["command"] == ["podwright", "run", found["out"]]
     got = found["recipe"]
     assert (got["per_device_batch_size"], got["seed"], got["model"]["name"]) == (12, 7, "qwen2.5-0.5b")
     assert (
@@ -204,7 +204,8 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path.write_text("? [seed, seed]\n: 1\n")
     assert "a.yaml line 1 is not YAML: at column 3, a key is a list or a mapping" in call(capsys, str(path))[2]
     assert "there is no file" in call(capsys, str(tmp_path / "b.yaml"))[2]
-    assert call(capsys, str(tmp_path))[::2] == (2, f"error: {tmp_path}: that is a directory; name a file\n")
+    what = f"error: no script in {tmp_path} calls xpk workload create or starts MaxText; name a launch script or a configuration file\n"
+    assert call(capsys, str(tmp_path))[::2] == (2, what)
     path.write_text(yaml.safe_dump(GIVEN))
     (tmp_path / "out.yaml").touch()
     assert "exists already" in call(capsys, str(path), "--out", str(tmp_path / "out.yaml"))[2]

@@ -309,7 +309,8 @@ def test_the_words_of_a_person_are_printed(tmp_path: Path, capsys: pytest.Captur
     path = write(tmp_path, GIVEN)
     code, out, _ = call(capsys, str(path))
     assert code == 0 and "grpo_config.beta: grpo.beta is 0.08\n" in out and "type: podwright run " in out
-    assert "exists already" in call(capsys, str(path))[2]
+    assert call(capsys, str(path))[0] == 0, "the same recipe may be written again"
+    assert "exists already" in call(capsys, str(path), "batch_size=1")[2]
 
 
 GUIDE = Path(__file__).parents[4] / "shared" / "seeds" / "000_35e1bc9509e1c562.txt"

@@ -16,6 +16,11 @@ if [ "$1" != --pools ]; then
     [ -z "$left" ] || fail "run $name is still there"
     echo "ok: run $name is gone"
   done
+{% if code %}
+  # The code of the pods, once no run has it
+  others=$(k get jobset --selector={{ code_label }} --output=name) || fail "the cluster does not answer: whether ConfigMap {{ code }} is needed is not known"
+  [ -n "$others" ] || k delete configmap {{ code }} --ignore-not-found || fail "ConfigMap {{ code }} could not be deleted"
+{% endif %}
   exit
 fi
 

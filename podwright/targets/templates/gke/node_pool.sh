@@ -6,9 +6,7 @@
 set -uo pipefail
 {% include "gke/settings.sh" %}
 zones=({% for zone in zones %}{{ zone | quoted }}{{ " " if not loop.last }}{% endfor %})   # tried in this order
-{% if reservations %}
-reservations=({% for each in reservations %}{{ each | quoted }}{{ " " if not loop.last }}{% endfor %})   # tried in this order
-{% endif %}
+reservations=({% for each in reservations or [""] %}{{ each | quoted }}{{ " " if not loop.last }}{% endfor %})   # {{ "tried in this order" if reservations else "none: on demand" }}
 machine_type={{ machine_type | quoted }}
 pools=({% for pool in pools %}{{ pool }}{{ " " if not loop.last }}{% endfor %})
 label={{ label | quoted }}   # cleanup.sh deletes pools with this label alone
@@ -59,7 +57,7 @@ for pool in "${pools[@]}"; do
   fi
   created=""
   for zone in "${zones[@]}"; do
-    for reservation in {{ '"${reservations[@]}"' if reservations else '""' }}; do
+    for reservation in "${reservations[@]}"; do
       echo "creating node pool $pool in $zone${reservation:+ from reservation $reservation} ..."
       if create "$pool" "$zone" "$reservation"; then
         created=yes

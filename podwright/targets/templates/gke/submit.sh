@@ -6,7 +6,9 @@
 {% endif %}
 # WORKLOAD_NAME=my-run before it names the run; else the name is made of your user name, the model and the time.
 set -euo pipefail
+{% if not only_xpk %}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+{% endif %}
 {% include "gke/settings.sh" %}
 way=${1:-{{ "xpk" if only_xpk else "kubectl" }}}
 
@@ -14,10 +16,11 @@ way=${1:-{{ "xpk" if only_xpk else "kubectl" }}}
 name=${WORKLOAD_NAME:-}
 if [ -z "$name" ]; then
   user=$(id -un | LC_ALL=C tr '[:upper:]' '[:lower:]' | LC_ALL=C tr -c 'a-z0-9\n' '-')
-  prefix=$(printf '%.26s' "$user-"{{ model | quoted }} | sed 's/^[^a-z]*//; s/-*$//')
+  prefix=$(printf '%.26s' "$user-"{{ model | quoted }} | sed 's/--*/-/g; s/^[^a-z]*//; s/-*$//')
   name=${prefix:-run}-$(date +%y%m%d-%H%M%S)
 fi
-printf '%s\n' "$name" | LC_ALL=C grep -Eqx '[a-z]([-a-z0-9]{0,38}[a-z0-9])?' ||
+legal='^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$'
+(LC_ALL=C; [[ $name =~ $legal ]]) ||
   fail "$name cannot be the name of a run; write small letters, digits and -, at most 40, beginning with a letter"
 existing=$(k get jobset "$name" --ignore-not-found --output=name) || fail "the cluster does not answer; bash setup_training_env.sh says why"
 [ -z "$existing" ] || fail "a run $name exists already, and xpk would delete it; set WORKLOAD_NAME to another name"
@@ -25,6 +28,11 @@ existing=$(k get jobset "$name" --ignore-not-found --output=name) || fail "the c
 case $way in
 {% if not only_xpk %}
   kubectl)
+{% if code %}
+    # Code and recipe of the pods; their hash is in its name, so what exists is the same
+    existing=$(k get configmap {{ code }} --ignore-not-found --output=name)
+    [ -n "$existing" ] || k create -f "$here/configmap.yaml"
+{% endif %}
     # create, not apply: the server refuses a second run of the name
     sed "s/\${WORKLOAD_NAME}/$name/g" "$here/jobset.yaml" | k create -f -
     ;;
@@ -40,7 +48,7 @@ case $way in
 {{ delimiter }}
     command=${command%$'\n'}
     command=${command//$'\n'/ }
-    command=${command//'${WORKLOAD_NAME}'/$name}
+    command=${command//\$\{WORKLOAD_NAME\}/$name}
     xpk workload create \
       --cluster="$cluster" \
       --project="$project" \

@@ -28,7 +28,7 @@ export ARTIFACT_DIR="${BASE_OUTPUT_DIR}"
 export WORKLOAD_IMAGE=""  # must be pushed: docker push <this>
 export WORKLOAD_NAME="$(printf "%.26s" "${USER//_/-}-toy-1b-4096-fsdp-in-a-long-name")-$(date +%Y%m%d-%H%M)"
 export DATASET_DIR=${BASE_OUTPUT_DIR}/data_v1
-export MOUNTED="/mnt/data"
+export MOUNTED="/data/mounted"
 
 # XLA Flags — with a character that is not ASCII
 XLA_FLAGS=" \
@@ -103,9 +103,9 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "a continuation in single quotes": ("'a singer in dim lighting. She smiles.'", "'a singer \\\nsmiles'"),
     "a missing continuation": ("  --num-slices=1 \\", "  --num-slices=1"),
     "a comment among continuation lines": ("  --zone=$ZONE \\", "  --zone=$ZONE \\\n# --spot \\"),
-    "a comment behind a word": ('export MOUNTED="/mnt/data"', "export MOUNTED=/mnt/data#1 #2"),
+    "a comment behind a word": ('export MOUNTED="/data/mounted"', "export MOUNTED=/data/mounted#1 #2"),
     "a comment behind a semicolon": ("set -e\n", "set -e;#x\n"),
-    "variables of variables": ("export MOUNTED=", 'INNER="/mnt"; OUTER="${INNER}/$INNER-x"; export MOUNTED="$OUTER" OTHER='),
+    "variables of variables": ("export MOUNTED=", 'INNER="/vol"; OUTER="${INNER}/$INNER-x"; export MOUNTED="$OUTER" OTHER='),
     "a default": ('export ZONE=""', 'export ZONE="${ZONE:-us-${REGION:=east5}-a}"'),
     "an alternative": ("--zone=$ZONE", '--zone="${USER:+set}${NOBODY:+not}"'),
     "a suffix and a prefix": ("--zone=$ZONE", '--zone="${DATASET_DIR##*/}${WORKLOAD_IMAGE%%:*}${USER#a}${USER%r}"'),
@@ -137,7 +137,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "a call in a pipe": ("logs/train-\\${TPU_WORKER_ID}.log\"", "x\" 2>&1 | tee out.txt"),
     "a call in a condition": ("xpk workload create \\", "if ! command -v xpk > /dev/null; then exit 1; fi\nxpk workload create \\"),
     "a call behind &&": ("xpk workload create \\", "[ -n \"$USER\" ] && false || xpk workload create \\"),
-    "a home": ('export MOUNTED="/mnt/data"', "export MOUNTED=~/data:~ && export ZONE=\"~/x\""),
+    "a home": ('export MOUNTED="/data/mounted"', "export MOUNTED=~/data:~ && export ZONE=\"~/x\""),
     "braces": ("--zone=$ZONE", "--zone={}x{a} --y=a{b"),
 }  # fmt: skip
 

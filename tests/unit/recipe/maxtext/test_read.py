@@ -26,7 +26,7 @@ README = """
 def imported(
     text: str = SCRIPT, path: str = "/tree/toy-1b/4k-bf16-tpu7x-4x4x4/xpk/run_recipe.sh", **values: str
 ) -> ImportedScript:
-    return read.read(Path(path), text, {"USER": USER, "HOME": "/home/x"} | values, NOW, {"README.md": README})
+    return read.read(Path(path), text, {"USER": USER, "HOME": "/house/x"} | values, NOW, {"README.md": README})
 
 
 def recipe(text: str = SCRIPT, **values: str) -> MaxTextRecipe:
@@ -73,7 +73,7 @@ def test_the_parts_of_a_script_are_values_of_a_recipe() -> None:
 def test_arguments_are_decoded_and_keep_their_order() -> None:
     got = recipe().arguments
     assert list(got)[:3] == ["output_dir", "model_name", "per_device_batch_size"]
-    assert got["grain_train_files"] == "/mnt/data/c4/3.0.1/*.arrayrecord"
+    assert got["grain_train_files"] == "/data/mounted/c4/3.0.1/*.arrayrecord"
     assert got["weight_quantization_calibration_method"] == "fixed,-224,224"
     assert got["prompt"] == "a singer in dim lighting. She smiles."
     assert got["jax_cache_dir"] == "${BASE_OUTPUT_DIR}/data_v1/jax_cache/"
@@ -164,4 +164,4 @@ def test_a_slice_that_is_not_sold_is_refused() -> None:
 
 def test_the_name_comes_from_the_folders() -> None:
     assert recipe().name == "toy-1b-4k-bf16-tpu7x-4x4x4"
-    assert imported(SCRIPT, path="/home/me/my runs/run.sh").recipe["name"] == "my-runs"
+    assert imported(SCRIPT, path="/house/me/my runs/run.sh").recipe["name"] == "my-runs"

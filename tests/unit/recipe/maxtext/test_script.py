@@ -47,4 +47,4 @@ def test_what_cannot_be_known_is_refused_with_its_line(name: str) -> None:
     text = changed(old, new)
     line = text[: SCRIPT.index(old)].count("\n") + 1
     with pytest.raises(UserError, match=words.replace("LINE", f"run_recipe.sh line {line}")):
-        script.read(text, {"USER": USER, "HOME": "/home/x"}, NOW, None, "run_recipe.sh")
+        script.read(text, {"USER": USER, "HOME": "/house/x"}, NOW, None, "run_recipe.sh")

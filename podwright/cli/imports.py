@@ -1,0 +1,272 @@
+"""The verb `podwright recipe import`: which importer a file is for, the comparison with bash, and what is printed."""
+
+from __future__ import annotations
+
+import getpass
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+from podwright.cli import show
+from podwright.errors import UserError, counted, expanded
+from podwright.recipe import imports, load
+from podwright.recipe.imports import Imported
+from podwright.recipe.maxtext import launch_config, lint, read, script, tree
+from podwright.recipe.maxtext.lint import LintFinding
+from podwright.recipe.maxtext.read import ImportedScript
+from podwright.recipe.maxtext.schema import MaxTextRecipe
+from podwright.rundir import Record
+
+
+@dataclass(frozen=True)
+class ImportRequest:
+    """What was typed."""
+
+    words: list[str]
+    """a path, or words that stand in the path of one launch script of a tree"""
+    pairs: list[str]
+    """KEY=VALUE"""
+    tree: Path | None
+    out: Path | None
+    phase: int | None
+    as_json: bool
+
+
+def request(
+    source: Sequence[str], tree: Path | None, out: Path | None, phase: int | None, as_json: bool
+) -> ImportRequest:
+    """Sorts what was typed: the first word, and those without an equals sign, name the source."""
+    words = [source[0], *(word for word in source[1:] if "=" not in word)]
+    return ImportRequest(words, [word for word in source[1:] if "=" in word], tree, out, phase, as_json)
+
+
+def run(request: ImportRequest) -> None:
+    place = expanded(request.words[0])
+    if len(request.words) > 1 or not place.exists():
+        place = tree.lookup(request.words, _tree(request, place))
+    if place.is_dir():
+        scripts, others = tree.scripts(place)
+        if len(scripts) > 1:
+            return _all(request, place, scripts, others)
+        place = (scripts or [tree.training_script(place, others)])[0]
+    kind = _kind_of(place)
+    if kind == "config":
+        return _target(request, place)
+    if kind == "script":
+        return _script(request, place)
+    imported = imports.imported(place, request.phase, request.pairs)
+    out = _written(imported.recipe, request.out or place.with_name(f"{imported.recipe['name']}.recipe.yaml"))
+    command = ["podwright", "run", str(out)]
+    _show(request, imported, out, command)
+
+
+def _tree(request: ImportRequest, place: Path) -> Path:
+    """Where words are looked up. UserError for a path that does not exist."""
+    first = request.words[0]
+    if len(request.words) == 1 and ("/" in first or place.suffix in (".yaml", ".yml", ".sh")):
+        raise UserError(f"there is no file {first}", "check the path")
+    if request.tree is None:
+        return _tree_of_target() or Path()
+    if not request.tree.is_dir():
+        raise UserError(f"--tree {request.tree} is no directory", "give the path of a checkout of tpu-recipes")
+    return request.tree
+
+
+def _tree_of_target() -> Path | None:
+    """The one checkout that targets of kind gke name as `recipes`."""
+    from podwright.targets import entries
+
+    named = {str(getattr(entries.find(name), "recipes", "") or "") for name in entries.names()} - {""}
+    return expanded(next(iter(named))) if len(named) == 1 else None
+
+
+def _kind_of(path: Path) -> str:
+    """By its content: a launch script, a configuration for launching, or a file of tunix or PurrSight."""
+    text = tree.text_of(path)
+    if path.suffix == ".sh" or text.startswith("#!") or script.mentions_xpk(text):
+        return "script"
+    return "config" if launch_config.recognised(path, text) else "yaml"
+
+
+def _values(pairs: Sequence[str]) -> dict[str, str]:
+    for pair in pairs:
+        if "=" not in pair or pair.startswith("="):
+            raise UserError(f"{pair!r} sets nothing", "write NAME=VALUE, for example BASE_OUTPUT_DIR=gs://bucket/runs")
+    user = getpass.getuser()
+    return {"USER": user, "HOME": str(Path.home())} | dict(pair.partition("=")[::2] for pair in pairs)
+
+
+def _script(request: ImportRequest, path: Path) -> None:
+    if request.phase is not None:
+        raise UserError(f"{path} is a launch script, which has no phases", f"leave --phase {request.phase} out")
+    values, now = _values([p for p in request.pairs if "." not in p.partition("=")[0]]), datetime.now().astimezone()
+    result = read.read(path, tree.text_of(path), values, now, tree.siblings(path))
+    bash = _by_bash(path, values, now, result)
+    overrides = [pair for pair in request.pairs if "." in pair.partition("=")[0]]
+    recipe = load.require(load.override(load.parse(result.recipe), overrides), MaxTextRecipe)
+    findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"])]
+    raw = recipe.model_dump(mode="json")
+    out = _written(raw, request.out or Path(f"{recipe.name}.recipe.yaml"))
+    target = launch_config.words(result.target)
+    imported = Imported(raw, result.notes, target, list(result.argv))
+    _show(request, imported, out, ["podwright", "plan", str(out)], findings, bash)
+
+
+def _by_bash(path: Path, values: Mapping[str, str], now: datetime, result: ImportedScript) -> Record:
+    """Evaluates the script by bash in a sandbox too. UserError where bash passes other words; where there is no sandbox, why not."""
+    from podwright.sandbox.evaluation import evaluate
+    from podwright.shell import Shell
+
+    if not result.argv:
+        return {"evaluated": False, "why_not": "the script does not call xpk"}
+    given = {name: value for name, value in values.items() if name not in ("USER", "HOME")}
+    zone = now.strftime("%z")
+    timezone = f"<{now.tzname()}>{'-' if zone[0] == '+' else '+'}{zone[1:3]}:{zone[3:]}"
+    evaluated = evaluate(
+        path,
+        given,
+        Shell(),
+        user=values["USER"],
+        home=values["HOME"],
+        at_s=int(now.timestamp()),
+        timezone=timezone,
+    )
+    if not evaluated.sandboxed:
+        return {"evaluated": False, "why_not": evaluated.why_not}
+    calls = evaluated.workloads()
+    if [call.argv for call in calls] == [result.argv]:
+        return {"evaluated": True, "why_not": ""}
+    raise UserError(
+        f"{path}: {_difference(result.argv, [c.argv for c in calls], evaluated.problem)}", "report this script"
+    )
+
+
+def _difference(argv: Sequence[str], calls: Sequence[Sequence[str]], problem: str) -> str:
+    if len(calls) != 1:
+        calling = f"bash calls xpk workload create {len(calls)} times, the reader once"
+        return f"{calling} ({problem})" if problem else calling
+    pairs = list(zip(argv, calls[0], strict=False))
+    number = next((n for n, (ours, theirs) in enumerate(pairs) if ours != theirs), len(pairs))
+    ours, theirs = ((words[number] if number < len(words) else "nothing") for words in (argv, calls[0]))
+    at = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
+    start = max(0, at - 30)
+    return (
+        f"word {number} of the call is {ours[start : at + 50]!r} by the reader and {theirs[start : at + 50]!r} by bash"
+    )
+
+
+def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: Sequence[Path]) -> None:
+    """Every launch script below a folder: a row each, and with --out a file each."""
+    values, now = _values(request.pairs), datetime.now().astimezone()
+    rows, unread = list[Record](), dict[str, str]()
+    for path in scripts:
+        try:
+            result = read.read(path, tree.text_of(path), values, now, tree.siblings(path))
+            recipe = load.require(load.parse(result.recipe), MaxTextRecipe)
+        except UserError as e:
+            unread[str(path.relative_to(folder))] = e.what
+            continue
+        findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"])]
+        rows.append(_row(recipe, findings, path.relative_to(folder), result))
+        if request.out:
+            request.out.mkdir(parents=True, exist_ok=True)
+            raw = recipe.model_dump(mode="json")
+            rows[-1]["out"] = str(_written(raw, request.out / f"{recipe.name}.recipe.yaml"))
+    launchers = {str(path.relative_to(folder)): script.launcher(tree.text_of(path)) for path in others}
+    if request.as_json:
+        show.document({"rows": rows, "unread": unread | launchers})
+        return
+    _table(request, folder, rows, unread, launchers)
+
+
+def _row(recipe: MaxTextRecipe, findings: Sequence[LintFinding], path: Path, result: ImportedScript) -> Record:
+    return {
+        "name": recipe.name,
+        "model": recipe.model_name,
+        "topology": recipe.topology,
+        "precision": recipe.precision,
+        "steps": recipe.arguments.get("steps") or recipe.arguments.get("max_train_steps", ""),
+        "script": str(path),
+        "argv": list(result.argv),
+        "findings": [asdict(finding) for finding in findings],
+    }
+
+
+def _table(
+    request: ImportRequest,
+    folder: Path,
+    rows: Sequence[Record],
+    unread: dict[str, str],
+    launchers: dict[str, str],
+) -> None:
+    table = [["NAME", "MODEL", "TOPOLOGY", "PRECISION", "STEPS", "FINDINGS"]]
+    for row in rows:
+        checks = dict.fromkeys(f["check"] for f in row["findings"] if f["level"] != "info")
+        table.append([*(row[key] for key in ("name", "model", "topology", "precision", "steps")), ", ".join(checks)])
+    show.columns(table)
+    for path, why in unread.items():
+        print(f"not read: {path}: {why}")
+    for words, number in Counter(launchers.values()).items():
+        print(f"not read: {counted(number, 'script')}: {words}")
+    print(
+        f"{counted(len(rows), 'recipe')} in {folder}, read without evaluation by bash; import one to compare it with bash"
+    )
+    if not request.out:
+        print("type --out DIRECTORY to write a file for each")
+
+
+def _target(request: ImportRequest, path: Path) -> None:
+    config = launch_config.read(path)
+    if request.as_json:
+        show.document(
+            {"recipe": None, "out": None, "command": [], "argv": [], "target": config.target, "notes": config.notes}
+        )
+        return
+    for key, note in config.notes.items():
+        print(f"{key}: {note}")
+    print(f"type: {shlex.join(config.target)}")
+
+
+def _written(recipe: Record, place: Path) -> Path:
+    """Writes a recipe. What is there already may only be the same."""
+    text = load.written(recipe)
+    if place.is_dir():
+        place /= f"{recipe['name']}.recipe.yaml"
+    if place.exists() and place.read_text() != text:
+        raise UserError(f"{place} exists already", "name another file with --out")
+    place.write_text(text)
+    return place
+
+
+def _show(
+    request: ImportRequest,
+    imported: Imported,
+    out: Path,
+    command: Sequence[str],
+    findings: Sequence[LintFinding] = (),
+    bash: Record | None = None,
+) -> None:
+    if request.as_json:
+        document: Record = {"recipe": imported.recipe, "out": str(out), "command": list(command), "argv": imported.argv}
+        document |= {"target": imported.target, "notes": imported.notes}
+        document |= {"findings": [asdict(f) for f in findings], "bash": bash} if bash is not None else {}
+        show.document(document)
+        return
+    for finding in findings:
+        print(f"{finding.level}: {finding.check}: {finding.message}" + (f"; {finding.fix}" if finding.fix else ""))
+    for key, note in imported.notes.items():
+        print(f"{key}: {note}")
+    if bash is not None:
+        words = counted(len(imported.argv), "word")
+        agrees = (
+            f"bash passes the same {words} to xpk"
+            if bash["evaluated"]
+            else f"not compared with bash: {bash['why_not']}"
+        )
+        print(agrees)
+    print(f"wrote {out}; type: {shlex.join(command)}")
+    if imported.target:
+        print(f"for its cluster, type: {shlex.join(imported.target)}")

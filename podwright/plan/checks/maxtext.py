@@ -1,0 +1,211 @@
+"""What can be said of a MaxText recipe without a compiler: slice, mesh, batch, model, precision, data and profiler."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from podwright import slices
+from podwright.errors import UserError, counted, nearest
+from podwright.plan.checks import maxtext_mesh, meshes
+from podwright.plan.findings import Finding
+from podwright.recipe.maxtext import architectures
+from podwright.recipe.maxtext import arguments as arguments_of
+from podwright.recipe.maxtext.architectures import Architecture
+from podwright.recipe.maxtext.arguments import BATCH_AXES, RunBatch
+from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe
+from podwright.slices import Slice
+
+OLDER_KEYS = {
+    "fsdp_shard_on_exp": "shard_exp_on_fsdp",
+    "output_dir": "",
+    **{f"{m}_tile_{pass_}_buffer_count": "" for m in ("wi", "wo") for pass_ in ("fwd", "dlhs", "drhs")},
+}
+"""keys of MaxText versions that public recipes ask for, with their name in e591f30; "" where it has none"""
+_PLACEHOLDER = re.compile(r"<[^<>]*>")
+_PRECISIONS = ("fp8", "int8")
+
+
+def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
+    if where is None:
+        what = f"{recipe.name} is written for {written_for(recipe).name}, and the devices here are not known"
+        return [Finding("slice", "error", what, f"type --on {written_for(recipe).name}")]
+    if where.accelerator.pod is None:
+        what = f"{recipe.name} trains on TPU slices, and {where.name} is none"
+        return [Finding("slice", "error", what, f"type --on {written_for(recipe).name}")]
+    findings = _slice(recipe, where)
+    model, of_model = _model(recipe)
+    findings += of_model + _keys(recipe)
+    if _is_diffusion(recipe) or (recipe.launch.module.endswith(".sh") and not recipe.arguments):
+        return findings
+    try:
+        batch = arguments_of.batch(recipe.arguments)
+        findings += maxtext_mesh.check(recipe.arguments, model, where)
+        if not any(f.level == "error" and f.check == "mesh" for f in findings):
+            findings += _batch(recipe.arguments, batch, where)
+        findings += _precision(recipe.arguments, where)
+        findings += _data(recipe.arguments, batch, where, cwd) + _profiler(recipe.arguments)
+    except UserError as e:
+        findings.append(Finding("batch", "error", e.what, e.fix))
+    return findings
+
+
+def written_for(recipe: MaxTextRecipe) -> Slice:
+    """The slices that the recipe names."""
+    times = f"{recipe.num_slices}x " if recipe.num_slices > 1 else ""
+    return slices.parse(f"{times}{recipe.topology}")
+
+
+def _slice(recipe: MaxTextRecipe, where: Slice) -> list[Finding]:
+    message = f"{meshes.described(where)}; its {counted(where.num_hosts, 'host')} start together (gang size {where.num_hosts})"
+    findings = [Finding("slice", "info", message)]
+    own = written_for(recipe)
+    if (own.accelerator, own.chips, own.num_slices) != (where.accelerator, where.chips, where.num_slices):
+        fixed = "its mesh, batch, XLA flags" + (" and fp8 tiles" if recipe.precision == "fp8" else "")
+        what = f"{recipe.name} is written for {own.name}: {fixed} are for that slice, not for {where.name}"
+        findings.append(
+            Finding("slice", "warning", what, f"type --on {own.name}, or import the recipe of {where.name}")
+        )
+    return findings
+
+
+def _model(recipe: MaxTextRecipe) -> tuple[Architecture | None, list[Finding]]:
+    try:
+        return architectures.find(recipe.arguments), []
+    except UserError as e:
+        fix = f"{e.fix}; type --compile, which reads them from MaxText itself"
+        return None, [Finding("model", "inconclusive", e.what, fix)]
+
+
+@functools.cache
+def known_keys() -> frozenset[str]:
+    """Of MaxText's configuration at e591f30 (2026-08-22): base.yml and configs/types.py."""
+    return frozenset((Path(architectures.__file__).parent / "keys.txt").read_text().split())
+
+
+def _keys(recipe: MaxTextRecipe) -> list[Finding]:
+    if _is_diffusion(recipe):
+        return []
+    findings = []
+    for key, value in recipe.arguments.items():
+        if key not in known_keys() and key not in OLDER_KEYS:
+            near = nearest(key, sorted(known_keys()))
+            what = f"arguments.{key} is no key of MaxText e591f30 (2026-08-22), and MaxText refuses unknown keys"
+            fix = f"did you mean {near}? " if near else ""
+            findings.append(Finding("model", "inconclusive", what, f"{fix}--compile asks the MaxText of the recipe"))
+        if newer := OLDER_KEYS.get(key):
+            what = f"arguments.{key} is called {newer} in newer versions of MaxText: the image has to be of the version that the recipe names"
+            findings.append(Finding("model", "info", what))
+        if _PLACEHOLDER.search(value):
+            what = f"arguments.{key}={value} is a place to fill in, and a shell reads < and > as redirections"
+            findings.append(Finding("model", "error", what, f"type arguments.{key}=VALUE"))
+    return findings
+
+
+def _is_diffusion(recipe: MaxTextRecipe) -> bool:
+    """MaxDiffusion has arguments of its own."""
+    return "diffusion" in recipe.launch.module
+
+
+def _batch(arguments: Mapping[str, str], batch: RunBatch, where: Slice) -> list[Finding]:
+    rows = batch.per_device * where.num_devices
+    micro = f" x {batch.micro_batches} micro-batches" if batch.micro_batches > 1 else ""
+    split = f"per_device_batch_size={batch.per_device:g} x {counted(where.num_devices, 'device')}"
+    if rows != int(rows):
+        least = f"arguments.per_device_batch_size={max(round(rows), 1) / where.num_devices:g}"
+        return [Finding("batch", "error", f"{split} = {rows:g} is no whole number of sequences", f"type {least}")]
+    mesh = maxtext_mesh.resolved(arguments, where)
+    shards = mesh.size(*BATCH_AXES)
+    if rows % shards:
+        what = f"{split} = {rows:.0f} sequences cannot be split over {shards} batch shards ({' x '.join(_above_one(mesh, BATCH_AXES))})"
+        size = -(-int(rows) // shards) * shards / where.num_devices
+        return [Finding("batch", "error", what, f"type arguments.per_device_batch_size={size:g}")]
+    context = mesh.size("context", "context_usp_ulysses")
+    halves = (
+        2 * context if context > 1 and arguments_of.flag(arguments, "context_parallel_load_balance", True) else context
+    )
+    if batch.length % halves:
+        what = f"max_target_length={batch.length} cannot be split into {halves} parts for context={context}"
+        longer = -(-batch.length // halves) * halves
+        return [Finding("batch", "error", what, f"type arguments.max_target_length={longer}")]
+    sequences = batch.rows(where.num_devices)
+    message = f"a step trains {sequences:,.0f} sequences ({split}{micro}) of {batch.length:,}, {sequences * batch.length / 1e6:.3g} M tokens"
+    return [Finding("batch", "info", message)]
+
+
+def _above_one(mesh: maxtext_mesh.MaxTextMesh, axes: tuple[str, ...]) -> list[str]:
+    return [f"{axis}={n}" for axis in axes if (n := mesh.size(axis)) > 1]
+
+
+def _precision(arguments: Mapping[str, str], where: Slice) -> list[Finding]:
+    quantization, row = arguments.get("quantization", ""), where.accelerator
+    if not quantization:
+        return []
+    kind = next((kind for kind in _PRECISIONS if quantization.startswith(kind)), "")
+    if not kind:
+        what = f"what quantization={quantization} needs of {row.name} is not known here"
+        return [Finding("slice", "inconclusive", what, "type --compile")]
+    peak = {"fp8": row.fp8_flops, "int8": row.int8_flops}[kind]
+    if not peak:
+        fix = "leave quantization out, or type --on with a chip that has them"
+        return [
+            Finding(
+                "slice", "error", f"{row.name} has no {kind} units, and quantization={quantization} needs them", fix
+            )
+        ]
+    if peak <= row.bf16_flops:
+        what = f"{kind} products are no faster than bf16 on {row.name}"
+        return [Finding("slice", "warning", what, "leave quantization out, unless its memory is wanted")]
+    return []
+
+
+def _data(arguments: Mapping[str, str], batch: RunBatch, where: Slice, cwd: Path) -> list[Finding]:
+    kind = arguments.get("dataset_type", "tfds")
+    if kind == "synthetic":
+        return [Finding("data", "info", "dataset_type=synthetic: random tokens, so that losses mean nothing")]
+    key = {"grain": "grain_train_files", "hf": "hf_train_files", "tfds": "dataset_path"}.get(kind, "")
+    path = arguments.get(key, "") or arguments.get("hf_path", "")
+    if not path:
+        what = f"dataset_type={kind} names no data"
+        fix = f"type arguments.{key or 'dataset_path'}=PATH, or arguments.dataset_type=synthetic"
+        return [Finding("data", "inconclusive", what, fix)]
+    file = cwd / path
+    if VARIABLE.search(path) or not (file.is_file() and file.suffix == ".jsonl"):
+        what = f"data at {path} is read in the container and was not looked at"
+        return [
+            Finding("data", "inconclusive", what, "check that it is there; arguments.dataset_type=synthetic needs none")
+        ]
+    with file.open("rb") as lines:
+        return _enough(path, sum(1 for line in lines if line.strip()), arguments, batch, where)
+
+
+def _enough(path: str, rows: int, arguments: Mapping[str, str], batch: RunBatch, where: Slice) -> list[Finding]:
+    """A row is a sequence unless rows are packed, which makes fewer sequences of them."""
+    steps, epochs = arguments_of.integer(arguments, "steps", 150_001), arguments_of.integer(arguments, "num_epoch", 1)
+    sequences = batch.rows(where.num_devices)
+    last = steps_of(rows, batch, where.num_devices, epochs)
+    if last >= steps:
+        message = f"{path}: {rows:,} rows last {last:,} of {steps:,} steps, unless they are packed"
+        return [Finding("data", "info", message)]
+    needed = -(-steps * int(sequences) // epochs)
+    what = f"{path}: {rows:,} rows last {last} of {steps:,} steps of {sequences:,.0f} sequences; the run then ends with StopIteration and exit code 1"
+    return [Finding("data", "error", what, f"give {needed:,} rows, or type arguments.steps={last}")]
+
+
+def steps_of(rows: int, batch: RunBatch, num_devices: int, epochs: int = 1) -> int:
+    """Whole steps that so many sequences last."""
+    return int(rows * epochs // batch.rows(num_devices))
+
+
+def _profiler(arguments: Mapping[str, str]) -> list[Finding]:
+    if not arguments.get("profiler"):
+        return []
+    first = arguments_of.integer(arguments, "skip_first_n_steps_for_profiler", 1, least=0)
+    number = arguments_of.integer(arguments, "profiler_steps", 5)
+    steps = arguments_of.integer(arguments, "steps", 150_001)
+    if first + number <= steps:
+        return []
+    what = f"the profiler is to trace steps {first} to {first + number - 1}, and steps={steps} ends before"
+    return [Finding("profiler", "warning", what, f"type arguments.steps={first + number}")]

@@ -1,0 +1,188 @@
+"""Whether the mesh of a MaxText recipe comes out on a slice, fits the links between its chips, and divides the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from podwright.errors import UserError, counted
+from podwright.plan.checks.topology import factorisations, refusal
+from podwright.plan.findings import Finding
+from podwright.recipe.maxtext import arguments as arguments_of
+from podwright.recipe.maxtext import sharding
+from podwright.recipe.maxtext.architectures import Architecture
+from podwright.recipe.maxtext.arguments import FREE
+from podwright.slices import Slice
+
+_CHANGED = ("data", "fsdp", "fsdp_transpose", "tensor", "context")
+"""axes that a remedy may change"""
+_LISTED = 3
+DATA_PRICE = (
+    "with arguments.ici_data_parallelism each device holds {copies} times the weights; gemma4-26b and gpt-oss-120b lose less than 1 % "
+    "of their speed by it (tpu-recipes), DeepSeek3-671B was reported to lose about 45 % per chip on more than 512 devices"
+)
+
+
+@dataclass(frozen=True)
+class MaxTextMesh:
+    """What the arguments ask for, on the devices of a slice. Sizes by axis; None where they do not come out."""
+
+    within: Mapping[str, int] | None
+    """of one slice (ici)"""
+    between: Mapping[str, int] | None
+    """of the slices (dcn)"""
+
+    def size(self, *axes: str) -> int:
+        assert self.within and self.between
+        return math.prod(self.within[axis] * self.between[axis] for axis in axes)
+
+
+def resolved(arguments: Mapping[str, str], where: Slice) -> MaxTextMesh:
+    """UserError for a size that is no number."""
+    per_slice = where.num_devices // where.num_slices
+    within = arguments_of.filled(arguments_of.ici(arguments), per_slice)
+    between = arguments_of.dcn(arguments)
+    if where.num_slices == 1:  # MaxText does not look at the dcn axes of a single slice
+        between = dict.fromkeys(between, 1)
+    return MaxTextMesh(within, arguments_of.filled(between, where.num_slices))
+
+
+def check(arguments: Mapping[str, str], model: Architecture | None, where: Slice) -> list[Finding]:
+    try:
+        mesh = resolved(arguments, where)
+        dims = sharding.dims(model, arguments) if model else []
+    except UserError as e:
+        return [Finding("mesh", "error", e.what, e.fix)]
+    wanted = {"ici": arguments_of.ici(arguments), "dcn": arguments_of.dcn(arguments)}
+    if mesh.within is None:
+        return [
+            _product(
+                "ici",
+                wanted["ici"],
+                where.num_devices // where.num_slices,
+                "devices of a slice",
+                where,
+                arguments,
+                dims,
+            )
+        ]
+    if mesh.between is None:
+        return [_product("dcn", wanted["dcn"], where.num_slices, "slices", where, arguments, dims)]
+    findings = [Finding("mesh", "info", f"mesh of a slice: {_shown(mesh.within)}{_over(mesh.between, where)}")]
+    findings += _on_links(arguments, mesh.within, dims, where)
+    findings += _division(arguments, mesh, dims, where)
+    return findings
+
+
+def _product(
+    network: str,
+    wanted: Mapping[str, int],
+    number: int,
+    of: str,
+    where: Slice,
+    arguments: Mapping[str, str],
+    dims: list[sharding.ShardedDim],
+) -> Finding:
+    free = [axis for axis, n in wanted.items() if n == FREE]
+    shown = " x ".join(f"{network}_{axis}_parallelism={n}" for axis, n in wanted.items() if n not in (1, FREE)) or "1"
+    if len(free) > 1:
+        keys = " and ".join(f"{network}_{axis}_parallelism" for axis in free)
+        fix = f"type arguments.{network}_{free[0]}_parallelism=1"
+        return Finding("mesh", "error", f"{keys} are both -1, and only one axis can take what is left", fix)
+    product = math.prod(n for n in wanted.values() if n != FREE)
+    relation = "does not divide" if free else "is not"
+    message = f"{shown} = {product} {relation} the {counted(number, of.split()[0][:-1])} of {where.name}"
+    if network == "dcn":
+        return Finding(
+            "mesh", "error", message, f"type arguments.dcn_data_parallelism=-1, or --on with {product} slices"
+        )
+    return Finding("mesh", "error", message, _instead(arguments, wanted, dims, where))
+
+
+def _over(between: Mapping[str, int], where: Slice) -> str:
+    return f"; over {where.num_slices} slices: {_shown(between)}" if where.num_slices > 1 else ""
+
+
+def _shown(mesh: Mapping[str, int]) -> str:
+    return " x ".join(f"{axis}={n}" for axis, n in mesh.items() if n > 1) or "1"
+
+
+def _on_links(
+    arguments: Mapping[str, str], within: Mapping[str, int], dims: list[sharding.ShardedDim], where: Slice
+) -> list[Finding]:
+    for key in ("custom_mesh", "custom_mesh_and_rule", "subslice_shape"):
+        if arguments.get(key):
+            what = f"{key}={arguments[key]} lays the mesh over the links in a way that is not known here"
+            return [Finding("mesh", "inconclusive", what, "type --compile")]
+    refused = _refusal(arguments, within, where)
+    if not refused:
+        return []
+    message = f"mesh {_shown(within)} does not fit the links of {where.name}: {refused}"
+    return [Finding("mesh", "error", message, _instead(arguments, within, dims, where))]
+
+
+def _refusal(arguments: Mapping[str, str], within: Mapping[str, int], where: Slice) -> str:
+    axes = arguments_of.axes(arguments)
+    split = arguments_of.flag(arguments, "allow_split_physical_axes")
+    refused = refusal(where, [within[axis] for axis in axes], split=split)
+    return f"{refused} (axis {refused.axis} is {axes[refused.axis]})" if refused else ""
+
+
+def _division(
+    arguments: Mapping[str, str], mesh: MaxTextMesh, dims: list[sharding.ShardedDim], where: Slice
+) -> list[Finding]:
+    wrong = [dim for dim in dims if dim.size % mesh.size(*dim.axes)]
+    if not wrong:
+        return []
+    assert mesh.within
+    parts = [f"{_product_of(dim, mesh)} does not divide {dim.what}, {dim.size}" for dim in wrong]
+    fix = _instead(arguments, mesh.within, dims, where)
+    if where.num_slices == 1 and len(where.dims) == 3:
+        fix += "; or take several slices, each within the limit, with dcn_data_parallelism"
+    return [Finding("mesh", "error", "; ".join(parts), fix)]
+
+
+def _product_of(dim: sharding.ShardedDim, mesh: MaxTextMesh) -> str:
+    named = [f"{axis}={n}" for axis in dim.axes if (n := mesh.size(axis)) > 1]
+    product = mesh.size(*dim.axes)
+    return f"{' x '.join(named)} = {product}" if len(named) > 1 else "".join(named)
+
+
+def _instead(
+    arguments: Mapping[str, str], wanted: Mapping[str, int], dims: list[sharding.ShardedDim], where: Slice
+) -> str:
+    """What to type for meshes that work, the nearest first."""
+    per_slice = where.num_devices // where.num_slices
+    fixed = math.prod(max(n, 1) for axis, n in wanted.items() if axis not in _CHANGED)
+    if per_slice % fixed:
+        return f"set axes whose product is {per_slice}"
+    first = {axis: max(n, 1) for axis, n in wanted.items()}
+    taken = math.prod(first.values())
+    for axis, n in wanted.items():
+        if n == FREE:
+            first[axis] = max(per_slice // taken, 1)
+    ones = dict.fromkeys(wanted, 1)
+    meshes = []
+    for sizes in factorisations(per_slice // fixed, len(_CHANGED)):
+        mesh = first | dict(zip(_CHANGED, sizes, strict=True))
+        if all(dim.size % MaxTextMesh(mesh, ones).size(*dim.axes) == 0 for dim in dims):
+            meshes.append(mesh)
+    meshes.sort(key=lambda mesh: _distance(mesh, first))
+    good = [mesh for mesh in meshes if not _refusal(arguments, mesh, where)][:_LISTED]
+    if not good:
+        return f"set axes whose product is {per_slice}"
+    text = "type " + ", or ".join(_typed(mesh, wanted) for mesh in good)
+    copies = good[0]["data"] // first["data"]
+    return f"{text} ({DATA_PRICE.format(copies=copies)})" if copies > 1 else text
+
+
+def _distance(mesh: Mapping[str, int], first: Mapping[str, int]) -> tuple[float, ...]:
+    """Doublings from `first`; of equals those with fewer axes, and those that add nothing to data and tensor."""
+    far = sum(abs(math.log2(mesh[axis] / first[axis])) for axis in _CHANGED)
+    added = [max(mesh[axis] / first[axis], 1.0) for axis in ("context", "fsdp_transpose", "tensor", "data")]
+    return (round(far, 6), sum(mesh[axis] > 1 for axis in _CHANGED), *added)
+
+
+def _typed(mesh: Mapping[str, int], wanted: Mapping[str, int]) -> str:
+    return " ".join(f"arguments.ici_{axis}_parallelism={n}" for axis, n in mesh.items() if n != wanted[axis])

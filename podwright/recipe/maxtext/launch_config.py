@@ -1,0 +1,114 @@
+"""Where a user's runs are launched, as words of `podwright target add`: from a config.yaml with keys such as project_id, or from a script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from podwright.errors import UserError
+from podwright.recipe import yaml_file
+
+_KEYS = {
+    "project_id": "project",
+    "cluster_name": "cluster",
+    "region": "region",
+    "base_output_dir": "bucket",
+    "workload_image": "image",
+    "tpu_recipes_path": "recipes",
+    "machine_type": "machine_type",
+    "namespace": "namespace",
+    "maxtext_branch": "maxtext",
+    "maxtext_version": "maxtext",
+    "jax_version": "jax",
+    "libtpu_version": "libtpu",
+}
+"""key of the file -> key of a target of kind gke"""
+_ZONE = re.compile(r"[a-z]+-[a-z]+\d+-(?:ai\d+)?[a-z]")
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    target: list[str]
+    """words to type"""
+    notes: dict[str, str]
+    """key of the file -> its key and value in the target, or why it is not used"""
+
+
+def recognised(path: Path, text: str) -> bool:
+    """Whether a YAML file says where to launch, and not what to train."""
+    try:
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return False
+    return isinstance(raw, dict) and ("cluster_name" in raw or "tpu_recipes_path" in raw) and "kind" not in raw
+
+
+def read(path: Path) -> LaunchConfig:
+    """UserError for a file without a cluster, a project or a zone, and for a key whose value is no text."""
+    raw = yaml_file.read(path)
+    missing = [key for key in ("project_id", "cluster_name", "default_zone") if not raw.get(key)]
+    if missing:
+        raise UserError(f"{path} has no {missing[0]}", f"add a line {missing[0]}: VALUE")
+    pairs, notes, zones = dict[str, str](), dict[str, str](), [str(raw["default_zone"])]
+    for key, value in raw.items():
+        if key == "default_zone":
+            continue
+        if key == "reservations":
+            names = _reservations(value, zones)
+            pairs["reservations"] = f"[{', '.join(names)}]" if names else ""
+        elif key in _KEYS and (isinstance(value, str | int | float) or value is None):
+            pairs[_KEYS[key]] = "" if value is None else str(value)
+        elif key in _KEYS:
+            raise UserError(f"{path}: {key}={value!r} must be a text", f"write {key}: VALUE")
+        else:
+            notes[str(key)] = "a target has no such key: not used"
+    pairs["zones"] = f"[{', '.join(zones)}]"
+    for key, ours in {**_KEYS, "reservations": "reservations", "default_zone": "zones"}.items():
+        if key in raw and ours in pairs:
+            notes[key] = f"{ours} is {pairs[ours] or 'left out: it is empty'}"
+    return LaunchConfig(_words(pairs), notes)
+
+
+def _reservations(value: Any, zones: list[str]) -> list[str]:
+    """Names, in order of preference. An entry may have a zone, which is then one of the target's zones."""
+    entries = (
+        value
+        if isinstance(value, list)
+        else [{"name": k, "zone": v} for k, v in value.items()]
+        if isinstance(value, dict)
+        else [value]
+    )
+    names = []
+    for entry in entries:
+        name = entry.get("name") if isinstance(entry, dict) else entry
+        zone = entry.get("zone") if isinstance(entry, dict) else None
+        if not isinstance(name, str):
+            raise UserError(f"reservations has {entry!r}, which has no name", "write reservations: [NAME, OTHER]")
+        if isinstance(zone, str) and _ZONE.fullmatch(zone) and zone not in zones:
+            zones.append(zone)
+        names.append(name)
+    return names
+
+
+def words(options: Mapping[str, str]) -> list[str]:
+    """Of the options cluster, project and zone that a script has a value for; [] without a cluster."""
+    if not options.get("cluster"):
+        return []
+    pairs = {name: options[name] for name in ("project", "cluster") if options.get(name)}
+    zone = options.get("zone", "")
+    if zone:
+        pairs |= {"zones": f"[{zone}]"} if _ZONE.fullmatch(zone) else {"region": zone}
+    return _words(pairs)
+
+
+def _words(pairs: Mapping[str, str]) -> list[str]:
+    order = ("project", "cluster", "zones", "region", "bucket", "image", "reservations")
+    keys = [*(key for key in order if key in pairs), *(key for key in pairs if key not in order)]
+    cluster = pairs.get("cluster", "")
+    name = cluster if re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", cluster) else "cluster"
+    return ["podwright", "target", "add", name, "kind=gke", *(f"{key}={pairs[key]}" for key in keys if pairs[key])]

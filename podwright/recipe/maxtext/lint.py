@@ -1,0 +1,255 @@
+"""Findings about a MaxText recipe and the script it is from, each with what to type. No cluster and no network is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from podwright.recipe.maxtext.read import FROM_TARGET, ImportedScript
+from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe
+from podwright.recipe.maxtext.xpk import options
+
+XPK_RELEASES = frozenset(
+    [
+        "0.0.1",
+        "0.1.0",
+        "0.2.0",
+        "0.3.0",
+        "0.4.0",
+        "0.5.0",
+        "0.6.0",
+        "0.7.0",
+        "0.7.1",
+        "0.7.2",
+        "0.8.0",
+        "0.9.0",
+        "0.10.0",
+        "0.10.1",
+        "0.11.0",
+        "0.12.0",
+        "0.13.0",
+        "0.14.0",
+        "0.14.1",
+        "0.14.2",
+        "0.14.3",
+        "0.14.4",
+        "0.15.0",
+        "0.16.0",
+        "0.16.1",
+        "0.17.0",
+        "0.17.1",
+        "0.17.2",
+        "0.17.3",
+        "1.0.0",
+        "1.1.0",
+        "1.1.1",
+        "1.1.2",
+        "1.2.0",
+        "1.3.0",
+        "1.5.0",
+        "1.6.0",
+        "1.7.0",
+        "1.8.0",
+        "1.9.0",
+        "1.10.0",
+        "1.11.0",
+        "1.12.0",
+        "1.13.0",
+        "1.13.1",
+        "1.14.0",
+        "1.15.0",
+        "1.16.0",
+    ]
+)
+"""versions on https://pypi.org/project/xpk/ on 2026-11-23, the newest of 2026-08-04"""
+_NEWEST = (1, 16, 0)
+LONGEST_NAME = 40
+"""characters of the name of a workload that xpk accepts"""
+_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_UPLOAD = re.compile(r"gsutil\b.*\bcp\b|gcloud storage cp|gcloud alpha storage cp")
+_BY_TOPOLOGY = {
+    "4x4x8": {
+        "ici_fsdp_transpose_parallelism": "1",
+        "use_max_logit_estimate": "-1",
+        "attn_logits_soft_cap": "",
+        "moe_fsdp_use_two_stage_all_gather": "",
+    },
+    "4x8x8": {
+        "ici_fsdp_transpose_parallelism": "2",
+        "use_max_logit_estimate": "22",
+        "attn_logits_soft_cap": "15",
+        "moe_fsdp_use_two_stage_all_gather": "True",
+    },
+}
+"""arguments in which the public fp8 recipes of deepseek3-671b differ by topology; "": not there"""
+
+
+@dataclass(frozen=True)
+class LintFinding:
+    check: str
+    level: Literal["error", "inconclusive", "warning", "info"]
+    message: str
+    fix: str = ""
+
+
+def of_recipe(recipe: MaxTextRecipe) -> list[LintFinding]:
+    """What can be seen in a recipe alone."""
+    return [
+        *_placeholders(recipe),
+        *_log_upload(recipe),
+        *_xpk_version(recipe.versions.xpk),
+        *_other_topology(recipe),
+        *_profiler(recipe),
+        *_leftovers(recipe),
+        *_network(recipe),
+        *_priority(recipe),
+    ]
+
+
+def of_script(imported: ImportedScript, user: str) -> list[LintFinding]:
+    """What concerns the script as it would be submitted by hand: the name of its workload, and values that are missing."""
+    given = options(imported.argv).values if imported.argv else {}
+    findings = list(_workload_name(given.get("workload", ""), user))
+    unset = [name for name in imported.reading.unset if name not in FROM_TARGET]
+    if unset:
+        lines = ", ".join(f"{name} (line {imported.reading.unset[name]})" for name in unset)
+        types = " ".join(f"{name}=VALUE" for name in unset)
+        findings.append(
+            LintFinding("unset", "warning", f"the script uses {lines} and does not set it", f"type {types}")
+        )
+    return findings
+
+
+def _placeholders(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
+    values = {
+        "image": recipe.image,
+        **{f"arguments.{key}": value for key, value in recipe.arguments.items()},
+        **{f"environment.{key}": value for key, value in recipe.environment.items()},
+        **{f"xpk.{key}": value for key, value in recipe.xpk.items()},
+    }
+    for key, value in values.items():
+        names = [
+            name for name in VARIABLE.findall(value) if name not in (*FROM_TARGET, "ARTIFACT_DIR", "TPU_WORKER_ID")
+        ]
+        names += re.findall(r"<([A-Za-z][\w .-]*)>", value)
+        if not names:
+            continue
+        fix = f"type {key}=VALUE"
+        if key in ("arguments.base_output_directory", "arguments.output_dir"):
+            fix = f"type {key}='${{BASE_OUTPUT_DIR}}', which the target fills in"
+        yield LintFinding("placeholder", "error", f"{key} is {value!r}, with {names[0]} still to be filled in", fix)
+
+
+def _log_upload(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
+    after = recipe.launch.after
+    if not _UPLOAD.search(after):
+        yield LintFinding(
+            "log-upload",
+            "info",
+            "the log is not uploaded: kubectl logs has it until the JobSet is deleted",
+            "type launch.after='| tee train.log && gsutil cp train.log ${BASE_OUTPUT_DIR}/${WORKLOAD_NAME}/logs/train-${TPU_WORKER_ID}.log'",
+        )
+    elif "${ARTIFACT_DIR}" in after or re.search(r"\bcp\b.*\s/logs/", after):
+        yield LintFinding(
+            "artifact-dir",
+            "error",
+            "ARTIFACT_DIR is empty in the script: the upload of the log to /logs/ fails after training, and the run counts as failed",
+            "type ARTIFACT_DIR=gs://BUCKET/FOLDER when importing",
+        )
+
+
+def _xpk_version(version: str) -> Iterator[LintFinding]:
+    if not version:
+        yield LintFinding(
+            "xpk-version",
+            "inconclusive",
+            "neither script nor README says which xpk it needs",
+            "type versions.xpk=1.16.0",
+        )
+        return
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    if version in XPK_RELEASES:
+        return
+    if numbers > _NEWEST:
+        message = f"xpk {version} is newer than the newest that is known here, 1.16.0 of 2026-08-04"
+        yield LintFinding("xpk-version", "inconclusive", message, f"type pip download --no-deps xpk=={version}")
+        return
+    older = max((r for r in XPK_RELEASES if _numbers(r) < numbers), key=_numbers, default="1.16.0")
+    message = f"xpk {version}, which the script asks for, is not on PyPI (as of 2026-11-23)"
+    yield LintFinding("xpk-version", "error", message, f"type versions.xpk={older}, the release before it")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def _other_topology(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
+    shape = recipe.topology.partition("-")[2]
+    if recipe.precision == "fp8" and recipe.model_name.startswith("deepseek3-671b") and shape in _BY_TOPOLOGY:
+        other = next(name for name in _BY_TOPOLOGY if name != shape)
+        own, others = _BY_TOPOLOGY[shape], _BY_TOPOLOGY[other]
+        wrong = [key for key in own if recipe.arguments.get(key, "") == others[key] != own[key]]
+        if wrong:
+            keys = ", ".join(f"{key}={recipe.arguments.get(key) or '(not there)'}" for key in wrong)
+            types = " ".join(f"arguments.{key}={own[key]}" for key in wrong if own[key])
+            yield LintFinding(
+                "topology",
+                "warning",
+                f"{keys}: so the public fp8 recipe for {other} has it, and not the one for {shape}",
+                f"type {types}" if types else f"import the recipe for {shape}",
+            )
+    named = re.search(r"tpu7x-(\d+x\d+x\d+)", recipe.name)
+    if named and recipe.topology.startswith("tpu7x-") and named[1] != shape:
+        message = f"the name {recipe.name} says {named[1]}, and --device-type says {recipe.topology}"
+        yield LintFinding(
+            "topology", "warning", message, f"type topology=tpu7x-{named[1]}, if the arguments are for that"
+        )
+
+
+def _profiler(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
+    if not recipe.arguments.get("profiler") and recipe.arguments.get("enable_profiler", "").lower() != "true":
+        yield LintFinding(
+            "profiler",
+            "info",
+            "no step is profiled",
+            "type arguments.profiler=xplane arguments.skip_first_n_steps_for_profiler=5 arguments.profiler_steps=3",
+        )
+
+
+def _leftovers(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
+    path = recipe.arguments.get("dataset_path")
+    if path and recipe.arguments.get("dataset_type") == "synthetic":
+        yield LintFinding("dataset", "info", f"dataset_path={path} is not read: dataset_type is synthetic")
+
+
+def _network(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
+    for command in recipe.launch.setup:
+        if re.search(r"\bpip3?\b.*\binstall\b", command):
+            message = f"each container runs `{command}` at its start, which needs a network that reaches PyPI or GitHub"
+            yield LintFinding("network", "warning", message, "build it into the image where the nodes are private")
+
+
+def _priority(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
+    if priority := recipe.xpk.get("priority"):
+        message = f"a cluster without the PriorityClass {priority} never admits the workload, and does not say why"
+        yield LintFinding("priority", "info", message, "check it with kubectl get priorityclasses")
+
+
+def _workload_name(name: str, user: str) -> Iterator[LintFinding]:
+    if re.search(r"-\d{8}-\d{4}$", name):
+        message = f"the name {name} ends in the minute: a second submission within it has the same one, for which xpk deletes the first"
+        yield LintFinding("name-collision", "info", message, "wait a minute between two, or type WORKLOAD_NAME=NAME")
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    typed = (plain if plain[:1].isalpha() else f"w-{plain}")[:LONGEST_NAME].rstrip("-")
+    if len(name) > LONGEST_NAME:
+        message = f"the workload's name {name} has {len(name)} characters, and xpk accepts {LONGEST_NAME}"
+        yield LintFinding("workload-name", "error", message, f"type WORKLOAD_NAME={typed}")
+    elif name and not _NAME.fullmatch(name):
+        named_after_user = (
+            user and name.startswith(user.replace("_", "-")) and not _NAME.fullmatch(user.replace("_", "-"))
+        )
+        cause = f": $USER is {user}" if named_after_user else ""
+        message = f"xpk refuses the workload's name {name}{cause}; it takes small letters, digits and -, beginning with a letter"
+        yield LintFinding("workload-name", "error", message, f"type WORKLOAD_NAME={typed}")

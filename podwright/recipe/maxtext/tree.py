@@ -1,0 +1,95 @@
+"""Launch scripts in a checkout of recipes: which there are, which one is meant by a few words, and what lies beside one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from podwright.errors import UserError, from_os
+from podwright.recipe.maxtext.read import name_of, starts_maxtext
+from podwright.recipe.maxtext.script import launcher, mentions_xpk
+
+_STARTS = re.compile(
+    r"benchmark_runner|gcloud\s.*compute\s+tpus|kubectl\s+(?:apply|create)|docker\s+run|python[\d.]*\s.*train",
+    re.DOTALL,
+)
+_FILES, _FILE_SIZE = 200, 1 << 20  # of the files beside a script: those that the evaluation by bash takes too
+
+
+def text_of(path: Path) -> str:
+    """The text of a script. UserError where it cannot be read."""
+    try:
+        return path.read_bytes().decode()
+    except UnicodeDecodeError as e:
+        raise UserError(f"{path} is not text", "give a bash script") from e
+    except OSError as e:
+        raise from_os(e, path) or UserError(f"{path} cannot be read: {e}", "give a bash script") from e
+
+
+def siblings(script: Path) -> dict[str, str]:
+    """Text files beside a script by name, without hidden ones and those above 1 MiB."""
+    texts = {}
+    for path in sorted(script.parent.iterdir())[:_FILES]:
+        if path == script or path.name.startswith(".") or path.is_symlink() or not path.is_file():
+            continue
+        try:
+            if path.stat().st_size <= _FILE_SIZE:
+                texts[path.name] = path.read_bytes().decode()
+        except (OSError, UnicodeDecodeError):
+            continue
+    return texts
+
+
+def scripts(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Scripts below a folder that call xpk workload create, and those that start training in another way."""
+    ours, others = list[Path](), list[Path]()
+    for path in sorted(folder.rglob("*.sh")):
+        if not path.is_file() or any(part.startswith(".") for part in path.relative_to(folder).parts):
+            continue
+        text = path.read_bytes().decode(errors="replace")
+        if mentions_xpk(text):
+            ours.append(path)
+        elif _STARTS.search(re.sub(r"(?m)^\s*#.*$", "", text)):
+            others.append(path)
+    return ours, others
+
+
+def training_script(folder: Path, others: Sequence[Path]) -> Path:
+    """The one script of a folder that starts MaxText itself, as a container runs it. UserError for none or several."""
+    starting = [path for path in others if starts_maxtext(text_of(path))]
+    if len(starting) == 1:
+        return starting[0]
+    if starting:
+        raise UserError(
+            f"{folder} has {len(starting)} training scripts", f"name one: {', '.join(map(str, starting[:6]))}"
+        )
+    why = f": {launcher(text_of(others[0]))}" if others else ""
+    raise UserError(
+        f"no script in {folder} calls xpk workload create or starts MaxText{why}",
+        "name a launch script or a configuration file",
+    )
+
+
+def lookup(words: Sequence[str], tree: Path) -> Path:
+    """The one launch script below `tree` whose path has every word, such as deepseek3, bf16 and 4x4x8. UserError for none or several."""
+    listed = {path: name_of(path, "") for path in scripts(tree)[0]}
+    wanted = " ".join(words).lower()
+    matching = [path for path in listed if all(_has(path.relative_to(tree), word) for word in wanted.split())]
+    exact = [path for path in matching if listed[path] == wanted]
+    if len(exact) == 1 or len(matching) == 1:
+        return (exact or matching)[0]
+    if not matching:
+        most = max(listed, key=lambda p: sum(_has(p.relative_to(tree), w) for w in wanted.split()), default=None)
+        what = f"none of the {len(listed)} launch scripts in {tree} has {' and '.join(wanted.split())} in its path"
+        raise UserError(
+            what, f"the nearest is {listed[most]}" if most else "type --tree with a checkout of tpu-recipes"
+        )
+    names = [listed[path] for path in matching]
+    shown = "; ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+    raise UserError(f"{len(matching)} recipes in {tree} match {wanted!r}", f"add a word: {shown}")
+
+
+def _has(path: Path, word: str) -> bool:
+    """Whether a part of a path begins with a word."""
+    return re.search(rf"(?:^|[^a-z0-9]){re.escape(word)}", path.as_posix().lower()) is not None

@@ -1,0 +1,207 @@
+"""`podwright recipe import` of MaxText launch scripts: one, by words, a whole tree, a fork's own script, and where to launch."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from podwright.cli import app, imports
+from podwright.recipe.load import load
+from podwright.recipe.maxtext.bash.syntax import UnreadableScript
+from podwright.sandbox.evaluation import Call, Evaluated
+from tests.unit.recipe.maxtext.launch_script import SCRIPT, VALUES
+from tests.unit.sandbox import namespaces
+
+TRAIN = """#!/bin/bash
+set -e
+export LIBTPU_INIT_ARGS="--xla_a=1 --xla_b=2"
+CODE=/opt/code
+gsutil -m cp -r gs://a-bucket/fork ${CODE}
+cp ${CODE}/my_model.yml ${CODE}/src/MaxText/configs/models/
+cd $CODE
+RUN=fork-$(date +%Y%m%d)
+python3 -m MaxText.train src/MaxText/configs/base.yml \\
+  model_name=my_model run_name=$RUN \\
+  base_output_directory=gs://a-bucket/out \\
+  ici_fsdp_parallelism=16 ici_tensor_parallelism=4 steps=10
+"""
+SUBMIT = """xpk workload create --cluster=a-cluster --project=a-project --zone=us-central1 --workload=fork-64dev-test \\
+  --device-type=tpu7x-64 --num-slices=1 --docker-image=gcr.io/a-project/runner \\
+  --command="gsutil cp gs://a-bucket/fork/train.sh /tmp/train.sh && bash /tmp/train.sh"
+"""
+
+
+@pytest.fixture(autouse=True)
+def targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "targets.yaml"))
+    return tmp_path / "targets.yaml"
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tree with two models, of which one has two configurations, and a script of another launcher; the current directory is empty."""
+    root = tmp_path / "tree"
+    for name in ("toy-1b/4k-bf16-tpu7x-4x4x4/xpk", "toy-1b/4k-fp8-tpu7x-4x4x8/xpk", "big-2b/8k-bf16-tpu7x-4x4x4"):
+        folder = root / "training" / name
+        folder.mkdir(parents=True)
+        shape = name.split("tpu7x-")[1].partition("/")[0]
+        (folder / "run_recipe.sh").write_text(SCRIPT.replace("tpu7x-4x4x4", f"tpu7x-{shape}"))
+    (root / "training" / "old.sh").write_text("python3 -m benchmarks.benchmark_runner xpk --num_slices=1\n")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("LOGNAME", "tester")
+    return root
+
+
+def call(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = app.main(["recipe", "import", *argv])
+    return (code, *capsys.readouterr())
+
+
+PAIRS = [f"{name}={value}" for name, value in VALUES.items()]
+
+
+def test_a_directory_becomes_a_recipe_that_bash_agrees_with(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tree / "training" / "toy-1b" / "4k-bf16-tpu7x-4x4x4"
+    code, out, err = call(capsys, str(folder), *PAIRS, "arguments.steps=50", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["out"] == "toy-1b-4k-bf16-tpu7x-4x4x4.recipe.yaml"
+    assert load(document["out"]).model_dump(mode="json") == document["recipe"]
+    assert document["recipe"]["arguments"]["steps"] == "50"
+    assert document["argv"][:4] == ["xpk", "workload", "create", "--cluster=a-cluster"]
+    assert document["command"] == ["podwright", "plan", document["out"]]
+    assert document["bash"] == {"evaluated": not namespaces.missing(), "why_not": document["bash"]["why_not"]}
+    assert "placeholder" in [finding["check"] for finding in document["findings"]]
+    again = call(capsys, str(folder), *PAIRS, "arguments.steps=50", "--json")
+    assert again[0] == 0, "the same recipe may be written again"
+    assert "exists already; name another file with --out" in call(capsys, str(folder), *PAIRS)[2]
+
+
+def test_words_are_looked_up_in_a_tree(
+    tree: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = call(capsys, "toy fp8 4x4x8", "--tree", str(tree))
+    assert code == 0 and "wrote toy-1b-4k-fp8-tpu7x-4x4x8.recipe.yaml" in out, err
+    monkeypatch.chdir(tree)
+    assert "wrote big-2b-8k-bf16-tpu7x-4x4x4.recipe.yaml" in call(capsys, "big", "bf16", "ZONE=us-east5-a")[1]
+    several = call(capsys, "toy-1b")[2]
+    assert "2 recipes in . match 'toy-1b'; add a word: toy-1b-4k-bf16-tpu7x-4x4x4; toy-1b-4k-fp8-tpu7x-4x4x8" in several
+    none = call(capsys, "toy int8")[2]
+    assert "none of the 3 launch scripts in . has toy and int8 in its path; the nearest is toy-1b-4k-bf16" in none
+
+
+def test_a_tree_becomes_a_table_and_with_out_files(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, str(tree), "--out", "recipes")
+    lines = out.splitlines()
+    assert code == 0 and lines[1].split()[:5] == ["big-2b-8k-bf16-tpu7x-4x4x4", "toy-1b", "tpu7x-4x4x4", "bf16", "30"]
+    assert (
+        "not read: 1 script: it uses MaxText's benchmark_runner, whose configuration is Python code in MaxText" in out
+    )
+    assert sorted(path.name for path in Path("recipes").iterdir()) == [
+        f"{row.split()[0]}.recipe.yaml" for row in lines[1:4]
+    ]
+    rows = json.loads(call(capsys, str(tree), "--json")[1])
+    assert [row["topology"] for row in rows["rows"]] == ["tpu7x-4x4x4", "tpu7x-4x4x4", "tpu7x-4x4x8"]
+    assert list(rows["unread"]) == ["training/old.sh"]
+
+
+def test_a_script_of_a_fork_is_read_with_the_launch_script_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fork").mkdir()
+    (tmp_path / "fork" / "train.sh").write_text(TRAIN)
+    (tmp_path / "fork" / "submit.sh").write_text(SUBMIT)
+    code, out, err = call(capsys, "fork", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    recipe = document["recipe"]
+    assert (recipe["topology"], recipe["image"]) == ("tpu7x-2x4x4", "gcr.io/a-project/runner")
+    assert recipe["launch"] == {
+        "module": "MaxText.train",
+        "base_config": "src/MaxText/configs/base.yml",
+        "python": "python3",
+        "setup": [
+            "gsutil -m cp -r gs://a-bucket/fork /opt/code",
+            "cp /opt/code/my_model.yml /opt/code/src/MaxText/configs/models/",
+            "cd /opt/code",
+            "RUN=fork-$(date +%Y%m%d)",
+        ],
+        "after": "run_name=$RUN",
+    }
+    assert recipe["xla_flags"] == ["--xla_a=1", "--xla_b=2"] and recipe["arguments"]["ici_fsdp_parallelism"] == "16"
+    assert document["target"] == [
+        *("podwright", "target", "add", "a-cluster", "kind=gke"),
+        *("project=a-project", "cluster=a-cluster", "region=us-central1"),
+    ]
+    (tmp_path / "fork" / "submit.sh").unlink()
+    assert "train.sh does not say on which slice it trains; type topology=tpu7x-4x4x4" in call(capsys, "fork")[2]
+    alone = json.loads(call(capsys, "fork", "topology=tpu7x-64", "--json", "--out", "alone.yaml")[1])
+    assert alone["argv"] == [] and alone["recipe"]["launch"] == recipe["launch"]
+
+
+def test_where_to_launch_becomes_words_for_a_target(
+    tmp_path: Path, targets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "project_id: a-project\ncluster_name: a-cluster\nreservations:\n- {name: first, zone: us-central1-ai1a}\n- {name: second, zone: us-central1-c}\n"
+        "default_zone: us-central1-ai1a\nbase_output_dir: gs://a-bucket/runs\nworkload_image: gcr.io/a-project/runner\n"
+        "tpu_recipes_path: ~/tpu-recipes\nowner: me\n"
+    )
+    code, out, err = call(capsys, str(path), "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["target"] == [
+        *("podwright", "target", "add", "a-cluster", "kind=gke", "project=a-project", "cluster=a-cluster"),
+        *("zones=[us-central1-ai1a, us-central1-c]", "bucket=gs://a-bucket/runs", "image=gcr.io/a-project/runner"),
+        *("reservations=[first, second]", "recipes=~/tpu-recipes"),
+    ]
+    assert document["notes"]["owner"] == "a target has no such key: not used"
+    assert app.main(document["target"][1:]) == 0 and "bucket: gs://a-bucket/runs" in targets.read_text()
+    path.write_text("project_id: a\ncluster_name: b\n")
+    assert "config.yaml has no default_zone; add a line default_zone: VALUE" in call(capsys, str(path))[2]
+
+
+def test_a_difference_from_bash_is_an_error_that_shows_it(
+    tree: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(tree / "training" / "big-2b")
+    argv = json.loads(call(capsys, folder, "--json")[1])["argv"]
+    other = (*argv[:5], "--zone=elsewhere", *argv[6:])
+    monkeypatch.setattr("podwright.sandbox.evaluation.evaluate", lambda *_, **__: Evaluated((Call(other, "/", {}),)))
+    code, _, err = call(capsys, folder)
+    assert code != 0 and "word 5 of the call is '--zone=' by the reader and '--zone=elsewhere' by bash" in err
+    monkeypatch.setattr(
+        "podwright.sandbox.evaluation.evaluate", lambda *_, **__: Evaluated(problem="x.sh ended with exit code 1")
+    )
+    assert (
+        "bash calls xpk workload create 0 times, the reader once (x.sh ended with exit code 1)"
+        in call(capsys, folder)[2]
+    )
+    monkeypatch.setattr(
+        "podwright.sandbox.evaluation.evaluate",
+        lambda *_, **__: Evaluated(sandboxed=False, why_not="no user namespaces"),
+    )
+    code, out, _ = call(capsys, folder)
+    assert code == 0 and "not compared with bash: no user namespaces" in out
+
+
+def test_values_of_a_file_that_is_sourced_give_way_to_those_that_were_typed(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tree / "training" / "big-2b" / "8k-bf16-tpu7x-4x4x4"
+    (folder / "env.sh").write_text("export ZONE=us-east5-a\nexport PROJECT_ID=other\n")
+    text = (folder / "run_recipe.sh").read_text().replace('echo "===', 'source env.sh\necho "===')
+    (folder / "run_recipe.sh").write_text(text)
+    document = json.loads(call(capsys, str(folder), "PROJECT_ID=mine", "--json")[1])
+    assert {"--project=mine", "--zone=us-east5-a"} <= set(document["argv"])
+
+
+def test_a_refusal_names_the_file_and_the_line(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tree / "training" / "big-2b" / "8k-bf16-tpu7x-4x4x4" / "run_recipe.sh"
+    path.write_text(SCRIPT.replace("--num-slices=1", "--num-slices=$((1+1))"))
+    line = SCRIPT[: SCRIPT.index("--num-slices")].count("\n") + 1
+    assert f"run_recipe.sh line {line}: the arithmetic $((1+1)) is not computed" in call(capsys, str(path))[2]
+    assert issubclass(UnreadableScript, imports.UserError)

@@ -1,0 +1,236 @@
+"""What a plan says of a MaxText recipe without a compiler."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright import slices
+from podwright.plan import kinds
+from podwright.plan.checks import maxtext
+from podwright.plan.findings import Finding
+from podwright.plan.make import make
+from podwright.plan.options import Destination
+from podwright.recipe.maxtext.arguments import RunBatch
+from podwright.recipe.maxtext.schema import MaxTextRecipe
+from tests.unit.recipe.maxtext.example import RAW, example
+
+LLAMA = {
+    "model_name": "llama3.1-8b",
+    "dataset_type": "synthetic",
+    "steps": "10",
+    "per_device_batch_size": "1",
+    "max_target_length": "4096",
+}
+
+
+def recipe(topology: str = "tpu7x-4x4x4", **arguments: str) -> MaxTextRecipe:
+    return example(topology=topology, arguments=LLAMA | arguments)
+
+
+def findings(planned: MaxTextRecipe, on: str = "", cwd: Path = Path()) -> list[Finding]:
+    where = slices.parse(on) if on else maxtext.written_for(planned)
+    return kinds.of(planned).checks(planned, where, cwd)
+
+
+def only(wanted: str, *arguments: Any, **keywords: Any) -> Finding:
+    """The worst finding of a check."""
+    order = ("error", "inconclusive", "warning", "info")
+    return min((f for f in findings(*arguments, **keywords) if f.check == wanted), key=lambda f: order.index(f.level))
+
+
+def test_a_recipe_is_planned_for_the_slice_that_it_names() -> None:
+    planned = recipe("tpu7x-4x8x8")
+    assert kinds.of(planned).written_for(planned) == slices.parse("tpu7x-4x8x8")
+    assert kinds.of(planned).written_for(example(num_slices=2)) == slices.parse("2x tpu7x-4x4x4")
+    assert only("slice", planned).message.endswith("its 64 hosts start together (gang size 64)")
+
+
+def test_another_slice_is_a_warning_and_other_devices_an_error() -> None:
+    other = only("slice", recipe(quantization="fp8_full"), "tpu7x-4x8x8")
+    assert (
+        other.level == "warning" and "XLA flags and fp8 tiles are for that slice, not for tpu7x-4x8x8" in other.message
+    )
+    assert other.fix == "type --on tpu7x-4x4x4, or import the recipe of tpu7x-4x8x8"
+    assert only("slice", recipe(), "8xH100-80GB").level == "error"
+    here = maxtext.check(recipe(), None, Path())
+    assert [f.fix for f in here] == ["type --on tpu7x-4x4x4"]
+
+
+def test_a_mesh_that_does_not_map_onto_the_links_has_jaxs_message_and_the_mesh_that_works() -> None:
+    """The mesh of a run of ALModel on 2x4x4, refused by JAX with these words; fsdp=16 and tensor=4 ran."""
+    wanted = {"ici_fsdp_parallelism": "8", "ici_tensor_parallelism": "4", "ici_context_parallelism": "2"}
+    refused = only("mesh", recipe("tpu7x-2x4x4", **wanted))
+    words = "Failed to find assignment for logical_axis_index 5 of size 2 with remaining assignable mesh [0, 4, 4, 0]"
+    assert refused.level == "error" and f"{words} (axis 5 is context)" in refused.message
+    assert refused.fix.startswith("type arguments.ici_fsdp_parallelism=16 arguments.ici_context_parallelism=1, or ")
+    works = wanted | {"ici_fsdp_parallelism": "16", "ici_context_parallelism": "1"}
+    assert only("mesh", recipe("tpu7x-2x4x4", **works)).message == "mesh of a slice: fsdp=16 x tensor=4"
+    assert only("mesh", recipe("tpu7x-2x4x4", allow_split_physical_axes="True", **wanted)).level == "info"
+
+
+def test_a_mesh_has_to_come_out() -> None:
+    product = only("mesh", recipe(ici_fsdp_parallelism="64"))
+    assert product.message == "ici_fsdp_parallelism=64 = 64 is not the 128 devices of tpu7x-4x4x4"
+    assert product.fix.startswith("type arguments.ici_fsdp_parallelism=128, or ")
+    rest = only("mesh", recipe(ici_tensor_parallelism="3"))
+    assert "ici_tensor_parallelism=3 = 3 does not divide the 128 devices" in rest.message
+    twice = only("mesh", recipe(ici_tensor_parallelism="-1"))
+    assert "ici_fsdp_parallelism and ici_tensor_parallelism are both -1" in twice.message
+    assert "ici_fsdp_parallelism=x is not a whole number" in only("mesh", recipe(ici_fsdp_parallelism="x")).message
+
+
+def test_slices_have_a_mesh_of_their_own() -> None:
+    two = recipe(dcn_data_parallelism="-1")
+    assert only("mesh", two, "2x tpu7x-4x4x4").message == "mesh of a slice: fsdp=128; over 2 slices: data=2"
+    wrong = only("mesh", recipe(dcn_data_parallelism="1", dcn_fsdp_parallelism="4"), "2x tpu7x-4x4x4")
+    assert wrong.message == "dcn_fsdp_parallelism=4 = 4 is not the 2 slices of 2x tpu7x-4x4x4"
+    assert wrong.fix == "type arguments.dcn_data_parallelism=-1, or --on with 4 slices"
+    # MaxText does not look at the network's axes where there is one slice
+    assert only("mesh", recipe(dcn_data_parallelism="1", dcn_fsdp_parallelism="4")).level == "info"
+
+
+def test_deepseek_cannot_be_split_over_more_than_512_devices() -> None:
+    """As the field met it: 'global size of its dimension 0 should be divisible by 1024, but it is equal to 512'."""
+    deepseek = {"model_name": "deepseek3-671b", "use_2d_fsdp_sharding": "True", "allow_split_physical_axes": "True"}
+    deepseek["ici_fsdp_transpose_parallelism"] = "2"
+    fits = recipe("tpu7x-4x8x8", **deepseek)
+    assert only("mesh", fits).message == "mesh of a slice: fsdp=256 x fsdp_transpose=2"
+    refused = only("mesh", recipe("tpu7x-8x8x8", **deepseek))
+    rank = "the rank of the keys' latents (kv_lora_rank), 512"
+    assert f"fsdp=512 x fsdp_transpose=2 = 1024 does not divide {rank}" in refused.message
+    assert "fsdp=512 does not divide the number of experts, 256" in refused.message
+    two = "arguments.ici_data_parallelism=2 arguments.ici_fsdp_parallelism=256"
+    tensor = "arguments.ici_fsdp_parallelism=256 arguments.ici_tensor_parallelism=2"
+    assert refused.fix.startswith(f"type {two}, or {tensor}, or ")
+    assert (
+        "with arguments.ici_data_parallelism each device holds 2 times the weights" in refused.fix
+        and "lose about 45 % per chip" in refused.fix
+    )
+    assert refused.fix.endswith("or take several slices, each within the limit, with dcn_data_parallelism")
+    data = deepseek | {"ici_data_parallelism": "2"}
+    assert (
+        only("mesh", recipe("tpu7x-8x8x8", **data)).message == "mesh of a slice: data=2 x fsdp=256 x fsdp_transpose=2"
+    )
+    assert only("mesh", recipe("tpu7x-4x8x8", **deepseek, dcn_data_parallelism="2"), "2x tpu7x-4x8x8").level == "info"
+
+
+def test_every_remedy_of_a_mesh_is_one_that_passes() -> None:
+    from podwright.recipe import load
+
+    for planned in (
+        recipe("tpu7x-2x4x4", ici_fsdp_parallelism="8", ici_tensor_parallelism="4", ici_context_parallelism="2"),
+        recipe("tpu7x-8x8x8", model_name="deepseek3-671b"),
+        recipe(ici_fsdp_parallelism="64"),
+        recipe("tpu7x-4x8x8", model_name="gpt-oss-120b"),
+    ):
+        fix = only("mesh", planned).fix.split(" (")[0].split("; ")[0].removeprefix("type ")
+        for words in fix.split(", or "):
+            assert only("mesh", load.override(planned, words.split())).level == "info", words
+
+
+def test_a_mesh_rule_of_ones_own_is_not_known() -> None:
+    assert only("mesh", recipe(custom_mesh="hybrid_ring_64x4")).level == "inconclusive"
+
+
+def test_the_batch_of_a_step_is_counted() -> None:
+    """Public: gpt-oss-120b on 64 chips has a global batch of 1280 of 8192 tokens."""
+    message = only("batch", recipe(per_device_batch_size="10.0", max_target_length="8192")).message
+    assert message == "a step trains 1,280 sequences (per_device_batch_size=10 x 128 devices) of 8,192, 10.5 M tokens"
+    micro = only("batch", recipe(gradient_accumulation_steps="2")).message
+    assert micro.startswith("a step trains 256 sequences (per_device_batch_size=1 x 128 devices x 2 micro-batches)")
+
+
+def test_a_fraction_of_a_sequence_a_device_needs_axes_that_split_sequences() -> None:
+    long = {"per_device_batch_size": "0.125", "max_target_length": "131072"}
+    assert only("batch", recipe("tpu7x-4x8x8", **long, ici_context_parallelism="8")).level == "info"
+    alone = only("batch", recipe("tpu7x-4x8x8", **long))
+    assert "64 sequences cannot be split over 512 batch shards (fsdp=512)" in alone.message
+    assert alone.fix == "type arguments.per_device_batch_size=1"
+    part = only("batch", recipe(per_device_batch_size="0.3"))
+    assert part.message.endswith("= 38.4 is no whole number of sequences")
+    odd = only(
+        "batch", recipe("tpu7x-4x8x8", per_device_batch_size="1", max_target_length="4104", ici_context_parallelism="8")
+    )
+    assert odd.fix == "type arguments.max_target_length=4112"
+
+
+def test_a_dataset_that_ends_too_early_is_refused(tmp_path: Path) -> None:
+    """500 rows lasted 7 of 10 steps of 64 sequences, and the run ended with StopIteration."""
+    (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n' * 500)
+    data = {"dataset_type": "hf", "hf_train_files": "rows.jsonl"}
+    short = only("data", recipe("tpu7x-2x4x4", **data), cwd=tmp_path)
+    assert short.level == "error" and "500 rows last 7 of 10 steps of 64 sequences" in short.message
+    assert short.fix == "give 640 rows, or type arguments.steps=7"
+    assert only("data", recipe("tpu7x-2x4x4", **data | {"steps": "7"}), cwd=tmp_path).level == "info"
+    assert only("data", recipe("tpu7x-2x4x4", **data, num_epoch="2"), cwd=tmp_path).level == "info"
+    assert maxtext.steps_of(500, RunBatch(1, 4096, 1), 64) == 7
+
+
+def test_data_that_cannot_be_seen_from_here_is_named() -> None:
+    unseen = only("data", recipe(dataset_type="grain", grain_train_files="${DATASET}/*.arrayrecord"))
+    assert (unseen.level, unseen.message.split(" is ")[0]) == ("inconclusive", "data at ${DATASET}/*.arrayrecord")
+    assert only("data", recipe(dataset_type="grain")).message == "dataset_type=grain names no data"
+    assert only("data", recipe()).message.startswith("dataset_type=synthetic")
+
+
+@pytest.mark.parametrize(
+    ("topology", "quantization", "level"),
+    [("tpu7x-4x4x4", "fp8_full", "info"), ("v6e-64", "fp8_full", "warning"), ("v5e-64", "fp8_full", "error"),
+     ("v5e-64", "int8", "info"), ("tpu7x-4x4x4", "int8", "error"), ("tpu7x-4x4x4", "nf4", "inconclusive")],
+)  # fmt: skip
+def test_a_precision_needs_a_chip_that_has_it(topology: str, quantization: str, level: str) -> None:
+    assert only("slice", recipe(topology, quantization=quantization)).level == level
+
+
+def test_the_profiler_needs_steps_to_trace() -> None:
+    traced = {"profiler": "xplane", "skip_first_n_steps_for_profiler": "8", "profiler_steps": "3"}
+    late = only("profiler", recipe(**traced))
+    assert late.message == "the profiler is to trace steps 8 to 10, and steps=10 ends before"
+    assert late.fix == "type arguments.steps=11"
+    assert not [f for f in findings(recipe(**traced | {"steps": "11"})) if f.check == "profiler"]
+
+
+def test_a_model_or_key_that_is_not_known_is_inconclusive() -> None:
+    assert only("model", recipe(model_name="my-model")).level == "inconclusive"
+    key = only("model", recipe(per_device_batchsize="8"))
+    assert key.level == "inconclusive" and key.fix.startswith("did you mean per_device_batch_size?")
+    older = only("model", recipe(fsdp_shard_on_exp="True"))
+    assert older.level == "info" and "called shard_exp_on_fsdp" in older.message
+    left = only("model", recipe(base_output_directory="<your-bucket>"))
+    assert left.level == "error" and left.fix == "type arguments.base_output_directory=VALUE"
+
+
+def test_a_diffusion_model_has_no_figures() -> None:
+    wan = example(
+        launch=RAW["launch"] | {"module": "src.maxdiffusion.train_wan"}, arguments={"model_name": "wan2.1", "fps": "16"}
+    )
+    plan = make(wan, Destination("tpu7x-4x4x4", slices.parse("tpu7x-4x4x4")))
+    assert plan.step is None and plan.verdict == "inconclusive"
+    assert (
+        only("model", wan).message
+        == "no formula is known for model_name=wan2.1, a video diffusion model of MaxDiffusion"
+    )
+
+
+def test_the_state_of_a_run_is_that_of_maxtexts_own_compile() -> None:
+    """train_compile of llama3.1-70b 8k-bf16 for tpu7x-128 states arguments of 5.53 GB a device (MaxText 0.2.5, libtpu 0.0.51)."""
+    from podwright.plan.estimates import maxtext_state
+
+    planned = recipe(
+        model_name="llama3.1-70b", mu_dtype="bfloat16", max_target_length="8192", per_device_batch_size="2"
+    )
+    where = slices.parse("tpu7x-4x4x4")
+    state = maxtext_state.state_bytes(planned, where)
+    assert state and state / 1e9 == pytest.approx(5.53, rel=0.005)
+    assert maxtext_state.state_bytes(recipe(model_name="llama3.1-70b", opt_type="muon"), where) == pytest.approx(
+        state / 10 * 8, rel=1e-6
+    )
+    assert maxtext_state.state_bytes(recipe(model_name="llama3.1-70b", opt_type="lion"), where) is None
+
+
+def test_a_state_larger_than_the_memory_is_refused() -> None:
+    planned = recipe("v6e-8", model_name="llama3.1-70b")
+    too_large = only("memory", planned)
+    assert too_large.level == "error" and "weights and optimizer state take 98.56 of 31.24 GiB" in too_large.message
+    assert only("memory", recipe()).level == "info"

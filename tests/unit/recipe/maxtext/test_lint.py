@@ -1,0 +1,137 @@
+"""What is found in a recipe and in the script it is from, with what to type."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright.recipe import load
+from podwright.recipe.maxtext import lint, read
+from podwright.recipe.maxtext.lint import LintFinding
+from podwright.recipe.maxtext.schema import MaxTextRecipe
+from tests.unit.recipe.maxtext.example import RAW, example
+from tests.unit.recipe.maxtext.launch_script import SCRIPT
+from tests.unit.recipe.maxtext.oracle import NOW
+
+FP8 = {"model_name": "deepseek3-671b", "quantization": "fp8_full", "profiler": "xplane"}
+
+
+def found(check: str, **changes: Any) -> list[LintFinding]:
+    return [finding for finding in lint.of_recipe(example(**changes)) if finding.check == check]
+
+
+def of_script(text: str = SCRIPT, user: str = "tester", **values: str) -> dict[str, LintFinding]:
+    imported = read.read(Path("/x/run.sh"), text, {"USER": user, "HOME": "/h", **values}, NOW, {})
+    return {finding.check: finding for finding in lint.of_script(imported, user)}
+
+
+def typed(finding: LintFinding, recipe: MaxTextRecipe) -> MaxTextRecipe:
+    """The recipe with what the finding says to type."""
+    words = shlex.split(finding.fix.removeprefix("type ").partition(", ")[0])
+    return load.require(load.override(recipe, words), MaxTextRecipe)
+
+
+def test_a_good_recipe_has_no_finding_above_info() -> None:
+    versions = {"xpk": "1.16.0"}
+    assert [f for f in lint.of_recipe(example(versions=versions)) if f.level != "info"] == []
+
+
+@pytest.mark.parametrize(
+    ("check", "level", "changes"),
+    [
+        ("placeholder", "error", {"arguments": {"base_output_directory": "${YOUR_BUCKET}"}}),
+        ("placeholder", "error", {"arguments": {"output_dir": "gs://<bucket>"}}),
+        ("log-upload", "info", {"launch": RAW["launch"] | {"after": "| tee train.log"}}),
+        ("xpk-version", "error", {"versions": {"xpk": "1.4.0"}}),
+        ("xpk-version", "inconclusive", {}),
+        ("profiler", "info", {}),
+        ("topology", "warning", {"topology": "tpu7x-4x8x8", "name": "x", "arguments": FP8 | {"ici_fsdp_transpose_parallelism": "1", "use_max_logit_estimate": "-1"}}),
+        ("topology", "warning", {"topology": "tpu7x-4x8x8"}),
+    ],
+)  # fmt: skip
+def test_a_fault_is_found_and_what_it_says_to_type_mends_it(check: str, level: str, changes: dict[str, Any]) -> None:
+    recipe = example(**changes)
+    (finding,) = found(check, **changes)
+    assert finding.level == level
+    left = [f for f in lint.of_recipe(typed(finding, recipe)) if f.check == check]
+    assert left == [], finding.fix
+
+
+def test_the_arguments_of_the_other_topology_are_named() -> None:
+    arguments = FP8 | {
+        "ici_fsdp_transpose_parallelism": "1",
+        "use_max_logit_estimate": "22",
+        "attn_logits_soft_cap": "15",
+    }
+    (finding,) = found("topology", topology="tpu7x-4x8x8", name="x", arguments=arguments)
+    assert finding.message.startswith(
+        "ici_fsdp_transpose_parallelism=1, moe_fsdp_use_two_stage_all_gather=(not there): so"
+    )
+    assert (
+        finding.fix
+        == "type arguments.ici_fsdp_transpose_parallelism=2 arguments.moe_fsdp_use_two_stage_all_gather=True"
+    )
+    right = arguments | {"ici_fsdp_transpose_parallelism": "2", "moe_fsdp_use_two_stage_all_gather": "True"}
+    assert found("topology", topology="tpu7x-4x8x8", name="x", arguments=right) == []
+
+
+def test_an_upload_without_its_directory_is_found() -> None:
+    after = "| tee train.log && gsutil cp train.log ${ARTIFACT_DIR}/logs/train-${TPU_WORKER_ID}.log"
+    (finding,) = found("artifact-dir", launch=RAW["launch"] | {"after": after})
+    assert finding.level == "error" and "the run counts as failed" in finding.message
+    text = SCRIPT.replace('ARTIFACT_DIR="${BASE_OUTPUT_DIR}"', 'ARTIFACT_DIR=""')
+    values = {"USER": "u", "HOME": "/h", "ARTIFACT_DIR": "gs://bucket/x"}
+    imported = read.read(Path("/x/run.sh"), text, values, NOW, {})
+    recipe = load.require(load.parse(imported.recipe), MaxTextRecipe)
+    assert "gs://bucket/x/logs/" in recipe.launch.after
+    assert "artifact-dir" not in [f.check for f in lint.of_recipe(recipe)]
+
+
+def test_versions_of_xpk_that_are_not_known() -> None:
+    (later,) = found("xpk-version", versions={"xpk": "1.99.0"})
+    assert later.level == "inconclusive" and later.fix == "type pip download --no-deps xpk==1.99.0"
+    (missing,) = found("xpk-version", versions={"xpk": "1.4.0"})
+    assert "is not on PyPI (as of 2026-11-23)" in missing.message and missing.fix.startswith("type versions.xpk=1.3.0,")
+
+
+def test_leftovers_network_and_priority() -> None:
+    arguments = {"dataset_type": "synthetic", "dataset_path": "gs://x"}
+    assert (
+        found("dataset", arguments=arguments)[0].message == "dataset_path=gs://x is not read: dataset_type is synthetic"
+    )
+    assert found("dataset", arguments={"dataset_type": "tfds", "dataset_path": "gs://x"}) == []
+    (network,) = found("network", launch=RAW["launch"] | {"setup": ["cd /deps", "pip install --no-deps -e ."]})
+    assert "`pip install --no-deps -e .` at its start" in network.message
+    assert "without the PriorityClass very-high" in found("priority")[0].message
+
+
+@pytest.mark.parametrize(
+    ("user", "name"),
+    [("Jane.Doe", "Jane.Doe-toy-1b-4096-fsdp--20260307-0809"), ("1st", "1st-toy-1b-4096-fsdp-in-a--20260307-0809")],
+)
+def test_a_name_that_xpk_refuses_because_of_the_user(user: str, name: str) -> None:
+    finding = of_script(user=user)["workload-name"]
+    assert finding.level == "error" and finding.message.startswith(
+        f"xpk refuses the workload's name {name}: $USER is {user};"
+    )
+    key, _, value = finding.fix.removeprefix("type ").partition("=")
+    assert "workload-name" not in of_script(user=user, **{key: value})
+
+
+def test_names_of_users_with_underscores_are_accepted() -> None:
+    assert list(of_script(user="jane_doe")) == ["name-collision"]
+
+
+def test_a_name_that_is_too_long_and_one_that_is_typed() -> None:
+    long = of_script(SCRIPT.replace("%.26s", "%.36s"))["workload-name"]
+    assert "has 50 characters, and xpk accepts 40" in long.message
+    key, _, value = long.fix.removeprefix("type ").partition("=")
+    assert of_script(**{key: value}) == {}
+
+
+def test_a_variable_that_is_not_set_is_found_with_its_line() -> None:
+    finding = of_script(SCRIPT.replace("--zone=$ZONE", "--zone=$ZONES"))["unset"]
+    line = SCRIPT[: SCRIPT.index("--zone=$ZONE")].count("\n") + 1
+    assert finding.message == f"the script uses ZONES (line {line}) and does not set it"
+    assert finding.fix == "type ZONES=VALUE"

@@ -1,0 +1,65 @@
+"""Arguments of MaxText typed on the command line: any key, and the value as it is typed."""
+
+from pathlib import Path
+
+import pytest
+
+from podwright.cli import app
+from podwright.recipe import load
+from podwright.recipe.maxtext.schema import MaxTextRecipe
+from tests.unit.recipe.maxtext.example import RAW, example
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("arguments.steps=50", "50"),
+        ("arguments.use_qwix=True", "True"),
+        ("arguments.learning_rate=3e-6", "3e-6"),
+        ("arguments.mesh=[a,b]", "[a,b]"),
+        ("arguments.tag='a b'", "a b"),
+        ("arguments.empty=", ""),
+        ("environment.PATH=/a:/b", "/a:/b"),
+        ("xpk.priority=medium", "medium"),
+    ],
+)
+def test_a_value_reaches_maxtext_as_it_is_typed(typed: str, expected: str) -> None:
+    recipe = load.require(load.override(example(), [typed]), MaxTextRecipe)
+    table, key = typed.partition("=")[0].split(".")
+    assert getattr(recipe, table)[key] == expected
+    before = getattr(example(), table)
+    assert {**before, key: expected} == getattr(recipe, table) and list(getattr(recipe, table))[: len(before)] == list(
+        before
+    )
+
+
+def test_numbers_and_truth_values_of_a_file_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(load.written(RAW | {"arguments": {"steps": 30, "megablox": True, "lr": 0.5}}))
+    recipe = load.require(load.load(str(path)), MaxTextRecipe)
+    assert recipe.arguments == {"steps": "30", "megablox": "True", "lr": "0.5"}
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("step", "steps"),
+        ("setps", "steps"),
+        ("runname", "run_name"),
+        ("stepz", "steps"),
+        ("Steps", "steps"),
+        ("profiler", ""),
+        ("steps", ""),
+        ("ici_fsdp_parallelism", ""),
+    ],
+)
+def test_a_key_that_is_nearly_one_of_the_recipe_is_warned_of(key: str, near: str) -> None:
+    expected = [f"arguments.{key} is new; the recipe has arguments.{near}"] if near else []
+    assert load.misspelled(example(), [f"arguments.{key}=1"]) == expected
+
+
+def test_the_warning_is_printed_by_a_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(load.written(RAW))
+    assert app.main(["recipes", "show", str(path), "arguments.step=3"]) == 0
+    assert "warning: arguments.step is new; the recipe has arguments.steps" in capsys.readouterr().err

@@ -1,0 +1,173 @@
+"""Recipes that podwright trains itself, as a JobSet: their code is in a ConfigMap, and each pod's script starts its process."""
+
+import base64
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from podwright.errors import UserError
+from podwright.recipe import load
+from podwright.recipe.kinds import Recipe
+from podwright.targets.gke import rendering, trainer
+from tests.unit.targets.gke.entry import gke
+from tests.unit.targets.gke.rendered import Scripts
+
+DEMO = "qwen3-tiny-arithmetic-grpo"
+SUBMIT = f"submit_{DEMO.replace('-', '_')}.sh"
+
+
+def demo(*overrides: str) -> Recipe:
+    return load.load(DEMO, list(overrides))
+
+
+def documents(recipe: Recipe, **settings: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """ConfigMap and JobSet."""
+    files = rendering.render(recipe, gke(**{"topology": "v6e-16", "machine_type": "ct6e-standard-4t", **settings}), "pod", {}).files  # fmt: skip
+    return yaml.safe_load(files["configmap.yaml"]), yaml.safe_load(files["jobset.yaml"])
+
+
+def test_the_code_in_the_config_map_is_what_trains(tmp_path: Path) -> None:
+    """The trainers are imported from it alone, which the JAX of this machine is enough for."""
+    code, _ = documents(demo())
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(code["binaryData"]["code.tar.gz"]))) as tar:
+        tar.extractall(tmp_path, filter="data")
+        assert {member.mtime for member in tar.getmembers()} == {0} and len(tar.getmembers()) > 100
+    lines = "import podwright.train.grpo.entry, podwright.train.pretrain.entry, podwright.train.attempt; print(podwright.__file__)"
+    env = {"PYTHONPATH": str(tmp_path / "code"), "PATH": "/usr/bin:/bin", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-P", "-c", lines], env=env, capture_output=True, text=True, check=True, cwd=tmp_path)  # fmt: skip
+    assert done.stdout.strip() == str(tmp_path / "code/podwright/__init__.py")
+    assert not (tmp_path / "code/podwright/cli").exists()
+
+
+def test_a_config_map_has_the_hash_of_its_contents_in_its_name() -> None:
+    code, jobset = documents(demo())
+    assert code == documents(demo())[0] and code["immutable"] is True and len(json.dumps(code)) < 1 << 20
+    name = code["metadata"]["name"]
+    assert name != documents(demo("training.max_steps=7"))[0]["metadata"]["name"]
+    pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    assert {"name": "code", "configMap": {"name": name, "defaultMode": 0o755}} in pod["spec"]["volumes"]
+    assert jobset["metadata"]["labels"]["podwright-code"] == name.removeprefix("podwright-")
+    assert load.parse(json.loads(code["data"]["recipe.json"])) == demo()
+
+
+def test_a_config_map_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "LARGEST_BYTES", 100_000)
+    with pytest.raises(UserError, match="bytes as a ConfigMap, which holds 100,000"):
+        documents(demo())
+
+
+def test_the_lock_has_every_package_of_a_tpu_vm_and_hashes() -> None:
+    def pins(text: str) -> set[str]:
+        return {line.split()[0] for line in text.splitlines() if line and not line.startswith("#")}
+
+    lock = trainer.requirements()
+    assert pins(lock) == pins((resources.files("podwright.targets.tpu_vm") / "requirements.txt").read_text())
+    rows = [line for line in lock.splitlines() if not line.startswith("#")]
+    assert len(rows) > 90 and all(" --hash=sha256:" in row for row in rows)
+
+
+def test_a_pod_takes_a_public_image_and_no_secret_is_written() -> None:
+    _, jobset = documents(demo(), python_image="python:3.12@sha256:" + "a" * 64, queue="mine", priority="low")
+    job = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
+    pod = job["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == "python:3.12@sha256:" + "a" * 64 and pod["priorityClassName"] == "low"
+    assert container["envFrom"] == [{"secretRef": {"name": "podwright-env", "optional": True}}]
+    assert container["resources"] == {"limits": {"google.com/tpu": 4}}
+    assert container["env"] == [{"name": "PODWRIGHT_STORAGE", "value": "gs://my-bucket/runs/${WORKLOAD_NAME}"}]
+    assert (job["parallelism"], job["completions"], job["backoffLimit"]) == (4, 4, 0)
+    assert pod["nodeSelector"] == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
+        "cloud.google.com/gke-tpu-topology": "4x4",
+    }
+    assert jobset["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "mine"
+    assert "@sha256:" in gke().python_image
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "refusal"),
+    [
+        (demo(), {"topology": ""}, "target pod has no topology, and a recipe of kind grpo names none; set topology"),
+        (demo(), {"machine_type": "tpu7x-standard-4t"}, "is not for v6e-16, whose hosts have 4 chips; set machine_type to ct6e"),
+        (demo(), {"machine_type": "ct6e-standard-8t"}, "set machine_type to ct6e-standard-4t"),
+        (demo("model.source=/usr"), {}, "model.source=/usr is on this machine, and pods do not have it"),
+        (load.load("phase1-tiny"), {}, "a recipe of kind contrastive cannot be rendered for GKE"),
+    ],
+)  # fmt: skip
+def test_what_cannot_run_in_pods_is_refused(recipe: Recipe, settings: dict[str, Any], refusal: str) -> None:
+    with pytest.raises(UserError) as refused:
+        documents(recipe, **settings)
+    assert refusal in str(refused.value)
+
+
+PYTHON = '#!/bin/bash\n[ "$1" = -m ] && [ "$2" = podwright.train ] || exec /usr/bin/env python3 "$@"\n'
+PYTHON += 'echo "$JAX_COORDINATOR_ADDRESS $JAX_NUM_PROCESSES $JAX_PROCESS_ID"; echo "$@"\n'
+
+
+@pytest.mark.parametrize(
+    ("topology", "given", "code", "lines"),
+    [
+        (
+            "v6e-16",
+            {"TPU_WORKER_HOSTNAMES": "h0,h1,h2,h3", "TPU_WORKER_ID": "2"},
+            0,
+            ["h0:8476 4 2", "podwright.train", "--storage gs://b/r"],
+        ),
+        ("v6e-4", {"TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0"}, 0, ["  ", "--attempt 1"]),
+        ("v6e-4", {}, 0, ["process 0 of 1"]),
+        (
+            "v6e-16",
+            {"TPU_WORKER_HOSTNAMES": "h0,h1", "TPU_WORKER_ID": "1"},
+            1,
+            ["the slice has 4 hosts, and TPU_WORKER_HOSTNAMES names 2: h0,h1"],
+        ),
+    ],
+)
+def test_a_pod_starts_its_process(
+    tmp_path: Path, topology: str, given: dict[str, str], code: int, lines: list[str]
+) -> None:
+    config, _ = documents(demo(), topology=topology)
+    for name, text in config["data"].items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "code.tar.gz").write_bytes(base64.b64decode(config["binaryData"]["code.tar.gz"]))
+    (tmp_path / "bin").mkdir()
+    for name, text in {"python": PYTHON, "pip": '#!/bin/bash\necho "pip $*"\n'}.items():
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    env = {
+        "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
+        "PODWRIGHT_WORK": f"{tmp_path}/work",
+        "PODWRIGHT_STORAGE": "gs://b/r",
+    }
+    done = subprocess.run(["bash", str(tmp_path / "start.sh")], env=env | given, capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == code and all(line in done.stdout + done.stderr for line in lines), (
+        done.stdout + done.stderr
+    )
+    assert "--require-hashes" in done.stdout and (tmp_path / "work/run/recipe.json").is_file()
+    assert (tmp_path / "work/code/podwright/train/attempt.py").is_file()
+
+
+def test_the_code_is_created_once_and_goes_with_the_last_run(tmp_path: Path) -> None:
+    scripts = Scripts(tmp_path, demo(), topology="v6e-16", machine_type="ct6e-standard-4t")
+    assert scripts.run(SUBMIT)[0] == 0
+    verbs = [argv[3:] for argv in scripts.calls("kubectl")]
+    assert [words[:2] for words in verbs] == [
+        ["get", "jobset"],
+        ["get", "configmap"],
+        ["create", "-f"],
+        ["create", "-f"],
+    ]
+    assert verbs[2][2].endswith("/configmap.yaml") and scripts.run(SUBMIT, "xpk")[0] == 1
+    assert scripts.run(SUBMIT, answers={"*get configmap*": "configmap/x"})[0] == 0
+    assert [argv[3] for argv in scripts.calls("kubectl")].count("create") == 1
+    for others, deleted in (("", True), ("jobset/other", False)):
+        assert scripts.run("cleanup.sh", "r", answers={"*get jobset --selector=*": others})[0] == 0
+        assert (["delete", "configmap"] in [argv[3:5] for argv in scripts.calls("kubectl")]) == deleted
