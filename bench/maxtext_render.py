@@ -116,7 +116,7 @@ def same_words(
 
 
 def words(text: str) -> list[str]:
-    return [" ".join(word.split()) for word in shlex.split(text)]
+    return [" ".join(word.split()).replace("= ", "=") for word in shlex.split(text)]
 
 
 def main() -> int:

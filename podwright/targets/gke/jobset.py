@@ -35,6 +35,7 @@ DEBUG_LOGS = (
     "TF_CPP_MIN_LOG_LEVEL=0",
     "TPU_VMODULE=real_program_continuator=1",
 )
+_CONTAINER_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,38}[a-z0-9])?")
 _OPTIONS = {
     "container": "docker-name",
     "scheduler": "scheduler",
@@ -55,6 +56,9 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
     slice_ = slice_of(recipe)
     shape = xpk_shape.shape_of(recipe.versions.xpk, recipe.xpk, slice_)
     chosen = {key: recipe.xpk.get(option) or _DEFAULTS[key] for key, option in _OPTIONS.items()}
+    if not _CONTAINER_NAME.fullmatch(chosen["container"]):
+        what = f"xpk.docker-name={chosen['container']} is no name of a container"
+        raise UserError(what, "write small letters, digits and -, at most 40")
     names = [chosen["container"] + (f"-{k + 1}" if shape.containers > 1 else "") for k in range(shape.containers)]
     script = wrapped(with_debug_logs(command) if "enable-debug-logs" in recipe.xpk else command)
     containers = [_container(each, recipe, script, shape) for each in names]

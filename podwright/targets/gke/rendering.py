@@ -57,7 +57,7 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping
     values = _common(recipe.name, model, own, target, slice_, manifest) | {
         **versions,
         "image": ready.image,
-        "builds": ready.image == own.image,
+        "builds": recipe.image == f"${{{workload.IMAGE}}}",
         "xpk_version": recipe.versions.xpk,
         "xpk_options": xpk_options(ready, own) if by_xpk else None,
         "only_xpk": only_xpk,
@@ -132,7 +132,7 @@ def _folder(
 
 def _heading(values: dict[str, Any]) -> str:
     version = values["xpk_version"] or xpk_shape.NEWEST
-    shape = f" in the shape of xpk {version}" if "device_type" in values else ""
+    shape = f" in the shape of xpk {comment(version)}" if "device_type" in values else ""
     lines = [f"The JobSet of {comment(values['recipe'])}{shape}."]
     lines += [f"{values['submit']} puts a name in place of ${{{workload.NAME}}} and creates it."]
     return "".join(f"# {line}\n" for line in lines)

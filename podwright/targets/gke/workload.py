@@ -12,7 +12,9 @@ from podwright.targets.settings.gke import GkeSettings
 
 NAME = "WORKLOAD_NAME"
 """variable that the script which submits fills in, with a name for each run"""
-_OF_TARGET = {"BASE_OUTPUT_DIR": "bucket", "WORKLOAD_IMAGE": "image"}
+IMAGE = "WORKLOAD_IMAGE"
+"""variable of an image that is built if it is missing"""
+_OF_TARGET = {"BASE_OUTPUT_DIR": "bucket", IMAGE: "image"}
 """variable -> key of the target"""
 _PLAIN = re.compile(r"[\w./:@=+,%-]*")
 PROFILER = {"profiler": "xplane", "profiler_steps": "3", "skip_first_n_steps_for_profiler": "5"}
@@ -35,7 +37,7 @@ def values(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[
         "CLUSTER_NAME": own.cluster,
         "ZONE": own.zones[0],
         "BASE_OUTPUT_DIR": own.bucket,
-        "WORKLOAD_IMAGE": own.image,
+        IMAGE: own.image,
         "ARTIFACT_DIR": f"{own.bucket}/${{{NAME}}}" if own.bucket else "",
         **typed,
     }

@@ -2,7 +2,7 @@
 # {{ submit }}: submits one run of {{ recipe | comment }} and prints how to follow it.
 #   bash {{ submit }}          {{ "creates the JobSet of jobset.yaml with kubectl" if not only_xpk else "submits it with xpk: " ~ only_xpk ~ " of the recipe is carried out by xpk alone" }}
 {% if not only_xpk and xpk_options is not none %}
-#   bash {{ submit }} xpk      submits the same run with xpk{{ " " ~ xpk_version if xpk_version }}
+#   bash {{ submit }} xpk      submits the same run with xpk{{ " " ~ (xpk_version | comment) if xpk_version }}
 {% endif %}
 # WORKLOAD_NAME=my-run before it names the run; else the name is made of your user name, the model and the time.
 set -euo pipefail
@@ -39,7 +39,8 @@ case $way in
 {% endif %}
 {% if xpk_options is not none %}
   xpk)
-    command -v xpk > /dev/null || fail "xpk is not installed; type pip install xpk{{ "==" ~ xpk_version if xpk_version }}, or install that tag from its repository where PyPI has none"
+    requirement={{ ("xpk==" ~ xpk_version if xpk_version else "xpk") | quoted }}
+    command -v xpk > /dev/null || fail "xpk is not installed; type pip install $requirement, or install that tag from its repository where PyPI has none"
     # The lines are joined by blanks; ${WORKLOAD_NAME} is filled in below, and what else has a $ is for the pod.
     IFS= read -r -d '' command << '{{ delimiter }}' || true
 {% for line in command_lines %}
@@ -65,9 +66,10 @@ case $way in
   *) fail "$way is no way to submit; the first word is {{ "xpk" if only_xpk else "kubectl" if xpk_options is none else "kubectl or xpk" }}" ;;
 esac
 
+container={{ container | quoted }}
 echo
 echo "submitted $name; it waits until queue {{ queue }} admits it. To follow it:"
 echo "  kubectl --context=$context --namespace=$namespace get jobset,pods --selector=jobset.sigs.k8s.io/jobset-name=$name"
 echo "  kubectl --context=$context --namespace=$namespace get workloads.kueue.x-k8s.io | grep $name"
-echo "  kubectl --context=$context --namespace=$namespace logs --follow --tail=-1 --container={{ container }} --selector=jobset.sigs.k8s.io/jobset-name=$name,jobset.sigs.k8s.io/job-index=0,batch.kubernetes.io/job-completion-index=0"
+echo "  kubectl --context=$context --namespace=$namespace logs --follow --tail=-1 --container=$container --selector=jobset.sigs.k8s.io/jobset-name=$name,jobset.sigs.k8s.io/job-index=0,batch.kubernetes.io/job-completion-index=0"
 echo "To remove it: bash cleanup.sh $name"

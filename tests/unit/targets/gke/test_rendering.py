@@ -48,17 +48,22 @@ def test_rendering_is_pure_and_its_yaml_reads_back() -> None:
 @pytest.mark.parametrize("value", HOSTILE)
 def test_a_hostile_argument_reaches_maxtext_as_it_is_and_no_shell(tmp_path: Path, value: str) -> None:
     """The container's command is really run, with stand-ins for what it starts."""
-    recipe = example(arguments={"prompt": value, "steps": "3"}, environment={"NOTE": value}, image=f"img:1{value}")
+    own: dict[str, Any] = {"image": f"img:1{value}", "xpk": {"priority": value}, "versions": {"xpk": f"1.8.0{value}"}}
+    recipe = example(arguments={"prompt": value, "steps": "3"}, environment={"NOTE": value}, name=value, **own)
     scripts = Scripts(tmp_path, recipe)
     run_in(tmp_path, scripts, container(scripts.rendered.files["jobset.yaml"])["command"][2])
     assert json.loads((tmp_path / "seen").read_text()) == [f"prompt={value}", value]
     assert scripts.run("setup_training_env.sh")[0] in (0, 1)
     code, out = scripts.run(scripts.rendered.submit, "xpk", WORKLOAD_NAME="r")
     assert code == 0, out
-    assert f"--docker-image=img:1{value}" in scripts.calls("xpk")[0]
+    assert (
+        f"--docker-image=img:1{value}" in scripts.calls("xpk")[0] and f"--priority={value}" in scripts.calls("xpk")[0]
+    )
     given = next(word for word in scripts.calls("xpk")[0] if word.startswith("--command=")).removeprefix("--command=")
     run_in(tmp_path, scripts, given)
     assert json.loads((tmp_path / "seen").read_text()) == [f"prompt={value}", value]
+    (scripts.bin / "xpk").unlink()
+    assert f"type pip install xpk==1.8.0{value}, or" in scripts.run(scripts.rendered.submit, "xpk")[1]
     assert not list(tmp_path.rglob("HERE"))
 
 
@@ -133,6 +138,7 @@ def test_names_of_recipes_cannot_end_a_comment() -> None:
         ({"topology": "v6e-16"}, {}, {}, "machine_type=tpu7x-standard-4t of the target is not for v6e-16"),
         ({"xpk": {"storage": "s"}}, {"queue": "q"}, {}, "only xpk carries out --storage of the recipe"),
         ({"xpk": {"a b": "s"}}, {}, {}, "xpk.a b is no option of xpk"),
+        ({"xpk": {"docker-name": "$(id)"}}, {}, {}, "xpk.docker-name=$(id) is no name of a container"),
     ],
 )  # fmt: skip
 def test_what_recipe_and_target_lack_is_one_line(

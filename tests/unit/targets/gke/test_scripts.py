@@ -145,6 +145,11 @@ def test_a_missing_image_is_built_of_the_versions_of_the_recipe(tmp_path: Path) 
     assert push == "docker push us-docker.pkg.dev/my-project/images/maxtext:v1"
 
 
+def test_an_image_that_is_not_built_here_is_not_missing(tmp_path: Path) -> None:
+    code, out = Scripts(tmp_path, example(image="fixed:1"), image="").run(SETUP, answers={"docker*": ("", 1)})
+    assert code == 0 and "note: image fixed:1 cannot be described from here" in out
+
+
 def test_another_version_of_xpk_is_said(tmp_path: Path) -> None:
     scripts = Scripts(tmp_path, example(versions={"xpk": "1.16.0"}))
     assert "note: xpk 1.8.0 is installed and the recipe says 1.16.0" in scripts.run(SETUP)[1]
