@@ -28,6 +28,7 @@ from podwright.recipe.kinds import Recipe
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.schema import LIMIT, GrpoRecipe
 from podwright.run.states import ALLOCATION_TRANSITIONS, BUDGETS, ENDINGS, TRANSITIONS, Budget
+from podwright.targets.settings.gke import GkeSettings
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.targets.settings.ssh import SshSettings
 from podwright.targets.settings.tpu_vm import TpuVmSettings
@@ -431,6 +432,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "time-of-parts": time_of_parts,
     "slurm-keys": lambda: target_keys(SlurmSettings),
     "ssh-keys": lambda: target_keys(SshSettings),
+    "gke-keys": lambda: target_keys(GkeSettings),
     "tpu-vm-keys": lambda: target_keys(TpuVmSettings),
     "chaos-lives": chaos_lives,
     "chaos-kills": chaos_kills,

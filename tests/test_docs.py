@@ -119,7 +119,9 @@ def own_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that the pages show."""
     file = tmp_path / "targets.yaml"
     file.write_text(
-        "".join(text for page in ("slurm", "ssh", "tpu_vm") for text in blocks(ROOT / "docs" / f"{page}.md", "yaml"))
+        "".join(
+            text for page in ("slurm", "ssh", "tpu_vm", "gke") for text in blocks(ROOT / "docs" / f"{page}.md", "yaml")
+        )
     )
     monkeypatch.setenv("PODWRIGHT_TARGETS", str(file))
 

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from podwright.cli import show
-from podwright.cli.options import Json, RecipeName, overrides
+from podwright.cli.options import Json, RecipeName
+from podwright.cli.options import overrides as changes_of
 from podwright.errors import UserError, expanded
 
 _VARIABLE = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
@@ -18,9 +19,9 @@ _VARIABLE = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
 
 def render(
     recipe: RecipeName,
-    pairs: Annotated[
+    overrides: Annotated[
         list[str] | None,
-        overrides("keys of the recipe, such as arguments.steps=50; NAME=VALUE for a variable ${NAME} in it"),
+        changes_of("keys of the recipe, such as arguments.steps=50; NAME=VALUE for a variable ${NAME} in it"),
     ] = None,
     on: Annotated[str, typer.Option("--on", metavar="TARGET", help="one of your targets of kind=gke")] = "",
     out: Annotated[
@@ -48,8 +49,8 @@ def render(
         raise UserError(
             what, f"type podwright run {shlex.quote(recipe)} --on {on} --dry-run, which shows what is submitted there"
         )
-    typed = {match[1]: match[2] for pair in pairs or [] if (match := _VARIABLE.fullmatch(pair))}
-    changed = load.load(recipe, [pair for pair in pairs or [] if not _VARIABLE.fullmatch(pair)])
+    typed = {match[1]: match[2] for pair in overrides or [] if (match := _VARIABLE.fullmatch(pair))}
+    changed = load.load(recipe, [pair for pair in overrides or [] if not _VARIABLE.fullmatch(pair)])
     rendered = rendering.render(changed, own, on, typed)
     states = folder.write(out, rendered.files, force)
     if as_json:

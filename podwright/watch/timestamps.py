@@ -34,7 +34,7 @@ def seconds(stamp: re.Match[bytes]) -> float | None:
 
 @functools.lru_cache(maxsize=64)
 def _iso_minute(text: bytes, zone: bytes | None) -> float:
-    offset = "+00:00" if zone is None or zone == b"Z" else zone.decode()
+    offset = "+00:00" if zone in (None, b"Z") else zone.decode()
     return datetime.fromisoformat(f"{text.decode().replace(' ', 'T')}:00{offset}").timestamp()
 
 

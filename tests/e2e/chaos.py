@@ -195,7 +195,7 @@ class Disturbed:
             due = [number for number, (at, of) in armed.items() if now >= at or of not in ("", phase)]
             if due:
                 return self._kill(launcher, self._kills.pop(due[0]), phase)
-            self._disturb_when_due(now - self._began, phase)
+            self._disturb_when_due(now - self._began)
             if now - self._began > self._setting.limit_s:
                 launcher.process.kill()
                 self._life.faults.append(f"stuck in {phase}: {self._output(launcher)[-600:]}")
@@ -272,14 +272,15 @@ class Disturbed:
     def _begun(self) -> bool:
         return self._run.journal.exists() and self._run.journal.read_bytes().count(b"\n") > 0
 
-    def _disturb_when_due(self, age_s: float, phase: LifePhase) -> None:
-        """What takes machines away waits until there are some, or until they train."""
+    def _disturb_when_due(self, age_s: float) -> None:
+        """What takes machines away waits until there are some, or until they have trained for long enough."""
         if not self._later or age_s < self._later[0][0] or not self._setting.may_disturb():
             return
+        newest = max((fact["step"] for fact in self._observer.facts() if fact["what"] == "step"), default=0)
         for number, (when, what, how) in enumerate(self._later):
-            if age_s >= when and how.get("during") in (None, phase):
+            if age_s >= when and how.get("after_step", 0) <= newest:
                 del self._later[number]
-                self._disturb(what, {key: value for key, value in how.items() if key != "during"})
+                self._disturb(what, {key: value for key, value in how.items() if key != "after_step"})
                 return
 
     def _disturb(self, what: str, how: dict[str, Any]) -> None:

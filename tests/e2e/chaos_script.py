@@ -10,6 +10,8 @@ from tests.e2e.chaos_phases import CLOUDY, LifePhase
 
 NOTICE_S = 5.0
 """of a preemption, in which what was trained is saved in the bucket"""
+LAST_PREEMPTED = 20
+"""the last step after which a slice is preempted"""
 VERBS = (
     "queued-resources create",
     "queued-resources describe",
@@ -63,7 +65,7 @@ class Script:
     """whether checkpoints and records are kept in a bucket"""
     kills: tuple[Kill, ...]
     cloud: tuple[tuple[str, float, dict[str, Any]], ...]
-    """(what, from when on in seconds from the start of the life or 0 for before it, how and `during` which phase)"""
+    """(what, from when on in seconds from the start of the life or 0 for before it, how and `after_step` of which number)"""
 
     @classmethod
     def of(cls, seed: int) -> "Script":
@@ -124,7 +126,7 @@ def _disturbances(draw: random.Random, wanted: list[LifePhase]) -> Iterator[tupl
     robbed = bool({LifePhase.PREEMPTED, LifePhase.REPLACING} & set(wanted))
     for number in range(max(draw.choice((0, 0, 1, 1, 2)), robbed)):
         if (robbed and number == 0) or draw.random() < 0.6:
-            how = {"notice_s": draw.choice((0.0, 0.0, 1.0, NOTICE_S)), "during": LifePhase.TRAINING}
+            how = {"notice_s": draw.choice((0.0, 0.0, 1.0, NOTICE_S)), "after_step": draw.randint(1, LAST_PREEMPTED)}
         else:
             how = {"notice_s": draw.choice((0.0, 1.0, NOTICE_S))}
         yield "preempt", draw.uniform(2.0, 20.0), how

@@ -192,6 +192,7 @@ def test_direct_nodes_and_their_errors(client: Client) -> None:
     assert status == 1 and "ALREADY_EXISTS" in err
     assert client.run(*VM, "update", "n", "--update-labels=a=2", "--quiet")[0] == 0
     assert client.run(*VM, "describe", "n")[1]["labels"] == {"a": "2"}
+    client.cloud.times(ghost=3.0)
     client.cloud.capacity(ZONE, 8)
     status, _, err = client.create_node("m")
     assert status == 1 and '"code": 8' in err and f'no more capacity in the zone \\"{ZONE}\\"' in err

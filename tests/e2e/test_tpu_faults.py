@@ -20,6 +20,17 @@ def training(gcloud: Gcloud, bench: TpuBench, steps: int, others_s: float, **env
     return node
 
 
+def test_a_worker_with_a_wrong_image_is_named_and_costs_the_slice_only(gcloud: Gcloud, stood_in: TpuBench) -> None:  # noqa: F811
+    gcloud.image("pw-*-1", 1, "tpu-ubuntu2204-base")
+    code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu")
+    assert code == 0, (out, err)
+    first, second = endings(stood_in)
+    assert first[0] == "NO_CAPACITY", first
+    assert first[1].startswith("jax finds no working TPU driver on pw-r-") and "-1-w-1: " in first[1], first
+    assert second[0] == "FINISHED" and stood_in.steps() == [1, 2, 3, 4, 5]
+    assert gcloud.resources() == [] and [row["name"][-2:] for row in gcloud.ledger()] == ["-1", "-2"]
+
+
 @pytest.mark.parametrize("worker", [2, pytest.param(0, marks=pytest.mark.long)])
 def test_a_worker_that_cannot_be_reached_in_mid_run_is_named_and_costs_the_slice_only(
     gcloud: Gcloud,  # noqa: F811

@@ -64,7 +64,10 @@ class Lab:
             delete(self.root, folder.name)
         wait(lambda: not any((self.root / "allocations").iterdir()), 20)
         ip(f"link del {bridge(self.number)}")
-        shutil.rmtree(self.root, ignore_errors=True)
+        _clear(self.root)
+        with contextlib.suppress(OSError):  # the next lab may have taken the number by now
+            (self.root / "owner.lock").unlink()
+            self.root.rmdir()
         os.close(self._lock)
 
     @property
@@ -235,13 +238,18 @@ def _claim() -> tuple[int, Path, int]:
         except BlockingIOError:
             os.close(lock)
             continue
-        for path in root.iterdir():
-            if path.name != "owner.lock":
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        _clear(root)
         for remains in (f"link del {bridge(number)}", f"route del unreachable 10.213.{number}.0/24"):
             subprocess.run(["ip", *remains.split()], capture_output=True, check=False)
         return number, root, lock
     raise AssertionError("254 labs are in use")
+
+
+def _clear(root: Path) -> None:
+    """Of all but the lock, which goes last: whoever sees no lock takes the number."""
+    for path in root.iterdir():
+        if path.name != "owner.lock":
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _numbers(root: Path, count: int) -> list[int]:

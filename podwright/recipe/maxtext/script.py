@@ -6,8 +6,8 @@ Who evaluates the script by bash begins with the same text and gives the same va
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from podwright.errors import UserError
@@ -41,6 +41,7 @@ class ScriptReading:
     """file that is read and that does not lie beside the script -> line"""
 
 
+_STARTERS = frozenset({"uv", "uvx", "pipx", "poetry", "conda", "mamba"})
 _CALL = re.compile(r"xpk(?:\.py)?[\"']?\s+(?:\\\n\s*)?workload\s+create\b")
 
 
@@ -49,14 +50,19 @@ def mentions_xpk(text: str) -> bool:
     return bool(_CALL.search(text))
 
 
-def calls_xpk(words: list[str]) -> bool:
-    """Whether the words of a command are `xpk workload create`, or the same by xpk.py."""
-    program, rest = words[0].rpartition("/")[2], words[1:]
-    if program.startswith("python") and rest and rest[0].rpartition("/")[2] == "xpk.py":
-        rest = rest[1:]
-    elif program != "xpk":
-        return False
-    return rest[:2] == ["workload", "create"]
+def of_xpk(words: Sequence[str]) -> tuple[str, ...]:
+    """The words of a command from xpk on, also where Python or uv starts it; empty where it is another program."""
+    program = words[0].rpartition("/")[2]
+    starts = (0,) if program == "xpk" else range(1, 4) if program in _STARTERS or program.startswith("python") else ()
+    for place in starts:
+        if place < len(words) and words[place].rpartition("/")[2] in ("xpk", "xpk.py", "xpk.main"):
+            return ("xpk", *words[place + 1 :])
+    return ()
+
+
+def calls_xpk(words: Sequence[str]) -> bool:
+    """Whether the words of a command are `xpk workload create`."""
+    return of_xpk(words)[1:3] == ("workload", "create")
 
 
 def read(
@@ -85,7 +91,8 @@ def read(
     if len(calls) > 1:
         lines = ", ".join(str(call.line) for call in calls)
         raise UserError(f"{name} calls xpk workload create {len(calls)} times, in lines {lines}", "leave one in a copy")
-    return ScriptReading(calls[0], placeholders, run.emptied, run.unset, run.sourced)
+    call = replace(calls[0], argv=of_xpk(calls[0].argv))
+    return ScriptReading(call, placeholders, run.emptied, run.unset, run.sourced)
 
 
 def launcher(text: str) -> str:

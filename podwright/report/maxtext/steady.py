@@ -120,19 +120,29 @@ def _by_evidence(
             out[row] = Exclusion(row, "beside_profiler", False)
         elif out_of_data and row == len(log.steps) - 1:
             out[row] = Exclusion(row, "no_more_data", False)
+    for row in [row for row, e in out.items() if e.by_rule and seconds[row] < FAST * median]:
+        rows = counted[bisect.bisect_right(starts, row) - 1]
+        if (other := _payer(log, rows, row, (row + 1,), median)) is not None:
+            out.setdefault(other, Exclusion(other, "pays_back", False, log.steps.step[row]))
     _impossible(log, facts, left, out)
+
+
+def _payer(log: MaxTextLog, rows: range, row: int, others: tuple[int, ...], median: float) -> int | None:
+    """The first of `others` that is longer than the median by at least half of what a fast row lacks."""
+    seconds = log.steps.seconds
+    missing = median - seconds[row]
+    beyond = (other for other in others if other in rows and seconds[other] - median >= FAST * missing)
+    return next(beyond, None)
 
 
 def _fast(log: MaxTextLog, rows: range, row: int, median: float, out: dict[int, Exclusion]) -> None:
     """A step whose time is in the one before or after it; that one is left out too."""
     table = log.steps
-    missing = median - table.seconds[row]
-    for other in (row - 1, row + 1):
-        if other in rows and table.seconds[other] - median >= FAST * missing:
-            out[row] = Exclusion(row, "dispatch", False, table.step[other])
-            out.setdefault(other, Exclusion(other, "pays_back", False, table.step[row]))
-            return
-    if table.seconds[row] < VERY_FAST * median:
+    other = _payer(log, rows, row, (row - 1, row + 1), median)
+    if other is not None:
+        out[row] = Exclusion(row, "dispatch", False, table.step[other])
+        out.setdefault(other, Exclusion(other, "pays_back", False, table.step[row]))
+    elif table.seconds[row] < VERY_FAST * median:
         out[row] = Exclusion(row, "dispatch", False)
 
 

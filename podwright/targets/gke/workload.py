@@ -39,12 +39,15 @@ def values(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[
         "ARTIFACT_DIR": f"{own.bucket}/${{{NAME}}}" if own.bucket else "",
         **typed,
     }
+    for name, value in typed.items():
+        if VARIABLE.search(value):
+            raise UserError(f"{name}={value} has a variable itself", "write its value out")
     for name, value in known.items():
-        if "\n" in value or not value.isprintable():
+        if not value.isprintable():
             raise UserError(f"{name}={value!r} has a character that cannot be printed", "leave it out")
     missing = [name for name in recipe.variables if name != NAME and not known.get(name)]
     if missing:
-        keys = [f"{_OF_TARGET[name]}" for name in missing if name in _OF_TARGET]
+        keys = [_OF_TARGET[name] for name in missing if name in _OF_TARGET]
         others = [name for name in missing if name not in _OF_TARGET]
         lacks = [f"target {target} has no {' and no '.join(keys)}"] if keys else []
         lacks += [f"the recipe has no value of {', '.join(others)}"] if others else []
@@ -82,8 +85,8 @@ def resolved(recipe: MaxTextRecipe, given: Mapping[str, str]) -> MaxTextRecipe:
 def profiled(recipe: MaxTextRecipe) -> tuple[MaxTextRecipe, dict[str, str]]:
     """With the arguments of a short trace where the recipe has none of a profiler and enough steps; and what was added."""
     steps = recipe.arguments.get("steps", "")
-    if "profiler" in recipe.arguments or recipe.launch.module.endswith(".sh") or not recipe.arguments:
-        return recipe, {}
+    if "profiler" in recipe.arguments or "maxtext" not in recipe.launch.module.lower():
+        return recipe, {}  # MaxDiffusion, and scripts of a fork, have other arguments
     if steps.isdigit() and int(steps) <= _LAST_TRACED:
         return recipe, {}
     added = {key: value for key, value in PROFILER.items() if key not in recipe.arguments}

@@ -15,7 +15,7 @@ from tests.unit.sandbox import namespaces
 TRAIN = """#!/bin/bash
 set -e
 export LIBTPU_INIT_ARGS="--xla_a=1 --xla_b=2"
-CODE=/root/code
+CODE=/app/code
 gsutil -m cp -r gs://a-bucket/fork ${CODE}
 cp ${CODE}/my_model.yml ${CODE}/src/MaxText/configs/models/
 cd $CODE
@@ -123,9 +123,9 @@ def test_a_script_of_a_fork_is_read_with_the_launch_script_beside_it(
         "base_config": "src/MaxText/configs/base.yml",
         "python": "python3",
         "setup": [
-            "gsutil -m cp -r gs://a-bucket/fork /root/code",
-            "cp /root/code/my_model.yml /root/code/src/MaxText/configs/models/",
-            "cd /root/code",
+            "gsutil -m cp -r gs://a-bucket/fork /app/code",
+            "cp /app/code/my_model.yml /app/code/src/MaxText/configs/models/",
+            "cd /app/code",
             "RUN=fork-$(date +%Y%m%d)",
         ],
         "after": "run_name=$RUN",

@@ -36,6 +36,8 @@ def test_a_new_file_has_the_model_the_table_and_the_log(tmp_path: Path) -> None:
     assert text.startswith("# toy training record\n\n## Model\n")
     row = next(line for line in text.splitlines() if " row " in line)
     assert row.startswith("| – | v6e-16 | – | 2.000 | 100.0 | 100.0 | 4,096.0 | 3.300 | 8 of 30 steps <!-- podwright:")
+    head = "| Step | Time (s) | TFLOPs/s/device | TFLOPs/s/chip | Tokens/s/chip | Loss |"
+    assert f"{head}\n|---:|---:|---:|---:|---:|---:|\n| 0 † | 2.000 |" in text
     assert "| 2 | 2.000 | 100.0 | 100.0 | 4,096.0 | 3.800 |" in text and "| 0 † |" in text
     assert "- **Steady state: 2.000 s/step (median of 6 steps" in text
     assert "- **Loss: 4.000 (step 0) to 3.300 (step 7), −17.5 %**" in text

@@ -539,3 +539,77 @@ def test_values_that_are_printed_as_enums(printed: dict[str, str], precision: st
     r = report(log(*[60.0, 3.0] + [2.0] * 6, header=header), on="tpu7x-2x2x2")
     assert r["precision"] == precision and (4 in excluded(r)) == profiled
     assert r["environment"]["peak_tflops_per_device"] == {"fp8": 2307.0}.get(precision, 1153.5)
+
+
+def reasons(r: Result) -> dict[int, str]:
+    """Of the steps after the first two."""
+    return {n: reason for n, (reason, _) in excluded(r).items() if n > 1}
+
+
+def test_a_slow_step_beside_traced_ones_does_not_count() -> None:
+    seconds = [60.0, 3.0] + [2.0] * 18
+    for n in (4, 9, 11):
+        seconds[n] = 3.5
+    r = report(log(*seconds, header=""), example(arguments=PROFILED | {"steps": "20"}))
+    assert reasons(r) == {4: "beside_profiler", 9: "beside_profiler"} | dict.fromkeys((5, 6, 7, 8), "profiled")
+
+
+@pytest.mark.parametrize(("n", "near"), [(5, False), (6, True), (7, True), (9, True), (10, False)])
+def test_how_near_the_profilers_lines_must_be(n: int, near: bool) -> None:
+    seconds = [60.0, 3.0] + [2.0] * 14
+    seconds[n] = 4.5
+    lines = log(*seconds).splitlines()
+    lines.insert(8, "I0811 7 profiler_session.cc:217] Profiler session tear down.")  # after step 6
+    r = report("\n".join(lines), on="v6e-16")
+    assert reasons(r) == ({n: "beside_profiler"} if near else {})
+    assert r["slow_steps"] == ([] if near else [{"step": n, "seconds": 4.5}])
+
+
+def test_the_spread_of_two_steps() -> None:
+    s = report(log(60.0, 3.0, 2.0, 3.0), on="v6e-16")["steady_state"]
+    assert (s["step_s"], s["step_s_iqr"], s["num_steps"]) == (2.5, [2.25, 2.75], 2)
+    assert report(log(60.0, 3.0, 2.0), on="v6e-16")["steady_state"]["step_s_iqr"] is None
+
+
+def test_a_step_that_is_not_the_second_does_not_warm_up() -> None:
+    r = report("\n".join(step(n, 2.0) for n in (0, 2, 3, 4)), on="v6e-16")
+    assert excluded(r) == {0: ("compiles", "rule")}
+
+
+def test_a_little_above_the_peak_is_impossible_too() -> None:
+    lines = log(*[60.0, 3.0] + [2.0] * 6).splitlines()
+    lines[5] = step(4, 2.0, tflops=950.0)
+    assert reasons(report("\n".join(lines), on="v6e-16")) == {4: "impossible"}
+
+
+def test_half_of_the_steps_above_the_peak_are_a_wrong_formula() -> None:
+    lines = [step(n, 2.0, tflops=950.0 if n % 2 else 900.0) for n in range(8)]
+    assert reasons(report("\n".join(lines), on="v6e-16")) == {}
+
+
+def test_artefacts_after_a_restart() -> None:
+    second = log(50.0, 3.0, 2.0, 2.0, 0.9, 3.1, 2.0, first=6, header="")
+    r = report(log(*[60.0, 3.0] + [2.0] * 6) + second, on="v6e-16")
+    assert reasons(r) == {6: "compiles", 7: "warm_up", 10: "dispatch", 11: "pays_back"}
+
+
+def test_of_many_steps_that_do_not_count_fifty_are_listed(tmp_path: Path) -> None:
+    seconds = [60.0, 3.0] + [2.0, 2.0, 2.0, 0.1, 3.9] * 40
+    written = pages.read([log(*seconds).encode()], "train.log", None, "v6e-16")
+    r = written.result
+    assert (
+        len(r["excluded"]) == 50 and r["steady_state"]["num_left_out"] == 82 and r["steady_state"]["num_steps"] == 120
+    )
+    assert r["excluded_counts"] == {"compiles": 1, "warm_up": 1, "dispatch": 40, "pays_back": 40}
+    pages.write(written, tmp_path, None, "en")
+    assert (
+        "and 32 more" in (tmp_path / "README.md").read_text()
+        and "and 32 more" in (tmp_path / "report.html").read_text()
+    )
+
+
+def test_a_step_that_has_the_time_of_the_warm_up_does_not_count() -> None:
+    """As logs of MaxText begin: step 0 compiles, step 1 is 0.3 s, step 2 has twice the time of the others."""
+    r = report(log(125.0, 0.31, 54.2, *[27.4] * 8), on="v6e-16")
+    assert reasons(r) == {2: "pays_back"} and r["excluded"][2]["other_step"] == 1
+    assert r["steady_state"]["num_steps"] == 8 and r["slow_steps"] == []

@@ -35,6 +35,8 @@ BY_EXAMPLES = {
     "seen.handle_changed and state.phase in (Phase.RUNNING, Phase.STOPPING)",
     # every simulated target creates its machines
     "_start: if not traits.zones",
+    # and none that exist without the run
+    "_allocation_news: record.request.borrowed in gone or record.request.borrowed",
     # no simulated cloud has maintenance; the examples have
     "_allocation_news: if cloud is AllocationState.REPAIRING and _stays_away(state, seen, traits)",
     "_allocation_news: cloud is AllocationState.REPAIRING in "

@@ -341,10 +341,11 @@ class CommandParser(WordScanner):
         return SimpleCommand(tuple(assignments), tuple(words), tuple(redirections), line)
 
     def _assignment(self) -> VariableAssignment | None:
-        match = _ASSIGNMENT.match(self.text, self.position)
+        match, line = _ASSIGNMENT.match(self.text, self.position), self.line
+        if not match and re.compile(r"[A-Za-z_]\w*\[", re.ASCII).match(self.text, self.position):
+            raise UnreadableScript(line, "an element of an array at the beginning of a command is not read")
         if not match:
             return None
-        line = self.line
         if match[2]:
             raise UnreadableScript(line, f"{match[0]} sets an element of an array, which is not read")
         self.position = match.end()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _BEFORE_A_COMMAND = frozenset({"command", "builtin", "exec", "nohup", "sudo", "env", "time"})
 _SHELLS = frozenset({"bash", "sh"})
+_STARTERS = frozenset({"xpk", "uv", "uvx", "pipx", "poetry", "conda", "mamba"})
 
 
 def simple(run: ScriptRun, command: SimpleCommand) -> None:
@@ -59,10 +60,9 @@ def _name(run: ScriptRun, command: SimpleCommand) -> str:
 def _matters(run: ScriptRun, name: str) -> bool:
     """Whether a command may change what the script does, so that its words have to be known."""
     program = name.rpartition("/")[2]
-    known = name in BUILTINS or name in _BEFORE_A_COMMAND or name in run.state.functions or program in _SHELLS
-    return (
-        known or name == "" or program == "xpk" or program.startswith("python") or posixpath.normpath(name) in run.files
-    )
+    known = name in BUILTINS or name in _BEFORE_A_COMMAND or name in run.state.functions or name == ""
+    started = program in _SHELLS or program in _STARTERS or program.startswith("python")
+    return known or started or posixpath.normpath(name) in run.files
 
 
 def _assignments(run: ScriptRun, assignments: tuple[VariableAssignment, ...]) -> None:
@@ -159,11 +159,11 @@ def _dispatch(run: ScriptRun, words: list[str], command: SimpleCommand) -> None:
 
 
 def _call(run: ScriptRun, words: list[str], line: int) -> None:
-    if run.looked_for(words):
+    name = words[0]
+    if run.looked_for(words) and name not in run.state.functions:
         run.state.calls += (LaunchCall(tuple(words), line, run.state.environment()),)
         _program(run, words, line)
         return
-    name = words[0]
     if name in run.state.functions:
         _function(run, words)
     elif name in BUILTINS:
@@ -272,6 +272,10 @@ def redirected(run: ScriptRun, redirections: tuple[Redirection, ...]) -> Iterato
             text = expansion.text(redirection.target, run)
             run.state.given = text + ("\n" if operator == "<<<" else "")
         elif operator == "<":
+            name = expansion.text(redirection.target, run)
+            if not name.startswith("/dev/") and not run.holds_file(name):
+                reason = f"whether {name} can be read is known only where the script runs"
+                raise UnreadableScript(redirection.target.line, reason)
             run.state.given = None
         else:
             with contextlib.suppress(UnreadableScript):

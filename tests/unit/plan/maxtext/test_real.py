@@ -63,10 +63,12 @@ def test_a_small_model_is_compiled_and_the_short_compile_agrees_with_the_full_on
         assert 0 < program["hbm_gib"] < 0.1 and program["limit_gib"] == 94.74
     sizes = ("arguments_gib", "temporaries_gib", "outputs_gib", "aliased_gib", "hbm_gib")
     assert [quick["programs"][0][size] for size in sizes] == [full["programs"][0][size] for size in sizes]
-    (kept,) = [json.loads(p.read_text()) for p in cache.glob("*/train_step.json") if '"temp_size"' in p.read_text()][
-        -1:
-    ]
-    assert kept["executable"]["temp_size"] == kept["memory"]["temporaries"], "what MaxText itself prints"
+    kept = [json.loads(path.read_text()) for path in cache.glob("*/train_step.json")]
+    printed = [program for program in kept if 0 < program["executable"].get("argument_size", 0) < 0.1 * 2**30]
+    assert printed and all(
+        program["executable"]["temp_size"] == pytest.approx(program["memory"]["temporaries"], rel=0.01)
+        for program in printed
+    ), "MaxText's own figure, which counts a little more"
     assert "compiled with maxtext 0.2.5, jax " in quick["findings"][-1]["message"]
     assert plan(cache, tmp_path)["programs"][0]["cached"]
 

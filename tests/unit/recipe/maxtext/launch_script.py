@@ -132,6 +132,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "a group and a subshell": ("echo \"===", '{ ZONE=inner; }; (ZONE=lost; PROJECT_ID=lost)\necho "==='),
     "a command by eval": ("xpk workload create \\", 'CMD="xpk workload create --zone=\\"$ZONE\\" --x=\'$USER\'"\neval ${CMD}\nexit 0\nxpk workload create \\'),
     "a call by python": ("xpk workload create \\", "python3 ~/xpk/xpk.py workload create \\"),
+    "a call by a module": ("xpk workload create \\", "python3 -m xpk.main workload create \\"),
+    "a call by uv": ("xpk workload create \\", "echo xpk workload create; sudo() { \"$@\"; }; sudo uv run xpk workload create \\"),
     "values behind blanks": ("--priority=very-high", "--priority very-high --priority=low"),
     "a variable before the call": ("xpk workload create \\", "ZONE=other TELEMETRY_ENABLED=false xpk workload create \\"),
     "a call in a pipe": ("logs/train-\\${TPU_WORKER_ID}.log\"", "x\" 2>&1 | tee out.txt"),
@@ -157,6 +159,8 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "an unset variable under set -u": ("set -o pipefail", "set -u; echo $NOT_SET; X=$NOT_SET", "LINE: NOT_SET is not set"),
     "an unknown function": ("echo \"===", "f( ) [ x ]\necho \"===", "is not expected here"),
     "a background command": ("echo \"===", "sleep 9 &\necho \"===", "a command in the background"),
+    "an input that may not be there": ("--zone=$ZONE", "--zone=$ZONE < names", "LINE: whether names can be read is known only"),
+    "an element of an array": ("XLA_FLAGS=\"", "XLA_FLAGS[=\"", "LINE: an element of an array at the beginning"),
     "two calls": ("echo \"===", "xpk workload create --x\necho \"===", "calls xpk workload create 2 times, in lines 53, 55"),
     "no call": ("xpk workload create \\", "xpk workload list \\", "does not call xpk workload create"),
 }  # fmt: skip

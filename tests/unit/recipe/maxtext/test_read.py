@@ -1,6 +1,5 @@
 """A launch script becomes a recipe whose command runs the same program, with the same words and variables."""
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from podwright.recipe.maxtext import pod, read
 from podwright.recipe.maxtext.read import ImportedScript
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, filled
 from tests.unit.recipe.maxtext.launch_script import SCRIPT, VALUES, changed
-from tests.unit.recipe.maxtext.oracle import NOW, USER
+from tests.unit.recipe.maxtext.oracle import NOW, USER, started
 
 README = """
 -   Libtpu version: 0.0.32.dev20251215+nightly
@@ -96,36 +95,12 @@ def test_differences_and_repetitions_are_in_the_notes() -> None:
     }
 
 
-def ran(text: str, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """The words and the variables with which a container's command starts Python."""
-    folder.mkdir()
-    for name in ("python3", "pip", "gsutil", "cd"):
-        path = folder / name
-        path.write_text(
-            "#!/bin/bash\n" + ('{ printf "%s\\0" "$@"; env -0; } > "$OUT"' if name == "python3" else "exit 0")
-        )
-        path.chmod(0o755)
-    environment = {"PATH": f"{folder}:/usr/bin:/bin", "OUT": str(folder / "out")}
-    done = subprocess.run(
-        ["bash", "-c", text.replace("cd /deps", "cd /tmp")], env=environment, cwd=folder, capture_output=True
-    )
-    assert done.returncode == 0, done.stderr
-    words = (folder / "out").read_text().split("\0")[:-1]
-    first = next(
-        n for n, word in enumerate(words) if word.startswith(("PATH=", "OUT=", "PWD=", "LIBTPU", "ENABLE", "HF_", "_="))
-    )
-    variables = dict(word.split("=", 1) for word in words[first:])
-    return words[:first], {
-        k: v for k, v in variables.items() if k not in ("PATH", "OUT", "PWD", "SHLVL", "_", "OLDPWD")
-    }
-
-
-def test_the_command_of_the_recipe_starts_the_same_program(tmp_path: Path) -> None:
+def test_the_command_of_the_recipe_starts_the_same_program() -> None:
     values = VALUES | {"your-gcs-bucket-path": "gs://b", "WORKLOAD_NAME": "w"}
     fill = {**values, "YOUR_GCS_BUCKET_PATH": "gs://b"}
     original = imported(SCRIPT, **values).argv[-1].removeprefix("--command=")
-    words, variables = ran(original, tmp_path / "a")
-    again_words, again_variables = ran(filled(command(recipe()), fill), tmp_path / "b")
+    words, variables = started(original)
+    again_words, again_variables = started(filled(command(recipe()), fill))
     keys = {word.partition("=")[0]: word for word in words}
     assert again_words == list(keys.values())
     flags = variables.pop("LIBTPU_INIT_ARGS"), again_variables.pop("LIBTPU_INIT_ARGS")

@@ -1,38 +1,23 @@
 """The JobSet of a recipe equals what xpk creates, field by field: dry runs of four versions, and one xpk that is really started."""
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from podwright.targets.gke import jobset
-from tests.unit.recipe.maxtext.example import example
+from podwright.errors import UserError
+from podwright.recipe.maxtext.schema import command
+from podwright.targets.gke import jobset, rendering, xpk_shape
+from tests import real_xpk
+from tests.real_xpk import differences
+from tests.unit.recipe.maxtext.example import RAW, example
 from tests.unit.targets.gke.entry import gke
 
 DRY_RUNS = Path(__file__).resolve().parents[5] / "shared" / "research" / "xpk_dry_runs"
 VERSIONS = ("0.16.1", "1.8.0", "1.13.1", "1.16.0")
 SLICES = ("tpu7x-4x4x8-1", "tpu7x-2x2x1-1", "v6e-16-2")
-PRINTED = re.compile(r"Temp file \(\w+\) content: \n(.*?)^\[XPK\]", re.DOTALL | re.MULTILINE)
-
-
-def differences(ours: Any, theirs: Any, at: str = "") -> list[str]:
-    """Every field in which two manifests differ."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        keys = list(dict.fromkeys([*ours, *theirs]))
-        absent = "(absent)"
-        return [line for key in keys for line in differences(ours.get(key, absent), theirs.get(key, absent), f"{at}.{key}")]  # fmt: skip
-    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        return [line for k, pair in enumerate(zip(ours, theirs, strict=True)) for line in differences(*pair, f"{at}[{k}]")]  # fmt: skip
-    return [] if ours == theirs and type(ours) is type(theirs) else [f"{at}: {ours!r} is not {theirs!r}"]
-
-
-def printed(path: Path) -> Any:
-    """The manifest in the output of a dry run."""
-    match = PRINTED.search(path.read_text())
-    assert match, path.name
-    return yaml.safe_load(match[1])
+OPTIONS = {"priority": "very-high", "max-restarts": "0", "enable-debug-logs": ""}
 
 
 @pytest.mark.skipif(not DRY_RUNS.is_dir(), reason="the kept dry runs of xpk are not here")
@@ -40,14 +25,77 @@ def printed(path: Path) -> Any:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_manifest_equals_a_kept_dry_run(version: str, slice_: str) -> None:
     topology, _, num_slices = slice_.rpartition("-")
-    recipe = example(
-        topology=topology,
-        num_slices=int(num_slices),
-        image="img",
-        versions={"xpk": version},
-        xpk={"priority": "very-high", "max-restarts": "0", "enable-debug-logs": ""},
-    )
-    theirs = printed(DRY_RUNS / f"{version}-{slice_}.txt")
+    changes = {"topology": topology, "num_slices": int(num_slices), "image": "img", "xpk": OPTIONS}
+    theirs = real_xpk.printed((DRY_RUNS / f"{version}-{slice_}.txt").read_text())
+    recipe = example(**changes, versions={"xpk": version})
     ours = jobset.maxtext(recipe, gke(), theirs["metadata"]["name"], "echo hi")
     assert differences(yaml.safe_load(jobset.text(ours)), theirs) == []
     assert list(ours) == list(theirs) and "&id" not in jobset.text(ours)
+
+
+CASES: list[dict[str, Any]] = [
+    {},
+    {"topology": "tpu7x-2x2x2", "xpk": {"use-parallel-containers": "", "docker-name": "main"}},
+    {"topology": "v6e-8", "num_slices": 3, "xpk": {"priority": "low", "max-restarts": "2", "env": "A=b c"}},
+    {"topology": "v6e-1", "xpk": {"ttl-seconds-after-finished": "60", "termination-grace-period-seconds": "90"}},
+    {"topology": "v5p-16", "xpk": {"restart-on-exit-codes": "3,5", "scheduler": "s", "docker-image-pull-secret": "p"}},
+    {"topology": "v5e-16", "xpk": OPTIONS},
+    {"arguments": {**RAW["arguments"], "prompt": 'it\'s "quoted" & <so>'}},
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("changes", CASES, ids=str)
+def test_the_manifest_equals_that_of_the_real_xpk(tmp_path: Path, changes: dict[str, Any]) -> None:
+    recipe, own = example(image="img", versions={"xpk": "1.16.0"}, **changes), gke()
+    slice_ = jobset.slice_of(recipe)
+    argv = [
+        *("--cluster=c", "--project=p", "--zone=us-central1-a", "--workload=w", "--docker-image=img"),
+        f"--device-type={slice_.names()['xpk']}",
+        f"--num-slices={slice_.num_slices}",
+        *(f"--{name}={value}" if value else f"--{name}" for name, value in recipe.xpk.items()),
+        f"--command={command(recipe)}",
+    ]
+    theirs = real_xpk.manifest(real_xpk.installed("1.16.0"), argv, tmp_path)
+    ours = jobset.maxtext(recipe, own, "w", command(recipe))
+    assert differences(yaml.safe_load(jobset.text(ours)), theirs) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "topology", "shape"),
+    [
+        ("0.17.3", {}, "tpu7x-4x4x4", (1, 4, (8471, 8080))),
+        ("1.0.0", {}, "tpu7x-4x4x4", (1, 4, (8471, 8080))),
+        ("1.1.2", {}, "tpu7x-4x4x4", (2, 2, ())),
+        ("1.4.0", {}, "tpu7x-4x4x4", (2, 2, ())),
+        ("v1.11.0", {}, "tpu7x-2x2x1", (2, 2, ())),
+        ("1.11.0", {}, "v6e-16", (1, 4, ())),
+        ("1.13.1", {"no-use-parallel-containers": ""}, "tpu7x-4x4x4", (1, 4, ())),
+        ("1.8.0", {"no-use-parallel-containers": ""}, "tpu7x-4x4x4", (2, 2, ())),  # which did not know the option
+        ("1.14.0", {}, "tpu7x-4x4x4", (1, 4, ())),
+        ("1.15.0", {"use-parallel-containers": ""}, "tpu7x-4x4x4", (2, 2, ())),
+        ("2.0", {}, "tpu7x-4x4x4", (1, 4, ())),
+        ("", {}, "tpu7x-4x4x4", (1, 4, ())),
+        ("367c838", {}, "tpu7x-4x4x4", (1, 4, ())),
+        ("1.11.0", {}, "v6e-1", (1, 1, ())),
+    ],
+)
+def test_the_shape_of_a_pod_goes_by_version_and_generation(
+    version: str, options: dict[str, str], topology: str, shape: tuple[int, int, tuple[int, ...]]
+) -> None:
+    slice_ = jobset.slice_of(example(topology=topology))
+    found = xpk_shape.shape_of(version, options, slice_)
+    assert (found.containers, found.chips, found.ports) == shape
+
+
+@pytest.mark.parametrize(("key", "value"), [("max-restarts", "many"), ("ttl-seconds-after-finished", "1h"), ("restart-on-exit-codes", "3;4")])  # fmt: skip
+def test_an_option_that_is_no_number_is_refused(key: str, value: str) -> None:
+    with pytest.raises(UserError, match=f"xpk.{key}=.* is no whole number"):
+        rendering.render(example(xpk={key: value}), gke(), "pod", {})
+
+
+def test_the_targets_priority_and_queue_count_before_those_of_the_recipe() -> None:
+    manifest = jobset.maxtext(example(), gke(priority="mine", queue="q"), "n", "c")
+    pod = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert pod["priorityClassName"] == "mine"
+    assert manifest["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
