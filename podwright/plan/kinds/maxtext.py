@@ -30,8 +30,8 @@ class MaxTextPlan(PlanPart[MaxTextRecipe]):
 
     def checks(self, recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
         findings = checks.check(recipe, where, cwd)
-        if where is None or any(f.level == "error" for f in findings):
-            return findings
+        if where is None or self.dimensions(recipe, cwd) is None or any(f.level == "error" for f in findings):
+            return findings  # which say that the model is not known
         return findings + maxtext_state.check(recipe, where) + maxtext_step_time.check(recipe, where)
 
     def dimensions(self, recipe: MaxTextRecipe, cwd: Path) -> Architecture | None:

@@ -156,6 +156,11 @@ def test_a_fraction_of_a_sequence_a_device_needs_axes_that_split_sequences() -> 
     assert alone.fix == "type arguments.per_device_batch_size=1"
     part = only("batch", recipe(per_device_batch_size="0.3"))
     assert part.message.endswith("= 38.4 is no whole number of sequences")
+    assert part.fix == "type arguments.per_device_batch_size=0.296875"
+    two = only("batch", recipe("tpu7x-4x8x8", **long, ici_data_parallelism="2"))
+    assert "64 sequences cannot be split over 512 batch shards (data=2 x fsdp=256)" in two.message
+    few = only("batch", recipe("tpu7x-4x8x8", **long, ici_context_parallelism="2"))
+    assert "64 sequences cannot be split over 256 batch shards (fsdp=256)" in few.message
     odd = only(
         "batch", recipe("tpu7x-4x8x8", per_device_batch_size="1", max_target_length="4104", ici_context_parallelism="8")
     )
@@ -222,6 +227,12 @@ def test_a_diffusion_model_has_no_figures() -> None:
         only("model", wan).message
         == "no formula is known for model_name=wan2.1, a video diffusion model of MaxDiffusion"
     )
+
+
+def test_a_script_that_brings_its_own_arguments_is_inconclusive() -> None:
+    fork = example(launch=RAW["launch"] | {"module": "/tmp/train.sh", "base_config": ""}, arguments={})
+    assert {f.level for f in findings(fork) if f.check == "model"} == {"inconclusive"}
+    assert not [f for f in findings(fork) if f.check in ("mesh", "batch", "data")]
 
 
 def test_the_state_of_a_run_is_that_of_maxtexts_own_compile() -> None:

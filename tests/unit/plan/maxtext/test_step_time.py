@@ -152,6 +152,7 @@ def test_a_plan_says_where_its_step_time_comes_from() -> None:
     assert step.tflops_per_device * step.step_s == pytest.approx(1207.05 * 12.20 / 2, rel=0.01)
     assert step.mfu == pytest.approx(step.tflops_per_device / 1153.5)
     assert step.tokens_per_s_per_device * step.step_s == pytest.approx(2 * 8192)
+    assert step.run.hours == pytest.approx(30 * step.step_s / 3600)
     assert step.run.steps_s == pytest.approx(30 * step.step_s) and step.programs[0].bound == "compute"
     first, second = step.notes
     assert first.startswith(
