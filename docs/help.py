@@ -377,6 +377,7 @@ def chaos_lives() -> str:
         "slices_left": "slices left",
         "wrong_records": "wrong records",
         "stuck": "runs stuck",
+        "wrong": "lives with any fault",
     }
     rows = []
     for kind, count in _kept("chaos")["lives"].items():

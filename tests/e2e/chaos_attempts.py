@@ -49,7 +49,7 @@ def judge(facts: Sequence[dict[str, Any]], life: Circumstances) -> Verdict:
             verdict.faults.append(f"attempts {n} and {m} began with {before[0]} and {after[0]}")
             continue
         done = max(f["step"] for f in before if f["what"] in ("started", "step"))
-        kept, faults = _kept(n, before[-1], saved, after[0]["time"], life)
+        kept, faults = _kept(n, before, saved, after[0]["time"], life)
         verdict.faults += faults
         if not kept <= (begins := after[0]["step"]) <= done:
             verdict.faults.append(f"attempt {m} began at step {begins}; {n} had come to {done} and must leave {kept}")
@@ -62,13 +62,15 @@ def judge(facts: Sequence[dict[str, Any]], life: Circumstances) -> Verdict:
 
 
 def _kept(
-    attempt: int, last: dict[str, Any], saved: Sequence[dict[str, Any]], until: float, life: Circumstances
+    attempt: int, own: Sequence[dict[str, Any]], saved: Sequence[dict[str, Any]], until: float, life: Circumstances
 ) -> tuple[int, list[str]]:
-    """The step that must be left of an attempt, whose last fact is `last`, when the next one starts at the time `until`; and what is wrong.
+    """The step that must be left of an attempt with the facts `own` when the next one starts at the time `until`; and what is wrong.
 
-    Of all that was `saved` so far it is the newest in a bucket; without one the newest that a launcher could bring before the machines went.
+    Of all that was `saved` so far it is the newest in a bucket. Without one it is that which the attempt began with, or the newest of its own
+    that a launcher could bring before the machines went.
     """
-    since, faults = life.submitted[attempt - 1] - EARLIER_S, []
+    last, faults = own[-1], list[str]()
+    since = life.submitted[attempt - 1] - EARLIER_S
     robbed = [(at, notice_s) for at, notice_s in life.preemptions if since < at < until]
     stopped = any(since < at < until for at in life.stops)
     orderly = last["what"] == "ended"
@@ -79,5 +81,6 @@ def _kept(
     if life.bucket and robbed and min(robbed)[1] >= NOTICE_S and not orderly:
         faults.append(f"attempt {attempt} did not save within a notice of {NOTICE_S} s: {last}")
     if not life.bucket and robbed:
-        saved = [f for f in saved if life.could_bring(f["time"], sum(min(robbed)))]
+        brought = [f for f in own if f["what"] == "saved" and life.could_bring(f["time"], sum(min(robbed)))]
+        saved = [own[0], *brought]
     return max((f["step"] for f in saved), default=0), faults
