@@ -1,7 +1,7 @@
 """Reads what MaxText's train_compile prints: the sizes of the compiled step, and why there is none.
 
-The texts are those of MaxText 0.2.5 and maxtext-tutorial-v1.5.0 with libtpu 0.0.30 to 0.0.51; tests/unit/plan/maxtext_output has them as
-they were printed.
+The texts are those of MaxText 0.2.5 and maxtext-tutorial-v1.5.0 with libtpu 0.0.30 to 0.0.51; tests/unit/plan/maxtext/texts has them as
+they were printed, but for paths; vmem.txt is what libtpu printed for another program of ours.
 """
 
 from __future__ import annotations
