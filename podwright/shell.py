@@ -6,6 +6,7 @@ Callers say which variables to add; everything else of the environment is inheri
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import re
 import signal
@@ -204,6 +205,11 @@ def targets_file() -> Path:
     if "PODWRIGHT_TARGETS" in os.environ:
         return expanded(os.environ["PODWRIGHT_TARGETS"])
     return expanded(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "podwright" / "targets.yaml"
+
+
+def user() -> str:
+    """Who `$USER` says this is; by the account where it is not set."""
+    return os.environ.get("USER") or getpass.getuser()
 
 
 def become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -95,8 +94,9 @@ def _values(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         if "=" not in pair or pair.startswith("="):
             raise UserError(f"{pair!r} sets nothing", "write NAME=VALUE, for example BASE_OUTPUT_DIR=gs://bucket/runs")
-    user = getpass.getuser()
-    return {"USER": user, "HOME": str(Path.home())} | dict(pair.partition("=")[::2] for pair in pairs)
+    from podwright.shell import user
+
+    return {"USER": user(), "HOME": str(Path.home())} | dict(pair.partition("=")[::2] for pair in pairs)
 
 
 def _script(request: ImportRequest, path: Path) -> None:

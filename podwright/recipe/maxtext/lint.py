@@ -97,6 +97,7 @@ class LintFinding:
 def of_recipe(recipe: MaxTextRecipe) -> list[LintFinding]:
     """What can be seen in a recipe alone."""
     return [
+        *_training_script(recipe),
         *_placeholders(recipe),
         *_log_upload(recipe),
         *_xpk_version(recipe.versions.xpk),
@@ -120,6 +121,15 @@ def of_script(imported: ImportedScript, user: str) -> list[LintFinding]:
             LintFinding("unset", "warning", f"the script uses {lines} and does not set it", f"type {types}")
         )
     return findings
+
+
+def _training_script(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
+    if recipe.launch.module.endswith(".sh"):
+        name = recipe.launch.module.rpartition("/")[2]
+        message = f"the container runs {recipe.launch.module}, whose arguments of MaxText are not known here"
+        yield LintFinding(
+            "training-script", "inconclusive", message, f"put {name} beside the launch script and import again"
+        )
 
 
 def _placeholders(recipe: MaxTextRecipe) -> Iterator[LintFinding]:

@@ -66,7 +66,9 @@ def read(path: Path, text: str, values: Mapping[str, str], now: datetime, files:
     raw = _recipe(path, options.values, command, xpk.first_of(given.values, xpk.DEVICES), stated)
     notes |= differences | {f"arguments.{key}": _repeated(value) for key, value in command.repeated.items()}
     notes |= command.notes
-    target = {name: given.values[name] for name in xpk.OF_TARGET if _literal(options.values.get(name, ""))}
+    typed = {"", *values.values()}
+    own = {name: value for name, value in given.values.items() if name in ("cluster", "project", "zone")}
+    target = {name: value for name, value in own.items() if value not in typed and "<" not in value}
     cleaned = {key: _unmarked(value) for key, value in notes.items()}
     return ImportedScript(_unmarked(raw), reading.call.argv, cleaned, target, reading)
 
@@ -124,10 +126,6 @@ def _require_maxtext(command: ContainerCommand) -> None:
 
 def _repeated(values: str) -> str:
     return f"there more than once; {values} does not count"
-
-
-def _literal(value: str) -> bool:
-    return bool(value) and _MARKS[0] not in value
 
 
 def _marks(text: str, reading: ScriptReading, values: Mapping[str, str]) -> dict[str, str]:

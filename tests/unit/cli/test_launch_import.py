@@ -49,7 +49,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "training" / "old.sh").write_text("python3 -m benchmarks.benchmark_runner xpk --num_slices=1\n")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setenv("LOGNAME", "tester")
+    monkeypatch.setenv("USER", "tester")
+    monkeypatch.setenv("LOGNAME", "somebody_else")
     return root
 
 
@@ -70,6 +71,7 @@ def test_a_directory_becomes_a_recipe_that_bash_agrees_with(tree: Path, capsys: 
     assert load(document["out"]).model_dump(mode="json") == document["recipe"]
     assert document["recipe"]["arguments"]["steps"] == "50"
     assert document["argv"][:4] == ["xpk", "workload", "create", "--cluster=a-cluster"]
+    assert any(word.startswith("--workload=tester-toy-1b") for word in document["argv"])
     assert document["command"] == ["podwright", "plan", document["out"]]
     assert document["bash"] == {"evaluated": not namespaces.missing(), "why_not": document["bash"]["why_not"]}
     assert "placeholder" in [finding["check"] for finding in document["findings"]]

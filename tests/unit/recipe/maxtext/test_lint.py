@@ -95,6 +95,11 @@ def test_versions_of_xpk_that_are_not_known() -> None:
     assert "is not on PyPI (as of 2026-11-23)" in missing.message and missing.fix.startswith("type versions.xpk=1.3.0,")
 
 
+def test_a_training_script_that_is_not_there_is_found() -> None:
+    (finding,) = found("training-script", launch={"module": "/tmp/train.sh"}, arguments={})
+    assert finding.level == "inconclusive" and finding.fix == "put train.sh beside the launch script and import again"
+
+
 def test_leftovers_network_and_priority() -> None:
     arguments = {"dataset_type": "synthetic", "dataset_path": "gs://x"}
     assert (

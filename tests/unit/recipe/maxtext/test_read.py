@@ -140,3 +140,11 @@ def test_a_slice_that_is_not_sold_is_refused() -> None:
 def test_the_name_comes_from_the_folders() -> None:
     assert recipe().name == "toy-1b-4k-bf16-tpu7x-4x4x4"
     assert imported(SCRIPT, path="/house/me/my runs/run.sh").recipe["name"] == "my-runs"
+
+
+def test_what_a_script_says_of_its_cluster_is_kept_for_a_target() -> None:
+    text = SCRIPT.replace('CLUSTER_NAME=""', 'CLUSTER_NAME="theirs"').replace(
+        "--project=$PROJECT_ID", "--project=<project>"
+    )
+    got = imported(text, WORKLOAD_NAME="mine", ZONE="us-east5-a")
+    assert got.target == {"cluster": "theirs"} and "--cluster=theirs" in got.argv
