@@ -18,6 +18,7 @@ from podwright.watch.rules import RULES, Rule
 BLOCK = 1 << 20  # bytes that are read at a time
 _LINE = 2_000  # bytes before and after a literal, of one line
 _CONTEXT = 16_384  # bytes before and after a line in which its time may stand
+_NEAR = 1_024  # of these, bytes that are looked at first
 _SHOWN = 300  # characters of a line that are evidence
 _ENDS = (b"\n", b"\r", b"\0")
 _ANCHORS = {rule.name: anchors(rule.pattern) for rule in RULES}
@@ -144,8 +145,13 @@ def _line_at(buffer: bytes, start: int, stop: int) -> tuple[int, int, str]:
 
 
 def _time_at(buffer: bytes, first: int, last: int) -> float | None:
-    before = list(timestamps.STAMP.finditer(buffer, max(0, first - _CONTEXT), last))
-    stamp = before[-1] if before else timestamps.STAMP.search(buffer, last, last + _CONTEXT)
+    """Of the last stamp before `last`; most are in the line itself or near, and a search of the whole context takes milliseconds."""
+    start = max(0, first - _CONTEXT)
+    near = buffer.find(b"\n", max(start, first - _NEAR), first) + 1
+    for begin in (first, near or first, start):
+        if before := list(timestamps.STAMP.finditer(buffer, begin, last)):
+            return timestamps.seconds(before[-1])
+    stamp = timestamps.STAMP.search(buffer, last, last + _CONTEXT)
     return timestamps.seconds(stamp) if stamp else None
 
 
