@@ -109,8 +109,9 @@ def same_words(
     """
     known = workload.values(recipe, own, "pod", values)
     script = read.read(path, path.read_text(), typed | known, NOW, files)
-    known["WORKLOAD_NAME"] = xpk.options(script.argv).values["workload"]
-    ours, theirs = (words(text) for text in (command(workload.resolved(recipe, known)), script.command))
+    options = xpk.options(script.argv).values
+    known["WORKLOAD_NAME"] = options["workload"]
+    ours, theirs = (words(text) for text in (command(workload.resolved(recipe, known)), options["command"]))
     begin = [each.index(recipe.launch.module) for each in (ours, theirs)]
     return Counter(ours) == Counter(theirs) and ours[begin[0] :] == theirs[begin[1] :]
 

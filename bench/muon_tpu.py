@@ -28,7 +28,7 @@ sys.path.insert(0, str(HERE.parent))
 from podwright import slices  # noqa: E402
 from podwright.models.param import RULES, Param  # noqa: E402
 from podwright.plan.compiled import costs, dump  # noqa: E402
-from podwright.plan.compiled.compile import _TPU_ENV, _is_complete  # noqa: E402
+from podwright.plan.compiled.compile import TPU_ENV, is_complete  # noqa: E402
 
 ON = "tpu7x-64"
 MESHES = ((1, 64, 1), (1, 16, 4))  # the second is that of the published run
@@ -116,14 +116,14 @@ def row(name: str, mesh: tuple[int, int, int], by: str) -> dict[str, Any]:
     record: dict[str, Any] = {"leaves": name, "mesh": axes, "by": by}
     with tempfile.TemporaryDirectory() as folder:
         flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_step"
-        env = os.environ | _TPU_ENV | {"XLA_FLAGS": flags}
+        env = os.environ | TPU_ENV | {"XLA_FLAGS": flags}
         argv = [sys.executable, __file__, "--child", json.dumps({"name": name, "mesh": mesh, "by": by})]
         begin = time.monotonic()
         with (
             (Path(folder) / "log.txt").open("w") as log,
             subprocess.Popen(argv, stdout=log, stderr=log, env=env) as child,
         ):
-            while child.poll() is None and not _is_complete(Path(folder)):
+            while child.poll() is None and not is_complete(Path(folder)):
                 time.sleep(0.5)
             child.kill()
         record["compile_s"] = round(time.monotonic() - begin, 1)
