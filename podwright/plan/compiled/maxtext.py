@@ -42,7 +42,7 @@ from podwright.slices import Slice
 PROGRAM, LOG = "train_step", "log.txt"
 LIMIT_S = {"quick": 7200, "full": 14400}
 """generous, since a machine may be busy: each minute a line says how long it has taken"""
-# On two free cores: llama3.1-70b 1 and 3 minutes, deepseek3-671b 15 minutes to its buffers (bench/results/maxtext_compile-*.json).
+# On two free cores: llama3.1-70b 1 and 3 minutes, deepseek3-671b 15 minutes to its buffers (docs/log.md).
 USUAL = {
     "quick": {False: "1 to 5 minutes", True: "5 to 20 minutes"},
     "full": {False: "3 to 20 minutes", True: "20 to 120 minutes"},
