@@ -46,7 +46,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         "wall_time": timing.wall_time(records) | {f"inside_{records.main}_s": kind.breakdown(records)},
         "environment": _environment(records),
         "usage": cost.as_json(cost.usage(records.journal, journal.now())),
-        "attempts": [_attempt(a) for a in records.attempts],
+        "attempts": [_attempt(a, records.journal) for a in records.attempts],
         "resumed_at": [e.get("step") for e in records.named("resumed")],
         "notices": list(dict.fromkeys(str(e.get("message", "")) for e in records.named("notice"))),
         "command": reproduce.command(run, records),
@@ -156,8 +156,10 @@ def _environment(records: Records) -> dict[str, Any]:
     } | {"versions": versions if isinstance(versions, dict) else {}}
 
 
-def _attempt(attempt: reading.Attempt) -> dict[str, Any]:
-    ended = attempt.exit or {}
+def _attempt(attempt: reading.Attempt, journal: list[Record]) -> dict[str, Any]:
+    """An attempt that left no exit.json ended as the launcher saw it, such as preempted."""
+    seen = (e for e in reversed(journal) if e.get("event") == "ended" and e.get("attempt") == attempt.number)
+    ended = attempt.exit or next(seen, {})
     return {
         "number": attempt.number,
         "ending": ended.get("ending"),

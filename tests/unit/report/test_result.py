@@ -196,6 +196,14 @@ def test_the_journal_says_how_it_ended_when_the_trainer_could_not(tmp_path: Path
     assert got["command"].endswith("--on my-tpu")
 
 
+def test_an_attempt_without_a_record_of_its_own_ended_as_the_launcher_saw_it(tmp_path: Path) -> None:
+    run = made_runs.finished(tmp_path / "made")
+    assert [a["ending"] for a in result(run)["attempts"]] == [None, "FINISHED"]
+    journal.append(run, "ended", attempt=1, ending="PREEMPTED", detail="the machine was taken", fix="", step=None)
+    first, last = result(run)["attempts"]
+    assert (first["ending"], first["detail"], last["ending"]) == ("PREEMPTED", "the machine was taken", "FINISHED")
+
+
 def test_a_run_that_was_resumed_and_runs_has_no_ending(tmp_path: Path) -> None:
     run = made_runs.stopped(tmp_path / "made")
     assert result(run)["ending"] == "STOPPED"
