@@ -44,13 +44,6 @@ def manifest(program: Path, argv: Sequence[str], home: Path) -> Any:
     return yaml.safe_load(match[1])
 
 
-def printed(text: str) -> Any:
-    """The manifest in the output of a dry run."""
-    match = _PRINTED.search(text)
-    assert match
-    return yaml.safe_load(match[1])
-
-
 def differences(ours: Any, theirs: Any, at: str = "") -> list[str]:
     """Every field in which two manifests differ."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
