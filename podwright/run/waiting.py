@@ -68,5 +68,6 @@ def _capacity(state: RunState, now: float) -> str:
     refusals = state.capacity.refusals
     if not refusals:
         return ""
-    next_s = min(r.last + back_off(r.count, 30.0, 600.0) for r in refusals.values()) - now
-    return f"Capacity: none in {', '.join(sorted(refusals))}; the next request follows in {max(0.0, next_s):.0f} s"
+    next_s = min(r.last + back_off(r.count, 30.0, 600.0) for r in refusals.values())
+    when = time.strftime("at %H:%M:%S", time.localtime(next_s)) if next_s > now else "now"
+    return f"Capacity: none in {', '.join(sorted(refusals))}; the next request follows {when}"

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import time
+
+from podwright.run.allocations import Capacity, Refusals
 from podwright.run.decide import Observed
 from podwright.run.journal import RunState
 from podwright.run.states import Phase
@@ -22,3 +25,19 @@ def test_a_stop_says_which_command_kills_the_trainer() -> None:
     text = reason(state, Observed(Process.RUNNING), "", 0.0, kill_at=1e9)
     assert "this command kills it; if it was left by then, the next podwright stop does" in text
     assert reason(state, Observed(Process.RUNNING), "", 0.0) == "", "not promised before a grace has begun"
+
+
+BEGIN = 1e9
+
+
+def test_a_wait_for_capacity_names_the_zones_and_the_time_of_the_next_request() -> None:
+    refused = {"zone-b": Refusals(1, BEGIN - 10.0), "zone-a": Refusals(3, BEGIN)}
+    state = RunState(phase=Phase.READY, capacity=Capacity(since=BEGIN - 10.0, refusals=refused))
+    at = time.strftime("%H:%M:%S", time.localtime(BEGIN + 20.0))
+    sentence = f"Capacity: none in zone-a, zone-b; the next request follows at {at}"
+    assert (
+        reason(state, Observed(Process.ENDED), "", BEGIN)
+        == reason(state, Observed(Process.ENDED), "", BEGIN + 5.0)
+        == sentence
+    )
+    assert reason(state, Observed(Process.ENDED), "", BEGIN + 20.0).endswith("follows now")
