@@ -77,7 +77,12 @@ class Carrier:
         assert state.allocation
         self._allocation("deleting", state.allocation.number)
         self._mirror.publish()
-        _provisioner(target).delete(state.allocation.request)
+        try:
+            _provisioner(target).delete(state.allocation.request)
+        except UserError:  # what keeps a request from being taken often keeps it from being deleted
+            if not state.allocation.uncreated:
+                raise
+            self._allocation("gone", state.allocation.number)
 
     def gone(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
         assert state.allocation
@@ -211,7 +216,7 @@ class Carrier:
     def _refused_at_once(self, number: int, cloud: Allocation) -> None:
         if cloud.state is AllocationState.REFUSED:
             fields = {"scope": cloud.scope, "reason": cloud.reason, "ending": cloud.ending}
-            self._allocation("refused", number, **fields)
+            self._allocation("refused", number, uncreated=cloud.uncreated, **fields)
 
 
 def _provisioner(target: Target) -> Provisioner:

@@ -31,6 +31,8 @@ class AllocationRecord:
     reason: str = ""
     scope: str = ""
     ending: Ending | None = None
+    uncreated: bool = False
+    """whether its only request was refused by the call that made it: nothing of it exists"""
     at_fault: bool = False
     """whether no further attempt may use it"""
 
@@ -74,6 +76,7 @@ def after(record: AllocationRecord | None, event: Record) -> AllocationRecord | 
         ready_since=(time if since is None else since) if name == "allocation ready" else record.ready_since,
         reason=event.get("reason", record.reason),
         scope=event.get("scope", record.scope),
+        uncreated=record.calls == 1 if event.get("uncreated") else record.uncreated,
         ending=Ending(event["ending"]) if event.get("ending") else record.ending,
     )
 

@@ -83,6 +83,8 @@ class Allocation:
     """of a lost one: what its attempt ended with; of one refused everywhere: what the run ends with"""
     scope: str = ""
     """of a refused one: the zone, or the beginning of the names of zones (a region), that refused; "" for all"""
+    uncreated: bool = False
+    """of a refused one: whether the call that requested it was refused itself, and so has created nothing"""
     since: float | None = None
     """Unix seconds since when a ready one is ready, a lost one lost, or one that is gone was first seen to be; None where that is not known"""
 

@@ -91,6 +91,32 @@ def stood_in(lab: cloud.Lab, gcloud: Gcloud, tmp_path: Path) -> Iterator[TpuBenc
     bench.close()
 
 
+@pytest.mark.parametrize("queued", [True, False])
+@pytest.mark.parametrize(
+    ("zone", "knobs", "words"),
+    [
+        ("us-east9-z", {}, "correct zones of the target"),
+        (A, {"api_enabled": False}, "gcloud services enable tpu.googleapis.com"),
+        (A, {"account": ""}, "type gcloud auth login"),
+    ],
+    ids=["zone", "api", "login"],
+)
+def test_a_run_whose_request_is_refused_for_good_ends_in_one_line_and_needs_no_deletion(
+    gcloud: Gcloud,  # noqa: F811
+    tmp_path: Path,
+    zone: str,
+    knobs: dict[str, object],
+    words: str,
+    queued: bool,
+) -> None:
+    bench = TpuBench(tmp_path, zones=[zone], queued=queued)
+    gcloud.set(**knobs)
+    code, out, err = bench.run(5, "mesh.fsdp=16", "--on", "tpu")
+    assert code != 0 and words in out + err and "Traceback" not in err and "cannot be deleted" not in out + err
+    assert [r["ending"] for r in bench.records("journal.jsonl") if r["event"] == "abandoned"] == ["BAD_INPUT"]
+    assert bench.events("allocation")[-1] == "allocation gone" and gcloud.resources() == []
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("text", TEXTS, ids=NAMES)
 def test_a_run_survives_a_failure_at_each_kind_of_call(gcloud: Gcloud, stood_in: TpuBench, text: FailureText) -> None:  # noqa: F811

@@ -38,14 +38,20 @@ class Gcloud:
             raise _missing() from None
 
     def failure_in(self, log: Path, zone: str) -> Reply | None:
-        """Why a call that was started, and has ended, failed; None if it did not, none was started here, or it found no login."""
+        """Why a call that was started, and has ended, failed; None if it did not, or none was started here."""
         try:
             text = log.read_text(errors="replace")
         except OSError:
             return None
-        if replies.NO_ACCOUNT in text:
-            return None  # whoever asks has just had an answer with the same login; the call has done nothing, and is made again
         return replies.classify(text, self._project, zone) if "ERROR" in text else None
+
+    def has_sent(self, log: Path) -> bool:
+        """Whether the cloud may have taken the request of a call that was started, by what it has printed."""
+        try:
+            text = log.read_text(errors="replace")
+        except OSError:
+            return True
+        return "request issued for" in text or "Waiting for operation" in text
 
     def read(self, argv: Argv, zone: str) -> Record | Allocation:
         """The object that is printed; GONE if there is nothing of the name, an unknown allocation where that cannot be told."""

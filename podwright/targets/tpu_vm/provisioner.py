@@ -75,7 +75,7 @@ class SliceProvisioner:
             failure = self._gcloud.do(creation, request.zone, keep_open=[lock])
         if failure is None:
             return waiting("Requested: the cloud has taken the request")
-        return _refusal(failure, request.zone) or unknown(failure.reason)
+        return _refusal(failure, request.zone, uncreated=True) or unknown(failure.reason)
 
     def describe(self, request: Request, ready_since: float | None = None) -> Allocation:
         """Never GONE while a gcloud that an earlier launcher has started may still create it."""
@@ -83,12 +83,24 @@ class SliceProvisioner:
             ssh_key.creating(request.name)
         )  # before the cloud is asked: it may end between the two
         answer = self._describe(request, ready_since)
-        if answer.state is not AllocationState.GONE:
-            return answer
-        if being_created:
+        if answer.state is AllocationState.GONE and being_created:
             return waiting("Requesting: gcloud, which creates it, has not ended yet")
-        failure = self._gcloud.failure_in(ssh_key.creation_log(request.name), request.zone)
-        return (_refusal(failure, request.zone) if failure else None) or answer
+        if being_created or answer.state not in (AllocationState.GONE, AllocationState.UNKNOWN):
+            return answer
+        return self._refused_by_log(request, answer) or answer
+
+    def _refused_by_log(self, request: Request, seen: Allocation) -> Allocation | None:
+        """What a gcloud that has ended was refused, where the cloud has `seen` nothing or does not tell; None where that is not certain."""
+        log = ssh_key.creation_log(request.name)
+        failure, sent = self._gcloud.failure_in(log, request.zone), self._gcloud.has_sent(log)
+        if failure is None:
+            return None
+        absent, no_login = seen.state is AllocationState.GONE, failure.reason.startswith("NoLogin")
+        if not absent and (sent or failure.consequence is not Consequence.FINAL):
+            return None
+        if no_login and (absent or not seen.reason.startswith("NoLogin")):
+            return None  # the login works now: nothing was requested, or it is gone, and it is requested again
+        return _refusal(failure, request.zone, uncreated=not sent)
 
     def _describe(self, request: Request, ready_since: float | None) -> Allocation:
         place = Place.of(request)
@@ -186,15 +198,17 @@ class SliceProvisioner:
         return f"OtherImage: node {own.node} has the image {image}, and {own.runtime} is needed; type {lines}"
 
 
-def _refusal(failure: Reply, zone: str) -> Allocation | None:
-    """What a reply to a request refuses; None where the same request may be repeated, or may have done its work."""
+def _refusal(failure: Reply, zone: str, *, uncreated: bool) -> Allocation | None:
+    """What a reply to a request refuses; None where the same request may be repeated, or may have done its work. `uncreated`: whether
+    it came before the cloud had taken the request."""
     match failure.consequence:
         case Consequence.ZONE:
             return refused(zone, failure.reason)
         case Consequence.REGION:
             return refused(replies.region_of(zone), failure.reason)
         case Consequence.FINAL:
-            return refused("", f"{failure.reason}; {failure.fix}", Ending.BAD_INPUT)
+            final = refused("", f"{failure.reason}; {failure.fix}", Ending.BAD_INPUT)
+            return replace(final, uncreated=uncreated)
     return None
 
 

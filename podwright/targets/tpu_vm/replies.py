@@ -116,6 +116,13 @@ _TABLE = (
         "NoToken: the login of gcloud could not be renewed now",
     ),
     ReplyRule(
+        r"Permission denied on 'locations/(?P<quota>[a-z][\w-]*)'",
+        Consequence.FINAL,
+        "BadZone: the account of gcloud has no permission for zone {quota} (or it may not exist)",
+        "correct zones of the target: gcloud compute tpus locations list --project={project} shows them; "
+        "if the zone is there, ask for the role TPU Admin (roles/tpu.admin)",
+    ),
+    ReplyRule(
         r"PERMISSION_DENIED|Permission '(?P<quota>[\w.]+)' denied|Permission denied on|does not have permission",
         Consequence.FINAL,
         "NoPermission: the account of gcloud may not do this in the project",

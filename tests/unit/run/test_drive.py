@@ -25,7 +25,7 @@ from podwright.rundir import Ending, RunDir, read_jsonl, write_json
 from podwright.storage import inputs, open_storage
 from podwright.storage.base import StorageFailure
 from podwright.targets.base import Job, Polled, Process, Released, Rendered, Stopped, Traits
-from podwright.targets.machines import HostAddress, Request, lost, ready, waiting
+from podwright.targets.machines import GONE, HostAddress, Request, lost, ready, refused, unknown, waiting
 from tests.bucket import EmulatedBucket
 from tests.unit.run.cloud_simulation import Simulation
 
@@ -452,6 +452,41 @@ def test_the_journal_says_since_when_the_machines_were_ready_and_lost_by_the_clo
     assert one.step() is Act.LOST
     records = {record["event"]: record for record in read_jsonl(run.journal)}
     assert [records[f"allocation {name}"]["since"] for name in ("ready", "lost")] == [990.0, 995.0]
+
+
+@pytest.mark.parametrize(("uncreated", "lost_reply"), [(True, False), (False, False), (True, True)])
+def test_only_a_request_that_was_refused_itself_ends_without_a_deletion(
+    run: RunDir,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    clock: SimpleNamespace,
+    uncreated: bool,
+    lost_reply: bool,
+) -> None:
+    def may_not(_: Request) -> None:
+        raise UserError("pw-r-1 cannot be deleted", "ask")
+
+    provided = Provided("")
+    no = replace(refused("", "BadZone: x; correct zones", Ending.BAD_INPUT), uncreated=uncreated)
+    answers = [unknown("NoNetwork: x"), no] if lost_reply else [no]
+    provided.provisioner.create, provided.provisioner.delete = lambda _: answers.pop(0), may_not
+    provided.cloud = GONE if lost_reply else unknown("BadZone: x")
+    monkeypatch.setattr(targets, "of_handle", lambda _: provided)
+    monkeypatch.setattr(targets, "current", lambda *_: provided.identity)
+    one = launcher(run)
+    while answers:
+        one.step()
+        clock.now += 600
+    provided.cloud = unknown("BadZone: x")
+    if not uncreated or lost_reply:
+        with pytest.raises(UserError, match="cannot be deleted"):
+            one.step()
+        assert events(run)[-1] == "allocation deleting"
+        return
+    assert (one.step(), one.step()) == (Act.DELETE, Act.END)
+    state = journal.read(run)
+    assert state.ending is Ending.BAD_INPUT and "correct zones" in state.detail
+    assert (one.step(), one.step(), one.step()) == (Act.RELEASE, Act.REPORT, Act.DONE)
 
 
 def attempt_to(run: RunDir, silent: Silent, act: Act, clock: SimpleNamespace) -> drive.Driver:
