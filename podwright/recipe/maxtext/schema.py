@@ -10,10 +10,11 @@ import re
 import shlex
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from podwright import slices
 from podwright.errors import UserError
+from podwright.recipe.maxtext import legal
 from podwright.recipe.schema import Expect, PathText, PositiveInt, RefusedValue, Section
 
 VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
@@ -92,6 +93,11 @@ class MaxTextRecipe(Section):
         "", description="a checkout of MaxText that --compile uses in place of the release that PyPI has"
     )
     source: str = Field("", description="the script that the recipe was imported from")
+
+    @model_validator(mode="after")
+    def _is_legal(self) -> MaxTextRecipe:
+        legal.require(self.model_dump())
+        return self
 
     @property
     def model_name(self) -> str:
