@@ -41,6 +41,7 @@ def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding
         return findings
     try:
         batch = arguments_of.batch(recipe.arguments)
+        arguments_of.steps(recipe.arguments)
         findings += maxtext_mesh.check(recipe.arguments, model, where)
         if not any(f.level == "error" and f.check == "mesh" for f in findings):
             findings += _batch(recipe.arguments, batch, where)
@@ -73,6 +74,8 @@ def _slice(recipe: MaxTextRecipe, where: Slice) -> list[Finding]:
 def _model(recipe: MaxTextRecipe) -> tuple[Architecture | None, list[Finding]]:
     try:
         return architectures.find(recipe.arguments), []
+    except architectures.WrongDimension as e:
+        return None, [Finding("model", "error", e.what, e.fix)]
     except UserError as e:
         fix = f"{e.fix}; type --compile, which reads them from MaxText itself"
         return None, [Finding("model", "inconclusive", e.what, fix)]
@@ -179,7 +182,7 @@ def _data(arguments: Mapping[str, str], batch: RunBatch, where: Slice, cwd: Path
 
 def _enough(path: str, rows: int, arguments: Mapping[str, str], batch: RunBatch, where: Slice) -> list[Finding]:
     """A row is a sequence unless rows are packed, which makes fewer sequences of them."""
-    steps, epochs = arguments_of.integer(arguments, "steps", 150_001), arguments_of.integer(arguments, "num_epoch", 1)
+    steps, epochs = arguments_of.steps(arguments), arguments_of.integer(arguments, "num_epoch", 1)
     sequences = batch.rows(where.num_devices)
     last = steps_of(rows, batch, where.num_devices, epochs)
     if last >= steps:
@@ -200,7 +203,7 @@ def _profiler(arguments: Mapping[str, str]) -> list[Finding]:
         return []
     first = arguments_of.integer(arguments, "skip_first_n_steps_for_profiler", 1, least=0)
     number = arguments_of.integer(arguments, "profiler_steps", 5)
-    steps = arguments_of.integer(arguments, "steps", 150_001)
+    steps = arguments_of.steps(arguments)
     if first + number <= steps:
         return []
     what = f"the profiler is to trace steps {first} to {first + number - 1}, and steps={steps} ends before"

@@ -74,7 +74,7 @@ class MaxTextRecipe(Section):
     topology: Annotated[str, AfterValidator(_is_slice)] = Field(
         description="the slice that the arguments are written for, such as tpu7x-4x4x8"
     )
-    num_slices: PositiveInt = Field(1, description="slices of that topology that train together")
+    num_slices: PositiveInt = Field(1, le=10_000, description="slices of that topology that train together")
     image: str = Field("${WORKLOAD_IMAGE}", description="the image of its container")
     launch: MaxTextLaunch
     arguments: dict[str, TextOfValue] = Field(
