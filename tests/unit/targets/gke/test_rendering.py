@@ -218,6 +218,31 @@ def test_an_edited_file_is_kept_unless_it_is_forced(place: Path, capsys: pytest.
     assert "steps=50" in (place / "out/jobset.yaml").read_text() and "# mine" not in edited.read_text()
 
 
+@pytest.mark.parametrize(
+    ("override", "what"),
+    [
+        ("arguments.steps=0", "a plan of toy-4k-bf16-tpu7x-4x4x4 is refused: steps=0 is not a whole number of at least 1; type arguments.steps=150001; --force"),
+        ("arguments.ici_fsdp_parallelism=64", "ici_fsdp_parallelism=64 = 64 is not the 128 devices of tpu7x-4x4x4; type arguments.ici_fsdp_parallelism=128"),
+        ("arguments.base_emb_dim=0", "base_emb_dim=0 is not a whole number from 1 to 10,000,000"),
+    ],
+)  # fmt: skip
+def test_what_a_plan_refuses_is_rendered_only_by_force(
+    place: Path, capsys: pytest.CaptureFixture[str], override: str, what: str
+) -> None:
+    assert main([*RENDER, override]) == ExitCode.USAGE
+    assert what in capsys.readouterr().err and not (place / "out").exists()
+    assert main([*RENDER, override, "--force"]) == ExitCode.OK and (place / "out/jobset.yaml").is_file()
+
+
+def test_variables_that_the_target_fills_in_are_no_error_of_a_plan(place: Path) -> None:
+    after = "| tee train.log && gsutil cp train.log ${ARTIFACT_DIR}/logs/train.log"
+    arguments = RAW["arguments"] | {"dataset_path": "${DATA}"}
+    (place / "toy.yaml").write_text(
+        yaml.safe_dump(RAW | {"launch": RAW["launch"] | {"after": after}, "arguments": arguments})
+    )
+    assert main([*RENDER, "DATA=gs://data/x"]) == ExitCode.OK
+
+
 def test_a_file_that_is_no_longer_rendered_is_removed(place: Path) -> None:
     assert main(RENDER) == ExitCode.OK
     assert main([*RENDER, "arguments.model_name=other"]) == ExitCode.OK
