@@ -320,9 +320,9 @@ def key_of(field: str) -> str:
     return f"base_{field}" if field in _WITH_BASE else field
 
 
-def _changes(arguments: Mapping[str, str], model: Architecture | None) -> dict[str, int]:
+def _changes(arguments: Mapping[str, str], model: Architecture | None) -> dict[str, Any]:
     """Fields that the arguments override. WrongDimension for a value out of its range."""
-    changes: dict[str, int] = {}
+    changes: dict[str, Any] = {}
     for field in dataclasses.fields(Architecture):
         key = key_of(field.name)
         if key not in arguments:
