@@ -328,3 +328,26 @@ def test_steps_may_be_those_of_the_schedule() -> None:
 def test_slices_have_a_bound() -> None:
     with pytest.raises(UserError, match="num_slices"):
         example(num_slices=10**400)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "near"),
+    [
+        ("dtype", "bfloat61", "bfloat16"),
+        ("weight_dtype", "x", "bfloat16"),
+        ("attention", "flsh", "flash"),
+        ("remat_policy", "ful", "full"),
+        ("opt_type", "adamww", "adamw"),
+        ("scan_layers", "yess", "true"),
+        ("mu_dtype", "fp7", "bfloat16"),
+    ],
+)
+def test_a_value_that_maxtext_does_not_know_is_inconclusive(key: str, value: str, near: str) -> None:
+    unknown = only("model", recipe(**{key: value}))
+    assert unknown.level == "inconclusive" and unknown.message.startswith(f"{key}={value} is no value")
+    assert unknown.fix.startswith(f"type arguments.{key}={near}; there are ")
+    assert not [f for f in findings(recipe(**{key: near})) if "is no value" in f.message]
+
+
+def test_capital_letters_of_published_recipes_are_known() -> None:
+    assert not [f for f in findings(recipe(remat_policy="FULL", scan_layers="False")) if "is no value" in f.message]
