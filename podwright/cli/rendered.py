@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from podwright.cli import show
 from podwright.cli.options import Json, RecipeName
 from podwright.cli.options import overrides as changes_of
-from podwright.errors import UserError, expanded
+from podwright.errors import UserError, counted, expanded
+
+if TYPE_CHECKING:
+    from podwright.recipe.maxtext.schema import MaxTextRecipe
 
 _VARIABLE = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
 
@@ -27,14 +30,18 @@ def render(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", parser=expanded, metavar="DIR", help="directory of the files")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="replace files there that were edited")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="replace files there that were edited, and render what a plan refuses")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write scripts and a manifest that run a recipe on a cluster of GKE.
 
     Nothing is asked of the cloud, and nothing is started. Rendering again changes nothing.
+    A MaxText recipe is not rendered if its static plan is refused.
     """
     from podwright.recipe import load
+    from podwright.recipe.maxtext.schema import MaxTextRecipe
     from podwright.targets import entries
     from podwright.targets.gke import folder, rendering
     from podwright.targets.settings.gke import GkeSettings
@@ -52,6 +59,8 @@ def render(
     typed = {match[1]: match[2] for pair in overrides or [] if (match := _VARIABLE.fullmatch(pair))}
     changed = load.load(recipe, [pair for pair in overrides or [] if not _VARIABLE.fullmatch(pair)])
     rendered = rendering.render(changed, own, on, typed)
+    if changed.kind == "maxtext" and not force:
+        _require_sound(rendering.filled(load.require(changed, MaxTextRecipe), own, on, typed))
     states = folder.write(out, rendered.files, force)
     if as_json:
         files = [{"name": name, "path": str(out / name), "state": state} for name, state in states.items()]
@@ -77,3 +86,15 @@ def render(
     print(
         f"next: bash {shlex.quote(str(out / 'setup_training_env.sh'))}, then bash {shlex.quote(str(out / rendered.submit))}"
     )
+
+
+def _require_sound(recipe: MaxTextRecipe) -> None:
+    """UserError for the errors that a plan finds in a recipe whose variables are filled in."""
+    from podwright.plan import kinds
+
+    part = kinds.of(recipe)
+    errors = [f for f in part.checks(recipe, part.written_for(recipe), Path()) if f.level == "error"]
+    if errors:
+        others = f", and {counted(len(errors) - 1, 'other error')}" if len(errors) > 1 else ""
+        what = f"a plan of {recipe.name} is refused: {errors[0].message}{others}"
+        raise UserError(what, f"{errors[0].fix}; --force renders it nevertheless")

@@ -10,7 +10,7 @@ from podwright import slices
 from podwright.errors import UserError, counted, nearest
 from podwright.plan.checks import maxtext_mesh, meshes
 from podwright.plan.findings import Finding
-from podwright.recipe.maxtext import architectures, lint
+from podwright.recipe.maxtext import architectures, lint, remat
 from podwright.recipe.maxtext import arguments as arguments_of
 from podwright.recipe.maxtext.architectures import Architecture
 from podwright.recipe.maxtext.arguments import BATCH_AXES, RunBatch
@@ -24,6 +24,18 @@ OLDER_KEYS = {
 }
 """keys of MaxText versions that public recipes ask for, with their name in e591f30; "" where it has none"""
 _PRECISIONS = ("fp8", "int8")
+_DTYPES = ("bfloat16", "float32", "float16")
+_VALUES = {
+    "dtype": _DTYPES,
+    "weight_dtype": _DTYPES,
+    "grad_dtype": _DTYPES,
+    "mu_dtype": ("", *_DTYPES),
+    "attention": ("autoselected", "flash", "dot_product", "cudnn_flash_te", "cudnn_flash_jax", "paged", "vllm_rpa", "vllm_batched_rpa"),
+    "remat_policy": (*remat.POLICIES, "custom"),
+    "opt_type": ("adamw", "adam_pax", "sgd", "muon"),
+    "scan_layers": ("true", "false"),
+}  # fmt: skip
+"""that MaxText e591f30 knows: configs/types.py, and layers/attention_op.py for attention"""
 
 
 def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
@@ -41,10 +53,11 @@ def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding
         return findings
     try:
         batch = arguments_of.batch(recipe.arguments)
+        arguments_of.steps(recipe.arguments)
         findings += maxtext_mesh.check(recipe.arguments, model, where)
         if not any(f.level == "error" and f.check == "mesh" for f in findings):
             findings += _batch(recipe.arguments, batch, where)
-        findings += _precision(recipe.arguments, where)
+        findings += _precision(recipe.arguments, where) + _values(recipe.arguments)
         findings += _data(recipe.arguments, batch, where, cwd) + _profiler(recipe.arguments)
     except UserError as e:
         findings.append(Finding("batch", "error", e.what, e.fix))
@@ -73,6 +86,8 @@ def _slice(recipe: MaxTextRecipe, where: Slice) -> list[Finding]:
 def _model(recipe: MaxTextRecipe) -> tuple[Architecture | None, list[Finding]]:
     try:
         return architectures.find(recipe.arguments), []
+    except architectures.WrongDimension as e:
+        return None, [Finding("model", "error", e.what, e.fix)]
     except UserError as e:
         fix = f"{e.fix}; type --compile, which reads them from MaxText itself"
         return None, [Finding("model", "inconclusive", e.what, fix)]
@@ -97,6 +112,20 @@ def _keys(recipe: MaxTextRecipe) -> list[Finding]:
         if newer := OLDER_KEYS.get(key):
             what = f"arguments.{key} is called {newer} in newer versions of MaxText: the image has to be of the version that the recipe names"
             findings.append(Finding("model", "info", what))
+    return findings
+
+
+def _values(arguments: Mapping[str, str]) -> list[Finding]:
+    """Of keys with a few values, those that are none of them."""
+    findings = []
+    for key, known in _VALUES.items():
+        value = arguments.get(key, known[0])
+        if VARIABLE.search(value) or value.lower() in known:
+            continue
+        near = nearest(value, list(known)) or known[0] or known[1]
+        what = f"{key}={value:.60} is no value that MaxText e591f30 (2026-08-22) knows"
+        fix = f"type arguments.{key}={near}; there are {', '.join(filter(None, known))}; --compile asks the MaxText of the recipe"
+        findings.append(Finding("model", "inconclusive", what, fix))
     return findings
 
 
@@ -179,7 +208,7 @@ def _data(arguments: Mapping[str, str], batch: RunBatch, where: Slice, cwd: Path
 
 def _enough(path: str, rows: int, arguments: Mapping[str, str], batch: RunBatch, where: Slice) -> list[Finding]:
     """A row is a sequence unless rows are packed, which makes fewer sequences of them."""
-    steps, epochs = arguments_of.integer(arguments, "steps", 150_001), arguments_of.integer(arguments, "num_epoch", 1)
+    steps, epochs = arguments_of.steps(arguments), arguments_of.integer(arguments, "num_epoch", 1)
     sequences = batch.rows(where.num_devices)
     last = steps_of(rows, batch, where.num_devices, epochs)
     if last >= steps:
@@ -200,7 +229,7 @@ def _profiler(arguments: Mapping[str, str]) -> list[Finding]:
         return []
     first = arguments_of.integer(arguments, "skip_first_n_steps_for_profiler", 1, least=0)
     number = arguments_of.integer(arguments, "profiler_steps", 5)
-    steps = arguments_of.integer(arguments, "steps", 150_001)
+    steps = arguments_of.steps(arguments)
     if first + number <= steps:
         return []
     what = f"the profiler is to trace steps {first} to {first + number - 1}, and steps={steps} ends before"

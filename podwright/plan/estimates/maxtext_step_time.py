@@ -158,7 +158,7 @@ def entry(recipe: MaxTextRecipe, where: Slice, price: float | None) -> StepEntry
         predicted = predict(recipe.arguments, where)
     except UserError:
         return None
-    batch, steps = arguments_of.batch(recipe.arguments), arguments_of.integer(recipe.arguments, "steps", 150_001)
+    batch, steps = arguments_of.batch(recipe.arguments), arguments_of.steps(recipe.arguments)
     per_second = flops.per_device(architectures.find(recipe.arguments), batch) / predicted.step_s
     steps_s = steps * predicted.step_s
     return StepEntry(

@@ -101,7 +101,8 @@ def _products(model: Architecture, twice: Recomputed, arguments: Mapping[str, st
     """FLOPs of a token in all products of the layers, those that run twice counted twice; dropped tokens' room is computed too."""
     weights = flops.matrices(model)
     dropping = arguments.get("sparse_matmul", "true").lower() == "false"
-    capacity = max(float(arguments.get("capacity_factor", "-1")), 1.0) if dropping else 1.0
+    has_capacity = dropping and not arguments.get("capacity_factor", "-1").startswith("-")  # which drops nothing
+    capacity = max(arguments_of.number(arguments, "capacity_factor", 1.0), 1.0) if has_capacity else 1.0
     repeated = 0.0
     for layer in range(model.num_decoder_layers):
         parts = flops.projections(model, layer)
@@ -114,12 +115,12 @@ def _products(model: Architecture, twice: Recomputed, arguments: Mapping[str, st
 
 def _scores(model: Architecture, twice: Recomputed, arguments: Mapping[str, str], length: int) -> float:
     """FLOPs of a token in attention kernels: blocks that the mask cuts are computed in full, heads are padded to whole registers."""
-    block = int(arguments.get("sa_block_kv", "512"))
+    block = arguments_of.integer(arguments, "sa_block_kv", 512)
     passes = _KERNEL_PASSES + twice.scores
     total = 0.0
     for layer in range(model.num_decoder_layers):
         everywhere = flops.is_global(model, layer)
-        edge = block if everywhere else int(arguments.get("local_sa_block_kv", block))
+        edge = block if everywhere else arguments_of.integer(arguments, "local_sa_block_kv", block)
         seen = min(flops.context(model, layer, length) + edge / 2 * (1 if everywhere else 2), length)
         if model.is_mla:
             widths = _padded(model.qk_nope_head_dim + model.qk_rope_head_dim) + _padded(model.v_head_dim)

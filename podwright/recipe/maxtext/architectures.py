@@ -7,10 +7,15 @@ src/maxtext/utils/maxtext_utils.py that count FLOPs. A field has the name of Max
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from podwright.errors import UserError, nearest
+
+
+class WrongDimension(UserError):
+    """A dimension that no model has, or two that contradict each other."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,7 +263,19 @@ ARCHITECTURES: dict[str, Architecture] = {
 WITHOUT_FORMULA = {"wan2.1": "a video diffusion model of MaxDiffusion"}
 """models of public recipes whose FLOPs are not those of a decoder, with what they are"""
 
-_FIELDS = tuple(field.name for field in dataclasses.fields(Architecture))
+_MOST = {
+    "num_decoder_layers": 10_000,
+    "num_query_heads": 100_000,
+    "num_kv_heads": 100_000,
+    "num_experts": 100_000,
+    "num_experts_per_tok": 100_000,
+    "shared_experts": 10_000,
+    "mtp_num_layers": 1000,
+    "vocab_size": 100_000_000,
+    "sliding_window_size": 1_000_000_000,
+    "chunk_attn_window_size": 1_000_000_000,
+}
+"""above what any model has; of the other fields 10 million"""
 _WITH_BASE = {"emb_dim", "num_query_heads", "num_kv_heads", "mlp_dim", "moe_mlp_dim", "num_decoder_layers"}
 # keys of MaxText that change the layers in ways that no field has
 _NOT_COVERED = {
@@ -277,9 +294,10 @@ _NOT_COVERED = {
 def find(arguments: Mapping[str, str]) -> Architecture:
     """The model of a run of MaxText by `model_name` of its arguments, with the dimensions that other arguments override.
 
-    UserError for a model or a change of its layers that is not known here.
+    UserError for a model or a change of its layers that is not known here; WrongDimension for one that no model has.
     """
     name = arguments.get("model_name", "")
+    changes = _changes(arguments, ARCHITECTURES.get(name))
     if name in WITHOUT_FORMULA:
         what = f"no formula is known for model_name={name}, {WITHOUT_FORMULA[name]}"
         raise UserError(what, "its FLOPs, memory and step time are measured, not predicted")
@@ -289,10 +307,8 @@ def find(arguments: Mapping[str, str]) -> Architecture:
         if key in arguments and arguments[key].lower() != neutral:
             what = f"the FLOPs of a model changed by {key}={arguments[key]} are not known"
             raise UserError(what, f"leave arguments.{key} out to predict the model without it")
-    changes: dict[str, Any] = {
-        field: _typed(key, arguments[key]) for field in _FIELDS if (key := key_of(field)) in arguments
-    }
     model = dataclasses.replace(ARCHITECTURES[name], **changes)
+    _require_consistent(model)
     if model.mtp_num_layers and model.global_every > 1:
         what = f"the FLOPs of mtp_num_layers={model.mtp_num_layers} beside layers of local attention are not known"
         raise UserError(what, "leave arguments.mtp_num_layers out to predict the model without it")
@@ -304,13 +320,58 @@ def key_of(field: str) -> str:
     return f"base_{field}" if field in _WITH_BASE else field
 
 
-def _typed(key: str, text: str) -> int:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        return int(text.replace("_", ""))
-    except ValueError as e:
-        raise UserError(f"{key}={text} is not a whole number", f"type arguments.{key}=NUMBER") from e
+def _changes(arguments: Mapping[str, str], model: Architecture | None) -> dict[str, Any]:
+    """Fields that the arguments override. WrongDimension for a value out of its range."""
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(Architecture):
+        key = key_of(field.name)
+        if key not in arguments:
+            continue
+        known = "NUMBER" if model is None else str(getattr(model, field.name))
+        if isinstance(field.default, bool):
+            if arguments[key].lower() not in ("true", "false"):
+                raise WrongDimension(f"{key}={arguments[key]} is neither true nor false", f"type arguments.{key}=false")
+            changes[field.name] = arguments[key].lower() == "true"
+            continue
+        least, most = _least(field), _MOST.get(field.name, 10_000_000)
+        try:
+            value = int(arguments[key].replace("_", ""))
+        except ValueError:
+            value = least - 1
+        if key == "base_moe_mlp_dim" and arguments[key] == "-1":  # of base.yml: it has none
+            value = 0
+        if not least <= value <= most:
+            what = f"{key}={arguments[key]:.60} is not a whole number from {least} to {most:,}"
+            raise WrongDimension(what, f"type arguments.{key}={known}")
+        changes[field.name] = value
+    return changes
+
+
+def _least(field: dataclasses.Field[Any]) -> int:
+    """0 where it stands for "has none"."""
+    return 0 if field.default == 0 else 1
+
+
+def _require_consistent(model: Architecture) -> None:
+    """WrongDimension for dimensions that contradict each other; UserError for experts without a width."""
+    layers, heads = model.num_decoder_layers, model.num_query_heads
+    for field in ("first_num_dense_layers", "num_kv_shared_layers"):
+        if (n := getattr(model, field)) > layers:
+            what = f"{field}={n} is more than base_num_decoder_layers={layers}"
+            raise WrongDimension(what, f"type arguments.{field}={layers} or less, or more base_num_decoder_layers")
+    for field in () if model.is_mla else ("num_kv_heads", "global_num_kv_heads"):
+        if (n := getattr(model, field)) and heads % n:
+            what = f"base_num_query_heads={heads} is no multiple of {key_of(field)}={n}"
+            raise WrongDimension(what, f"type arguments.{key_of(field)}={math.gcd(heads, n)}")
+    if model.num_experts > 1 and model.num_experts_per_tok > model.num_experts:
+        what = f"num_experts_per_tok={model.num_experts_per_tok} is more than num_experts={model.num_experts}"
+        raise WrongDimension(what, f"type arguments.num_experts_per_tok={model.num_experts} or less")
+    if model.num_moe_layers and not model.moe_mlp_dim:
+        what = f"the width of the {model.num_experts} experts is not known"
+        raise UserError(what, "type arguments.base_moe_mlp_dim=NUMBER")
+    if model.is_mla and not (model.qk_nope_head_dim + model.qk_rope_head_dim and model.v_head_dim):
+        what = f"kv_lora_rank={model.kv_lora_rank} is latent attention, whose qk_nope_head_dim, qk_rope_head_dim and v_head_dim are not all there"
+        raise UserError(what, "type arguments.qk_nope_head_dim=NUMBER, qk_rope_head_dim and v_head_dim too")
 
 
 def _known(name: str) -> str:

@@ -58,10 +58,16 @@ class RunBatch:
 def batch(arguments: Mapping[str, str]) -> RunBatch:
     """UserError for a value that is no number."""
     return RunBatch(
-        number(arguments, "per_device_batch_size", 12.0),
-        integer(arguments, "max_target_length", 2048),
-        integer(arguments, "gradient_accumulation_steps", 1),
+        number(arguments, "per_device_batch_size", 12.0, most=1e6),
+        integer(arguments, "max_target_length", 2048, most=100_000_000),
+        integer(arguments, "gradient_accumulation_steps", 1, most=1_000_000),
     )
+
+
+def steps(arguments: Mapping[str, str]) -> int:
+    """Of the run; -1 stands for learning_rate_schedule_steps. UserError for what is no whole number above 0."""
+    key = "learning_rate_schedule_steps"
+    return integer(arguments, key if arguments.get("steps") == "-1" and key in arguments else "steps", 150_001)
 
 
 def axes(arguments: Mapping[str, str]) -> tuple[str, ...]:
@@ -98,8 +104,8 @@ def flag(arguments: Mapping[str, str], key: str, default: bool = False) -> bool:
     return text == "true"
 
 
-def number(arguments: Mapping[str, str], key: str, default: float) -> float:
-    """UserError for what is no number above 0."""
+def number(arguments: Mapping[str, str], key: str, default: float, most: float = 1e9) -> float:
+    """UserError for what is no number above 0 and up to `most`."""
     text = arguments.get(key, str(default))
     try:
         value = float(text)
@@ -107,20 +113,23 @@ def number(arguments: Mapping[str, str], key: str, default: float) -> float:
         value = math.nan
     if not 0 < value < math.inf:
         raise UserError(f"{key}={text} is not a number above 0", f"type arguments.{key}={default:g}")
+    if value > most:
+        raise UserError(f"{key}={text:.60} is more than {most:,.0f}", f"type arguments.{key}={default:g}")
     return value
 
 
-def integer(arguments: Mapping[str, str], key: str, default: int, least: int = 1) -> int:
-    """UserError for what is no whole number of at least `least`."""
+def integer(arguments: Mapping[str, str], key: str, default: int, least: int = 1, most: int = 1_000_000_000) -> int:
+    """UserError for what is no whole number of at least `least` and up to `most`."""
     text = arguments.get(key, str(default))
     try:
         value = int(text.replace("_", ""))
     except ValueError:
         value = least - 1
+    fix = f"type arguments.{key}={max(default, least)}"
     if value < least:
-        raise UserError(
-            f"{key}={text} is not a whole number of at least {least}", f"type arguments.{key}={max(default, least)}"
-        )
+        raise UserError(f"{key}={text} is not a whole number of at least {least}", fix)
+    if value > most:
+        raise UserError(f"{key}={text:.60} is more than {most:,}", fix)
     return value
 
 

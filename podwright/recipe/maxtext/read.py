@@ -196,17 +196,17 @@ def name_of(path: Path, shape: str) -> str:
     folders = [part for part in path.resolve().parent.parts if part not in ("/", "xpk", "k8s")]
     here = folders[-1] if folders else path.stem
     model = folders[-2] if len(folders) > 1 and ((shape and shape in here) or _TOPOLOGY.search(here)) else ""
-    name = "-".join(filter(None, [model, here])).lower()
-    return re.sub(r"[^a-z0-9.-]+", "-", name).strip("-.") or path.stem
+    names = ["-".join(filter(None, [model, here])), path.stem]
+    return next(filter(None, (re.sub(r"[^a-z0-9.-]+", "-", each.lower()).strip("-.") for each in names)), "recipe")
 
 
 def versions(text: str, files: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Versions by library, of the script and of the README beside it, and a note for each on which they differ. The script counts."""
     stated = next((readme.versions(content) for name, content in files.items() if name.lower() == "readme.md"), {})
     own: dict[str, str] = {}
-    if match := re.search(r"\bxpk==([\w.]+)", text):
+    if match := re.search(r"\bxpk==([A-Za-z0-9][A-Za-z0-9_.]*)", text):
         own["xpk"] = match[1]
-    if match := re.search(r"(?m)^\s*(?:export\s+)?UV_PYTHON_VERSION=[\"']?([\d.]+)", text):
+    if match := re.search(r"(?m)^\s*(?:export\s+)?UV_PYTHON_VERSION=[\"']?([0-9][0-9.]*)", text):
         own["python"] = match[1]
     differences = {
         f"versions.{library}": f"{value} in the script, {stated[library]} in the README beside it"

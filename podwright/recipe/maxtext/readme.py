@@ -17,7 +17,7 @@ def versions(text: str) -> dict[str, str]:
     """library -> version; the first statement counts."""
     stated: dict[str, str] = {}
     for library, name in _NAMES.items():
-        pattern = rf"(?im)^[ \t]*[-*|][ \t]*[*`]*{name}[*`]*[ \t]*[:|][ \t]*[*`]*([\w.+-]+)"
+        pattern = rf"(?im)^[ \t]*[-*|][ \t]*[*`]*{name}[*`]*[ \t]*[:|][ \t]*[*`]*([a-z0-9][a-z0-9_.+-]*)"
         if match := re.search(pattern, text):
             stated[library] = match[1]
     return stated

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _QKV = {"query_proj", "key_proj", "value_proj"}
-_POLICIES: dict[str, set[str]] = {
+POLICIES: dict[str, set[str]] = {
     "full": set(),
     "save_out_proj": {"out_proj"},
     "save_qkv_proj": _QKV,
@@ -57,8 +57,8 @@ def recomputed(arguments: Mapping[str, str]) -> Recomputed | None:
     policy = arguments.get("remat_policy", "full").lower()
     if policy == "custom":
         kept = {key for key in _KEYS if arguments.get(key, "remat") in ("device", "offload")}
-    elif policy in _POLICIES:
-        kept = _POLICIES[policy]
+    elif policy in POLICIES:
+        kept = POLICIES[policy]
     else:
         return None
     for fused, parts in _IN_PARTS.items():

@@ -10,10 +10,11 @@ import re
 import shlex
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from podwright import slices
 from podwright.errors import UserError
+from podwright.recipe.maxtext import legal
 from podwright.recipe.schema import Expect, PathText, PositiveInt, RefusedValue, Section
 
 VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
@@ -73,7 +74,7 @@ class MaxTextRecipe(Section):
     topology: Annotated[str, AfterValidator(_is_slice)] = Field(
         description="the slice that the arguments are written for, such as tpu7x-4x4x8"
     )
-    num_slices: PositiveInt = Field(1, description="slices of that topology that train together")
+    num_slices: PositiveInt = Field(1, le=10_000, description="slices of that topology that train together")
     image: str = Field("${WORKLOAD_IMAGE}", description="the image of its container")
     launch: MaxTextLaunch
     arguments: dict[str, TextOfValue] = Field(
@@ -92,6 +93,11 @@ class MaxTextRecipe(Section):
         "", description="a checkout of MaxText that --compile uses in place of the release that PyPI has"
     )
     source: str = Field("", description="the script that the recipe was imported from")
+
+    @model_validator(mode="after")
+    def _is_legal(self) -> MaxTextRecipe:
+        legal.require(self.model_dump())
+        return self
 
     @property
     def model_name(self) -> str:

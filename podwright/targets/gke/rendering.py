@@ -39,12 +39,17 @@ class RenderedFolder:
     """arguments of MaxText that the recipe does not have"""
 
 
+def filled(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> MaxTextRecipe:
+    """The recipe with the values that target and command line have for its variables. UserError for those that are missing."""
+    return workload.resolved(recipe, workload.values(recipe, own, target, typed))
+
+
 def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> RenderedFolder:
     """Scripts and JobSet of a MaxText recipe. UserError, in one line, for what recipe and target lack."""
     slice_ = jobset.slice_of(recipe)
     require_machines(own, slice_)
     profiled, added = workload.profiled(recipe)
-    ready = workload.resolved(profiled, workload.values(recipe, own, target, typed))
+    ready = filled(profiled, own, target, typed)
     lines = command_lines(ready)
     workload.require_one_line(lines)
     manifest = jobset.maxtext(ready, own, f"${{{workload.NAME}}}", command(ready))

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from podwright import slices
 from podwright.errors import UserError
+from podwright.recipe.maxtext.legal import IMAGE
 from podwright.recipe.schema import PathText
 from podwright.slices import Slice
 from podwright.targets.base import Traits
@@ -21,9 +22,6 @@ _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
 _RESERVATION = re.compile(r"(?:projects/[a-z][a-z0-9-]*/reservations/)?[a-z](?:[-a-z0-9]*[a-z0-9])?(?:/reservation[A-Za-z]+/[a-z0-9-]+)*")  # fmt: skip
 _BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](?:/[A-Za-z0-9._-]+)*/?")
-_IMAGE = re.compile(
-    r"[a-z0-9][a-z0-9.-]*(?::\d+)?(?:/[a-z0-9][a-z0-9._-]*)*(?::[\w][\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
-)
 
 
 class GkeSettings(BaseModel):
@@ -80,7 +78,7 @@ class GkeSettings(BaseModel):
     @field_validator("image", "python_image")
     @classmethod
     def _is_an_image(cls, value: str, info: ValidationInfo) -> str:
-        if not _IMAGE.fullmatch(value) and not (value == "" and info.field_name == "image"):
+        if not IMAGE.fullmatch(value) and not (value == "" and info.field_name == "image"):
             raise ValueError("is no image; write it like us-docker.pkg.dev/PROJECT/REPOSITORY/maxtext:TAG")
         return value
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # {{ submit }}: submits one run of {{ recipe | comment }} and prints how to follow it.
-#   bash {{ submit }}          {{ "creates the JobSet of jobset.yaml with kubectl" if not only_xpk else "submits it with xpk: " ~ only_xpk ~ " of the recipe is carried out by xpk alone" }}
+#   bash {{ submit }}          {{ "creates the JobSet of jobset.yaml with kubectl" if not only_xpk else "submits it with xpk: " ~ (only_xpk | comment) ~ " of the recipe is carried out by xpk alone" }}
 {% if not only_xpk and xpk_options is not none %}
 #   bash {{ submit }} xpk      submits the same run with xpk{{ " " ~ (xpk_version | comment) if xpk_version }}
 {% endif %}
@@ -39,7 +39,7 @@ case $way in
 {% endif %}
 {% if xpk_options is not none %}
   xpk)
-    requirement={{ ("xpk==" ~ xpk_version if xpk_version else "xpk") | quoted }}
+    requirement={{ ("xpk==" ~ xpk_version if xpk_version else "xpk") | quoted | quoted }}   # quoted for a shell that it is pasted into
     command -v xpk > /dev/null || fail "xpk is not installed; type pip install $requirement, or install that tag from its repository where PyPI has none"
     # The lines are joined by blanks; ${WORKLOAD_NAME} is filled in below, and what else has a $ is for the pod.
     IFS= read -r -d '' command << '{{ delimiter }}' || true
@@ -67,8 +67,9 @@ case $way in
 esac
 
 container={{ container | quoted }}
+queue={{ queue | quoted }}
 echo
-echo "submitted $name; it waits until queue {{ queue }} admits it. To follow it:"
+echo "submitted $name; it waits until queue $queue admits it. To follow it:"
 echo "  kubectl --context=$context --namespace=$namespace get jobset,pods --selector=jobset.sigs.k8s.io/jobset-name=$name"
 echo "  kubectl --context=$context --namespace=$namespace get workloads.kueue.x-k8s.io | grep $name"
 echo "  kubectl --context=$context --namespace=$namespace logs --follow --tail=-1 --container=$container --selector=jobset.sigs.k8s.io/jobset-name=$name,jobset.sigs.k8s.io/job-index=0,batch.kubernetes.io/job-completion-index=0"

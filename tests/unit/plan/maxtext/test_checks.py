@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from podwright import slices
+from podwright.errors import UserError
 from podwright.plan import kinds
 from podwright.plan.checks import maxtext
 from podwright.plan.findings import Finding
@@ -256,3 +257,97 @@ def test_a_state_larger_than_the_memory_is_refused() -> None:
     too_large = only("memory", planned)
     assert too_large.level == "error" and "weights and optimizer state take 98.56 of 31.24 GiB" in too_large.message
     assert only("memory", recipe()).level == "info"
+
+
+WRONG = ["0", "-3", "x", "1.5", "1e9", "9" * 400, "9" * 5000, "true", ""]
+POSITIVE = ["base_emb_dim", "base_num_decoder_layers", "vocab_size", "head_dim", "base_num_query_heads", "base_num_kv_heads", "base_mlp_dim", "num_experts", "num_experts_per_tok", "interleave_moe_layer_step"]  # fmt: skip
+OR_NONE = ["base_moe_mlp_dim", "first_num_dense_layers", "q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "shared_experts", "mtp_num_layers", "num_kv_shared_layers"]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize("key", POSITIVE + OR_NONE)
+def test_a_dimension_out_of_its_range_is_one_error_with_what_to_type(key: str, value: str) -> None:
+    if value == "0" and key in OR_NONE:
+        return
+    for model in ("llama3.1-8b", "deepseek3-671b", "mine"):
+        planned = recipe(**{"model_name": model, key: value})
+        (wrong,) = [f for f in findings(planned) if f.check == "model" and f.level == "error"]
+        assert wrong.message.startswith(f"{key}={value[:60]} is not a whole number from ")
+        assert wrong.fix.startswith(f"type arguments.{key}=")
+        plan = make(planned, Destination("t", maxtext.written_for(planned)))
+        assert plan.verdict == "refused" and plan.step is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "fix"),
+    [
+        ({"base_num_kv_heads": "5"}, "base_num_query_heads=32 is no multiple of base_num_kv_heads=5", "type arguments.base_num_kv_heads=1"),
+        ({"base_num_query_heads": "12"}, "base_num_query_heads=12 is no multiple of base_num_kv_heads=8", "type arguments.base_num_kv_heads=4"),
+        ({"model_name": "mixtral-8x7b", "num_experts_per_tok": "9"}, "num_experts_per_tok=9 is more than num_experts=8", "type arguments.num_experts_per_tok=8 or less"),
+        ({"model_name": "deepseek3-671b", "first_num_dense_layers": "62"}, "first_num_dense_layers=62 is more than base_num_decoder_layers=61", "type arguments.first_num_dense_layers=61 or less"),
+        ({"logits_via_embedding": "3"}, "logits_via_embedding=3 is neither true nor false", "type arguments.logits_via_embedding=false"),
+    ],
+)  # fmt: skip
+def test_dimensions_that_contradict_each_other(arguments: dict[str, str], message: str, fix: str) -> None:
+    wrong = only("model", recipe(**arguments))
+    assert (wrong.level, wrong.message) == ("error", message) and wrong.fix.startswith(fix)
+
+
+def test_experts_without_a_width_are_not_predicted() -> None:
+    unknown = only("model", recipe(num_experts="8", num_experts_per_tok="2"))
+    assert unknown.level == "inconclusive" and "arguments.base_moe_mlp_dim=NUMBER" in unknown.fix
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("per_device_batch_size", ["1e308", "-1", "0", "nan", "1e7"]),
+        ("max_target_length", ["9" * 400, "0", "-5", "1e3"]),
+        ("gradient_accumulation_steps", ["9" * 400, "0"]),
+        ("steps", ["0", "-1", "9" * 400, "ten"]),
+    ],
+)
+def test_a_batch_and_steps_have_bounds(key: str, values: list[str]) -> None:
+    for value in values:
+        wrong = only("batch", recipe(**{key: value}))
+        assert wrong.level == "error" and wrong.message.startswith(f"{key}={value[:60]}"), value
+        assert f"type arguments.{key}=" in wrong.fix
+
+
+@pytest.mark.parametrize("key", ["sa_block_kv", "capacity_factor"])
+@pytest.mark.parametrize("value", ["x", "", "0", "inf", "9" * 400])
+def test_a_setting_that_is_no_number_leaves_the_step_time_unknown(key: str, value: str) -> None:
+    planned = recipe(**{"model_name": "mixtral-8x7b", "sparse_matmul": "False", key: value})
+    assert any("step time not known" in f.message and key in f.message for f in findings(planned))
+
+
+def test_steps_may_be_those_of_the_schedule() -> None:
+    assert only("batch", recipe(steps="-1", learning_rate_schedule_steps="20")).level == "info"
+
+
+def test_slices_have_a_bound() -> None:
+    with pytest.raises(UserError, match="num_slices"):
+        example(num_slices=10**400)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "near"),
+    [
+        ("dtype", "bfloat61", "bfloat16"),
+        ("weight_dtype", "x", "bfloat16"),
+        ("attention", "flsh", "flash"),
+        ("remat_policy", "ful", "full"),
+        ("opt_type", "adamww", "adamw"),
+        ("scan_layers", "yess", "true"),
+        ("mu_dtype", "fp7", "bfloat16"),
+    ],
+)
+def test_a_value_that_maxtext_does_not_know_is_inconclusive(key: str, value: str, near: str) -> None:
+    unknown = only("model", recipe(**{key: value}))
+    assert unknown.level == "inconclusive" and unknown.message.startswith(f"{key}={value} is no value")
+    assert unknown.fix.startswith(f"type arguments.{key}={near}; there are ")
+    assert not [f for f in findings(recipe(**{key: near})) if "is no value" in f.message]
+
+
+def test_capital_letters_of_published_recipes_are_known() -> None:
+    assert not [f for f in findings(recipe(remat_policy="FULL", scan_layers="False")) if "is no value" in f.message]

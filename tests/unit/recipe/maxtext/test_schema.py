@@ -1,6 +1,7 @@
 """The parts of a recipe of MaxText, and the command that they make."""
 
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,9 @@ from tests.unit.recipe.maxtext.example import RAW, example
 
 
 def test_the_command_gives_maxtext_each_argument_as_it_stands_in_the_recipe() -> None:
-    text = command(example(launch=RAW["launch"] | {"python": "printf '[%s]'", "setup": [], "after": ""}))
+    text = command(
+        example(launch=RAW["launch"] | {"python": "show", "setup": ["show() { printf '[%s]' \"$@\"; }"], "after": ""})
+    )
     shown = subprocess.run(["bash", "-c", filled(text, {"BASE_OUTPUT_DIR": "gs://b"})], capture_output=True, text=True)
     assert shown.stdout == (
         "[-m][MaxText.train][MaxText/configs/base.yml][model_name=toy][grain_train_files=/data/*.arrayrecord][prompt=two words]"
@@ -65,3 +68,43 @@ def test_an_argument_is_set_by_its_key_and_stays_a_text() -> None:
     assert recipe.environment["A"] == "1=2" and recipe.versions.maxtext == "0.2.5"
     with pytest.raises(UserError, match=r"unknown key argument\.steps"):
         load._override(raw, "argument.steps=5")
+
+
+LAUNCH = RAW["launch"]
+HOSTILE = ["1$(touch x)", "1\ntouch x #", "1;touch x", "1`touch x`", "1\x1b[2J", "1 && touch x", "1'", '1"', "1\u2028x"]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("key", ["versions.xpk", "versions.maxtext", "image", "name", "launch.module", "launch.python", "launch.base_config"])  # fmt: skip
+def test_no_shell_text_where_scripts_have_a_word(key: str, value: str) -> None:
+    section, _, name = key.partition(".")
+    changes = {"launch": LAUNCH | {name: value}} if section == "launch" else {section: {name: value} if name else value}
+    with pytest.raises(UserError, match=r"(?:is no|has a line break|has the control character).*; write ") as refused:
+        example(**changes)
+    assert key in str(refused.value) and str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"environment": {"A;touch x": "1"}}, "environment.A;touch x is no name of a variable"),
+        ({"xpk": {"a b": "s"}}, "xpk.a b is no option of xpk"),
+        ({"arguments": {"a b": "s"}}, "arguments.a b is no key of MaxText"),
+        ({"arguments": {"steps": "3\n4"}}, "arguments.steps='3\\n4' has a line break"),
+        ({"environment": {"A\nB": "s"}}, "environment.A\\nB='s' has a line break"),
+        ({"xpk": {"env": "a\tb"}}, "has the control character"),
+        ({"xla_flags": ["--a\n--b"]}, "xla_flags="),
+        ({"description": "a\x1bb"}, "description="),
+    ],
+)
+def test_keys_and_texts_that_are_refused(changes: dict[str, Any], refusal: str) -> None:
+    with pytest.raises(UserError) as refused:
+        example(**changes)
+    assert refusal in str(refused.value)
+
+
+def test_what_an_import_writes_is_legal() -> None:
+    versions = {"xpk": "0.16.1", "libtpu": "0.0.38 (nightly, 2026-01-02)", "maxtext": "tpu-recipes/v0.1.4", "jax": ""}
+    launch = LAUNCH | {"python": "FOO=1 python3 -u", "module": "/tmp/train.sh", "after": "a\nb"}
+    for image in ("gcr.io/${PROJECT_ID}/${USER_}_runner:a", "maxtext_base_image", "${WORKLOAD_IMAGE}"):
+        assert example(versions=versions, launch=launch, image=image).image == image

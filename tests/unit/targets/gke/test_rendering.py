@@ -1,6 +1,7 @@
 """`podwright render`: what is filled in, what is refused in one line, and which files are written, kept and replaced."""
 
 import json
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import yaml
 from podwright.cli.app import main
 from podwright.cli.exit_codes import ExitCode
 from podwright.errors import UserError
-from podwright.recipe.maxtext.schema import command, command_lines
+from podwright.recipe.maxtext.schema import MaxTextVersions, command, command_lines
 from podwright.targets.gke import folder, rendering, workload
 from tests.unit.recipe.maxtext.example import RAW, example
 from tests.unit.targets.gke.entry import ENTRY, gke
@@ -48,8 +49,10 @@ def test_rendering_is_pure_and_its_yaml_reads_back() -> None:
 @pytest.mark.parametrize("value", HOSTILE)
 def test_a_hostile_argument_reaches_maxtext_as_it_is_and_no_shell(tmp_path: Path, value: str) -> None:
     """The container's command is really run, with stand-ins for what it starts."""
-    own: dict[str, Any] = {"image": f"img:1{value}", "xpk": {"priority": value}, "versions": {"xpk": f"1.8.0{value}"}}
-    recipe = example(arguments={"prompt": value, "steps": "3"}, environment={"NOTE": value}, name=value, **own)
+    checked = example(arguments={"prompt": value, "steps": "3"}, environment={"NOTE": value}, xpk={"priority": value})
+    versions = MaxTextVersions.model_construct(xpk=f"1.8.0{value}")
+    # without the checks of a recipe, which refuse the rest: quoting alone has to hold
+    recipe = checked.model_copy(update={"image": f"img:1{value}", "versions": versions, "name": value})
     scripts = Scripts(tmp_path, recipe)
     run_in(tmp_path, scripts, container(scripts.rendered.files["jobset.yaml"])["command"][2])
     assert json.loads((tmp_path / "seen").read_text()) == [f"prompt={value}", value]
@@ -63,7 +66,7 @@ def test_a_hostile_argument_reaches_maxtext_as_it_is_and_no_shell(tmp_path: Path
     run_in(tmp_path, scripts, given)
     assert json.loads((tmp_path / "seen").read_text()) == [f"prompt={value}", value]
     (scripts.bin / "xpk").unlink()
-    assert f"type pip install xpk==1.8.0{value}, or" in scripts.run(scripts.rendered.submit, "xpk")[1]
+    assert f"type pip install {shlex.quote(f'xpk==1.8.0{value}')}, or" in scripts.run(scripts.rendered.submit, "xpk")[1]
     assert not list(tmp_path.rglob("HERE"))
 
 
@@ -118,11 +121,11 @@ def test_no_trace_is_added_to_another_program() -> None:
 
 def test_a_line_break_in_the_command_is_refused() -> None:
     with pytest.raises(UserError, match="has a line break"):
-        rendered(example(arguments={"a": "b\nc"}))
+        rendered(example(launch=RAW["launch"] | {"after": "true\nfalse"}))
 
 
 def test_names_of_recipes_cannot_end_a_comment() -> None:
-    files = rendered(example(name="a\ntouch HERE")).files
+    files = rendered(example().model_copy(update={"name": "a\ntouch HERE"})).files
     assert not [text for text in files.values() if "\ntouch HERE" in text]
 
 
@@ -137,7 +140,6 @@ def test_names_of_recipes_cannot_end_a_comment() -> None:
         ({}, {}, {"WORKLOAD_NAME": "n"}, "WORKLOAD_NAME names a run, and a folder is rendered for many"),
         ({"topology": "v6e-16"}, {}, {}, "machine_type=tpu7x-standard-4t of the target is not for v6e-16"),
         ({"xpk": {"storage": "s"}}, {"queue": "q"}, {}, "only xpk carries out --storage of the recipe"),
-        ({"xpk": {"a b": "s"}}, {}, {}, "xpk.a b is no option of xpk"),
         ({"xpk": {"docker-name": "$(id)"}}, {}, {}, "xpk.docker-name=$(id) is no name of a container"),
     ],
 )  # fmt: skip
@@ -214,6 +216,31 @@ def test_an_edited_file_is_kept_unless_it_is_forced(place: Path, capsys: pytest.
     assert "steps=30" in (place / "out/jobset.yaml").read_text() and "# mine" in edited.read_text()
     assert main([*RENDER, "arguments.steps=50", "--force"]) == ExitCode.OK
     assert "steps=50" in (place / "out/jobset.yaml").read_text() and "# mine" not in edited.read_text()
+
+
+@pytest.mark.parametrize(
+    ("override", "what"),
+    [
+        ("arguments.steps=0", "a plan of toy-4k-bf16-tpu7x-4x4x4 is refused: steps=0 is not a whole number of at least 1; type arguments.steps=150001; --force"),
+        ("arguments.ici_fsdp_parallelism=64", "ici_fsdp_parallelism=64 = 64 is not the 128 devices of tpu7x-4x4x4; type arguments.ici_fsdp_parallelism=128"),
+        ("arguments.base_emb_dim=0", "base_emb_dim=0 is not a whole number from 1 to 10,000,000"),
+    ],
+)  # fmt: skip
+def test_what_a_plan_refuses_is_rendered_only_by_force(
+    place: Path, capsys: pytest.CaptureFixture[str], override: str, what: str
+) -> None:
+    assert main([*RENDER, override]) == ExitCode.USAGE
+    assert what in capsys.readouterr().err and not (place / "out").exists()
+    assert main([*RENDER, override, "--force"]) == ExitCode.OK and (place / "out/jobset.yaml").is_file()
+
+
+def test_variables_that_the_target_fills_in_are_no_error_of_a_plan(place: Path) -> None:
+    after = "| tee train.log && gsutil cp train.log ${ARTIFACT_DIR}/logs/train.log"
+    arguments = RAW["arguments"] | {"dataset_path": "${DATA}"}
+    (place / "toy.yaml").write_text(
+        yaml.safe_dump(RAW | {"launch": RAW["launch"] | {"after": after}, "arguments": arguments})
+    )
+    assert main([*RENDER, "DATA=gs://data/x"]) == ExitCode.OK
 
 
 def test_a_file_that_is_no_longer_rendered_is_removed(place: Path) -> None:
