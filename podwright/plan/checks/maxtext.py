@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from podwright import slices
 from podwright.errors import UserError, counted, nearest
 from podwright.plan.checks import maxtext_mesh, meshes
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, Level
 from podwright.recipe.maxtext import architectures, lint
 from podwright.recipe.maxtext import arguments as arguments_of
 from podwright.recipe.maxtext.architectures import Architecture
@@ -24,6 +25,8 @@ OLDER_KEYS = {
 }
 """keys of MaxText versions that public recipes ask for, with their name in e591f30; "" where it has none"""
 _PRECISIONS = ("fp8", "int8")
+_OF_TRAINING = re.compile(r"arguments\.(?:model_name|(?!\w*(?:_dir|_directory|_path|_files|_name) )\w+) is ")
+"""the beginning of a finding about an argument that is neither a place nor a name"""
 
 
 def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
@@ -36,7 +39,7 @@ def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding
     findings = _slice(recipe, where)
     model, of_model = _model(recipe)
     findings += of_model + _keys(recipe)
-    findings += [Finding("launch", f.level, f.message, f.fix) for f in lint.of_recipe(recipe) if f.level != "info"]
+    findings += _launch(recipe)
     if _is_diffusion(recipe) or (recipe.launch.module.endswith(".sh") and not recipe.arguments):
         return findings
     try:
@@ -47,7 +50,24 @@ def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding
         findings += _precision(recipe.arguments, where)
         findings += _data(recipe.arguments, batch, where, cwd) + _profiler(recipe.arguments)
     except UserError as e:
-        findings.append(Finding("batch", "error", e.what, e.fix))
+        if not any(f.level == "inconclusive" and _OF_TRAINING.match(f.message) for f in findings):
+            findings.append(Finding("batch", "error", e.what, e.fix))
+    return findings
+
+
+def _launch(recipe: MaxTextRecipe) -> list[Finding]:
+    """What stands in the way of a submission: a warning, for it says nothing of whether the training fits. A value of the training that is
+    still to be filled in is inconclusive."""
+    findings = []
+    for found in lint.of_recipe(recipe):
+        level: Level = "warning" if found.level == "error" or found.check == "xpk-version" else found.level
+        if found.check == "placeholder" and _OF_TRAINING.match(found.message):
+            level = "inconclusive"
+        fix = found.fix
+        if found.check == "artifact-dir":
+            fix = f"podwright render fills it in; to submit the script itself, {fix}"
+        if found.level != "info":
+            findings.append(Finding("launch", level, found.message, fix))
     return findings
 
 
