@@ -13,7 +13,7 @@ from podwright.cli import show
 from podwright.errors import UserError, counted, expanded
 from podwright.recipe import imports, load
 from podwright.recipe.imports import Imported
-from podwright.recipe.maxtext import launch_config, lint, read, script, tree
+from podwright.recipe.maxtext import given_values, launch_config, lint, read, script, tree
 from podwright.recipe.maxtext.lint import LintFinding
 from podwright.recipe.maxtext.read import ImportedScript
 from podwright.recipe.maxtext.schema import MaxTextRecipe
@@ -96,17 +96,36 @@ def _values(pairs: Sequence[str]) -> dict[str, str]:
             raise UserError(f"{pair!r} sets nothing", "write NAME=VALUE, for example BASE_OUTPUT_DIR=gs://bucket/runs")
     from podwright.shell import user
 
-    return {"USER": user(), "HOME": str(Path.home())} | dict(pair.partition("=")[::2] for pair in pairs)
+    return {"USER": user(), "HOME": str(Path.home())} | dict(
+        pair.partition("=")[::2] for pair in pairs if pair not in given_values.overrides(pairs)
+    )
+
+
+def _texts(path: Path) -> list[str]:
+    """Of a script and of the scripts beside it, which it may source."""
+    siblings = {name: text for name, text in tree.siblings(path).items() if not name.lower().endswith(".md")}
+    return [tree.text_of(path), *siblings.values()]
+
+
+def _unused(path: Path, values: Mapping[str, str], result: ImportedScript) -> list[str]:
+    names = given_values.unused(_texts(path), values)
+    return names if result.argv else [name for name in names if name != "topology"]
+
+
+def _recipe(request: ImportRequest, result: ImportedScript) -> MaxTextRecipe:
+    """Of a script, with what was typed for the recipe."""
+    changed = load.override(load.parse(result.recipe), given_values.overrides(request.pairs))
+    return load.require(changed, MaxTextRecipe)
 
 
 def _script(request: ImportRequest, path: Path) -> None:
     if request.phase is not None:
         raise UserError(f"{path} is a launch script, which has no phases", f"leave --phase {request.phase} out")
-    values, now = _values([p for p in request.pairs if "." not in p.partition("=")[0]]), datetime.now().astimezone()
+    values, now = _values(request.pairs), datetime.now().astimezone()
     result = read.read(path, tree.text_of(path), values, now, tree.siblings(path))
+    given_values.refuse(path, _unused(path, values, result), _texts(path), result.recipe["arguments"])
     bash = _by_bash(path, values, now, result)
-    overrides = [pair for pair in request.pairs if "." in pair.partition("=")[0]]
-    recipe = load.require(load.override(load.parse(result.recipe), overrides), MaxTextRecipe)
+    recipe = _recipe(request, result)
     findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"])]
     raw = recipe.model_dump(mode="json")
     out = _written(raw, request.out or Path(f"{recipe.name}.recipe.yaml"))
@@ -159,9 +178,10 @@ def _difference(argv: Sequence[str], calls: Sequence[Sequence[str]], problem: st
 
 
 def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: Sequence[Path]) -> None:
-    """Every launch script below a folder: a row each, and with --out a file each."""
+    """Every launch script below a folder: a row each, and with --out a file each. KEY=VALUE counts for those that have it."""
     values, now = _values(request.pairs), datetime.now().astimezone()
-    rows, unread = list[Record](), dict[str, str]()
+    rows, unread, unused = list[tuple[Record, MaxTextRecipe]](), dict[str, str](), list(values)
+    arguments = dict[str, str]()
     for path in scripts:
         try:
             result = read.read(path, tree.text_of(path), values, now, tree.siblings(path))
@@ -169,17 +189,25 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
         except UserError as e:
             unread[str(path.relative_to(folder))] = e.what
             continue
+        recipe = _recipe(request, result)
+        unused = [name for name in unused if name in _unused(path, values, result)]
+        arguments |= recipe.arguments
         findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"])]
-        rows.append(_row(recipe, findings, path.relative_to(folder), result))
-        if request.out:
-            request.out.mkdir(parents=True, exist_ok=True)
-            raw = recipe.model_dump(mode="json")
-            rows[-1]["out"] = str(_written(raw, request.out / f"{recipe.name}.recipe.yaml"))
+        rows.append((_row(recipe, findings, path.relative_to(folder), result), recipe))
+    if rows:
+        given_values.refuse(
+            f"the scripts of {folder}", unused, [t for path in scripts for t in _texts(path)], arguments
+        )
+    if request.out:
+        request.out.mkdir(parents=True, exist_ok=True)
+        for row, recipe in rows:
+            place = request.out / f"{recipe.name}.recipe.yaml"
+            row["out"] = str(_written(recipe.model_dump(mode="json"), place))
     launchers = {str(path.relative_to(folder)): script.launcher(tree.text_of(path)) for path in others}
     if request.as_json:
-        show.document({"rows": rows, "unread": unread | launchers})
+        show.document({"rows": [row for row, _ in rows], "unread": unread | launchers})
         return
-    _table(request, folder, rows, unread, launchers)
+    _table(request, folder, [row for row, _ in rows], unread, launchers)
 
 
 def _row(recipe: MaxTextRecipe, findings: Sequence[LintFinding], path: Path, result: ImportedScript) -> Record:

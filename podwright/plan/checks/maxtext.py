@@ -59,15 +59,15 @@ def _launch(recipe: MaxTextRecipe) -> list[Finding]:
     """What stands in the way of a submission: a warning, for it says nothing of whether the training fits. A value of the training that is
     still to be filled in is inconclusive."""
     findings = []
-    for found in lint.of_recipe(recipe):
-        level: Level = "warning" if found.level == "error" or found.check == "xpk-version" else found.level
-        if found.check == "placeholder" and _OF_TRAINING.match(found.message):
+    for each in lint.of_recipe(recipe):
+        level: Level = "warning" if each.level == "error" or each.check == "xpk-version" else each.level
+        if each.check == "placeholder" and _OF_TRAINING.match(each.message):
             level = "inconclusive"
-        fix = found.fix
-        if found.check == "artifact-dir":
+        fix = each.fix
+        if each.check == "artifact-dir":
             fix = f"podwright render fills it in; to submit the script itself, {fix}"
-        if found.level != "info":
-            findings.append(Finding("launch", level, found.message, fix))
+        if each.level != "info":
+            findings.append(Finding("launch", level, each.message, fix))
     return findings
 
 
