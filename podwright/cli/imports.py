@@ -124,9 +124,11 @@ def _script(request: ImportRequest, path: Path) -> None:
     values, now = _values(request.pairs), datetime.now().astimezone()
     result = read.read(path, tree.text_of(path), values, now, tree.siblings(path))
     given_values.refuse(path, _unused(path, values, result), _texts(path), result.recipe["arguments"])
-    bash = _by_bash(path, values, now, result)
+    bash, problem = _by_bash(path, values, now, result)
     recipe = _recipe(request, result)
     findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"])]
+    if problem:
+        findings.append(LintFinding("bash", "warning", problem, "end it in the script before submitting by hand"))
     raw = recipe.model_dump(mode="json")
     out = _written(raw, request.out or Path(f"{recipe.name}.recipe.yaml"))
     target = launch_config.words(result.target)
@@ -134,13 +136,14 @@ def _script(request: ImportRequest, path: Path) -> None:
     _show(request, imported, out, ["podwright", "plan", str(out)], findings, bash)
 
 
-def _by_bash(path: Path, values: Mapping[str, str], now: datetime, result: ImportedScript) -> Record:
-    """Evaluates the script by bash in a sandbox too. UserError where bash passes other words; where there is no sandbox, why not."""
+def _by_bash(path: Path, values: Mapping[str, str], now: datetime, result: ImportedScript) -> tuple[Record, str]:
+    """Evaluates the script by bash in a sandbox too. UserError where bash passes other words; where there is no sandbox, why not. Also how a
+    script went on that called xpk as it should and did not end, or left processes behind."""
     from podwright.sandbox.evaluation import evaluate
     from podwright.shell import Shell
 
     if not result.argv:
-        return {"evaluated": False, "why_not": "the script does not call xpk"}
+        return {"evaluated": False, "why_not": "the script does not call xpk"}, ""
     given = {name: value for name, value in values.items() if name not in ("USER", "HOME")}
     zone = now.strftime("%z")
     timezone = f"<{now.tzname()}>{'-' if zone[0] == '+' else '+'}{zone[1:3]}:{zone[3:]}"
@@ -154,10 +157,13 @@ def _by_bash(path: Path, values: Mapping[str, str], now: datetime, result: Impor
         timezone=timezone,
     )
     if not evaluated.sandboxed:
-        return {"evaluated": False, "why_not": evaluated.why_not}
+        return {"evaluated": False, "why_not": evaluated.why_not}, ""
     calls = evaluated.workloads()
     if [call.argv for call in calls] == [result.argv]:
-        return {"evaluated": True, "why_not": ""}
+        return {"evaluated": True, "why_not": ""}, "" if evaluated.exit_code else evaluated.problem
+    if evaluated.exit_code is None and evaluated.problem:
+        what = f"{evaluated.problem} in the sandbox, so that its call of xpk is not compared with bash"
+        raise UserError(what, "take out in a copy of the script what it waits for")
     raise UserError(
         f"{path}: {_difference(result.argv, [c.argv for c in calls], evaluated.problem)}", "report this script"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,6 +50,9 @@ def read(path: Path, text: str, values: Mapping[str, str], now: datetime, files:
     `values`: variables and placeholders of the script by name; `topology` of a training script. `files`: those beside the script by
     name. UserError, with a line, for what cannot be read exactly.
     """
+    if "\r\n" in text:
+        what = f"{path.name} has Windows line ends (CRLF), which bash takes for parts of the words"
+        raise UserError(what, f"type sed -i 's/\\r$//' {shlex.quote(str(path))}")
     if not script.mentions_xpk(text) and starts_maxtext(text):
         return _training_script(path, text, values, now, files)
     reading = script.read(text, values, now, files, path.name)

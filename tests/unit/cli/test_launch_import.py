@@ -1,6 +1,7 @@
 """`podwright recipe import` of MaxText launch scripts: one, by words, a whole tree, a fork's own script, and where to launch."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -176,7 +177,8 @@ def test_a_difference_from_bash_is_an_error_that_shows_it(
     code, _, err = call(capsys, folder)
     assert code != 0 and "word 5 of the call is '--zone=' by the reader and '--zone=elsewhere' by bash" in err
     monkeypatch.setattr(
-        "podwright.sandbox.evaluation.evaluate", lambda *_, **__: Evaluated(problem="x.sh ended with exit code 1")
+        "podwright.sandbox.evaluation.evaluate",
+        lambda *_, **__: Evaluated(exit_code=1, problem="x.sh ended with exit code 1"),
     )
     assert (
         "bash calls xpk workload create 0 times, the reader once (x.sh ended with exit code 1)"
@@ -262,6 +264,26 @@ def test_a_word_without_an_equals_sign_is_a_finding(
     (finding,) = [finding for finding in document["findings"] if finding["check"] == "argument"]
     assert finding["message"] == "steps 4 are words without =, and MaxText takes KEY=VALUE"
     assert finding["fix"] == "write steps=4 in the script and import again"
+
+
+@pytest.mark.skipif(bool(namespaces.missing()), reason=namespaces.missing())
+def test_a_script_that_does_not_end_is_named_so(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tree / "training" / "big-2b" / "8k-bf16-tpu7x-4x4x4" / "run_recipe.sh"
+    path.write_text(SCRIPT.replace('echo "===', '/usr/bin/sleep 60\necho "==='))
+    code, _, err = call(capsys, str(path))
+    assert code == 2 and err.startswith(f"error: {path} did not end within 10 s in the sandbox")
+    assert "report this script" not in err
+    path.write_text(SCRIPT + "\nsetsid -f /usr/bin/sleep 60\n")
+    code, out, _ = call(capsys, str(path))
+    assert code == 0 and f"warning: bash: {path} left processes running in the background" in out
+
+
+def test_what_is_no_script_of_lines_is_refused_at_once(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe.sh")
+    assert "pipe.sh is no regular file; write the script to a file" in call(capsys, "pipe.sh")[2]
+    Path("dos.sh").write_bytes(SCRIPT.replace("\n", "\r\n").encode())
+    code, _, err = call(capsys, "dos.sh")
+    assert code == 2 and "dos.sh has Windows line ends (CRLF)" in err and "type sed -i 's/\\r$//' dos.sh" in err
 
 
 def test_a_refusal_names_the_file_and_the_line(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
