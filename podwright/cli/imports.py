@@ -13,7 +13,7 @@ from podwright.cli import show
 from podwright.errors import UserError, counted, expanded
 from podwright.recipe import imports, load
 from podwright.recipe.imports import Imported
-from podwright.recipe.maxtext import launch_config, lint, read, script, tree
+from podwright.recipe.maxtext import given_values, launch_config, lint, read, script, tree
 from podwright.recipe.maxtext.lint import LintFinding
 from podwright.recipe.maxtext.read import ImportedScript
 from podwright.recipe.maxtext.schema import MaxTextRecipe
@@ -96,18 +96,39 @@ def _values(pairs: Sequence[str]) -> dict[str, str]:
             raise UserError(f"{pair!r} sets nothing", "write NAME=VALUE, for example BASE_OUTPUT_DIR=gs://bucket/runs")
     from podwright.shell import user
 
-    return {"USER": user(), "HOME": str(Path.home())} | dict(pair.partition("=")[::2] for pair in pairs)
+    return {"USER": user(), "HOME": str(Path.home())} | dict(
+        pair.partition("=")[::2] for pair in pairs if pair not in given_values.overrides(pairs)
+    )
+
+
+def _texts(path: Path) -> list[str]:
+    """Of a script and of the scripts beside it, which it may source."""
+    siblings = {name: text for name, text in tree.siblings(path).items() if not name.lower().endswith(".md")}
+    return [tree.text_of(path), *siblings.values()]
+
+
+def _unused(path: Path, values: Mapping[str, str], result: ImportedScript) -> list[str]:
+    names = given_values.unused(_texts(path), values)
+    return names if result.argv else [name for name in names if name != "topology"]
+
+
+def _recipe(request: ImportRequest, result: ImportedScript) -> MaxTextRecipe:
+    """Of a script, with what was typed for the recipe."""
+    changed = load.override(load.parse(result.recipe), given_values.overrides(request.pairs))
+    return load.require(changed, MaxTextRecipe)
 
 
 def _script(request: ImportRequest, path: Path) -> None:
     if request.phase is not None:
         raise UserError(f"{path} is a launch script, which has no phases", f"leave --phase {request.phase} out")
-    values, now = _values([p for p in request.pairs if "." not in p.partition("=")[0]]), datetime.now().astimezone()
+    values, now = _values(request.pairs), datetime.now().astimezone()
     result = read.read(path, tree.text_of(path), values, now, tree.siblings(path))
-    bash = _by_bash(path, values, now, result)
-    overrides = [pair for pair in request.pairs if "." in pair.partition("=")[0]]
-    recipe = load.require(load.override(load.parse(result.recipe), overrides), MaxTextRecipe)
+    given_values.refuse(path, _unused(path, values, result), _texts(path), result.recipe["arguments"])
+    bash, problem = _by_bash(path, values, now, result)
+    recipe = _recipe(request, result)
     findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"])]
+    if problem:
+        findings.append(LintFinding("bash", "warning", problem, "end it in the script before submitting by hand"))
     raw = recipe.model_dump(mode="json")
     out = _written(raw, request.out or Path(f"{recipe.name}.recipe.yaml"))
     target = launch_config.words(result.target)
@@ -115,13 +136,14 @@ def _script(request: ImportRequest, path: Path) -> None:
     _show(request, imported, out, ["podwright", "plan", str(out)], findings, bash)
 
 
-def _by_bash(path: Path, values: Mapping[str, str], now: datetime, result: ImportedScript) -> Record:
-    """Evaluates the script by bash in a sandbox too. UserError where bash passes other words; where there is no sandbox, why not."""
+def _by_bash(path: Path, values: Mapping[str, str], now: datetime, result: ImportedScript) -> tuple[Record, str]:
+    """Evaluates the script by bash in a sandbox too. UserError where bash passes other words; where there is no sandbox, why not. Also how a
+    script went on that called xpk as it should and did not end, or left processes behind."""
     from podwright.sandbox.evaluation import evaluate
     from podwright.shell import Shell
 
     if not result.argv:
-        return {"evaluated": False, "why_not": "the script does not call xpk"}
+        return {"evaluated": False, "why_not": "the script does not call xpk"}, ""
     given = {name: value for name, value in values.items() if name not in ("USER", "HOME")}
     zone = now.strftime("%z")
     timezone = f"<{now.tzname()}>{'-' if zone[0] == '+' else '+'}{zone[1:3]}:{zone[3:]}"
@@ -135,10 +157,13 @@ def _by_bash(path: Path, values: Mapping[str, str], now: datetime, result: Impor
         timezone=timezone,
     )
     if not evaluated.sandboxed:
-        return {"evaluated": False, "why_not": evaluated.why_not}
+        return {"evaluated": False, "why_not": evaluated.why_not}, ""
     calls = evaluated.workloads()
     if [call.argv for call in calls] == [result.argv]:
-        return {"evaluated": True, "why_not": ""}
+        return {"evaluated": True, "why_not": ""}, "" if evaluated.exit_code else evaluated.problem
+    if evaluated.exit_code is None and evaluated.problem:
+        what = f"{evaluated.problem} in the sandbox, so that its call of xpk is not compared with bash"
+        raise UserError(what, "take out in a copy of the script what it waits for")
     raise UserError(
         f"{path}: {_difference(result.argv, [c.argv for c in calls], evaluated.problem)}", "report this script"
     )
@@ -159,9 +184,10 @@ def _difference(argv: Sequence[str], calls: Sequence[Sequence[str]], problem: st
 
 
 def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: Sequence[Path]) -> None:
-    """Every launch script below a folder: a row each, and with --out a file each."""
+    """Every launch script below a folder: a row each, and with --out a file each. KEY=VALUE counts for those that have it."""
     values, now = _values(request.pairs), datetime.now().astimezone()
-    rows, unread = list[Record](), dict[str, str]()
+    rows, unread, unused = list[tuple[Record, MaxTextRecipe]](), dict[str, str](), list(values)
+    arguments = dict[str, str]()
     for path in scripts:
         try:
             result = read.read(path, tree.text_of(path), values, now, tree.siblings(path))
@@ -169,17 +195,25 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
         except UserError as e:
             unread[str(path.relative_to(folder))] = e.what
             continue
+        recipe = _recipe(request, result)
+        unused = [name for name in unused if name in _unused(path, values, result)]
+        arguments |= recipe.arguments
         findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"])]
-        rows.append(_row(recipe, findings, path.relative_to(folder), result))
-        if request.out:
-            request.out.mkdir(parents=True, exist_ok=True)
-            raw = recipe.model_dump(mode="json")
-            rows[-1]["out"] = str(_written(raw, request.out / f"{recipe.name}.recipe.yaml"))
+        rows.append((_row(recipe, findings, path.relative_to(folder), result), recipe))
+    if rows:
+        given_values.refuse(
+            f"the scripts of {folder}", unused, [t for path in scripts for t in _texts(path)], arguments
+        )
+    if request.out:
+        request.out.mkdir(parents=True, exist_ok=True)
+        for row, recipe in rows:
+            place = request.out / f"{recipe.name}.recipe.yaml"
+            row["out"] = str(_written(recipe.model_dump(mode="json"), place))
     launchers = {str(path.relative_to(folder)): script.launcher(tree.text_of(path)) for path in others}
     if request.as_json:
-        show.document({"rows": rows, "unread": unread | launchers})
+        show.document({"rows": [row for row, _ in rows], "unread": unread | launchers})
         return
-    _table(request, folder, rows, unread, launchers)
+    _table(request, folder, [row for row, _ in rows], unread, launchers)
 
 
 def _row(recipe: MaxTextRecipe, findings: Sequence[LintFinding], path: Path, result: ImportedScript) -> Record:

@@ -58,7 +58,7 @@ def write(
 ) -> None:
     """Read the log, write its files, print a summary or the document."""
     from podwright.recipe import load
-    from podwright.report.maxtext import pages, profile_files
+    from podwright.report.maxtext import facts, pages, profile_files
     from podwright.report.maxtext.words import LANGUAGES, Words
     from podwright.watch import log_files
 
@@ -70,6 +70,8 @@ def write(
             f"--lang {language} is no language of a write-up", f"type --lang {' or --lang '.join(LANGUAGES)}"
         )
     resolved = load.load(recipe) if recipe else None
+    if resolved is not None:
+        facts.require_maxtext(resolved)
     blocks = (
         iter(lambda: sys.stdin.buffer.read(1 << 20), b"") if log == "-" else log_files.blocks(expanded(log), COMMAND)
     )

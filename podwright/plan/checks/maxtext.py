@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from podwright import slices
 from podwright.errors import UserError, counted, nearest
 from podwright.plan.checks import maxtext_mesh, meshes
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, Level
 from podwright.recipe.maxtext import architectures, lint, remat
 from podwright.recipe.maxtext import arguments as arguments_of
 from podwright.recipe.maxtext.architectures import Architecture
@@ -36,6 +37,8 @@ _VALUES = {
     "scan_layers": ("true", "false"),
 }  # fmt: skip
 """that MaxText e591f30 knows: configs/types.py, and layers/attention_op.py for attention"""
+_OF_TRAINING = re.compile(r"arguments\.(?:model_name|(?!\w*(?:_dir|_directory|_path|_files|_name) )\w+) is ")
+"""the beginning of a finding about an argument that is neither a place nor a name"""
 
 
 def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
@@ -48,7 +51,7 @@ def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding
     findings = _slice(recipe, where)
     model, of_model = _model(recipe)
     findings += of_model + _keys(recipe)
-    findings += [Finding("launch", f.level, f.message, f.fix) for f in lint.of_recipe(recipe) if f.level != "info"]
+    findings += _launch(recipe)
     if _is_diffusion(recipe) or (recipe.launch.module.endswith(".sh") and not recipe.arguments):
         return findings
     try:
@@ -60,7 +63,24 @@ def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding
         findings += _precision(recipe.arguments, where) + _values(recipe.arguments)
         findings += _data(recipe.arguments, batch, where, cwd) + _profiler(recipe.arguments)
     except UserError as e:
-        findings.append(Finding("batch", "error", e.what, e.fix))
+        if not any(f.level == "inconclusive" and _OF_TRAINING.match(f.message) for f in findings):
+            findings.append(Finding("batch", "error", e.what, e.fix))
+    return findings
+
+
+def _launch(recipe: MaxTextRecipe) -> list[Finding]:
+    """What stands in the way of a submission: a warning, for it says nothing of whether the training fits. A value of the training that is
+    still to be filled in is inconclusive."""
+    findings = []
+    for each in lint.of_recipe(recipe):
+        level: Level = "warning" if each.level == "error" or each.check == "xpk-version" else each.level
+        if each.check == "placeholder" and _OF_TRAINING.match(each.message):
+            level = "inconclusive"
+        fix = each.fix
+        if each.check == "artifact-dir":
+            fix = f"podwright render fills it in; to submit the script itself, {fix}"
+        if each.level != "info":
+            findings.append(Finding("launch", level, each.message, fix))
     return findings
 
 

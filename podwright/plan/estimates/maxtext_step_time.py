@@ -156,9 +156,10 @@ def entry(recipe: MaxTextRecipe, where: Slice, price: float | None) -> StepEntry
     """Of a step and of all steps, without the time of the first compilation; None for what the formula does not cover."""
     try:
         predicted = predict(recipe.arguments, where)
+        steps = arguments_of.steps(recipe.arguments)
     except UserError:
         return None
-    batch, steps = arguments_of.batch(recipe.arguments), arguments_of.steps(recipe.arguments)
+    batch = arguments_of.batch(recipe.arguments)
     per_second = flops.per_device(architectures.find(recipe.arguments), batch) / predicted.step_s
     steps_s = steps * predicted.step_s
     return StepEntry(

@@ -99,6 +99,7 @@ def of_recipe(recipe: MaxTextRecipe) -> list[LintFinding]:
     return [
         *_training_script(recipe),
         *_placeholders(recipe),
+        *_words_without_key(recipe),
         *_log_upload(recipe),
         *_xpk_version(recipe.versions.xpk),
         *_other_topology(recipe),
@@ -150,6 +151,19 @@ def _placeholders(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
         if key in ("arguments.base_output_directory", "arguments.output_dir"):
             fix = f"type {key}='${{BASE_OUTPUT_DIR}}', which the target fills in"
         yield LintFinding("placeholder", "error", f"{key} is {value!r}, with {names[0]} still to be filled in", fix)
+
+
+def _words_without_key(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
+    """Words among MaxText's arguments, before a pipe or the next command, that are no KEY=VALUE."""
+    if "max" not in recipe.launch.module.lower():
+        return
+    behind = re.split(r"\s\d?>|[|&;<>()`]", recipe.launch.after)[0]
+    words = [word for word in behind.split() if not re.search(r"[=$]", word) and word[0] not in "-'\""]
+    if words:
+        plural = "are words" if len(words) > 1 else "is a word"
+        message = f"{' '.join(words)} {plural} without =, and MaxText takes KEY=VALUE"
+        fix = f"write {words[0]}={words[1] if len(words) > 1 else 'VALUE'} in the script and import again"
+        yield LintFinding("argument", "error", message, fix)
 
 
 def _log_upload(recipe: MaxTextRecipe) -> Iterator[LintFinding]:

@@ -159,7 +159,8 @@ def _training(command: ContainerCommand, run: ScriptRun, call: SimpleCommand, wo
         except UnreadableScript as e:
             raw.append(_protected(_source(word, text)))
             command.notes[raw[-1]] = f"{e.reason}: it stays as it is behind the arguments"
-    command.after = " ".join(raw)
+    words_without_key = [shlex.quote(word) for word in rest if word != "$" and not _ARGUMENT.match(word)]
+    command.after = " ".join([*words_without_key, *raw])
 
 
 def _source(word: BashWord, text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,6 +50,9 @@ def read(path: Path, text: str, values: Mapping[str, str], now: datetime, files:
     `values`: variables and placeholders of the script by name; `topology` of a training script. `files`: those beside the script by
     name. UserError, with a line, for what cannot be read exactly.
     """
+    if "\r\n" in text:
+        what = f"{path.name} has Windows line ends (CRLF), which bash takes for parts of the words"
+        raise UserError(what, f"type sed -i 's/\\r$//' {shlex.quote(str(path))}")
     if not script.mentions_xpk(text) and starts_maxtext(text):
         return _training_script(path, text, values, now, files)
     reading = script.read(text, values, now, files, path.name)
@@ -63,7 +67,12 @@ def read(path: Path, text: str, values: Mapping[str, str], now: datetime, files:
     command = _inlined(pod.split(options.values.get("command", "")), files)
     _require_maxtext(command)
     stated, differences = versions(text, files)
-    raw = _recipe(path, options.values, command, xpk.first_of(given.values, xpk.DEVICES), stated)
+    device = xpk.first_of(given.values, xpk.DEVICES)
+    if not device:
+        names = [name for option in xpk.DEVICES if (name := _variable(option, text))]
+        remedy = f"type {names[0]}=tpu7x-4x4x4" if names else "write --device-type=tpu7x-4x4x4 in the script"
+        raise UserError("xpk workload create has no --device-type, or its value is empty", remedy)
+    raw = _recipe(path, options.values | _number_of_slices(given.values), command, device, stated)
     notes |= differences | {f"arguments.{key}": _repeated(value) for key, value in command.repeated.items()}
     notes |= command.notes
     typed = {"", *values.values()}
@@ -131,11 +140,15 @@ def _repeated(values: str) -> str:
 def _marks(text: str, reading: ScriptReading, values: Mapping[str, str]) -> dict[str, str]:
     """Name of a variable or placeholder -> a mark in its place. What was typed and no target fills in stays as it is."""
     names = {name: name for name in (*reading.emptied, *reading.unset) if name not in values or name in FROM_TARGET}
-    for option, canonical in _CANONICAL.items():
-        if match := re.search(rf"--{option}(?:=|[ \t]+)[\"']?\$\{{?([A-Za-z_]\w*)\}}?[\"']?(?=\s|$)", text):
-            names[match[1]] = canonical
+    names |= {name: canonical for option, canonical in _CANONICAL.items() if (name := _variable(option, text))}
     names |= {name: re.sub(r"\W", "_", name).upper().strip("_") for name in reading.placeholders}
     return {name: f"{_MARKS[0]}{canonical}{_MARKS[1]}" for name, canonical in names.items()}
+
+
+def _variable(option: str, text: str) -> str:
+    """The name of the variable whose value an option of xpk has in a script; ""."""
+    match = re.search(rf"--{option}(?:=|[ \t]+)[\"']?\$\{{?([A-Za-z_]\w*)\}}?[\"']?(?=\s|$)", text)
+    return match[1] if match else ""
 
 
 def _unmarked(value: Any) -> Any:
@@ -181,10 +194,16 @@ def _recipe(
     }
 
 
+def _number_of_slices(given: Mapping[str, str]) -> dict[str, str]:
+    """`num-slices` as it counts. UserError for what is no whole number above 0."""
+    text = given.get("num-slices", "1")
+    if not re.fullmatch(r"0*[1-9]\d*", text, re.ASCII):
+        raise UserError(f"--num-slices={text} is no whole number above 0", "write --num-slices=1 in the script")
+    return {"num-slices": text}
+
+
 def topology(device: str) -> slices.Slice:
     """The slice that xpk calls `device`."""
-    if not device:
-        raise UserError("xpk workload create has no --device-type, or its value is empty", "type NAME=tpu7x-4x4x4")
     try:
         return slices.parse(device)
     except UserError as e:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,8 +19,10 @@ _FILES, _FILE_SIZE = 200, 1 << 20  # of the files beside a script: those that th
 
 
 def text_of(path: Path) -> str:
-    """The text of a script. UserError where it cannot be read."""
+    """The text of a script. UserError where it cannot be read, and for a pipe or a device, which might never end."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UserError(f"{path} is no regular file", "write the script to a file and import that")
         return path.read_bytes().decode()
     except UnicodeDecodeError as e:
         raise UserError(f"{path} is not text", "give a bash script") from e

@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from podwright.errors import UserError
+from podwright.errors import UserError, nearest
 
 OF_TARGET = {"cluster": "CLUSTER_NAME", "project": "PROJECT_ID", "zone": "ZONE", "workload": "WORKLOAD_NAME"}
 """options that belong to who submits -> the variable that stands for the value in a recipe"""
 IMAGES = ("docker-image", "base-docker-image")
 DEVICES = ("device-type", "tpu-type")
+_OPTIONS = (
+    "base-docker-image cluster colocated-python-sidecar-image command custom-pathways-proxy-server-args"
+    " custom-pathways-server-args custom-pathways-worker-args debug-dump-gcs dependency-auto-download"
+    " deploy-stacktrace-sidecar device-type docker-image docker-image-pull-secret docker-name dry-run elastic-slices"
+    " enable-debug-logs env env-file experiment-name flex force headless kind-cluster max-restarts max-slice-restarts"
+    " mtc-enabled num-nodes num-slices on-demand output-manifest-file pathways-gcs-location priority project"
+    " project-number proxy-server-image quiet ramdisk-directory remote-python-sidecar-image reservation"
+    " restart-on-exit-codes restart-on-user-code-failure sandbox-kubeconfig scheduler script-dir server-image"
+    " skip-validation spot storage sub-slicing-topology termination-grace-period-seconds timeout tpu-type"
+    " ttl-seconds-after-finished use-parallel-containers use-pathways use-vertex-tensorboard"
+    " wait-for-job-completion workload zone"
+)
+OPTIONS = frozenset(_OPTIONS.split())
+"""of xpk workload create, in any version until 2026-06-25: src/xpk/parser/workload.py and common.py, before 1.0 xpk.py"""
 
 
 @dataclass
@@ -22,7 +36,7 @@ class XpkOptions:
 
 
 def options(argv: Sequence[str]) -> XpkOptions:
-    """Of a call that begins with xpk, or with python and xpk.py."""
+    """Of a call that begins with xpk, or with python and xpk.py. UserError for an option that xpk does not have, an abbreviation too."""
     words = list(argv[argv.index("create") + 1 :])
     parsed = XpkOptions()
     while words:
@@ -30,6 +44,10 @@ def options(argv: Sequence[str]) -> XpkOptions:
         if not word.startswith("--") or word == "--":
             raise UserError(f"xpk workload create has the word {word!r} without an option", "put the value in quotes")
         name, equals, value = word[2:].partition("=")
+        if name not in OPTIONS:
+            guess = nearest(name, sorted(OPTIONS))
+            what = f"xpk workload create has no option --{name}, in any version until 2026-06-25"
+            raise UserError(what, f"did you mean --{guess}?" if guess else "leave it out")
         if not equals and words and not words[0].startswith("--"):
             value = words.pop(0)
         if name in parsed.values:

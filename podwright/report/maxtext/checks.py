@@ -6,7 +6,7 @@ import math
 import statistics
 from typing import Any
 
-from podwright.report.maxtext.facts import RunFacts
+from podwright.report.maxtext.facts import ANOTHER, RunFacts
 from podwright.report.maxtext.steady import Steady, sample
 from podwright.report.records import Result
 from podwright.watch.maxtext_log import MaxTextLog
@@ -24,7 +24,7 @@ def of(log: MaxTextLog, facts: RunFacts, chosen: Steady, figures: Result) -> lis
         _tokens(log, facts, chosen),
         _peak(facts, figures["steady_state"]),
         _flops(figures["flops"], figures["steady_state"], facts),
-        *_conflicts(facts),
+        *_conflicts(log, facts),
         *_of_lines(log),
         *_of_loss(log, figures),
     ]
@@ -99,8 +99,25 @@ def _flops(counted: Result, speed: Result, facts: RunFacts) -> Check:
     }
 
 
-def _conflicts(facts: RunFacts) -> list[Check]:
-    return [{"check": "conflict", "verdict": "warning", "what": sentence} for sentence in facts.conflicts]
+def _conflicts(log: MaxTextLog, facts: RunFacts) -> list[Check]:
+    sentences = list(facts.conflicts)
+    if facts.recipe and (steps := _other_steps(log, facts)):
+        sentences.append(f"{', '.join(steps)}: {ANOTHER}")
+    return [{"check": "conflict", "verdict": "warning", "what": sentence} for sentence in sentences]
+
+
+def _other_steps(log: MaxTextLog, facts: RunFacts) -> list[str]:
+    """What the steps themselves show: more of them than planned, and more tokens than a step has or a whole fraction, which padding
+    does not give."""
+    last, sentences = log.steps.step[len(log.steps) - 1], list[str]()
+    if facts.steps_planned and last >= facts.steps_planned:
+        sentences.append(f"step {last} is in the log, and the recipe has {facts.steps_planned} steps")
+    weights = max(log.steps.weights[row] for row in range(len(log.steps)))
+    tokens = (facts.batch_size or 0) * (facts.sequence_length or 0)
+    if tokens and weights > 0 and (weights > tokens or (weights < tokens and tokens % weights == 0)):
+        each = f"{facts.batch_size:,} sequences of {facts.sequence_length:,}"
+        sentences.append(f"a step has {weights:,.0f} tokens in the log and {tokens:,} in the recipe, {each}")
+    return sentences
 
 
 def _of_lines(log: MaxTextLog) -> list[Check]:

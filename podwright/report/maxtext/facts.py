@@ -37,6 +37,9 @@ class ProfiledSteps:
             begin += self.period
 
 
+ANOTHER = "probably another recipe"
+
+
 @dataclasses.dataclass(frozen=True)
 class RunFacts:
     name: str = ""
@@ -139,13 +142,21 @@ def _arguments(recipe: Recipe | None) -> dict[str, str]:
 _COMPARED = ("model_name", "steps", "max_target_length", "per_device_batch_size", "quantization")
 
 
+def require_maxtext(recipe: Recipe) -> None:
+    """UserError for a recipe that no log of MaxText is of: neither of kind maxtext nor of a model that a fork of MaxText trains."""
+    if recipe.kind != "maxtext" and _inner(recipe, "model", "name") not in hybrid.MODELS:
+        what = f"--recipe {recipe.name} is of kind {recipe.kind}, and the log is one of MaxText"
+        raise UserError(what, "name the recipe that podwright recipe import wrote, or leave --recipe out")
+
+
 def _differences(settings: dict[str, str], recipe: Recipe | None) -> list[str]:
     given = _arguments(recipe)
-    return [
+    sentences = [
         f"{key} is {settings[key]} in the log and {given[key]} in the recipe"
         for key in _COMPARED
         if key in settings and key in given and not _equal(settings[key], given[key])
     ]
+    return [f"{', '.join(sentences)}: {ANOTHER}"] if sentences else []
 
 
 def _equal(a: str, b: str) -> bool:

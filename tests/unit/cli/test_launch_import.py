@@ -1,6 +1,7 @@
 """`podwright recipe import` of MaxText launch scripts: one, by words, a whole tree, a fork's own script, and where to launch."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -176,7 +177,8 @@ def test_a_difference_from_bash_is_an_error_that_shows_it(
     code, _, err = call(capsys, folder)
     assert code != 0 and "word 5 of the call is '--zone=' by the reader and '--zone=elsewhere' by bash" in err
     monkeypatch.setattr(
-        "podwright.sandbox.evaluation.evaluate", lambda *_, **__: Evaluated(problem="x.sh ended with exit code 1")
+        "podwright.sandbox.evaluation.evaluate",
+        lambda *_, **__: Evaluated(exit_code=1, problem="x.sh ended with exit code 1"),
     )
     assert (
         "bash calls xpk workload create 0 times, the reader once (x.sh ended with exit code 1)"
@@ -199,6 +201,89 @@ def test_values_of_a_file_that_is_sourced_give_way_to_those_that_were_typed(
     (folder / "run_recipe.sh").write_text(text)
     document = json.loads(call(capsys, str(folder), "PROJECT_ID=mine", "--json")[1])
     assert {"--project=mine", "--zone=us-east5-a"} <= set(document["argv"])
+
+
+def test_what_is_typed_counts_for_every_script_of_a_tree(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(capsys, str(tree), "ZONE=us-east5-a", "arguments.steps=3", "--out", "recipes")[0] == 0
+    assert {load(str(path)).model_dump()["arguments"]["steps"] for path in Path("recipes").iterdir()} == {"3"}
+    code, _, err = call(capsys, str(tree), "ZONEE=us-east5-a", "--out", "others")
+    assert (
+        code == 2 and f"there is no variable or placeholder ZONEE in the scripts of {tree}; did you mean ZONE?" in err
+    )
+    assert not Path("others").exists()
+
+
+@pytest.mark.parametrize(
+    ("pair", "fix"),
+    [
+        ("PROJECT_IDD=p", "did you mean PROJECT_ID?"),
+        ("topology=tpu7x-5x5x5", "import without it, and type podwright plan RECIPE topology=VALUE"),
+        ("num_slices=2", "import without it, and type podwright plan RECIPE num_slices=VALUE"),
+        ("steps=3", "type arguments.steps=VALUE"),
+        ("bananas=2", "leave it out"),
+    ],
+)
+def test_a_value_without_its_variable_is_refused(
+    tree: Path, capsys: pytest.CaptureFixture[str], pair: str, fix: str
+) -> None:
+    code, _, err = call(capsys, str(tree / "training" / "big-2b"), pair)
+    assert code == 2 and f"there is no variable or placeholder {pair.partition('=')[0]} in " in err and fix in err
+    (tree / "train.sh").write_text(TRAIN)
+    if not pair.startswith("topology"):
+        code, _, err = call(capsys, str(tree / "train.sh"), "topology=tpu7x-64", pair)
+        assert code == 2 and f"there is no variable or placeholder {pair.partition('=')[0]} in " in err
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("--num-slices=1", "--num-slice=2", "has no option --num-slice, in any version until 2026-06-25; did you mean --num-slices?"),
+        ("--docker-image=", "--docker-imag=", "has no option --docker-imag, in any version until 2026-06-25; did you mean --docker-image?"),
+        ("--num-slices=1", "--num-slices=two", "--num-slices=two is no whole number above 0; write --num-slices=1"),
+        ("--device-type=tpu7x-4x4x4", '--device-type="$DT"', "--device-type, or its value is empty; type DT=tpu7x-4x4x4"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_of_xpk_is_refused(
+    tree: Path, capsys: pytest.CaptureFixture[str], before: str, after: str, message: str
+) -> None:
+    path = tree / "training" / "toy-1b" / "4k-bf16-tpu7x-4x4x4" / "xpk" / "run_recipe.sh"
+    assert before in path.read_text()
+    path.write_text(path.read_text().replace(before, after))
+    code, _, err = call(capsys, str(path))
+    assert code == 2 and message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("run_name", ["fork", "$(hostname)"])
+def test_a_word_without_an_equals_sign_is_a_finding(
+    tree: Path, capsys: pytest.CaptureFixture[str], run_name: str
+) -> None:
+    words = f"python3 -m MaxText.train base.yml model_name=m steps 4 run_name={run_name} | tee train.log\n"
+    (tree / "train.sh").write_text(words)
+    document = json.loads(call(capsys, str(tree / "train.sh"), "topology=tpu7x-64", "--json")[1])
+    (finding,) = [finding for finding in document["findings"] if finding["check"] == "argument"]
+    assert finding["message"] == "steps 4 are words without =, and MaxText takes KEY=VALUE"
+    assert finding["fix"] == "write steps=4 in the script and import again"
+
+
+@pytest.mark.skipif(bool(namespaces.missing()), reason=namespaces.missing())
+def test_a_script_that_does_not_end_is_named_so(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tree / "training" / "big-2b" / "8k-bf16-tpu7x-4x4x4" / "run_recipe.sh"
+    path.write_text(SCRIPT.replace('echo "===', '/usr/bin/sleep 60\necho "==='))
+    code, _, err = call(capsys, str(path))
+    assert code == 2 and err.startswith(f"error: {path} did not end within 10 s in the sandbox")
+    assert "report this script" not in err
+    path.write_text(SCRIPT + "\nsetsid -f /usr/bin/sleep 60\n")
+    code, out, _ = call(capsys, str(path))
+    assert code == 0 and f"warning: bash: {path} left processes running in the background" in out
+
+
+def test_what_is_no_script_of_lines_is_refused_at_once(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe.sh")
+    assert "pipe.sh is no regular file; write the script to a file" in call(capsys, "pipe.sh")[2]
+    Path("dos.sh").write_bytes(SCRIPT.replace("\n", "\r\n").encode())
+    code, _, err = call(capsys, "dos.sh")
+    assert code == 2 and "dos.sh has Windows line ends (CRLF)" in err and "type sed -i 's/\\r$//' dos.sh" in err
 
 
 def test_a_refusal_names_the_file_and_the_line(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

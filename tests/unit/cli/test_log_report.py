@@ -40,6 +40,10 @@ def test_a_pipe_and_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
 
 REFUSED = {
+    "a recipe of another kind": (
+        ["--log", "train.log", "--recipe", "qwen3-tiny-gsm8k-grpo"],
+        "--recipe qwen3-tiny-gsm8k-grpo is of kind grpo, and the log is one of MaxText; name the recipe that",
+    ),
     "a run beside it": (["--log", "train.log", "myrun"], "--log train.log and the run myrun exclude each other"),
     "a comparison": (["--log", "train.log", "--compare"], "--log train.log and --compare exclude each other"),
     "a language": (["--log", "train.log", "--lang", "fr"], "--lang fr is no language"),

@@ -344,6 +344,24 @@ def test_a_log_of_other_devices_than_the_recipes_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "header", "message"),
+    [
+        ({"steps": "2"}, "", "step 11 is in the log, and the recipe has 2 steps: probably another recipe"),
+        ({"per_device_batch_size": "2"}, "", "131,072 tokens in the log and 262,144 in the recipe, 32 sequences of 8,192: probably another recipe"),
+        ({"max_target_length": "4096"}, "", "131,072 tokens in the log and 65,536 in the recipe, 16 sequences of 4,096: probably another recipe"),
+        ({"steps": "40"}, "Config param steps: 12", "steps is 12 in the log and 40 in the recipe: probably another recipe"),
+        ({}, "", ""),
+    ],
+)  # fmt: skip
+def test_a_log_of_another_recipe(arguments: dict[str, str], header: str, message: str) -> None:
+    given = {"steps": "12", "per_device_batch_size": "1", "max_target_length": "8192"} | arguments
+    lines = log(*[60.0, 3.0] + [2.0] * 10, header=f"Num_devices: 16, shape (16,)\n{header}")
+    r = report(lines, example(topology="v6e-16", arguments=given))
+    differing = [c["what"] for c in r["checks"] if c["check"] == "conflict"]
+    assert (len(differing) == 1 and message in differing[0]) if message else not differing
+
+
+@pytest.mark.parametrize(
     ("weights", "verdict", "why", "ratio"),
     [
         (131072, "ok", "", 1.0),

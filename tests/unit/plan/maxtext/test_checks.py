@@ -212,10 +212,22 @@ def test_a_model_or_key_that_is_not_known_is_inconclusive() -> None:
     assert older.level == "info" and "called shard_exp_on_fsdp" in older.message
 
 
-def test_what_the_import_finds_in_a_recipe_is_a_finding_of_its_plan() -> None:
+def test_what_hinders_a_submission_is_a_warning_of_the_plan() -> None:
     left = only("launch", recipe(base_output_directory="<your-bucket>"))
-    assert left.level == "error" and left.fix.startswith("type arguments.base_output_directory='${BASE_OUTPUT_DIR}'")
-    assert not [f for f in findings(recipe()) if f.check == "launch" and f.level in ("info", "error")]
+    assert left.level == "warning" and left.fix.startswith("type arguments.base_output_directory='${BASE_OUTPUT_DIR}'")
+    upload = "| tee train.log && gsutil cp train.log ${ARTIFACT_DIR}/logs/train.log"
+    unfinished = example(arguments=LLAMA, launch=RAW["launch"] | {"after": upload}, versions={"xpk": "1.4.0"})
+    levels = {f.message.partition(" ")[0]: f.level for f in findings(unfinished) if f.check == "launch"}
+    assert levels == {"ARTIFACT_DIR": "warning", "xpk": "warning"}
+    assert "podwright render fills it in" in next(f.fix for f in findings(unfinished) if f.check == "launch")
+    assert make(unfinished, Destination("tpu7x-4x4x4", slices.parse("tpu7x-4x4x4"))).step is not None
+
+
+def test_a_value_of_the_training_that_is_left_open_is_inconclusive() -> None:
+    for key in ("per_device_batch_size", "steps", "remat_policy", "model_name"):
+        plan = make(recipe(**{key: "<value>"}), Destination("tpu7x-4x4x4", slices.parse("tpu7x-4x4x4")))
+        assert plan.verdict == "inconclusive", key
+        assert any(f.check == "launch" and f.message.startswith(f"arguments.{key} is") for f in plan.findings)
 
 
 def test_a_diffusion_model_has_no_figures() -> None:

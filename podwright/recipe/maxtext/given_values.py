@@ -1,0 +1,42 @@
+"""The KEY=VALUE that a user types at an import: each must change something, in the script or in its recipe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from podwright.errors import UserError, nearest
+from podwright.recipe.maxtext.schema import MaxTextRecipe
+from podwright.recipe.script_text import with_placeholders, with_values
+
+_USED = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
+_ENVIRONMENT = ("USER", "HOME")
+
+
+def overrides(pairs: Sequence[str]) -> list[str]:
+    """Those for the recipe, such as arguments.steps=3; the others are values of the script."""
+    return [pair for pair in pairs if "." in pair.partition("=")[0]]
+
+
+def unused(texts: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    """Names that are neither a variable nor a placeholder of the first text, nor a variable of the files beside it."""
+    joined = "\n".join(texts)
+    used = {*_USED.findall(joined), *_ENVIRONMENT}
+    rest = [name for name in values if name not in used]
+    plain = with_placeholders(texts[0])[0]
+    rest = [name for name in rest if with_placeholders(texts[0], {name: "\0"})[0] == plain]
+    return [name for name in rest if all(with_values(text, {name: "\0"}) == text for text in texts)]
+
+
+def refuse(place: object, names: Sequence[str], texts: Sequence[str], arguments: Collection[str]) -> None:
+    """UserError for the first of `names`, which nothing in the script is called, with what its user may have meant."""
+    if not names:
+        return
+    name, what = names[0], f"there is no variable or placeholder {names[0]} in {place}"
+    variables = {*_USED.findall("\n".join(texts)), *with_placeholders(texts[0])[1]}
+    if name in arguments:
+        raise UserError(what, f"type arguments.{name}=VALUE")
+    if name in MaxTextRecipe.model_fields:
+        raise UserError(what, f"import without it, and type podwright plan RECIPE {name}=VALUE")
+    guess = nearest(name, sorted(variables - {"USER", "HOME"}))
+    raise UserError(what, f"did you mean {guess}?" if guess else "leave it out")
