@@ -1,6 +1,6 @@
 """Lives of a run on the simulated cloud whose launchers are killed: kills by phase, faults of the cloud, and what was wrong in the end.
 
-python bench/chaos.py live 2000-2189 --rows ROWS      append a row of each life to the file ROWS
+python bench/chaos.py live 2000-2059 --rows ROWS      append a row of each life to the file ROWS
 python bench/chaos.py train 1-10 --rows ROWS          the same with the real trainer, after one undisturbed life
 python bench/chaos.py table ROWS... [--out bench/results/chaos-DATE.json]      add the rows up
 
@@ -28,7 +28,7 @@ TRAINERS = ("stand-in", "GRPO")
 
 
 def seeds(words: list[str]) -> Iterator[int]:
-    """Of words such as 7 and 2000-2189."""
+    """Of words such as 7 and 2000-2059."""
     for word in words:
         first, _, last = word.partition("-")
         yield from range(int(first), int(last or first) + 1)

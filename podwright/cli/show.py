@@ -280,7 +280,8 @@ def standing(r: Row) -> None:
 
 def _usage(used: Row) -> str:
     sources = ", ".join(sorted(set(used["prices"].values())))
-    cost = "cost not known" if used["cost"] is None else f"about {_short(used['cost'])} USD (price: {sources})"
+    price = f" (price: {sources})" if sources else ""
+    cost = "cost not known" if used["cost"] is None else f"about {_short(used['cost'])} USD{price}"
     return f"machines: {_short(used['chip_hours'])} chip-hours, {cost}{', still allocated' if used['open'] else ''}"
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or
 QUICK = (2, 5)
 """without faults of the cloud and in a bucket; with such faults and without a bucket"""
 LIVES, TRAININGS = 60, 10
-"""about 190 kills, and 20"""
+"""about 240 kills, and 30"""
 
 
 @pytest.mark.parametrize("seed", QUICK)

@@ -38,12 +38,17 @@ def check(
         update={"interval_s": steps * step_s, "loss": loss, "best_every_n_steps": best, "best_loss": least}
     )
     what = (
-        f"{begin}; at {rate:g} preemptions a day, saves every {steps} steps ({steps * step_s:,.0f} s) lose {loss:.1%} of the time"
+        f"{begin}; at {rate:g} preemptions a day, saves every {steps} steps ({steps * step_s:,.0f} s) lose {_share(loss)}"
         " to saves and to steps that are computed again"
     )
     if loss <= MOST_LOSS:
         return entry, Finding("preemption", "info", what)
     if least >= loss:
         return entry, Finding("preemption", "warning", what, "request machines with provisioning=on-demand")
-    fix = f"type checkpoint.every_n_steps={best}, which loses {least:.1%}"
+    fix = f"type checkpoint.every_n_steps={best}, which loses {_share(least)}"
     return entry, Finding("preemption", "warning", what, fix)
+
+
+def _share(loss: float) -> str:
+    """A loss is relative to the time of training, so a run that hardly advances has one far above 1."""
+    return f"{loss:.1%} of the time" if loss < 1 else "more than all of the time"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from podwright.plan.checks.preemption import _share
 from podwright.plan.document import Plan
 from podwright.plan.estimates.preemption import DAY_S, MOST_LOSS, SaveTime, best_interval, expected_loss
 from podwright.plan.findings import Finding
@@ -119,3 +120,7 @@ def test_machines_that_are_not_taken_away_have_no_such_line() -> None:
     plan = planned(rate=0.0)
     assert plan.preemption is None and not [f for f in plan.findings if f.check == "preemption"]
     assert "preemption" not in plan.document()
+
+
+def test_a_loss_of_more_than_the_time_of_training_is_no_percentage() -> None:
+    assert [_share(loss) for loss in (0.021, 32.968)] == ["2.1% of the time", "more than all of the time"]
