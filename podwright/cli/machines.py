@@ -37,11 +37,11 @@ def clean(
 
     known = cleaning.inventory(target, runs)
     for fault in known.faults:
-        print(f"warning: {fault}", file=sys.stderr)
+        show.error(fault, as_json=False)
     chosen = _named(known.slices, names) if names else [each for each in known.slices if each.removable]
     rows = [each.document() for each in known.slices]
     left: dict[cleaning.Key, str] = {}
-    if not as_json:
+    if not as_json and (rows or not known.faults):
         _table(rows)
     if yes and chosen:
         left = cleaning.remove(chosen, lambda line: print(line, file=sys.stderr))
@@ -53,14 +53,14 @@ def clean(
         show.document(
             {"machines": rows, "removable": removable, "removed": removed, "left": remaining, "faults": faults}
         )
-    elif yes:
+    elif yes and (chosen or not known.faults):
         _outcome(removed, remaining)
     elif chosen:
         words = " ".join(["podwright clean", *([target] if target else []), *(names or [])])
         print(f"{counted(len(chosen), 'slice')} to remove: type {words} --yes")
     if left or (chosen and not yes):
         raise typer.Exit(ExitCode.FAILED)
-    raise typer.Exit(ExitCode.INCONCLUSIVE if known.faults else of_check(True))
+    raise typer.Exit(ExitCode.USAGE if known.faults else of_check(True))
 
 
 def _named(slices: Sequence[CloudSlice], names: Sequence[str]) -> list[CloudSlice]:

@@ -243,8 +243,12 @@ def _traits(name: str) -> Traits | None:
 
 
 def _listed(name: str) -> list[Owned]:
+    """UserError, which names the target, where the cloud does not list them."""
     opened = creating(name)
-    return opened[1].list_owned() if opened else []
+    try:
+        return opened[1].list_owned() if opened else []
+    except UserError as e:
+        raise UserError(f"target {name}: {e.what}", e.fix) from e
 
 
 def _journals(runs: Path) -> dict[str, RunDir]:

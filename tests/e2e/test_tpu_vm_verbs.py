@@ -95,6 +95,22 @@ def test_clean_removes_what_no_run_needs_and_nothing_of_others(gcloud: Gcloud, t
     assert code == 0 and "no machines of podwright's" in out
 
 
+@pytest.mark.parametrize("failing", ["login", "cut"])
+def test_clean_says_nothing_of_a_cloud_that_it_could_not_list(gcloud: Gcloud, tmp_path: Path, failing: str) -> None:  # noqa: F811
+    bench = TpuBench(tmp_path)
+    if failing == "login":
+        gcloud.set(account="")
+    else:
+        gcloud.fault("queued-resources list", kind="cut", keep=1, calls=None)
+    reason = "gcloud has no account" if failing == "login" else "the cloud does not list what it has"
+    for words in (["clean"], ["clean", "--yes"]):
+        code, out, err = bench.call(*words)
+        assert out == "" and err.startswith("error: target tpu: ") and reason in err
+        assert code == bench.call(*words, "tpu")[0] == 2
+    code, out, err = bench.call("clean", "--json")
+    assert code == 2 and reason in json.loads(out)["faults"][0]
+
+
 def test_clean_does_not_take_a_disk_that_is_not_mounted_for_runs_that_are_gone(gcloud: Gcloud, tmp_path: Path) -> None:  # noqa: F811
     gcloud.capacity(A, 0)
     bench = TpuBench(tmp_path)
