@@ -188,7 +188,7 @@ def test_a_report_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     run.recipe.write_text(json.dumps(json.loads(run.recipe.read_text()) | {"kind": "distil"}))
     with pytest.raises(UserError, match="kind='distil' is not a kind of recipe") as refused:
         page.write(run)
-    assert refused.value.fix == "known: grpo, pretrain, multimodal, contrastive"
+    assert refused.value.fix == "known: grpo, pretrain, multimodal, contrastive, maxtext"
 
 
 def test_how_many_parameters_are_active(tmp_path: Path) -> None:
