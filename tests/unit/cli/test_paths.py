@@ -18,11 +18,16 @@ LINE = {"image": "a.png", "instruction": "?", "response": "{}"}
 NEEDED = {
     **{"RUN": "r", "RUN...": "r", "RUN|DIR": "r", "LOG|DIR|RUN": "r", "CHECKPOINT": ".", "DIR": "out", "T": "bytes"},
     **{"RECIPE": "qwen3-tiny-arithmetic-grpo", "FILE": "a.yaml", "FILE...": "a.jsonl", "SOURCE": "a.jsonl"},
-    **{"NAME": "boxes", "-- COMMAND...": "true"},
+    **{"NAME": "boxes", "-- COMMAND...": "true", "FILE|DIR|WORDS [KEY=VALUE]...": "a.yaml"},
 }
 """what stands in the place of another argument that a verb asks for"""
 TPUS = {"kind": "tpu-vm", "project": "my-project", "zones": ["us-east5-b"], "accelerator_type": "v6e-16"}
-MORE = {("predict",): ["--text", "?"]}
+CLUSTER = {"kind": "gke", "project": "my-project", "cluster": "c", "zones": ["us-east5-b"]}
+MORE = {
+    ("predict",): ["--text", "?"],
+    ("render",): ["--on", "pod", "-o", "out"],
+    ("report", "--recipe"): ["--log", "a.jsonl"],
+}
 
 
 def leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -38,7 +43,7 @@ def calls(value: str) -> Iterator[list[str]]:
         for path in command.params:
             if not PATH.search(path.metavar or "") or path.param_type_name not in ("argument", "option"):
                 continue
-            argv = [*words, *MORE.get(words, [])]
+            argv = [*words, *MORE.get(words, MORE.get((*words, path.opts[0]), []))]
             for parameter in command.params:
                 if parameter is not path and not parameter.required:
                     continue
@@ -55,7 +60,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "a.jsonl").write_text(json.dumps(LINE) + "\n")
     (tmp_path / "podwright").mkdir()
-    (tmp_path / "podwright" / "targets.yaml").write_text(f"boxes: {json.dumps(TPUS)}\n")
+    (tmp_path / "podwright" / "targets.yaml").write_text(f"boxes: {json.dumps(TPUS)}\npod: {json.dumps(CLUSTER)}\n")
     return tmp_path
 
 
