@@ -6,46 +6,14 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.lab.kube.control import Kube
+from tests.unit.lab.kube_cluster import jobset, pod
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
-    with Kube(tmp_path_factory.mktemp("kube")) as kube:
-        yield kube
-
-
-@pytest.fixture
-def kube(cluster: Kube) -> Iterator[Kube]:
-    """Without objects and faults of the test before."""
-    yield cluster
-    cluster.clear_faults()
-    for resource in ("jobsets", "jobs", "pods", "configmaps", "secrets"):
-        for body in cluster.objects(resource, "default"):
-            cluster.delete(resource, body["metadata"]["name"], grace_s=0)
-
-
-def jobset(name: str, **labels: str) -> str:
-    metadata = {"name": name, "labels": labels}
-    return json.dumps({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": {}})
-
-
-def pod(name: str, **more: Any) -> dict[str, Any]:
-    spec = {"containers": [{"name": "main", "image": "i"}]} | more.pop("spec", {})
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name} | more.pop("metadata", {}),
-        "spec": spec,
-    } | more
 
 
 def names(done: "subprocess.CompletedProcess[str]") -> list[str]:
