@@ -30,7 +30,8 @@ Knobs (`Kube.set(name=value)`), beside those of the controllers:
   watch_s=1.5   the server closes watches after this time (half an hour to an hour by itself)
 
 Files: store (objects), discovery (which resources there are), call (a URL), server (HTTP), rest (verbs), streams (watch, logs), execute, patches,
-selectors, validation (names, labels, sizes), schema (fields), versions (Kueue's two), protobuf (what kubectl sends so), errors (texts), faults;
+selectors, validation (names, labels, sizes), schema (fields),
+pod_validation, versions (Kueue's two), protobuf (what kubectl sends so), errors (texts), faults;
 control (for tests). Containers' logs: `streams.log_file`.
 Written from the public documents of the Kubernetes API; tests/unit/lab holds it against kubectl. Texts that nobody has shown are marked [?].
 """

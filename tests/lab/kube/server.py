@@ -13,6 +13,8 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,17 +108,20 @@ class Server:
         collected = 0.0
         while not self.ended.wait(TICK_S):
             now = time.time()
-            try:
-                for controller in self.controllers:
-                    controller.step(self.store, now)
-                if now > collected + GARBAGE_S:
-                    collected = now
-                    self.store.collect_garbage()
-            except Exception:
-                text = traceback.format_exc()
-                if text not in self.errors:
-                    self.errors.append(text)
-                    print(text, file=sys.stderr, flush=True)
+            for controller in self.controllers:
+                self.attempt(partial(controller.step, self.store, now))
+            if now > collected + GARBAGE_S:
+                collected = now
+                self.attempt(self.store.collect_garbage)
+
+    def attempt(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception:
+            text = traceback.format_exc()
+            if text not in self.errors:
+                self.errors.append(text)
+                print(text, file=sys.stderr, flush=True)
 
     # calls
 

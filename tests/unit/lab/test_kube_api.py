@@ -268,3 +268,32 @@ def test_fields_of_a_manifest_are_checked(kube: Kube, pod_spec: dict[str, object
     body["spec"] = {"replicatedJobs": [{"name": "r", "template": {"spec": {"template": {"spec": pod_spec}}}}]}
     done = kube.call("create", "-f", "-", text=json.dumps(body))
     assert done.returncode == 1 and text in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"restartPolicy": "Always"}, 'spec.template.spec.restartPolicy: Unsupported value: "Always"'),
+        (
+            {"containers": [CONTAINER | {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}]},
+            'spec.template.spec.containers[0].volumeMounts[0].name: Not found: "v"',
+        ),
+        (
+            {
+                "containers": [
+                    CONTAINER | {"resources": {"requests": {"google.com/tpu": 4}, "limits": {"google.com/tpu": "8"}}}
+                ]
+            },
+            'Invalid value: "4": must be equal to google.com/tpu limit of 8',
+        ),
+        ({"containers": [CONTAINER, CONTAINER]}, 'spec.template.spec.containers[1].name: Duplicate value: "main"'),
+    ],
+)
+def test_jobs_are_checked_when_they_are_created(kube: Kube, more: dict[str, object], text: str) -> None:
+    template = {"restartPolicy": "Never", "containers": [CONTAINER]}
+    spec = {"completionMode": "Indexed", "completions": 1, "template": {"spec": template | more}}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
+    done = kube.call("create", "-f", "-", text=json.dumps(body))
+    assert done.returncode == 1 and 'The Job "j" is invalid' in done.stderr and text in done.stderr
+    spec["template"] = {"spec": template}
+    assert kube.call("create", "-f", "-", text=json.dumps(body)).returncode == 0
