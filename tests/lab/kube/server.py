@@ -205,6 +205,8 @@ class Server:
         answer: Object | None = None
         if path in ("/healthz", "/livez", "/readyz"):
             return web.Response(text="ok")
+        if parts == ["openapi", "v2"]:
+            return web.Response(body=protobuf.EMPTY_OPENAPI, content_type=protobuf.OPENAPI_TYPE)
         if parts == ["version"]:
             answer = discovery.version()
         elif parts == ["api"]:

@@ -1,7 +1,6 @@
 """Faults of the simulated API server, and what the real kubectl makes of each."""
 
 import json
-import shutil
 import threading
 import time
 from pathlib import Path
@@ -10,9 +9,9 @@ import pytest
 
 from tests.lab.kube.control import Kube
 from tests.lab.kube.faults import Faults
-from tests.unit.lab.kube_cluster import jobset, pod
+from tests.unit.lab.kube_cluster import jobset, needs_kubectl, pod
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+pytestmark = needs_kubectl
 
 
 def test_nobody_reaches_the_api_for_a_time(kube: Kube) -> None:
