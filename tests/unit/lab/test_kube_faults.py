@@ -124,7 +124,7 @@ def test_a_login_is_needed_and_expires(tmp_path: Path) -> None:
 
 
 def test_the_credential_plugin_is_missing(tmp_path: Path) -> None:
-    with Kube(tmp_path, login="no-such-plugin") as kube:
+    with Kube(tmp_path / ("long" * 30), login="no-such-plugin") as kube:
         done = kube.call("get", "pods")
         assert done.returncode == 1 and "executable no-such-plugin not found" in done.stderr
 
