@@ -29,6 +29,11 @@ RUN_LABEL = "podwright-run"
 _PLACEHOLDER = re.compile(r"\{(python|run_dir|attempt|storage)\}")
 
 
+def run_tag(run_dir: Path, created: float) -> str:
+    """Of a run in `run_dir` that was created at Unix time `created`."""
+    return f"{zlib.crc32(f'{run_dir} {created}'.encode()):08x}"
+
+
 @dataclass(frozen=True)
 class Traits:
     """What a target is, as data to decide by."""
@@ -93,7 +98,7 @@ class Job:
     @property
     def run_tag(self) -> str:
         """Tells the run from others of its name, and from an earlier one in its directory."""
-        return f"{zlib.crc32(f'{self.run_dir} {self.created}'.encode()):08x}"
+        return run_tag(self.run_dir, self.created)
 
     def argv(self, python: str, run_dir: str) -> tuple[str, ...]:
         """The command with its placeholders filled; `run_dir` is the directory of the run as the host sees it."""
