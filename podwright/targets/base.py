@@ -94,6 +94,8 @@ class Job:
     """where checkpoints and records live: "" for the run directory, a shared folder, or a bucket URL"""
     exclude: tuple[str, ...] = ()
     """hosts to leave out, where the target can"""
+    allocation: str = ""
+    """name of the machines that were requested for it; "" where they need no request"""
 
     @property
     def run_tag(self) -> str:
@@ -199,6 +201,14 @@ class Settings(Protocol):
     def traits(self) -> Traits: ...
 
     def model_dump(self, *, mode: str, exclude_defaults: bool = ..., exclude_unset: bool = ...) -> Record: ...
+
+
+class SlicedSettings(Settings, Protocol):
+    """Of a target on which a recipe that names a slice gets that one (`Traits.slice_of_recipe`)."""
+
+    def for_slice(self, name: str) -> SlicedSettings:
+        """With the slice of a run in place of its own; UserError where the machines are not for it."""
+        ...
 
 
 def identity(name: str, settings: Settings) -> Record:
