@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from podwright.rundir import Record, RunDir, is_event, is_metric, main_stage, parse_record
+from podwright.rundir import Record, RunDir, is_event, is_metric, main_stage, parse_record, planned_steps
 
 _RECENT = 20  # steps that the time left is estimated from
 
@@ -54,7 +54,7 @@ class Progress:
         warm_start = recipe.get("warm_start") or {}
         self.main = main_stage(recipe)
         """the stage whose steps are the steps of the run"""
-        self._max_steps = {"warm_start": warm_start.get("max_steps", 0), self.main: recipe["training"]["max_steps"]}
+        self._max_steps = {"warm_start": warm_start.get("max_steps", 0), self.main: planned_steps(recipe)}
         self._steps: dict[str, dict[int, Record]] = {}
         self.stage = ""
         """stage of the newest step"""

@@ -1,0 +1,97 @@
+"""What is created in a cluster for one attempt of a run: a JobSet, and what its pods need besides. Pure: the same attempt gives the same objects."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+from podwright.errors import UserError
+from podwright.recipe import load
+from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_lines
+from podwright.rundir import RunDir, recipe_of
+from podwright.targets.base import RUN_LABEL, Job
+from podwright.targets.gke import jobset, workload, xpk_shape
+from podwright.targets.gke.jobset import Manifest
+from podwright.targets.settings.gke import GkeSettings
+from podwright.targets.tpu_vm.calls import BY_LABEL
+from podwright.targets.tpu_vm.inventory import creator
+
+ATTEMPT_LABEL = "podwright-attempt"
+TTL_S = 3600
+"""for which the cluster keeps a JobSet that has ended, and its logs"""
+LIFE_S = 24 * 3600
+"""after which the cluster ends an attempt, where the target does not say"""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The objects of an attempt, in the order in which they are created."""
+
+    jobset: Manifest
+    before: tuple[Manifest, ...]
+    """what the pods cannot start without"""
+    after: tuple[Manifest, ...]
+    """what may follow"""
+    container: str
+    """of each pod the one whose log is the log of the attempt"""
+
+
+def attempt_of(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool) -> Attempt:
+    """The attempt of `job` as JobSet `name`.
+
+    `tag`: of the run. `queue`: of Kueue; "": the cluster has none. `pinned`: whether its pods go to the pools that were created for the run,
+    and nowhere else. UserError for what the target or the recipe lacks.
+    """
+    recipe = load.stored(recipe_of(RunDir(job.run_dir)))
+    if isinstance(recipe, MaxTextRecipe):
+        return maxtext_attempt(recipe, job, own, name, tag, queue, pinned)
+    return own_attempt(job, own, name, tag, queue, pinned)
+
+
+def own_attempt(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool) -> Attempt:
+    """Of a recipe that podwright itself trains."""
+    raise UserError("a run of this kind on GKE is not implemented yet", "name a recipe of kind maxtext")
+
+
+def maxtext_attempt(
+    recipe: MaxTextRecipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool
+) -> Attempt:
+    """Of a MaxText recipe; `WORKLOAD_NAME` in it is `name`. Arguments as `attempt_of`."""
+    of_target = workload.values(recipe, own, "of the run", {})
+    ready = workload.resolved(workload.resolved(recipe, of_target), {workload.NAME: name})
+    lines = command_lines(ready)
+    workload.require_one_line(lines)
+    if options := ", ".join(xpk_shape.left_to_xpk(ready)):
+        what = f"only xpk carries out {options} of the recipe, and a run submits its own JobSet"
+        raise UserError(what, "take the option out of the recipe")
+    manifest = jobset.maxtext(ready, own, name, command(ready))
+    spec = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    container = spec["containers"][0]["name"]
+    return Attempt(of_run(manifest, job, own, tag, queue, pinned), (), (), container)
+
+
+def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str, pinned: bool) -> Manifest:
+    """`manifest` with the labels, the queue, the nodes and the limits of an attempt: it is started once, ends when its time is over, and is
+    deleted some time later, whether or not anybody looks."""
+    changed = copy.deepcopy(manifest)
+    labels = labels_of(job, tag)
+    metadata, spec = changed["metadata"], changed["spec"]
+    own_labels = {key: value for key, value in metadata.get("labels", {}).items() if key != jobset.QUEUE_LABEL}
+    metadata["namespace"] = own.namespace
+    metadata["labels"] = ({jobset.QUEUE_LABEL: queue} if queue else {}) | own_labels | labels
+    spec["ttlSecondsAfterFinished"] = TTL_S
+    spec["failurePolicy"]["maxRestarts"] = 0
+    for replicated in spec["replicatedJobs"]:
+        of_job = replicated["template"]
+        of_job["metadata"] = {"labels": labels}
+        of_job["spec"]["activeDeadlineSeconds"] = LIFE_S
+        pod = of_job["spec"]["template"]
+        pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | labels
+        if pinned:
+            pod["spec"]["nodeSelector"] = pod["spec"]["nodeSelector"] | {RUN_LABEL: tag}
+    return changed
+
+
+def labels_of(job: Job, tag: str) -> dict[str, str]:
+    """Of everything that an attempt creates."""
+    return {RUN_LABEL: tag, BY_LABEL: creator(), ATTEMPT_LABEL: str(job.attempt)}
