@@ -109,10 +109,12 @@ def run(
     ):
         raise UserError(f"{seed_overrides[0]} and --seeds {seeds} both set the seed", "leave one of them out")
     target = targets.resolve(on)
-    traits = target.traits
     shared = target.runs if runs == RUNS else None
     resolved = _recipe(recipe, overrides, smoke)
     create.require_started_here(resolved)
+    slice_ = destination.slice_of(target, resolved)
+    target = target.for_slice(slice_)
+    traits = target.traits
     profiled = create.steps(profile, resolved) if profile else []
     context = _context(cache, "") if compile_ or fit else None
     options = PlanOptions(depth=compile_, fit=fit, context=context, starting=True)
@@ -143,7 +145,8 @@ def run(
     show.problems(planned)
 
     def begin(run_name: str) -> RunDir:
-        begun = create.create((shared or runs) / run_name, each[run_name], on, planned.document(), profiled, retries)
+        path = (shared or runs) / run_name
+        begun = create.create(path, each[run_name], on, planned.document(), profiled, retries, slice_)
         return create.linked(begun, runs) if shared else begun
 
     if seeds:

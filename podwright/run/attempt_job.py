@@ -26,7 +26,7 @@ def job_of(
     still write to the storage.
     """
     command = (*kind.command, *_storage_options(storage, allocation, takeover))
-    return Job(run_dir, number, cwd, created, command, kind.environment, storage, exclude)
+    return Job(run_dir, number, cwd, created, command, kind.environment, storage, exclude, allocation)
 
 
 def _storage_options(storage: str, allocation: str, takeover: bool) -> tuple[str, ...]:

@@ -114,10 +114,11 @@ def create(
     plan: Record,
     profiled: Sequence[int] = (),
     retries: int = BUDGETS[Budget.FAILURE],
+    slice_: str = "",
 ) -> RunDir:
     """Written beside `path` and renamed to it, so that a run directory is never half made.
 
-    `plan`: the document of one; `retries`: of failures.
+    `plan`: the document of one; `retries`: of failures; `slice_`: the name of the devices that it runs on, "" for those of the target.
     """
     part = RunDir(path.with_name(f".{path.name}.{os.getpid()}.part"))
     try:
@@ -126,7 +127,7 @@ def create(
         if profiled:
             write_json(part.profiled, profiled)
         identity = {"recipe": recipe.name, "fingerprint": fingerprint(recipe)}
-        journal.append(part, "created", **identity, target=target, cwd=str(Path.cwd()), retries=retries)
+        journal.append(part, "created", **identity, target=target, cwd=str(Path.cwd()), retries=retries, slice=slice_)
         part.path.rename(path)
     except OSError:
         shutil.rmtree(part.path, ignore_errors=True)

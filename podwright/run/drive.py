@@ -160,7 +160,7 @@ class Driver:
             return self._poller(record.target).target
         if state.handle and state.phase is not Phase.READY:
             return self._poller(state.handle).target
-        return self._poller(targets.current(state.target, state.handle)).target
+        return self._poller(targets.current(state.target, state.handle, state.slice)).target
 
     def _poller(self, identity: dict[str, Any]) -> Poller:
         key = f"{identity.get('target')} {identity.get('kind')} {identity.get('settings')}"
@@ -270,11 +270,11 @@ def resume(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
 def _require_target(state: RunState, kind: str) -> None:
     """UserError where the entry of the target cannot be read, or would not take a next attempt: it is checked where it has changed
     since the last one, or where that one was submitted more than CHECK_AGAIN_S ago."""
-    last, now = state.handle, targets.current(state.target, state.handle)
+    last, now = state.handle, targets.current(state.target, state.handle, state.slice)
     if last is None:
         return
     if any(now[key] != last.get(key) for key in ("kind", "settings")):
-        remarks = targets.resolve(state.target).check(kind)
+        remarks = targets.resolve(state.target).for_slice(state.slice).check(kind)
         _refuse(remarks, ("error", "inconclusive"), f"target {state.target} was changed since attempt {state.attempt}")
     elif (days := (journal.now() - state.submitted) / CHECK_AGAIN_S) > 1:
         remarks = targets.of_handle(last).check()

@@ -9,8 +9,8 @@ from podwright.errors import UserError
 from podwright.rundir import Record
 from podwright.shell import Shell
 from podwright.targets.gke.kubectl_replies import classify, context_of
+from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.settings.gke import GkeSettings
-from podwright.targets.tpu_vm.replies import Consequence, Reply
 
 REQUEST_LIMIT_S = 20
 """of each request that a call makes"""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
+from podwright.targets.google.replies import Consequence, Reply, ReplyRule
 from podwright.targets.settings.gke import GkeSettings
-from podwright.targets.tpu_vm.replies import Consequence, Reply, ReplyRule
 
 CREDENTIALS = "type gcloud container clusters get-credentials {cluster} --location={location} --project={project}"
 _RIGHTS = "ask for the role Kubernetes Engine Developer (roles/container.developer) in {project}"

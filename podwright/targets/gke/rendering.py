@@ -10,14 +10,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.recipe import load
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_lines
 from podwright.slices import Slice
 from podwright.storage import inputs
 from podwright.targets import scripts
-from podwright.targets.gke import jobset, trainer, workload, xpk_shape
+from podwright.targets.gke import jobset, machine_types, trainer, workload, xpk_shape
 from podwright.targets.settings.gke import GkeSettings
 from podwright.targets.settings.google import region_of
 
@@ -145,16 +145,10 @@ def _heading(values: dict[str, Any]) -> str:
 
 def require_machines(own: GkeSettings, slice_: Slice) -> None:
     """UserError where the machine type of the target has not the chips of the slice."""
-    names = slice_.names()
-    family = str(names["machine_type"]).partition("-")[0]
-    per_vm = xpk_shape.chips_per_vm(slice_)
-    match = re.search(r"-(\d+)t$", own.machine_type)
-    if own.machine_type.partition("-")[0] != family or (match and int(match[1]) != per_vm):
-        right = re.sub(r"\d+t$", f"{per_vm}t", str(names["machine_type"]))
-        what = (
-            f"machine_type={own.machine_type} of the target is not for {slice_.name}, whose hosts have {per_vm} chips"
-        )
-        raise UserError(what, f"set machine_type to {right} in the target's file")
+    if not machine_types.is_for(own.machine_type, slice_):
+        hosts = f"whose hosts have {counted(xpk_shape.chips_per_vm(slice_), 'chip')}"
+        what = f"machine_type={own.machine_type} of the target is not for {slice_.name}, {hosts}"
+        raise UserError(what, f"set machine_type to {machine_types.of_slice(slice_)} in the target's file")
 
 
 def xpk_options(recipe: MaxTextRecipe, own: GkeSettings) -> list[str]:

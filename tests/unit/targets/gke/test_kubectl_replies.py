@@ -5,8 +5,8 @@ import pytest
 from podwright.shell import Shell
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import classify
+from podwright.targets.google.replies import Consequence
 from podwright.targets.settings.gke import GkeSettings
-from podwright.targets.tpu_vm.replies import Consequence
 
 OWN = GkeSettings.model_validate(
     {"kind": "gke", "project": "my-project", "cluster": "my-cluster", "zones": ["us-central1-a"]}

@@ -96,8 +96,6 @@ def test_a_pod_takes_a_public_image_and_no_secret_is_written() -> None:
     ("recipe", "settings", "refusal"),
     [
         (demo(), {"topology": ""}, "target pod has no topology, and a recipe of kind grpo names none; set topology"),
-        (demo(), {"machine_type": "tpu7x-standard-4t"}, "is not for v6e-16, whose hosts have 4 chips; set machine_type to ct6e"),
-        (demo(), {"machine_type": "ct6e-standard-8t"}, "set machine_type to ct6e-standard-4t"),
         (demo("model.source=/usr"), {}, "model.source=/usr is on this machine, and pods do not have it"),
         (load.load("phase1-tiny"), {}, "a recipe of kind contrastive cannot be rendered for GKE"),
     ],
