@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from podwright.errors import UserError
 from podwright.recipe import load
+from podwright.recipe.kinds import PreparedRecipe, Recipe
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_lines
-from podwright.rundir import RunDir, recipe_of
 from podwright.targets.base import RUN_LABEL, Job
-from podwright.targets.gke import jobset, workload, xpk_shape
+from podwright.targets.gke import jobset, rendering, workload, xpk_shape
 from podwright.targets.gke.jobset import Manifest
+from podwright.targets.google.labels import BY_LABEL, creator
 from podwright.targets.settings.gke import GkeSettings
-from podwright.targets.tpu_vm.calls import BY_LABEL
-from podwright.targets.tpu_vm.inventory import creator
 
 ATTEMPT_LABEL = "podwright-attempt"
 TTL_S = 3600
@@ -24,7 +24,7 @@ LIFE_S = 24 * 3600
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttemptObjects:
     """The objects of an attempt, in the order in which they are created."""
 
     jobset: Manifest
@@ -36,38 +36,57 @@ class Attempt:
     """of each pod the one whose log is the log of the attempt"""
 
 
-def attempt_of(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool) -> Attempt:
+Attempt = AttemptObjects
+
+
+def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> PreparedRecipe:
+    """A MaxText recipe for a run on `target`, with a short trace where it asks for none. UserError, in one line, for whatever an attempt
+    of it would lack: before anything is created."""
+    profiled, added = workload.profiled(load.require(recipe, MaxTextRecipe))
+    ready = workload.resolved(profiled, workload.values(profiled, own, target, typed))
+    require_submittable(ready, own)
+    return PreparedRecipe(workload.resolved(profiled, typed), ready, added)
+
+
+def attempt_of(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool) -> AttemptObjects:
     """The attempt of `job` as JobSet `name`.
 
     `tag`: of the run. `queue`: of Kueue; "": the cluster has none. `pinned`: whether its pods go to the pools that were created for the run,
     and nowhere else. UserError for what the target or the recipe lacks.
     """
-    recipe = load.stored(recipe_of(RunDir(job.run_dir)))
-    if isinstance(recipe, MaxTextRecipe):
-        return maxtext_attempt(recipe, job, own, name, tag, queue, pinned)
-    return own_attempt(job, own, name, tag, queue, pinned)
+    recipe = load.stored(job.recipe)
+    if recipe.kind == "maxtext":
+        return maxtext_attempt(load.require(recipe, MaxTextRecipe), job, own, name, tag, queue, pinned)
+    return own_attempt(recipe, job, own, name, tag, queue, pinned)
 
 
-def own_attempt(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool) -> Attempt:
+def own_attempt(
+    recipe: Recipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool
+) -> AttemptObjects:
     """Of a recipe that podwright itself trains."""
     raise UserError("a run of this kind on GKE is not implemented yet", "name a recipe of kind maxtext")
 
 
 def maxtext_attempt(
     recipe: MaxTextRecipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool
-) -> Attempt:
+) -> AttemptObjects:
     """Of a MaxText recipe; `WORKLOAD_NAME` in it is `name`. Arguments as `attempt_of`."""
     of_target = workload.values(recipe, own, "of the run", {})
     ready = workload.resolved(workload.resolved(recipe, of_target), {workload.NAME: name})
-    lines = command_lines(ready)
-    workload.require_one_line(lines)
-    if options := ", ".join(xpk_shape.left_to_xpk(ready)):
-        what = f"only xpk carries out {options} of the recipe, and a run submits its own JobSet"
-        raise UserError(what, "take the option out of the recipe")
+    require_submittable(ready, own)
     manifest = jobset.maxtext(ready, own, name, command(ready))
     spec = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     container = spec["containers"][0]["name"]
-    return Attempt(of_run(manifest, job, own, tag, queue, pinned), (), (), container)
+    return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (), (), container)
+
+
+def require_submittable(recipe: MaxTextRecipe, own: GkeSettings) -> None:
+    """UserError for what stands in the way of a JobSet of a recipe whose variables have values."""
+    rendering.require_machines(own, jobset.slice_of(recipe))
+    workload.require_one_line(command_lines(recipe))
+    if options := ", ".join(xpk_shape.left_to_xpk(recipe)):
+        what = f"only xpk carries out {options} of the recipe, and a run submits its own JobSet"
+        raise UserError(what, "take the option out of the recipe, or type podwright render and submit it with xpk")
 
 
 def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str, pinned: bool) -> Manifest:

@@ -87,9 +87,7 @@ def ended(jobs: Sequence[Record], known: Iterable[PodFailure]) -> Polled:
             who=first.who,
             failed_hosts=hosts,
         )
-    return Polled(
-        Process.ENDED, _returncode(first.code), first=first.process, who=first.who, failed_hosts=hosts
-    )
+    return Polled(Process.ENDED, _returncode(first.code), first=first.process, who=first.who, failed_hosts=hosts)
 
 
 def _failure(pod: Record, pods_per_job: int) -> PodFailure | None:

@@ -15,8 +15,8 @@ from podwright.errors import UserError
 from podwright.rundir import Ending, Record, write_json
 from podwright.shell import Shell
 from podwright.targets.gke.kubectl import Kubectl
+from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.settings.gke import GkeSettings
-from podwright.targets.tpu_vm.replies import Consequence, Reply
 
 ORDER = "order.json"
 RESULT = "submit.json"

@@ -6,7 +6,6 @@ A JobSet is found by its labels, which are known before it exists: a launcher th
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from dataclasses import replace
@@ -32,13 +31,13 @@ from podwright.targets.gke.cluster_view import ClusterView, by_kind, is_true
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
 from podwright.targets.gke.pod_failures import PodFailure
+from podwright.targets.google.labels import request_name
+from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.handles import attempt_of, log_since
 from podwright.targets.hosts import status
 from podwright.targets.machines import Hosts, Provisioner
 from podwright.targets.settings.gke import GkeSettings
-from podwright.targets.tpu_vm.replies import Consequence, Reply
 
-_LONGEST_RUN = 18  # letters of a run's name in that of its JobSet: the names of its pods have 63 at most
 _FAILURES = "failures.json"
 _ENDED = "ended.json"
 _LIVE = ("Pending", "Running", "Unknown", "")
@@ -56,11 +55,10 @@ class Gke:
         self._said: dict[str, tuple[str, float]] = {}
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
-        """`hosts`: the node pools of the allocation, of which `connect` is the queue that was created for them, if one was."""
         own, run = self._settings, RunDir(job.run_dir)
-        name = f"pw-{_letters(run.name)}-{job.run_tag}-a{job.attempt}"
-        pinned = self.provisioner is not None
-        queue = hosts[0].connect if hosts else "" if pinned else own.queue
+        name = request_name(run.name, job.run_tag, f"a{job.attempt}")
+        pinned = bool(job.allocation)
+        queue = job.allocation or own.queue
         objects = attempt.attempt_of(job, own, name, job.run_tag, queue, pinned)
         manifests = [*objects.before, objects.jobset, *objects.after]
         jobs = objects.jobset["spec"]["replicatedJobs"]
@@ -234,11 +232,6 @@ class Gke:
         return Polled(Process.RUNNING, waiting=polled.waiting)
 
 
-def _letters(name: str) -> str:
-    """Of a run's name what the name of a JobSet may hold."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST_RUN].strip("-") or "run"
-
-
 def _selector(handle: Handle) -> str:
     return f"--selector={RUN_LABEL}={handle['tag']},{attempt.ATTEMPT_LABEL}={handle['attempt']}"
 
@@ -251,7 +244,9 @@ def _gone(folder: Path, handle: Handle, view: ClusterView, known: dict[str, PodF
         return Polled(Process.ENDED)
     if not (folder / submit.RESULT).exists():
         return Polled(Process.ABSENT)
-    detail = f"JobSet {handle['jobset']} is no longer in the cluster: somebody deleted it, or it ended more than an hour ago"
+    detail = (
+        f"JobSet {handle['jobset']} is no longer in the cluster: somebody deleted it, or it ended more than an hour ago"
+    )
     return Polled(Process.ENDED, ending=Ending.UNKNOWN, detail=detail)
 
 
@@ -298,4 +293,3 @@ def _read(path: Path) -> Record:
     except (FileNotFoundError, ValueError):
         return {}
     return record
-

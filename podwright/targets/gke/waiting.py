@@ -159,7 +159,9 @@ _INACTIVE = (
         "have ResourceFlavor {what} created, or removed from the ClusterQueue; podwright target check shows both",
         Ending.BAD_INPUT,
     ),
-    WaitingRule(r"is stopped|StopPolicy|stopped", "Stopped: ClusterQueue {name} is stopped by whoever runs the cluster"),
+    WaitingRule(
+        r"is stopped|StopPolicy|stopped", "Stopped: ClusterQueue {name} is stopped by whoever runs the cluster"
+    ),
     WaitingRule(r"(?P<what>\S[^\n]*)", "Inactive: ClusterQueue {name} admits nothing: {what}"),
 )
 
@@ -327,7 +329,9 @@ def _queued(view: ClusterView, started: bool, names: dict[str, str]) -> Explanat
     queue = labels_of(view.jobset).get(QUEUE_LABEL, "")
     names = names | {"queue": queue}
     if not queue:
-        return _waits("Suspended: somebody has suspended the JobSet; kubectl patch with spec.suspend=false lets it go on")
+        return _waits(
+            "Suspended: somebody has suspended the JobSet; kubectl patch with spec.suspend=false lets it go on"
+        )
     if view.workload is None:
         if not view.priority_exists:
             rule = next(rule for rule in _CREATING if "PriorityClass" in rule.pattern)
@@ -346,11 +350,15 @@ def _queued(view: ClusterView, started: bool, names: dict[str, str]) -> Explanat
         return _waits(_checks(view.workload))
     message = quota.get("message", "")
     if "is inactive" in message and (reason := condition(view.queue, "Active").get("message")):
-        return _by_rules(_INACTIVE, reason, names | {"name": name_of(view.queue or {})}) or _waits(f"Inactive: {reason}")
+        return _by_rules(_INACTIVE, reason, names | {"name": name_of(view.queue or {})}) or _waits(
+            f"Inactive: {reason}"
+        )
     if message and (said := _by_rules(_KUEUE, message, names)):
         return said
     if evicted.get("status") == "True":
-        return _waits(f"Requeued: Kueue took the quota back before a process had started ({evicted.get('reason')}): {text}")
+        return _waits(
+            f"Requeued: Kueue took the quota back before a process had started ({evicted.get('reason')}): {text}"
+        )
     return _waits(f"Queued: {message}" if message else f"Queued: queue {queue} has not admitted the JobSet yet")
 
 
@@ -456,4 +464,8 @@ def _silent_nodes(pods: Sequence[Record]) -> str:
     """Of pods that run: those whose nodes no longer report."""
     silent = [pod for pod in pods if (pod.get("status") or {}).get("reason") == "NodeLost"]
     nodes = sorted({pod.get("spec", {}).get("nodeName", "") for pod in silent})
-    return f"NodeSilent: {', '.join(nodes)} {'does' if len(nodes) == 1 else 'do'} not report to the cluster" if nodes else ""
+    return (
+        f"NodeSilent: {', '.join(nodes)} {'does' if len(nodes) == 1 else 'do'} not report to the cluster"
+        if nodes
+        else ""
+    )

@@ -164,4 +164,4 @@ class GkeSettings(BaseModel):
         return slices.parse(self.topology) if self.topology else None
 
     def traits(self) -> Traits:
-        return Traits(ships_files=True, slice_of_recipe=True)
+        return Traits(ships_files=True, pods=True, slice_of_recipe=True)

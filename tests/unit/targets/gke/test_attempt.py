@@ -7,7 +7,6 @@ import pytest
 
 from podwright.errors import UserError
 from podwright.recipe.maxtext.schema import MaxTextRecipe
-from podwright.rundir import write_json
 from podwright.targets.base import Job
 from podwright.targets.gke import attempt, jobset
 from tests.unit.recipe.maxtext.example import example
@@ -16,9 +15,9 @@ from tests.unit.targets.gke.entry import gke
 NAME = "pw-r-12345678-a1"
 
 
-def made(tmp_path: Path, recipe: MaxTextRecipe, queue: str = "q", pinned: bool = False, **own: Any) -> attempt.Attempt:
-    write_json(tmp_path / "recipe.json", recipe.model_dump(mode="json"))
-    return attempt.attempt_of(Job(tmp_path, 1, tmp_path), gke(**own), NAME, "12345678", queue, pinned)
+def made(tmp_path: Path, recipe: MaxTextRecipe, queue: str = "q", pinned: bool = False, **own: Any) -> attempt.AttemptObjects:
+    job = Job(tmp_path, 1, tmp_path, recipe=recipe.model_dump(mode="json"))
+    return attempt.attempt_of(job, gke(**own), NAME, "12345678", queue, pinned)
 
 
 def pod_of(manifest: jobset.Manifest) -> dict[str, Any]:
