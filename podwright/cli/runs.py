@@ -115,11 +115,11 @@ def run(
     typed, changes = variables(overrides)
     resolved = _recipe(recipe, changes, smoke)
     create.require_startable(resolved, target)
+    ready = create.prepared(resolved, target, typed)
+    resolved = ready.kept
     slice_ = destination.slice_of(target, resolved)
     target = target.for_slice(slice_)
     traits = target.traits
-    ready = create.prepared(resolved, target, typed)
-    resolved = ready.kept
     profiled = create.steps(profile, resolved) if profile else []
     context = _context(cache, "") if compile_ or fit else None
     options = PlanOptions(depth=compile_, fit=fit, context=context, starting=True)

@@ -24,8 +24,8 @@ def job_of(
 ) -> Job:
     """Attempt `number` of a run that was created at Unix time `created` and is kept at the URL `storage`: "" for its directory.
 
-    `recipe`: what recipe.json holds. `allocation`: the name of its machines, "" where they need no request. `takeover`: nothing of an earlier attempt is left that could
-    still write to the storage.
+    `recipe`: what recipe.json holds. `allocation`: the name of its machines, "" where they need no request.
+    `takeover`: nothing of an earlier attempt is left that could still write to the storage.
     """
     command = (*kind.command, *_storage_options(storage, allocation, takeover))
     return Job(run_dir, number, cwd, created, command, kind.environment, storage, exclude, allocation, recipe)

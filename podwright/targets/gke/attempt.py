@@ -13,9 +13,8 @@ from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_line
 from podwright.targets.base import RUN_LABEL, Job
 from podwright.targets.gke import jobset, rendering, workload, xpk_shape
 from podwright.targets.gke.jobset import Manifest
+from podwright.targets.google.labels import BY_LABEL, creator
 from podwright.targets.settings.gke import GkeSettings
-from podwright.targets.tpu_vm.calls import BY_LABEL
-from podwright.targets.tpu_vm.inventory import creator
 
 ATTEMPT_LABEL = "podwright-attempt"
 TTL_S = 3600
@@ -61,7 +60,9 @@ def attempt_of(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinn
     return own_attempt(recipe, job, own, name, tag, queue, pinned)
 
 
-def own_attempt(recipe: Recipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool) -> AttemptObjects:
+def own_attempt(
+    recipe: Recipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool
+) -> AttemptObjects:
     """Of a recipe that podwright itself trains."""
     raise UserError("a run of this kind on GKE is not implemented yet", "name a recipe of kind maxtext")
 
