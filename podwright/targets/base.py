@@ -89,6 +89,8 @@ class Job:
     """where checkpoints and records live: "" for the run directory, a shared folder, or a bucket URL"""
     exclude: tuple[str, ...] = ()
     """hosts to leave out, where the target can"""
+    recipe: Record = field(default_factory=dict)
+    """of the run, where its directory does not exist: in a dry run"""
 
     @property
     def run_tag(self) -> str:

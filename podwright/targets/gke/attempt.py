@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import zlib
 from dataclasses import dataclass
 
 from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_lines
-from podwright.rundir import RunDir, recipe_of
+from podwright.rundir import Record, RunDir, recipe_of
 from podwright.targets.base import RUN_LABEL, Job
-from podwright.targets.gke import jobset, workload, xpk_shape
+from podwright.targets.gke import jobset, trainer, workload, xpk_shape
 from podwright.targets.gke.jobset import Manifest
+from podwright.targets.hosts.transport import PORTS
 from podwright.targets.settings.gke import GkeSettings
 from podwright.targets.tpu_vm.calls import BY_LABEL
 from podwright.targets.tpu_vm.inventory import creator
@@ -34,6 +36,8 @@ class Attempt:
     """what may follow"""
     container: str
     """of each pod the one whose log is the log of the attempt"""
+    variables: tuple[str, ...] = ()
+    """of this environment, those that are set go to the pods as a Secret with the name of the JobSet: `trainer.secret`"""
 
 
 def attempt_of(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool) -> Attempt:
@@ -42,15 +46,40 @@ def attempt_of(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinn
     `tag`: of the run. `queue`: of Kueue; "": the cluster has none. `pinned`: whether its pods go to the pools that were created for the run,
     and nowhere else. UserError for what the target or the recipe lacks.
     """
-    recipe = load.stored(recipe_of(RunDir(job.run_dir)))
+    recipe = load.stored(_recipe(job))
     if isinstance(recipe, MaxTextRecipe):
         return maxtext_attempt(recipe, job, own, name, tag, queue, pinned)
     return own_attempt(job, own, name, tag, queue, pinned)
 
 
+def _recipe(job: Job) -> Record:
+    return job.recipe or recipe_of(RunDir(job.run_dir))
+
+
 def own_attempt(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool) -> Attempt:
-    """Of a recipe that podwright itself trains."""
-    raise UserError("a run of this kind on GKE is not implemented yet", "name a recipe of kind maxtext")
+    """Of a recipe that podwright itself trains; arguments as `attempt_of`. Records and checkpoints are in the storage of the run."""
+    recipe, slice_ = _recipe(job), own.devices()
+    if not trainer.trains(recipe["kind"]):
+        what = f"a recipe of kind {recipe['kind']} cannot run on GKE: it trains on GPUs or CPUs"
+        raise UserError(what, "name one of kind maxtext, grpo or pretrain")
+    if slice_ is None:
+        what = f"the target of the run has no topology, and a recipe of kind {recipe['kind']} names none"
+        raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4")
+    if not job.storage:
+        raise UserError(
+            "the target of the run has no bucket, and pods keep nothing", "set bucket=gs://BUCKET/runs in its entry"
+        )
+    jobset.require_machines(own, slice_)
+    labels, start = labels_of(job, tag), trainer.start_script(job, slice_, _port(name))
+    code = trainer.config_map(trainer.run_files(recipe, job), start, own, name)
+    code["metadata"]["labels"] |= labels
+    manifest = trainer.trainer_jobset(job, own, slice_, name, code, (trainer.SECRET, name))
+    return Attempt(of_run(manifest, job, own, tag, queue, pinned), (code,), (), trainer.CONTAINER, own.env)
+
+
+def _port(name: str) -> int:
+    """Another one for each attempt: one of an earlier attempt may still be open on a node."""
+    return PORTS.start + zlib.crc32(name.encode()) % len(PORTS)
 
 
 def maxtext_attempt(

@@ -97,6 +97,20 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
     }
 
 
+def require_machines(own: GkeSettings, slice_: Slice) -> None:
+    """UserError where the machine type of the target has not the chips of the slice."""
+    names = slice_.names()
+    family = str(names["machine_type"]).partition("-")[0]
+    per_vm = xpk_shape.chips_per_vm(slice_)
+    match = re.search(r"-(\d+)t$", own.machine_type)
+    if own.machine_type.partition("-")[0] != family or (match and int(match[1]) != per_vm):
+        right = re.sub(r"\d+t$", f"{per_vm}t", str(names["machine_type"]))
+        what = (
+            f"machine_type={own.machine_type} of the target is not for {slice_.name}, whose hosts have {per_vm} chips"
+        )
+        raise UserError(what, f"set machine_type to {right} in the target's file")
+
+
 def node_selector(slice_: Slice) -> dict[str, str]:
     """The labels by which GKE knows the nodes of such a slice."""
     assert slice_.accelerator.pod

@@ -13,6 +13,7 @@ from podwright.recipe.maxtext.legal import IMAGE
 from podwright.recipe.schema import PathText
 from podwright.slices import Slice
 from podwright.targets.base import Traits
+from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
 from podwright.targets.settings.google import ProjectSetting, ZonesSetting, region_of
 
 MACHINE_TYPE = "tpu7x-standard-4t"
@@ -35,7 +36,8 @@ class GkeSettings(BaseModel):
     zones: ZonesSetting
     region: str = Field("", description="or zone in which the cluster is; default: the region of its zones")
     bucket: str = Field(
-        "", description="with a folder if wanted, for what MaxText writes (base_output_directory): gs://BUCKET/runs"
+        "",
+        description="with a folder if wanted, for checkpoints and records, and for what MaxText writes (base_output_directory): gs://BUCKET/runs",
     )
     image: str = Field("", description="with MaxText, that pods of a MaxText recipe run; built if it is missing")
     reservations: tuple[str, ...] = Field(
@@ -53,6 +55,7 @@ class GkeSettings(BaseModel):
     )
     jax: str = Field("", description="version for that image; default: what the recipe says")
     libtpu: str = Field("", description="version for that image; default: what the recipe says")
+    env: EnvSetting = DEFAULT_ENV
 
     @field_validator("cluster", "namespace", "queue", "priority", "machine_type")
     @classmethod
@@ -138,4 +141,4 @@ class GkeSettings(BaseModel):
         return slices.parse(self.topology) if self.topology else None
 
     def traits(self) -> Traits:
-        return Traits(ships_files=True, slice_of_recipe=True)
+        return Traits(ships_files=True, slice_of_recipe=True, storage=self.bucket)
