@@ -15,6 +15,7 @@ from podwright.recipe.schema import PathText
 from podwright.slices import Slice
 from podwright.targets.base import Traits
 from podwright.targets.gke import machine_types, xpk_shape
+from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
 from podwright.targets.settings.google import ProjectSetting, ZonesSetting, region_of
 
 MACHINE_TYPE = "tpu7x-standard-4t"
@@ -37,7 +38,8 @@ class GkeSettings(BaseModel):
     zones: ZonesSetting
     region: str = Field("", description="or zone in which the cluster is; default: the region of its zones")
     bucket: str = Field(
-        "", description="with a folder if wanted, for what MaxText writes (base_output_directory): gs://BUCKET/runs"
+        "",
+        description="with a folder if wanted, for checkpoints and records, and for what MaxText writes (base_output_directory): gs://BUCKET/runs",
     )
     image: str = Field("", description="with MaxText, that pods of a MaxText recipe run; built if it is missing")
     reservations: tuple[str, ...] = Field(
@@ -55,6 +57,7 @@ class GkeSettings(BaseModel):
     )
     jax: str = Field("", description="version for that image; default: what the recipe says")
     libtpu: str = Field("", description="version for that image; default: what the recipe says")
+    env: EnvSetting = DEFAULT_ENV
 
     @model_validator(mode="before")
     @classmethod
@@ -164,4 +167,4 @@ class GkeSettings(BaseModel):
         return slices.parse(self.topology) if self.topology else None
 
     def traits(self) -> Traits:
-        return Traits(ships_files=True, pods=True, slice_of_recipe=True)
+        return Traits(ships_files=True, pods=True, slice_of_recipe=True, storage=self.bucket)

@@ -75,9 +75,10 @@ class JobSetController:
 
             objects.change(store, "jobs", job, function)
         reason, message = SUSPENDED if wanted else RESUMED
-        if wanted or objects.is_true(jobset, "Suspended"):
-            if objects.add_condition(store, "jobsets", jobset, now, "Suspended", wanted, reason, message):
-                store.record_event("jobsets", jobset, "Normal", "Suspended", message, COMPONENT)
+        if not wanted and not objects.is_true(jobset, "Suspended"):
+            return
+        if objects.add_condition(store, "jobsets", jobset, now, "Suspended", wanted, reason, message):
+            store.record_event("jobsets", jobset, "Normal", "Suspended", message, COMPONENT)
 
     def fail(self, store: Store, jobset: Json, failed: list[Json], now: float) -> None:
         first = min(failed, key=lambda job: (objects.condition(job, "Failed") or {})["lastTransitionTime"])
@@ -92,9 +93,7 @@ class JobSetController:
             elif objects.status(jobset).get("restarts", 0) < policy.get("maxRestarts", 0):
                 restart(store, jobset, now)
                 return
-        self.finish(
-            store, jobset, "Failed", reason, f"{message} (first failed job: {objects.name(first)})", now
-        )
+        self.finish(store, jobset, "Failed", reason, f"{message} (first failed job: {objects.name(first)})", now)
 
     def finish(self, store: Store, jobset: Json, kind: str, reason: str, message: str, now: float) -> None:
         def function(copy: Json) -> None:

@@ -79,5 +79,3 @@ def grace(pod: Json, settings: Json) -> float:
         pod["metadata"].get("deletionGracePeriodSeconds", pod["spec"].get("terminationGracePeriodSeconds", 30))
     )
     return seconds if settings["grace_s"] is None else min(seconds, settings["grace_s"])
-
-

@@ -130,7 +130,9 @@ class PodRun:
             if row is None:
                 continue
             reason, message = row.get("reason", "ErrImagePull"), row["message"]
-            waits = "BackOff" not in container.state.get("waiting", {}).get("reason", "") and "message" in container.state.get("waiting", {})
+            waits = "BackOff" not in container.state.get("waiting", {}).get(
+                "reason", ""
+            ) and "message" in container.state.get("waiting", {})
             if waits:
                 reason, message = "ImagePullBackOff", f'Back-off pulling image "{image}": {reason}: {message}'
             else:
@@ -141,7 +143,9 @@ class PodRun:
         return True
 
     def start(self, store: Store, container: ContainerRun, pod: Json, settings: Json, now: float) -> None:
-        place = logs.path(self.root, objects.namespace(pod), objects.name(pod), self.uid, container.name, container.restarts)
+        place = logs.path(
+            self.root, objects.namespace(pod), objects.name(pod), self.uid, container.name, container.restarts
+        )
         try:
             values = pod_contents.environment(store, pod, container.body, self.folder, settings)
         except pod_contents.NotThere as error:
@@ -149,7 +153,10 @@ class PodRun:
             self.say("Warning", "Failed", f"Error: {error}")
             container.again = now + settings["backoff_s"]
             return
-        row, words = knobs.matching(settings["replay"], pod, container.name), pod_contents.command(container.body, values)
+        row, words = (
+            knobs.matching(settings["replay"], pod, container.name),
+            pod_contents.command(container.body, values),
+        )
         if not row and not words:
             text = "lab: an image has no entry point here: give the container a command"
             container.state = {"waiting": {"reason": "RunContainerError", "message": text}}
