@@ -10,7 +10,7 @@ import pytest
 from podwright.recipe import kinds, load
 from podwright.run import create, journal, mirror
 from podwright.run.attempt_job import job_of
-from podwright.rundir import RunDir, read_jsonl
+from podwright.rundir import RunDir, read_jsonl, recipe_of
 from podwright.targets.gke import attempt
 from tests.bucket import EmulatedBucket
 from tests.conftest import _QUICK
@@ -49,7 +49,7 @@ class Bench:
         created = journal.read(run).created
         storage = mirror.keep_in(run, self.settings.bucket, created, self.folder)
         kind = kinds.find("grpo")
-        job = job_of(kind, run.path, number, self.folder, created, storage=storage, allocation="", takeover=number > 1)
+        job = job_of(kind, recipe_of(run), run.path, number, self.folder, created, storage=storage, allocation="", takeover=number > 1)
         name = f"pw-{run.name}-{job.run_tag}-a{number}"
         objects = attempt.attempt_of(job, self.settings, name, job.run_tag, "", False)
         return Pods(objects, self.folder / f"{run.name}-{number}", self.variables)
