@@ -20,10 +20,10 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.lab.kube import discovery, patches, streams
+from tests.lab.kube import discovery, patches, protobuf, streams
 from tests.lab.kube.call import Call, parsed
 from tests.lab.kube.errors import ApiError, bad_request, conflict, expired
-from tests.lab.kube.faults import Faults, Rule, forbidden, http_error
+from tests.lab.kube.faults import Faults, Rule, forbidden, http_error, missing_permission
 from tests.lab.kube.store import Object, Store
 
 TICK_S = 0.05
@@ -46,6 +46,7 @@ class Server:
         self.back: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
+        self.define()
         self.loop = asyncio.get_running_loop()
         self.wakeup = streams.Wakeup(self.loop, self.store)
         stop = asyncio.Event()
@@ -90,7 +91,13 @@ class Server:
                 connection.transport.abort()
         if self.back:
             self.back.cancel()
-        self.back = self.loop.call_later(seconds, lambda: self.loop.create_task(self.listen()))
+        self.back = self.loop.call_later(seconds, lambda: self.loop.create_task(self.reachable()))
+
+    async def reachable(self) -> None:
+        if self.back:
+            self.back.cancel()
+            self.back = None
+            await self.listen()
 
     # controllers
 
@@ -127,6 +134,8 @@ class Server:
         try:
             response = await self.answer(request, row, self.faults)
             row["status"] = response.status
+            if row.pop("lost", False) and request.transport:
+                request.transport.abort()
             return response
         finally:
             row["seconds"] = time.monotonic() - started
@@ -137,7 +146,7 @@ class Server:
             verb, resource, name = (call.verb, call.full_resource, call.name) if call else ("get", "", "")
             row |= {"verb": verb, "resource": resource, "name": name, "namespace": call.namespace if call else ""}
             rules = faults.of(verb, resource, name)
-            await self.suffer(rules, request, call)
+            await self.suffer(rules, request, call, row)
             if call is None:
                 return self.discover(request.path)
             row["status"] = 200  # of a stream, until it ends
@@ -151,7 +160,7 @@ class Server:
             text = f"Request entity too large: limit is {MOST_BYTES}"
             return web.json_response(ApiError(413, "RequestEntityTooLarge", text).status(), status=413)
 
-    async def suffer(self, rules: list[Rule], request: web.Request, call: Call | None) -> None:
+    async def suffer(self, rules: list[Rule], request: web.Request, call: Call | None, row: Object) -> None:
         for rule in rules:
             if rule.kind == "slow":
                 await asyncio.sleep(rule.delay_s)
@@ -161,10 +170,12 @@ class Server:
                 assert request.transport
                 request.transport.abort()
                 raise ConnectionResetError
+            elif rule.kind == "lost":
+                row["lost"] = True
             elif rule.kind == "http":
                 raise http_error(rule)
             elif rule.kind == "forbidden" and call:
-                raise forbidden(USER, call.verb, call.full_resource, call.row.group, call.namespace)
+                raise forbidden(USER, call.verb, call.full_resource, call.row.group, call.namespace, call.name)
 
     def discover(self, path: str) -> web.Response:
         rows = discovery.installed(frozenset(self.store.knobs.get("absent_groups", ())))
@@ -192,7 +203,7 @@ class Server:
 
     async def act(self, request: web.Request, call: Call, rules: list[Rule]) -> web.StreamResponse:
         absent = self.store.knobs.get("absent_groups", ())
-        if call.row.group in absent or call.verb not in (*call.row.verbs, "deletecollection") and not call.subresource:
+        if call.row.group in absent or (call.verb not in call.row.verbs and not call.subresource):
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         if call.verb == "watch":
             return await streams.watch(request, call, self.store, self.wakeup, rules)
@@ -208,7 +219,8 @@ class Server:
             return web.Response(body=entry.text, content_type="application/json")
         body = await request.read()
         if call.verb == "create":
-            return web.json_response(self.created(call, decoded(body)), status=201)
+            given = protobuf.decoded(body) if request.content_type == protobuf.CONTENT_TYPE else decoded(body)
+            return web.json_response(self.created(call, given), status=201)
         if call.verb == "update":
             return web.json_response(self.updated(call, decoded(body)))
         if call.verb == "patch":
@@ -315,7 +327,8 @@ class Server:
         asked = (body.get("spec") or {}).get("resourceAttributes") or {}
         resource = asked.get("resource", "") + (f"/{asked['subresource']}" if asked.get("subresource") else "")
         denied = self.faults.denies(asked.get("verb", ""), resource)
-        return body | {"status": {"allowed": False, "reason": "lab"} if denied else {"allowed": True}}
+        reason = missing_permission(asked.get("verb", ""), resource, asked.get("group", ""))
+        return body | {"status": {"allowed": False, "reason": reason} if denied else {"allowed": True}}
 
     # control
 
@@ -331,14 +344,27 @@ class Server:
             await self.unreachable(body["seconds"])
         elif verb == "clear":
             self.faults.rules.clear()
+            await self.reachable()
         elif verb == "knobs":
             self.store.knobs.update(body)
+            self.define()
         elif verb == "expire":
             self.store.expire_history()
         elif verb == "controllers":
             self.start_controllers()
         answers: Object = {"calls": self.calls, "errors": self.errors}
         return web.json_response(answers.get(verb, {}))
+
+    def define(self) -> None:
+        """Bring the CustomResourceDefinitions to what the knob `absent_groups` leaves."""
+        absent = self.store.knobs.get("absent_groups", ())
+        for row in discovery.ROWS:
+            if row.group in discovery.CUSTOM_GROUPS:
+                there = self.store.find("customresourcedefinitions", row.qualified)
+                if there and row.group in absent:
+                    self.store.delete("customresourcedefinitions", row.qualified)
+                elif not there and row.group not in absent:
+                    self.store.create("customresourcedefinitions", discovery.definition(row))
 
     def start_controllers(self) -> None:
         if not self.controllers and importlib.util.find_spec("tests.lab.kube.controllers"):

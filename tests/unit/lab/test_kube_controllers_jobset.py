@@ -5,7 +5,7 @@ import pytest
 from tests.lab.kube import samples
 from tests.lab.kube.controllers import job, objects
 from tests.lab.kube.errors import ApiError
-from tests.unit.lab.kube_cluster import Cluster
+from tests.unit.lab.stepped_cluster import Cluster
 
 FIRST_FAILED = "(first failed job: w-slice-job-0)"
 RESTARTABLE = [42, *range(127, 256)]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.kube import samples
 from tests.lab.kube.controllers import knobs, objects
-from tests.unit.lab.kube_cluster import Cluster
+from tests.unit.lab.stepped_cluster import Cluster
 
 QUEUE = "multislice-queue"
 

@@ -8,7 +8,7 @@ from tests.lab.kube import samples
 from tests.lab.kube.controllers import job, objects, scheduler
 from tests.lab.kube.controllers.objects import Json
 from tests.lab.kube.errors import ApiError
-from tests.unit.lab.kube_cluster import Cluster
+from tests.unit.lab.stepped_cluster import Cluster
 
 
 def submitted(cluster: Cluster, **settings: Any) -> Cluster:
