@@ -225,7 +225,7 @@ def write_status(store: Store, jobset: Json, jobs: list[Json]) -> None:
             row["failed"] += objects.is_true(job, "Failed")
             row["suspended"] += bool(job["spec"].get("suspend"))
             row["active"] += state.get("active", 0) > 0
-            row["ready"] += need > 0 and state.get("ready", 0) + state.get("succeeded", 0) >= need
+            row["ready"] += not is_ended(job) and need > 0 and state.get("ready", 0) + state.get("succeeded", 0) >= need
         rows.append(row)
 
     def function(copy: Json) -> None:

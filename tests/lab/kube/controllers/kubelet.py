@@ -5,14 +5,18 @@ import shutil
 from pathlib import Path
 
 from tests.lab.kube.controllers import knobs, objects
+from tests.lab.kube.controllers.network import PodNetwork
 from tests.lab.kube.controllers.objects import Json
 from tests.lab.kube.controllers.pod_run import PodRun
 from tests.lab.kube.store import Store
 
+OFF = "lab/off"  # annotation of a node that does not run any more, though its object is still there
+SHUTDOWN = "lab/shutdown"  # annotation of a node that is about to be taken away, with the seconds that pods get
+
 
 class Kubelet:
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root, self.network = root, PodNetwork()
         self.runs: dict[str, PodRun] = {}  # by uid
         self.written: dict[str, str] = {}  # status by uid
 
@@ -36,7 +40,7 @@ class Kubelet:
             if objects.finished(pod):
                 self.remove_deleted(store, pod)
                 return
-            self.runs[uid] = PodRun(self.root, pod)
+            self.runs[uid] = PodRun(self.root, self.network, pod)
         run = self.runs[uid]
         if objects.deleting(pod):
             run.stop(now, grace(pod, settings))
@@ -44,7 +48,7 @@ class Kubelet:
             run.shut_down(now, min(float(notice), grace(pod, settings)))
         run.advance(store, pod, node, settings, now)
         text = json.dumps(run.status(pod))
-        if self.written.get(uid) != text:
+        if self.written.get(uid) != text or run.events:
             self.written[uid] = text
             pod = run.write(store, pod, now) or pod
         if run.ended:
@@ -60,18 +64,24 @@ class Kubelet:
         self.written.pop(uid, None)
         run.kill()
         run.wait()
-        shutil.rmtree(run.folder, ignore_errors=True)
+        for folder in (run.folder, run.log_folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def end(self) -> None:
+    def exec_argv(self, pod: Json, container: str, command: list[str]) -> tuple[list[str], dict[str, str]]:
+        """A command in the namespaces of a running container, with its variables."""
+        run = self.runs[objects.uid(pod)]
+        pid = (run.folder / f"{container}.pid").read_text()
+        there = next(each for each in run.containers if each.name == container)
+        inside = ["nsenter", f"--target={pid}", "--net", "--mount", "--uts", "--ipc", "--pid", "--root", "--wd=/", "--"]
+        return [*inside, *command], there.environment
+
+    def close(self) -> None:
         """Kill all pods."""
         for run in self.runs.values():
             run.kill()
         for uid in list(self.runs):
             self.forget(uid)
-
-
-OFF = "lab/off"  # annotation of a node that does not run any more, though its object is still there
-SHUTDOWN = "lab/shutdown"  # annotation of a node that is about to be taken away, with the seconds that pods get
+        self.network.close()
 
 
 def grace(pod: Json, settings: Json) -> float:

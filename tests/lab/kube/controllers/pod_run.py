@@ -5,10 +5,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.lab.kube.controllers import knobs, logs, objects, pod_contents
+from tests.lab.kube.controllers import knobs, objects, pod_contents
 from tests.lab.kube.controllers.container import ProcessContainer, ReplayedContainer
+from tests.lab.kube.controllers.logs import Log
+from tests.lab.kube.controllers.network import PodNetwork
 from tests.lab.kube.controllers.objects import Json
 from tests.lab.kube.store import Store
+from tests.lab.kube.streams import log_file
 
 SHUTDOWN_TEXT = "Pod was terminated in response to imminent node shutdown."
 BACK_OFF_S = 10
@@ -25,6 +28,7 @@ class ContainerRun:
         self.last: Json = {}
         self.restarts, self.started, self.again, self.oom = 0, 0.0, 0.0, False
         self.code_wanted: int | None = None
+        self.environment: dict[str, str] = {}
 
     @property
     def terminated(self) -> Json | None:
@@ -44,9 +48,9 @@ class ContainerRun:
 
 
 class PodRun:
-    def __init__(self, root: Path, pod: Json) -> None:
-        self.root, self.uid = root, objects.uid(pod)
-        self.folder = logs.folder(root, objects.namespace(pod), objects.name(pod), self.uid)
+    def __init__(self, root: Path, network: PodNetwork, pod: Json) -> None:
+        self.root, self.network, self.uid = root, network, objects.uid(pod)
+        self.folder, self.log_folder = root / "pods" / self.uid, log_file(root, pod, "x").parents[1]
         self.containers = [ContainerRun(body) for body in pod["spec"]["containers"]]
         self.since: float | None = None
         self.volumes: dict[str, Path] | None = None
@@ -56,6 +60,7 @@ class PodRun:
         self.shutdown = False
         self.ended = False
         self.events: list[tuple[str, str, str]] = []
+        self.said: set[tuple[str, str, str]] = set()
 
     # ending
 
@@ -80,7 +85,7 @@ class PodRun:
     def wait(self) -> None:
         for container in self.containers:
             if isinstance(container.process, ProcessContainer):
-                container.process.process.wait()
+                container.process.wait()
 
     # progress
 
@@ -130,10 +135,7 @@ class PodRun:
             if row is None:
                 continue
             reason, message = row.get("reason", "ErrImagePull"), row["message"]
-            waits = "BackOff" not in container.state.get("waiting", {}).get(
-                "reason", ""
-            ) and "message" in container.state.get("waiting", {})
-            if waits:
+            if container.state["waiting"]["reason"] == reason:
                 reason, message = "ImagePullBackOff", f'Back-off pulling image "{image}": {reason}: {message}'
             else:
                 self.say("Warning", "Failed", f'Failed to pull image "{image}": {message}')
@@ -143,9 +145,6 @@ class PodRun:
         return True
 
     def start(self, store: Store, container: ContainerRun, pod: Json, settings: Json, now: float) -> None:
-        place = logs.path(
-            self.root, objects.namespace(pod), objects.name(pod), self.uid, container.name, container.restarts
-        )
         try:
             values = pod_contents.environment(store, pod, container.body, self.folder, settings)
         except pod_contents.NotThere as error:
@@ -161,7 +160,7 @@ class PodRun:
             text = "lab: an image has no entry point here: give the container a command"
             container.state = {"waiting": {"reason": "RunContainerError", "message": text}}
             return
-        log = logs.Log(place, settings["log_bytes"])
+        log = Log(log_file(self.root, pod, container.name, container.restarts), settings["log_bytes"])
         if row:
             lines = Path(row["file"]).read_bytes().splitlines(keepends=True)
             container.process = ReplayedContainer(
@@ -169,6 +168,7 @@ class PodRun:
             )
         else:
             container.process = ProcessContainer(self.order(store, container, pod, settings, words, values), log)
+            container.environment = values
         container.started, container.oom, container.code_wanted = now, False, None
         container.state = {"running": {"startedAt": objects.timestamp(now)}}
         self.say("Normal", "Started", f"Started container {container.name}")
@@ -177,6 +177,7 @@ class PodRun:
         self, store: Store, container: ContainerRun, pod: Json, settings: Json, words: list[str], values: dict[str, str]
     ) -> dict[str, Any]:
         assert self.volumes is not None
+        self.network.reach_ports_of(values)
         hosts, empty = self.folder / "hosts", self.folder / "empty"
         hosts.write_text(pod_contents.hosts_file(store, pod))
         empty.mkdir(exist_ok=True)
@@ -190,7 +191,9 @@ class PodRun:
             "environment": values,
             "directory": container.body.get("workingDir") or "/",
             "hostname": values["HOSTNAME"][:63],
+            "network": self.network.path,
             "pid": str(self.folder / f"{container.name}.pid"),
+            "error": str(self.folder / f"{container.name}.error"),
         }
 
     def poll(self, container: ContainerRun, pod: Json, settings: Json, now: float) -> None:
@@ -209,6 +212,10 @@ class PodRun:
             "startedAt": objects.timestamp(container.started),
             "finishedAt": objects.timestamp(now),
         }
+        if text := container.process.start_error():
+            what = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed"
+            what += f": unable to start container process: {text}: unknown"
+            ended |= {"reason": "StartError", "message": what, "startedAt": objects.timestamp(0)}
         policy = pod["spec"].get("restartPolicy", "Always")
         if self.deadline is None and (policy == "Always" or (policy == "OnFailure" and code)):
             container.process, container.restarts = None, container.restarts + 1
@@ -232,7 +239,9 @@ class PodRun:
             container.process.kill()
 
     def say(self, kind: str, reason: str, message: str) -> None:
-        if (kind, reason, message) not in self.events:
+        """An event, once."""
+        if (kind, reason, message) not in self.said:
+            self.said.add((kind, reason, message))
             self.events.append((kind, reason, message))
 
     # status
