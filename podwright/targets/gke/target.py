@@ -8,17 +8,17 @@ from podwright.errors import UserError
 from podwright.rundir import Record
 from podwright.shell import Shell
 from podwright.targets.base import Handle, Job, Polled, Released, Remark, Rendered, Stopped, identity
+from podwright.targets.gke.pools import NodePoolProvisioner
 from podwright.targets.machines import Hosts
 from podwright.targets.settings.gke import GkeSettings
 
 
 class Gke:
-    provisioner = None
-
     def __init__(self, shell: Shell, name: str, settings: GkeSettings):
         self.identity = identity(name, settings)
         self.traits = settings.traits()
         self._settings = settings
+        self.provisioner = NodePoolProvisioner(shell, settings) if settings.places else None
 
     def _refuse(self) -> NoReturn:
         """UserError, whatever was to be done with a run."""
