@@ -31,11 +31,12 @@ from podwright.targets.gke.cluster_view import ClusterView, by_kind, is_true
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
 from podwright.targets.gke.pod_failures import PodFailure
+from podwright.targets.gke.pools import NodePoolProvisioner
 from podwright.targets.google.labels import request_name
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.handles import attempt_of, log_since
 from podwright.targets.hosts import status
-from podwright.targets.machines import Hosts, Provisioner
+from podwright.targets.machines import Hosts
 from podwright.targets.settings.gke import GkeSettings
 
 _FAILURES = "failures.json"
@@ -44,8 +45,6 @@ _LIVE = ("Pending", "Running", "Unknown", "")
 
 
 class Gke:
-    provisioner: Provisioner | None = None
-
     def __init__(self, shell: Shell, name: str, settings: GkeSettings):
         self._shell = shell
         self._settings = settings
@@ -53,6 +52,7 @@ class Gke:
         self.identity = identity(name, settings)
         self.traits = settings.traits()
         self._said: dict[str, tuple[str, float]] = {}
+        self.provisioner = NodePoolProvisioner(shell, settings) if settings.places else None
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         own, run = self._settings, RunDir(job.run_dir)
