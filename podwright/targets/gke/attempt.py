@@ -61,7 +61,9 @@ def attempt_of(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinn
     return own_attempt(recipe, job, own, name, tag, queue, pinned)
 
 
-def own_attempt(recipe: Recipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool) -> AttemptObjects:
+def own_attempt(
+    recipe: Recipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool
+) -> AttemptObjects:
     """Of a recipe that podwright itself trains."""
     raise UserError("a run of this kind on GKE is not implemented yet", "name a recipe of kind maxtext")
 

@@ -15,7 +15,9 @@ from tests.unit.targets.gke.entry import gke
 NAME = "pw-r-12345678-a1"
 
 
-def made(tmp_path: Path, recipe: MaxTextRecipe, queue: str = "q", pinned: bool = False, **own: Any) -> attempt.AttemptObjects:
+def made(
+    tmp_path: Path, recipe: MaxTextRecipe, queue: str = "q", pinned: bool = False, **own: Any
+) -> attempt.AttemptObjects:
     job = Job(tmp_path, 1, tmp_path, recipe=recipe.model_dump(mode="json"))
     return attempt.attempt_of(job, gke(**own), NAME, "12345678", queue, pinned)
 
