@@ -21,9 +21,9 @@ def exited(number: int, code: int, second: int, reason: str = "Error") -> Json:
     return pod(number, "Failed", f"node-{number}", containerStatuses=[{"name": "c", "state": {"terminated": over}}])
 
 
-def taken(number: int, why: str, second: int, message: str = "", code: int = 0, **status: str) -> Json:
+def taken(number: int, why: str, second: int, text: str = "", code: int = 0, **status: str) -> Json:
     of = exited(number, code, second) if code else pod(number, "Failed", f"node-{number}")
-    disrupted = conditions(DisruptionTarget=("True", why, message))
+    disrupted = conditions(DisruptionTarget=("True", why, text))
     disrupted["conditions"][0]["lastTransitionTime"] = f"2026-01-01T00:00:{second:02}Z"
     return of | {"status": of["status"] | disrupted | status}
 
