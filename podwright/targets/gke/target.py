@@ -32,6 +32,7 @@ from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
 from podwright.targets.gke.pod_failures import PodFailure
 from podwright.targets.gke.pod_logs import LogFollower
+from podwright.targets.gke.pools import NodePoolProvisioner
 from podwright.targets.google.labels import request_name
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.handles import attempt_of, log_since
@@ -47,14 +48,13 @@ _LIVE = ("Pending", "Running", "Unknown", "")
 
 
 class Gke:
-    provisioner: Provisioner | None = None
-
     def __init__(self, shell: Shell, name: str, settings: GkeSettings):
         self._shell = shell
         self._settings = settings
         self._kubectl = Kubectl(shell, settings)
         self.identity = identity(name, settings)
         self.traits = settings.traits()
+        self.provisioner: Provisioner | None = NodePoolProvisioner(shell, settings) if settings.places else None
         self._said: dict[str, tuple[str, float]] = {}
         self._gathering: dict[str, float] = {}
         self._followers: dict[str, LogFollower] = {}

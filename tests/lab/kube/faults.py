@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.lab.kube.errors import ApiError
 
-KINDS = ("http", "forbidden", "slow", "reset", "hang", "gone", "cut", "repeat")
+KINDS = ("http", "forbidden", "slow", "reset", "lost", "hang", "gone", "cut", "repeat")
 
 
 @dataclass
@@ -96,10 +96,10 @@ def missing_permission(verb: str, resource: str, group: str) -> str:
     return f'requires one of ["container.{noun}.{action}"] permission(s).'
 
 
-def forbidden(user: str, verb: str, resource: str, group: str, namespace: str) -> ApiError:
+def forbidden(user: str, verb: str, resource: str, group: str, namespace: str, name: str) -> ApiError:
     """403 as GKE writes it."""
     plural = resource.split("/")[0]
-    qualified = f"{plural}.{group}" if group else plural
+    qualified = (f"{plural}.{group}" if group else plural) + (f' "{name}"' if name else "")
     where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
     text = (
         f'{qualified} is forbidden: User "{user}" cannot {verb} resource "{resource}" in API group "{group}" {where}: '
