@@ -104,7 +104,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def test_a_run_waits_in_the_queue_trains_and_leaves_nothing(cluster: Cluster) -> None:
     cluster.fill()
-    cluster.replay()
+    cluster.replay(200)
     code, out, err = cluster.run_toy()
     assert code == 0, out + err
     assert [record["ending"] for record in cluster.events("ended")] == ["FINISHED"]
