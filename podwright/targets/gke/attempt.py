@@ -74,13 +74,13 @@ def maxtext_attempt(
     """Of a MaxText recipe; arguments as `attempt_of`. `WORKLOAD_NAME` in it is the same for all attempts, so that each finds the checkpoints
     of those before."""
     of_target = workload.values(recipe, own, "of the run", {})
-    of_run = name.removesuffix(f"-a{job.attempt}")
-    ready = workload.resolved(workload.resolved(recipe, of_target), {workload.NAME: of_run})
+    run_name = name.removesuffix(f"-a{job.attempt}")
+    ready = workload.resolved(workload.resolved(recipe, of_target), {workload.NAME: run_name})
     require_submittable(ready, own)
     manifest = jobset.maxtext(ready, own, name, command(ready))
     spec = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     container = spec["containers"][0]["name"]
-    return AttemptObjects(limited(manifest, job, own, tag, queue, pinned), (), (), container)
+    return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (), (), container)
 
 
 def require_submittable(recipe: MaxTextRecipe, own: GkeSettings) -> None:
@@ -92,7 +92,7 @@ def require_submittable(recipe: MaxTextRecipe, own: GkeSettings) -> None:
         raise UserError(what, "take the option out of the recipe, or type podwright render and submit it with xpk")
 
 
-def limited(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str, pinned: bool) -> Manifest:
+def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str, pinned: bool) -> Manifest:
     """`manifest` with the labels, the queue, the nodes and the limits of an attempt: it is started once, ends when its time is over, and is
     deleted some time later, whether or not anybody looks."""
     changed = copy.deepcopy(manifest)
