@@ -31,6 +31,10 @@ from podwright.targets.settings.google import (
 PoolProvisioning = Literal["", "existing", "reserved", "spot", "on-demand", "flex-start"]
 
 MACHINE_TYPE = "tpu7x-standard-4t"
+START_GRACE_S = 60.0
+"""from the decision to submit until a JobSet must exist that a launcher did not live to see created"""
+GRACE_S = 240.0
+"""from the deletion of a JobSet until its pods are ended by force: they have 180 s themselves"""
 _SHORTEST_PATIENCE_S = 600.0
 PYTHON_IMAGE = "python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea"
 """the multi-platform index that Docker Hub had under that tag in August 2026"""
@@ -250,6 +254,8 @@ class GkeSettings(BaseModel):
             ships_files=True,
             pods=True,
             slice_of_recipe=True,
+            start_grace_s=START_GRACE_S,
+            grace_s=GRACE_S,
             storage=self.bucket,
             poll_s=POLL_S,
             zones=self.places,
