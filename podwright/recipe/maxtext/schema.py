@@ -23,9 +23,10 @@ VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 
 def _is_slice(name: str) -> str:
     try:
-        slices.parse(name)
+        slices.one_of_tpus(name, "topology")
     except UserError as e:
-        raise RefusedValue(e.what, e.fix.replace("--on ", "topology=")) from e
+        fix = f"{e.fix}, and num_slices" if " slices" in e.what else e.fix
+        raise RefusedValue(e.what, fix) from e
     return name
 
 

@@ -126,11 +126,9 @@ class GkeSettings(BaseModel):
         if not value:
             return value
         try:
-            devices = slices.parse(value)
+            slices.one_of_tpus(value, "topology")
         except UserError as e:
-            raise ValueError(f"{e.what.removeprefix('--on ')}; write it like tpu7x-4x4x8") from None
-        if devices.accelerator.pod is None or devices.num_slices > 1:
-            raise ValueError("is not one slice of TPUs; write it like tpu7x-4x4x8")
+            raise ValueError(f"{e.what.removeprefix(f'topology={value} ')}; {e.fix}") from None
         return value
 
     @model_validator(mode="after")
