@@ -42,6 +42,8 @@ class ImportedScript:
     target: dict[str, str]
     """option of xpk that belongs to a target -> its value, where the script has one"""
     reading: ScriptReading
+    name_variable: str = ""
+    """of the script, that has the name of the workload; "" where no variable alone has it"""
 
 
 def read(path: Path, text: str, values: Mapping[str, str], now: datetime, files: Mapping[str, str]) -> ImportedScript:
@@ -79,7 +81,7 @@ def read(path: Path, text: str, values: Mapping[str, str], now: datetime, files:
     own = {name: value for name, value in given.values.items() if name in ("cluster", "project", "zone")}
     target = {name: value for name, value in own.items() if value not in typed and "<" not in value}
     cleaned = {key: _unmarked(value) for key, value in notes.items()}
-    return ImportedScript(_unmarked(raw), reading.call.argv, cleaned, target, reading)
+    return ImportedScript(_unmarked(raw), reading.call.argv, cleaned, target, reading, _variable("workload", text))
 
 
 def _training_script(

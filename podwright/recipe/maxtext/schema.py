@@ -25,7 +25,8 @@ def _is_slice(name: str) -> str:
     try:
         slices.one_of_tpus(name, "topology")
     except UserError as e:
-        fix = f"{e.fix}, and num_slices" if " slices" in e.what else e.fix
+        several = re.fullmatch(r".* has (\d+) slices", e.what)
+        fix = f"{e.fix}, and num_slices={several[1]}" if several else e.fix
         raise RefusedValue(e.what, fix) from e
     return name
 
