@@ -166,7 +166,7 @@ class GkeSettings(BaseModel):
         except UserError as e:
             raise ValueError(f"{e.what.removeprefix('--on ')}; write it like tpu7x-4x4x8") from None
         if devices.accelerator.pod is None:
-            raise ValueError("is no slice of TPUs; write it like tpu7x-4x4x8")
+            raise ValueError("is no TPU slice; type topology=tpu7x-4x4x8")
         return value
 
     @field_validator("patience", "max_life")

@@ -59,7 +59,7 @@ def add(**changes: str) -> Any:
         ({"namespace": "-n"}, "is no such name"),
         ({"priority": "very high"}, "is no such name"),
         ({"topology": "tpu7x-4x4x7"}, "no tpu7x slice is sold with topology 4x4x7"),
-        ({"topology": "8xH100-80GB"}, "is no slice of TPUs"),
+        ({"topology": "8xH100-80GB"}, "topology=8xH100-80GB is no TPU slice; type topology=tpu7x-4x4x8"),
         ({"topology": "0x v6e-16"}, "'0x v6e-16' is none at all"),
         ({"provisioning": "reserved"}, "provisioning=reserved: reservations are missing; write reservations=[NAME]"),
         ({"provisioning": "spot", "reservations": "[r]"}, "provisioning=spot uses no reservations; leave one of the two out"),
