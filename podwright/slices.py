@@ -168,7 +168,16 @@ def parse(text: str) -> Slice:
 
 
 def one_of_tpus(text: str, key: str) -> Slice:
-    """The slice that the value `text` of `key` names. UserError for everything but one slice of TPUs, with KEY=SLICE to type."""
+    """As `of_tpus`; UserError for several slices too."""
+    devices = of_tpus(text, key)
+    if devices.num_slices > 1:
+        single = dataclasses.replace(devices, num_slices=1)
+        raise UserError(f"{key}={text} has {devices.num_slices} slices", f"type {key}={single.typed}")
+    return devices
+
+
+def of_tpus(text: str, key: str) -> Slice:
+    """The slices that the value `text` of `key` names. UserError for everything but slices of TPUs, with KEY=SLICE to type."""
     example = f"type {key}=tpu7x-4x4x8"
     try:
         devices = parse(text)
@@ -183,9 +192,6 @@ def one_of_tpus(text: str, key: str) -> Slice:
         raise UserError(e.what, e.fix.replace("--on ", f"{key}=")) from e
     if devices.accelerator.pod is None:
         raise UserError(f"{key}={text} is no TPU slice", example)
-    if devices.num_slices > 1:
-        single = dataclasses.replace(devices, num_slices=1)
-        raise UserError(f"{key}={text} has {devices.num_slices} slices", f"type {key}={single.typed}")
     return devices
 
 
