@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podwright.cli import show
-from podwright.cli.options import Json, RecipeName
+from podwright.cli.options import Json, RecipeName, variables
 from podwright.cli.options import overrides as changes_of
 from podwright.errors import UserError, counted, expanded
 
 if TYPE_CHECKING:
     from podwright.recipe.maxtext.schema import MaxTextRecipe
-
-_VARIABLE = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
 
 
 def render(
@@ -56,8 +53,8 @@ def render(
         raise UserError(
             what, f"type podwright run {shlex.quote(recipe)} --on {on} --dry-run, which shows what is submitted there"
         )
-    typed = {match[1]: match[2] for pair in overrides or [] if (match := _VARIABLE.fullmatch(pair))}
-    changed = load.load(recipe, [pair for pair in overrides or [] if not _VARIABLE.fullmatch(pair)])
+    typed, changes = variables(overrides)
+    changed = load.load(recipe, changes)
     rendered = rendering.render(changed, own, on, typed)
     if changed.kind == "maxtext" and not force:
         _require_sound(rendering.filled(load.require(changed, MaxTextRecipe), own, on, typed))

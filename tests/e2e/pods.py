@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from podwright.targets.gke.attempt import Attempt
+from podwright.targets.gke.attempt import AttemptObjects
 
 MOUNT = "/podwright/"
 PYTHON = f'#!/bin/sh\nexec {sys.executable} "$@"\n'
@@ -27,7 +27,7 @@ def image(folder: Path) -> str:
 class Pods:
     """All pods of `attempt`, started in `folder`. `variables`: of its Secret."""
 
-    def __init__(self, attempt: Attempt, folder: Path, variables: dict[str, str]):
+    def __init__(self, attempt: AttemptObjects, folder: Path, variables: dict[str, str]):
         (code,) = attempt.before
         mounted = folder / "mounted"
         mounted.mkdir(parents=True)

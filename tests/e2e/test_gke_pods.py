@@ -10,7 +10,7 @@ import pytest
 from podwright.recipe import kinds, load
 from podwright.run import create, journal, mirror
 from podwright.run.attempt_job import job_of
-from podwright.rundir import RunDir, read_jsonl
+from podwright.rundir import RunDir, read_jsonl, recipe_of
 from podwright.targets.gke import attempt
 from tests.bucket import EmulatedBucket
 from tests.conftest import _QUICK
@@ -48,8 +48,10 @@ class Bench:
     def start(self, run: RunDir, number: int = 1) -> Pods:
         created = journal.read(run).created
         storage = mirror.keep_in(run, self.settings.bucket, created, self.folder)
-        kind = kinds.find("grpo")
-        job = job_of(kind, run.path, number, self.folder, created, storage=storage, allocation="", takeover=number > 1)
+        kind, recipe = kinds.find("grpo"), recipe_of(run)
+        job = job_of(
+            kind, recipe, run.path, number, self.folder, created, storage=storage, allocation="", takeover=number > 1
+        )
         name = f"pw-{run.name}-{job.run_tag}-a{number}"
         objects = attempt.attempt_of(job, self.settings, name, job.run_tag, "", False)
         return Pods(objects, self.folder / f"{run.name}-{number}", self.variables)

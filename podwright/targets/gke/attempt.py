@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import copy
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from podwright.errors import UserError
 from podwright.recipe import load
+from podwright.recipe.kinds import PreparedRecipe, Recipe
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_lines
-from podwright.rundir import Record, RunDir, recipe_of
 from podwright.targets.base import RUN_LABEL, Job
 from podwright.targets.gke import jobset, trainer, workload, xpk_shape
 from podwright.targets.gke.jobset import Manifest
+from podwright.targets.google.labels import BY_LABEL, creator
 from podwright.targets.hosts.transport import PORTS
 from podwright.targets.settings.gke import GkeSettings
-from podwright.targets.tpu_vm.calls import BY_LABEL
-from podwright.targets.tpu_vm.inventory import creator
 
 ATTEMPT_LABEL = "podwright-attempt"
 TTL_S = 3600
@@ -26,7 +26,7 @@ LIFE_S = 24 * 3600
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttemptObjects:
     """The objects of an attempt, in the order in which they are created."""
 
     jobset: Manifest
@@ -40,41 +40,46 @@ class Attempt:
     """of this environment, those that are set go to the pods as a Secret with the name of the JobSet: `trainer.secret`"""
 
 
-def attempt_of(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool) -> Attempt:
+Attempt = AttemptObjects
+
+
+def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> PreparedRecipe:
+    """A MaxText recipe for a run on `target`, with a short trace where it asks for none. UserError, in one line, for whatever an attempt
+    of it would lack: before anything is created."""
+    profiled, added = workload.profiled(load.require(recipe, MaxTextRecipe))
+    ready = workload.resolved(profiled, workload.values(profiled, own, target, typed))
+    require_submittable(ready, own)
+    return PreparedRecipe(workload.resolved(profiled, typed), ready, added)
+
+
+def attempt_of(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool) -> AttemptObjects:
     """The attempt of `job` as JobSet `name`.
 
     `tag`: of the run. `queue`: of Kueue; "": the cluster has none. `pinned`: whether its pods go to the pools that were created for the run,
     and nowhere else. UserError for what the target or the recipe lacks.
     """
-    recipe = load.stored(_recipe(job))
-    if isinstance(recipe, MaxTextRecipe):
-        return maxtext_attempt(recipe, job, own, name, tag, queue, pinned)
-    return own_attempt(job, own, name, tag, queue, pinned)
+    recipe = load.stored(job.recipe)
+    if recipe.kind == "maxtext":
+        return maxtext_attempt(load.require(recipe, MaxTextRecipe), job, own, name, tag, queue, pinned)
+    return own_attempt(recipe, job, own, name, tag, queue, pinned)
 
 
-def _recipe(job: Job) -> Record:
-    return job.recipe or recipe_of(RunDir(job.run_dir))
-
-
-def own_attempt(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool) -> Attempt:
+def own_attempt(
+    recipe: Recipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool
+) -> AttemptObjects:
     """Of a recipe that podwright itself trains; arguments as `attempt_of`. Records and checkpoints are in the storage of the run."""
-    recipe, slice_ = _recipe(job), own.devices()
-    if not trainer.trains(recipe["kind"]):
-        what = f"a recipe of kind {recipe['kind']} cannot run on GKE: it trains on GPUs or CPUs"
-        raise UserError(what, "name one of kind maxtext, grpo or pretrain")
+    slice_ = own.devices()
     if slice_ is None:
-        what = f"the target of the run has no topology, and a recipe of kind {recipe['kind']} names none"
+        what = f"the target of the run has no topology, and a recipe of kind {recipe.kind} names none"
         raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4")
     if not job.storage:
-        raise UserError(
-            "the target of the run has no bucket, and pods keep nothing", "set bucket=gs://BUCKET/runs in its entry"
-        )
-    jobset.require_machines(own, slice_)
+        what = "the target of the run has no bucket, and the disk of a pod ends with it"
+        raise UserError(what, "set bucket=gs://BUCKET/runs in the target's file")
     labels, start = labels_of(job, tag), trainer.start_script(job, slice_, _port(name))
-    code = trainer.config_map(trainer.run_files(recipe, job), start, own, name)
+    code = trainer.config_map(trainer.run_files(job), start, own, name)
     code["metadata"]["labels"] |= labels
     manifest = trainer.trainer_jobset(job, own, slice_, name, code, (trainer.SECRET, name))
-    return Attempt(of_run(manifest, job, own, tag, queue, pinned), (code,), (), trainer.CONTAINER, own.env)
+    return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (code,), (), trainer.CONTAINER, own.env)
 
 
 def _port(name: str) -> int:
@@ -84,19 +89,24 @@ def _port(name: str) -> int:
 
 def maxtext_attempt(
     recipe: MaxTextRecipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool
-) -> Attempt:
+) -> AttemptObjects:
     """Of a MaxText recipe; `WORKLOAD_NAME` in it is `name`. Arguments as `attempt_of`."""
     of_target = workload.values(recipe, own, "of the run", {})
     ready = workload.resolved(workload.resolved(recipe, of_target), {workload.NAME: name})
-    lines = command_lines(ready)
-    workload.require_one_line(lines)
-    if options := ", ".join(xpk_shape.left_to_xpk(ready)):
-        what = f"only xpk carries out {options} of the recipe, and a run submits its own JobSet"
-        raise UserError(what, "take the option out of the recipe")
+    require_submittable(ready, own)
     manifest = jobset.maxtext(ready, own, name, command(ready))
     spec = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     container = spec["containers"][0]["name"]
-    return Attempt(of_run(manifest, job, own, tag, queue, pinned), (), (), container)
+    return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (), (), container)
+
+
+def require_submittable(recipe: MaxTextRecipe, own: GkeSettings) -> None:
+    """UserError for what stands in the way of a JobSet of a recipe whose variables have values."""
+    jobset.require_machines(own, jobset.slice_of(recipe))
+    workload.require_one_line(command_lines(recipe))
+    if options := ", ".join(xpk_shape.left_to_xpk(recipe)):
+        what = f"only xpk carries out {options} of the recipe, and a run submits its own JobSet"
+        raise UserError(what, "take the option out of the recipe, or type podwright render and submit it with xpk")
 
 
 def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str, pinned: bool) -> Manifest:

@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from podwright import slices
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.slices import Slice
-from podwright.targets.gke import xpk_shape
+from podwright.targets.gke import machine_types, xpk_shape
 from podwright.targets.settings.gke import GkeSettings
 
 Manifest = dict[str, Any]
@@ -99,16 +99,10 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
 
 def require_machines(own: GkeSettings, slice_: Slice) -> None:
     """UserError where the machine type of the target has not the chips of the slice."""
-    names = slice_.names()
-    family = str(names["machine_type"]).partition("-")[0]
-    per_vm = xpk_shape.chips_per_vm(slice_)
-    match = re.search(r"-(\d+)t$", own.machine_type)
-    if own.machine_type.partition("-")[0] != family or (match and int(match[1]) != per_vm):
-        right = re.sub(r"\d+t$", f"{per_vm}t", str(names["machine_type"]))
-        what = (
-            f"machine_type={own.machine_type} of the target is not for {slice_.name}, whose hosts have {per_vm} chips"
-        )
-        raise UserError(what, f"set machine_type to {right} in the target's file")
+    if not machine_types.is_for(own.machine_type, slice_):
+        hosts = f"whose hosts have {counted(xpk_shape.chips_per_vm(slice_), 'chip')}"
+        what = f"machine_type={own.machine_type} of the target is not for {slice_.name}, {hosts}"
+        raise UserError(what, f"set machine_type to {machine_types.of_slice(slice_)} in the target's file")
 
 
 def node_selector(slice_: Slice) -> dict[str, str]:

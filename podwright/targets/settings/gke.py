@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from podwright import slices
-from podwright.errors import UserError
+from podwright.errors import UserError, counted, nearest
 from podwright.recipe.maxtext.legal import IMAGE
 from podwright.recipe.schema import PathText
 from podwright.slices import Slice
 from podwright.targets.base import Traits
+from podwright.targets.gke import machine_types, xpk_shape
 from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
 from podwright.targets.settings.google import ProjectSetting, ZonesSetting, region_of
 
@@ -43,7 +45,7 @@ class GkeSettings(BaseModel):
     reservations: tuple[str, ...] = Field(
         (), description="for node pools, in order of preference: [NAME, OTHER]; none: on demand"
     )
-    machine_type: str = Field(MACHINE_TYPE, description="of the nodes")
+    machine_type: str = Field(MACHINE_TYPE, description="of the nodes; default with a topology: that of its hosts")
     topology: str = Field("", description="slice for recipes that name none, such as tpu7x-4x4x8")
     namespace: str = Field("default", description="of Kubernetes, in which runs are submitted")
     queue: str = Field("multislice-queue", description="of Kueue in that namespace (a LocalQueue)")
@@ -57,11 +59,31 @@ class GkeSettings(BaseModel):
     libtpu: str = Field("", description="version for that image; default: what the recipe says")
     env: EnvSetting = DEFAULT_ENV
 
-    @field_validator("cluster", "namespace", "queue", "priority", "machine_type")
+    @model_validator(mode="before")
+    @classmethod
+    def _machines_of_topology(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if "machine_type" in values:
+            return values
+        with contextlib.suppress(UserError, TypeError, KeyError):  # a wrong topology is refused by its own validator
+            devices = slices.parse(values["topology"])
+            if devices.accelerator.pod:
+                return values | {"machine_type": machine_types.of_slice(devices)}
+        return values
+
+    @field_validator("cluster", "namespace", "queue", "priority")
     @classmethod
     def _is_a_name(cls, value: str, info: ValidationInfo) -> str:
         if not _NAME.fullmatch(value) and not (value == "" and info.field_name == "priority"):
             raise ValueError("is no such name; write small letters, digits and -, beginning with a letter")
+        return value
+
+    @field_validator("machine_type")
+    @classmethod
+    def _has_chips(cls, value: str) -> str:
+        if value not in (known := list(machine_types.MACHINE_TYPES)):
+            guess = nearest(value, known)
+            fix = f"did you mean {guess}?" if guess else f"known are {', '.join(known)}"
+            raise ValueError(f"is no machine type with TPUs; {fix}")
         return value
 
     @field_validator("region")
@@ -121,6 +143,10 @@ class GkeSettings(BaseModel):
         if regions != {region}:
             other = next(zone for zone in self.zones if region_of(zone) != region)
             raise ValueError(f"zones: {other} is not in {region}, where the cluster is; leave it out, or set region")
+        if (devices := self.devices()) and not machine_types.is_for(self.machine_type, devices):
+            hosts = f"whose hosts have {counted(xpk_shape.chips_per_vm(devices), 'chip')}"
+            right = f"write machine_type={machine_types.of_slice(devices)}"
+            raise ValueError(f"machine_type={self.machine_type} is not for topology={self.topology}, {hosts}; {right}")
         return self
 
     @property
@@ -141,4 +167,4 @@ class GkeSettings(BaseModel):
         return slices.parse(self.topology) if self.topology else None
 
     def traits(self) -> Traits:
-        return Traits(ships_files=True, slice_of_recipe=True, storage=self.bucket)
+        return Traits(ships_files=True, pods=True, slice_of_recipe=True, storage=self.bucket)

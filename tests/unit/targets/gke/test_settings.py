@@ -47,7 +47,14 @@ def add(**changes: str) -> Any:
         ({"python_image": ""}, "is no image"),
         ({"reservations": "[a, b, a]"}, "has a twice; leave one of them out"),
         ({"reservations": "[My_Reservation]"}, "is no reservation; write it like [NAME, OTHER]"),
-        ({"machine_type": ""}, "is no such name"),
+        ({"machine_type": ""}, "is no machine type with TPUs"),
+        ({"machine_type": "banana"}, "machine_type=banana is no machine type with TPUs; known are tpu7x-standard-1t"),
+        ({"machine_type": "n2-standard-8"}, "is no machine type with TPUs"),
+        ({"machine_type": "ct6e-standard-4"}, "is no machine type with TPUs; did you mean ct6e-standard-4t?"),
+        ({"machine_type": "tpu7x-standard-8t"}, "is no machine type with TPUs"),
+        ({"topology": "v6e-16", "machine_type": "tpu7x-standard-4t"}, "machine_type=tpu7x-standard-4t is not for topology=v6e-16, whose hosts have 4 chips; write machine_type=ct6e-standard-4t"),
+        ({"topology": "v6e-8", "machine_type": "ct6e-standard-8t"}, "write machine_type=ct6e-standard-4t"),
+        ({"topology": "v5e-1", "machine_type": "ct5lp-hightpu-4t"}, "whose hosts have 1 chip; write machine_type=ct5lp-hightpu-1t"),
         ({"queue": "Q"}, "is no such name"),
         ({"namespace": "-n"}, "is no such name"),
         ({"priority": "very high"}, "is no such name"),
@@ -59,7 +66,7 @@ def add(**changes: str) -> Any:
         ({"maxtext": "`id`"}, "is no version"),
         ({"storage": "gs://bucket"}, "has no key 'storage'"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_value_is_refused_in_one_line(given: dict[str, str], refusal: str) -> None:
     with pytest.raises(UserError) as refused:
         add(**given)
@@ -74,6 +81,11 @@ def test_a_wrong_value_is_refused_in_one_line(given: dict[str, str], refusal: st
         ({"bucket": "gs://bucket/runs/"}, "bucket", "gs://bucket/runs"),
         ({}, "machine_type", MACHINE_TYPE),
         ({"machine_type": "tpu7x-ultranet-4t"}, "machine_type", "tpu7x-ultranet-4t"),
+        ({"machine_type": "tpu7x-ultranet-4t", "topology": "tpu7x-4x4x8"}, "machine_type", "tpu7x-ultranet-4t"),
+        ({"machine_type": "ct5p-hightpu-2t"}, "machine_type", "ct5p-hightpu-2t"),
+        ({"topology": "v6e-16"}, "machine_type", "ct6e-standard-4t"),
+        ({"topology": "tpu7x-1x1x1"}, "machine_type", "tpu7x-standard-1t"),
+        ({"topology": "v5p-16"}, "machine_type", "ct5p-hightpu-4t"),
         ({}, "queue", "multislice-queue"),
         ({"image": "localhost:5000/a/b@sha256:" + "0" * 64}, "image", "localhost:5000/a/b@sha256:" + "0" * 64),
         (

@@ -100,8 +100,6 @@ def test_a_pod_takes_a_public_image_and_no_secret_is_written() -> None:
     ("recipe", "settings", "refusal"),
     [
         (demo(), {"topology": ""}, "target pod has no topology, and a recipe of kind grpo names none; set topology"),
-        (demo(), {"machine_type": "tpu7x-standard-4t"}, "is not for v6e-16, whose hosts have 4 chips; set machine_type to ct6e"),
-        (demo(), {"machine_type": "ct6e-standard-8t"}, "set machine_type to ct6e-standard-4t"),
         (demo("model.source=/usr"), {}, "model.source=/usr is on this machine, and pods do not have it"),
         (load.load("phase1-tiny"), {}, "a recipe of kind contrastive cannot be rendered for GKE"),
     ],
@@ -229,7 +227,7 @@ def test_a_signal_reaches_the_process_and_its_exit_code_is_that_of_the_container
 def test_a_process_that_is_killed_is_seen_in_the_exit_code_of_the_container(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "#!/bin/bash\necho training; kill -KILL $$", topology="v6e-4")
     code, out = pod.run()
-    assert code == 137 and out.splitlines()[2] == "training" and pod.written("runs/r/attempts/1/log.txt") == out
+    assert code == 137 and "\ntraining\n" in out and pod.written("runs/r/attempts/1/log.txt") == out
 
 
 def test_the_code_is_created_once_and_goes_with_the_last_run(tmp_path: Path) -> None:
